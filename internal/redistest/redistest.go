@@ -1,0 +1,133 @@
+// Package redistest gives tests their Redis: an in-process miniredis whose time is the
+// test's, and a real redis-server of their own. Scripts must pass on both, since they
+// differ (numbers to text, missing libraries, limits).
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Required is the environment variable that turns a missing redis-server from a
+// skipped test into a failed one.
+const Required = "WATERCLOCK_REQUIRE_REDIS"
+
+// Each runs the test on miniredis and on a real redis-server, as subtests of these names.
+func Each(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Run("miniredis", func(t *testing.T) { test(t, Mini(t)) })
+	t.Run("redis", func(t *testing.T) { test(t, Start(t).Client(t)) })
+}
+
+// Mini returns a client of a new in-process Redis. In a synctest bubble, its clock and
+// its expiries follow the bubble's time.
+func Mini(t testing.TB) *redis.Client {
+	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	t.Cleanup(server.Close)
+	return MiniClient(t, server)
+}
+
+// MiniClient returns one more client of an in-process Redis.
+func MiniClient(t testing.TB, server *miniredis.Miniredis) *redis.Client {
+	client := redis.NewClient(&redis.Options{
+		// An IP literal: a name would be looked up outside of the bubble.
+		Addr:   "127.0.0.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+	})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// A Server is a real redis-server of a test's own, on a free port of the loopback.
+type Server struct {
+	Addr string
+	t    testing.TB
+	args []string
+	cmd  *exec.Cmd
+}
+
+// Start starts a redis-server without persistence, or with what the extra arguments
+// say, and ends it with the test. Where there is no redis-server the test is skipped,
+// or fails if Required is set.
+func Start(t testing.TB, args ...string) *Server {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv(Required) != "" {
+			t.Fatalf("no redis-server in PATH, and %s is set", Required)
+		}
+		t.Skip("no redis-server in PATH")
+	}
+	port := freePort(t)
+	s := &Server{
+		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		t:    t,
+		args: append([]string{
+			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", t.TempDir(),
+			"--save", "", "--appendonly", "no", "--loglevel", "warning",
+		}, args...),
+	}
+	s.Resume()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Resume starts the server again after [Server.Kill], with the data that it kept.
+func (s *Server) Resume() {
+	s.cmd = exec.Command("redis-server", s.args...)
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatalf("starting redis-server: %v", err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer client.Close()
+	Eventually(s.t, 10*time.Second, "redis-server answers", func() bool {
+		return client.Ping(context.Background()).Err() == nil
+	})
+}
+
+// Kill ends the server at once, as kill -9 does.
+func (s *Server) Kill() {
+	if s.cmd.ProcessState == nil {
+		s.cmd.Process.Signal(syscall.SIGKILL)
+		s.cmd.Wait()
+	}
+}
+
+// Client returns a new client of the server.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// URL returns the server's address as the commands take it.
+func (s *Server) URL() string { return fmt.Sprintf("redis://%s/0", s.Addr) }
+
+// Eventually waits until the condition holds and fails the test if it does not in time.
+func Eventually(t testing.TB, within time.Duration, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain until %s", within, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func freePort(t testing.TB) int {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,49 @@
+package throttle
+
+import "time"
+
+// Outcome says what became of an action.
+type Outcome int
+
+const (
+	Admitted Outcome = iota // it may start now
+	Deferred                // it may start at its slot, not before
+	Dropped                 // a rule made with OrDrop refused it
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Admitted:
+		return "admitted"
+	case Deferred:
+		return "deferred"
+	case Dropped:
+		return "dropped"
+	}
+	return "unknown outcome"
+}
+
+// A Decision says when an action may start, and why not earlier.
+type Decision struct {
+	Outcome Outcome
+
+	// Slot is the earliest instant at which the action may start, on Redis's clock.
+	// For a dropped action it is the slot at which it was refused.
+	Slot time.Time
+
+	// RetryAfter is the time from the decision to the slot, 0 when admitted. Waiting
+	// exactly this long is enough.
+	RetryAfter time.Duration
+
+	// Limit and Remaining are those of the binding rule: the most it lets start at
+	// once, and how many more of cost 1 it would let start now.
+	Limit, Remaining int
+
+	// ResetAfter is the time until the binding rule has forgotten everything.
+	ResetAfter time.Duration
+
+	// Subject and Rule name the binding rule: the one that decided the slot, or the
+	// one nearest to its limit when the action was admitted. Rule is as written in a
+	// policy, "window 10/1m". Both are empty when no rule applied.
+	Subject, Rule string
+}
