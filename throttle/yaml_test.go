@@ -1,0 +1,115 @@
+package throttle_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+func TestRuleFromYAML(t *testing.T) {
+	tests := map[string]throttle.Rule{
+		"{leak: 50/s}":                                throttle.Leak(50, sec),
+		"{leak: 50/1s}":                               throttle.Leak(50, sec),
+		"{leak: 7/250ms}":                             throttle.Leak(7, 250*ms),
+		"{token_bucket: 10/1m, burst: 20}":            throttle.TokenBucket(10, time.Minute, 20),
+		"{window: 10/m}":                              throttle.Window(10, time.Minute),
+		"{window: 50/24h, over: drop}":                throttle.Window(50, 24*time.Hour).OrDrop(),
+		"{spacing: 3s, over: defer}":                  throttle.Spacing(3 * sec),
+		"{over: drop, spacing: 1m30s}":                throttle.Spacing(90 * sec).OrDrop(),
+		"{fixed_window: 100/1h, shadow: true}":        throttle.FixedWindow(100, time.Hour).AsShadow(),
+		"{sliding_counter: 1000/1h}":                  throttle.SlidingCounter(1000, time.Hour, 2),
+		"{sliding_counter: 1000/1h, buckets: 3}":      throttle.SlidingCounter(1000, time.Hour, 3),
+		"{window: 5/1s, count_dropped: true}":         throttle.Window(5, sec).CountingDropped(),
+		"{window: 5/1s, shadow: false}":               throttle.Window(5, sec),
+		"window: 10/1m\nover: drop\nshadow: true":     throttle.Window(10, time.Minute).OrDrop().AsShadow(),
+		"{\"window\": \"10/1m\", \"over\": \"drop\"}": throttle.Window(10, time.Minute).OrDrop(),
+	}
+	for text, want := range tests {
+		var got throttle.Rule
+		if err := yaml.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s:\n got %+v, %v\nwant %+v", text, got, err, want)
+		}
+		written, err := yaml.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again throttle.Rule
+		if err := yaml.Unmarshal(written, &again); err != nil || again != want {
+			t.Errorf("%s, written and read again: %+v, %v", written, again, err)
+		}
+	}
+}
+
+func TestBadRuleFromYAML(t *testing.T) {
+	tests := map[string]string{
+		"{leak: fifty/s}":                            `line 3: leak "fifty/s": want COUNT/PERIOD such as 50/s or 10/1m`,
+		"{leak: 50}":                                 `line 3: leak "50": want COUNT/PERIOD`,
+		"{leak: 50/}":                                `line 3: leak "50/": want COUNT/PERIOD`,
+		"{leak: 50/day}":                             `line 3: leak "50/day": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)`,
+		"{leak: 50/1}":                               `line 3: leak "50/1": want COUNT/PERIOD`,
+		"{leak: [50, s]}":                            `line 3: leak: want a single value`,
+		"{leak: }":                                   `line 3: leak "": want COUNT/PERIOD`,
+		"{leak: 0/s}":                                `line 3: leak 0/s: 0 must be from 1 to 1000000`,
+		"{leak: -5/s}":                               `line 3: leak -5/s: -5 must be from 1 to 1000000`,
+		"{window: 5/-1s}":                            `line 3: window 5/-1s: the period must be from 1µs to 8784h`,
+		"{window: 5/100ns}":                          `line 3: window 5/100ns: the period must be from 1µs`,
+		"{window: 5/1500ns}":                         `line 3: window 5/1.5µs: the period must be whole microseconds`,
+		"{window: 5/9000h}":                          `line 3: window 5/9000h: the period must be from 1µs to 8784h`,
+		"{spacing: 3}":                               `line 3: spacing "3": want a duration such as 3s`,
+		"{spacing: 1/3s}":                            `line 3: spacing "1/3s": want a duration`,
+		"{window: 10/1m, spacing: 3s}":               `line 3: window and spacing in one rule: make them two`,
+		"{window: 10/1m, window: 9/1m}":              `line 3: window stands twice in one rule`,
+		"{over: drop}":                               `line 3: a rule without a kind: want one such as {window: 10/1m}`,
+		"{}":                                         `line 3: a rule without a kind`,
+		"{window: 10/1m, over: reject}":              `line 3: over "reject": want defer or drop`,
+		"{window: 10/1m, shadow: yes please}":        `line 3: shadow "yes please": want true or false`,
+		"{window: 10/1m, burts: 5}":                  `line 3: unknown key "burts": want a kind (leak, `,
+		"{window: 10/1m, burst: 5}":                  `line 3: window has no burst: only token_bucket has`,
+		"{leak: 10/1m, buckets: 5}":                  `line 3: leak has no buckets: only sliding_counter has`,
+		"{token_bucket: 10/1m}":                      `line 3: token_bucket needs burst, the tokens that it holds: {token_bucket: 10/1m, burst: 10}`,
+		"{token_bucket: 10/1m, burst: 0}":            `line 3: token_bucket 10/1m burst 0: burst 0 must be from 1 to 1000000`,
+		"{token_bucket: 10/1m, burst: many}":         `line 3: burst "many": want a whole number`,
+		"{token_bucket: 1/8784h, burst: 101}":        `line 3: token_bucket 1/8784h burst 101: burst takes more than a century to refill`,
+		"{sliding_counter: 10/1m, buckets: 1}":       `line 3: sliding_counter 10/1m buckets 1: buckets 1 must be from 2 to 60`,
+		"{sliding_counter: 10/2us, buckets: 3}":      `line 3: sliding_counter 10/2µs buckets 3: each bucket must be at least 1µs long`,
+		"window 10/1m":                               `line 3: want a rule such as {window: 10/1m}`,
+		"[window]":                                   `line 3: want a rule such as {window: 10/1m}`,
+		"\n    window: 10/1m\n    over: sometimes\n": `line 5: over "sometimes": want defer or drop`,
+	}
+	for text, want := range tests {
+		var got struct{ Rules []throttle.Rule }
+		err := yaml.Unmarshal([]byte("rules:\n  - {leak: 1/s}\n  - "+text), &got)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// Whatever the text, a rule that is read is valid and survives being written.
+func FuzzRuleYAML(f *testing.F) {
+	f.Add("{window: 10/1m, over: drop}")
+	f.Add("{token_bucket: 10/1m, burst: 20, shadow: true}")
+	f.Add("{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}")
+	f.Add("a: &a {leak: 50/s}\nspacing: *a")
+	f.Fuzz(func(t *testing.T, text string) {
+		var rule throttle.Rule
+		if yaml.Unmarshal([]byte(text), &rule) != nil || rule == (throttle.Rule{}) {
+			return
+		}
+		if err := rule.Validate(); err != nil {
+			t.Fatalf("%q became an invalid rule: %v", text, err)
+		}
+		written, err := yaml.Marshal(rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again throttle.Rule
+		if err := yaml.Unmarshal(written, &again); err != nil || again != rule {
+			t.Fatalf("%q: %s became %+v, %v", text, written, again, err)
+		}
+	})
+}
