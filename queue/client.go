@@ -1,0 +1,147 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Client offers jobs into the lanes of one queue. It is safe for concurrent use and
+// needs no policies: those live in Redis.
+type Client struct {
+	queue   string
+	scripts *scripts
+}
+
+const (
+	offerBatch    = 200            // jobs per script call
+	batchMemory   = time.Minute    // how long a batch can be repeated without doubling it
+	idMemory      = 24 * time.Hour // how long a caller's own ID is known
+	offerPatience = 30 * time.Second
+)
+
+// NewClient returns a client of the queue. The name becomes part of every key:
+// [Client.Enqueue] refuses one with braces, colons or white space.
+func NewClient(rdb redis.UniversalClient, queue string) *Client {
+	return &Client{queue: queue, scripts: newScripts(rdb, queue)}
+}
+
+// Enqueue offers jobs and returns a receipt for each, in their order. Hundreds of jobs
+// take one round trip. Every job is checked first: if one is invalid, none is offered
+// and the error, wrapping [ErrInvalidJob], says which.
+//
+// When the connection breaks, Enqueue tries again for half a minute, or until ctx ends.
+// A batch that had arrived already is not doubled by that. If it gives up, the error
+// comes with the receipts of the batches before; the fate of the rest is unknown, and
+// jobs with an ID of their own can safely be offered again.
+func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
+	if err := checkQueue(c.queue); err != nil {
+		return nil, err
+	}
+	for i, j := range jobs {
+		if err := j.Validate(); err != nil {
+			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(jobs), err)
+		}
+	}
+	receipts := make([]Receipt, 0, len(jobs))
+	for len(jobs) > 0 {
+		n := min(len(jobs), offerBatch)
+		batch, err := c.offer(ctx, jobs[:n])
+		if err != nil {
+			return receipts, fmt.Errorf("offering to queue %q: %w", c.queue, err)
+		}
+		receipts = append(receipts, batch...)
+		jobs = jobs[n:]
+	}
+	return receipts, nil
+}
+
+// offer offers one batch, again and again while Redis cannot be reached.
+func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
+	args, ids := offerArgs(jobs)
+	deadline := time.Now().Add(offerPatience)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		reply, err := c.scripts.run(ctx, c.scripts.offer, args...).Text()
+		if err == nil {
+			return readReceipts(reply, ids)
+		}
+		if !unreachable(err) || time.Now().Add(wait).After(deadline) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// offerArgs returns the arguments of offer.lua and the ID of each job.
+func offerArgs(jobs []Job) (args []any, ids []string) {
+	args = make([]any, 0, 3+9*len(jobs))
+	args = append(args, rand.Text(), batchMemory.Milliseconds(), idMemory.Milliseconds())
+	for _, j := range jobs {
+		id, own := j.ID, "1"
+		if id == "" {
+			id, own = rand.Text()[:20], "0"
+		}
+		ids = append(ids, id)
+		args = append(args, escape(j.Tenant), escape(j.User), escape(id), own, max(1, j.Cost),
+			micros(j.Deadline), micros(j.NotBefore), headerWords(j), encodeBody(j))
+	}
+	return args, ids
+}
+
+// micros is a time as the scripts know it; the zero time is 0.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, t.UnixMicro())
+}
+
+func readReceipts(reply string, ids []string) ([]Receipt, error) {
+	lines := strings.Split(reply, "\n")
+	if len(lines) != len(ids) {
+		return nil, fmt.Errorf("queue: %d receipts for %d jobs", len(lines), len(ids))
+	}
+	receipts := make([]Receipt, len(lines))
+	for i, line := range lines {
+		words := strings.SplitN(line, " ", 5)
+		if len(words) != 5 {
+			return nil, fmt.Errorf("queue: malformed receipt %q", line)
+		}
+		place, _ := strconv.Atoi(words[1])
+		start, _ := strconv.ParseInt(words[2], 10, 64)
+		r := Receipt{ID: ids[i], Status: Status(words[0]), Place: place}
+		if start > 0 {
+			r.Start = time.UnixMicro(start)
+		}
+		if r.Status == Rejected {
+			r.Reason = Reason(words[3])
+			r.Rule = strings.TrimPrefix(words[4], "-")
+		}
+		receipts[i] = r
+	}
+	return receipts, nil
+}
+
+// unreachable tells a broken connection, which may heal, from an answer of Redis or the
+// end of the caller's context.
+func unreachable(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
+		strings.HasPrefix(err.Error(), "LOADING ") || strings.HasPrefix(err.Error(), "MASTERDOWN ")
+}

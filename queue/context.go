@@ -1,0 +1,35 @@
+package queue
+
+import (
+	"context"
+	"time"
+)
+
+// Info tells a handler about the job that it runs. All times are on Redis's clock.
+type Info struct {
+	ID, Queue, Tenant, User, Type string
+
+	Slot    time.Time // when the job was allowed to start
+	Started time.Time // when it did: never before its slot
+	Offered time.Time // when it was accepted
+
+	// Attempt is 1 for the first execution. Waiting, however long, is no attempt.
+	Attempt  int
+	MaxRetry int
+
+	// Waited is the time from the offer to the start.
+	Waited time.Duration
+}
+
+type infoKey struct{}
+
+// FromContext returns what is known of the job in whose handler ctx was received, and
+// false outside of one.
+func FromContext(ctx context.Context) (Info, bool) {
+	info, ok := ctx.Value(infoKey{}).(Info)
+	return info, ok
+}
+
+func withInfo(ctx context.Context, info Info) context.Context {
+	return context.WithValue(ctx, infoKey{}, info)
+}

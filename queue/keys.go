@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// All keys of a queue begin with its prefix and so share one hash slot:
+//
+//	wc:{q}:due                      zset   tenant → lower bound of its next slot, µs
+//	wc:{q}:lanes:<tenant>[:high|:low]      zset   user → lower bound of the lane's next slot, µs
+//	wc:{q}:lane:<tenant>:<user>[:high|:low] list  envelopes, oldest first
+//	wc:{q}:fold:<tenant>:<user>     hash   collapse key → envelope
+//	wc:{q}:log:<scope>              list   slots of a subject, newest first
+//	wc:{q}:state:<scope>            hash   other rule state of a subject
+//	wc:{q}:tenant:<tenant>          hash   counters, paused until
+//	wc:{q}:later                    zset   "tenant:user envelope" → not before, µs
+//	wc:{q}:policies                 hash   compiled rules, see policy.go
+//	wc:{q}:running                  hash   token → "slot tenant:user envelope"
+//	wc:{q}:leases                   zset   token → lease expiry, µs
+//	wc:{q}:drops, wc:{q}:dead       stream dropped jobs with reasons, exhausted jobs
+//	wc:{q}:id:<id>                  string a caller's own ID, for a day
+//	wc:{q}:batch:<name>             string receipts of an offered batch
+//	wc:{q}:watch, :wake             hash, list  who wakes up next
+//	wc:{q}:stats, :seq, :beat, :amnesty, :swept   counters and marks
+//
+// A scope is q, t:<tenant> or u:<tenant>:<user>. Tenants and users stand in keys escaped.
+func prefix(queue string) string { return "wc:{" + queue + "}:" }
+
+// ErrInvalidQueue is returned when a queue's name cannot be part of a key.
+var ErrInvalidQueue = errors.New("queue: invalid queue name")
+
+func checkQueue(name string) error {
+	if name == "" || len(name) > 128 || strings.ContainsAny(name, "{}: \n\r\t\x00") {
+		return fmt.Errorf("%w: %q; 1 to 128 bytes without braces, colons or white space", ErrInvalidQueue, name)
+	}
+	return nil
+}
+
+// escape writes a name so that it holds no colon and no space: they separate names in
+// keys and words in envelopes. No two names are escaped alike.
+func escape(name string) string {
+	if !strings.ContainsAny(name, "%: ") {
+		return name
+	}
+	return escaper.Replace(name)
+}
+
+func unescape(name string) string {
+	if !strings.Contains(name, "%") {
+		return name
+	}
+	return unescaper.Replace(name)
+}
+
+var (
+	escaper   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20")
+	unescaper = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ")
+)

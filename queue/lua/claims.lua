@@ -1,0 +1,92 @@
+-- claims: jobs that were pulled and are not yet done. Prepended, after the lanes, to
+-- the scripts that deal with them.
+--
+-- A claim is named by its token, a number given once. Whoever holds a token that is no
+-- longer in `running` has lost the job and can do nothing to it.
+
+-- claim_of returns the claim of a token, or nothing.
+local function claim_of(token)
+  local text = redis.call('HGET', Q .. 'running', token)
+  if not text then
+    return
+  end
+  local slot, tenant, user, envelope = string.match(text, '^(%d+) ([^: ]*):([^: ]*) (.*)$')
+  return {
+    token = token, slot = tonumber(slot), tenant = tenant_of(tenant), user = user,
+    envelope = envelope, job = read_job(envelope),
+  }
+end
+
+-- beat notes that a worker has reached Redis. After a gap in which none did, none could
+-- renew its leases: they all hold for one lease longer, the amnesty.
+local function beat(lease)
+  local last = tonumber(redis.call('GET', Q .. 'beat') or now)
+  redis.call('SET', Q .. 'beat', int(now))
+  if now - last > lease / 2 then
+    redis.call('SET', Q .. 'amnesty', '1', 'PX', int(math.ceil(lease / 1000)))
+  end
+end
+
+local function forget(tokens)
+  local held = redis.call('HDEL', Q .. 'running', unpack(tokens))
+  redis.call('ZREM', Q .. 'leases', unpack(tokens))
+  return held
+end
+
+-- done ends the claims of jobs that need no more attempts.
+local function done(tokens)
+  if #tokens > 0 then
+    count('done', forget(tokens))
+  end
+end
+
+local function subjects_of(claim)
+  return { queue, claim.tenant.subject, user_of(claim.tenant, claim.user) }
+end
+
+-- unlog takes the slot of a claim out of the logs.
+local function unlog(claim)
+  for _, subject in ipairs(subjects_of(claim)) do
+    if subject.rules.keep > 0 then
+      redis.call('LREM', subject.log, claim.job.cost, int(claim.slot))
+      subject.old = {}
+    end
+  end
+end
+
+-- unspend gives the slot of a claim back to the rules that keep no log.
+local function unspend(claim)
+  for _, subject in ipairs(subjects_of(claim)) do
+    for _, rule in ipairs(subject.rules) do
+      if not rule.kind.logged then
+        rule.kind.undo(subject, rule, claim.slot, claim.job.cost)
+      end
+    end
+    save(subject, now)
+  end
+end
+
+-- put_back ends a claim and returns its job to the front of the lane.
+local function put_back(claim)
+  forget({ claim.token })
+  enter(claim.tenant, claim.user, claim.job, write_job(claim.job), now, 'front')
+end
+
+-- newest_first orders tokens so that jobs put back one by one keep their order.
+local function newest_first(tokens)
+  table.sort(tokens, function(a, b) return tonumber(a) > tonumber(b) end)
+  return tokens
+end
+
+-- failed counts an attempt that did not succeed. The job is buried if that was the
+-- last; otherwise `again` says what becomes of it.
+local function failed(claim, why, again)
+  claim.job.failures = claim.job.failures + 1
+  tally(claim.tenant, 'failed', 1)
+  if claim.job.failures > claim.job.max_retry then
+    forget({ claim.token })
+    bury(claim.tenant, claim.user, claim.job, why)
+  else
+    again(claim)
+  end
+end

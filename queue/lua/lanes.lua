@@ -1,0 +1,212 @@
+-- lanes: what waits in a queue, and where. Prepended, after the rules, to every script
+-- of this package. KEYS[1] is the prefix of all keys of the queue, "wc:{q}:".
+--
+-- Tenants and users arrive escaped: they contain no colon and no space.
+--
+-- A job travels as an envelope: a header of words that scripts read, then a body that
+-- only Go reads. In its lane, a job with a collapse key is only a stub "=key"; its
+-- envelope lies in the lane's fold, where a newer job can take its place.
+
+local Q = KEYS[1]
+local now = clock()
+
+local HIGH, NORMAL, LOW = '0', '1', '2'
+local SUFFIX = { [HIGH] = ':high', [NORMAL] = '', [LOW] = ':low' }
+local WATCH_SLACK = 500000 -- µs after which a worker on watch is taken for dead
+local KEEP_DROPS, KEEP_DEAD = 100000, 100000
+local INFINITY = math.huge
+
+-- read_job returns the header of an envelope.
+local function read_job(envelope)
+  local cost, deadline, offered, failures, max_retry, priority, id, fold, body =
+    string.match(envelope, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([^ ]+) ([^ ]+) (.*)$')
+  return {
+    cost = tonumber(cost), deadline = tonumber(deadline), offered = tonumber(offered),
+    failures = tonumber(failures), max_retry = tonumber(max_retry),
+    priority = priority, id = id, fold = fold ~= '-' and fold or nil, body = body,
+  }
+end
+
+local function write_job(job)
+  return table.concat({ int(job.cost), int(job.deadline), int(job.offered), int(job.failures),
+    int(job.max_retry), job.priority, job.id, job.fold or '-', job.body }, ' ')
+end
+
+-- stats are the counters of the queue; they are written once, by finish.
+local stats = {}
+local function count(name, by)
+  stats[name] = (stats[name] or 0) + by
+end
+
+local setup = redis.call('HMGET', Q .. 'policies', 'version', 'default', 'queue')
+local version, default_policy = setup[1] or '0', setup[2] or ''
+local queue = new_subject(Q .. 'log:q', Q .. 'state:q', parse(setup[3]))
+
+local policies = {}
+local function policy_named(name)
+  if not policies[name] then
+    local text = redis.call('HMGET', Q .. 'policies', name .. '/tenant', name .. '/user', name .. '/bucket')
+    local capacity, overflow, max_wait = string.match(text[3] or '0 - 0', '(%d+) (%S+) (%d+)')
+    policies[name] = {
+      tenant = parse(text[1]), user = parse(text[2]),
+      capacity = tonumber(capacity), overflow = overflow, max_wait = tonumber(max_wait),
+    }
+  end
+  return policies[name]
+end
+
+-- tenant_of returns a tenant with its policy, rules and counters, read once a script.
+local tenants = {}
+local function tenant_of(name)
+  if not tenants[name] then
+    local key = Q .. 'tenant:' .. name
+    local known = redis.call('HMGET', key, 'waiting', 'paused', 'priorities', 'swept')
+    local policy = policy_named(redis.call('HGET', Q .. 'policies', 'tenant:' .. name) or default_policy)
+    tenants[name] = {
+      name = name, key = key, policy = policy,
+      waiting = tonumber(known[1] or 0), paused = tonumber(known[2] or 0),
+      priorities = known[3] or NORMAL, swept = known[4] or '0', added = {},
+      subject = new_subject(Q .. 'log:t:' .. name, Q .. 'state:t:' .. name, policy.tenant),
+      users = {},
+    }
+  end
+  return tenants[name]
+end
+
+-- user_of returns the subject of a tenant's user.
+local function user_of(tenant, user)
+  if not tenant.users[user] then
+    local scope = 'u:' .. tenant.name .. ':' .. user
+    tenant.users[user] = new_subject(Q .. 'log:' .. scope, Q .. 'state:' .. scope, tenant.policy.user)
+  end
+  return tenant.users[user]
+end
+
+local function tally(tenant, name, by)
+  tenant.added[name] = (tenant.added[name] or 0) + by
+  count(name, by)
+end
+
+local function lanes_key(tenant, priority)
+  return Q .. 'lanes:' .. tenant.name .. SUFFIX[priority]
+end
+
+local function lane_key(tenant, user, priority)
+  return Q .. 'lane:' .. tenant.name .. ':' .. user .. SUFFIX[priority]
+end
+
+local function fold_key(tenant, user)
+  return Q .. 'fold:' .. tenant.name .. ':' .. user
+end
+
+-- drop records that a job will never run, and why.
+local function drop(tenant, user, job, reason, rule)
+  redis.call('XADD', Q .. 'drops', 'MAXLEN', '~', KEEP_DROPS, '*',
+    'id', job.id, 'tenant', tenant.name, 'user', user, 'reason', reason, 'rule', rule or '',
+    'at', int(now))
+  tally(tenant, 'dropped', 1)
+end
+
+-- bury keeps a job whose attempts are exhausted.
+local function bury(tenant, user, job, why)
+  redis.call('XADD', Q .. 'dead', 'MAXLEN', '~', KEEP_DEAD, '*',
+    'id', job.id, 'tenant', tenant.name, 'user', user, 'error', why, 'at', int(now),
+    'job', write_job(job))
+  tally(tenant, 'dead', 1)
+end
+
+-- enter puts a job at the 'back' or the 'front' of its lane. `bound` is a lower bound
+-- of the lane's next slot. Returns its place in the lane, or nothing if it was folded
+-- into a newer job.
+local function enter(tenant, user, job, envelope, bound, door)
+  local lane = lane_key(tenant, user, job.priority)
+  local entry = envelope
+  if job.fold then
+    if redis.call('HSETNX', fold_key(tenant, user), job.fold, envelope) == 0 then
+      drop(tenant, user, job, 'collapsed')
+      return
+    end
+    entry = '=' .. job.fold
+  end
+  local length = redis.call(door == 'front' and 'LPUSH' or 'RPUSH', lane, entry)
+  if length == 1 or door == 'front' then
+    redis.call('ZADD', lanes_key(tenant, job.priority), 'LT', int(bound), user)
+    tenant.soonest = math.min(tenant.soonest or INFINITY, bound)
+  end
+  if not string.find(tenant.priorities, job.priority, 1, true) then
+    tenant.priorities = tenant.priorities .. job.priority
+    redis.call('HSET', tenant.key, 'priorities', tenant.priorities)
+  end
+  tally(tenant, 'waiting', 1)
+  return length
+end
+
+-- head returns the first envelope of a lane and whether it is the only one.
+local function head(tenant, user, priority)
+  local two = redis.call('LRANGE', lane_key(tenant, user, priority), 0, 1)
+  local envelope, fold = two[1], nil
+  if string.sub(envelope, 1, 1) == '=' then
+    fold = string.sub(envelope, 2)
+    envelope = redis.call('HGET', fold_key(tenant, user), fold)
+  end
+  return envelope, not two[2], fold
+end
+
+-- leave takes the first job out of its lane. The lane's next bound is `bound`.
+local function leave(tenant, user, priority, only, fold, bound)
+  redis.call('LPOP', lane_key(tenant, user, priority))
+  if fold then
+    redis.call('HDEL', fold_key(tenant, user), fold)
+  end
+  if only then
+    redis.call('ZREM', lanes_key(tenant, priority), user)
+  else
+    redis.call('ZADD', lanes_key(tenant, priority), int(bound), user)
+  end
+  tally(tenant, 'waiting', -1)
+end
+
+-- wake tells one idle worker to pull, unless one is on watch for that instant already.
+local function wake(at)
+  local watch = tonumber(redis.call('HGET', Q .. 'watch', 'at') or INFINITY)
+  if (at < watch or watch + WATCH_SLACK < now) and redis.call('LLEN', Q .. 'wake') == 0 then
+    redis.call('LPUSH', Q .. 'wake', '1')
+  end
+end
+
+-- later keeps a job until an instant; pull moves it into its lane then.
+local function later(tenant, user, envelope, at)
+  redis.call('ZADD', Q .. 'later', int(at), tenant.name .. ':' .. user .. ' ' .. envelope)
+  wake(at)
+end
+
+-- announce enters every tenant that got jobs into the index of who is due next.
+local function announce()
+  local soonest = INFINITY
+  for name, tenant in pairs(tenants) do
+    if tenant.soonest then
+      local bound = earliest({ tenant.subject }, math.max(tenant.soonest, tenant.paused), 1)
+      redis.call('ZADD', Q .. 'due', 'LT', int(bound), name)
+      soonest = math.min(soonest, bound)
+    end
+  end
+  if soonest < INFINITY then
+    wake(soonest)
+  end
+end
+
+-- finish writes the counters.
+local function finish()
+  for _, tenant in pairs(tenants) do
+    for name, by in pairs(tenant.added) do
+      if by ~= 0 then
+        redis.call('HINCRBY', tenant.key, name, int(by))
+      end
+    end
+  end
+  for name, by in pairs(stats) do
+    if by ~= 0 then
+      redis.call('HINCRBY', Q .. 'stats', name, int(by))
+    end
+  end
+end

@@ -1,0 +1,18 @@
+-- renew extends the leases of running jobs.
+--
+-- KEYS[1]  prefix of the queue's keys
+-- ARGV[1]  lease in µs
+-- ARGV[2]  then the tokens
+--
+-- Returns {now, then the tokens that are lost}.
+
+beat(tonumber(ARGV[1]))
+local lost = { now }
+for i = 2, #ARGV do
+  if redis.call('ZSCORE', Q .. 'leases', ARGV[i]) then
+    redis.call('ZADD', Q .. 'leases', int(now + ARGV[1]), ARGV[i])
+  else
+    lost[#lost + 1] = ARGV[i]
+  end
+end
+return lost

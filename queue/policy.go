@@ -1,0 +1,137 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Policies say what limits whom in a queue. They live in Redis, where every pull reads
+// them: a change governs the whole fleet, and the jobs that wait already, at once.
+// The zero value limits nothing.
+type Policies struct {
+	Queue    []throttle.Rule   // rules for everything together
+	Default  string            // the policy of tenants that Tenants does not name
+	Policies map[string]Policy // by name
+	Tenants  map[string]string // tenant → name of its policy
+}
+
+// A Policy is the set of rules of a tenant and of each of its users. The zero value
+// limits nothing.
+type Policy struct {
+	Tenant []throttle.Rule // for the tenant as a whole
+	User   []throttle.Rule // for each of its users
+
+	// Capacity is how many jobs the tenant's bucket holds. 0 means no bound.
+	Capacity int
+
+	// Overflow says what a full bucket does. Defaults to DropNewest.
+	Overflow Overflow
+
+	// MaxWait is the deadline of jobs that have none: so long after their offer.
+	// 0 means they may wait for ever.
+	MaxWait time.Duration
+}
+
+// Overflow says what a full bucket does with one more job.
+type Overflow string
+
+const (
+	DropNewest Overflow = "drop_newest" // refuse the new job
+	DropOldest Overflow = "drop_oldest" // drop the job that has waited longest
+)
+
+// ErrInvalidPolicies is returned when policies contradict themselves or hold a value
+// that means nothing. They are checked whole before anything changes.
+var ErrInvalidPolicies = errors.New("queue: invalid policies")
+
+var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// Validate returns an error wrapping [ErrInvalidPolicies] that says where what is wrong
+// and what would be right, or nil.
+func (p Policies) Validate() error {
+	if err := validateRules("queue", p.Queue); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
+		if !policyName.MatchString(name) {
+			return invalid("policies", "name %q; 1 to 64 letters, digits, dots, dashes or underscores", name)
+		}
+		if err := p.Policies[name].validate("policies." + name); err != nil {
+			return err
+		}
+	}
+	if err := p.knows("default", p.Default); err != nil && p.Default != "" {
+		return err
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(p.Tenants)) {
+		if err := p.knows(fmt.Sprintf("tenants.%s", tenant), p.Tenants[tenant]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Policies) knows(where, name string) error {
+	if _, ok := p.Policies[name]; !ok {
+		return invalid(where, "there is no policy %q; there are %q", name, slices.Sorted(maps.Keys(p.Policies)))
+	}
+	return nil
+}
+
+func (p Policy) validate(where string) error {
+	if err := validateRules(where+".tenant", p.Tenant); err != nil {
+		return err
+	}
+	if err := validateRules(where+".user", p.User); err != nil {
+		return err
+	}
+	switch {
+	case p.Capacity < 0:
+		return invalid(where+".tenant.capacity", "%d; a number of jobs, or 0 for no bound", p.Capacity)
+	case p.Overflow != "" && p.Overflow != DropNewest && p.Overflow != DropOldest:
+		return invalid(where+".tenant.overflow", "%q; %s or %s", p.Overflow, DropNewest, DropOldest)
+	case p.MaxWait < 0:
+		return invalid(where+".max_wait", "%v; a time such as 15m, or 0 for no bound", p.MaxWait)
+	}
+	return nil
+}
+
+func validateRules(where string, rules []throttle.Rule) error {
+	for i, r := range rules {
+		if err := r.Validate(); err != nil {
+			return fmt.Errorf("%w: %s.rules[%d]: %w", ErrInvalidPolicies, where, i, err)
+		}
+	}
+	return nil
+}
+
+func invalid(where, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrInvalidPolicies, where, fmt.Sprintf(format, args...))
+}
+
+// compile returns the policies as fields of their hash. Distances are widened by the
+// grace, so that the starts, which may come that much after their slots, keep them.
+func (p Policies) compile(grace time.Duration) map[string]string {
+	fields := map[string]string{"default": p.Default, "queue": throttle.Compile(grace, p.Queue...)}
+	for name, policy := range p.Policies {
+		fields[name+"/tenant"] = throttle.Compile(grace, policy.Tenant...)
+		fields[name+"/user"] = throttle.Compile(grace, policy.User...)
+		overflow := policy.Overflow
+		if overflow == "" {
+			overflow = DropNewest
+		}
+		fields[name+"/bucket"] = strconv.Itoa(policy.Capacity) + " " + string(overflow) + " " +
+			strconv.FormatInt(policy.MaxWait.Microseconds(), 10)
+	}
+	for tenant, name := range p.Tenants {
+		fields["tenant:"+escape(tenant)] = name
+	}
+	return fields
+}

@@ -1,0 +1,230 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// pullLead is how much before its slot a job is pulled: it hides the round trip and
+	// the scheduling of the worker.
+	pullLead = 20 * time.Millisecond
+	// pullBatch is the most jobs that one pull takes.
+	pullBatch = 100
+	// pullIdle is the longest that a worker sleeps without asking, in case that whoever
+	// should have woken it died.
+	pullIdle = 5 * time.Second
+)
+
+// A puller is a worker's hand in one queue: it pulls what may start, starts it, and
+// sleeps until more may.
+type puller struct {
+	queue   string
+	cfg     WorkerConfig
+	name    string
+	handler asynq.Handler
+	client  redis.UniversalClient
+	scripts *scripts
+	clock   *redisClock
+	places  *places
+	metrics *metrics
+	log     *slog.Logger
+
+	waker  *waker
+	acks   *acks
+	claims *claims
+
+	stop     chan struct{}  // closed when nothing may start any more
+	waiting  sync.WaitGroup // jobs that wait for their slot
+	running  sync.WaitGroup // jobs that were pulled
+	kill     context.CancelFunc
+	handling context.Context // parent of the handlers' contexts
+}
+
+func newPuller(w *Worker, queue string, h asynq.Handler) *puller {
+	log := w.cfg.Logger.With("queue", queue)
+	s := newScripts(w.client, queue)
+	p := &puller{
+		queue: queue, cfg: w.cfg, name: w.name, handler: h, client: w.client, scripts: s,
+		clock: newRedisClock(), places: w.places, metrics: w.metrics, log: log,
+		waker:  newWaker(w.client, s.prefix, w.name, log),
+		acks:   newAcks(s, log),
+		claims: newClaims(s, w.cfg.Lease, log),
+		stop:   make(chan struct{}),
+	}
+	return p
+}
+
+// Run pulls until ctx ends and returns when everything that was pulled is done with.
+func (p *puller) Run(ctx context.Context) error {
+	// What goes on while the worker stops must outlive ctx.
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.handling, p.kill = context.WithCancel(context.WithoutCancel(ctx))
+	defer p.kill()
+	var services sync.WaitGroup
+	services.Go(func() { p.acks.Run(background) })
+	services.Go(func() { p.claims.Run(background) })
+	services.Go(func() { p.waker.Run(background) })
+
+	p.pullUntilDone(ctx)
+	p.shutdown(background)
+	cancel()
+	p.waker.stop()
+	services.Wait()
+	return nil
+}
+
+// pullUntilDone pulls again and again: at once while there are places and jobs, else
+// when a place becomes free, when the next job may start, or when woken.
+func (p *puller) pullUntilDone(ctx context.Context) {
+	trouble := newTrouble(p.log, "pulling")
+	for ctx.Err() == nil {
+		n, ok := p.takePlaces(ctx)
+		if !ok {
+			return
+		}
+		jobs, next, err := p.pull(ctx, n)
+		p.places.give(n - len(jobs))
+		for _, job := range jobs {
+			p.start(job)
+		}
+		if wait := trouble.after(err); wait > 0 {
+			sleep(ctx, wait)
+			continue
+		}
+		if len(jobs) < n {
+			p.waker.sleep(ctx, min(next, pullIdle))
+		}
+	}
+}
+
+// takePlaces waits until there is a free place and takes as many as one pull can fill.
+// Without one it could do nothing with being woken: it lets another worker be.
+func (p *puller) takePlaces(ctx context.Context) (int, bool) {
+	if n := p.places.take(pullBatch); n > 0 {
+		return n, true
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, false
+		case <-p.places.free:
+			return 1 + p.places.take(pullBatch-1), true
+		case <-p.waker.woken:
+			p.waker.passOn(ctx)
+		}
+	}
+}
+
+// pull takes up to n jobs. The finished ones ride along. It returns how long to sleep
+// if not woken before.
+func (p *puller) pull(ctx context.Context, n int) (jobs []claim, next time.Duration, err error) {
+	finished := p.acks.take()
+	args := tokenArgs(finished, p.name, n, pullLead.Microseconds(), p.cfg.Lease.Microseconds())
+	asked := time.Now()
+	reply, err := p.scripts.run(ctx, p.scripts.pull, args...).Slice()
+	arrived := time.Now()
+	if err != nil {
+		p.acks.giveBack(finished)
+		return nil, 0, err
+	}
+	jobs, now, wakeAt, err := readPull(reply)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.clock.observe(asked, arrived, now)
+	p.metrics.pulled(p.queue, len(jobs))
+	next = pullIdle
+	if !wakeAt.IsZero() {
+		next = p.clock.until(wakeAt)
+	}
+	return jobs, next, nil
+}
+
+// A claim is a pulled job.
+type claim struct {
+	envelope
+	token string
+	slot  time.Time
+}
+
+// readPull reads the reply of pull.lua.
+func readPull(reply []any) (jobs []claim, now, next time.Time, err error) {
+	malformed := fmt.Errorf("queue: malformed reply to a pull")
+	if len(reply) < 2 || len(reply)%4 != 2 {
+		return nil, now, next, malformed
+	}
+	clock, ok1 := reply[0].(int64)
+	wake, ok2 := reply[1].(int64)
+	if !ok1 || !ok2 {
+		return nil, now, next, malformed
+	}
+	if wake >= 0 {
+		next = time.UnixMicro(wake)
+	}
+	for i := 2; i < len(reply); i += 4 {
+		token, ok1 := reply[i].(string)
+		slot, ok2 := reply[i+1].(int64)
+		lane, ok3 := reply[i+2].(string)
+		text, ok4 := reply[i+3].(string)
+		if !ok1 || !ok2 || !ok3 || !ok4 {
+			return nil, now, next, malformed
+		}
+		e, err := openEnvelope(lane, text)
+		if err != nil {
+			return nil, now, next, fmt.Errorf("job with token %s: %w", token, err)
+		}
+		jobs = append(jobs, claim{envelope: e, token: token, slot: time.UnixMicro(slot)})
+	}
+	return jobs, time.UnixMicro(clock), next, nil
+}
+
+// shutdown hands back what has not started, lets the handlers end, then makes them.
+func (p *puller) shutdown(ctx context.Context) {
+	close(p.stop)
+	p.waiting.Wait()
+	p.release(ctx)
+	ended := make(chan struct{})
+	go func() {
+		p.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(p.cfg.ShutdownTimeout):
+		p.log.Warn("handlers run on after the shutdown timeout; cancelling them",
+			"jobs", strconv.Itoa(p.claims.count()), "timeout", p.cfg.ShutdownTimeout)
+		p.kill()
+		<-ended
+	}
+	p.acks.flush(ctx)
+}
+
+// release returns the jobs that were pulled but not started to their lanes, and stops
+// watching.
+func (p *puller) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	tokens := p.claims.takeUnstarted()
+	if err := p.scripts.run(ctx, p.scripts.release, tokenArgs(tokens, p.name)...).Err(); err != nil {
+		p.log.Warn("could not hand jobs back; they return when their leases expire",
+			"jobs", len(tokens), "err", err)
+	}
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

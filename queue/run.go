@@ -1,0 +1,181 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// start lets a pulled job run in its own goroutine. It has one of the worker's places.
+func (p *puller) start(job claim) {
+	p.claims.hold(job.token, nil)
+	p.waiting.Add(1)
+	p.running.Go(func() {
+		defer p.places.give(1)
+		started, ok := p.awaitSlot(job)
+		p.waiting.Done()
+		if ok {
+			p.finish(job, p.handle(job, started))
+		}
+	})
+}
+
+// awaitSlot waits for the job's slot and returns the instant of its start. It returns
+// false if the job is not to start here: the worker stops, or the job came too late and
+// went back into its lane.
+func (p *puller) awaitSlot(job claim) (time.Time, bool) {
+	slot := job.slot
+	for {
+		now, ahead := p.clock.now()
+		if wait := slot.Sub(now); wait > 0 {
+			if !p.sleepUnlessStopped(wait) {
+				p.claims.handBack(job.token)
+				return now, false
+			}
+			continue
+		}
+		if now.Add(min(ahead, Grace/2)).Sub(slot) <= Grace {
+			return now, true
+		}
+		again, ok := p.admit(job)
+		if !ok {
+			return now, false
+		}
+		slot = again
+	}
+}
+
+func (p *puller) sleepUnlessStopped(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.stop:
+		return false
+	}
+}
+
+// admit asks Redis whether a late job may start at once, and returns the instant at
+// which it was allowed to. Otherwise the job is in its lane again, or somebody else's.
+func (p *puller) admit(job claim) (slot time.Time, ok bool) {
+	const lost, start = 0, 1
+	trouble := newTrouble(p.log, "asking for late starts")
+	for {
+		asked := time.Now()
+		reply, err := numbers(p.scripts.run(p.handling, p.scripts.admit, job.token), 2)
+		arrived := time.Now()
+		if wait := trouble.after(err); wait > 0 {
+			if !p.sleepUnlessStopped(wait) {
+				p.claims.handBack(job.token)
+				return slot, false
+			}
+			continue
+		}
+		now := time.UnixMicro(reply[0])
+		p.clock.observe(asked, arrived, now)
+		p.metrics.late(p.queue)
+		if reply[1] != start {
+			p.claims.drop(job.token)
+		}
+		if reply[1] == lost {
+			p.log.Warn("lost a job before its start", "id", job.job.ID)
+		}
+		return now, reply[1] == start
+	}
+}
+
+// handle runs the handler once. What it returns decides; its context only asks.
+func (p *puller) handle(job claim, started time.Time) (err error) {
+	ctx, cancel := context.WithCancelCause(p.handling)
+	defer cancel(nil)
+	p.claims.hold(job.token, cancel)
+	if limit := p.limit(job, started); limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+		stuck := time.AfterFunc(limit+stuckAfter, func() {
+			p.log.Warn("a handler ignores the end of its context; it keeps its place",
+				"id", job.job.ID, "type", job.job.Type, "timeout", limit)
+		})
+		defer stuck.Stop()
+	}
+	ctx = withInfo(ctx, Info{
+		ID: job.job.ID, Queue: p.queue, Tenant: job.job.Tenant, User: job.job.User, Type: job.job.Type,
+		Slot: job.slot, Started: started, Offered: job.offered,
+		Attempt: job.failures + 1, MaxRetry: max(0, job.job.MaxRetry), Waited: started.Sub(job.offered),
+	})
+	p.metrics.started(p.queue, started.Sub(job.slot))
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			p.log.Error("a handler panicked", "id", job.job.ID, "type", job.job.Type, "panic", cause,
+				"stack", string(debug.Stack()))
+		}
+	}()
+	return p.handler.ProcessTask(ctx, task(job.job))
+}
+
+// stuckAfter is how long after the end of its context a handler counts as stuck.
+const stuckAfter = 5 * time.Second
+
+// limit returns how long an attempt may take, 0 for no limit.
+func (p *puller) limit(job claim, started time.Time) time.Duration {
+	limit := job.job.Timeout
+	if !job.job.Deadline.IsZero() {
+		if left := job.job.Deadline.Sub(started); limit == 0 || left < limit {
+			limit = max(left, time.Millisecond)
+		}
+	}
+	return limit
+}
+
+func task(j Job) *asynq.Task {
+	return asynq.NewTaskWithHeaders(j.Type, j.Payload, j.Headers)
+}
+
+// finish tells Redis how the attempt ended.
+func (p *puller) finish(job claim, err error) {
+	defer p.claims.drop(job.token)
+	switch {
+	case err == nil, errors.Is(err, asynq.RevokeTask):
+		p.acks.add(job.token)
+		p.metrics.ended(p.queue, "done")
+	case errors.Is(err, asynq.SkipRetry):
+		p.fail(job, err, -1)
+	default:
+		p.fail(job, err, p.cfg.RetryDelay(job.failures+1, err, task(job.job)))
+	}
+}
+
+// fail hands a failed attempt to Redis, which decides what becomes of the job. Without
+// Redis it tries on as long as the worker may run.
+func (p *puller) fail(job claim, cause error, delay time.Duration) {
+	const buried = 2
+	micros := int64(-1)
+	if delay >= 0 {
+		micros = delay.Microseconds()
+	}
+	trouble := newTrouble(p.log, "recording failed attempts")
+	for {
+		reply, err := numbers(p.scripts.run(p.handling, p.scripts.fail, job.token, micros, cause.Error()), 2)
+		if wait := trouble.after(err); wait > 0 {
+			if p.handling.Err() != nil {
+				return // its lease will expire
+			}
+			sleep(p.handling, wait)
+			continue
+		}
+		outcome := "failed"
+		if reply[1] == buried {
+			outcome = "dead"
+			p.log.Error("a job is dead", "id", job.job.ID, "type", job.job.Type, "attempt", job.failures+1, "err", cause)
+		}
+		p.metrics.ended(p.queue, outcome)
+		return
+	}
+}

@@ -1,0 +1,71 @@
+package queue
+
+import (
+	"context"
+	"embed"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts are the scripts of one queue, ready to run. Each is preceded by the rules and
+// the lanes; those that deal with claims, by the claims too.
+type scripts struct {
+	client redis.UniversalClient
+	prefix string
+
+	offer, pull, ack, fail, admit, release, renew, policies *redis.Script
+}
+
+func newScripts(client redis.UniversalClient, queue string) *scripts {
+	lanes := source("lanes")
+	claims := lanes + source("claims")
+	return &scripts{
+		client:   client,
+		prefix:   prefix(queue),
+		offer:    throttle.NewScript(lanes + source("offer")),
+		policies: throttle.NewScript(lanes + source("policies")),
+		pull:     throttle.NewScript(claims + source("pull")),
+		ack:      throttle.NewScript(claims + source("ack")),
+		fail:     throttle.NewScript(claims + source("fail")),
+		admit:    throttle.NewScript(claims + source("admit")),
+		release:  throttle.NewScript(claims + source("release")),
+		renew:    throttle.NewScript(claims + source("renew")),
+	}
+}
+
+// source returns a script file. It is part of the program: a missing one is a bug.
+func source(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// run runs a script on the queue and returns its reply.
+func (s *scripts) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, s.client, []string{s.prefix}, args...)
+}
+
+// numbers reads a reply that is an array of integers, at least n of them.
+func numbers(cmd *redis.Cmd, n int) ([]int64, error) {
+	reply, err := cmd.Int64Slice()
+	if err == nil && len(reply) < n {
+		err = fmt.Errorf("a reply of %d numbers, want %d", len(reply), n)
+	}
+	return reply, err
+}
+
+// tokenArgs appends tokens to the arguments of a script.
+func tokenArgs(tokens []string, args ...any) []any {
+	for _, token := range tokens {
+		args = append(args, token)
+	}
+	return args
+}

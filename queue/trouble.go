@@ -1,0 +1,42 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// trouble is a loop's memory of failing: it waits longer between tries, and says once
+// that it began and once that it is over.
+type trouble struct {
+	log   *slog.Logger
+	act   string
+	since time.Time
+	wait  time.Duration
+}
+
+func newTrouble(log *slog.Logger, act string) *trouble {
+	return &trouble{log: log, act: act}
+}
+
+// after notes the outcome of one try and returns how long to wait before the next: 0
+// when it went well.
+func (t *trouble) after(err error) time.Duration {
+	const first, longest = 50 * time.Millisecond, time.Second
+	switch {
+	case err == nil:
+		if t.wait > 0 {
+			t.log.Info(t.act+" again", "after", time.Since(t.since).Round(time.Millisecond))
+		}
+		t.wait = 0
+	case errors.Is(err, context.Canceled):
+		return first
+	case t.wait == 0:
+		t.log.Error(t.act+" does not work; trying again until it does", "err", err)
+		t.since, t.wait = time.Now(), first
+	default:
+		t.wait = min(2*t.wait, longest)
+	}
+	return t.wait
+}
