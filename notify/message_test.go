@@ -1,0 +1,81 @@
+package notify
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseMessage(t *testing.T) {
+	want := Message{
+		Title: "School is closed", Body: "Snow.", Data: map[string]string{"screen": "news"},
+		CollapseKey: "closed", Expires: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC),
+		Targets: []string{"a", "b"},
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseMessage(append([]byte(" \n"), text...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	small, err := json.Marshal(Message{Body: "hi"})
+	if err != nil || string(small) != `{"body":"hi"}` {
+		t.Errorf("the small message is %s, %v", small, err)
+	}
+}
+
+func TestNotMessage(t *testing.T) {
+	tests := map[string]string{
+		``:                                   `want an object such as {"title":"Hello"}`,
+		`null`:                               `want an object such as {"title":"Hello"}`,
+		`["title"]`:                          `want an object such as {"title":"Hello"}`,
+		`{}`:                                 `it has no title, no body and no data; want one of them`,
+		`{"targets":["a"]}`:                  `it has no title, no body and no data; want one of them`,
+		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, collapse_key, expires or targets`,
+		`{"title":5}`:                        `title: a number; want a string`,
+		`{"title":"a","data":[]}`:            `data: a list; want an object`,
+		`{"title":"a","data":{"n":1}}`:       `data: a number; want a string`,
+		`{"title":"a","targets":"b"}`:        `targets: a string; want a list`,
+		`{"title":"a","expires":"tomorrow"}`: `expires: want a time such as 2026-11-21T08:00:00Z`,
+		`{"title":"a","expires":5}`:          `expires: want a time such as 2026-11-21T08:00:00Z`,
+		`{"title":"a"`:                       `the JSON ends too soon`,
+		`{"title":"a"} {}`:                   `something follows the object`,
+		`{"title":a}`:                        `invalid character 'a' looking for beginning of value`,
+	}
+	for payload, want := range tests {
+		_, err := ParseMessage([]byte(payload))
+		if !errors.Is(err, ErrNotMessage) || err.Error() != "notify: not a message: "+want {
+			t.Errorf("%s:\n got %v\nwant %s", payload, err, want)
+		}
+	}
+}
+
+func FuzzParseMessage(f *testing.F) {
+	f.Add([]byte(`{"title":"a","data":{"k":"v"},"expires":"2026-11-21T08:00:00Z","targets":["t"]}`))
+	f.Add([]byte(`{"at":1748607359}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		m, err := ParseMessage(payload)
+		if err != nil {
+			if strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "notify.Message") {
+				t.Fatalf("%q: %v", payload, err)
+			}
+			return
+		}
+		text, err := json.Marshal(m)
+		if err != nil {
+			return // a year beyond 9999 is read, not written
+		}
+		if again, err := ParseMessage(text); err != nil || again.Title != m.Title {
+			t.Fatalf("%s: %+v, %v", text, again, err)
+		}
+	})
+}
