@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A start is a job whose handler was started, and by which worker.
+type start struct {
+	queue.Info
+	worker int
+}
+
+// deferred tells whether the job had to wait for its slot. A few milliseconds are the
+// way through Redis.
+func (s start) deferred() bool { return s.Slot.Sub(s.Offered) > 20*time.Millisecond }
+
+// A journal is the log of all starts: what the verdict is about.
+type journal struct {
+	mu     sync.Mutex
+	starts []start
+}
+
+// handler is what a worker runs for every job, at its slot. A real one would send the
+// notification here; this one writes down that it could have.
+func (j *journal) handler(worker int) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		info, ok := queue.FromContext(ctx)
+		if !ok {
+			return errors.New("not run by a worker")
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.starts = append(j.starts, start{info, worker})
+		return nil
+	})
+}
+
+// all returns the starts so far, in order of time.
+func (j *journal) all() []start {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.SortedFunc(slices.Values(j.starts), func(a, b start) int { return a.Started.Compare(b.Started) })
+}
+
+// A tally counts the starts of one school.
+type tally struct{ atOnce, deferred int }
+
+func (j *journal) tallies() map[string]tally {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	counts := make(map[string]tally)
+	for _, s := range j.starts {
+		c := counts[s.Tenant]
+		if s.deferred() {
+			c.deferred++
+		} else {
+			c.atOnce++
+		}
+		counts[s.Tenant] = c
+	}
+	return counts
+}
+
+// forge adds a start that never was: a job of the busy teacher, a blink after another.
+func (j *journal) forge() {
+	for _, s := range j.all() {
+		if s.Tenant == busySchool && s.User == busyTeacher {
+			s.Started = s.Started.Add(time.Millisecond)
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.starts = append(j.starts, s)
+			return
+		}
+	}
+}
+
+// offers remember what was offered through which door.
+type offers struct {
+	mu   sync.Mutex
+	ids  []string
+	door map[string]int // how many jobs came through each
+}
+
+func (o *offers) add(door string, receipts []queue.Receipt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.door == nil {
+		o.door = make(map[string]int)
+	}
+	o.door[door] += len(receipts)
+	for _, r := range receipts {
+		o.ids = append(o.ids, r.ID)
+	}
+}
+
+func (o *offers) total() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.ids)
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// tellStory runs the program on virtual time and returns what it printed.
+func tellStory(t *testing.T, args ...string) (text string, err error) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		err = run(t.Context(), args, &out, io.Discard)
+		text = out.String()
+	})
+	return text, err
+}
+
+func TestStoryKeepsEveryLimit(t *testing.T) {
+	text, err := tellStory(t, "--parents", "300")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, want := range []string{
+		"TIME IS SCALED",
+		"oak sends an announcement to 300 parents",
+		"0 min  ▪·▪·▪", // the busy teacher's first minute
+		"4 min  ▪",
+		"80  cedar   full",
+		"refused by window 50/1h12m",
+		"collapsed",
+		"through asynq.Client",
+		"window 10/3s                       10 at most: teacher-42 at birch",
+		"All 8 limits were kept.",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the output lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "\x1b") {
+		t.Error("cursor movements in what is no terminal")
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestFalseStartIsFound(t *testing.T) {
+	text, err := tellStory(t, "--parents", "10", "--cheat")
+	if !errors.Is(err, errBroken) {
+		t.Fatalf("error %v, want %v\n%s", err, errBroken, text)
+	}
+	for _, line := range strings.Split(text, "\n") {
+		if strings.Contains(line, "spacing 150ms  ") && !strings.Contains(line, "BROKEN 1 times") {
+			t.Errorf("the false start is not in the verdict: %s", line)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--parents", "0"}, "--parents 0: at least 1"},
+		{[]string{"--parent", "5"}, "unknown flag: --parent"},
+		{[]string{"--redis", "nonsense"}, "--redis nonsense: "},
+		{[]string{"--redis", "redis://127.0.0.1:1/0"}, "127.0.0.1:1"},
+	} {
+		err := run(t.Context(), c.args, io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: error %v, want one with %q", c.args, err, c.want)
+		}
+	}
+	if err := run(t.Context(), []string{"--help"}, io.Discard, io.Discard); err != nil {
+		t.Errorf("--help: %v", err)
+	}
+}
+
+func TestBusiestAndClosest(t *testing.T) {
+	at := func(ms ...int) (events []start) {
+		for _, m := range ms {
+			var s start
+			s.Started = time.UnixMilli(int64(m))
+			events = append(events, s)
+		}
+		return events
+	}
+	events := userEvents(at(0, 400, 1000, 1399, 1400))
+	if most, _ := busiest(events, time.Second); most != 3 {
+		t.Errorf("busiest second has %d starts, want 3: one exactly a second old no longer counts", most)
+	}
+	if d := closest(events); d != time.Millisecond {
+		t.Errorf("closest %v, want 1ms", d)
+	}
+}
