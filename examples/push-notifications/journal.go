@@ -28,19 +28,33 @@ type journal struct {
 	starts []start
 }
 
+// sending is how long a provider takes to accept a notification.
+const sending = 30 * time.Millisecond
+
 // handler is what a worker runs for every job, at its slot. A real one would send the
-// notification here; this one writes down that it could have.
+// notification here; this one writes down its start and waits as long as that takes.
 func (j *journal) handler(worker int) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		info, ok := queue.FromContext(ctx)
 		if !ok {
 			return errors.New("not run by a worker")
 		}
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.starts = append(j.starts, start{info, worker})
-		return nil
+		j.add(start{info, worker})
+		sent := time.NewTimer(sending)
+		defer sent.Stop()
+		select {
+		case <-sent.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	})
+}
+
+func (j *journal) add(s start) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.starts = append(j.starts, s)
 }
 
 // all returns the starts so far, in order of time.
@@ -74,9 +88,7 @@ func (j *journal) forge() {
 	for _, s := range j.all() {
 		if s.Tenant == busySchool && s.User == busyTeacher {
 			s.Started = s.Started.Add(time.Millisecond)
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.starts = append(j.starts, s)
+			j.add(s)
 			return
 		}
 	}

@@ -18,6 +18,7 @@ import (
 const (
 	queueName = "push"
 	workers   = 2
+	places    = 6                // jobs that a worker runs at once
 	patience  = 58 * time.Second // the story ends by then, or something is wrong
 )
 
@@ -115,7 +116,11 @@ func (s *story) tell(ctx context.Context, view *board) error {
 
 // work is one worker. In production each would be a process of its own.
 func (s *story) work(ctx context.Context, n int) error {
-	w, err := queue.NewWorker(s.redis, queue.WorkerConfig{Queues: []string{queueName}, Inbox: true})
+	w, err := queue.NewWorker(s.redis, queue.WorkerConfig{
+		Queues:      []string{queueName},
+		Concurrency: places,
+		Inbox:       true,
+	})
 	if err != nil {
 		return err
 	}
