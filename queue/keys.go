@@ -11,6 +11,7 @@ import (
 //	wc:{q}:due                      zset   tenant → lower bound of its next slot, µs
 //	wc:{q}:lanes:<tenant>[:high|:low]      zset   user → lower bound of the lane's next slot, µs
 //	wc:{q}:lane:<tenant>:<user>[:high|:low] list  envelopes, oldest first
+//	wc:{q}:oldest:<tenant>          zset   priority and user → offer of the lane's first job, µs
 //	wc:{q}:fold:<tenant>:<user>     hash   collapse key → envelope
 //	wc:{q}:log:<scope>              list   slots of a subject, newest first
 //	wc:{q}:state:<scope>            hash   other rule state of a subject

@@ -192,7 +192,7 @@ func (a *acks) send(ctx context.Context) error {
 
 // flush sends the last acknowledgements of a worker that stops.
 func (a *acks) flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, lastPatience)
 	defer cancel()
 	err := a.send(ctx)
 	for err != nil && ctx.Err() == nil {

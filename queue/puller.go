@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,6 +20,8 @@ const (
 	// pullIdle is the longest that a worker sleeps without asking, in case that whoever
 	// should have woken it died.
 	pullIdle = 5 * time.Second
+	// pullPause is the shortest: Redis did what one script may do, and needs a breath.
+	pullPause = 50 * time.Microsecond
 )
 
 // A puller is a worker's hand in one queue: it pulls what may start, starts it, and
@@ -41,11 +42,12 @@ type puller struct {
 	acks   *acks
 	claims *claims
 
-	stop     chan struct{}  // closed when nothing may start any more
-	waiting  sync.WaitGroup // jobs that wait for their slot
-	running  sync.WaitGroup // jobs that were pulled
+	stop     chan struct{}   // closed when nothing may start any more
+	waiting  sync.WaitGroup  // jobs that wait for their slot
+	running  sync.WaitGroup  // jobs that were pulled
+	handling context.Context // parent of the handlers' contexts, ended by kill
 	kill     context.CancelFunc
-	handling context.Context // parent of the handlers' contexts
+	outlive  context.Context // for what must still reach Redis while the worker stops
 }
 
 func newPuller(w *Worker, queue string, h asynq.Handler) *puller {
@@ -64,17 +66,17 @@ func newPuller(w *Worker, queue string, h asynq.Handler) *puller {
 
 // Run pulls until ctx ends and returns when everything that was pulled is done with.
 func (p *puller) Run(ctx context.Context) error {
-	// What goes on while the worker stops must outlive ctx.
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p.handling, p.kill = context.WithCancel(context.WithoutCancel(ctx))
-	defer p.kill()
+	var cancel context.CancelFunc
+	p.outlive, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.handling, p.kill = context.WithCancel(p.outlive)
+	defer cancel()
 	var services sync.WaitGroup
-	services.Go(func() { p.acks.Run(background) })
-	services.Go(func() { p.claims.Run(background) })
-	services.Go(func() { p.waker.Run(background) })
+	services.Go(func() { p.acks.Run(p.outlive) })
+	services.Go(func() { p.claims.Run(p.outlive) })
+	services.Go(func() { p.waker.Run(p.outlive) })
 
 	p.pullUntilDone(ctx)
-	p.shutdown(background)
+	p.shutdown()
 	cancel()
 	p.waker.stop()
 	services.Wait()
@@ -100,7 +102,7 @@ func (p *puller) pullUntilDone(ctx context.Context) {
 			continue
 		}
 		if len(jobs) < n {
-			p.waker.sleep(ctx, min(next, pullIdle))
+			p.waker.sleep(ctx, max(pullPause, min(next, pullIdle)))
 		}
 	}
 }
@@ -187,30 +189,45 @@ func readPull(reply []any) (jobs []claim, now, next time.Time, err error) {
 }
 
 // shutdown hands back what has not started, lets the handlers end, then makes them.
-func (p *puller) shutdown(ctx context.Context) {
+func (p *puller) shutdown() {
 	close(p.stop)
 	p.waiting.Wait()
-	p.release(ctx)
+	p.release()
 	ended := make(chan struct{})
 	go func() {
 		p.running.Wait()
 		close(ended)
 	}()
+	if !endsWithin(ended, p.cfg.ShutdownTimeout) {
+		p.log.Warn("handlers run on after the shutdown timeout; cancelling them",
+			"jobs", p.claims.count(), "timeout", p.cfg.ShutdownTimeout)
+		p.kill()
+		if !endsWithin(ended, lastPatience) {
+			p.log.Error("leaving handlers behind that ignore the end of their context; their jobs will run again",
+				"jobs", p.claims.count())
+		}
+	}
+	p.acks.flush(p.outlive)
+}
+
+// lastPatience bounds every wait of a worker that stops, after ShutdownTimeout.
+const lastPatience = 5 * time.Second
+
+func endsWithin(ended chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-ended:
-	case <-time.After(p.cfg.ShutdownTimeout):
-		p.log.Warn("handlers run on after the shutdown timeout; cancelling them",
-			"jobs", strconv.Itoa(p.claims.count()), "timeout", p.cfg.ShutdownTimeout)
-		p.kill()
-		<-ended
+		return true
+	case <-timer.C:
+		return false
 	}
-	p.acks.flush(ctx)
 }
 
 // release returns the jobs that were pulled but not started to their lanes, and stops
 // watching.
-func (p *puller) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+func (p *puller) release() {
+	ctx, cancel := context.WithTimeout(p.outlive, lastPatience)
 	defer cancel()
 	tokens := p.claims.takeUnstarted()
 	if err := p.scripts.run(ctx, p.scripts.release, tokenArgs(tokens, p.name)...).Err(); err != nil {

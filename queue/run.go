@@ -162,12 +162,12 @@ func (p *puller) fail(job claim, cause error, delay time.Duration) {
 	}
 	trouble := newTrouble(p.log, "recording failed attempts")
 	for {
-		reply, err := numbers(p.scripts.run(p.handling, p.scripts.fail, job.token, micros, cause.Error()), 2)
+		reply, err := numbers(p.scripts.run(p.outlive, p.scripts.fail, job.token, micros, cause.Error()), 2)
 		if wait := trouble.after(err); wait > 0 {
-			if p.handling.Err() != nil {
+			if p.outlive.Err() != nil {
 				return // its lease will expire
 			}
-			sleep(p.handling, wait)
+			sleep(p.outlive, wait)
 			continue
 		}
 		outcome := "failed"

@@ -54,7 +54,8 @@ local function unlog(claim)
   end
 end
 
--- unspend gives the slot of a claim back to the rules that keep no log.
+-- unspend gives the slot of a claim that was not started back to the rules that keep no
+-- log.
 local function unspend(claim)
   for _, subject in ipairs(subjects_of(claim)) do
     for _, rule in ipairs(subject.rules) do
@@ -64,6 +65,7 @@ local function unspend(claim)
     end
     save(subject, now)
   end
+  tally(claim.tenant, 'started', -1)
 end
 
 -- put_back ends a claim and returns its job to the front of the lane.

@@ -115,6 +115,20 @@ local function bury(tenant, user, job, why)
   tally(tenant, 'dead', 1)
 end
 
+-- mark_oldest notes when the first job of a lane was offered, or that there is none.
+-- Only a bucket that drops its oldest job needs to know.
+local function mark_oldest(tenant, user, priority, envelope)
+  if tenant.policy.overflow ~= 'drop_oldest' then
+    return
+  end
+  local oldest = Q .. 'oldest:' .. tenant.name
+  if envelope then
+    redis.call('ZADD', oldest, int(read_job(envelope).offered), priority .. user)
+  else
+    redis.call('ZREM', oldest, priority .. user)
+  end
+end
+
 -- enter puts a job at the 'back' or the 'front' of its lane. `bound` is a lower bound
 -- of the lane's next slot. Returns its place in the lane, or nothing if it was folded
 -- into a newer job.
@@ -132,6 +146,7 @@ local function enter(tenant, user, job, envelope, bound, door)
   if length == 1 or door == 'front' then
     redis.call('ZADD', lanes_key(tenant, job.priority), 'LT', int(bound), user)
     tenant.soonest = math.min(tenant.soonest or INFINITY, bound)
+    mark_oldest(tenant, user, job.priority, envelope)
   end
   if not string.find(tenant.priorities, job.priority, 1, true) then
     tenant.priorities = tenant.priorities .. job.priority
@@ -141,27 +156,41 @@ local function enter(tenant, user, job, envelope, bound, door)
   return length
 end
 
--- head returns the first envelope of a lane and whether it is the only one.
-local function head(tenant, user, priority)
-  local two = redis.call('LRANGE', lane_key(tenant, user, priority), 0, 1)
-  local envelope, fold = two[1], nil
-  if string.sub(envelope, 1, 1) == '=' then
-    fold = string.sub(envelope, 2)
-    envelope = redis.call('HGET', fold_key(tenant, user), fold)
+-- unfold returns the envelope of a lane's entry, and its collapse key if it has one.
+local function unfold(tenant, user, entry)
+  if string.sub(entry, 1, 1) ~= '=' then
+    return entry
   end
-  return envelope, not two[2], fold
+  local fold = string.sub(entry, 2)
+  return redis.call('HGET', fold_key(tenant, user), fold), fold
 end
 
--- leave takes the first job out of its lane. The lane's next bound is `bound`.
-local function leave(tenant, user, priority, only, fold, bound)
-  redis.call('LPOP', lane_key(tenant, user, priority))
-  if fold then
-    redis.call('HDEL', fold_key(tenant, user), fold)
+-- head returns the first job of a lane: its envelope, its fold and the entry after it;
+-- nothing if the lane is empty.
+local function head(tenant, user, priority)
+  local two = redis.call('LRANGE', lane_key(tenant, user, priority), 0, 1)
+  if not two[1] then
+    return
   end
-  if only then
+  local envelope, fold = unfold(tenant, user, two[1])
+  return { envelope = envelope, fold = fold, after = two[2] }
+end
+
+-- leave takes the first job out of its lane. The lane's next bound is `bound`, or as it
+-- was when there is none given.
+local function leave(tenant, user, priority, first, bound)
+  redis.call('LPOP', lane_key(tenant, user, priority))
+  if first.fold then
+    redis.call('HDEL', fold_key(tenant, user), first.fold)
+  end
+  if not first.after then
     redis.call('ZREM', lanes_key(tenant, priority), user)
+    mark_oldest(tenant, user, priority)
   else
-    redis.call('ZADD', lanes_key(tenant, priority), int(bound), user)
+    if bound then
+      redis.call('ZADD', lanes_key(tenant, priority), int(bound), user)
+    end
+    mark_oldest(tenant, user, priority, unfold(tenant, user, first.after))
   end
   tally(tenant, 'waiting', -1)
 end

@@ -63,8 +63,25 @@ local function fold(tenant, user, job)
   return true
 end
 
+-- make_room drops the job of the bucket that has waited longest, if the policy wants
+-- that rather than refusing the new one. Returns whether there is room now.
+local function make_room(tenant)
+  local oldest = redis.call('ZRANGE', Q .. 'oldest:' .. tenant.name, 0, 0)[1]
+  if tenant.policy.overflow ~= 'drop_oldest' or not oldest then
+    return false
+  end
+  local priority, user = string.sub(oldest, 1, 1), string.sub(oldest, 2)
+  local first = head(tenant, user, priority)
+  if not first then -- a mark from before the policy was another one for a while
+    mark_oldest(tenant, user, priority)
+    return false
+  end
+  leave(tenant, user, priority, first)
+  drop(tenant, user, read_job(first.envelope), 'full')
+  return true
+end
+
 local function offer(tenant, user, job, not_before)
-  local bucket = tenant.policy
   local rule = impossible(tenant, job.cost)
   if rule then
     drop(tenant, user, job, 'impossible', rule.name)
@@ -78,7 +95,8 @@ local function offer(tenant, user, job, not_before)
     return 'replaced 0 0 - -'
   end
   local waiting = tenant.waiting + (tenant.added.waiting or 0)
-  if bucket.capacity > 0 and waiting >= bucket.capacity then
+  local bucket = tenant.policy
+  if bucket.capacity > 0 and waiting >= bucket.capacity and not make_room(tenant) then
     drop(tenant, user, job, 'full')
     return 'dropped 0 0 full -'
   end

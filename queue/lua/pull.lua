@@ -114,8 +114,8 @@ local function step(tenant, bound)
     return math.max(t, lane_bound)
   end
   local who = user_of(tenant, user)
-  local envelope, only, fold = head(tenant, user, priority)
-  local job = read_job(envelope)
+  local first = head(tenant, user, priority)
+  local job = read_job(first.envelope)
   local own = earliest({ who }, now, job.cost)
   if own > lane_bound and own > t then
     redis.call('ZADD', lanes_key(tenant, priority), int(own), user)
@@ -127,21 +127,21 @@ local function step(tenant, bound)
     return slot
   end
   if expired(tenant, job, slot) then
-    leave(tenant, user, priority, only, fold, lane_bound)
+    leave(tenant, user, priority, first)
     drop(tenant, user, job, 'expired')
     return bound
   end
   local refusal = refusing(subjects, slot, job.cost)
   if refusal then
-    leave(tenant, user, priority, only, fold, lane_bound)
+    leave(tenant, user, priority, first)
     drop(tenant, user, job, 'rule', refusal.name)
     return bound
   end
   spend(subjects, slot, job.cost)
-  claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = envelope }
+  claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
   wanted = wanted - 1
   -- The microsecond makes lanes, and tenants, without rules take turns.
-  leave(tenant, user, priority, only, fold,
+  leave(tenant, user, priority, first,
     math.max(earliest({ who }, slot, 1), math.max(slot, lane_bound) + 1))
   tally(tenant, 'started', 1)
   return math.max(slot, bound) + 1
@@ -206,7 +206,7 @@ end
 local function on_watch(at)
   local watch = redis.call('HMGET', Q .. 'watch', 'at', 'worker')
   local watched, watcher = tonumber(watch[1] or INFINITY), watch[2]
-  if watcher and watcher ~= worker and watched <= at and watched + WATCH_SLACK >= now then
+  if watcher and watcher ~= worker and watched <= at and watched + WATCH_SLACK > now then
     return watched + WATCH_SLACK
   end
   if at == INFINITY then

@@ -1,0 +1,230 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// everySecond makes failed attempts come back after exactly a second.
+func everySecond(int, error, *asynq.Task) time.Duration { return time.Second }
+
+func TestOutcomes(t *testing.T) {
+	tests := map[string]struct {
+		then     func(ctx context.Context, info queue.Info) error
+		maxRetry int
+		attempts int
+		want     queue.Counters // without Offered and Started
+		dead     string         // part of the last error
+	}{
+		"nil ends it":            {func(context.Context, queue.Info) error { return nil }, 0, 1, queue.Counters{Done: 1}, ""},
+		"RevokeTask ends it":     {func(context.Context, queue.Info) error { return fmt.Errorf("gone: %w", asynq.RevokeTask) }, 0, 1, queue.Counters{Done: 1}, ""},
+		"an error is retried":    {failUntil(3, errors.New("no")), 0, 3, queue.Counters{Done: 1, Failed: 2}, ""},
+		"a panic is an error":    {panicUntil(2), 0, 2, queue.Counters{Done: 1, Failed: 1}, ""},
+		"attempts end":           {failUntil(99, errors.New("no way")), 2, 3, queue.Counters{Failed: 3, Dead: 1}, "no way"},
+		"never retried":          {failUntil(99, errors.New("no")), -1, 1, queue.Counters{Failed: 1, Dead: 1}, "no"},
+		"SkipRetry ends in dead": {failUntil(99, fmt.Errorf("bad: %w", asynq.SkipRetry)), 0, 1, queue.Counters{Failed: 1, Dead: 1}, "bad"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				got := recorder{then: test.then}
+				runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: everySecond})
+				job := jobs("school", "teacher", 1)[0]
+				job.MaxRetry = test.maxRetry
+				begin := time.Now()
+				enqueue(t, client, job)
+				time.Sleep(time.Minute)
+				checkOutcome(t, client, test.want, test.dead)
+				starts := got.all()
+				if len(starts) != test.attempts {
+					t.Fatalf("%d attempts, want %d", len(starts), test.attempts)
+				}
+				for i, s := range starts {
+					if early := begin.Add(time.Duration(i) * time.Second).Sub(s.Started); s.Attempt != i+1 || early > 0 || early < -time.Millisecond {
+						t.Errorf("attempt %d was number %d and %v early", i+1, s.Attempt, early)
+					}
+				}
+			})
+		})
+	}
+}
+
+func checkOutcome(t *testing.T, client redis.UniversalClient, want queue.Counters, dead string) {
+	t.Helper()
+	s := stats(t, client)
+	if s.Waiting+s.Running+s.Later != 0 {
+		t.Errorf("left: %+v", s)
+	}
+	s.Offered, s.Started = 0, 0
+	if s.Counters != want {
+		t.Errorf("got %+v, want %+v", s.Counters, want)
+	}
+	buried, err := queue.NewInspector(client, "push").Dead(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int64(len(buried)) != want.Dead {
+		t.Fatalf("%d dead, want %d", len(buried), want.Dead)
+	}
+	for _, d := range buried {
+		if !strings.Contains(d.Error, dead) || d.Tenant != "school" || d.User != "teacher" {
+			t.Errorf("dead: %+v", d)
+		}
+	}
+}
+
+func failUntil(attempt int, err error) func(context.Context, queue.Info) error {
+	return func(_ context.Context, info queue.Info) error {
+		if info.Attempt < attempt {
+			return err
+		}
+		return nil
+	}
+}
+
+func panicUntil(attempt int) func(context.Context, queue.Info) error {
+	return func(_ context.Context, info queue.Info) error {
+		if info.Attempt < attempt {
+			panic("oh no")
+		}
+		return nil
+	}
+}
+
+func TestTimeoutAsksTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		got := recorder{then: func(ctx context.Context, info queue.Info) error {
+			if info.Attempt == 1 {
+				<-ctx.Done() // asked to end, it takes its time, and stays the only one
+				time.Sleep(time.Minute)
+				return ctx.Err()
+			}
+			return nil
+		}}
+		runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: everySecond})
+		job := jobs("school", "teacher", 1)[0]
+		job.Timeout = 1500 * time.Millisecond
+		begin := time.Now()
+		enqueue(t, client, job)
+		time.Sleep(2 * time.Minute)
+		starts := got.all()
+		if len(starts) != 2 {
+			t.Fatalf("%d starts, want 2", len(starts))
+		}
+		if after := starts[1].Started.Sub(begin); after < 62500*time.Millisecond || after > 62510*time.Millisecond {
+			t.Errorf("second attempt after %v, want 1.5s + 1m + 1s", after)
+		}
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		policy := leakOf(100)
+		setPolicies(t, client, policies(policy))
+		stuck := recorder{then: func(ctx context.Context, _ queue.Info) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		stop := runWorker(t, client, &stuck, queue.WorkerConfig{RetryDelay: everySecond})
+		offered := enqueue(t, client, jobs("school", "teacher", 20)...)
+		time.Sleep(95 * time.Millisecond)
+		begin := time.Now()
+		stop()
+		if took := time.Since(begin); took != 10*time.Second {
+			t.Errorf("stopping took %v, want the shutdown timeout", took)
+		}
+		started := stuck.count()
+		if s := stats(t, client); s.Running != 0 || s.Failed != int64(started) || s.Waiting+s.Later != 20 {
+			t.Errorf("after the stop: %+v, %d started; want them failed and all 20 waiting", s, started)
+		}
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(time.Minute)
+		verify(t, got.all(), policy)
+		for i, s := range got.all()[:20-started] {
+			if want := offered[started+i].ID; s.ID != want {
+				t.Errorf("start %d is %s, want %s: jobs handed back keep their order", i, s.ID, want)
+			}
+		}
+		if got.count() != 20 {
+			t.Errorf("%d starts, want 20", got.count())
+		}
+	})
+}
+
+func TestLostWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMini(t)
+		lost := make(chan struct{})
+		dying := clientUntil(t, server, lost)
+		client := redistest.MiniClient(t, server)
+		hang := recorder{then: func(ctx context.Context, _ queue.Info) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		stop := runWorker(t, dying, &hang, queue.WorkerConfig{ShutdownTimeout: time.Nanosecond})
+		enqueue(t, client, jobs("school", "teacher", 5)...)
+		time.Sleep(time.Second)
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(time.Minute)
+		if hang.count() != 5 || got.count() != 0 {
+			t.Fatalf("%d and %d starts; a living worker keeps its jobs", hang.count(), got.count())
+		}
+		begin := time.Now()
+		close(lost)
+		time.Sleep(time.Minute)
+		for _, s := range got.all() {
+			if after := s.Started.Sub(begin); after > 20*time.Second || s.Attempt != 2 {
+				t.Errorf("attempt %d came %v after the loss, want the second within 20s", s.Attempt, after)
+			}
+		}
+		if got.count() != 5 {
+			t.Errorf("%d jobs came back, want 5", got.count())
+		}
+		stop()
+		if s := stats(t, client); s.Done != 5 || s.Dead != 0 {
+			t.Errorf("%+v: a worker without its leases acknowledges nothing", s)
+		}
+	})
+}
+
+func TestKillerJobEndsInDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMini(t)
+		client := redistest.MiniClient(t, server)
+		job := jobs("school", "teacher", 1)[0]
+		job.MaxRetry = 2
+		enqueue(t, client, job)
+		for range 3 {
+			lost := make(chan struct{})
+			dying := clientUntil(t, server, lost)
+			killed := recorder{then: func(ctx context.Context, _ queue.Info) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+			stop := runWorker(t, dying, &killed, queue.WorkerConfig{ShutdownTimeout: time.Nanosecond})
+			time.Sleep(time.Minute)
+			close(lost)
+			stop()
+		}
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(time.Minute)
+		checkOutcome(t, client, queue.Counters{Failed: 3, Dead: 1}, "lease expired")
+	})
+}
