@@ -1,0 +1,54 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+)
+
+// usageError is an error of whoever called the command.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// Usagef returns an error that says that the command was called the wrong way.
+func Usagef(format string, args ...any) error {
+	return usageError(fmt.Sprintf(format, args...))
+}
+
+// ParseFlags parses the arguments, which are flags only. It reports true if the caller
+// asked for help and got it: the usage, on stdout.
+func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Writer) (helped bool, err error) {
+	flags.Usage = func() {}
+	flags.SetOutput(io.Discard)
+	var invalid *pflag.InvalidValueError
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		_, err := io.WriteString(stdout, usage)
+		return true, err
+	case errors.As(err, &invalid):
+		flag := invalid.GetFlag()
+		return false, Usagef("--%s %q: want %s", flag.Name, invalid.GetValue(), wanted(flag.Value.Type()))
+	case err != nil:
+		return false, Usagef("%v", err)
+	}
+	if flags.NArg() > 0 {
+		return false, Usagef("unexpected argument %q: everything is said with flags", flags.Arg(0))
+	}
+	return false, nil
+}
+
+// wanted describes the values of a type of flag.
+func wanted(kind string) string {
+	switch kind {
+	case "int":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + kind
+}

@@ -1,0 +1,145 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Embedded is the URL of a Redis inside of this process.
+const Embedded = "embedded"
+
+// patience is how long Redis gets to answer at the start.
+const patience = 5 * time.Second
+
+// Redis is a Redis that was there when it was opened.
+type Redis struct {
+	redis.UniversalClient
+
+	// Address is where it is, without passwords.
+	Address string
+
+	// Warnings say what is wrong with its configuration.
+	Warnings []string
+
+	embedded *miniredis.Miniredis
+}
+
+// OpenRedis returns a client of the Redis at a URL, see parseURL, or of a new one in
+// this process if it is [Embedded]. Errors name its address and never its password.
+func OpenRedis(ctx context.Context, rawURL string) (*Redis, error) {
+	if rawURL == Embedded {
+		return openEmbedded()
+	}
+	t, err := parseURL(rawURL)
+	if err != nil {
+		return nil, Usagef("--redis: %v", err)
+	}
+	client, err := t.client()
+	if err != nil {
+		return nil, Usagef("--redis: %v", err)
+	}
+	r := &Redis{UniversalClient: client, Address: strings.Join(t.hosts, ",")}
+	if err := r.greet(ctx); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func openEmbedded() (*Redis, error) {
+	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	if err := server.StartAddr("127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("starting the embedded Redis: %w", err)
+	}
+	return &Redis{
+		UniversalClient: redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}),
+		Address:         server.Addr(),
+		embedded:        server,
+	}, nil
+}
+
+// Close closes the connections, and the embedded server.
+func (r *Redis) Close() error {
+	err := r.UniversalClient.Close()
+	if r.embedded != nil {
+		r.embedded.Close()
+	}
+	return err
+}
+
+// greet finds out whether Redis is there and suits us.
+func (r *Redis) greet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := r.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("no Redis at %s: %s", r.Address, cause(err))
+	}
+	info, err := r.Info(ctx).Result()
+	if err != nil {
+		return nil // not everybody may ask; what follows will show
+	}
+	warning, err := checkServer(info)
+	if err != nil {
+		return fmt.Errorf("the Redis at %s %w", r.Address, err)
+	}
+	if warning != "" {
+		r.Warnings = append(r.Warnings, warning)
+	}
+	return nil
+}
+
+// cause is why Redis does not answer, in few words: the address is said already.
+func cause(err error) string {
+	var errno syscall.Errno
+	var lookup *net.DNSError
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &lookup):
+		return lookup.Err
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return fmt.Sprintf("no answer within %v", patience)
+	}
+	return err.Error()
+}
+
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}
+
+// checkServer reads what INFO replied. It returns an error if the server is too old and
+// a warning if it may throw jobs away. What the reply does not say is taken for good.
+func checkServer(info string) (warning string, err error) {
+	fields := make(map[string]string)
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[name] = value
+	}
+	if version := fields["redis_version"]; version != "" && older(version, 6, 2) {
+		return "", fmt.Errorf("is version %s; want 6.2 or newer", version)
+	}
+	if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		warning = fmt.Sprintf("maxmemory-policy is %s: when its memory is full, Redis will throw waiting jobs away; "+
+			"want noeviction", policy)
+	}
+	return warning, nil
+}
+
+func older(version string, major, minor int) bool {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, errA := strconv.Atoi(first)
+	b, errB := strconv.Atoi(second)
+	return errA == nil && errB == nil && (a < major || a == major && b < minor)
+}
