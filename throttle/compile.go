@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -53,38 +52,53 @@ func CheckCost(cost int, rules ...Rule) error {
 	return nil
 }
 
-// Compile returns the rules in the form in which the scripts read them: a line each,
-// "kind n period_µs burst flags name". The distances that windows and spacings keep
-// are widened by slack: whoever starts up to slack after the slot still keeps them.
+// Compile returns the rules in the form in which the scripts read them (parse in
+// rules.lua). The distances that windows and spacings keep are widened by slack:
+// whoever starts up to slack after the slot still keeps them.
 func Compile(slack time.Duration, rules ...Rule) string {
-	var b strings.Builder
-	for _, r := range rules {
+	return string(compile(slack, rules, Rule.String))
+}
+
+// compile writes a JSON list of [kind, n, period_µs, burst, flags, name]. It is on the
+// path of every decision, where nobody needs the names.
+func compile(slack time.Duration, rules []Rule, name func(Rule) string) []byte {
+	b := make([]byte, 0, 2+64*len(rules))
+	b = append(b, '[')
+	for i, r := range rules {
+		if i > 0 {
+			b = append(b, ',')
+		}
 		period := r.period
 		if r.kind == kindWindow || r.kind == kindSpacing {
 			period += slack
 		}
-		b.WriteString(string(r.kind))
-		for _, n := range []int64{int64(r.limit), period.Microseconds(), int64(r.burst + r.buckets)} {
-			b.WriteString(" " + strconv.FormatInt(n, 10))
+		b = append(append(b, `["`...), r.kind...)
+		b = append(b, '"')
+		for _, n := range [...]int64{int64(r.limit), period.Microseconds(), int64(r.burst + r.buckets)} {
+			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
-		b.WriteString(" " + r.flags() + " " + r.String() + "\n")
+		b = append(r.flags(append(b, `,"`...)), `",`...)
+		b = append(strconv.AppendQuote(b, name(r)), ']')
 	}
-	return b.String()
+	return append(b, ']')
 }
 
-// flags returns a letter for each option of the rule, or a dash.
-func (r Rule) flags() string {
-	flags := ""
-	for _, option := range []struct {
-		set  bool
-		flag string
-	}{{r.drop, "d"}, {r.shadow, "s"}, {r.counts, "c"}} {
-		if option.set {
-			flags += option.flag
-		}
+// nameless spares the scripts that need no names of rules from reading them.
+func nameless(Rule) string { return "" }
+
+// flags appends a letter for each option of the rule, or a dash.
+func (r Rule) flags(b []byte) []byte {
+	if !r.drop && !r.shadow && !r.counts {
+		return append(b, '-')
 	}
-	if flags == "" {
-		return "-"
+	if r.drop {
+		b = append(b, 'd')
 	}
-	return flags
+	if r.shadow {
+		b = append(b, 's')
+	}
+	if r.counts {
+		b = append(b, 'c')
+	}
+	return b
 }

@@ -1,6 +1,9 @@
 package throttle
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Outcome says what became of an action.
 type Outcome int
@@ -9,6 +12,8 @@ const (
 	Admitted Outcome = iota // it may start now
 	Deferred                // it may start at its slot, not before
 	Dropped                 // a rule made with OrDrop refused it
+
+	Undecided Outcome = -1 // there is no decision, see the error
 )
 
 func (o Outcome) String() string {
@@ -20,7 +25,7 @@ func (o Outcome) String() string {
 	case Dropped:
 		return "dropped"
 	}
-	return "unknown outcome"
+	return "undecided"
 }
 
 // A Decision says when an action may start, and why not earlier.
@@ -46,4 +51,19 @@ type Decision struct {
 	// one nearest to its limit when the action was admitted. Rule is as written in a
 	// policy, "window 10/1m". Both are empty when no rule applied.
 	Subject, Rule string
+
+	// Shadow names the first shadow rule that would not have let the action start at
+	// its slot, see [Rule.AsShadow]. It is empty when none objected.
+	Shadow string
+
+	spent *grant // what Refund gives back; nil if nothing was spent
+}
+
+// A grant is a slot that was spent. All copies of a decision share it.
+type grant struct {
+	slot     int64 // microseconds
+	cost     int
+	subjects []Subject
+	objected bool // by a shadow rule, so that no shadow rule was spent
+	refunded atomic.Bool
 }

@@ -6,14 +6,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+//go:embed lua/kinds.lua
+var kindsLua string
+
 //go:embed lua/rules.lua
 var rulesLua string
 
 //go:embed lua/decide.lua
 var decideLua string
 
+//go:embed lua/refund.lua
+var refundLua string
+
 // NewScript returns source as a Redis script that can use the rules: the prelude
-// (lua/rules.lua) stands before it. It is how package queue decides by the same rules.
+// (lua/kinds.lua and lua/rules.lua) stands before it. It is how package queue decides by
+// the same rules.
 func NewScript(source string) *redis.Script {
-	return redis.NewScript(rulesLua + source)
+	return redis.NewScript(kindsLua + rulesLua + source)
 }

@@ -1,66 +1,102 @@
--- decide answers when `cost` may start under the rules of all subjects, and spends it.
+-- decide answers, for each request, when its cost may start under the rules of all its
+-- subjects, and spends it.
 --
--- KEYS[2i-1]  log of subject i: list of slots
--- KEYS[2i]    state of subject i: hash
--- ARGV[1]     "allow" spends if it may start now, "reserve" spends at its slot however
---             far, "peek" spends and writes nothing
--- ARGV[2]     cost
--- ARGV[2+i]   compiled rules of subject i
+-- KEYS    two for each subject of each request, in order: its log (list of slots) and
+--         its state (hash)
+-- ARGV[1] how many sets of compiled rules follow; then the sets, one argument each
+-- ARGV    behind them, for each request: the verb ("allow" spends if it may start now,
+--         "reserve" at its slot however far, "peek" spends and writes nothing), the
+--         cost, the number of its subjects, and for each the number of its set
 --
--- Returns {outcome, slot, now, subject, rule, limit, remaining, full}: outcome 0
--- admitted, 1 deferred, 2 dropped; slot, now and full (when the binding rule's state is
--- as new) in microseconds; subject and rule are the 1-based places of the binding rule,
--- 0 when there is no rule.
+-- Returns now in microseconds, and for each request either the text of an error or
+-- {outcome, slot, subject, rule, remaining, full, shadow subject, shadow rule}: outcome
+-- 0 admitted, 1 deferred, 2 dropped; slot and full (when the binding rule's state is as
+-- new) in microseconds; subjects and rules are 1-based places, 0 for none.
 
-local verb, cost = ARGV[1], tonumber(ARGV[2])
+local HORIZON = 100 * 366 * 86400 * 1000000 -- no slot lies further ahead than a century
+
 local now = clock()
 
-local subjects = {}
-for i = 1, #KEYS / 2 do
-  subjects[i] = new_subject(KEYS[2 * i - 1], KEYS[2 * i], parse(ARGV[2 + i]))
-end
-
--- place finds the binding rule in the request; without one it is the rule that leaves
--- the least room at t.
-local function place(rule, subject, t)
-  local least, s, r
-  for i, candidate in ipairs(subjects) do
-    for j, of in ipairs(candidate.rules) do
-      if of == rule and candidate == subject then
-        return i, j
-      end
-      local room = of.kind.room(candidate, of, t)
-      if not rule and (not least or room < least) then
-        least, s, r = room, i, j
+-- strictest finds the rule that leaves the least room now, the first of several.
+local function strictest(subjects)
+  for s, subject in ipairs(subjects) do
+    for _, rule in ipairs(subject.rules) do
+      if rule.kind.when(subject, rule, now, 1) > now then
+        return rule, s, 0
       end
     end
   end
-  return s or 0, r or 0
-end
-
-local slot, binding, whose = earliest(subjects, now, cost)
-local outcome = slot > now and 1 or 0
-local refused, by = refusing(subjects, slot, cost)
-local spends = verb == 'reserve' or verb == 'allow' and outcome == 0
-if refused then
-  outcome, binding, whose, spends = 2, refused, by, false
-end
-if spends then
-  spend(subjects, slot, cost)
-end
-
-local reply = { outcome, slot, now, 0, 0, 0, 0, now }
-local s, r = place(binding, whose, now)
-if r > 0 then
-  local subject = subjects[s]
-  local rule = subject.rules[r]
-  reply[4], reply[5] = s, r
-  reply[6], reply[7] = rule.kind.most(rule), rule.kind.room(subject, rule, now)
-  reply[8] = rule.kind.full(subject, rule)
-end
-if spends then
-  for _, subject in ipairs(subjects) do
-    save(subject, now)
+  local found, whose, least
+  for s, subject in ipairs(subjects) do
+    for _, rule in ipairs(subject.rules) do
+      local left = room(subject, rule, now)
+      if not least or left < least then
+        found, whose, least = rule, s, left
+      end
+    end
   end
+  return found, whose, least or 0
 end
-return reply
+
+local function place(subjects, subject)
+  for s, candidate in ipairs(subjects) do
+    if candidate == subject then
+      return s
+    end
+  end
+  return 0
+end
+
+local function decide(verb, cost, subjects)
+  local slot, binding, whose = earliest(subjects, now, cost)
+  local refused, by = refusing(subjects, slot, cost)
+  local outcome = refused and 2 or slot > now and 1 or 0
+  local spends = outcome == 0 and verb ~= 'peek'
+    or outcome == 1 and verb == 'reserve' and slot - now <= HORIZON
+  local counts = not spends and (verb == 'allow' or outcome == 2 and verb == 'reserve')
+  local objection, objector
+  if spends then
+    objection, objector = spend(subjects, slot, cost)
+  else
+    objection, objector = objecting(subjects, slot, cost)
+    counts = counts and spend_refused(subjects, now, cost)
+  end
+
+  local reply = { outcome, slot, 0, 0, 0, now, place(subjects, objector), objection and objection.place or 0 }
+  local rule, s, remaining = refused or binding
+  if rule then
+    s = place(subjects, by or whose)
+    remaining = room(subjects[s], rule, now)
+  else
+    rule, s, remaining = strictest(subjects)
+  end
+  if rule then
+    reply[3], reply[4], reply[5] = s, rule.place, remaining
+    reply[6] = rule.kind.full(subjects[s], rule)
+  end
+  if spends or counts then
+    for _, subject in ipairs(subjects) do
+      save(subject, now)
+    end
+  end
+  return reply
+end
+
+local sets = {}
+for i = 1, tonumber(ARGV[1]) do
+  sets[i] = parse(ARGV[1 + i])
+end
+
+local replies, key, arg = { now }, 1, 2 + ARGV[1]
+while arg <= #ARGV do
+  local verb, cost, subjects = ARGV[arg], tonumber(ARGV[arg + 1]), {}
+  for i = 1, tonumber(ARGV[arg + 2]) do
+    subjects[i] = new_subject(KEYS[key], KEYS[key + 1], sets[tonumber(ARGV[arg + 2 + i])])
+    key = key + 2
+  end
+  arg = arg + 3 + #subjects
+  -- What is wrong with one request (a key of the wrong type) is not the others' trouble.
+  local fine, reply = pcall(decide, verb, cost, subjects)
+  replies[#replies + 1] = fine and reply or type(reply) == 'table' and reply.err or tostring(reply)
+end
+return replies

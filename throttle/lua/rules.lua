@@ -1,176 +1,87 @@
--- rules: what a limiter is. Prepended to every script that decides.
+-- rules: how rules decide together. Stands behind kinds.lua in every script.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
 -- Several rules on several subjects are one decision: `earliest` finds the instant
 -- that satisfies them all, `spend` then takes it from all of them, `save` writes.
---
--- Times are integer microseconds on Redis's clock. They are exact in a Lua number
--- (1.8e15 < 2^53), but only `int` may turn one into text: tostring keeps 14 digits.
---
--- A subject's state is at most two keys, named by the kind of rule, not its numbers:
---   log    list of the slots it was given, newest first: windows and spacings
---   state  hash of one field per other rule: numbers separated by spaces
 
-local function int(n)
-  return string.format('%.0f', n)
-end
-
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
--- slot_at returns the i-th newest slot of the log (0 is the newest), or 0 when it has
--- fewer. Slots spent in this script come first; older ones are read when asked for.
-local function slot_at(subject, i)
-  local fresh = #subject.fresh
-  if i < fresh then
-    return subject.fresh[fresh - i]
+-- new_rule makes a rule of a compiled one. Its cost never counts as more than `top`,
+-- the most that it can ever admit: a rule tightened below a waiting cost lets that
+-- start alone, rather than never.
+local function new_rule(compiled, place, seen)
+  local kind, n, period, burst, flags, name = unpack(compiled)
+  local rule = { kind = kinds[kind], place = place, name = name, n = n, period = period, burst = burst, top = n }
+  if kind == 'leak' or kind == 'spacing' then
+    rule.top = math.huge
+  elseif kind == 'token_bucket' then
+    rule.top = burst
   end
-  i = i - fresh
-  if not subject.old[i] then
-    subject.old[i] = tonumber(redis.call('LINDEX', subject.log, i) or 0)
+  local field = kind
+  if flags ~= '-' then
+    rule.drop = string.find(flags, 'd', 1, true) ~= nil
+    rule.shadow = string.find(flags, 's', 1, true) ~= nil
+    rule.counts = string.find(flags, 'c', 1, true) ~= nil
+    rule.side = rule.shadow and 'shadow' or rule.counts and 'counting' or nil
+    field = rule.shadow and 'shadow:' .. kind or kind
   end
-  return subject.old[i]
+  seen[field] = (seen[field] or 0) + 1
+  rule.field = field .. seen[field]
+  return rule
 end
 
--- fields returns the numbers that a rule keeps in the state hash, or nothing.
-local function fields(subject, rule)
-  if not subject.text[rule.field] then
-    subject.text[rule.field] = redis.call('HGET', subject.state, rule.field) or ''
-  end
-  local numbers = {}
-  for number in string.gmatch(subject.text[rule.field], '%S+') do
-    numbers[#numbers + 1] = tonumber(number)
-  end
-  return unpack(numbers)
-end
-
-local function set_fields(subject, rule, ...)
-  local text = {}
-  for i, number in ipairs({...}) do
-    text[i] = int(number)
-  end
-  subject.text[rule.field] = table.concat(text, ' ')
-  subject.written[rule.field] = true
-end
-
--- leak_next returns the instant from which a leak allows the next start, as whole
--- microseconds and a remainder in n-ths of one, so that no rate drifts by rounding.
-local function leak_next(subject, rule)
-  local slot, rest, cost = fields(subject, rule)
-  if not slot then
-    return 0, 0
-  end
-  local ticks = math.min(rest, rule.n - 1) + cost * rule.period
-  return slot + math.floor(ticks / rule.n), ticks % rule.n
-end
-
-local function leak_when(subject, rule, t)
-  local at, rest = leak_next(subject, rule)
-  return math.max(t, rest > 0 and at + 1 or at)
-end
-
--- kinds holds one table per kind of rule: the only place that knows it. Each has
---   when(subject, rule, t, cost)   the earliest instant >= t
---   spend(subject, rule, t, cost)  take the slot t (kinds in the log: `logged` instead)
---   undo(subject, rule, t, cost)   give the slot t back
---   full(subject, rule)            the instant from which the state equals no state
---   room(subject, rule, t)         how many of cost 1 may start at t
---   most(rule)                     the largest room there can be
---   keep(rule)                     slots of the log that it looks at
-local kinds = {}
-
--- leak: n per period, evenly, nothing saved up. Keeps its last slot and that slot's
--- cost: what follows from them obeys the rate in force now, so a changed rate acts at
--- once. (The leaky bucket as a queue: GCRA with no tolerance, ITU-T I.371.)
-kinds.leak = {
-  when = leak_when,
-  spend = function(subject, rule, t, cost)
-    local at, rest = leak_next(subject, rule)
-    if t > at + 1 or (t > at and rest == 0) then
-      at, rest = t, 0
-    end
-    set_fields(subject, rule, at, rest, cost)
-  end,
-  undo = function(subject, rule, t)
-    local slot, rest = fields(subject, rule)
-    if slot and (slot == t or slot + 1 == t and rest > 0) then
-      set_fields(subject, rule, slot, rest, 0)
-    end
-  end,
-  full = function(subject, rule)
-    return leak_when(subject, rule, 0)
-  end,
-  room = function(subject, rule, t)
-    return leak_when(subject, rule, t) == t and 1 or 0
-  end,
-  most = function() return 1 end,
-  keep = function() return 0 end,
-}
-
--- window: at most n in any period, exactly: the n-th newest slot must be a period old.
--- (The sliding window log, capped at the n slots that can matter.)
-kinds.window = {
-  logged = true,
-  when = function(subject, rule, t, cost)
-    return math.max(t, slot_at(subject, 0), slot_at(subject, rule.n - cost) + rule.period)
-  end,
-  full = function(subject, rule)
-    return slot_at(subject, 0) + rule.period
-  end,
-  room = function(subject, rule, t)
-    local low, high = 0, rule.n
-    while low < high do
-      local middle = math.floor((low + high) / 2)
-      if slot_at(subject, middle) > t - rule.period then
-        low = middle + 1
-      else
-        high = middle
-      end
-    end
-    return rule.n - low
-  end,
-  most = function(rule) return rule.n end,
-  keep = function(rule) return rule.n end,
-}
-
--- spacing: never two closer than the period, whatever they cost.
--- (The minimum difference of ClassDojo's rolling-rate-limiter.)
-kinds.spacing = {
-  logged = true,
-  when = function(subject, rule, t)
-    return math.max(t, slot_at(subject, 0) + rule.period)
-  end,
-  full = function(subject, rule)
-    return slot_at(subject, 0) + rule.period
-  end,
-  room = function(subject, rule, t)
-    return slot_at(subject, 0) + rule.period <= t and 1 or 0
-  end,
-  most = function() return 1 end,
-  keep = function() return 1 end,
-}
-
--- parse reads compiled rules: a line each, "kind n period burst flags name".
+-- parse reads compiled rules: a JSON list of {kind, n, period, burst, flags, name}.
+-- Shadow rules stand apart, in rules.shadow. rules.keep and rules.span, and those of
+-- rules.sides, say how many slots the rules look at, and for how long.
 local function parse(text)
-  local rules, seen = { keep = 0 }, {}
-  for kind, n, period, burst, flags, name in
-      string.gmatch(text or '', '(%S+) (%d+) (%d+) (%d+) (%S+) ([^\n]*)\n') do
-    seen[kind] = (seen[kind] or 0) + 1
-    local rule = {
-      kind = kinds[kind], field = kind .. seen[kind], name = name,
-      n = tonumber(n), period = tonumber(period), burst = tonumber(burst),
-      drop = string.find(flags, 'd', 1, true) ~= nil,
-    }
-    rules[#rules + 1] = rule
-    rules.keep = math.max(rules.keep, rule.kind.keep(rule))
+  local rules, seen = { keep = 0, span = 0 }, {}
+  for place, compiled in ipairs(text and text ~= '' and cjson.decode(text) or {}) do
+    local rule = new_rule(compiled, place, seen)
+    local size = rules
+    if rule.side then
+      rules.sides = rules.sides or {}
+      rules.sides[rule.side] = rules.sides[rule.side] or { keep = 0, span = 0 }
+      size = rules.sides[rule.side]
+      rules.counts = rules.counts or rule.counts and not rule.shadow
+    end
+    if rule.kind.logged then
+      size.keep = math.max(size.keep, rule.n)
+      size.span = math.max(size.span, rule.period)
+    end
+    if rule.shadow then
+      rules.shadow = rules.shadow or {}
+      rules.shadow[#rules.shadow + 1] = rule
+    else
+      rules[#rules + 1] = rule
+    end
   end
   return rules
 end
 
 local function new_subject(log, state, rules)
-  return { log = log, state = state, rules = rules, fresh = {}, old = {}, text = {}, written = {} }
+  local span = rules.span or 0
+  for _, rule in ipairs(rules.span and {} or rules) do
+    span = math.max(span, rule.period)
+  end
+  local subject = new_log(log, rules.keep, span)
+  subject.state, subject.rules = state, rules
+  subject.text, subject.written, subject.sides = {}, {}, {}
+  return subject
+end
+
+-- logged returns the subject as it would be with only those rules that look at a log.
+local function logged(subject)
+  local rules = { keep = subject.rules.keep, span = subject.rules.span, sides = subject.rules.sides }
+  for _, rule in ipairs(subject.rules) do
+    if rule.kind.logged then
+      rules[#rules + 1] = rule
+      rules.counts = rules.counts or rule.counts
+    end
+  end
+  return new_subject(subject.log, subject.state, rules)
+end
+
+-- rule_when asks one rule: cost above what it can ever admit counts as all of that.
+local function rule_when(subject, rule, t, cost)
+  return rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
 end
 
 -- earliest returns the first instant >= t at which every deferring rule of every
@@ -183,7 +94,7 @@ local function earliest(subjects, t, cost)
     for _, subject in ipairs(subjects) do
       for _, rule in ipairs(subject.rules) do
         if not rule.drop then
-          local at = rule.kind.when(subject, rule, t, cost)
+          local at = rule_when(subject, rule, t, cost)
           if at > t then
             t, binding, whose = at, rule, subject
           end
@@ -198,27 +109,98 @@ end
 local function refusing(subjects, t, cost)
   for _, subject in ipairs(subjects) do
     for _, rule in ipairs(subject.rules) do
-      if rule.drop and rule.kind.when(subject, rule, t, cost) > t then
+      if rule.drop and rule_when(subject, rule, t, cost) > t then
         return rule, subject
       end
     end
   end
 end
 
--- spend takes the slot t from every rule of every subject.
-local function spend(subjects, t, cost)
+-- objecting returns the first shadow rule that would not have let it start at t.
+local function objecting(subjects, t, cost)
   for _, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules) do
-      if not rule.kind.logged then
-        rule.kind.spend(subject, rule, t, cost)
-      end
-    end
-    if subject.rules.keep > 0 then
-      for _ = 1, cost do
-        subject.fresh[#subject.fresh + 1] = t
+    for _, rule in ipairs(subject.rules.shadow or {}) do
+      if cost > rule.top or rule_when(subject, rule, t, cost) > t then
+        return rule, subject
       end
     end
   end
+end
+
+-- room returns how many of cost 1 the rule lets start at t, found by asking.
+local function room(subject, rule, t)
+  if rule.kind.when(subject, rule, t, 1) > t then
+    return 0
+  end
+  local low, high = 1, rule.top
+  if high == math.huge then
+    return 1
+  end
+  while low < high do
+    local middle = math.ceil((low + high) / 2)
+    if rule.kind.when(subject, rule, t, middle) > t then
+      high = middle - 1
+    else
+      low = middle
+    end
+  end
+  return low
+end
+
+-- push puts slots before the log: no more than its rules look at.
+local function push(log, t, cost)
+  for _ = 1, math.min(cost, log.keep) do
+    log.fresh[#log.fresh + 1] = t
+  end
+end
+
+-- take spends one rule; the slots of logs are pushed once for all their rules.
+local function take(subject, rule, t, cost)
+  if not rule.kind.logged then
+    rule.kind.spend(subject, rule, t, cost)
+  elseif rule.side then
+    local log = log_of(subject, rule)
+    if log.spent ~= subject.spends then
+      log.spent = subject.spends
+      push(log, math.max(t, slot_at(log, 0)), cost)
+    end
+  end
+end
+
+-- spend takes the slot t from every rule of every subject. Shadow rules have a world of
+-- their own: they are spent only if all of them would have let it start. The first that
+-- objects is returned, with its subject.
+local function spend(subjects, t, cost)
+  local objection, whose = objecting(subjects, t, cost)
+  for _, subject in ipairs(subjects) do
+    subject.spends = (subject.spends or 0) + 1
+    push(subject, t, cost)
+    for _, rule in ipairs(subject.rules) do
+      take(subject, rule, t, cost)
+    end
+    for _, rule in ipairs(not objection and subject.rules.shadow or {}) do
+      take(subject, rule, t, cost)
+    end
+  end
+  return objection, whose
+end
+
+-- spend_refused counts what was refused at t in the rules that count that. True when
+-- there are any, and so something to save.
+local function spend_refused(subjects, t, cost)
+  local counted = false
+  for _, subject in ipairs(subjects) do
+    if subject.rules.counts then
+      counted = true
+      subject.spends = (subject.spends or 0) + 1
+      for _, rule in ipairs(subject.rules) do
+        if rule.counts then
+          take(subject, rule, t, cost)
+        end
+      end
+    end
+  end
+  return counted
 end
 
 -- expire keeps a key until its rules cannot tell it from none, rounded up.
@@ -226,31 +208,95 @@ local function expire(key, full, now)
   redis.call('PEXPIRE', key, math.max(1, math.ceil((full - now) / 1000)))
 end
 
--- save writes what `spend` has taken and sets the expiry of what it wrote.
-local function save(subject, now)
-  local logged, stated = 0, 0
-  for _, rule in ipairs(subject.rules) do
-    local full = rule.kind.full(subject, rule)
-    if rule.kind.logged then
-      logged = math.max(logged, full)
-    else
-      stated = math.max(stated, full)
-    end
+local function save_log(log, now)
+  local fresh = #log.fresh
+  if fresh == 0 then
+    return
   end
-  local written = false
+  local length
+  for i = math.max(1, fresh - log.keep + 1), fresh do
+    length = redis.call('LPUSH', log.log, log.fresh[i])
+  end
+  if length > log.keep then
+    redis.call('LTRIM', log.log, 0, log.keep - 1)
+  end
+  expire(log.log, log.fresh[fresh] + log.span, now)
+end
+
+local function save_state(subject, now)
   for field in pairs(subject.written) do
     redis.call('HSET', subject.state, field, subject.text[field])
-    written = true
   end
-  if written then
-    expire(subject.state, stated, now)
-  end
-  local fresh = #subject.fresh
-  if fresh > 0 then
-    for i = math.max(1, fresh - subject.rules.keep + 1), fresh do
-      redis.call('LPUSH', subject.log, int(subject.fresh[i]))
+  local full = now
+  for _, rules in ipairs({ subject.rules, subject.rules.shadow }) do
+    for _, rule in ipairs(rules) do
+      if not rule.kind.logged then
+        full = math.max(full, rule.kind.full(subject, rule))
+      end
     end
-    redis.call('LTRIM', subject.log, 0, subject.rules.keep - 1)
-    expire(subject.log, logged, now)
+  end
+  expire(subject.state, full, now)
+end
+
+-- save writes what was spent and sets the expiry of what it wrote. Once per subject.
+local function save(subject, now)
+  save_log(subject, now)
+  for _, log in pairs(subject.sides) do
+    save_log(log, now)
+  end
+  if next(subject.written) then
+    save_state(subject, now)
+  end
+end
+
+-- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
+-- slot, out of every rule's sight; it stands in with the latest slot that it can have been.
+local function refund_log(log, t, cost, now, counting)
+  local length = redis.call('LLEN', log.log)
+  local newest = slot_at(log, 0)
+  local oldest = slot_at(log, math.max(0, length - 1))
+  local removed = redis.call('LREM', log.log, math.min(cost, log.keep), t)
+  if removed == 0 then
+    return
+  end
+  if length >= log.keep and newest > now then
+    local latest = counting and oldest or math.min(oldest, newest - log.span)
+    for _ = 1, removed do
+      redis.call('RPUSH', log.log, latest)
+    end
+  end
+  log.old, log.missing = {}, math.huge
+  if slot_at(log, 0) > 0 then
+    expire(log.log, slot_at(log, 0) + log.span, now)
+  end
+end
+
+-- refund_logs takes the slot t out of the logs of a subject, and saves them. The log of
+-- shadow rules never had it if one of them objected.
+local function refund_logs(subject, t, cost, now, objected)
+  if subject.keep > 0 then
+    refund_log(subject, t, cost, now)
+  end
+  for side, size in pairs(subject.rules.sides or {}) do
+    if size.keep > 0 and not (objected and side == 'shadow') then
+      refund_log(log_of(subject, { side = side }), t, cost, now, side == 'counting')
+    end
+  end
+end
+
+-- refund gives the unused slot t back to every rule that was spent at it, and saves.
+local function refund(subjects, t, cost, now, objected)
+  for _, subject in ipairs(subjects) do
+    refund_logs(subject, t, cost, now, objected)
+    for _, rules in ipairs({ subject.rules, not objected and subject.rules.shadow or nil }) do
+      for _, rule in ipairs(rules) do
+        if not rule.kind.logged then
+          rule.kind.undo(subject, rule, t, cost)
+        end
+      end
+    end
+    if next(subject.written) then
+      save_state(subject, now)
+    end
   end
 end

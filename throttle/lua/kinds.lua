@@ -1,0 +1,345 @@
+-- kinds: what each kind of rule does. Stands before rules.lua, which says what a rule,
+-- a subject and a log are; together they are the prelude of every script that decides.
+--
+-- Times are integer microseconds on Redis's clock. They are exact in a Lua number
+-- (1.8e15 < 2^53), but only `int` may turn one into text: tostring keeps 14 digits.
+-- Products of a cost and a period may not be, so `advance` never forms one.
+--
+-- A subject's state is at most two keys, named by the kind of rule, not its numbers:
+--   log    list of the slots it was given, newest first: windows and spacings
+--   state  hash of one field per other rule: numbers separated by spaces
+-- Rules that count what was refused keep a log of their own, log%counting, and so do
+-- shadow rules, log%shadow, whose fields begin with "shadow:".
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- slot_at returns the i-th newest slot of a log (0 is the newest), or 0 when it has
+-- fewer. Slots spent in this script come first; older ones are read when asked for.
+local function slot_at(log, i)
+  local fresh = #log.fresh
+  if i < fresh then
+    return log.fresh[fresh - i]
+  end
+  i = i - fresh
+  if i >= log.missing then
+    return 0
+  end
+  local slot = log.old[i]
+  if not slot then
+    slot = tonumber(redis.call('LINDEX', log.log, i) or 0)
+    log.old[i] = slot
+    if slot == 0 then
+      log.missing = i
+    end
+  end
+  return slot
+end
+
+-- new_log returns a log that keeps what its rules look at: `keep` slots, for `span`.
+local function new_log(key, keep, span)
+  return { log = key, keep = keep, span = span, fresh = {}, old = {}, missing = math.huge }
+end
+
+-- log_of returns the log that a rule looks at: the subject's, or one on the side.
+local function log_of(subject, rule)
+  local side = rule.side
+  if not side then
+    return subject
+  end
+  local log = subject.sides[side]
+  if not log then
+    local size = subject.rules.sides[side]
+    log = new_log(subject.log .. '%' .. side, size.keep, size.span)
+    subject.sides[side] = log
+  end
+  return log
+end
+
+-- fields returns the numbers that a rule keeps in the state hash, or nothing.
+local function fields(subject, rule)
+  local text = subject.text[rule.field]
+  if not text then
+    text = redis.call('HGET', subject.state, rule.field) or ''
+    subject.text[rule.field] = text
+  end
+  local numbers = {}
+  for number in string.gmatch(text, '%S+') do
+    numbers[#numbers + 1] = tonumber(number)
+  end
+  return unpack(numbers)
+end
+
+local function set_fields(subject, rule, ...)
+  local text = {}
+  for i, number in ipairs({...}) do
+    text[i] = int(number)
+  end
+  subject.text[rule.field] = table.concat(text, ' ')
+  subject.written[rule.field] = true
+end
+
+-- advance moves an instant, whole microseconds and a remainder in n-ths of one, by the
+-- time that the rule's rate takes for `cost`, so that no rate drifts by rounding.
+local function advance(rule, at, rest, cost)
+  local ticks = rest + cost * (rule.period % rule.n)
+  return at + cost * math.floor(rule.period / rule.n) + math.floor(ticks / rule.n), ticks % rule.n
+end
+
+local function round_up(at, rest)
+  return rest > 0 and at + 1 or at
+end
+
+-- kinds holds one table per kind of rule, made when it is first asked for, and is the
+-- only place that knows it. Each has
+--   when(subject, rule, t, cost)   the earliest instant >= t; cost <= rule.top
+--   full(subject, rule)            the instant from which the state equals no state
+--   most(rule)                     the largest cost that it can ever admit
+-- and those that are not `logged` (windows and spacings are: log_of, refund) also have
+--   spend(subject, rule, t, cost)  take the slot t, or count what was refused at t
+--   undo(subject, rule, t, cost)   give the slot t back
+local make = {}
+local function most(rule)
+  return rule.top
+end
+local kinds = setmetatable({}, { __index = function(made, kind)
+  made[kind] = make[kind]()
+  made[kind].most = most
+  return made[kind]
+end })
+
+-- leak: n per period, evenly, nothing saved up. Keeps its last slot and that slot's
+-- cost: what follows from them obeys the rate in force now, so a changed rate acts at
+-- once. (The leaky bucket as a queue: GCRA with no tolerance, ITU-T I.371.)
+function make.leak()
+  local function next_turn(subject, rule)
+    local slot, rest, cost = fields(subject, rule)
+    if not slot then
+      return 0, 0
+    end
+    return advance(rule, slot, math.min(rest, rule.n - 1), cost)
+  end
+  local function when(subject, rule, t)
+    return math.max(t, round_up(next_turn(subject, rule)))
+  end
+  return {
+    when = when,
+    full = function(subject, rule)
+      return when(subject, rule, 0)
+    end,
+    spend = function(subject, rule, t, cost)
+      local at, rest = next_turn(subject, rule)
+      local turn = round_up(at, rest)
+      if t > turn or t < turn and advance(rule, t, 0, cost) > at then
+        at, rest = t, 0
+      end
+      if t >= turn or at == t then
+        set_fields(subject, rule, at, rest, cost)
+      end
+    end,
+    -- Only the newest slot comes back: what follows an older one stays where it is.
+    undo = function(subject, rule, t)
+      local slot, rest = fields(subject, rule)
+      if slot and round_up(slot, rest) == t then
+        set_fields(subject, rule, slot, rest, 0)
+      end
+    end,
+  }
+end
+
+-- token_bucket: burst tokens, n more per period. Keeps the instant at which the bucket
+-- will be full again, and its two newest slots: the newest bounds that instant when the
+-- rate has changed, and both bound what a refund may give. (GCRA.)
+function make.token_bucket()
+  local function bucket(subject, rule)
+    local tat, rest, last, before = fields(subject, rule)
+    if not tat then
+      return 0, 0, 0, 0
+    end
+    local latest, part = advance(rule, last, 0, rule.burst)
+    rest = math.min(rest, rule.n - 1)
+    if tat > latest or tat == latest and rest > part then
+      tat, rest = latest, part
+    end
+    return tat, rest, last, before
+  end
+  return {
+    when = function(subject, rule, t, cost)
+      local tat, rest = bucket(subject, rule)
+      return math.max(t, round_up(advance(rule, tat, rest, cost - rule.burst)))
+    end,
+    full = function(subject, rule)
+      return round_up(bucket(subject, rule))
+    end,
+    spend = function(subject, rule, t, cost)
+      local tat, rest, last, before = bucket(subject, rule)
+      if tat < t then
+        tat, rest = t, 0
+      end
+      tat, rest = advance(rule, tat, rest, cost)
+      set_fields(subject, rule, tat, rest, math.max(last, t), math.max(before, math.min(last, t)))
+    end,
+    -- The bucket may have been full between t and the newest slot, and what overflowed
+    -- then is not there to give back: that much less.
+    undo = function(subject, rule, t, cost)
+      local tat, rest, last, before = bucket(subject, rule)
+      if tat == 0 or t > last then
+        return
+      end
+      local at, part = advance(rule, tat + last - t, rest, -cost)
+      if at > tat or at == tat and part > rest then
+        at, part = tat, rest
+      end
+      set_fields(subject, rule, at, part, t == last and before or last, before)
+    end,
+  }
+end
+
+-- window: at most n in any period, exactly: the n-th newest slot must be a period old.
+-- (The sliding window log, capped at the n slots that can matter.)
+function make.window()
+  return {
+    logged = true,
+    when = function(subject, rule, t, cost)
+      local log = log_of(subject, rule)
+      local newest = slot_at(log, 0)
+      if newest == 0 then
+        return t
+      end
+      return math.max(t, newest, slot_at(log, rule.n - cost) + rule.period)
+    end,
+    full = function(subject, rule)
+      return slot_at(log_of(subject, rule), 0) + rule.period
+    end,
+  }
+end
+
+-- spacing: never two closer than the period, whatever they cost.
+-- (The minimum difference of ClassDojo's rolling-rate-limiter.)
+function make.spacing()
+  local function full(subject, rule)
+    return slot_at(log_of(subject, rule), 0) + rule.period
+  end
+  return {
+    logged = true,
+    when = function(subject, rule, t)
+      return math.max(t, full(subject, rule))
+    end,
+    full = full,
+  }
+end
+
+-- fixed_window: at most n in each period since the epoch. Keeps the start of the newest
+-- window that was used, and its count.
+function make.fixed_window()
+  local function window(subject, rule)
+    local start, count = fields(subject, rule)
+    return math.floor((start or 0) / rule.period), count or 0
+  end
+  return {
+    when = function(subject, rule, t, cost)
+      local number, count = window(subject, rule)
+      if count + cost > rule.n then
+        number = number + 1
+      end
+      return math.max(t, number * rule.period)
+    end,
+    full = function(subject, rule)
+      return (window(subject, rule) + 1) * rule.period
+    end,
+    spend = function(subject, rule, t, cost)
+      local number, count = window(subject, rule)
+      if math.floor(t / rule.period) > number then
+        number, count = math.floor(t / rule.period), 0
+      end
+      set_fields(subject, rule, number * rule.period, math.min(rule.n, count + cost))
+    end,
+    undo = function(subject, rule, t, cost)
+      local number, count = window(subject, rule)
+      if math.floor(t / rule.period) == number then
+        set_fields(subject, rule, number * rule.period, math.max(0, count - cost))
+      end
+    end,
+  }
+end
+
+-- sliding_counter: counts of the newest buckets, newest first, behind the start of the
+-- newest. Two buckets are this period and the one before, which counts by how much of
+-- it overlaps the rolling period; more are parts of one period and count in full.
+function make.sliding_counter()
+  local function length(rule)
+    return rule.burst == 2 and rule.period or math.ceil(rule.period / rule.burst)
+  end
+  local function ring(subject, rule)
+    local counts = { fields(subject, rule) }
+    local number = math.floor((table.remove(counts, 1) or 0) / length(rule))
+    return number, counts
+  end
+  local function set_ring(subject, rule, number, counts)
+    set_fields(subject, rule, number * length(rule), unpack(counts))
+  end
+  -- weighted returns the first instant >= t of the bucket `number` at which `room` is
+  -- left beside what still overlaps of the `old` ones before, or nothing.
+  local function weighted(rule, t, number, room, old)
+    local wait = 0
+    if old > room then
+      wait = rule.period - room * math.floor(rule.period / old)
+        - math.floor(room * (rule.period % old) / old)
+    end
+    if room >= 0 and wait < rule.period then
+      return math.max(t, number * rule.period + wait)
+    end
+  end
+  return {
+    when = function(subject, rule, t, cost)
+      local newest, counts = ring(subject, rule)
+      local size = length(rule)
+      local number = math.max(newest, math.floor(t / size))
+      while number < newest + rule.burst do
+        local first = newest - number
+        local at
+        if rule.burst == 2 then
+          at = weighted(rule, t, number, rule.n - cost - (counts[first + 1] or 0), counts[first + 2] or 0)
+        else
+          local room = rule.n - cost
+          for i = math.max(1, first + 1), first + rule.burst do
+            room = room - (counts[i] or 0)
+          end
+          at = room >= 0 and math.max(t, number * size)
+        end
+        if at then
+          return at
+        end
+        number = number + 1
+      end
+      return math.max(t, number * size)
+    end,
+    full = function(subject, rule)
+      return (ring(subject, rule) + rule.burst) * length(rule)
+    end,
+    spend = function(subject, rule, t, cost)
+      local newest, counts = ring(subject, rule)
+      local number = math.max(newest, math.floor(t / length(rule)))
+      local moved = {}
+      for i = 1, rule.burst do
+        moved[i] = counts[i - (number - newest)] or 0
+      end
+      moved[1] = math.min(rule.n, moved[1] + cost)
+      set_ring(subject, rule, number, moved)
+    end,
+    undo = function(subject, rule, t, cost)
+      local newest, counts = ring(subject, rule)
+      local i = newest - math.floor(t / length(rule)) + 1
+      if counts[i] then
+        counts[i] = math.max(0, counts[i] - cost)
+        set_ring(subject, rule, newest, counts)
+      end
+    end,
+  }
+end
