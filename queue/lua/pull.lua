@@ -249,7 +249,8 @@ if full then
   hand_over()
   reply[2] = now
 else
-  local at = math.max(now, next_start - lead)
+  -- Half the lead is for the round trip; in the other half jobs gather for one pull.
+  local at = math.max(now, next_start - lead / 2)
   local ripe = redis.call('ZRANGE', Q .. 'later', 0, 0, 'WITHSCORES')
   at = math.min(at, tonumber(ripe[2] or INFINITY))
   local stale = redis.call('ZRANGE', Q .. 'leases', 0, 0, 'WITHSCORES')
