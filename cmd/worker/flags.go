@@ -1,0 +1,106 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const usage = `worker pulls jobs when their limits allow, and delivers them.
+
+Usage:
+  worker --queue NAME [flags]
+
+Flags:
+      --redis URL           where Redis is (default redis://127.0.0.1:6379/0); also rediss://,
+                            redis-sentinel://HOST,HOST/0?master=NAME, redis-cluster://HOST,HOST,
+                            or embedded: a Redis of its own, which ends with the worker and
+                            whose address it prints
+      --queue NAME          a queue to pull from; may be repeated (default push)
+      --policies FILE       the limits of these queues. They are put into Redis at the start,
+                            and again when the file changes or on SIGHUP; a file with a
+                            mistake is refused and the limits stay. Without it they stay as
+                            they are in Redis
+      --sender NAME         log: write each start as a line of JSON; forward: release each
+                            job into an asynq queue (default log)
+      --log-file FILE       where the log sender appends its lines; - is standard output
+                            (default -)
+      --forward-queue NAME  the asynq queue of --sender forward (default default)
+      --concurrency N       how many jobs run at once (default 100)
+      --inbox               also take the tasks of the asynq queues of the same names and
+                            file them into the lanes; --inbox=false does not (default true)
+      --drain               end once nothing waits, runs or is due later
+      --log-level LEVEL     debug, info, warn or error (default info)
+  -h, --help                print this
+
+The first SIGINT or SIGTERM lets running jobs end, a second one kills.
+
+Exit status: 0 after a clean stop, 1 if something failed, 2 if the flags were wrong.
+
+Example:
+  worker --redis embedded --policies policies.yaml
+  worker --queue push --policies policies.yaml --log-file deliveries.jsonl --drain
+`
+
+// options are the flags.
+type options struct {
+	redis, policies, sender, logFile, forwardQueue string
+	queues                                         []string
+	concurrency                                    int
+	inbox, drain                                   bool
+	logLevel                                       slog.Level
+}
+
+const maxConcurrency = 100_000
+
+func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err error) {
+	flags := pflag.NewFlagSet("worker", pflag.ContinueOnError)
+	flags.StringVar(&o.redis, "redis", "redis://127.0.0.1:6379/0", "")
+	flags.StringArrayVar(&o.queues, "queue", []string{"push"}, "")
+	flags.StringVar(&o.policies, "policies", "", "")
+	flags.StringVar(&o.sender, "sender", "log", "")
+	flags.StringVar(&o.logFile, "log-file", "-", "")
+	flags.StringVar(&o.forwardQueue, "forward-queue", "default", "")
+	flags.IntVar(&o.concurrency, "concurrency", 100, "")
+	flags.BoolVar(&o.inbox, "inbox", true, "")
+	flags.BoolVar(&o.drain, "drain", false, "")
+	level := flags.String("log-level", "info", "")
+	if helped, err = config.ParseFlags(flags, args, usage, stdout); helped || err != nil {
+		return o, helped, err
+	}
+	if o.logLevel.UnmarshalText([]byte(*level)) != nil {
+		return o, false, config.Usagef("--log-level %q: want debug, info, warn or error", *level)
+	}
+	return o, false, o.check(flags.Changed)
+}
+
+// check refuses what means nothing, and what was said in vain.
+func (o options) check(said func(flag string) bool) error {
+	for i, q := range o.queues {
+		if slices.Contains(o.queues[:i], q) {
+			return config.Usagef("--queue %q: named twice", q)
+		}
+	}
+	switch {
+	case o.concurrency < 1 || o.concurrency > maxConcurrency:
+		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
+	case o.sender != "log" && o.sender != "forward":
+		return config.Usagef("--sender %q: want log or forward", o.sender)
+	case o.sender != "log" && said("log-file"):
+		return config.Usagef("--log-file: only --sender log writes it")
+	case o.sender != "forward" && said("forward-queue"):
+		return config.Usagef("--forward-queue: only --sender forward uses it")
+	case o.logFile == "":
+		return config.Usagef(`--log-file "": want a file, or - for standard output`)
+	case o.sender == "forward" && o.forwardQueue == "":
+		return config.Usagef(`--forward-queue "": want the name of an asynq queue`)
+	case o.sender == "forward" && o.inbox && slices.Contains(o.queues, o.forwardQueue):
+		return config.Usagef("--forward-queue %q: the inbox would file the released jobs again, for ever; "+
+			"want another queue, or --inbox=false", o.forwardQueue)
+	}
+	return nil
+}
