@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,4 +176,47 @@ func clientUntil(t *testing.T, server *miniredis.Miniredis, lost chan struct{}) 
 		time.Sleep(10 * time.Second) // in the bubble: go-redis dials on for a while
 	})
 	return client
+}
+
+// cutAfter is a hook that loses the reply of the first script, as a connection
+// does that breaks after the script has run.
+type cutAfter struct {
+	cuts int
+}
+
+func (c *cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c.cuts == 0 && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			c.cuts++
+			err = &net.OpError{Op: "read", Err: errors.New("connection reset")}
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// countingHook counts the commands of a client.
+type countingHook struct{ n atomic.Int64 }
+
+func (c *countingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *countingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
 }

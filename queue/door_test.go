@@ -1,0 +1,198 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// hostileNames are names that would meet in one lane if names were joined as they are.
+func hostileNames() []string {
+	return []string{
+		"a", "b", "a:b", "a%3Ab", "a%253Ab", ":", "::", "a:", ":b", "{a}", "}", "{", "a b", " ", "a\nb", "\n", "a\tb",
+		"a\x00b", "\x00", "%", "%3A", "\u00e9", "e\u0301", "日本", "\xff\xfe", "-", "=", "=a", "0", "a:high", "high",
+		strings.Repeat("x", 300), strings.Repeat("x", 299) + "y",
+	}
+}
+
+func TestNamesNeverMeet(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		names := hostileNames()
+		places := map[string]string{}
+		for _, tenant := range names {
+			var batch []queue.Job
+			for _, user := range names {
+				batch = append(batch, queue.Job{Tenant: tenant, User: user, Type: user, ID: tenant + "\x00/" + user, Payload: []byte(tenant + "|" + user)})
+			}
+			for i, r := range enqueue(t, client, batch...) {
+				if r.Status != queue.Accepted || r.Place != 1 {
+					t.Fatalf("%q of %q: %+v, want it first in a lane of its own", names[i], tenant, r)
+				}
+				places[r.ID] = names[i]
+			}
+		}
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		want := len(names) * len(names)
+		redistest.Eventually(t, 30*time.Second, "all have run", func() bool { return stats(t, client).Done == int64(want) })
+		seen := map[string]bool{}
+		for _, s := range got.all() {
+			if s.ID != s.Tenant+"\x00/"+s.User || s.Type != s.User || seen[s.ID] {
+				t.Errorf("started %q for %q of %q, type %q, again: %v", s.ID, s.User, s.Tenant, s.Type, seen[s.ID])
+			}
+			seen[s.ID] = true
+		}
+		if len(seen) != want {
+			t.Errorf("%d jobs ran, want %d", len(seen), want)
+		}
+	})
+}
+
+func TestInvalidJobs(t *testing.T) {
+	client := redistest.Mini(t)
+	good := jobs("school", "teacher", 1)[0]
+	tests := map[string]func(*queue.Job){
+		"tenant is missing":         func(j *queue.Job) { j.Tenant = "" },
+		"user is missing":           func(j *queue.Job) { j.User = "" },
+		"type is missing":           func(j *queue.Job) { j.Type = "" },
+		"user has 1025 bytes":       func(j *queue.Job) { j.User = strings.Repeat("u", 1025) },
+		"cost -1":                   func(j *queue.Job) { j.Cost = -1 },
+		"priority 7":                func(j *queue.Job) { j.Priority = 7 },
+		"timeout -1s is negative":   func(j *queue.Job) { j.Timeout = -time.Second },
+		"collapse_key has 2000 byt": func(j *queue.Job) { j.CollapseKey = strings.Repeat("k", 2000) },
+	}
+	for want, spoil := range tests {
+		bad := good
+		spoil(&bad)
+		_, err := queue.NewClient(client, "push").Enqueue(t.Context(), good, bad)
+		if !errors.Is(err, queue.ErrInvalidJob) || !strings.Contains(err.Error(), "job 2 of 2") || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if _, err := queue.NewClient(client, "pu{sh}").Enqueue(t.Context(), good); !errors.Is(err, queue.ErrInvalidQueue) {
+		t.Errorf("got %v, want the queue's name refused", err)
+	}
+	if n := client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys after bad offers, want none", n)
+	}
+}
+
+func TestOwnIDIsOfferedOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		policy := queue.Policy{Capacity: 1}
+		setPolicies(t, client, policies(policy))
+		first, second := jobs("school", "teacher", 1)[0], jobs("school", "parent", 1)[0]
+		first.ID, second.ID = "one", "two"
+		for i, want := range []queue.Status{queue.Accepted, queue.Duplicate, queue.Rejected, queue.Rejected} {
+			receipt := enqueue(t, client, []queue.Job{first, first, second, second}[i])[0]
+			if receipt.Status != want {
+				t.Errorf("offer %d: %+v, want it %s", i+1, receipt, want)
+			}
+		}
+		drops, err := queue.NewInspector(client, "push").Drops(t.Context(), 10)
+		if err != nil || len(drops) != 2 || drops[0].ID != "two" || drops[0].Reason != queue.ReasonFull || drops[0].User != "parent" {
+			t.Errorf("drops %+v, %v", drops, err)
+		}
+	})
+}
+
+// A batch that is sent again after a broken connection must not be doubled.
+func TestBatchIsOfferedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	cut := &cutAfter{}
+	broken := server.Client(t)
+	broken.AddHook(cut)
+	receipts := enqueue(t, broken, jobs("school", "teacher", 10)...)
+	if cut.cuts == 0 {
+		t.Fatal("no reply was lost")
+	}
+	if s := stats(t, client); s.Waiting != 10 || receipts[9].Place != 10 {
+		t.Errorf("%d waiting, last receipt %+v; want 10 and the tenth place", s.Waiting, receipts[9])
+	}
+}
+
+func TestInbox(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		setPolicies(t, client, policies(leakOf(200)))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{Inbox: true})
+		producer := asynq.NewClientFromRedisClient(client)
+		inspector := asynq.NewInspectorFromRedisClient(client)
+		for i := range 20 {
+			task := asynq.NewTaskWithHeaders("push", fmt.Append(nil, i), queue.Headers("school", "teacher"))
+			if _, err := producer.Enqueue(task, asynq.Queue("push"), asynq.TaskID(fmt.Sprint("id-", i)), asynq.MaxRetry(3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := producer.Enqueue(asynq.NewTask("push", nil), asynq.Queue("push"), asynq.TaskID("nobody's")); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, 10*time.Second, "all have run", func() bool { return stats(t, client).Done == 20 })
+		verify(t, got.all(), leakOf(200))
+		for _, s := range got.all() {
+			if s.Tenant != "school" || s.User != "teacher" || !strings.HasPrefix(s.ID, "id-") || s.MaxRetry != 3 {
+				t.Errorf("started %+v", s)
+			}
+		}
+		redistest.Eventually(t, 10*time.Second, "the task without headers is archived", func() bool {
+			archived, err := inspector.ListArchivedTasks("push")
+			return err == nil && len(archived) == 1 && archived[0].ID == "nobody's" &&
+				strings.Contains(archived[0].LastErr, "queue.Headers")
+		})
+		// asynq's ID is the job's: filed twice, it is still one job.
+		again := asynq.NewTaskWithHeaders("push", nil, queue.Headers("school", "teacher"))
+		if _, err := producer.Enqueue(again, asynq.Queue("push"), asynq.TaskID("id-7")); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, 10*time.Second, "the inbox is empty", func() bool {
+			info, err := inspector.GetQueueInfo("push")
+			return err == nil && info.Pending+info.Active == 0
+		})
+		if s := stats(t, client); s.Offered != 20 {
+			t.Errorf("%d jobs offered, want 20", s.Offered)
+		}
+	})
+}
+
+func TestForward(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		setPolicies(t, client, policies(leakOf(200)))
+		fleet := asynq.NewClientFromRedisClient(client)
+		runWorker(t, client, queue.Forward(fleet, "default", asynq.MaxRetry(2)), queue.WorkerConfig{})
+		receipts := enqueue(t, client, jobs("school", "teacher", 20)...)
+		inspector := asynq.NewInspectorFromRedisClient(client)
+		redistest.Eventually(t, 10*time.Second, "all were handed over", func() bool { return stats(t, client).Done == 20 })
+		for _, r := range receipts {
+			task, err := inspector.GetTaskInfo("default", r.ID)
+			if err != nil || task.Type != "push" || task.MaxRetry != 2 || !strings.HasPrefix(string(task.Payload), "school teacher") {
+				t.Errorf("%s: %+v, %v", r.ID, task, err)
+			}
+		}
+	})
+}
+
+func TestForwardRecognisesARepeatedHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		fleet := asynq.NewClientFromRedisClient(client)
+		if _, err := fleet.Enqueue(asynq.NewTask("push", nil), asynq.TaskID("seen"), asynq.Queue("default")); err != nil {
+			t.Fatal(err)
+		}
+		runWorker(t, client, queue.Forward(fleet, "default"), queue.WorkerConfig{})
+		job := jobs("school", "teacher", 1)[0]
+		job.ID = "seen"
+		enqueue(t, client, job)
+		time.Sleep(time.Second)
+		checkOutcome(t, client, queue.Counters{Done: 1}, "")
+	})
+}

@@ -1,0 +1,246 @@
+package queue_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// order runs a worker over what waits and returns the payloads in the order of starts.
+func order(t *testing.T, client redis.UniversalClient, d time.Duration) (ids []string) {
+	t.Helper()
+	var got recorder
+	stop := runWorker(t, client, &got, queue.WorkerConfig{})
+	time.Sleep(d)
+	stop()
+	for _, s := range got.all() {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+func named(id, user string, change func(*queue.Job)) queue.Job {
+	j := queue.Job{ID: id, Tenant: "school", User: user, Type: "push"}
+	if change != nil {
+		change(&j)
+	}
+	return j
+}
+
+func TestJobFeatures(t *testing.T) {
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble begins
+	high := func(j *queue.Job) { j.Priority = queue.High }
+	low := func(j *queue.Job) { j.Priority = queue.Low }
+	key := func(j *queue.Job) { j.CollapseKey = "news" }
+	tests := map[string]struct {
+		policy queue.Policy
+		jobs   []queue.Job
+		want   string // IDs in order of start
+		drops  string // newest first
+	}{
+		"first come, first served": {leakOf(1), []queue.Job{named("a", "u", nil), named("b", "u", nil), named("c", "u", nil)}, "a b c", ""},
+		"users take turns": {leakOf(1), []queue.Job{named("a1", "a", nil), named("a2", "a", nil), named("a3", "a", nil), named("b1", "b", nil)},
+			"a1 b1 a2 a3", ""},
+		"priority": {leakOf(1), []queue.Job{named("l", "a", low), named("n", "b", nil), named("h", "c", high), named("h2", "a", high)},
+			"h h2 n l", ""},
+		"not before": {leakOf(1), []queue.Job{named("later", "a", func(j *queue.Job) { j.NotBefore = begin.Add(3 * time.Second) }), named("now", "a", nil)},
+			"now later", ""},
+		"deadline": {leakOf(1), []queue.Job{named("a", "a", nil), named("late", "b", func(j *queue.Job) { j.Deadline = begin.Add(900 * time.Millisecond) }), named("c", "c", nil)},
+			"a c", "late:expired"},
+		"max_wait": {queue.Policy{Tenant: leakOf(1).Tenant, MaxWait: 1500 * time.Millisecond}, []queue.Job{named("a", "a", nil), named("b", "a", nil), named("c", "a", nil)},
+			"a b", "c:expired"},
+		"collapse keeps the place": {leakOf(1), []queue.Job{named("a", "a", nil), named("old", "a", key), named("c", "a", nil), named("new", "a", key)},
+			"a new c", "old:collapsed"},
+		"over: drop": {queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Minute).OrDrop()}}, []queue.Job{named("a", "a", nil), named("b", "a", nil), named("c", "a", nil), named("d", "b", nil)},
+			"a d b", "c:rule"},
+		"capacity, newest": {queue.Policy{Tenant: leakOf(1).Tenant, Capacity: 2}, []queue.Job{named("a", "a", nil), named("b", "b", nil), named("c", "c", nil)},
+			"a b", "c:full"},
+		"capacity, oldest": {queue.Policy{Tenant: leakOf(1).Tenant, Capacity: 2, Overflow: queue.DropOldest}, []queue.Job{named("a", "a", nil), named("b", "b", nil), named("c", "a", nil), named("d", "a", nil)},
+			"c d", "b:full a:full"},
+		"cost": {queue.Policy{User: []throttle.Rule{throttle.Window(3, 2*time.Second)}}, []queue.Job{named("a", "a", func(j *queue.Job) { j.Cost = 2 }), named("b", "a", func(j *queue.Job) { j.Cost = 2 }), named("huge", "a", func(j *queue.Job) { j.Cost = 4 })},
+			"a b", "huge:impossible"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, policies(test.policy))
+				for _, j := range test.jobs { // one by one: lanes are ordered by arrival
+					enqueue(t, client, j)
+					time.Sleep(time.Microsecond)
+				}
+				if got := strings.Join(order(t, client, time.Minute), " "); got != test.want {
+					t.Errorf("started %q, want %q", got, test.want)
+				}
+				drops, err := queue.NewInspector(client, "push").Drops(t.Context(), 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, d := range drops {
+					got = append(got, d.ID+":"+string(d.Reason))
+				}
+				if strings.Join(got, " ") != test.drops {
+					t.Errorf("dropped %q, want %q", got, test.drops)
+				}
+				if s := stats(t, client); s.Waiting+s.Running+s.Later != 0 || s.Done+s.Dropped != s.Offered {
+					t.Errorf("in the end: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestReceiptsEstimate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{
+			Tenant: []throttle.Rule{throttle.Leak(10, time.Second)},
+			User:   []throttle.Rule{throttle.Window(2, time.Minute)},
+		}))
+		begin := time.Now()
+		var batch []queue.Job
+		for user := range 5 {
+			batch = append(batch, jobs("school", fmt.Sprint(user), 1)...)
+		}
+		batch = append(batch, jobs("school", "busy", 3)...)
+		for i, r := range enqueue(t, client, batch...) {
+			want := begin.Add(time.Duration(i) * 100 * time.Millisecond)
+			if i == 7 { // the third of its user
+				want = begin.Add(time.Minute + queue.Grace)
+			}
+			if !r.Start.Equal(want) {
+				t.Errorf("job %d is said to start after %v, want %v", i, r.Start.Sub(begin), want.Sub(begin))
+			}
+		}
+	})
+}
+
+func TestPoliciesAreLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		slow := queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}
+		fast := queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Second)}}
+		setPolicies(t, client, policies(slow))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		for user := range 20 {
+			enqueue(t, client, jobs("school", fmt.Sprint(user), 2)...)
+		}
+		time.Sleep(10 * time.Minute)
+		if got.count() != 20 {
+			t.Fatalf("%d starts under the slow rule, want 20", got.count())
+		}
+		setPolicies(t, client, policies(fast))
+		time.Sleep(100 * time.Millisecond)
+		if got.count() != 40 {
+			t.Errorf("%d starts just after the change, want all 40", got.count())
+		}
+		setPolicies(t, client, policies(slow))
+		enqueue(t, client, jobs("school", "0", 1)...)
+		time.Sleep(time.Minute)
+		if got.count() != 40 {
+			t.Errorf("%d starts under the slow rule again, want none more", got.count())
+		}
+	})
+}
+
+// The work per job must not depend on how many wait with it, nor on how long.
+func TestWaitingCostsNothing(t *testing.T) {
+	server := redistest.Start(t)
+	perJob := map[int]float64{}
+	for _, backlog := range []int{300, 10_000} {
+		client := server.Client(t)
+		client.FlushAll(t.Context())
+		setPolicies(t, client, policies(leakOf(400)))
+		for user := range backlog / 100 {
+			enqueue(t, client, jobs("school", fmt.Sprint(user), 100)...)
+		}
+		var got recorder
+		before := commands(t, client)
+		stop := runWorker(t, server.Client(t), &got, queue.WorkerConfig{})
+		redistest.Eventually(t, 10*time.Second, "250 have started", func() bool { return got.count() >= 250 })
+		stop()
+		perJob[backlog] = float64(commands(t, client)-before) / float64(got.count())
+	}
+	t.Logf("Redis commands per job, those inside of scripts included: %.1f with 300 waiting, %.1f with 10,000", perJob[300], perJob[10_000])
+	if perJob[10_000] > 1.2*perJob[300] {
+		t.Errorf("%.1f commands per job with 10,000 waiting, %.1f with 300", perJob[10_000], perJob[300])
+	}
+}
+
+// commands returns how many commands Redis has run, those inside of scripts included.
+func commands(t *testing.T, client *redis.Client) (n int) {
+	t.Helper()
+	for line := range strings.Lines(client.Info(t.Context(), "commandstats").Val()) {
+		if _, after, found := strings.Cut(line, ":calls="); found {
+			calls, _, _ := strings.Cut(after, ",")
+			k, err := strconv.Atoi(calls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+	}
+	return n
+}
+
+func TestBlockedLanesAreNotPolled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := map[int]int{}
+		for _, backlog := range []int{10, 1000} {
+			client := redistest.Mini(t)
+			setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, 24*time.Hour)}}))
+			var got recorder
+			counted := &countingHook{}
+			worker := client
+			worker.AddHook(counted)
+			stop := runWorker(t, worker, &got, queue.WorkerConfig{})
+			for user := range 10 {
+				enqueue(t, client, jobs("school", fmt.Sprint(user), backlog/10)...)
+			}
+			time.Sleep(time.Minute)
+			if got.count() != 10 {
+				t.Fatalf("%d starts, want 10", got.count())
+			}
+			counted.n.Store(0)
+			time.Sleep(time.Hour)
+			calls[backlog] = int(counted.n.Load())
+			stop()
+		}
+		// One safety pull and one listening call each 5 seconds, whatever waits.
+		if calls[1000] > calls[10]+10 || calls[1000] > 2*3600/5+10 {
+			t.Errorf("commands in an hour of waiting: %v", calls)
+		}
+	})
+}
+
+func TestIdleWorkerIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var got recorder
+		for range 3 {
+			runWorker(t, client, &got, queue.WorkerConfig{})
+		}
+		for i := range 50 {
+			time.Sleep(13 * time.Second)
+			enqueue(t, client, jobs("school", "teacher", 1)...)
+			time.Sleep(time.Second)
+			if got.count() != i+1 {
+				t.Fatalf("job %d has not started", i)
+			}
+			if s := got.all()[i]; s.Waited > time.Millisecond {
+				t.Errorf("job %d started %v after its offer", i, s.Waited)
+			}
+		}
+	})
+}
