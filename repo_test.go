@@ -1,0 +1,187 @@
+// Package waterclock_test holds the rules of the repository that no compiler knows.
+package waterclock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// files returns the paths of all files whose names end so.
+func files(t *testing.T, suffix string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if d.IsDir() && len(d.Name()) > 1 && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(path, suffix) {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func parse(t *testing.T, path string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// The package comment is the first thing that a reader of a package meets.
+func TestEveryPackageHasAComment(t *testing.T) {
+	commented := make(map[string]bool)
+	for _, path := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		dir := filepath.Dir(path)
+		commented[dir] = commented[dir] || parse(t, path).Doc != nil
+	}
+	for dir, ok := range commented {
+		if !ok {
+			t.Errorf("package %s has no package comment", dir)
+		}
+	}
+}
+
+// A test that sleeps is slow or flaky; in a synctest bubble sleeping takes no time.
+// The rule is by package: where tests sleep, some import synctest.
+func TestNoSleepOutsideOfBubbles(t *testing.T) {
+	sleeps, bubbles := make(map[string]bool), make(map[string]bool)
+	for _, path := range files(t, "_test.go") {
+		file, dir := parse(t, path), filepath.Dir(path)
+		bubbles[dir] = bubbles[dir] || slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
+			return i.Path.Value == `"testing/synctest"`
+		})
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "Sleep" {
+				pkg, ok := call.X.(*ast.Ident)
+				sleeps[dir] = sleeps[dir] || ok && pkg.Name == "time"
+			}
+			return true
+		})
+	}
+	for dir, sleep := range sleeps {
+		if sleep && !bubbles[dir] {
+			t.Errorf("tests in %s sleep, and none runs in a synctest bubble", dir)
+		}
+	}
+}
+
+var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
+
+// blocks returns the code blocks of a language in a page.
+func blocks(page, language string) (found []string) {
+	for _, m := range block.FindAllStringSubmatch(page, -1) {
+		if m[1] == language {
+			found = append(found, m[2])
+		}
+	}
+	return found
+}
+
+// What the README shows compiles: each block stands in examples/doors, indented once.
+func TestReadmeCodeIsReal(t *testing.T) {
+	doors := read(t, "examples/doors/doors.go")
+	shown := blocks(read(t, "README.md"), "go")
+	if len(shown) != 3 {
+		t.Errorf("the README shows %d blocks of Go, want 3", len(shown))
+	}
+	indent := regexp.MustCompile(`(?m)^(.)`)
+	for _, code := range shown {
+		if !strings.Contains(doors, indent.ReplaceAllString(code, "\t$1")) {
+			t.Errorf("not in examples/doors/doors.go:\n%s", code)
+		}
+	}
+}
+
+func TestReadmePoliciesAreReal(t *testing.T) {
+	file := read(t, "examples/policies.yaml")
+	if _, err := queue.ParsePolicies("examples/policies.yaml", []byte(file)); err != nil {
+		t.Error(err)
+	}
+	if shown := blocks(read(t, "README.md"), "yaml"); len(shown) != 1 || shown[0] != file {
+		t.Error("the README's policies differ from examples/policies.yaml")
+	}
+}
+
+// Every flag that the README gives to a command exists.
+func TestReadmeFlagsExist(t *testing.T) {
+	var sources strings.Builder
+	for _, path := range files(t, ".go") {
+		if strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal") {
+			sources.WriteString(read(t, path))
+		}
+	}
+	for _, m := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(read(t, "README.md"), -1) {
+		if m[1] != "help" && !strings.Contains(sources.String(), `"`+m[1]+`"`) {
+			t.Errorf("the README uses --%s, which no command knows", m[1])
+		}
+	}
+}
+
+// Links between pages lead somewhere.
+func TestLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range files(t, ".md") {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			target := filepath.Join(filepath.Dir(page), m[1])
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which does not exist", page, m[1])
+			}
+		}
+	}
+}
+
+// A script's header is all that its callers read: it begins with the script's name and
+// states every argument that is used, and the reply.
+func TestScriptHeaders(t *testing.T) {
+	argument := regexp.MustCompile(`\b(?:ARGV|KEYS)\[\d+\]`)
+	for _, path := range files(t, ".lua") {
+		header, body := "", ""
+		for line := range strings.Lines(read(t, path)) {
+			if body == "" && strings.HasPrefix(line, "--") {
+				header += line
+			} else {
+				body += line
+			}
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".lua")
+		if !strings.HasPrefix(header, "-- "+name) {
+			t.Errorf("%s: the header does not begin with %q", path, name)
+		}
+		for _, used := range argument.FindAllString(body, -1) {
+			if !strings.Contains(header, used) {
+				t.Errorf("%s: the header does not say what %s is", path, used)
+			}
+		}
+		if regexp.MustCompile(`(?m)^return\b`).MatchString(body) && !strings.Contains(header, "-- Returns ") {
+			t.Errorf("%s: the header does not say what it returns", path)
+		}
+	}
+}
