@@ -89,5 +89,5 @@ func (o options) check() error {
 	case o.input == "":
 		return config.Usagef(`--input "": want a file, or - for standard input`)
 	}
-	return nil
+	return config.CheckQueue(o.queue)
 }

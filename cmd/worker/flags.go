@@ -84,6 +84,9 @@ func (o options) check(said func(flag string) bool) error {
 		if slices.Contains(o.queues[:i], q) {
 			return config.Usagef("--queue %q: named twice", q)
 		}
+		if err := config.CheckQueue(q); err != nil {
+			return err
+		}
 	}
 	switch {
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:

@@ -46,9 +46,6 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{
 		Queues: o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log,
 	})
-	if errors.Is(err, queue.ErrInvalidConfig) {
-		err = config.Usagef("%v", err)
-	}
 	if err == nil {
 		err = serve(ctx, o, worker, handler, newPolicies(o, rdb, file, log), newDrain(o, rdb), log)
 	}

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/pflag"
+
+	"github.com/waterclock/waterclock/queue"
 )
 
 // usageError is an error of whoever called the command.
@@ -51,4 +54,13 @@ func wanted(kind string) string {
 		return "true or false"
 	}
 	return "a " + kind
+}
+
+// CheckQueue refuses a name that no queue can have.
+func CheckQueue(name string) error {
+	// Nothing is offered, so there is nothing to reach either.
+	if _, err := queue.NewClient(nil, name).Enqueue(context.Background()); err != nil {
+		return Usagef("--queue %q: want 1 to 128 bytes without braces, colons or white space", name)
+	}
+	return nil
 }

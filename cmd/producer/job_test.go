@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+func TestParseJob(t *testing.T) {
+	at := time.Date(2026, 11, 21, 8, 0, 0, 500_000_000, time.UTC)
+	tests := map[string]queue.Job{
+		`{"tenant":"t","user":"u","type":"push"}`: {Tenant: "t", User: "u", Type: "push"},
+		` { "tenant" : "a\u0000b" , "user":"школа\n","type":":{}", "payload" : {"b": 1.0,  "a":"<\u003c" } } `: {
+			Tenant: "a\x00b", User: "школа\n", Type: ":{}", Payload: []byte(`{"b": 1.0,  "a":"<\u003c" }`),
+		},
+		`{"tenant":"t","user":"u","type":"push","payload":null}`:                 {Tenant: "t", User: "u", Type: "push", Payload: []byte("null")},
+		`{"tenant":"t","user":"u","type":"push","max_retry":0,"priority":"low"}`: {Tenant: "t", User: "u", Type: "push", MaxRetry: -1, Priority: queue.Low},
+		`{"tenant":"t","user":"u","type":"push","id":"7","cost":3,"not_before":"2026-11-21T09:00:00.5+01:00",` +
+			`"deadline":"2026-11-21T08:00:00.5Z","priority":"high","collapse_key":"k","max_retry":2,"timeout":"1m30s"}`: {
+			Tenant: "t", User: "u", Type: "push", ID: "7", Cost: 3, NotBefore: at, Deadline: at, Priority: queue.High,
+			CollapseKey: "k", MaxRetry: 2, Timeout: 90 * time.Second,
+		},
+		`{"tenant":"\ufffd","user":"` + "\ufffd" + `","type":"\ud83d\ude00"}`: {Tenant: "\ufffd", User: "\ufffd", Type: "😀"},
+	}
+	for line, want := range tests {
+		got, err := parseJob([]byte(line))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", line, err, diff)
+		}
+	}
+}
+
+// Each message names the field, what is wrong and what would be right.
+func TestBadJob(t *testing.T) {
+	object := ` want an object such as {"tenant":"school-7","user":"teacher-42","type":"push"}`
+	whole := func(line, want string) [2]string { return [2]string{line, want} }
+	field := func(field, want string) [2]string {
+		return [2]string{`{"tenant":"t","user":"u","type":"push",` + field + `}`, want}
+	}
+	tests := [][2]string{
+		whole(`[]`, `a list;`+object),
+		whole(`"job"`, `a string;`+object),
+		whole(`null`, `null;`+object),
+		whole(`tenant: t`, `not JSON: invalid character 'e' in literal true (expecting 'r') (byte 2)`),
+		whole(`{"tenant":"t"`, `not JSON: unexpected end of JSON input (byte 13)`),
+		whole(`{"tenant":"t",}`, `not JSON: invalid character '}' looking for beginning of object key string (byte 15)`),
+		whole(`{"tenant":"t"} {}`, `not JSON: invalid character '{' after top-level value (byte 16)`),
+		whole("{\"tenant\":\"caf\xe9\"}", `not UTF-8: byte 15`),
+		whole(`{}`, `tenant is missing`),
+		whole(`{"tenant":"t"}`, `user is missing`),
+		whole(`{"tenant":"t","user":"u"}`, `type is missing`),
+		whole(`{"tenant":"","user":"u","type":"push"}`, `tenant is missing`),
+		whole(`{"tenant":7}`, `tenant: a number; want a string`),
+		whole(`{"tenant":null}`, `tenant: null; want a string`),
+		whole(`{"tenant":"\ud83d"}`, `tenant: "\ud83d" holds half a surrogate pair; want both or none`),
+		whole(`{"tenant":"t","tenant":"t"}`, `tenant: stands there twice`),
+		whole(`{"tenant":"`+strings.Repeat("x", 1025)+`","user":"u","type":"t"}`, `tenant has 1025 bytes; at most 1024`),
+		field(`"user_id":"u"`, `user_id: unknown key; want `+knownKeys),
+		field(`"Cost":1`, `"Cost": unknown key; want `+knownKeys),
+		field(`"payload":"`+strings.Repeat("x", maxPayload)+`"`, `payload: 1048578 bytes; want at most 1048576`),
+		field(`"cost":0`, `cost: 0; want a whole number from 1 to 1000000`),
+		field(`"cost":1.5`, `cost: 1.5; want a whole number from 1 to 1000000`),
+		field(`"cost":"1"`, `cost: "1"; want a whole number from 1 to 1000000`),
+		field(`"cost":[1]`, `cost: a list; want a whole number from 1 to 1000000`),
+		field(`"max_retry":-1`, `max_retry: -1; want a whole number from 0 to 1000000`),
+		field(`"not_before":1748607359`, `not_before: 1748607359; want a time such as "2026-11-21T08:00:00Z"`),
+		field(`"not_before":"tomorrow"`, `not_before: "tomorrow"; want a time such as "2026-11-21T08:00:00Z"`),
+		field(`"deadline":"1969-12-31T23:59:59Z"`, `deadline: "1969-12-31T23:59:59Z"; want a time from 1970 to 2200`),
+		field(`"priority":"urgent"`, `priority: "urgent"; want "high", "normal" or "low"`),
+		field(`"priority":1`, `priority: 1; want "high", "normal" or "low"`),
+		field(`"timeout":30`, `timeout: 30; want a time such as "30s"`),
+		field(`"timeout":"-1s"`, `timeout: "-1s"; want a time such as "30s"`),
+		field(`"id":"`+strings.Repeat("x", 1025)+`"`, `id has 1025 bytes; at most 1024`),
+	}
+	for _, tt := range tests {
+		if _, err := parseJob([]byte(tt[0])); fmt.Sprint(err) != tt[1] {
+			t.Errorf("%.100s:\n got %v\nwant %s", tt[0], err, tt[1])
+		}
+	}
+}
+
+// Whatever the line, nothing panics, and what is read is a valid job with its payload
+// byte for byte.
+func FuzzParseJob(f *testing.F) {
+	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","payload":{"at":1748607359}}`))
+	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","cost":2,"priority":"low","timeout":"3s","deadline":"2026-11-21T08:00:00Z"}`))
+	f.Add([]byte(`{"tenant":"\ud83d","user":"` + "\xff" + `"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		before := bytes.Clone(line)
+		job, err := parseJob(line)
+		if !bytes.Equal(before, line) {
+			t.Fatalf("%q became %q", before, line)
+		}
+		if err != nil {
+			if strings.Contains(err.Error(), "json:") || strings.Contains(err.Error(), "Go ") {
+				t.Fatalf("%q: %v", line, err)
+			}
+			return
+		}
+		if err := job.Validate(); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if len(job.Payload) > 0 && (!json.Valid(job.Payload) || !bytes.Contains(line, job.Payload)) {
+			t.Fatalf("%q: payload %q", line, job.Payload)
+		}
+		if !utf8.ValidString(job.Tenant) {
+			t.Fatalf("%q: tenant %q", line, job.Tenant)
+		}
+	})
+}

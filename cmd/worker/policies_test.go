@@ -1,0 +1,96 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// Every kind of change of the file, looked at one by one.
+func TestReload(t *testing.T) {
+	client := redistest.Mini(t)
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	var log lockedBuffer
+	write(t, file, someLimits)
+	read, err := readPolicies(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPolicies(options{queues: []string{"one", "two"}}, client, read, slog.New(slog.NewTextHandler(&log, nil)))
+	if err := p.apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now()
+	steps := []struct {
+		what, text  string
+		asked       bool
+		wantDefault string // in force afterwards
+		wantLog     string
+	}{
+		{"nothing", someLimits, false, "a", ""},
+		{"touched", someLimits, false, "a", ""},
+		{"asked", someLimits, true, "a", "new policies"},
+		{"mistake", "defualt: a\n", false, "a", file + ":1: defualt: unknown key; want queue, default, policies or tenants"},
+		{"same mistake", "defualt: a\n", false, "a", ""},
+		{"same mistake, asked", "defualt: a\n", true, "a", "refused the policies; the old ones stay"},
+		{"other mistake", "", false, "a", file + ":1: the file is empty"},
+		{"as before", someLimits, false, "a", "new policies"},
+		{"new ones", "default: b\npolicies: {b: {}}\n", false, "b", "new policies"},
+		{"gone", "-", false, "b", "no such file or directory"},
+		{"still gone", "-", false, "b", ""},
+		{"back", "default: c\npolicies: {c: {}}\n", false, "c", "new policies"},
+	}
+	for _, step := range steps {
+		if step.text == "-" {
+			os.Remove(file)
+		} else {
+			write(t, file, step.text)
+			// Two writes within one tick of the file system's clock look alike.
+			later = later.Add(time.Second)
+			if err := os.Chtimes(file, later, later); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(log.String())
+		p.reload(t.Context(), step.asked)
+		said := log.String()[before:]
+		if step.wantLog == "" && said != "" || !strings.Contains(said, step.wantLog) || strings.Count(said, "\n") > 1 {
+			t.Errorf("%s: it says %q, want %q", step.what, said, step.wantLog)
+		}
+		for _, name := range p.queues {
+			if got := client.HGet(t.Context(), "wc:{"+name+"}:policies", "default").Val(); got != step.wantDefault {
+				t.Errorf("%s: the default of queue %s is %q, want %q", step.what, name, got, step.wantDefault)
+			}
+		}
+	}
+}
+
+// A change that could not be put into Redis is put there later.
+func TestReloadWithoutRedis(t *testing.T) {
+	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	defer gone.Close()
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	write(t, file, someLimits)
+	read, err := readPolicies(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	p := newPolicies(options{queues: []string{"one"}}, gone, read, slog.New(slog.NewTextHandler(&log, nil)))
+	p.reload(t.Context(), true)
+	if !p.owed || !strings.Contains(log.String(), "setting the policies; trying again") {
+		t.Errorf("owed %v: %s", p.owed, log.String())
+	}
+	p.rdb = redistest.Mini(t)
+	p.reload(t.Context(), false)
+	if p.owed || !strings.Contains(log.String(), "new policies") {
+		t.Errorf("owed %v: %s", p.owed, log.String())
+	}
+}
