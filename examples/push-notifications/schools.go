@@ -40,16 +40,17 @@ func (s school) leak() throttle.Rule { return throttle.Leak(s.perSecond(), time.
 // everyUser are the limits of each teacher and each parent, in every school.
 func everyUser() []limit {
 	return []limit{
-		{"10 in any minute", throttle.Window(10, here(time.Minute))},
-		{"3 s between two", throttle.Spacing(here(3 * time.Second))},
-		{"50 in any 24 h, more are dropped", throttle.Window(50, here(24*time.Hour)).OrDrop()},
+		{"10 in any minute", time.Minute, throttle.Window(10, here(time.Minute))},
+		{"3 s between two", 0, throttle.Spacing(here(3 * time.Second))},
+		{"50 in any 24 h, more are dropped", 24 * time.Hour, throttle.Window(50, here(24*time.Hour)).OrDrop()},
 	}
 }
 
 // A limit is a rule as the schools say it, and as it runs here.
 type limit struct {
-	says string
-	rule throttle.Rule
+	says   string
+	window time.Duration // school time; 0 for a spacing
+	rule   throttle.Rule
 }
 
 func rulesOf(limits []limit) []throttle.Rule {

@@ -54,7 +54,7 @@ func TestFalseStartIsFound(t *testing.T) {
 		t.Fatalf("error %v, want %v\n%s", err, errBroken, text)
 	}
 	for _, line := range strings.Split(text, "\n") {
-		if strings.Contains(line, "spacing 150ms  ") && !strings.Contains(line, "BROKEN 1 times") {
+		if strings.Contains(line, "spacing 150ms  ") && !strings.Contains(line, "BROKEN (1)") {
 			t.Errorf("the false start is not in the verdict: %s", line)
 		}
 	}
@@ -95,5 +95,8 @@ func TestBusiestAndClosest(t *testing.T) {
 	}
 	if d := closest(events); d != time.Millisecond {
 		t.Errorf("closest %v, want 1ms", d)
+	}
+	if d := closest(userEvents(at(7, 7, 9))); d != 0 {
+		t.Errorf("closest %v, want 0: two at once", d)
 	}
 }

@@ -68,14 +68,13 @@ func (s *story) leakRulings(starts []start) (rulings []ruling) {
 // userRulings check the limits of every user of every school, on the starts.
 func userRulings(starts []start) (rulings []ruling) {
 	events := userEvents(starts)
-	for i, l := range everyUser() {
+	for _, l := range everyUser() {
 		r := ruling{who: "each user", limit: l.rule.String(), broken: describe(throttle.Verify(events, []throttle.Rule{l.rule}))}
-		spans := []time.Duration{here(time.Minute), 0, here(24 * time.Hour)}
-		if spans[i] > 0 {
-			most, who := busiest(events, spans[i])
-			r.observed = fmt.Sprintf("%d at most: %s", most, who)
-		} else {
+		if l.window == 0 {
 			r.observed = fmt.Sprintf("%.1f ms at least", millis(closest(events)))
+		} else {
+			most, who := busiest(events, here(l.window))
+			r.observed = fmt.Sprintf("%d at most: %s", most, who)
 		}
 		rulings = append(rulings, r)
 	}
@@ -137,12 +136,12 @@ func describe(violations []throttle.Violation) []string {
 
 func printRulings(out io.Writer, rulings []ruling) error {
 	fmt.Fprintf(out, "\nThe verdict of throttle.Verify, which knows only the log of starts:\n\n")
-	fmt.Fprintf(out, "  %-11s%-35s%-48s\n", "", "limit", "observed")
+	fmt.Fprintf(out, "  %-11s%-35s%s\n", "", "limit", "observed")
 	broken := 0
 	for _, r := range rulings {
 		verdict := "kept"
 		if len(r.broken) > 0 {
-			verdict = fmt.Sprintf("BROKEN %d times", len(r.broken))
+			verdict = fmt.Sprintf("BROKEN (%d)", len(r.broken))
 			broken++
 		}
 		fmt.Fprintf(out, "  %-11s%-35s%-48s%s\n", r.who, r.limit, r.observed, verdict)
@@ -220,16 +219,20 @@ func busiest(events []throttle.Event, window time.Duration) (most int, who strin
 	return most, who
 }
 
-// closest returns the least time between two events of one subject.
+// closest returns the least time between two events of one subject, 0 if there are no two.
 func closest(events []throttle.Event) time.Duration {
-	least, last := time.Duration(0), make(map[string]time.Time)
+	var gaps []time.Duration
+	last := make(map[string]time.Time)
 	for _, e := range events {
-		if before, ok := last[e.Subject]; ok && (least == 0 || e.At.Sub(before) < least) {
-			least = e.At.Sub(before)
+		if before, ok := last[e.Subject]; ok {
+			gaps = append(gaps, e.At.Sub(before))
 		}
 		last[e.Subject] = e.At
 	}
-	return least
+	if len(gaps) == 0 {
+		return 0
+	}
+	return slices.Min(gaps)
 }
 
 func quantile(values []time.Duration, q float64) time.Duration {
