@@ -96,6 +96,11 @@ local function round_up(at, rest)
   return rest > 0 and at + 1 or at
 end
 
+-- is_later tells whether the first instant, with its remainder, lies behind the second.
+local function is_later(at, rest, than, part)
+  return at > than or at == than and rest > part
+end
+
 -- kinds holds one table per kind of rule, made when it is first asked for, and is the
 -- only place that knows it. Each has
 --   when(subject, rule, t, cost)   the earliest instant >= t; cost <= rule.top
@@ -136,7 +141,8 @@ function make.leak()
     spend = function(subject, rule, t, cost)
       local at, rest = next_turn(subject, rule)
       local turn = round_up(at, rest)
-      if t > turn or t < turn and advance(rule, t, 0, cost) > at then
+      local from, part = advance(rule, t, 0, cost)
+      if t > turn or t < turn and is_later(from, part, at, rest) then
         at, rest = t, 0
       end
       if t >= turn or at == t then
@@ -144,9 +150,9 @@ function make.leak()
       end
     end,
     -- Only the newest slot comes back: what follows an older one stays where it is.
-    undo = function(subject, rule, t)
-      local slot, rest = fields(subject, rule)
-      if slot and round_up(slot, rest) == t then
+    undo = function(subject, rule, t, cost)
+      local slot, rest, spent = fields(subject, rule)
+      if slot and round_up(slot, rest) == t and spent == cost then
         set_fields(subject, rule, slot, rest, 0)
       end
     end,
@@ -164,7 +170,7 @@ function make.token_bucket()
     end
     local latest, part = advance(rule, last, 0, rule.burst)
     rest = math.min(rest, rule.n - 1)
-    if tat > latest or tat == latest and rest > part then
+    if is_later(tat, rest, latest, part) then
       tat, rest = latest, part
     end
     return tat, rest, last, before
@@ -193,7 +199,7 @@ function make.token_bucket()
         return
       end
       local at, part = advance(rule, tat + last - t, rest, -cost)
-      if at > tat or at == tat and part > rest then
+      if is_later(at, part, tat, rest) then
         at, part = tat, rest
       end
       set_fields(subject, rule, at, part, t == last and before or last, before)
@@ -288,11 +294,13 @@ function make.sliding_counter()
   -- left beside what still overlaps of the `old` ones before, or nothing.
   local function weighted(rule, t, number, room, old)
     local wait = 0
-    if old > room then
+    if room < 0 then
+      return nil
+    elseif old > room then
       wait = rule.period - room * math.floor(rule.period / old)
         - math.floor(room * (rule.period % old) / old)
     end
-    if room >= 0 and wait < rule.period then
+    if wait < rule.period then
       return math.max(t, number * rule.period + wait)
     end
   end

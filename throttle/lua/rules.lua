@@ -30,7 +30,8 @@ end
 
 -- parse reads compiled rules: a JSON list of {kind, n, period, burst, flags, name}.
 -- Shadow rules stand apart, in rules.shadow. rules.keep and rules.span, and those of
--- rules.sides, say how many slots the rules look at, and for how long.
+-- rules.sides, say how many slots the rules look at (one more, so that a log which has
+-- forgotten some can be told from one which has not), and for how long.
 local function parse(text)
   local rules, seen = { keep = 0, span = 0 }, {}
   for place, compiled in ipairs(text and text ~= '' and cjson.decode(text) or {}) do
@@ -43,7 +44,7 @@ local function parse(text)
       rules.counts = rules.counts or rule.counts and not rule.shadow
     end
     if rule.kind.logged then
-      size.keep = math.max(size.keep, rule.n)
+      size.keep = math.max(size.keep, rule.n + 1)
       size.span = math.max(size.span, rule.period)
     end
     if rule.shadow then
@@ -147,7 +148,7 @@ local function room(subject, rule, t)
   return low
 end
 
--- push puts slots before the log: no more than its rules look at.
+-- push puts slots before the log: no more than it keeps.
 local function push(log, t, cost)
   for _ = 1, math.min(cost, log.keep) do
     log.fresh[#log.fresh + 1] = t
@@ -259,7 +260,7 @@ local function refund_log(log, t, cost, now, counting)
   if removed == 0 then
     return
   end
-  if length >= log.keep and newest > now then
+  if length >= log.keep then
     local latest = counting and oldest or math.min(oldest, newest - log.span)
     for _ = 1, removed do
       redis.call('RPUSH', log.log, latest)

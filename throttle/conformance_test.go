@@ -1,0 +1,270 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// drivenTime replaces the clock of the scripts, and the expiry of keys with it, by one
+// that the test sets: so that it can step back, and real and fake see the same instants.
+const drivenTime = `
+clock = function()
+  local now = tonumber(redis.call('GET', 'now'))
+  local due = redis.call('HGETALL', 'due')
+  for i = 1, #due, 2 do
+    if now >= tonumber(due[i + 1]) then
+      redis.call('DEL', due[i])
+      redis.call('HDEL', 'due', due[i])
+    end
+  end
+  return now
+end
+expire = function(key, full, now)
+  redis.call('HSET', 'due', key, int(now + 1000 * math.max(1, math.ceil((full - now) / 1000))))
+end
+`
+
+// A contestant is a store whose clock the test sets.
+type contestant struct {
+	name  string
+	store Store
+	set   func(now int64)
+}
+
+func memoryContestant() contestant {
+	now := int64(0)
+	store := NewMemoryStore().(*memoryStore)
+	store.clock = func() time.Time { return time.UnixMicro(now) }
+	return contestant{"memory", store, func(at int64) {
+		now, store.sweep = at, 0
+	}}
+}
+
+func redisContestant(t testing.TB, name string, client redis.UniversalClient) contestant {
+	store := NewRedisStore(client, "rl").(*redisStore)
+	store.decider = NewScript(drivenTime + decideLua)
+	store.refunds = NewScript(drivenTime + refundLua)
+	return contestant{name, store, func(now int64) {
+		if err := client.Set(t.Context(), "now", now, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}}
+}
+
+// A contest lets stores and the model answer the same requests.
+type contest struct {
+	t           testing.TB
+	model       *modelWorld
+	contestants []contestant
+	now         int64
+	granted     [][]Decision // by contestant, of those that spent something
+	asked       []asked
+	history     []string
+}
+
+type asked struct {
+	keys     []string
+	slot     int64
+	cost     int
+	objected bool
+}
+
+func newContest(t testing.TB, subjects []Subject, contestants ...contestant) *contest {
+	c := &contest{t: t, model: &modelWorld{map[string]*modelSubject{}}, contestants: contestants, now: 1_763_600_000_123_457}
+	for _, s := range subjects {
+		c.model.subjects[s.Key] = newModelSubject(s)
+	}
+	c.granted = make([][]Decision, len(contestants))
+	return c
+}
+
+func (c *contest) decide(v verb, cost int, keys ...string) {
+	want := c.model.decide(v, int64(cost), c.now, keys)
+	var subjects []Subject
+	for _, key := range keys {
+		subjects = append(subjects, c.model.subjects[key].Subject)
+	}
+	full := Decision{
+		Outcome: want.Outcome, Slot: time.UnixMicro(want.Slot), RetryAfter: micros(want.Slot - c.now),
+		Remaining: want.Remaining, ResetAfter: micros(max(0, want.Full-c.now)), Subject: want.Subject,
+	}
+	for _, s := range subjects {
+		if want.Rule > 0 && s.Key == want.Subject {
+			full.Rule, full.Limit = s.Rules[want.Rule-1].String(), s.Rules[want.Rule-1].most()
+		}
+	}
+	c.history = append(c.history, fmt.Sprintf("at %d: %s %d %v: %v at %d", c.now, v, cost, keys, want.Outcome, want.Slot))
+	for i, contestant := range c.contestants {
+		contestant.set(c.now)
+		got, err := New(contestant.store).decide(c.t.Context(), request{v, cost, subjects})
+		if err != nil {
+			c.fatal("%s: %v", contestant.name, err)
+		}
+		if (got.Shadow != "") != (want.Shadow > 0) || (got.spent != nil) != want.Spent {
+			c.fatal("%s: shadow %q, spent %v; the model says %+v", contestant.name, got.Shadow, got.spent != nil, want)
+		}
+		if diff := cmp.Diff(full, got, cmpopts.IgnoreUnexported(Decision{}), cmpopts.IgnoreFields(Decision{}, "Shadow")); diff != "" {
+			c.fatal("%s and the model (-) differ:\n%s", contestant.name, diff)
+		}
+		if want.Spent {
+			c.granted[i] = append(c.granted[i], got)
+		}
+	}
+	if want.Spent {
+		c.asked = append(c.asked, asked{keys, want.Slot, cost, want.Shadow > 0})
+	}
+}
+
+func (c *contest) refund(i int) {
+	a := c.asked[i]
+	c.history = append(c.history, fmt.Sprintf("at %d: refund %d of %v at %d", c.now, a.cost, a.keys, a.slot))
+	c.model.refund(a.keys, a.slot, int64(a.cost), c.now, a.objected)
+	c.asked = append(c.asked[:i], c.asked[i+1:]...)
+	for j, contestant := range c.contestants {
+		contestant.set(c.now)
+		if err := New(contestant.store).Refund(c.t.Context(), c.granted[j][i]); err != nil {
+			c.fatal("%s: %v", contestant.name, err)
+		}
+		c.granted[j] = append(c.granted[j][:i], c.granted[j][i+1:]...)
+	}
+}
+
+func (c *contest) reset(key string) {
+	c.history = append(c.history, fmt.Sprintf("at %d: reset %s", c.now, key))
+	c.model.subjects[key] = newModelSubject(c.model.subjects[key].Subject)
+	for _, contestant := range c.contestants {
+		if err := New(contestant.store).Reset(c.t.Context(), key); err != nil {
+			c.fatal("%s: %v", contestant.name, err)
+		}
+	}
+}
+
+func (c *contest) fatal(format string, args ...any) {
+	c.t.Helper()
+	rules := ""
+	for key, s := range c.model.subjects {
+		rules += fmt.Sprintf("%s: %+v\n", key, s.Rules)
+	}
+		c.t.Log(k, s.units)
+		for _, r := range s.rules {
+			c.t.Log(r.Rule, r.spent, r.last)
+		}
+	}
+	c.t.Fatalf("%s%s\n%s", rules, strings.Join(c.history[max(0, len(c.history)-30):], "\n"), fmt.Sprintf(format, args...))
+}
+
+// dice makes the choices of a contest: from a seed, or from what a fuzzer found.
+type dice func(n int) int
+
+func randomRule(roll dice) Rule {
+	per := []time.Duration{1000, 3333, 10007, 50000, 7}[roll(5)] * time.Microsecond
+	n := 1 + roll(5)
+	rule := []Rule{
+		Leak(n, per), TokenBucket(n, per, 1+roll(6)), Window(n, per), Spacing((per / 3).Truncate(time.Microsecond)),
+		FixedWindow(n, per), SlidingCounter(n, per, 2), SlidingCounter(n, per, 3+roll(3)),
+	}[roll(7)]
+	switch roll(8) {
+	case 0:
+		rule = rule.OrDrop()
+	case 1:
+		rule = rule.AsShadow()
+	case 2:
+		rule = rule.CountingDropped()
+	case 3:
+		rule = rule.OrDrop().CountingDropped()
+	}
+	return rule
+}
+
+// play lets the contestants answer random requests under random rules.
+func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
+	var subjects []Subject
+	for _, key := range []string{"a", "b"} {
+		s := Subject{Key: key}
+		for range 1 + roll(3) {
+			s.Rules = append(s.Rules, randomRule(roll))
+		}
+		subjects = append(subjects, s)
+	}
+	c := newContest(t, subjects, contestants...)
+	for _, s := range subjects {
+		c.reset(s.Key)
+	}
+	for range steps {
+		switch roll(12) {
+		case 0:
+			c.now -= int64(roll(5000))
+		case 1, 2, 3:
+			c.now += int64(roll(20_000))
+		case 4, 5:
+			c.now += int64(roll(50))
+		case 6:
+			if len(c.asked) > 0 {
+				c.refund(roll(len(c.asked)))
+			}
+			continue
+		case 7:
+			if roll(10) == 0 {
+				c.reset([]string{"a", "b"}[roll(2)])
+			}
+			continue
+		}
+		keys := [][]string{{"a"}, {"b"}, {"a", "b"}}[roll(3)]
+		cost := 1 + max(0, roll(6)-3)
+		possible := true
+		for _, key := range keys {
+			possible = possible && CheckCost(cost, c.model.subjects[key].Rules...) == nil
+		}
+		if possible {
+			c.decide([]verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)], cost, keys...)
+		}
+	}
+}
+
+// Memory, the fake Redis and the real one answer as the model does, whatever the rules,
+// costs and times, and whichever way the clock steps.
+func TestStoresAgree(t *testing.T) {
+	seed, err := strconv.ParseUint(os.Getenv("WATERCLOCK_SEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("WATERCLOCK_SEED=%d", seed)
+	run := func(t *testing.T, rounds int, contestants ...contestant) {
+		for round := range rounds {
+			random := rand.New(rand.NewPCG(seed, uint64(round)))
+			play(t, random.IntN, 60, contestants...)
+		}
+	}
+	t.Run("memory", func(t *testing.T) { run(t, 400, memoryContestant()) })
+	t.Run("miniredis", func(t *testing.T) {
+		run(t, 60, memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t)))
+	})
+	t.Run("redis", func(t *testing.T) {
+		run(t, 60, memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t)))
+	})
+}
+
+func FuzzStoresAgree(f *testing.F) {
+	f.Add([]byte("some random rules and requests, whatever they may be: the fuzzer finds more"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		next := 0
+		play(t, func(n int) int {
+			if next >= len(data) {
+				return 0
+			}
+			next++
+			return int(data[next-1]) % n
+		}, min(200, len(data)/3), memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t)))
+	})
+}

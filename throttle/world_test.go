@@ -1,0 +1,232 @@
+package throttle
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A modelWorld is all subjects under their rules: what a store does, in plain words.
+type modelWorld struct {
+	subjects map[string]*modelSubject
+}
+
+type modelSubject struct {
+	Subject
+	rules, shadows []*modelRule
+	units          map[string][]int64 // by side: every slot, a unit of cost each
+	stateUntil     int64
+	logUntil       map[string]int64
+}
+
+func newModelSubject(s Subject) *modelSubject {
+	m := &modelSubject{Subject: s, units: map[string][]int64{}, logUntil: map[string]int64{}}
+	for i, rule := range s.Rules {
+		r := &modelRule{Rule: rule, place: i + 1, busy: rat(0)}
+		if rule.shadow {
+			m.shadows = append(m.shadows, r)
+		} else {
+			m.rules = append(m.rules, r)
+		}
+	}
+	return m
+}
+
+func (m *modelRule) side() string {
+	switch {
+	case m.shadow:
+		return "shadow"
+	case m.counts:
+		return "counting"
+	}
+	return ""
+}
+
+func (m *modelSubject) all() []*modelRule { return slices.Concat(m.rules, m.shadows) }
+
+func (w *modelWorld) expire(now int64) {
+	for _, m := range w.subjects {
+		m.expire(now)
+	}
+}
+
+// expire forgets what Redis would have: whole milliseconds after it ceased to matter.
+func (m *modelSubject) expire(now int64) {
+	for _, r := range m.all() {
+		if r.logged() && now >= m.logUntil[r.side()] || !r.logged() && now >= m.stateUntil {
+			*r = modelRule{Rule: r.Rule, subject: r.subject, place: r.place, busy: rat(0)}
+			if r.logged() {
+				delete(m.units, r.side())
+			}
+		}
+	}
+}
+
+// touch says how long what was just written lives.
+func (m *modelSubject) touch(now int64, logs map[string]bool, states bool) {
+	until := func(full int64) int64 { return now + max(1, (full-now+999)/1000)*1000 }
+	if states {
+		m.stateUntil = now
+	}
+	for side, written := range logs {
+		if written {
+			m.logUntil[side] = now
+		}
+	}
+	for _, r := range m.all() {
+		if side := r.side(); r.logged() && logs[side] {
+			m.logUntil[side] = max(m.logUntil[side], until(r.last+r.per()))
+		} else if !r.logged() && states {
+			m.stateUntil = max(m.stateUntil, until(r.full()))
+		}
+	}
+}
+
+func (m *modelSubject) spend(rules []*modelRule, now, t, cost int64, refused bool) {
+	logs, states := map[string]bool{}, false
+	for _, r := range rules {
+		counted := r.spend(t, cost, refused)
+		states = states || counted && !r.logged()
+		if side := r.side(); r.logged() && !logs[side] {
+			logs[side] = true
+			m.units[side] = append(m.units[side], slices.Repeat([]int64{r.last}, int(cost))...)
+		}
+	}
+	m.touch(now, logs, states)
+}
+
+// A modelAnswer is what stores must agree on.
+type modelAnswer struct {
+	Outcome    Outcome
+	Slot, Full int64
+	Subject    string
+	Rule       int
+	Remaining  int
+	Shadow     int
+	Spent      bool
+}
+
+func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer {
+	var rules, shadows []*modelRule
+	var subjects []*modelSubject
+	w.expire(now)
+	for i, key := range keys {
+		m := w.subjects[key]
+		subjects = append(subjects, m)
+		for _, r := range m.all() {
+			r.subject = i
+		}
+		rules, shadows = append(rules, m.rules...), append(shadows, m.shadows...)
+	}
+	var binding, objector *modelRule
+	t := now
+	for again := true; again; {
+		again = false
+		for _, r := range rules {
+			if at := r.when(t, min(cost, r.topCost())); !r.drop && at > t {
+				t, binding, again = at, r, true
+			}
+		}
+	}
+	answer := modelAnswer{Slot: t, Full: now}
+	if t > now {
+		answer.Outcome = Deferred
+	}
+	if i := slices.IndexFunc(rules, func(r *modelRule) bool { return r.drop && r.when(t, cost) > t }); i >= 0 {
+		answer.Outcome, binding = Dropped, rules[i]
+	}
+	for _, r := range shadows {
+		if objector == nil && (cost > r.topCost() || r.when(t, cost) > t) {
+			objector = r
+			answer.Shadow = r.place
+		}
+	}
+	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve
+	for _, m := range subjects {
+		if answer.Spent {
+			spending := m.rules
+			if objector == nil {
+				spending = m.all()
+			}
+			m.spend(spending, now, t, cost, false)
+		} else if v == verbAllow || v == verbReserve && answer.Outcome == Dropped {
+			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, cost, true)
+		}
+	}
+	if binding == nil && len(rules) > 0 {
+		binding = slices.MinFunc(rules, func(a, b *modelRule) int { return cmp.Compare(a.room(now), b.room(now)) })
+	}
+	if binding != nil {
+		answer.Subject, answer.Rule = keys[binding.subject], binding.place
+		answer.Remaining, answer.Full = binding.room(now), binding.full()
+	}
+	return answer
+}
+
+func (m *modelRule) topCost() int64 {
+	if m.kind == kindLeak || m.kind == kindSpacing {
+		return 1 << 40
+	}
+	return int64(m.most())
+}
+
+// refund takes a slot out of everything. A log is a list of limited length: what it has
+// forgotten is taken to have been as late as the rules can have let it be.
+func (w *modelWorld) refund(keys []string, slot, cost, now int64, objected bool) {
+	w.expire(now)
+	for _, key := range keys {
+		m := w.subjects[key]
+		logs, states := map[string]bool{}, false
+		for _, r := range m.all() {
+			if r.shadow && objected {
+				continue
+			}
+			if !r.logged() {
+				states = r.undo(slot, cost) || states
+			} else if !logs[r.side()] {
+				logs[r.side()] = m.removeUnits(r.side(), slot, int(cost))
+			}
+		}
+		for _, r := range m.all() {
+			if r.logged() && logs[r.side()] {
+				r.spent, r.last = nil, 0
+				for _, unit := range m.units[r.side()] {
+					r.spent, r.last = append(r.spent, modelSpend{unit, 1}), max(r.last, unit)
+				}
+			}
+		}
+		m.touch(now, logs, states)
+	}
+}
+
+func (m *modelSubject) removeUnits(side string, slot int64, cost int) bool {
+	keep, span := 0, int64(0)
+	for _, r := range m.all() {
+		if r.logged() && r.side() == side {
+			keep, span = max(keep, r.limit+1), max(span, r.per())
+		}
+	}
+	units := m.units[side]
+	slices.Sort(units)
+	units = units[max(0, len(units)-keep):]
+	if !slices.Contains(units, slot) {
+		return false
+	}
+	full, newest, oldest := len(units) == keep, units[len(units)-1], units[0]
+	removed := 0
+	units = slices.DeleteFunc(slices.Clone(units), func(unit int64) bool {
+		if unit == slot && removed < cost {
+			removed++
+			return true
+		}
+		return false
+	})
+	if full {
+		latest := min(oldest, newest-span)
+		if side == "counting" {
+			latest = oldest
+		}
+		units = append(slices.Repeat([]int64{latest}, removed), units...)
+	}
+	m.units[side] = units
+	return true
+}
