@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -90,7 +91,8 @@ type producer struct {
 	stderr   io.Writer
 	progress progress
 	summary  summary
-	last     int // line of the last job that is known to have been offered
+	last     int       // line of the last job that is known to have been offered
+	due      time.Time // of the next batch, if there is a rate
 }
 
 // readAhead is how many batches are read while one is offered.
@@ -102,6 +104,7 @@ const lastWords = 3 * time.Second
 // produce offers everything and counts it.
 func (p *producer) produce(ctx context.Context, r *reader) error {
 	begin := time.Now()
+	p.due = begin
 	defer func() { p.summary.finish(time.Since(begin)) }()
 	// A reader that waits for its input when ctx ends is left behind with it.
 	reading, stop := context.WithCancel(ctx)
@@ -113,7 +116,7 @@ func (p *producer) produce(ctx context.Context, r *reader) error {
 		case <-ctx.Done():
 			return p.interrupted()
 		case b := <-batches:
-			if err := p.pace(ctx, begin); err != nil {
+			if err := p.pace(ctx); err != nil {
 				return p.interrupted()
 			}
 			if err := p.offer(ctx, b); err != nil {
@@ -126,13 +129,19 @@ func (p *producer) produce(ctx context.Context, r *reader) error {
 	}
 }
 
+// catchUp is how much lost time is made up for. After a longer halt of the input, or of
+// Redis, the rate goes on as if nothing had been missed.
+const catchUp = time.Second
+
 // pace waits until as much time has passed as the jobs so far may take.
-func (p *producer) pace(ctx context.Context, begin time.Time) error {
+func (p *producer) pace(ctx context.Context) error {
 	if p.rate == 0 {
 		return ctx.Err()
 	}
-	due := time.Duration(float64(p.summary.Offered) / p.rate * float64(time.Second))
-	timer := time.NewTimer(time.Until(begin.Add(due)))
+	if oldest := time.Now().Add(-catchUp); p.due.Before(oldest) {
+		p.due = oldest
+	}
+	timer := time.NewTimer(time.Until(p.due))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -158,8 +167,11 @@ func (p *producer) offer(ctx context.Context, b batch) error {
 	offering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })()
-	receipts, err := p.door(offering, b.jobs)
+	receipts, err := p.enter(offering, b.jobs)
 	p.summary.count(receipts)
+	if p.rate > 0 {
+		p.due = p.due.Add(time.Duration(math.Ceil(float64(len(b.jobs)) / p.rate * float64(time.Second))))
+	}
 	if n := len(receipts); n > 0 {
 		p.last = b.lines[n-1]
 	}
@@ -168,6 +180,28 @@ func (p *producer) offer(ctx context.Context, b batch) error {
 	}
 	p.progress.at(b.bytes, p.summary.Offered)
 	return nil
+}
+
+// longWait is when a batch has taken so long that people should know why.
+const longWait = 2 * time.Second
+
+// enter takes the jobs through the door, and says so if that takes long.
+func (p *producer) enter(ctx context.Context, jobs []queue.Job) (receipts []queue.Receipt, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		receipts, err = p.door(ctx, jobs)
+	}()
+	patience := time.NewTimer(longWait)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+		p.progress.clear()
+		fmt.Fprintln(p.stderr, "producer: Redis does not answer; still trying")
+		<-done
+	}
+	return receipts, err
 }
 
 func (p *producer) interrupted() error {

@@ -227,6 +227,34 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// What the input held back is not made up for in a burst, but for a second's worth; and
+// a door that takes long is talked about.
+func TestRateAfterHalt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr bytes.Buffer
+		begin, batches := time.Now(), 0
+		p := newProducer(options{rate: 100, batch: 100}, func(ctx context.Context, jobs []queue.Job) ([]queue.Receipt, error) {
+			if batches++; batches == 1 {
+				time.Sleep(time.Minute)
+			}
+			return acceptAll(ctx, jobs)
+		})
+		p.stderr = &stderr
+		r := &reader{lines: newLines(strings.NewReader(strings.Repeat(jobLine(1, ""), 500))), size: 5}
+		if err := p.produce(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		// 495 after the halt, 100 of them to make up for it.
+		took := time.Since(begin) - time.Minute
+		if took < 3800*time.Millisecond || took > 4*time.Second {
+			t.Errorf("after the halt it took %v", took)
+		}
+		if got := stderr.String(); got != "producer: Redis does not answer; still trying\n" {
+			t.Errorf("it says %q", got)
+		}
+	})
+}
+
 // When Redis goes away in the middle, the error says what is known.
 func TestLostRedis(t *testing.T) {
 	lost := errors.New("connection refused")
