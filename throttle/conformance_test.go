@@ -156,11 +156,6 @@ func (c *contest) fatal(format string, args ...any) {
 	for key, s := range c.model.subjects {
 		rules += fmt.Sprintf("%s: %+v\n", key, s.Rules)
 	}
-		c.t.Log(k, s.units)
-		for _, r := range s.rules {
-			c.t.Log(r.Rule, r.spent, r.last)
-		}
-	}
 	c.t.Fatalf("%s%s\n%s", rules, strings.Join(c.history[max(0, len(c.history)-30):], "\n"), fmt.Sprintf(format, args...))
 }
 
