@@ -110,7 +110,7 @@ func (r *reader) text() string {
 func openEnvelope(lane, text string) (envelope, error) {
 	tenant, user, _ := strings.Cut(lane, ":")
 	words := strings.SplitN(text, " ", 9)
-	if len(words) != 9 {
+	if len(words) != 9 || words[6] == "" {
 		return envelope{}, errEnvelope
 	}
 	var numbers [5]int64
@@ -123,7 +123,7 @@ func openEnvelope(lane, text string) (envelope, error) {
 	}
 	e := envelope{
 		job: Job{
-			Tenant: unescape(tenant), User: unescape(user), ID: unescape(words[6]),
+			Tenant: unescape(tenant), User: unescape(user), ID: unescape(words[6][1:]),
 			Cost: int(numbers[0]), MaxRetry: int(numbers[4]), Priority: priorityOf(words[5]),
 		},
 		offered:  time.UnixMicro(numbers[2]),

@@ -38,6 +38,7 @@ type puller struct {
 	metrics *metrics
 	log     *slog.Logger
 
+	pulls  int // the number of this pull
 	waker  *waker
 	acks   *acks
 	claims *claims
@@ -129,7 +130,7 @@ func (p *puller) takePlaces(ctx context.Context) (int, bool) {
 // if not woken before.
 func (p *puller) pull(ctx context.Context, n int) (jobs []claim, next time.Duration, err error) {
 	finished := p.acks.take()
-	args := tokenArgs(finished, p.name, n, pullLead.Microseconds(), p.cfg.Lease.Microseconds())
+	args := tokenArgs(finished, p.name, n, pullLead.Microseconds(), p.cfg.Lease.Microseconds(), p.pulls)
 	asked := time.Now()
 	reply, err := p.scripts.run(ctx, p.scripts.pull, args...).Slice()
 	arrived := time.Now()
@@ -137,6 +138,7 @@ func (p *puller) pull(ctx context.Context, n int) (jobs []claim, next time.Durat
 		p.acks.giveBack(finished)
 		return nil, 0, err
 	}
+	p.pulls++ // until then it is the same pull, whose reply was lost
 	jobs, now, wakeAt, err := readPull(reply)
 	if err != nil {
 		return nil, 0, err

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"crypto/rand"
 	"regexp"
 	"strconv"
 	"strings"
@@ -40,7 +41,13 @@ func (h hand) offer(users ...string) {
 
 func (h hand) pull(lead, lease time.Duration) []claim {
 	h.t.Helper()
-	reply, err := h.scripts.run(h.t.Context(), h.scripts.pull, "hand", 10, lead.Microseconds(), lease.Microseconds()).Slice()
+	h.t.Helper()
+	return h.pullAs(rand.Text(), lead, lease)
+}
+
+func (h hand) pullAs(pull string, lead, lease time.Duration) []claim {
+	h.t.Helper()
+	reply, err := h.scripts.run(h.t.Context(), h.scripts.pull, "hand", 10, lead.Microseconds(), lease.Microseconds(), pull).Slice()
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -165,6 +172,24 @@ func TestReleaseGivesTheSlotBack(t *testing.T) {
 	})
 }
 
+func TestALostReplyLosesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		h := newHand(t, client, Policy{User: []throttle.Rule{throttle.Window(3, time.Hour)}})
+		h.offer("u", "u", "u", "u")
+		first := h.pullAs("7", time.Millisecond, lease)
+		again := h.pullAs("7", time.Millisecond, lease)
+		if len(first) != 3 || len(again) != 3 || first[0].job.ID != again[0].job.ID || first[2].job.ID != again[2].job.ID {
+			t.Errorf("pulled %d and, asked again, %d jobs; want the same three", len(first), len(again))
+		}
+		if s := h.stats(); s.Running != 3 || s.Waiting != 1 || s.Started != 3 || s.Failed != 0 {
+			t.Errorf("%+v, want three running, never failed", s)
+		}
+		if next := h.pullAs("8", time.Millisecond, lease); len(next) != 0 {
+			t.Errorf("%d jobs more, want none", len(next))
+		}
+	})
+}
+
 func TestLeasesHoldThroughAnOutage(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		h := newHand(t, client, Policy{})
@@ -221,7 +246,7 @@ func TestScriptHeaders(t *testing.T) {
 }
 
 func FuzzEnvelope(f *testing.F) {
-	f.Add("t:u", "1 0 0 0 25 1 id - "+string(encodeBody(Job{Type: "x", Payload: []byte("p"), Headers: map[string]string{"a": "b"}})))
+	f.Add("t:u", "1 0 0 0 25 1 .id - "+string(encodeBody(Job{Type: "x", Payload: []byte("p"), Headers: map[string]string{"a": "b"}})))
 	f.Add("", "")
 	f.Add("a:b", "1 2 3 4 5 6 7 8 \xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
 	f.Fuzz(func(t *testing.T, lane, text string) {

@@ -13,23 +13,14 @@ if not claim then
   return { now, 0 }
 end
 
--- logged returns the subject with those of its rules that look at the log.
-local function logged(subject)
-  local rules = { keep = subject.rules.keep }
-  for _, rule in ipairs(subject.rules) do
-    if rule.kind.logged then
-      rules[#rules + 1] = rule
-    end
-  end
-  return new_subject(subject.log, subject.state, rules)
-end
-
 local job = claim.job
 local subjects = {}
 for i, subject in ipairs(subjects_of(claim)) do
   subjects[i] = logged(subject)
 end
-unlog(claim)
+for _, subject in ipairs(subjects) do
+  refund_logs(subject, claim.slot, job.cost, now)
+end
 if earliest(subjects, now, job.cost) == now and not refusing(subjects, now, job.cost) then
   spend(subjects, now, job.cost)
   for _, subject in ipairs(subjects) do
@@ -39,7 +30,15 @@ if earliest(subjects, now, job.cost) == now and not refusing(subjects, now, job.
     int(now) .. ' ' .. claim.tenant.name .. ':' .. claim.user .. ' ' .. claim.envelope)
   return { now, 1 }
 end
-unspend(claim)
+for _, subject in ipairs(subjects_of(claim)) do
+  for _, rule in ipairs(subject.rules) do
+    if not rule.kind.logged then
+      rule.kind.undo(subject, rule, claim.slot, job.cost)
+    end
+  end
+  save(subject, now)
+end
+tally(claim.tenant, 'started', -1)
 put_back(claim)
 announce()
 finish()

@@ -44,33 +44,16 @@ local function subjects_of(claim)
   return { queue, claim.tenant.subject, user_of(claim.tenant, claim.user) }
 end
 
--- unlog takes the slot of a claim out of the logs.
-local function unlog(claim)
-  for _, subject in ipairs(subjects_of(claim)) do
-    if subject.rules.keep > 0 then
-      redis.call('LREM', subject.log, claim.job.cost, int(claim.slot))
-      subject.old = {}
-    end
-  end
-end
-
--- unspend gives the slot of a claim that was not started back to the rules that keep no
--- log.
+-- unspend gives the slot of a claim that was not started back to the rules.
 local function unspend(claim)
-  for _, subject in ipairs(subjects_of(claim)) do
-    for _, rule in ipairs(subject.rules) do
-      if not rule.kind.logged then
-        rule.kind.undo(subject, rule, claim.slot, claim.job.cost)
-      end
-    end
-    save(subject, now)
-  end
+  refund(subjects_of(claim), claim.slot, claim.job.cost, now)
   tally(claim.tenant, 'started', -1)
 end
 
 -- put_back ends a claim and returns its job to the front of the lane.
 local function put_back(claim)
   forget({ claim.token })
+  track(claim.job, place_of(claim.tenant, claim.user, claim.job))
   enter(claim.tenant, claim.user, claim.job, write_job(claim.job), now, 'front')
 end
 
@@ -82,10 +65,10 @@ end
 
 -- failed counts an attempt that did not succeed. The job is buried if that was the
 -- last; otherwise `again` says what becomes of it.
-local function failed(claim, why, again)
+local function failed(claim, why, last, again)
   claim.job.failures = claim.job.failures + 1
   tally(claim.tenant, 'failed', 1)
-  if claim.job.failures > claim.job.max_retry then
+  if last or claim.job.failures > claim.job.max_retry then
     forget({ claim.token })
     bury(claim.tenant, claim.user, claim.job, why)
   else

@@ -13,12 +13,10 @@ if not claim then
   return { now, 0 }
 end
 local delay, outcome = tonumber(ARGV[2]), 2
-if delay < 0 then
-  claim.job.max_retry = claim.job.failures
-end
-failed(claim, ARGV[3], function()
+failed(claim, ARGV[3], delay < 0, function()
   outcome = 1
   forget({ claim.token })
+  track(claim.job, place_of(claim.tenant, claim.user, claim.job))
   later(claim.tenant, claim.user, write_job(claim.job), now + delay)
 end)
 finish()

@@ -16,20 +16,33 @@ local WATCH_SLACK = 500000 -- µs after which a worker on watch is taken for dea
 local KEEP_DROPS, KEEP_DEAD = 100000, 100000
 local INFINITY = math.huge
 
--- read_job returns the header of an envelope.
+-- read_job returns the header of an envelope. The mark before the ID tells a caller's
+-- own ("!"), which is tracked, from a generated one (".").
 local function read_job(envelope)
-  local cost, deadline, offered, failures, max_retry, priority, id, fold, body =
-    string.match(envelope, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([^ ]+) ([^ ]+) (.*)$')
+  local cost, deadline, offered, failures, max_retry, priority, mark, id, fold, body =
+    string.match(envelope, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([!.])([^ ]+) ([^ ]+) (.*)$')
   return {
     cost = tonumber(cost), deadline = tonumber(deadline), offered = tonumber(offered),
-    failures = tonumber(failures), max_retry = tonumber(max_retry),
-    priority = priority, id = id, fold = fold ~= '-' and fold or nil, body = body,
+    failures = tonumber(failures), max_retry = tonumber(max_retry), priority = priority,
+    own = mark == '!', id = id, fold = fold ~= '-' and fold or nil, body = body,
   }
 end
 
 local function write_job(job)
   return table.concat({ int(job.cost), int(job.deadline), int(job.offered), int(job.failures),
-    int(job.max_retry), job.priority, job.id, job.fold or '-', job.body }, ' ')
+    int(job.max_retry), job.priority, (job.own and '!' or '.') .. job.id, job.fold or '-', job.body }, ' ')
+end
+
+-- track notes what became of a job with the caller's own ID, as long as that is known:
+-- "started", "dropped", "dead", "cancelled", or where it waits, "tenant:user:priority".
+local function track(job, where)
+  if job.own then
+    redis.call('SET', Q .. 'id:' .. job.id, where, 'XX', 'KEEPTTL')
+  end
+end
+
+local function place_of(tenant, user, job)
+  return tenant.name .. ':' .. user .. ':' .. job.priority
 end
 
 -- stats are the counters of the queue; they are written once, by finish.
@@ -55,17 +68,33 @@ local function policy_named(name)
   return policies[name]
 end
 
+-- paused_until returns until when a scope is paused: q, t:<tenant> or u:<tenant>:<user>.
+local any_paused
+local function paused_until(scope)
+  if any_paused == nil then
+    any_paused = redis.call('ZCARD', Q .. 'paused') > 0
+  end
+  return any_paused and tonumber(redis.call('ZSCORE', Q .. 'paused', scope) or 0) or 0
+end
+
+-- blocked sums, by rule, how long it has kept tenants and lanes waiting; finish writes it.
+local blocked = {}
+local function blame(rule, from, to)
+  local name = rule and rule.name or 'paused'
+  blocked[name] = (blocked[name] or 0) + math.max(0, to - from)
+end
+
 -- tenant_of returns a tenant with its policy, rules and counters, read once a script.
 local tenants = {}
 local function tenant_of(name)
   if not tenants[name] then
     local key = Q .. 'tenant:' .. name
-    local known = redis.call('HMGET', key, 'waiting', 'paused', 'priorities', 'swept')
+    local known = redis.call('HMGET', key, 'waiting', 'priorities', 'swept')
     local policy = policy_named(redis.call('HGET', Q .. 'policies', 'tenant:' .. name) or default_policy)
     tenants[name] = {
       name = name, key = key, policy = policy,
-      waiting = tonumber(known[1] or 0), paused = tonumber(known[2] or 0),
-      priorities = known[3] or NORMAL, swept = known[4] or '0', added = {},
+      waiting = tonumber(known[1] or 0), priorities = known[2] or NORMAL, swept = known[3] or '0',
+      paused = paused_until('t:' .. name), added = {},
       subject = new_subject(Q .. 'log:t:' .. name, Q .. 'state:t:' .. name, policy.tenant),
       users = {},
     }
@@ -78,6 +107,7 @@ local function user_of(tenant, user)
   if not tenant.users[user] then
     local scope = 'u:' .. tenant.name .. ':' .. user
     tenant.users[user] = new_subject(Q .. 'log:' .. scope, Q .. 'state:' .. scope, tenant.policy.user)
+    tenant.users[user].paused = paused_until(scope)
   end
   return tenant.users[user]
 end
@@ -105,6 +135,16 @@ local function drop(tenant, user, job, reason, rule)
     'id', job.id, 'tenant', tenant.name, 'user', user, 'reason', reason, 'rule', rule or '',
     'at', int(now))
   tally(tenant, 'dropped', 1)
+  track(job, 'dropped')
+end
+
+-- expired tells whether a job that cannot start before t is past its deadline then.
+local function expired(tenant, job, t)
+  local deadline = job.deadline
+  if deadline == 0 and tenant.policy.max_wait > 0 then
+    deadline = job.offered + tenant.policy.max_wait
+  end
+  return deadline > 0 and t > deadline
 end
 
 -- bury keeps a job whose attempts are exhausted.
@@ -112,6 +152,7 @@ local function bury(tenant, user, job, why)
   redis.call('XADD', Q .. 'dead', 'MAXLEN', '~', KEEP_DEAD, '*',
     'id', job.id, 'tenant', tenant.name, 'user', user, 'error', why, 'at', int(now),
     'job', write_job(job))
+  track(job, 'dead')
   tally(tenant, 'dead', 1)
 end
 
@@ -237,5 +278,8 @@ local function finish()
     if by ~= 0 then
       redis.call('HINCRBY', Q .. 'stats', name, int(by))
     end
+  end
+  for rule, by in pairs(blocked) do
+    redis.call('HINCRBY', Q .. 'blocked', rule, int(by))
   end
 end

@@ -47,9 +47,12 @@ local function impossible(tenant, cost)
   end
 end
 
--- duplicate tells whether a job with the caller's own ID was offered before.
-local function duplicate(id, own)
-  return own == '1' and not redis.call('SET', Q .. 'id:' .. id, '1', 'NX', 'PX', ARGV[3])
+-- duplicate tells whether a job with the caller's own ID was offered before. An ID is
+-- known as long as its job may wait for its time, and ARGV[3] more.
+local function duplicate(tenant, user, job, not_before)
+  local ttl = tonumber(ARGV[3]) + math.ceil(math.max(0, not_before - now) / 1000)
+  return job.own and
+    not redis.call('SET', Q .. 'id:' .. job.id, place_of(tenant, user, job), 'NX', 'PX', int(ttl))
 end
 
 -- fold puts the job in the place of the waiting one with its collapse key, if any.
@@ -101,9 +104,16 @@ local function offer(tenant, user, job, not_before)
     return 'dropped 0 0 full -'
   end
   local who = user_of(tenant, user)
-  local place = enter(tenant, user, job, write_job(job), earliest({ who }, now, job.cost), 'back')
-  local start = math.max(estimate(queue, now, 1), estimate(tenant.subject, math.max(now, tenant.paused), waiting + 1),
-    estimate(who, now, place))
+  local open, own_open = math.max(now, tenant.paused, paused_until('q')), math.max(now, who.paused)
+  local bound = earliest({ who }, own_open, job.cost)
+  local soonest = earliest({ queue, tenant.subject }, math.max(open, bound), job.cost)
+  if expired(tenant, job, soonest) then
+    drop(tenant, user, job, 'expired')
+    return 'dropped 0 0 expired -'
+  end
+  local place = enter(tenant, user, job, write_job(job), bound, 'back')
+  local start = math.max(estimate(queue, open, 1), estimate(tenant.subject, open, waiting + 1),
+    estimate(who, own_open, place))
   return 'accepted ' .. place .. ' ' .. int(start) .. ' - -'
 end
 
@@ -111,21 +121,22 @@ local receipts = {}
 for i = 4, #ARGV, FIELDS do
   local name, user, id, own, cost, deadline, not_before, words, body = unpack(ARGV, i, i + FIELDS - 1)
   local max_retry, priority, key = string.match(words, '^(%d+) (%d) ([^ ]+)$')
-  if duplicate(id, own) then
-    receipts[#receipts + 1] = 'duplicate 0 0 - -'
-  else
-    local tenant = tenant_of(name)
+  local tenant = tenant_of(name)
+  local job = {
+    cost = tonumber(cost), deadline = tonumber(deadline), offered = now, failures = 0,
+    max_retry = tonumber(max_retry), priority = priority, own = own == '1', id = id,
+    fold = key ~= '-' and key or nil, body = body,
+  }
+  not_before = tonumber(not_before)
+  local receipt = 'duplicate 0 0 - -'
+  if not duplicate(tenant, user, job, not_before) then
     tally(tenant, 'offered', 1)
-    local receipt = offer(tenant, user, {
-      cost = tonumber(cost), deadline = tonumber(deadline), offered = now, failures = 0,
-      max_retry = tonumber(max_retry), priority = priority, id = id,
-      fold = key ~= '-' and key or nil, body = body,
-    }, tonumber(not_before))
-    if own == '1' and string.find(receipt, '^dropped') then
+    receipt = offer(tenant, user, job, not_before)
+    if job.own and string.find(receipt, '^dropped') then
       redis.call('DEL', Q .. 'id:' .. id) -- refused is not offered: it may come again
     end
-    receipts[#receipts + 1] = receipt
   end
+  receipts[#receipts + 1] = receipt
 end
 announce()
 finish()

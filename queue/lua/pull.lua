@@ -5,20 +5,38 @@
 -- ARGV[2]  n, its free places: the most jobs to take
 -- ARGV[3]  lead in µs: how much before its slot a job may be taken
 -- ARGV[4]  lease in µs: how long a claim holds without being renewed
--- ARGV[5]  then the tokens of finished jobs, to be acknowledged
+-- ARGV[5]  number of this pull, another one for every pull of the worker
+-- ARGV[6]  then the tokens of finished jobs, to be acknowledged
 --
 -- Returns {now, next, then four for each job: token, slot, "tenant:user", envelope}.
 -- `next` is when this worker should pull again if it is not woken before, -1 for never.
 
 local worker, wanted = ARGV[1], tonumber(ARGV[2])
-local lead, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
+local lead, lease, pull = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local horizon = now + lead
 local due = Q .. 'due'
 local visits = 4 * wanted + 100 -- bounds the work of one call
 local SWEEP = 1000
 local full = false
 
-done({ unpack(ARGV, 5) })
+done({ unpack(ARGV, 6) })
+
+-- unsent hands back what this worker's last pull took, if its reply was lost: the number
+-- of that pull comes again then.
+local last_pull = Q .. 'last:' .. worker
+local function unsent()
+  local number, first, last = string.match(redis.call('GET', last_pull) or '', '^(%S+) (%d+) (%d+)$')
+  if number ~= pull then
+    return
+  end
+  for token = tonumber(last), tonumber(first), -1 do
+    local claim = claim_of(int(token))
+    if claim then
+      unspend(claim)
+      put_back(claim)
+    end
+  end
+end
 
 -- take_back returns the jobs of expired leases to their lanes.
 local function take_back()
@@ -29,7 +47,7 @@ local function take_back()
   for _, token in ipairs(newest_first(expired)) do
     local claim = claim_of(token)
     if claim then
-      failed(claim, 'the lease expired: its worker died or lost Redis', put_back)
+      failed(claim, 'the lease expired: its worker died or lost Redis', false, put_back)
     else
       redis.call('ZREM', Q .. 'leases', token)
     end
@@ -91,12 +109,18 @@ local function next_lane(tenant, t)
   return user, bound, priority
 end
 
-local function expired(tenant, job, slot)
-  local deadline = job.deadline
-  if deadline == 0 and tenant.policy.max_wait > 0 then
-    deadline = job.offered + tenant.policy.max_wait
+-- unfit returns why a job that may not start before `slot` is not to start at all.
+local function unfit(tenant, job, subjects, slot)
+  if job.own and redis.call('GET', Q .. 'id:' .. job.id) == 'cancelled' then
+    return 'cancelled'
   end
-  return deadline > 0 and slot > deadline
+  if expired(tenant, job, slot) then
+    return 'expired'
+  end
+  local rule = slot <= horizon and refusing(subjects, slot, job.cost)
+  if rule then
+    return 'rule', rule.name
+  end
 end
 
 local claims = {}
@@ -105,39 +129,40 @@ local claims = {}
 -- index holds lower bounds: where one proves too low, it is corrected and nothing else
 -- happens. Returns the tenant's next bound, or nothing if no lane is left.
 local function step(tenant, bound)
-  local t = earliest({ tenant.subject }, math.max(now, tenant.paused), 1)
+  local open = math.max(now, tenant.paused)
+  local t, binding = earliest({ tenant.subject }, open, 1)
   local user, lane_bound, priority = next_lane(tenant, t)
   if not user then
     return
   end
   if math.max(t, lane_bound) > horizon then
+    if t > bound then
+      blame(binding, math.max(now, bound), t)
+    end
     return math.max(t, lane_bound)
   end
   local who = user_of(tenant, user)
   local first = head(tenant, user, priority)
   local job = read_job(first.envelope)
-  local own = earliest({ who }, now, job.cost)
+  local own, holding = earliest({ who }, math.max(now, who.paused), job.cost)
+  local subjects = { queue, tenant.subject, who }
+  local slot = earliest(subjects, math.max(t, own), job.cost)
+  local reason, rule = unfit(tenant, job, subjects, slot)
+  if reason then
+    leave(tenant, user, priority, first)
+    drop(tenant, user, job, reason, rule)
+    return bound
+  end
   if own > lane_bound and own > t then
+    blame(holding, math.max(now, lane_bound), own)
     redis.call('ZADD', lanes_key(tenant, priority), int(own), user)
     return bound
   end
-  local subjects = { queue, tenant.subject, who }
-  local slot = earliest(subjects, math.max(t, own), job.cost)
   if slot > horizon then
     return slot
   end
-  if expired(tenant, job, slot) then
-    leave(tenant, user, priority, first)
-    drop(tenant, user, job, 'expired')
-    return bound
-  end
-  local refusal = refusing(subjects, slot, job.cost)
-  if refusal then
-    leave(tenant, user, priority, first)
-    drop(tenant, user, job, 'rule', refusal.name)
-    return bound
-  end
   spend(subjects, slot, job.cost)
+  track(job, 'started')
   claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
   wanted = wanted - 1
   -- The microsecond makes lanes, and tenants, without rules take turns.
@@ -170,7 +195,8 @@ local function serve_all()
     if not first[1] then
       return INFINITY
     end
-    local at = earliest({ queue }, math.max(now, tonumber(first[2])), 1)
+    local open = math.max(now, tonumber(first[2]), paused_until('q'))
+    local at = earliest({ queue }, open, 1)
     if at > horizon then
       return at
     end
@@ -199,6 +225,8 @@ local function claim_all(reply)
   end
   redis.call('HSET', Q .. 'running', unpack(running))
   redis.call('ZADD', Q .. 'leases', unpack(leases))
+  redis.call('SET', last_pull, pull .. ' ' .. int(token + 1) .. ' ' .. int(token + #claims),
+    'PX', int(math.ceil(2 * lease / 1000)))
 end
 
 -- on_watch decides who wakes up for the instant `at`: one worker watches, the others
@@ -226,6 +254,7 @@ local function hand_over()
 end
 
 beat(lease)
+unsent()
 take_back()
 mature()
 announce()

@@ -10,7 +10,6 @@
 for _, token in ipairs(newest_first({ unpack(ARGV, 2) })) do
   local claim = claim_of(token)
   if claim then
-    unlog(claim)
     unspend(claim)
     put_back(claim)
   end
