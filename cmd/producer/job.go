@@ -62,7 +62,7 @@ func checkJSON(line []byte) error {
 		err := json.Unmarshal(line, &any)
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return fmt.Errorf("not JSON: %v (byte %d)", err, syntax.Offset)
+			return fmt.Errorf("not JSON: %w (byte %d)", err, syntax.Offset)
 		}
 		return fmt.Errorf("not JSON: %w", err)
 	}
