@@ -28,16 +28,17 @@ local function slot_at(log, i)
     return log.fresh[fresh - i]
   end
   i = i - fresh
+  local slot = log.old[i]
+  if slot then
+    return slot
+  end
   if i >= log.missing then
     return 0
   end
-  local slot = log.old[i]
-  if not slot then
-    slot = tonumber(redis.call('LINDEX', log.log, i) or 0)
-    log.old[i] = slot
-    if slot == 0 then
-      log.missing = i
-    end
+  slot = tonumber(redis.call('LINDEX', log.log, i) or 0)
+  log.old[i] = slot
+  if slot == 0 then
+    log.missing = i
   end
   return slot
 end

@@ -4,27 +4,34 @@
 -- Several rules on several subjects are one decision: `earliest` finds the instant
 -- that satisfies them all, `spend` then takes it from all of them, `save` writes.
 
+local none = {}
+
 -- new_rule makes a rule of a compiled one. Its cost never counts as more than `top`,
 -- the most that it can ever admit: a rule tightened below a waiting cost lets that
 -- start alone, rather than never.
 local function new_rule(compiled, place, seen)
-  local kind, n, period, burst, flags, name = unpack(compiled)
-  local rule = { kind = kinds[kind], place = place, name = name, n = n, period = period, burst = burst, top = n }
+  local kind, flags = compiled[1], compiled[5]
+  local rule = {
+    kind = kinds[kind], place = place, name = compiled[6], field = kind,
+    n = compiled[2], period = compiled[3], burst = compiled[4], top = compiled[2],
+    drop = false, shadow = false, counts = false, side = false,
+  }
   if kind == 'leak' or kind == 'spacing' then
     rule.top = math.huge
   elseif kind == 'token_bucket' then
-    rule.top = burst
+    rule.top = rule.burst
   end
-  local field = kind
   if flags ~= '-' then
     rule.drop = string.find(flags, 'd', 1, true) ~= nil
     rule.shadow = string.find(flags, 's', 1, true) ~= nil
-    rule.counts = string.find(flags, 'c', 1, true) ~= nil
-    rule.side = rule.shadow and 'shadow' or rule.counts and 'counting' or nil
-    field = rule.shadow and 'shadow:' .. kind or kind
+    rule.counts = string.find(flags, 'c', 1, true) ~= nil and not rule.shadow
+    rule.side = rule.shadow and 'shadow' or rule.counts and 'counting'
   end
-  seen[field] = (seen[field] or 0) + 1
-  rule.field = field .. seen[field]
+  if not rule.kind.logged then
+    local field = rule.shadow and 'shadow:' .. kind or kind
+    seen[field] = (seen[field] or 0) + 1
+    rule.field = field .. seen[field]
+  end
   return rule
 end
 
@@ -33,7 +40,7 @@ end
 -- rules.sides, say how many slots the rules look at (one more, so that a log which has
 -- forgotten some can be told from one which has not), and for how long.
 local function parse(text)
-  local rules, seen = { keep = 0, span = 0 }, {}
+  local rules, seen = { keep = 0, span = 0, drops = false, counts = false, shadow = false, sides = false }, {}
   for place, compiled in ipairs(text and text ~= '' and cjson.decode(text) or {}) do
     local rule = new_rule(compiled, place, seen)
     local size = rules
@@ -41,7 +48,6 @@ local function parse(text)
       rules.sides = rules.sides or {}
       rules.sides[rule.side] = rules.sides[rule.side] or { keep = 0, span = 0 }
       size = rules.sides[rule.side]
-      rules.counts = rules.counts or rule.counts and not rule.shadow
     end
     if rule.kind.logged then
       size.keep = math.max(size.keep, rule.n + 1)
@@ -52,6 +58,7 @@ local function parse(text)
       rules.shadow[#rules.shadow + 1] = rule
     else
       rules[#rules + 1] = rule
+      rules.drops, rules.counts = rules.drops or rule.drop, rules.counts or rule.counts
     end
   end
   return rules
@@ -59,22 +66,22 @@ end
 
 local function new_subject(log, state, rules)
   local span = rules.span or 0
-  for _, rule in ipairs(rules.span and {} or rules) do
+  for _, rule in ipairs(rules.span and none or rules) do
     span = math.max(span, rule.period)
   end
-  local subject = new_log(log, rules.keep, span)
-  subject.state, subject.rules = state, rules
-  subject.text, subject.written, subject.sides = {}, {}, {}
-  return subject
+  return {
+    log = log, keep = rules.keep, span = span, fresh = {}, old = {}, missing = math.huge,
+    state = state, rules = rules, text = {}, written = {}, sides = rules.sides and {}, spends = 0,
+  }
 end
 
 -- logged returns the subject as it would be with only those rules that look at a log.
 local function logged(subject)
-  local rules = { keep = subject.rules.keep, span = subject.rules.span, sides = subject.rules.sides }
-  for _, rule in ipairs(subject.rules) do
+  local all = subject.rules
+  local rules = { keep = all.keep, span = all.span, drops = all.drops, counts = all.counts, sides = all.sides }
+  for _, rule in ipairs(all) do
     if rule.kind.logged then
       rules[#rules + 1] = rule
-      rules.counts = rules.counts or rule.counts
     end
   end
   return new_subject(subject.log, subject.state, rules)
@@ -109,7 +116,7 @@ end
 -- refusing returns the first rule that drops rather than defers what starts at t.
 local function refusing(subjects, t, cost)
   for _, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules) do
+    for _, rule in ipairs(subject.rules.drops == false and none or subject.rules) do
       if rule.drop and rule_when(subject, rule, t, cost) > t then
         return rule, subject
       end
@@ -120,7 +127,7 @@ end
 -- objecting returns the first shadow rule that would not have let it start at t.
 local function objecting(subjects, t, cost)
   for _, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules.shadow or {}) do
+    for _, rule in ipairs(subject.rules.shadow or none) do
       if cost > rule.top or rule_when(subject, rule, t, cost) > t then
         return rule, subject
       end
@@ -174,12 +181,12 @@ end
 local function spend(subjects, t, cost)
   local objection, whose = objecting(subjects, t, cost)
   for _, subject in ipairs(subjects) do
-    subject.spends = (subject.spends or 0) + 1
+    subject.spends = subject.spends + 1
     push(subject, t, cost)
     for _, rule in ipairs(subject.rules) do
       take(subject, rule, t, cost)
     end
-    for _, rule in ipairs(not objection and subject.rules.shadow or {}) do
+    for _, rule in ipairs(not objection and subject.rules.shadow or none) do
       take(subject, rule, t, cost)
     end
   end
@@ -193,7 +200,7 @@ local function spend_refused(subjects, t, cost)
   for _, subject in ipairs(subjects) do
     if subject.rules.counts then
       counted = true
-      subject.spends = (subject.spends or 0) + 1
+      subject.spends = subject.spends + 1
       for _, rule in ipairs(subject.rules) do
         if rule.counts then
           take(subject, rule, t, cost)
@@ -229,7 +236,7 @@ local function save_state(subject, now)
     redis.call('HSET', subject.state, field, subject.text[field])
   end
   local full = now
-  for _, rules in ipairs({ subject.rules, subject.rules.shadow }) do
+  for _, rules in ipairs({ subject.rules, subject.rules.shadow or none }) do
     for _, rule in ipairs(rules) do
       if not rule.kind.logged then
         full = math.max(full, rule.kind.full(subject, rule))
@@ -242,7 +249,7 @@ end
 -- save writes what was spent and sets the expiry of what it wrote. Once per subject.
 local function save(subject, now)
   save_log(subject, now)
-  for _, log in pairs(subject.sides) do
+  for _, log in pairs(subject.sides or none) do
     save_log(log, now)
   end
   if next(subject.written) then
@@ -278,7 +285,7 @@ local function refund_logs(subject, t, cost, now, objected)
   if subject.keep > 0 then
     refund_log(subject, t, cost, now)
   end
-  for side, size in pairs(subject.rules.sides or {}) do
+  for side, size in pairs(subject.rules.sides or none) do
     if size.keep > 0 and not (objected and side == 'shadow') then
       refund_log(log_of(subject, { side = side }), t, cost, now, side == 'counting')
     end
@@ -289,7 +296,7 @@ end
 local function refund(subjects, t, cost, now, objected)
   for _, subject in ipairs(subjects) do
     refund_logs(subject, t, cost, now, objected)
-    for _, rules in ipairs({ subject.rules, not objected and subject.rules.shadow or nil }) do
+    for _, rules in ipairs({ subject.rules, not objected and subject.rules.shadow or none }) do
       for _, rule in ipairs(rules) do
         if not rule.kind.logged then
           rule.kind.undo(subject, rule, t, cost)
