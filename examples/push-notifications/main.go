@@ -9,6 +9,7 @@
 //	story.go      Redis, two workers, two kinds of producers: how it is wired
 //	journal.go    the handler: here a start is only written down
 //	board.go      the live view
+//	day.go        one teacher's timeline
 //	verdict.go    the proof: throttle.Verify on the log of all starts
 package main
 
