@@ -18,12 +18,19 @@ type redisStore struct {
 	prefix  string
 	decider *redis.Script
 	refunds *redis.Script
+	combine combiner
 	sharded bool // keys live on several servers, found by their hash tags
 }
 
 // NewRedisStore returns a store that keeps state in Redis under keys that begin with
-// prefix. Every decision is one script and one round trip, or a part of one. Every key
-// expires when its state can no longer be told from none.
+// prefix. Every decision is made by one script in one round trip. Decisions that are
+// asked for while another is under way share the next round trip, so that many callers
+// cost Redis little more than a few; each still stands alone. Every key expires when its
+// state can no longer be told from none.
+//
+// A command whose reply was lost may be sent again by the client (MaxRetries): then a
+// decision may be spent twice, which errs on the side of the limit, and a refund may give
+// back the equal slot of somebody else, which does not.
 //
 // On a Redis Cluster (or a Ring) the subjects of one decision must share a hash tag: the
 // part of a key in braces, as in "{school-7}" and "{school-7}/teacher-42", or of the
@@ -35,7 +42,10 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 		decider: NewScript(decideLua),
 		refunds: NewScript(refundLua),
 	}
+	s.combine.run = s.run
 	switch client.(type) {
+	case *redis.Client:
+		s.combine.flights = 1
 	case *redis.ClusterClient, *redis.Ring:
 		s.sharded = true
 	}
@@ -66,36 +76,49 @@ func hashTag(key string) string {
 }
 
 func (s *redisStore) decide(ctx context.Context, r request) (Decision, error) {
-	decisions, err := s.decideMany(ctx, []request{r})
-	if err != nil {
-		return Decision{Outcome: Undecided}, err
-	}
-	return decisions[0], nil
+	return s.combine.decide(ctx, r)
 }
 
 func (s *redisStore) decideMany(ctx context.Context, requests []request) ([]Decision, error) {
-	decisions := make([]Decision, len(requests))
-	batches, errs := s.batch(requests, decisions)
-	for _, b := range batches {
-		reply, err := s.decider.Run(ctx, s.client, b.keys, b.args()...).Slice()
-		if err == nil {
-			err = b.decode(reply)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("throttle: deciding in Redis: %w", err))
+	calls := make([]*call, len(requests))
+	for i, r := range requests {
+		calls[i] = &call{request: r}
+	}
+	s.run(ctx, calls)
+	decisions, errs := make([]Decision, len(calls)), []error(nil)
+	for i, c := range calls {
+		decisions[i] = c.decision
+		if c.err != nil {
+			errs = append(errs, fmt.Errorf("request %d: %w", i, c.err))
 		}
 	}
 	return decisions, errors.Join(errs...)
 }
 
-// batch splits requests into what one script may decide: all keys on one server, and
-// not too many. Their decisions go to the places given.
-func (s *redisStore) batch(requests []request, decisions []Decision) (batches []*batch, errs []error) {
-	open := make(map[string]*batch)
-	for i, r := range requests {
-		decisions[i].Outcome = Undecided
-		keys := make([]string, 0, 2*len(r.subjects))
-		for _, subject := range r.subjects {
+// run decides all calls, in as few round trips as it takes.
+func (s *redisStore) run(ctx context.Context, calls []*call) {
+	for _, b := range s.batches(calls) {
+		reply, err := s.decider.Run(ctx, s.client, b.keys, b.args()...).Slice()
+		if err == nil && len(reply) != 1+len(b.calls) {
+			err = fmt.Errorf("a reply of %d, want %d", len(reply), 1+len(b.calls))
+		}
+		for i, c := range b.calls {
+			if err != nil {
+				c.fail(err)
+			} else {
+				c.decode(reply[0], reply[1+i])
+			}
+		}
+	}
+}
+
+// batches splits calls into what one script may decide: all keys on one server, and not
+// too many. Calls whose keys are on several have failed.
+func (s *redisStore) batches(calls []*call) (batches []*batch) {
+	open := make(map[string]*batch, 1)
+	for _, c := range calls {
+		keys := make([]string, 0, 2*len(c.subjects))
+		for _, subject := range c.subjects {
 			log, state := s.keys(subject.Key)
 			keys = append(keys, log, state)
 		}
@@ -103,55 +126,56 @@ func (s *redisStore) batch(requests []request, decisions []Decision) (batches []
 		if s.sharded {
 			var err error
 			if tag, err = sharedTag(keys); err != nil {
-				errs = append(errs, err)
+				c.fail(err)
 				continue
 			}
 		}
 		b := open[tag]
-		if b == nil || len(b.requests) == batchSize {
-			b = &batch{sets: make(map[string]int)}
+		if b == nil || len(b.calls) == batchSize {
+			b = &batch{sets: make(map[string]int, 1)}
 			open[tag], batches = b, append(batches, b)
 		}
-		b.add(r, keys, &decisions[i])
+		b.add(c, keys)
 	}
-	return batches, errs
+	return batches
 }
+
+// errSlots is returned for subjects on several servers of a cluster.
+var errSlots = errors.New("the subjects of a decision are not in one slot of the cluster: " +
+	"give them one hash tag, such as {school-7} and {school-7}/teacher-42")
 
 // sharedTag returns the hash tag that all keys share.
 func sharedTag(keys []string) (string, error) {
-	tag := ""
-	for i, key := range keys {
-		if i == 0 {
-			tag = hashTag(key)
-		} else if hashTag(key) != tag {
-			return "", fmt.Errorf("throttle: %q and %q are not in one slot of the cluster: give them one hash tag, "+
-				"such as {school-7} and {school-7}/teacher-42", keys[0], key)
+	for _, key := range keys {
+		if hashTag(key) != hashTag(keys[0]) {
+			return "", fmt.Errorf("%w: %q and %q", errSlots, keys[0], key)
 		}
 	}
-	return tag, nil
+	if len(keys) == 0 {
+		return "", nil
+	}
+	return hashTag(keys[0]), nil
 }
 
 // A batch is one run of decide.lua.
 type batch struct {
-	requests  []request
-	decisions []*Decision
-	keys      []string
-	sets      map[string]int // compiled rules → their number
-	texts     []string       // compiled rules by number, from 1
-	asked     []any
+	calls []*call
+	keys  []string
+	sets  map[string]int // compiled rules → their number
+	texts []any          // compiled rules by number, from 1
+	asked []any
 }
 
-func (b *batch) add(r request, keys []string, d *Decision) {
-	b.requests, b.decisions = append(b.requests, r), append(b.decisions, d)
-	b.keys = append(b.keys, keys...)
-	b.asked = append(b.asked, string(r.verb), r.cost, len(r.subjects))
-	for _, subject := range r.subjects {
+func (b *batch) add(c *call, keys []string) {
+	b.calls, b.keys = append(b.calls, c), append(b.keys, keys...)
+	b.asked = append(b.asked, string(c.verb), c.cost, len(c.subjects))
+	for _, subject := range c.subjects {
 		text := compile(0, subject.Rules, nameless)
 		number := b.sets[string(text)]
 		if number == 0 {
-			number = len(b.texts) + 1
-			b.texts = append(b.texts, string(text))
-			b.sets[b.texts[number-1]] = number
+			b.texts = append(b.texts, text)
+			number = len(b.texts)
+			b.sets[string(text)] = number
 		}
 		b.asked = append(b.asked, number)
 	}
@@ -159,36 +183,8 @@ func (b *batch) add(r request, keys []string, d *Decision) {
 
 func (b *batch) args() []any {
 	args := make([]any, 0, 1+len(b.texts)+len(b.asked))
-	args = append(args, len(b.texts))
-	for _, text := range b.texts {
-		args = append(args, text)
-	}
+	args = append(append(args, len(b.texts)), b.texts...)
 	return append(args, b.asked...)
-}
-
-// decode reads the reply of decide.lua into the decisions.
-func (b *batch) decode(reply []any) error {
-	if len(reply) != 1+len(b.requests) {
-		return fmt.Errorf("a reply of %d, want %d", len(reply), 1+len(b.requests))
-	}
-	now, _ := reply[0].(int64)
-	var errs []error
-	for i, r := range b.requests {
-		n, ok := reply[1+i].([]any)
-		if !ok || len(n) != 8 {
-			errs = append(errs, fmt.Errorf("%v", reply[1+i]))
-			continue
-		}
-		number := func(i int) int64 { n, _ := n[i].(int64); return n }
-		d, err := r.decision(ruling{
-			outcome: Outcome(number(0)), slot: number(1), now: now, full: number(5),
-			subject: int(number(2)), rule: int(number(3)), remaining: int(number(4)),
-			objector: int(number(6)), shadow: int(number(7)),
-		})
-		*b.decisions[i] = d
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 func (s *redisStore) refund(ctx context.Context, g *grant) error {

@@ -38,15 +38,6 @@ local function strictest(subjects)
   return found, whose, least or 0
 end
 
-local function place(subjects, subject)
-  for s, candidate in ipairs(subjects) do
-    if candidate == subject then
-      return s
-    end
-  end
-  return 0
-end
-
 local function decide(verb, cost, subjects)
   local slot, binding, whose = earliest(subjects, now, cost)
   local refused, by = refusing(subjects, slot, cost)
@@ -62,10 +53,13 @@ local function decide(verb, cost, subjects)
     counts = counts and spend_refused(subjects, now, cost)
   end
 
-  local reply = { outcome, slot, 0, 0, 0, now, place(subjects, objector), objection and objection.place or 0 }
+  local reply = { outcome, slot, 0, 0, 0, now, 0, 0 }
+  if objection then
+    reply[7], reply[8] = objector.place, objection.place
+  end
   local rule, s, remaining = refused or binding
   if rule then
-    s = place(subjects, by or whose)
+    s = (by or whose).place
     remaining = room(subjects[s], rule, now)
   else
     rule, s, remaining = strictest(subjects)
@@ -92,6 +86,7 @@ while arg <= #ARGV do
   local verb, cost, subjects = ARGV[arg], tonumber(ARGV[arg + 1]), {}
   for i = 1, tonumber(ARGV[arg + 2]) do
     subjects[i] = new_subject(KEYS[key], KEYS[key + 1], sets[tonumber(ARGV[arg + 2 + i])])
+    subjects[i].place = i
     key = key + 2
   end
   arg = arg + 3 + #subjects

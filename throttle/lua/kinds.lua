@@ -20,32 +20,44 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- slot_at returns the i-th newest slot of a log (0 is the newest), or 0 when it has
--- fewer. Slots spent in this script come first; older ones are read when asked for.
-local function slot_at(log, i)
-  local fresh = #log.fresh
-  if i < fresh then
-    return log.fresh[fresh - i]
-  end
-  i = i - fresh
-  local slot = log.old[i]
-  if slot then
-    return slot
-  end
+-- read_slot reads the i-th newest slot that the log had before this script.
+local function read_slot(log, i)
   if i >= log.missing then
     return 0
   end
-  slot = tonumber(redis.call('LINDEX', log.log, i) or 0)
-  log.old[i] = slot
+  local slot = tonumber(redis.call('LINDEX', log.log, i) or 0)
   if slot == 0 then
     log.missing = i
+  end
+  if i == 0 then
+    log.newest = slot
+  else
+    log.old = log.old or {}
+    log.old[i] = slot
   end
   return slot
 end
 
--- new_log returns a log that keeps what its rules look at: `keep` slots, for `span`.
-local function new_log(key, keep, span)
-  return { log = key, keep = keep, span = span, fresh = {}, old = {}, missing = math.huge }
+-- slot_at returns the i-th newest slot of a log (0 is the newest), or 0 when it has
+-- fewer. Slots spent in this script come first; older ones are read when asked for.
+local function slot_at(log, i)
+  if log.fresh then
+    local fresh = #log.fresh
+    if i < fresh then
+      return log.fresh[fresh - i]
+    end
+    i = i - fresh
+  end
+  if i == 0 then
+    return log.newest or read_slot(log, 0)
+  end
+  return log.old and log.old[i] or read_slot(log, i)
+end
+
+-- new_log returns a log that keeps as much as its rules look at: size.keep slots, for
+-- size.span.
+local function new_log(key, size)
+  return { log = key, size = size, missing = math.huge, newest = nil, old = nil, fresh = nil }
 end
 
 -- log_of returns the log that a rule looks at: the subject's, or one on the side.
@@ -54,10 +66,10 @@ local function log_of(subject, rule)
   if not side then
     return subject
   end
+  subject.sides = subject.sides or {}
   local log = subject.sides[side]
   if not log then
-    local size = subject.rules.sides[side]
-    log = new_log(subject.log .. '%' .. side, size.keep, size.span)
+    log = new_log(subject.log .. '%' .. side, subject.rules.sides[side])
     subject.sides[side] = log
   end
   return log
@@ -65,6 +77,7 @@ end
 
 -- fields returns the numbers that a rule keeps in the state hash, or nothing.
 local function fields(subject, rule)
+  subject.text = subject.text or {}
   local text = subject.text[rule.field]
   if not text then
     text = redis.call('HGET', subject.state, rule.field) or ''
@@ -83,6 +96,7 @@ local function set_fields(subject, rule, ...)
     text[i] = int(number)
   end
   subject.text[rule.field] = table.concat(text, ' ')
+  subject.written = subject.written or {}
   subject.written[rule.field] = true
 end
 

@@ -64,14 +64,11 @@ local function parse(text)
   return rules
 end
 
+-- new_subject returns a subject under its rules. It is a log as well: its own.
 local function new_subject(log, state, rules)
-  local span = rules.span or 0
-  for _, rule in ipairs(rules.span and none or rules) do
-    span = math.max(span, rule.period)
-  end
   return {
-    log = log, keep = rules.keep, span = span, fresh = {}, old = {}, missing = math.huge,
-    state = state, rules = rules, text = {}, written = {}, sides = rules.sides and {}, spends = 0,
+    log = log, size = rules, missing = math.huge, state = state, rules = rules,
+    newest = nil, old = nil, fresh = nil,
   }
 end
 
@@ -93,23 +90,21 @@ local function rule_when(subject, rule, t, cost)
 end
 
 -- earliest returns the first instant >= t at which every deferring rule of every
--- subject lets `cost` start, with the rule and the subject that moved it last. Rules
--- may answer later for a later t, so it asks until none moves it any more.
+-- subject lets `cost` start, with the rule and the subject that moved it last. What a
+-- rule allows at an instant it allows at every later one, as long as nothing is spent:
+-- so the latest of their answers suits them all, and nobody needs to be asked again.
 local function earliest(subjects, t, cost)
   local binding, whose
-  repeat
-    local before = t
-    for _, subject in ipairs(subjects) do
-      for _, rule in ipairs(subject.rules) do
-        if not rule.drop then
-          local at = rule_when(subject, rule, t, cost)
-          if at > t then
-            t, binding, whose = at, rule, subject
-          end
+  for _, subject in ipairs(subjects) do
+    for _, rule in ipairs(subject.rules) do
+      if not rule.drop then
+        local at = rule_when(subject, rule, t, cost)
+        if at > t then
+          t, binding, whose = at, rule, subject
         end
       end
     end
-  until t == before
+  end
   return t, binding, whose
 end
 
@@ -157,8 +152,11 @@ end
 
 -- push puts slots before the log: no more than it keeps.
 local function push(log, t, cost)
-  for _ = 1, math.min(cost, log.keep) do
-    log.fresh[#log.fresh + 1] = t
+  if log.size.keep > 0 then
+    log.fresh = log.fresh or {}
+    for _ = 1, math.min(cost, log.size.keep) do
+      log.fresh[#log.fresh + 1] = t
+    end
   end
 end
 
@@ -181,8 +179,10 @@ end
 local function spend(subjects, t, cost)
   local objection, whose = objecting(subjects, t, cost)
   for _, subject in ipairs(subjects) do
-    subject.spends = subject.spends + 1
     push(subject, t, cost)
+    if subject.rules.sides then
+      subject.spends = (subject.spends or 0) + 1
+    end
     for _, rule in ipairs(subject.rules) do
       take(subject, rule, t, cost)
     end
@@ -200,7 +200,7 @@ local function spend_refused(subjects, t, cost)
   for _, subject in ipairs(subjects) do
     if subject.rules.counts then
       counted = true
-      subject.spends = subject.spends + 1
+      subject.spends = (subject.spends or 0) + 1
       for _, rule in ipairs(subject.rules) do
         if rule.counts then
           take(subject, rule, t, cost)
@@ -217,18 +217,18 @@ local function expire(key, full, now)
 end
 
 local function save_log(log, now)
-  local fresh = #log.fresh
-  if fresh == 0 then
+  if not log.fresh then
     return
   end
+  local fresh, keep = #log.fresh, log.size.keep
   local length
-  for i = math.max(1, fresh - log.keep + 1), fresh do
+  for i = math.max(1, fresh - keep + 1), fresh do
     length = redis.call('LPUSH', log.log, log.fresh[i])
   end
-  if length > log.keep then
-    redis.call('LTRIM', log.log, 0, log.keep - 1)
+  if length > keep then
+    redis.call('LTRIM', log.log, 0, keep - 1)
   end
-  expire(log.log, log.fresh[fresh] + log.span, now)
+  expire(log.log, log.fresh[fresh] + log.size.span, now)
 end
 
 local function save_state(subject, now)
@@ -252,7 +252,7 @@ local function save(subject, now)
   for _, log in pairs(subject.sides or none) do
     save_log(log, now)
   end
-  if next(subject.written) then
+  if subject.written then
     save_state(subject, now)
   end
 end
@@ -263,26 +263,26 @@ local function refund_log(log, t, cost, now, counting)
   local length = redis.call('LLEN', log.log)
   local newest = slot_at(log, 0)
   local oldest = slot_at(log, math.max(0, length - 1))
-  local removed = redis.call('LREM', log.log, math.min(cost, log.keep), t)
+  local removed = redis.call('LREM', log.log, math.min(cost, log.size.keep), t)
   if removed == 0 then
     return
   end
-  if length >= log.keep then
-    local latest = counting and oldest or math.min(oldest, newest - log.span)
+  if length >= log.size.keep then
+    local latest = counting and oldest or math.min(oldest, newest - log.size.span)
     for _ = 1, removed do
       redis.call('RPUSH', log.log, latest)
     end
   end
-  log.old, log.missing = {}, math.huge
+  log.newest, log.old, log.missing = nil, nil, math.huge
   if slot_at(log, 0) > 0 then
-    expire(log.log, slot_at(log, 0) + log.span, now)
+    expire(log.log, slot_at(log, 0) + log.size.span, now)
   end
 end
 
 -- refund_logs takes the slot t out of the logs of a subject, and saves them. The log of
 -- shadow rules never had it if one of them objected.
 local function refund_logs(subject, t, cost, now, objected)
-  if subject.keep > 0 then
+  if subject.size.keep > 0 then
     refund_log(subject, t, cost, now)
   end
   for side, size in pairs(subject.rules.sides or none) do
@@ -303,7 +303,7 @@ local function refund(subjects, t, cost, now, objected)
         end
       end
     end
-    if next(subject.written) then
+    if subject.written then
       save_state(subject, now)
     end
   end

@@ -1,0 +1,128 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A call is a request on its way to a decision.
+type call struct {
+	request
+	decision Decision
+	err      error
+	done     chan struct{} // closed when there is a decision or an error
+}
+
+func (c *call) fail(err error) {
+	c.decision = Decision{Outcome: Undecided}
+	c.err = fmt.Errorf("throttle: deciding in Redis: %w", err)
+}
+
+// decode reads one reply of decide.lua.
+func (c *call) decode(now, reply any) {
+	n, ok := reply.([]any)
+	if !ok || len(n) != 8 {
+		c.fail(fmt.Errorf("%v", reply))
+		return
+	}
+	var numbers [8]int64
+	for i := range numbers {
+		numbers[i], _ = n[i].(int64)
+	}
+	at, _ := now.(int64)
+	c.decision, c.err = c.request.decision(ruling{
+		outcome: Outcome(numbers[0]), slot: numbers[1], now: at, full: numbers[5],
+		subject: int(numbers[2]), rule: int(numbers[3]), remaining: int(numbers[4]),
+		objector: int(numbers[6]), shadow: int(numbers[7]),
+	})
+}
+
+// A combiner lets callers that come at the same time share a round trip: while as many
+// batches as may be are under way, the others gather and go together as soon as one is
+// back. Nobody waits for company, and who comes alone goes alone.
+type combiner struct {
+	run     func(ctx context.Context, calls []*call)
+	flights int // how many batches may be under way; 0 lets every call go by itself
+
+	mu      sync.Mutex
+	flying  int
+	waiting []*call
+}
+
+func (c *combiner) decide(ctx context.Context, r request) (Decision, error) {
+	asked := &call{request: r}
+	if c.board(asked) {
+		c.run(ctx, []*call{asked})
+		c.land(ctx)
+		return asked.decision, asked.err
+	}
+	select {
+	case <-asked.done:
+		return asked.decision, asked.err
+	case <-ctx.Done():
+		c.leave(asked)
+		return Decision{Outcome: Undecided}, fmt.Errorf("throttle: deciding in Redis: %w", ctx.Err())
+	}
+}
+
+// board reports whether the call may go at once. If not, it waits for the next batch.
+func (c *combiner) board(asked *call) bool {
+	if c.flights == 0 {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flying < c.flights {
+		c.flying++
+		return true
+	}
+	asked.done = make(chan struct{})
+	c.waiting = append(c.waiting, asked)
+	return false
+}
+
+// land ends a flight. If calls have gathered, another takes its place.
+func (c *combiner) land(ctx context.Context) {
+	if c.flights == 0 {
+		return
+	}
+	if next := c.gather(); next != nil {
+		// They are not the caller's: its end is not theirs.
+		go c.fly(context.WithoutCancel(ctx), next)
+	}
+}
+
+// fly sends one batch after the other until nobody waits any more.
+func (c *combiner) fly(ctx context.Context, calls []*call) {
+	for ; calls != nil; calls = c.gather() {
+		c.run(ctx, calls)
+		for _, asked := range calls {
+			close(asked.done)
+		}
+	}
+}
+
+// gather returns those who wait, or ends the flight if nobody does.
+func (c *combiner) gather() []*call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		c.flying--
+		return nil
+	}
+	n := min(len(c.waiting), batchSize)
+	calls := slices.Clone(c.waiting[:n])
+	c.waiting = slices.Delete(c.waiting, 0, n)
+	return calls
+}
+
+// leave takes back a call that has not been sent.
+func (c *combiner) leave(asked *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.waiting, asked); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+	}
+}
