@@ -16,7 +16,8 @@
 //	run.go     admit.lua   the handler starts at the slot, never before
 //	lease.go   claims.lua  claims: renewed, acknowledged, failed, taken back
 //	policy.go, policyfile.go  the rules of everybody, live in Redis
-//	inspector.go           what there is, and why it waits
+//	inspector.go, explain.go  what there is, and why it waits
+//	control.go, pause.go   pauses, cancelled, purged and revived jobs
 //
 // # Promises
 //

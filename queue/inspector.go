@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An Inspector looks into a queue and changes its policies.
+// An Inspector looks into a queue (this file and explain.go) and steers it (control.go).
+// Nothing that it does takes longer the more jobs wait.
 type Inspector struct {
 	queue   string
 	client  redis.UniversalClient
@@ -38,6 +40,10 @@ type Stats struct {
 	Later   int64 // not before a time: scheduled, or backing off
 	Running int64 // pulled and not yet done
 	Counters
+
+	// Blocked is how long each rule has kept tenants and lanes waiting, all together.
+	// "paused" stands for pauses.
+	Blocked map[string]time.Duration
 }
 
 // Stats returns the state of the queue.
@@ -47,10 +53,16 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 	counters := pipe.HGetAll(ctx, p+"stats")
 	later := pipe.ZCard(ctx, p+"later")
 	running := pipe.HLen(ctx, p+"running")
+	blocked := pipe.HGetAll(ctx, p+"blocked")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Stats{}, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
 	}
-	stats := Stats{Later: later.Val(), Running: running.Val(), Counters: readCounters(counters.Val())}
+	stats := Stats{Later: later.Val(), Running: running.Val(), Counters: readCounters(counters.Val()),
+		Blocked: make(map[string]time.Duration)}
+	for rule, text := range blocked.Val() {
+		us, _ := strconv.ParseInt(text, 10, 64)
+		stats.Blocked[rule] = time.Duration(us) * time.Microsecond
+	}
 	stats.Waiting, _ = strconv.ParseInt(counters.Val()["waiting"], 10, 64)
 	return stats, nil
 }
@@ -66,14 +78,55 @@ func readCounters(fields map[string]string) Counters {
 	}
 }
 
-// Tenant returns how many jobs of a tenant wait, and its counters.
-func (i *Inspector) Tenant(ctx context.Context, tenant string) (waiting int64, c Counters, err error) {
-	fields, err := i.client.HGetAll(ctx, prefix(i.queue)+"tenant:"+escape(tenant)).Result()
+// TenantStats are the state of one tenant.
+type TenantStats struct {
+	Tenant  string
+	Waiting int64     // in its bucket
+	Next    time.Time // no job of it starts before; the zero time if none waits
+	Counters
+}
+
+// Tenant returns the state of a tenant, all zero if it was never heard of.
+func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, error) {
+	all, err := i.tenants(ctx, []string{escape(tenant)})
 	if err != nil {
-		return 0, Counters{}, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+		return TenantStats{}, err
 	}
-	waiting, _ = strconv.ParseInt(fields["waiting"], 10, 64)
-	return waiting, readCounters(fields), nil
+	return all[0], nil
+}
+
+// Tenants returns the tenants with waiting jobs in the order in which they are due,
+// from the given place on, at most n.
+func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, error) {
+	names, err := i.client.ZRange(ctx, prefix(i.queue)+"due", int64(from), int64(from+n-1)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+	}
+	return i.tenants(ctx, names)
+}
+
+// tenants returns the state of tenants by their escaped names.
+func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats, error) {
+	p := prefix(i.queue)
+	pipe := i.client.Pipeline()
+	fields := make([]*redis.MapStringStringCmd, len(names))
+	due := make([]*redis.FloatCmd, len(names))
+	for k, name := range names {
+		fields[k] = pipe.HGetAll(ctx, p+"tenant:"+name)
+		due[k] = pipe.ZScore(ctx, p+"due", name)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+	}
+	all := make([]TenantStats, len(names))
+	for k, name := range names {
+		all[k] = TenantStats{Tenant: unescape(name), Counters: readCounters(fields[k].Val())}
+		all[k].Waiting, _ = strconv.ParseInt(fields[k].Val()["waiting"], 10, 64)
+		if us, err := due[k].Result(); err == nil {
+			all[k].Next = time.UnixMicro(int64(us))
+		}
+	}
+	return all, nil
 }
 
 // A Drop is the record of a job that was dropped.
@@ -103,6 +156,7 @@ func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
 
 // A DeadJob is a job whose attempts are exhausted.
 type DeadJob struct {
+	Entry            string // names it to Revive
 	ID, Tenant, User string
 	Error            string // of its last attempt
 	At               time.Time
@@ -118,7 +172,7 @@ func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
 	for k, entry := range entries {
 		field := fieldsOf(entry)
 		dead[k] = DeadJob{
-			ID: field("id"), Tenant: field("tenant"), User: field("user"),
+			Entry: entry.ID, ID: field("id"), Tenant: field("tenant"), User: field("user"),
 			Error: field("error"), At: microTime(field("at")),
 		}
 	}
@@ -140,24 +194,4 @@ func fieldsOf(entry redis.XMessage) func(string) string {
 func microTime(text string) time.Time {
 	n, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	return time.UnixMicro(n)
-}
-
-// SetPolicies replaces the policies of the queue. They are checked whole first; the
-// error says what is wrong and nothing changes. The next pull of every worker obeys
-// them, for waiting jobs too. Setting the same policies again changes nothing.
-func (i *Inspector) SetPolicies(ctx context.Context, p Policies) error {
-	if err := checkQueue(i.queue); err != nil {
-		return err
-	}
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	var args []any
-	for field, text := range p.compile(Grace) {
-		args = append(args, field, text)
-	}
-	if err := i.scripts.run(ctx, i.scripts.policies, args...).Err(); err != nil {
-		return fmt.Errorf("setting the policies of queue %q: %w", i.queue, err)
-	}
-	return nil
 }

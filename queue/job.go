@@ -9,8 +9,9 @@ import (
 // A Job is one unit of work for one user of one tenant. Tenant, User and Type are
 // required, arbitrary bytes; the zero value of everything else is its default.
 type Job struct {
-	// ID makes offers idempotent: a second job with the ID is a duplicate, for a day.
-	// Defaults to a new random ID.
+	// ID makes offers idempotent: a second job with the ID is a duplicate. It is known
+	// for a day, or a day after NotBefore; so long the job can be cancelled and
+	// explained by it. Defaults to a new random ID, which is not kept.
 	ID string
 
 	Tenant string // whose leak rate it is
@@ -77,6 +78,8 @@ const (
 	ReasonExpired    Reason = "expired"    // its slot lay beyond its deadline
 	ReasonCollapsed  Reason = "collapsed"  // a newer job took its place
 	ReasonImpossible Reason = "impossible" // it costs more than a rule ever admits
+	ReasonCancelled  Reason = "cancelled"  // see Inspector.Cancel
+	ReasonPurged     Reason = "purged"     // see Inspector.Purge
 )
 
 // A Receipt tells a producer what became of an offered job.
@@ -127,6 +130,8 @@ func (j Job) Validate() error {
 		return fmt.Errorf("%w: cost %d; from 1 to %d, or 0 for 1", ErrInvalidJob, j.Cost, maxCost)
 	case j.Priority < Normal || j.Priority > Low:
 		return fmt.Errorf("%w: priority %d; Normal, High or Low", ErrInvalidJob, j.Priority)
+	case !j.Deadline.IsZero() && j.Deadline.UnixMicro() <= 0:
+		return fmt.Errorf("%w: deadline %s; a time after 1970", ErrInvalidJob, j.Deadline.Format(time.RFC3339))
 	case j.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrInvalidJob, j.Timeout)
 	}

@@ -15,7 +15,7 @@ import (
 //	wc:{q}:fold:<tenant>:<user>     hash   collapse key → envelope
 //	wc:{q}:log:<scope>              list   slots of a subject, newest first
 //	wc:{q}:state:<scope>            hash   other rule state of a subject
-//	wc:{q}:tenant:<tenant>          hash   counters, paused until
+//	wc:{q}:tenant:<tenant>          hash   counters, priorities in use
 //	wc:{q}:later                    zset   "tenant:user envelope" → not before, µs
 //	wc:{q}:policies                 hash   compiled rules, see policy.go
 //	wc:{q}:running                  hash   token → "slot tenant:user envelope"
@@ -24,7 +24,10 @@ import (
 //	wc:{q}:id:<id>                  string a caller's own ID, for a day
 //	wc:{q}:batch:<name>             string receipts of an offered batch
 //	wc:{q}:watch, :wake             hash, list  who wakes up next
-//	wc:{q}:stats, :seq, :beat, :amnesty, :swept   counters and marks
+//	wc:{q}:paused                   zset   scope → until when, µs
+//	wc:{q}:last:<worker>            string its last pull and what that took
+//	wc:{q}:blocked                  hash   rule → time that it kept lanes waiting, µs
+//	wc:{q}:stats, :seq, :beat, :swept   counters and marks
 //
 // A scope is q, t:<tenant> or u:<tenant>:<user>. Tenants and users stand in keys escaped.
 func prefix(queue string) string { return "wc:{" + queue + "}:" }

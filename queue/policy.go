@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -97,8 +99,8 @@ func (p Policy) validate(where string) error {
 		return invalid(where+".tenant.capacity", "%d; a number of jobs, or 0 for no bound", p.Capacity)
 	case p.Overflow != "" && p.Overflow != DropNewest && p.Overflow != DropOldest:
 		return invalid(where+".tenant.overflow", "%q; %s or %s", p.Overflow, DropNewest, DropOldest)
-	case p.MaxWait < 0:
-		return invalid(where+".max_wait", "%v; a time such as 15m, or 0 for no bound", p.MaxWait)
+	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
+		return invalid(where+".max_wait", "%v; a time such as 15m, at least 1ms, or 0 for no bound", p.MaxWait)
 	}
 	return nil
 }
@@ -118,8 +120,14 @@ func invalid(where, format string, args ...any) error {
 
 // compile returns the policies as fields of their hash. Distances are widened by the
 // grace, so that the starts, which may come that much after their slots, keep them.
-func (p Policies) compile(grace time.Duration) map[string]string {
-	fields := map[string]string{"default": p.Default, "queue": throttle.Compile(grace, p.Queue...)}
+func (p Policies) compile(grace time.Duration) (map[string]string, error) {
+	source, err := yaml.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("queue: writing policies: %w", err)
+	}
+	fields := map[string]string{
+		"default": p.Default, "queue": throttle.Compile(grace, p.Queue...), "source": string(source),
+	}
 	for name, policy := range p.Policies {
 		fields[name+"/tenant"] = throttle.Compile(grace, policy.Tenant...)
 		fields[name+"/user"] = throttle.Compile(grace, policy.User...)
@@ -133,5 +141,32 @@ func (p Policies) compile(grace time.Duration) map[string]string {
 	for tenant, name := range p.Tenants {
 		fields["tenant:"+escape(tenant)] = name
 	}
-	return fields
+	return fields, nil
+}
+
+// MarshalYAML returns the policies in the form that [ParsePolicies] reads.
+func (p Policies) MarshalYAML() (any, error) {
+	type rules struct {
+		Rules []throttle.Rule `yaml:",omitempty,flow"`
+	}
+	type bucket struct {
+		rules    `yaml:",inline"`
+		Capacity int      `yaml:",omitempty"`
+		Overflow Overflow `yaml:",omitempty"`
+	}
+	type policy struct {
+		Tenant  bucket        `yaml:",omitempty"`
+		User    rules         `yaml:",omitempty"`
+		MaxWait time.Duration `yaml:"max_wait,omitempty"`
+	}
+	file := struct {
+		Queue    rules             `yaml:",omitempty"`
+		Default  string            `yaml:",omitempty"`
+		Policies map[string]policy `yaml:",omitempty"`
+		Tenants  map[string]string `yaml:",omitempty"`
+	}{rules{p.Queue}, p.Default, make(map[string]policy), p.Tenants}
+	for name, from := range p.Policies {
+		file.Policies[name] = policy{bucket{rules{from.Tenant}, from.Capacity, from.Overflow}, rules{from.User}, from.MaxWait}
+	}
+	return file, nil
 }

@@ -15,8 +15,9 @@ const (
 	// pullLead is how much before its slot a job is pulled: it hides the round trip and
 	// the scheduling of the worker.
 	pullLead = 20 * time.Millisecond
-	// pullBatch is the most jobs that one pull takes.
-	pullBatch = 100
+	// pullBatch is the most jobs that one pull takes: more of them would be late for
+	// slots that lie at its beginning, when its reply comes.
+	pullBatch = 32
 	// pullIdle is the longest that a worker sleeps without asking, in case that whoever
 	// should have woken it died.
 	pullIdle = 5 * time.Second

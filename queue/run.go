@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 )
 
 // start lets a pulled job run in its own goroutine. It has one of the worker's places.
@@ -148,34 +149,47 @@ func (p *puller) finish(job claim, err error) {
 	case errors.Is(err, asynq.SkipRetry):
 		p.fail(job, err, -1)
 	default:
+		if pause, ok := asPause(err); ok {
+			p.pause(job, pause)
+			return
+		}
 		p.fail(job, err, p.cfg.RetryDelay(job.failures+1, err, task(job.job)))
 	}
 }
 
-// fail hands a failed attempt to Redis, which decides what becomes of the job. Without
-// Redis it tries on as long as the worker may run.
+// pause pauses a scope at the wish of a handler; its job waits again.
+func (p *puller) pause(job claim, pause *pauseError) {
+	p.log.Warn("a handler asked for a pause", "id", job.job.ID, "tenant", job.job.Tenant, "err", pause)
+	p.report(job, "paused", p.scripts.pause, string(pause.scope), "", "", micros(pause.until), job.token)
+}
+
+// fail hands a failed attempt to Redis, which decides what becomes of the job.
 func (p *puller) fail(job claim, cause error, delay time.Duration) {
 	const buried = 2
 	micros := int64(-1)
 	if delay >= 0 {
 		micros = delay.Microseconds()
 	}
-	trouble := newTrouble(p.log, "recording failed attempts")
+	if p.report(job, "failed", p.scripts.fail, job.token, micros, cause.Error()) == buried {
+		p.metrics.ended(p.queue, "dead")
+		p.log.Error("a job is dead", "id", job.job.ID, "type", job.job.Type, "attempt", job.failures+1, "err", cause)
+	}
+}
+
+// report runs the script that ends an attempt and returns its outcome. Without Redis it
+// tries on as long as the worker may run; then the job's lease expires.
+func (p *puller) report(job claim, outcome string, script *redis.Script, args ...any) int64 {
+	trouble := newTrouble(p.log, "reporting attempts")
 	for {
-		reply, err := numbers(p.scripts.run(p.outlive, p.scripts.fail, job.token, micros, cause.Error()), 2)
-		if wait := trouble.after(err); wait > 0 {
-			if p.outlive.Err() != nil {
-				return // its lease will expire
-			}
-			sleep(p.outlive, wait)
-			continue
+		reply, err := numbers(p.scripts.run(p.outlive, script, args...), 2)
+		wait := trouble.after(err)
+		if wait == 0 {
+			p.metrics.ended(p.queue, outcome)
+			return reply[1]
 		}
-		outcome := "failed"
-		if reply[1] == buried {
-			outcome = "dead"
-			p.log.Error("a job is dead", "id", job.job.ID, "type", job.job.Type, "attempt", job.failures+1, "err", cause)
+		if p.outlive.Err() != nil {
+			return 0
 		}
-		p.metrics.ended(p.queue, outcome)
-		return
+		sleep(p.outlive, wait)
 	}
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"crypto/rand"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -200,49 +199,13 @@ func TestLeasesHoldThroughAnOutage(t *testing.T) {
 		}
 		// Nobody reaches Redis for longer than the lease.
 		beat := time.Now().Add(-time.Hour).UnixMicro()
-		client.Set(t.Context(), "wc:{q}:beat", beat, 0)
+		client.HSet(t.Context(), "wc:{q}:beat", "last", beat)
 		client.ZAdd(t.Context(), "wc:{q}:leases", redis.Z{Score: float64(beat), Member: "1"})
 		if n := len(h.pull(0, short)); n != 0 {
 			t.Errorf("%d jobs taken back just after an outage, want none", n)
 		}
 		redistest.Eventually(t, 5*time.Second, "the amnesty is over", func() bool { return len(h.pull(0, short)) == 1 })
 	})
-}
-
-// Every script says in its header which arguments it takes, and takes no others.
-func TestScriptHeaders(t *testing.T) {
-	files, err := luaFiles.ReadDir("lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	argument := regexp.MustCompile(`(KEYS|ARGV)\[(\d+)\]`)
-	for _, file := range files {
-		name := strings.TrimSuffix(file.Name(), ".lua")
-		if !strings.HasPrefix(source(name), "-- "+name) {
-			t.Errorf("%s: the header does not begin with the script's name", file.Name())
-		}
-		if name == "lanes" || name == "claims" {
-			continue
-		}
-		documented, used := map[string]bool{}, map[string]bool{}
-		for line := range strings.Lines(source(name)) {
-			where := used
-			if strings.HasPrefix(line, "--") {
-				where = documented
-			}
-			for _, match := range argument.FindAllString(line, -1) {
-				where[match] = true
-			}
-		}
-		for match := range used {
-			if !documented[match] {
-				t.Errorf("%s uses %s and does not document it", file.Name(), match)
-			}
-		}
-		if !strings.Contains(source(name), "-- Returns ") {
-			t.Errorf("%s does not say what it returns", file.Name())
-		}
-	}
 }
 
 func FuzzEnvelope(f *testing.F) {

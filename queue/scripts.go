@@ -19,7 +19,8 @@ type scripts struct {
 	client redis.UniversalClient
 	prefix string
 
-	offer, pull, ack, fail, admit, release, renew, policies *redis.Script
+	offer, policies, cancel, purge, revive, explain *redis.Script
+	pull, ack, fail, admit, release, renew, pause   *redis.Script
 }
 
 func newScripts(client redis.UniversalClient, queue string) *scripts {
@@ -30,6 +31,11 @@ func newScripts(client redis.UniversalClient, queue string) *scripts {
 		prefix:   prefix(queue),
 		offer:    throttle.NewScript(lanes + source("offer")),
 		policies: throttle.NewScript(lanes + source("policies")),
+		cancel:   throttle.NewScript(lanes + source("cancel")),
+		purge:    throttle.NewScript(lanes + source("purge")),
+		revive:   throttle.NewScript(lanes + source("revive")),
+		explain:  throttle.NewScript(lanes + source("explain")),
+		pause:    throttle.NewScript(claims + source("pause")),
 		pull:     throttle.NewScript(claims + source("pull")),
 		ack:      throttle.NewScript(claims + source("ack")),
 		fail:     throttle.NewScript(claims + source("fail")),

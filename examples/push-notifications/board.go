@@ -105,13 +105,13 @@ func (b *board) frame(ctx context.Context) error {
 	tallies := b.story.journal.tallies()
 	rates := b.rates(tallies)
 	for _, s := range b.story.schools {
-		waiting, counters, err := b.story.inspector.Tenant(ctx, s.name)
+		tenant, err := b.story.inspector.Tenant(ctx, s.name)
 		if err != nil {
 			return err
 		}
 		t := tallies[s.name]
-		lines = append(lines, fmt.Sprintf("           %-8s%9s%9s%10s%9s%8.1f/s of %3d/s %s", s.name, thousands(int(waiting)),
-			thousands(t.atOnce), thousands(t.deferred), thousands(int(counters.Dropped)),
+		lines = append(lines, fmt.Sprintf("           %-8s%9s%9s%10s%9s%8.1f/s of %3d/s %s", s.name, thousands(int(tenant.Waiting)),
+			thousands(t.atOnce), thousands(t.deferred), thousands(int(tenant.Dropped)),
 			rates[s.name], s.perSecond(), bar(rates[s.name]/float64(s.perSecond()))))
 	}
 	b.mu.Lock()

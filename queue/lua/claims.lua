@@ -18,13 +18,16 @@ local function claim_of(token)
 end
 
 -- beat notes that a worker has reached Redis. After a gap in which none did, none could
--- renew its leases: they all hold for one lease longer, the amnesty.
+-- renew its leases: they all hold for one lease longer, until the amnesty ends, which
+-- beat returns.
 local function beat(lease)
-  local last = tonumber(redis.call('GET', Q .. 'beat') or now)
-  redis.call('SET', Q .. 'beat', int(now))
+  local marks = redis.call('HMGET', Q .. 'beat', 'last', 'amnesty')
+  local last, amnesty = tonumber(marks[1] or now), tonumber(marks[2] or 0)
   if now - last > lease / 2 then
-    redis.call('SET', Q .. 'amnesty', '1', 'PX', int(math.ceil(lease / 1000)))
+    amnesty = now + lease
   end
+  redis.call('HSET', Q .. 'beat', 'last', int(now), 'amnesty', int(amnesty))
+  return amnesty
 end
 
 local function forget(tokens)

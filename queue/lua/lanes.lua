@@ -61,7 +61,7 @@ local function policy_named(name)
     local text = redis.call('HMGET', Q .. 'policies', name .. '/tenant', name .. '/user', name .. '/bucket')
     local capacity, overflow, max_wait = string.match(text[3] or '0 - 0', '(%d+) (%S+) (%d+)')
     policies[name] = {
-      tenant = parse(text[1]), user = parse(text[2]),
+      name = name, tenant = parse(text[1]), user = parse(text[2]),
       capacity = tonumber(capacity), overflow = overflow, max_wait = tonumber(max_wait),
     }
   end

@@ -40,7 +40,7 @@ end
 local function impossible(tenant, cost)
   for _, rules in ipairs({ queue.rules, tenant.policy.tenant, tenant.policy.user }) do
     for _, rule in ipairs(rules) do
-      if rule.kind ~= kinds.leak and rule.kind ~= kinds.spacing and cost > rule.kind.most(rule) then
+      if cost > rule.top then
         return rule
       end
     end

@@ -18,6 +18,7 @@ local due = Q .. 'due'
 local visits = 4 * wanted + 100 -- bounds the work of one call
 local SWEEP = 1000
 local full = false
+queue.paused = paused_until('q')
 
 done({ unpack(ARGV, 6) })
 
@@ -39,8 +40,8 @@ local function unsent()
 end
 
 -- take_back returns the jobs of expired leases to their lanes.
-local function take_back()
-  if redis.call('EXISTS', Q .. 'amnesty') == 1 then
+local function take_back(amnesty)
+  if now < amnesty then
     return
   end
   local expired = redis.call('ZRANGEBYSCORE', Q .. 'leases', '-inf', int(now), 'LIMIT', 0, 100)
@@ -129,7 +130,7 @@ local claims = {}
 -- index holds lower bounds: where one proves too low, it is corrected and nothing else
 -- happens. Returns the tenant's next bound, or nothing if no lane is left.
 local function step(tenant, bound)
-  local open = math.max(now, tenant.paused)
+  local open = math.max(now, queue.paused, tenant.paused)
   local t, binding = earliest({ tenant.subject }, open, 1)
   local user, lane_bound, priority = next_lane(tenant, t)
   if not user then
@@ -165,9 +166,12 @@ local function step(tenant, bound)
   track(job, 'started')
   claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
   wanted = wanted - 1
+  local again, by = earliest({ who }, slot, 1)
+  if first.after and by then
+    blame(by, slot, again)
+  end
   -- The microsecond makes lanes, and tenants, without rules take turns.
-  leave(tenant, user, priority, first,
-    math.max(earliest({ who }, slot, 1), math.max(slot, lane_bound) + 1))
+  leave(tenant, user, priority, first, math.max(again, math.max(slot, lane_bound) + 1))
   tally(tenant, 'started', 1)
   return math.max(slot, bound) + 1
 end
@@ -195,7 +199,7 @@ local function serve_all()
     if not first[1] then
       return INFINITY
     end
-    local open = math.max(now, tonumber(first[2]), paused_until('q'))
+    local open = math.max(now, tonumber(first[2]), queue.paused)
     local at = earliest({ queue }, open, 1)
     if at > horizon then
       return at
@@ -253,9 +257,9 @@ local function hand_over()
   wake(now)
 end
 
-beat(lease)
+local amnesty = beat(lease)
 unsent()
-take_back()
+take_back(amnesty)
 mature()
 announce()
 if redis.call('GET', Q .. 'swept') ~= version and sweep(due) then
@@ -284,8 +288,7 @@ else
   at = math.min(at, tonumber(ripe[2] or INFINITY))
   local stale = redis.call('ZRANGE', Q .. 'leases', 0, 0, 'WITHSCORES')
   if stale[2] then
-    local amnesty = math.max(0, redis.call('PTTL', Q .. 'amnesty')) * 1000
-    at = math.min(at, math.max(tonumber(stale[2]), now + amnesty))
+    at = math.min(at, math.max(tonumber(stale[2]), amnesty))
   end
   at = on_watch(at)
   if at < INFINITY then
