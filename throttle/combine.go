@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 )
@@ -101,6 +102,9 @@ func (c *combiner) fly(ctx context.Context, calls []*call) {
 		for _, asked := range calls {
 			close(asked.done)
 		}
+		// Those who were answered often ask again at once: let them, so that the next
+		// batch takes all and not every other half.
+		runtime.Gosched()
 	}
 }
 

@@ -56,13 +56,12 @@ func CheckCost(cost int, rules ...Rule) error {
 // rules.lua). The distances that windows and spacings keep are widened by slack:
 // whoever starts up to slack after the slot still keeps them.
 func Compile(slack time.Duration, rules ...Rule) string {
-	return string(compile(slack, rules, Rule.String))
+	return string(compile(nil, slack, rules, Rule.String))
 }
 
-// compile writes a JSON list of [kind, n, period_µs, burst, flags, name]. It is on the
+// compile appends a JSON list of [kind, n, period_µs, burst, flags, name]. It is on the
 // path of every decision, where nobody needs the names.
-func compile(slack time.Duration, rules []Rule, name func(Rule) string) []byte {
-	b := make([]byte, 0, 2+64*len(rules))
+func compile(b []byte, slack time.Duration, rules []Rule, name func(Rule) string) []byte {
 	b = append(b, '[')
 	for i, r := range rules {
 		if i > 0 {

@@ -132,7 +132,7 @@ func (s *redisStore) batches(calls []*call) (batches []*batch) {
 		}
 		b := open[tag]
 		if b == nil || len(b.calls) == batchSize {
-			b = &batch{sets: make(map[string]int, 1)}
+			b = &batch{known: make(map[string]int, 1)}
 			open[tag], batches = b, append(batches, b)
 		}
 		b.add(c, keys)
@@ -159,32 +159,50 @@ func sharedTag(keys []string) (string, error) {
 
 // A batch is one run of decide.lua.
 type batch struct {
-	calls []*call
-	keys  []string
-	sets  map[string]int // compiled rules → their number
-	texts []any          // compiled rules by number, from 1
-	asked []any
+	calls  []*call
+	keys   []string
+	known  map[string]int // shapes → their number
+	shapes []byte         // the shapes, a JSON list without its end
+	runs   []run
+	shape  []byte // of the last call
 }
 
+// A run is so many calls of one shape in a row.
+type run struct{ shape, calls int }
+
+// add puts a call into the batch. Its shape is all of it but the keys: most calls have
+// the shape of the one before, and that is then written and read only once.
 func (b *batch) add(c *call, keys []string) {
 	b.calls, b.keys = append(b.calls, c), append(b.keys, keys...)
-	b.asked = append(b.asked, string(c.verb), c.cost, len(c.subjects))
+	b.shape = append(append(b.shape[:0], `["`...), c.verb...)
+	b.shape = strconv.AppendInt(append(b.shape, `",`...), int64(c.cost), 10)
 	for _, subject := range c.subjects {
-		text := compile(0, subject.Rules, nameless)
-		number := b.sets[string(text)]
-		if number == 0 {
-			b.texts = append(b.texts, text)
-			number = len(b.texts)
-			b.sets[string(text)] = number
-		}
-		b.asked = append(b.asked, number)
+		b.shape = compile(append(b.shape, ','), 0, subject.Rules, nameless)
+	}
+	b.shape = append(b.shape, ']')
+	number := b.known[string(b.shape)]
+	if number == 0 {
+		number = len(b.known) + 1
+		b.known[string(b.shape)] = number
+		b.shapes = append(append(b.shapes, ','), b.shape...)
+	}
+	if last := len(b.runs) - 1; last >= 0 && b.runs[last].shape == number {
+		b.runs[last].calls++
+	} else {
+		b.runs = append(b.runs, run{number, 1})
 	}
 }
 
+// args returns the arguments of decide.lua.
 func (b *batch) args() []any {
-	args := make([]any, 0, 1+len(b.texts)+len(b.asked))
-	args = append(append(args, len(b.texts)), b.texts...)
-	return append(args, b.asked...)
+	b.shapes[0] = '['
+	runs := make([]byte, 0, 16*len(b.runs))
+	for _, r := range b.runs {
+		runs = strconv.AppendInt(append(runs, ",["...), int64(r.shape), 10)
+		runs = append(strconv.AppendInt(append(runs, ','), int64(r.calls), 10), ']')
+	}
+	runs[0] = '['
+	return []any{append(b.shapes, ']'), append(runs, ']')}
 }
 
 func (s *redisStore) refund(ctx context.Context, g *grant) error {
@@ -196,7 +214,7 @@ func (s *redisStore) refund(ctx context.Context, g *grant) error {
 	for _, subject := range g.subjects {
 		log, state := s.keys(subject.Key)
 		keys = append(keys, log, state)
-		args = append(args, compile(0, subject.Rules, nameless))
+		args = append(args, compile(nil, 0, subject.Rules, nameless))
 	}
 	if err := s.refunds.Run(ctx, s.client, keys, args...).Err(); err != nil {
 		return fmt.Errorf("throttle: refunding in Redis: %w", err)

@@ -3,10 +3,10 @@
 --
 -- KEYS    two for each subject of each request, in order: its log (list of slots) and
 --         its state (hash)
--- ARGV[1] how many sets of compiled rules follow; then the sets, one argument each
--- ARGV    behind them, for each request: the verb ("allow" spends if it may start now,
---         "reserve" at its slot however far, "peek" spends and writes nothing), the
---         cost, the number of its subjects, and for each the number of its set
+-- ARGV[1] JSON list of the shapes of requests: {verb, cost, rules of each subject...}.
+--         The verb "allow" spends if it may start now, "reserve" at its slot however far,
+--         "peek" spends and writes nothing; rules are as compiled, and decoded here
+-- ARGV[2] JSON list of {shape, how many requests in a row have it}
 --
 -- Returns now in microseconds, and for each request either the text of an error or
 -- {outcome, slot, subject, rule, remaining, full, shadow subject, shadow rule}: outcome
@@ -60,7 +60,7 @@ local function decide(verb, cost, subjects)
   local rule, s, remaining = refused or binding
   if rule then
     s = (by or whose).place
-    remaining = room(subjects[s], rule, now)
+    remaining = cost == 1 and 0 or room(subjects[s], rule, now)
   else
     rule, s, remaining = strictest(subjects)
   end
@@ -76,22 +76,27 @@ local function decide(verb, cost, subjects)
   return reply
 end
 
-local sets = {}
-for i = 1, tonumber(ARGV[1]) do
-  sets[i] = parse(ARGV[1 + i])
+local shapes = cjson.decode(ARGV[1])
+for _, shape in ipairs(shapes) do
+  for i = 3, #shape do
+    shape[i] = make_rules(shape[i])
+  end
 end
 
-local replies, key, arg = { now }, 1, 2 + ARGV[1]
-while arg <= #ARGV do
-  local verb, cost, subjects = ARGV[arg], tonumber(ARGV[arg + 1]), {}
-  for i = 1, tonumber(ARGV[arg + 2]) do
-    subjects[i] = new_subject(KEYS[key], KEYS[key + 1], sets[tonumber(ARGV[arg + 2 + i])])
-    subjects[i].place = i
-    key = key + 2
+local replies, key = { now }, 1
+for _, run in ipairs(cjson.decode(ARGV[2])) do
+  local shape = shapes[run[1]]
+  for _ = 1, run[2] do
+    local subjects = {}
+    for i = 3, #shape do
+      local subject = new_subject(KEYS[key], KEYS[key + 1], shape[i])
+      subject.place = i - 2
+      subjects[i - 2] = subject
+      key = key + 2
+    end
+    -- What is wrong with one request (a key of the wrong type) is not the others' trouble.
+    local fine, reply = pcall(decide, shape[1], shape[2], subjects)
+    replies[#replies + 1] = fine and reply or type(reply) == 'table' and reply.err or tostring(reply)
   end
-  arg = arg + 3 + #subjects
-  -- What is wrong with one request (a key of the wrong type) is not the others' trouble.
-  local fine, reply = pcall(decide, verb, cost, subjects)
-  replies[#replies + 1] = fine and reply or type(reply) == 'table' and reply.err or tostring(reply)
 end
 return replies

@@ -15,6 +15,18 @@ local function int(n)
   return string.format('%.0f', n)
 end
 
+-- text is `int` for numbers that come again and again: writing a number costs as much as
+-- the command that it is for.
+local texts = {}
+local function text(n)
+  local known = texts[n]
+  if not known then
+    known = int(n)
+    texts[n] = known
+  end
+  return known
+end
+
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
@@ -25,7 +37,7 @@ local function read_slot(log, i)
   if i >= log.missing then
     return 0
   end
-  local slot = tonumber(redis.call('LINDEX', log.log, i) or 0)
+  local slot = tonumber(redis.call('LINDEX', log.log, text(i)) or 0)
   if slot == 0 then
     log.missing = i
   end
@@ -78,24 +90,24 @@ end
 -- fields returns the numbers that a rule keeps in the state hash, or nothing.
 local function fields(subject, rule)
   subject.text = subject.text or {}
-  local text = subject.text[rule.field]
-  if not text then
-    text = redis.call('HGET', subject.state, rule.field) or ''
-    subject.text[rule.field] = text
+  local state = subject.text[rule.field]
+  if not state then
+    state = redis.call('HGET', subject.state, rule.field) or ''
+    subject.text[rule.field] = state
   end
   local numbers = {}
-  for number in string.gmatch(text, '%S+') do
+  for number in string.gmatch(state, '%S+') do
     numbers[#numbers + 1] = tonumber(number)
   end
   return unpack(numbers)
 end
 
 local function set_fields(subject, rule, ...)
-  local text = {}
+  local state = {}
   for i, number in ipairs({...}) do
-    text[i] = int(number)
+    state[i] = text(number)
   end
-  subject.text[rule.field] = table.concat(text, ' ')
+  subject.text[rule.field] = table.concat(state, ' ')
   subject.written = subject.written or {}
   subject.written[rule.field] = true
 end
@@ -230,7 +242,7 @@ function make.window()
     when = function(subject, rule, t, cost)
       local log = log_of(subject, rule)
       local newest = slot_at(log, 0)
-      if newest == 0 then
+      if newest + rule.period <= t then
         return t
       end
       return math.max(t, newest, slot_at(log, rule.n - cost) + rule.period)

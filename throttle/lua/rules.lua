@@ -35,14 +35,14 @@ local function new_rule(compiled, place, seen)
   return rule
 end
 
--- parse reads compiled rules: a JSON list of {kind, n, period, burst, flags, name}.
+-- make_rules makes rules of compiled ones: a list of {kind, n, period, burst, flags, name}.
 -- Shadow rules stand apart, in rules.shadow. rules.keep and rules.span, and those of
 -- rules.sides, say how many slots the rules look at (one more, so that a log which has
 -- forgotten some can be told from one which has not), and for how long.
-local function parse(text)
+local function make_rules(compiled)
   local rules, seen = { keep = 0, span = 0, drops = false, counts = false, shadow = false, sides = false }, {}
-  for place, compiled in ipairs(text and text ~= '' and cjson.decode(text) or {}) do
-    local rule = new_rule(compiled, place, seen)
+  for place, one in ipairs(compiled) do
+    local rule = new_rule(one, place, seen)
     local size = rules
     if rule.side then
       rules.sides = rules.sides or {}
@@ -62,6 +62,11 @@ local function parse(text)
     end
   end
   return rules
+end
+
+-- parse reads compiled rules, which are JSON.
+local function parse(compiled)
+  return make_rules(compiled and compiled ~= '' and cjson.decode(compiled) or none)
 end
 
 -- new_subject returns a subject under its rules. It is a log as well: its own.
@@ -213,7 +218,7 @@ end
 
 -- expire keeps a key until its rules cannot tell it from none, rounded up.
 local function expire(key, full, now)
-  redis.call('PEXPIRE', key, math.max(1, math.ceil((full - now) / 1000)))
+  redis.call('PEXPIRE', key, text(math.max(1, math.ceil((full - now) / 1000))))
 end
 
 local function save_log(log, now)
@@ -223,10 +228,10 @@ local function save_log(log, now)
   local fresh, keep = #log.fresh, log.size.keep
   local length
   for i = math.max(1, fresh - keep + 1), fresh do
-    length = redis.call('LPUSH', log.log, log.fresh[i])
+    length = redis.call('LPUSH', log.log, text(log.fresh[i]))
   end
   if length > keep then
-    redis.call('LTRIM', log.log, 0, keep - 1)
+    redis.call('LTRIM', log.log, '0', text(keep - 1))
   end
   expire(log.log, log.fresh[fresh] + log.size.span, now)
 end
@@ -263,14 +268,14 @@ local function refund_log(log, t, cost, now, counting)
   local length = redis.call('LLEN', log.log)
   local newest = slot_at(log, 0)
   local oldest = slot_at(log, math.max(0, length - 1))
-  local removed = redis.call('LREM', log.log, math.min(cost, log.size.keep), t)
+  local removed = redis.call('LREM', log.log, text(math.min(cost, log.size.keep)), text(t))
   if removed == 0 then
     return
   end
   if length >= log.size.keep then
     local latest = counting and oldest or math.min(oldest, newest - log.size.span)
     for _ = 1, removed do
-      redis.call('RPUSH', log.log, latest)
+      redis.call('RPUSH', log.log, text(latest))
     end
   end
   log.newest, log.old, log.missing = nil, nil, math.huge
