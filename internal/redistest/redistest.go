@@ -5,7 +5,9 @@ package redistest
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -53,6 +55,7 @@ type Server struct {
 	Addr string
 	t    testing.TB
 	args []string
+	tls  *tls.Config
 	cmd  *exec.Cmd
 }
 
@@ -60,21 +63,24 @@ type Server struct {
 // say, and ends it with the test. Where there is no redis-server the test is skipped,
 // or fails if Required is set.
 func Start(t testing.TB, args ...string) *Server {
+	return start(t, nil, func(port string) []string {
+		return append([]string{
+			"--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(),
+			"--save", "", "--appendonly", "no", "--loglevel", "warning",
+		}, args...)
+	})
+}
+
+// start starts a redis-server with the arguments that belong to a port.
+func start(t testing.TB, tls *tls.Config, args func(port string) []string) *Server {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv(Required) != "" {
 			t.Fatalf("no redis-server in PATH, and %s is set", Required)
 		}
 		t.Skip("no redis-server in PATH")
 	}
-	port := freePort(t)
-	s := &Server{
-		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		t:    t,
-		args: append([]string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", t.TempDir(),
-			"--save", "", "--appendonly", "no", "--loglevel", "warning",
-		}, args...),
-	}
+	port := strconv.Itoa(freePort(t))
+	s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), t: t, args: args(port), tls: tls}
 	s.Resume()
 	t.Cleanup(s.Kill)
 	return s
@@ -86,10 +92,11 @@ func (s *Server) Resume() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("starting redis-server: %v", err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})
 	defer client.Close()
 	Eventually(s.t, 10*time.Second, "redis-server answers", func() bool {
-		return client.Ping(context.Background()).Err() == nil
+		err := client.Ping(context.Background()).Err()
+		return err == nil || redis.IsAuthError(err)
 	})
 }
 
@@ -103,7 +110,7 @@ func (s *Server) Kill() {
 
 // Client returns a new client of the server.
 func (s *Server) Client(t testing.TB) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -123,11 +130,25 @@ func Eventually(t testing.TB, within time.Duration, what string, holds func() bo
 	}
 }
 
+// freePort returns a port on which nobody listens, nor on the one that a cluster's node
+// opens beside it. It is below those that the system gives to outgoing connections: one
+// of them could sit on the port of a server that is down for a while.
 func freePort(t testing.TB) int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, count, busOffset = 10_000, 12_000, 10_000
+	for range 1000 {
+		port := lowest + rand.IntN(count)
+		if isFree(port) && isFree(port+busOffset) {
+			return port
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port")
+	return 0
+}
+
+func isFree(port int) bool {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err == nil {
+		listener.Close()
+	}
+	return err == nil
 }
