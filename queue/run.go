@@ -142,6 +142,7 @@ func task(j Job) *asynq.Task {
 // finish tells Redis how the attempt ended.
 func (p *puller) finish(job claim, err error) {
 	defer p.claims.drop(job.token)
+	p.refund(job, err)
 	switch {
 	case err == nil, errors.Is(err, asynq.RevokeTask):
 		p.acks.add(job.token)
@@ -153,7 +154,7 @@ func (p *puller) finish(job claim, err error) {
 			p.pause(job, pause)
 			return
 		}
-		p.fail(job, err, p.cfg.RetryDelay(job.failures+1, err, task(job.job)))
+		p.fail(job, err, max(retryFloor(err), p.cfg.RetryDelay(job.failures+1, err, task(job.job))))
 	}
 }
 

@@ -21,6 +21,7 @@ type scripts struct {
 
 	offer, policies, cancel, purge, revive, explain *redis.Script
 	pull, ack, fail, admit, release, renew, pause   *redis.Script
+	refund                                          *redis.Script
 }
 
 func newScripts(client redis.UniversalClient, queue string) *scripts {
@@ -42,6 +43,7 @@ func newScripts(client redis.UniversalClient, queue string) *scripts {
 		admit:    throttle.NewScript(claims + source("admit")),
 		release:  throttle.NewScript(claims + source("release")),
 		renew:    throttle.NewScript(claims + source("renew")),
+		refund:   throttle.NewScript(claims + source("refund")),
 	}
 }
 
