@@ -30,8 +30,10 @@ func (v Violation) String() string {
 // that broke one, in order of subject, rule and time. The log needs no order. It is
 // written from the definitions of the rules and shares nothing with the scripts.
 //
-// A leak is a promise about slots: give it those, since a start is always a little
-// after its slot. It is allowed one microsecond, the grain of slots.
+// A leak and a token bucket are promises about slots: give it those, since a start is
+// always a little after its slot. They are allowed one microsecond, the grain of slots.
+// A sliding counter is held to its own estimate, not to the window that it approximates.
+// Shadow rules promise nothing and are passed over.
 func Verify(events []Event, rules []Rule) []Violation {
 	bySubject := make(map[string][]Event)
 	for _, e := range events {
@@ -53,16 +55,28 @@ func Verify(events []Event, rules []Rule) []Violation {
 
 // verify checks one rule on one subject's starts, oldest first.
 func verify(log []Event, r Rule) []Violation {
+	if r.shadow {
+		return nil
+	}
 	switch r.kind {
 	case kindLeak:
 		return verifyLeak(log, r)
+	case kindTokenBucket:
+		return verifyTokenBucket(log, r)
 	case kindWindow:
 		return verifyWindow(log, r)
 	case kindSpacing:
 		return verifySpacing(log, r)
+	case kindFixedWindow:
+		return verifyFixedWindow(log, r)
+	case kindSlidingCounter:
+		return verifySlidingCounter(log, r)
 	}
 	return nil
 }
+
+// grain is that of slots.
+const grain = time.Microsecond
 
 func verifyWindow(log []Event, r Rule) (found []Violation) {
 	oldest, sum := 0, 0
@@ -90,21 +104,104 @@ func verifySpacing(log []Event, r Rule) (found []Violation) {
 	return found
 }
 
-// verifyLeak follows a run of starts in which the bucket never was idle: the k-th unit
-// of cost must not leave before k periods / n have passed since the first.
+// A meter counts units that leave at a rate, exactly: the instant at which the last has
+// left, in nanoseconds and n-ths of one.
+type meter struct {
+	rule     Rule
+	at, rest int64
+}
+
+func (m *meter) add(units int) {
+	n, period := int64(m.rule.limit), int64(m.rule.period)
+	ticks := m.rest + int64(units)*(period%n)
+	m.at += int64(units)*(period/n) + ticks/n
+	m.rest = ticks % n
+}
+
+// restart lets a run of units begin at t.
+func (m *meter) restart(t time.Time) { m.at, m.rest = t.UnixNano(), 0 }
+
+// ahead is how long after t the last unit leaves.
+func (m *meter) ahead(t time.Time) time.Duration { return time.Duration(m.at - t.UnixNano()) }
+
+// verifyLeak follows a run of starts in which the bucket never was idle: no unit of cost
+// may leave before those in front of it.
 func verifyLeak(log []Event, r Rule) (found []Violation) {
-	const grain = time.Microsecond
-	var first time.Time
-	units := 0
+	run := meter{rule: r}
 	for _, e := range log {
-		// units × period stays within int64: a run that long would last centuries.
-		due := first.Add(time.Duration(float64(units) * float64(r.period) / float64(r.limit)))
-		if units == 0 || e.At.After(due.Add(grain)) {
-			first, units = e.At, 0
-		} else if early := due.Sub(e.At); early > grain {
+		early := run.ahead(e.At)
+		if early < -grain {
+			run.restart(e.At)
+		} else if early > grain {
 			found = append(found, Violation{e.Subject, r, e.At, fmt.Sprintf("%v before its turn", early)})
 		}
-		units += e.Cost
+		run.add(e.Cost)
 	}
 	return found
+}
+
+// verifyTokenBucket fills the bucket again: tokens that are missing come back at the
+// rate, and never may more be missing than it holds.
+func verifyTokenBucket(log []Event, r Rule) (found []Violation) {
+	run, empty := meter{rule: r}, meter{rule: r}
+	empty.add(r.burst)
+	for _, e := range log {
+		if run.ahead(e.At) < 0 {
+			run.restart(e.At)
+		}
+		before := run
+		run.add(e.Cost)
+		if lacking := run.ahead(e.At) - time.Duration(empty.at); lacking > grain {
+			found = append(found, Violation{e.Subject, r, e.At, fmt.Sprintf("%v before its tokens", lacking)})
+			run = before
+		}
+	}
+	return found
+}
+
+func verifyFixedWindow(log []Event, r Rule) (found []Violation) {
+	var start time.Time
+	sum := 0
+	for _, e := range log {
+		if s := startOf(e.At, r.period); !s.Equal(start) {
+			start, sum = s, 0
+		}
+		if sum += e.Cost; sum > r.limit {
+			found = append(found, Violation{e.Subject, r, e.At,
+				fmt.Sprintf("%d in the period that began at %s", sum, start.UTC().Format(time.RFC3339Nano))})
+		}
+	}
+	return found
+}
+
+// verifySlidingCounter counts each bucket and sums up those that reach back one period.
+func verifySlidingCounter(log []Event, r Rule) (found []Violation) {
+	length := r.period
+	if r.buckets > 2 {
+		length = (r.period + time.Duration(r.buckets)*time.Microsecond - 1) / time.Duration(r.buckets)
+		length = length.Truncate(time.Microsecond)
+	}
+	counts := make(map[time.Time]int)
+	for _, e := range log {
+		start := startOf(e.At, length)
+		counts[start] += e.Cost
+		estimate := float64(counts[start])
+		for back := 1; back < r.buckets; back++ {
+			weight := 1.0
+			if r.buckets == 2 {
+				weight = 1 - float64(e.At.Sub(start))/float64(length)
+			}
+			estimate += weight * float64(counts[start.Add(-time.Duration(back)*length)])
+		}
+		// A millionth is more than the fractions lose, and less than any count.
+		if estimate > float64(r.limit)+1e-6 {
+			found = append(found, Violation{e.Subject, r, e.At, fmt.Sprintf("an estimate of %.2f", estimate)})
+		}
+	}
+	return found
+}
+
+// startOf is when the period around t began: periods are counted from the Unix epoch.
+func startOf(t time.Time, period time.Duration) time.Time {
+	return time.Unix(0, t.UnixNano()/int64(period)*int64(period))
 }

@@ -12,7 +12,7 @@
 -- shadow rules, log%shadow, whose fields begin with "shadow:".
 
 local function int(n)
-  return string.format('%.0f', n)
+  return string.format('%d', n) -- half the time of '%.0f', and as exact for integers
 end
 
 -- text is `int` for numbers that come again and again: writing a number costs as much as
