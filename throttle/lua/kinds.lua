@@ -87,27 +87,24 @@ local function log_of(subject, rule)
   return log
 end
 
--- fields returns the numbers that a rule keeps in the state hash, or nothing.
+-- fields returns the numbers that a rule keeps in the state hash, or nothing. They are
+-- read once a script.
 local function fields(subject, rule)
-  subject.text = subject.text or {}
-  local state = subject.text[rule.field]
-  if not state then
-    state = redis.call('HGET', subject.state, rule.field) or ''
-    subject.text[rule.field] = state
-  end
-  local numbers = {}
-  for number in string.gmatch(state, '%S+') do
-    numbers[#numbers + 1] = tonumber(number)
+  subject.fields = subject.fields or {}
+  local numbers = subject.fields[rule.field]
+  if not numbers then
+    numbers = {}
+    for number in string.gmatch(redis.call('HGET', subject.state, rule.field) or '', '%S+') do
+      numbers[#numbers + 1] = tonumber(number)
+    end
+    subject.fields[rule.field] = numbers
   end
   return unpack(numbers)
 end
 
 local function set_fields(subject, rule, ...)
-  local state = {}
-  for i, number in ipairs({...}) do
-    state[i] = text(number)
-  end
-  subject.text[rule.field] = table.concat(state, ' ')
+  subject.fields = subject.fields or {}
+  subject.fields[rule.field] = {...}
   subject.written = subject.written or {}
   subject.written[rule.field] = true
 end

@@ -238,7 +238,11 @@ end
 
 local function save_state(subject, now)
   for field in pairs(subject.written) do
-    redis.call('HSET', subject.state, field, subject.text[field])
+    local texts = {}
+    for i, number in ipairs(subject.fields[field]) do
+      texts[i] = text(number)
+    end
+    redis.call('HSET', subject.state, field, table.concat(texts, ' '))
   end
   local full = now
   for _, rules in ipairs({ subject.rules, subject.rules.shadow or none }) do

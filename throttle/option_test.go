@@ -1,0 +1,185 @@
+package throttle_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// stores are the two, in a bubble.
+func stores(t *testing.T) map[string]throttle.Store {
+	return map[string]throttle.Store{
+		"memory": throttle.NewMemoryStore(),
+		"redis":  throttle.NewRedisStore(redistest.Mini(t), "rl"),
+	}
+}
+
+// A shadow rule says what it would have done, in a world where it had: of 4 a second, 2
+// would have been let through.
+func TestShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, store := range stores(t) {
+			limiter := throttle.New(store)
+			shadow := throttle.Subject{Key: "u", Rules: []throttle.Rule{
+				throttle.Window(2, sec).AsShadow().OrDrop(), throttle.Window(3, time.Hour), throttle.Leak(4, sec).AsShadow(),
+			}}
+			objections := 0
+			for i := range 3 {
+				d := ask(t, limiter, "allow", 1, shadow)
+				if d.Outcome != throttle.Admitted || d.Rule != "window 3/1h" || d.Remaining != 2-i {
+					t.Errorf("%s: %+v, want it admitted by the rule that is in force", name, d)
+				}
+				if d.Shadow != "" {
+					objections++
+				}
+				time.Sleep(250 * ms)
+			}
+			if objections != 1 {
+				t.Errorf("%s: %d objections in 3 starts, want 1", name, objections)
+			}
+			if d := ask(t, limiter, "allow", 9, throttle.Subject{Key: "v", Rules: shadow.Rules[:1]}); d.Outcome != throttle.Admitted || d.Shadow != "window 2/1s" {
+				t.Errorf("%s: %+v, want an objection to a cost above the limit", name, d)
+			}
+		}
+	})
+}
+
+// A rule that counts what was refused does so for itself: the spacing beside it does not.
+func TestCountingDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, store := range stores(t) {
+			limiter := throttle.New(store)
+			flood := throttle.Subject{Key: "u", Rules: []throttle.Rule{
+				throttle.Window(3, 10*sec).CountingDropped(), throttle.Spacing(300 * ms),
+			}}
+			for i := range 40 { // a try each 250 ms
+				d := ask(t, limiter, "allow", 1, flood)
+				if want := i == 0 || i == 2; (d.Outcome == throttle.Admitted) != want {
+					t.Errorf("%s: try %d: %+v, want admitted %v", name, i, d, want)
+				}
+				ask(t, limiter, "peek", 1, flood) // asking is no try
+				time.Sleep(250 * ms)
+			}
+			time.Sleep(10 * sec)
+			if d := ask(t, limiter, "allow", 3, flood); d.Outcome != throttle.Admitted {
+				t.Errorf("%s: after the flood: %+v", name, d)
+			}
+		}
+	})
+}
+
+// However long the flood, the log keeps no more than its rules look at, and one.
+func TestLogsStayShort(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
+		subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{
+			throttle.Window(5, time.Hour).CountingDropped(), throttle.Window(7, time.Hour),
+		}}
+		var flood []throttle.Request
+		for range 200 {
+			flood = append(flood, throttle.Request{Subjects: []throttle.Subject{subject}})
+		}
+		if _, err := limiter.AllowMany(t.Context(), flood...); err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range map[string]int64{"rl:log{u}%counting": 6, "rl:log{u}": 5} {
+			if n := client.LLen(t.Context(), key).Val(); n != want {
+				t.Errorf("%s holds %d slots, want %d", key, n, want)
+			}
+		}
+	})
+}
+
+func TestBadBatch(t *testing.T) {
+	limiter := throttle.New(throttle.NewMemoryStore())
+	good := throttle.Request{Subjects: []throttle.Subject{{Key: "u", Rules: []throttle.Rule{throttle.Window(2, sec)}}}}
+	bad := good
+	bad.Cost = 3
+	decisions, err := limiter.AllowMany(t.Context(), good, bad)
+	if err == nil || !strings.HasPrefix(err.Error(), "request 1: ") || decisions != nil {
+		t.Errorf("%v, %v", decisions, err)
+	}
+	if d := ask(t, limiter, "peek", 1, good.Subjects...); d.Remaining != 2 {
+		t.Errorf("an invalid batch has spent: %+v", d)
+	}
+	twice := []throttle.Subject{good.Subjects[0], good.Subjects[0]}
+	if _, err := limiter.Allow(t.Context(), 1, twice...); err == nil || !strings.Contains(err.Error(), "stands twice") {
+		t.Errorf("the same subject twice: %v", err)
+	}
+}
+
+// The keys of subjects never meet, however they are named.
+func TestKeysNeverMeet(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
+		names := []string{
+			"", "u", "{u}", "u%shadow", "{u}%shadow", "%", "%25", "u%counting", "log:u", "state:u", "u}", "{u", "{}u", "a:b", "a_b", "\x00", "é",
+		}
+		rules := []throttle.Rule{
+			throttle.Window(1, time.Hour), throttle.Leak(1, time.Hour),
+			throttle.Window(1, time.Hour).AsShadow(), throttle.Window(1, time.Hour).CountingDropped(),
+		}
+		for _, name := range names {
+			if d := ask(t, limiter, "allow", 1, throttle.Subject{Key: name, Rules: rules}); d.Outcome != throttle.Admitted || d.Shadow != "" {
+				t.Errorf("%q met another: %+v", name, d)
+			}
+		}
+		if err := limiter.Reset(t.Context(), names...); err != nil {
+			t.Fatal(err)
+		}
+		if left := client.Keys(t.Context(), "*").Val(); len(left) > 0 {
+			t.Errorf("a reset left %q", left)
+		}
+	})
+}
+
+// What the headers of the scripts say about KEYS and ARGV is what they use.
+func TestScriptHeaders(t *testing.T) {
+	names, err := os.ReadDir("lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`(KEYS|ARGV)(\[(\d+)\])?`)
+	for _, name := range names {
+		source, err := os.ReadFile("lua/" + name.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, used := []string{}, []string{}
+		inHeader := true
+		for line := range strings.Lines(string(source)) {
+			comment := strings.HasPrefix(line, "--")
+			inHeader = inHeader && comment
+			for _, match := range word.FindAllStringSubmatch(line, -1) {
+				if inHeader {
+					said = append(said, match[1]+match[3])
+				} else if !comment {
+					used = append(used, match[1]+match[3])
+				}
+			}
+		}
+		for _, list := range []*[]string{&said, &used} {
+			slices.Sort(*list)
+			*list = slices.Compact(*list)
+		}
+		for _, use := range used {
+			if !slices.Contains(said, use) && !slices.Contains(said, use[:4]) {
+				t.Errorf("%s uses %s and does not say so", name.Name(), use)
+			}
+		}
+		for _, say := range said {
+			if !slices.ContainsFunc(used, func(use string) bool { return use == say || use == say[:4] }) {
+				t.Errorf("%s says %s and does not use it", name.Name(), say)
+			}
+		}
+	}
+}
