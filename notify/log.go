@@ -40,13 +40,13 @@ func (*Log) anyPayload() {}
 var errNoJob = errors.New("notify: no job in the context; Log runs only in a queue.Worker")
 
 // Send writes the line. A line that cannot be written is an attempt that failed.
-func (l *Log) Send(ctx context.Context, _ Message) Outcome {
+func (l *Log) Send(ctx context.Context, _ Message, _ Target) Outcome {
 	info, ok := queue.FromContext(ctx)
 	if !ok {
-		return Outcome{Drop, errNoJob}
+		return Outcome{Action: Drop, Err: errNoJob}
 	}
 	if err := l.write(info); err != nil {
-		return Outcome{Retry, fmt.Errorf("notify: logging a start: %w", err)}
+		return Outcome{Action: Retry, Err: fmt.Errorf("notify: logging a start: %w", err)}
 	}
 	return Outcome{Action: Done}
 }

@@ -9,10 +9,17 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/queue"
 )
 
-// A Message is what a user is to see.
+// A Message is what a user is to see, on all of the user's devices: however many these
+// are, it is one job and takes one place in the user's window.
 type Message struct {
+	// ID is the same in every attempt and nowhere else. Endpoints recognise a repetition
+	// by it. The handler makes it the job's.
+	ID string `json:"-"`
+
 	Title string            `json:"title,omitempty"`
 	Body  string            `json:"body,omitempty"`
 	Data  map[string]string `json:"data,omitempty"` // for the app
@@ -24,8 +31,66 @@ type Message struct {
 	// provider too. The zero time means never.
 	Expires time.Time `json:"expires,omitzero"`
 
-	// Targets are the user's devices as the sender knows them: tokens, addresses, URLs.
-	Targets []string `json:"targets,omitempty"`
+	// Priority is how much a device is to be disturbed. Defaults to Normal.
+	Priority Priority `json:"priority,omitempty"`
+
+	// Targets are the user's devices.
+	Targets []Target `json:"targets,omitempty"`
+}
+
+// Priority says how much a message may disturb a device that sleeps.
+type Priority string
+
+const (
+	Normal Priority = "normal" // soon, as the battery allows
+	High   Priority = "high"   // at once: somebody waits for it
+	Low    Priority = "low"    // when the device is awake anyway
+)
+
+// maxTargets bounds the devices of a message: each is a request.
+const maxTargets = 100
+
+// check returns what is wrong with a message.
+func (m Message) check() error {
+	switch {
+	case m.Title == "" && m.Body == "" && len(m.Data) == 0:
+		return fmt.Errorf("%w: it has no title, no body and no data; want one of them", ErrNotMessage)
+	case m.Priority != "" && m.Priority != Normal && m.Priority != High && m.Priority != Low:
+		return fmt.Errorf("%w: priority %q; want high, normal or low", ErrNotMessage, m.Priority)
+	case len(m.Targets) > maxTargets:
+		return fmt.Errorf("%w: %d targets; at most %d, others are other users", ErrNotMessage, len(m.Targets), maxTargets)
+	}
+	return nil
+}
+
+// silent tells whether there is nothing to show, only data for the app.
+func (m Message) silent() bool { return m.Title == "" && m.Body == "" }
+
+// ttl returns for how long from now on the message is worth keeping, in whole seconds,
+// at most `most`, which is also what a message without an end gets.
+func (m Message) ttl(now time.Time, most time.Duration) int64 {
+	if m.Expires.IsZero() {
+		return int64(most.Seconds())
+	}
+	return int64(max(0, min(m.Expires.Sub(now), most)).Seconds())
+}
+
+// NewJob returns the job that delivers the message to a user of a tenant: its collapse
+// key counts in the user's lane too, its end is the job's deadline, its priority the
+// job's. ID and Type ("push") may be changed.
+func NewJob(tenant, user string, m Message) (queue.Job, error) {
+	if err := m.check(); err != nil {
+		return queue.Job{}, err
+	}
+	payload, err := json.Marshal(m)
+	if err != nil {
+		return queue.Job{}, fmt.Errorf("%w: %w", ErrNotMessage, err)
+	}
+	priority := map[Priority]queue.Priority{High: queue.High, Low: queue.Low}[m.Priority]
+	return queue.Job{
+		Tenant: tenant, User: user, Type: "push", Payload: payload,
+		CollapseKey: m.CollapseKey, Deadline: m.Expires, Priority: priority,
+	}, nil
 }
 
 // ErrNotMessage is returned when a payload is not the JSON of a [Message].
@@ -45,8 +110,8 @@ func ParseMessage(payload []byte) (Message, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return Message{}, fmt.Errorf("%w: something follows the object", ErrNotMessage)
 	}
-	if m.Title == "" && m.Body == "" && len(m.Data) == 0 {
-		return Message{}, fmt.Errorf("%w: it has no title, no body and no data; want one of them", ErrNotMessage)
+	if err := m.check(); err != nil {
+		return Message{}, err
 	}
 	return m, nil
 }
@@ -56,6 +121,8 @@ func explain(err error) string {
 	var wrong *json.UnmarshalTypeError
 	var when *time.ParseError
 	switch {
+	case errors.Is(err, errTarget), strings.HasPrefix(err.Error(), "targets: "):
+		return err.Error()
 	case errors.As(err, &wrong):
 		want := "an object"
 		switch wrong.Type.Kind() {
@@ -73,7 +140,7 @@ func explain(err error) string {
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if field, found := strings.CutPrefix(text, "unknown field "); found {
-		return "unknown field " + field + "; want title, body, data, collapse_key, expires or targets"
+		return "unknown field " + field + "; want title, body, data, collapse_key, expires, priority or targets"
 	}
 	return text
 }

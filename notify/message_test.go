@@ -14,7 +14,11 @@ func TestParseMessage(t *testing.T) {
 	want := Message{
 		Title: "School is closed", Body: "Snow.", Data: map[string]string{"screen": "news"},
 		CollapseKey: "closed", Expires: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC),
-		Targets: []string{"a", "b"},
+		Priority: High,
+		Targets: []Target{
+			{Token: "a"}, {Token: "b", Registered: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+			{Token: "https://push.example/1", P256dh: "key", Auth: "secret"},
+		},
 	}
 	text, err := json.Marshal(want)
 	if err != nil {
@@ -33,6 +37,8 @@ func TestParseMessage(t *testing.T) {
 	}
 }
 
+const wantTargets = `targets: want tokens, or objects such as {"token", "registered_at"} or {"endpoint", "keys": {"p256dh", "auth"}}`
+
 func TestNotMessage(t *testing.T) {
 	tests := map[string]string{
 		``:                                   `want an object such as {"title":"Hello"}`,
@@ -40,16 +46,23 @@ func TestNotMessage(t *testing.T) {
 		`["title"]`:                          `want an object such as {"title":"Hello"}`,
 		`{}`:                                 `it has no title, no body and no data; want one of them`,
 		`{"targets":["a"]}`:                  `it has no title, no body and no data; want one of them`,
-		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, collapse_key, expires or targets`,
+		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, collapse_key, expires, priority or targets`,
 		`{"title":5}`:                        `title: a number; want a string`,
 		`{"title":"a","data":[]}`:            `data: a list; want an object`,
 		`{"title":"a","data":{"n":1}}`:       `data: a number; want a string`,
 		`{"title":"a","targets":"b"}`:        `targets: a string; want a list`,
 		`{"title":"a","expires":"tomorrow"}`: `expires: want a time such as 2026-11-21T08:00:00Z`,
-		`{"title":"a","expires":5}`:          `expires: want a time such as 2026-11-21T08:00:00Z`,
-		`{"title":"a"`:                       `the JSON ends too soon`,
-		`{"title":"a"} {}`:                   `something follows the object`,
-		`{"title":a}`:                        `invalid character 'a' looking for beginning of value`,
+		`{"title":"a","priority":"now"}`:     `priority "now"; want high, normal or low`,
+		`{"title":"a","targets":[5]}`:        wantTargets,
+		`{"title":"a","targets":[{}]}`:       wantTargets,
+		`{"title":"a","targets":[""]}`:       wantTargets,
+		`{"title":"a","targets":[{"tokn":"secret"}]}`:                    wantTargets,
+		`{"title":"a","targets":[{"endpoint":"secret"}]}`:                `targets: an endpoint needs both keys, p256dh and auth, and a token none`,
+		`{"title":"a","targets":["` + strings.Repeat(`","`, 100) + `"]}`: wantTargets,
+		`{"title":"a","expires":5}`:                                      `expires: want a time such as 2026-11-21T08:00:00Z`,
+		`{"title":"a"`:                                                   `the JSON ends too soon`,
+		`{"title":"a"} {}`:                                               `something follows the object`,
+		`{"title":a}`:                                                    `invalid character 'a' looking for beginning of value`,
 	}
 	for payload, want := range tests {
 		_, err := ParseMessage([]byte(payload))

@@ -22,7 +22,9 @@ import (
 // senderFunc is a sender that is a function.
 type senderFunc func(m notify.Message) notify.Outcome
 
-func (f senderFunc) Send(_ context.Context, m notify.Message) notify.Outcome { return f(m) }
+func (f senderFunc) Send(_ context.Context, m notify.Message, _ notify.Target) notify.Outcome {
+	return f(m)
+}
 
 func TestHandler(t *testing.T) {
 	cause := errors.New("the provider is away")

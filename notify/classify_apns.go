@@ -1,0 +1,67 @@
+package notify
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// apnsAction is what Apple's reasons mean. What is not here is told by the status.
+func apnsAction(reason string) (Action, bool) {
+	switch reason {
+	case "Unregistered", "ExpiredToken", "BadDeviceToken":
+		return Forget, true
+	case "PayloadEmpty", "PayloadTooLarge", "BadCollapseId", "BadPriority", "BadExpirationDate",
+		"BadMessageId", "InvalidPushType", "DuplicateHeaders", "MissingDeviceToken":
+		return Drop, true
+	case "IdleTimeout":
+		return Retry, true
+	case "TooManyRequests":
+		return Defer, true
+	case "TooManyProviderTokenUpdates", "InternalServerError", "ServiceUnavailable", "Shutdown":
+		return Pause, true
+	}
+	return Halt, false
+}
+
+const (
+	apnsDeviceWait = time.Minute      // after too many messages to one device
+	apnsTokenWait  = 20 * time.Minute // Apple takes a new provider token that often
+)
+
+// classifyAPNs says what an answer of APNs means. For ExpiredProviderToken the sender
+// has to know how old the token was.
+func classifyAPNs(r reply) Outcome {
+	var e struct {
+		Reason    string `json:"reason"`
+		Timestamp int64  `json:"timestamp"`
+	}
+	_ = json.Unmarshal(r.body, &e) // a proxy's HTML, say: the status has to do
+	action, known := apnsAction(e.Reason)
+	o := r.outcome(action, "apns", e.Reason)
+	switch {
+	case r.status == http.StatusOK:
+		return Outcome{Action: Done}
+	case r.status == http.StatusGone:
+		o.Action = Forget
+		if e.Timestamp > 0 {
+			o.Since = time.UnixMilli(e.Timestamp)
+		}
+	case e.Reason == "BadDeviceToken":
+		// Also what every device says when sandbox and production are mixed up.
+		o.Doubtful = true
+	case e.Reason == "TooManyProviderTokenUpdates":
+		o.After = max(o.After, apnsTokenWait)
+	case known:
+	case r.status == http.StatusRequestEntityTooLarge:
+		o.Action = Drop
+	case r.status == http.StatusTooManyRequests:
+		o.Action = Defer
+	case r.status >= 500:
+		o.Action = Pause
+	}
+	if o.Action == Defer && o.After == 0 {
+		o.After = apnsDeviceWait
+	}
+	return o
+}
