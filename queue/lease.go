@@ -84,7 +84,7 @@ func (c *claims) Run(ctx context.Context) {
 		}
 		wait = c.lease / 3
 		if retry := trouble.after(c.renew(ctx)); retry > 0 {
-			wait = retry
+			wait = min(retry, c.lease/10) // there is no lease to lose by waiting longer
 		}
 	}
 }

@@ -39,7 +39,8 @@ type puller struct {
 	metrics *metrics
 	log     *slog.Logger
 
-	pulls  int // the number of this pull
+	sent   int // the number of the last pull
+	heard  int // the number of the last one that was answered
 	waker  *waker
 	acks   *acks
 	claims *claims
@@ -131,15 +132,24 @@ func (p *puller) takePlaces(ctx context.Context) (int, bool) {
 // if not woken before.
 func (p *puller) pull(ctx context.Context, n int) (jobs []claim, next time.Duration, err error) {
 	finished := p.acks.take()
-	args := tokenArgs(finished, p.name, n, pullLead.Microseconds(), p.cfg.Lease.Microseconds(), p.pulls)
-	asked := time.Now()
-	reply, err := p.scripts.run(ctx, p.scripts.pull, args...).Slice()
-	arrived := time.Now()
+	var asked, arrived time.Time
+	var reply []any
+	const tries = 3 // a connection may have broken while it lay idle: that is no trouble yet
+	for range tries {
+		p.sent++
+		args := tokenArgs(finished, p.name, n, pullLead.Microseconds(), p.cfg.Lease.Microseconds(), p.sent, p.heard)
+		asked = time.Now()
+		reply, err = p.scripts.runOnce(ctx, p.scripts.pull, args...).Slice()
+		arrived = time.Now()
+		if err == nil || !unreachable(err) {
+			break
+		}
+	}
 	if err != nil {
 		p.acks.giveBack(finished)
 		return nil, 0, err
 	}
-	p.pulls++ // until then it is the same pull, whose reply was lost
+	p.heard = p.sent
 	jobs, now, wakeAt, err := readPull(reply)
 	if err != nil {
 		return nil, 0, err

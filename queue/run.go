@@ -42,7 +42,7 @@ func (p *puller) awaitSlot(job claim) (time.Time, bool) {
 		if now.Add(min(ahead, Grace/2)).Sub(slot) <= Grace {
 			return now, true
 		}
-		again, ok := p.admit(job)
+		again, ok := p.admit(job, slot)
 		if !ok {
 			return now, false
 		}
@@ -61,14 +61,14 @@ func (p *puller) sleepUnlessStopped(d time.Duration) bool {
 	}
 }
 
-// admit asks Redis whether a late job may start at once, and returns the instant at
-// which it was allowed to. Otherwise the job is in its lane again, or somebody else's.
-func (p *puller) admit(job claim) (slot time.Time, ok bool) {
+// admit asks Redis whether a job that is late for its slot may start at once, and returns
+// its new slot. Otherwise the job is in its lane again, or somebody else's.
+func (p *puller) admit(job claim, missed time.Time) (slot time.Time, ok bool) {
 	const lost, start = 0, 1
 	trouble := newTrouble(p.log, "asking for late starts")
 	for {
 		asked := time.Now()
-		reply, err := numbers(p.scripts.run(p.handling, p.scripts.admit, job.token), 2)
+		reply, err := numbers(p.scripts.run(p.handling, p.scripts.admit, job.token, micros(missed)), 3)
 		arrived := time.Now()
 		if wait := trouble.after(err); wait > 0 {
 			if !p.sleepUnlessStopped(wait) {
@@ -77,8 +77,7 @@ func (p *puller) admit(job claim) (slot time.Time, ok bool) {
 			}
 			continue
 		}
-		now := time.UnixMicro(reply[0])
-		p.clock.observe(asked, arrived, now)
+		p.clock.observe(asked, arrived, time.UnixMicro(reply[0]))
 		p.metrics.late(p.queue)
 		if reply[1] != start {
 			p.claims.drop(job.token)
@@ -86,7 +85,7 @@ func (p *puller) admit(job claim) (slot time.Time, ok bool) {
 		if reply[1] == lost {
 			p.log.Warn("lost a job before its start", "id", job.job.ID)
 		}
-		return now, reply[1] == start
+		return time.UnixMicro(reply[2]), reply[1] == start
 	}
 }
 

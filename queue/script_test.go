@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"crypto/rand"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ type hand struct {
 	t       *testing.T
 	scripts *scripts
 	client  *Client
+	pulls   *int // how many there were
 }
 
 func newHand(t *testing.T, client redis.UniversalClient, p Policy) hand {
@@ -26,7 +26,7 @@ func newHand(t *testing.T, client redis.UniversalClient, p Policy) hand {
 	if err := NewInspector(client, "q").SetPolicies(t.Context(), policies); err != nil {
 		t.Fatal(err)
 	}
-	return hand{t, newScripts(client, "q"), NewClient(client, "q")}
+	return hand{t, newScripts(client, "q"), NewClient(client, "q"), new(int)}
 }
 
 func (h hand) offer(users ...string) {
@@ -40,13 +40,14 @@ func (h hand) offer(users ...string) {
 
 func (h hand) pull(lead, lease time.Duration) []claim {
 	h.t.Helper()
-	h.t.Helper()
-	return h.pullAs(rand.Text(), lead, lease)
+	*h.pulls++
+	return h.pullAs(*h.pulls, *h.pulls-1, lead, lease)
 }
 
-func (h hand) pullAs(pull string, lead, lease time.Duration) []claim {
+// pullAs pulls with a number of this pull and of the last one that was answered.
+func (h hand) pullAs(number, heard int, lead, lease time.Duration) []claim {
 	h.t.Helper()
-	reply, err := h.scripts.run(h.t.Context(), h.scripts.pull, "hand", 10, lead.Microseconds(), lease.Microseconds(), pull).Slice()
+	reply, err := h.scripts.run(h.t.Context(), h.scripts.pull, "hand", 10, lead.Microseconds(), lease.Microseconds(), number, heard).Slice()
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestLateStartIsAdmittedWhereItBreaksNothing(t *testing.T) {
 		if len(jobs) != 1 {
 			t.Fatalf("%d jobs, want 1", len(jobs))
 		}
-		if got := h.outcome(h.scripts.admit, jobs[0].token); got != 1 {
+		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot)); got != 1 {
 			t.Errorf("alone and late: outcome %d, want 1", got)
 		}
 		// Its slot has moved to now: the next one keeps its distance to that.
@@ -106,13 +107,13 @@ func TestLateStartGoesBackWhereItWouldBreakARule(t *testing.T) {
 			t.Fatalf("%d jobs, want 2", len(jobs))
 		}
 		// The first is late, and the second's slot lies ahead: too close for it now.
-		if got := h.outcome(h.scripts.admit, jobs[0].token); got != 2 {
+		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot)); got != 2 {
 			t.Errorf("late before another's slot: outcome %d, want 2", got)
 		}
 		if s := h.stats(); s.Waiting != 1 || s.Running != 1 || s.Started != 1 {
 			t.Errorf("%+v, want it to wait again", s)
 		}
-		if got := h.outcome(h.scripts.admit, jobs[0].token); got != 0 {
+		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot)); got != 0 {
 			t.Errorf("asked again: outcome %d, want the claim to be gone", got)
 		}
 		again := h.pull(time.Second, lease)
@@ -175,18 +176,88 @@ func TestALostReplyLosesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		h := newHand(t, client, Policy{User: []throttle.Rule{throttle.Window(3, time.Hour)}})
 		h.offer("u", "u", "u", "u")
-		first := h.pullAs("7", time.Millisecond, lease)
-		again := h.pullAs("7", time.Millisecond, lease)
+		first := h.pullAs(7, 6, time.Millisecond, lease)
+		again := h.pullAs(8, 6, time.Millisecond, lease)
 		if len(first) != 3 || len(again) != 3 || first[0].job.ID != again[0].job.ID || first[2].job.ID != again[2].job.ID {
 			t.Errorf("pulled %d and, asked again, %d jobs; want the same three", len(first), len(again))
 		}
 		if s := h.stats(); s.Running != 3 || s.Waiting != 1 || s.Started != 3 || s.Failed != 0 {
 			t.Errorf("%+v, want three running, never failed", s)
 		}
-		if next := h.pullAs("8", time.Millisecond, lease); len(next) != 0 {
+		if next := h.pullAs(9, 8, time.Millisecond, lease); len(next) != 0 {
 			t.Errorf("%d jobs more, want none", len(next))
 		}
 	})
+}
+
+// A pull that was held up on its way arrives when the worker has long sent another one,
+// and runs what that brought: it takes nothing, and hands nothing back.
+func TestALatePullDoesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		h := newHand(t, client, Policy{})
+		h.offer("u")
+		if jobs := h.pullAs(8, 6, 0, lease); len(jobs) != 1 {
+			t.Fatalf("%d jobs, want 1", len(jobs))
+		}
+		h.offer("v")
+		if jobs := h.pullAs(7, 6, 0, lease); len(jobs) != 0 {
+			t.Errorf("%d jobs went to nobody", len(jobs))
+		}
+		if s := h.stats(); s.Running != 1 || s.Waiting != 1 {
+			t.Errorf("%+v, want one running and one waiting", s)
+		}
+		if jobs := h.pullAs(9, 8, 0, lease); len(jobs) != 1 {
+			t.Errorf("then %d jobs, want the other one", len(jobs))
+		}
+		if jobs := h.pullAs(10, 9, 0, lease); len(jobs) != 0 {
+			t.Errorf("then %d jobs, want none", len(jobs))
+		}
+		h.offer("w")
+		if jobs := h.pullAs(10, 8, 0, lease); len(jobs) != 0 {
+			t.Errorf("after a pull that took nothing, %d jobs went to nobody", len(jobs))
+		}
+	})
+}
+
+// The question whether a late job may start is asked again when the answer is late. The
+// first one may arrive when the job runs already.
+func TestALateQuestionMovesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		h := newHand(t, client, Policy{User: []throttle.Rule{throttle.Spacing(20 * time.Millisecond)}})
+		h.offer("u", "u")
+		job := h.pull(0, lease)[0]
+		if got := h.outcome(h.scripts.admit, job.token, micros(job.slot)); got != 1 {
+			t.Fatalf("outcome %d, want 1", got)
+		}
+		if next := h.pull(time.Second, lease); len(next) != 1 {
+			t.Fatalf("%d jobs, want the second, which leaves the first no room to move", len(next))
+		}
+		if got := h.outcome(h.scripts.admit, job.token, micros(job.slot)); got != 1 {
+			t.Errorf("asked again: outcome %d, want 1", got)
+		}
+		if s := h.stats(); s.Running != 2 || s.Waiting != 0 {
+			t.Errorf("%+v, want both running", s)
+		}
+	})
+}
+
+// Whoever runs when Redis gets full keeps its lease.
+func TestLeasesHoldInAFullRedis(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	h := newHand(t, client, Policy{})
+	h.offer("u")
+	const short = 200 * time.Millisecond
+	job := h.pull(0, short)[0]
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := h.scripts.run(t.Context(), h.scripts.renew, time.Hour.Microseconds(), job.token).Slice()
+	if err != nil || len(reply) != 1 {
+		t.Errorf("renewing: %v, %v", reply, err)
+	}
+	if left := client.ZScore(t.Context(), "wc:{q}:leases", job.token).Val(); left < float64(job.slot.Add(time.Hour).UnixMicro()) {
+		t.Errorf("the lease ends %v", time.UnixMicro(int64(left)))
+	}
 }
 
 func TestLeasesHoldThroughAnOutage(t *testing.T) {

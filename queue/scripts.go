@@ -61,6 +61,42 @@ func (s *scripts) run(ctx context.Context, script *redis.Script, args ...any) *r
 	return script.Run(ctx, s.client, []string{s.prefix}, args...)
 }
 
+// runOnce is run for a script that must know one sending of it from the next: the client
+// does not send it again by itself when the reply is late or lost, since the first one
+// may still arrive, later.
+func (s *scripts) runOnce(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, once{s.client}, []string{s.prefix}, args...)
+}
+
+// once is a client that sends a script once and no more.
+type once struct{ redis.UniversalClient }
+
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// EvalSha and Eval are what [redis.Script] calls.
+func (c once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return c.send(ctx, "evalsha", sha, keys, args)
+}
+
+func (c once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return c.send(ctx, "eval", script, keys, args)
+}
+
+func (c once) send(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, command, script, len(keys))
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	cmd := redis.NewCmd(ctx, append(words, args...)...)
+	cmd.SetFirstKeyPos(3)
+	// The command holds the error that this returns.
+	_ = c.Process(ctx, onceCmd{cmd})
+	return cmd
+}
+
 // numbers reads a reply that is an array of integers, at least n of them.
 func numbers(cmd *redis.Cmd, n int) ([]int64, error) {
 	reply, err := cmd.Int64Slice()

@@ -4,13 +4,17 @@
 --
 -- KEYS[1]  prefix of the queue's keys
 -- ARGV[1]  token
+-- ARGV[2]  its slot in µs, as the worker knows it
 --
--- Returns {now, outcome}: 0 the claim was lost, 1 start at once, 2 the job is back at
--- the front of its lane.
+-- Returns {now, outcome, slot}: 0 the claim was lost, 1 start at the slot, 2 the job is
+-- back at the front of its lane.
 
 local claim = claim_of(ARGV[1])
 if not claim then
-  return { now, 0 }
+  return { now, 0, 0 }
+end
+if claim.slot ~= tonumber(ARGV[2]) or now < claim.slot then
+  return { now, 1, claim.slot } -- admitted before, and the reply was lost; or not late at all
 end
 
 local job = claim.job
@@ -28,7 +32,7 @@ if earliest(subjects, now, job.cost) == now and not refusing(subjects, now, job.
   end
   redis.call('HSET', Q .. 'running', claim.token,
     int(now) .. ' ' .. claim.tenant.name .. ':' .. claim.user .. ' ' .. claim.envelope)
-  return { now, 1 }
+  return { now, 1, now }
 end
 for _, subject in ipairs(subjects_of(claim)) do
   for _, rule in ipairs(subject.rules) do
@@ -42,4 +46,4 @@ tally(claim.tenant, 'started', -1)
 put_back(claim)
 announce()
 finish()
-return { now, 2 }
+return { now, 2, 0 }

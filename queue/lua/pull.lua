@@ -5,14 +5,16 @@
 -- ARGV[2]  n, its free places: the most jobs to take
 -- ARGV[3]  lead in µs: how much before its slot a job may be taken
 -- ARGV[4]  lease in µs: how long a claim holds without being renewed
--- ARGV[5]  number of this pull, another one for every pull of the worker
--- ARGV[6]  then the tokens of finished jobs, to be acknowledged
+-- ARGV[5]  number of this pull, higher than of any that the worker has sent before
+-- ARGV[6]  number of the last pull whose reply the worker has got
+-- ARGV[7]  then the tokens of finished jobs, to be acknowledged
 --
 -- Returns {now, next, then four for each job: token, slot, "tenant:user", envelope}.
 -- `next` is when this worker should pull again if it is not woken before, -1 for never.
 
 local worker, wanted = ARGV[1], tonumber(ARGV[2])
-local lead, lease, pull = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local lead, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
+local pull, heard = tonumber(ARGV[5]), tonumber(ARGV[6])
 local horizon = now + lead
 local due = Q .. 'due'
 local visits = 4 * wanted + 100 -- bounds the work of one call
@@ -20,14 +22,21 @@ local SWEEP = 1000
 local full = false
 queue.paused = paused_until('q')
 
-done({ unpack(ARGV, 6) })
+done({ unpack(ARGV, 7) })
 
--- unsent hands back what this worker's last pull took, if its reply was lost: the number
--- of that pull comes again then.
 local last_pull = Q .. 'last:' .. worker
-local function unsent()
-  local number, first, last = string.match(redis.call('GET', last_pull) or '', '^(%S+) (%d+) (%d+)$')
-  if number ~= pull then
+local number, first, last = string.match(redis.call('GET', last_pull) or '0 1 0', '^(%d+) (%d+) (%d+)$')
+number = tonumber(number)
+if pull <= number then
+  -- It was on its way for so long that the worker has sent another one: nobody waits for
+  -- this reply.
+  finish()
+  return { now, -1 }
+end
+
+-- unheard hands back what the worker's last pull took, if its reply was lost.
+local function unheard()
+  if number <= heard then
     return
   end
   for token = tonumber(last), tonumber(first), -1 do
@@ -212,10 +221,10 @@ local function serve_all()
   end
 end
 
--- claim_all gives every taken job its token and lease.
+-- claim_all gives every taken job its token and lease. Returns the first and the last token.
 local function claim_all(reply)
   if #claims == 0 then
-    return
+    return 1, 0
   end
   local token = redis.call('INCRBY', Q .. 'seq', #claims) - #claims
   local running, leases = {}, {}
@@ -229,8 +238,7 @@ local function claim_all(reply)
   end
   redis.call('HSET', Q .. 'running', unpack(running))
   redis.call('ZADD', Q .. 'leases', unpack(leases))
-  redis.call('SET', last_pull, pull .. ' ' .. int(token + 1) .. ' ' .. int(token + #claims),
-    'PX', int(math.ceil(2 * lease / 1000)))
+  return token + 1, token + #claims
 end
 
 -- on_watch decides who wakes up for the instant `at`: one worker watches, the others
@@ -258,7 +266,7 @@ local function hand_over()
 end
 
 local amnesty = beat(lease)
-unsent()
+unheard()
 take_back(amnesty)
 mature()
 announce()
@@ -268,7 +276,8 @@ end
 
 local next_start = serve_all()
 local reply = { now, -1 }
-claim_all(reply)
+first, last = claim_all(reply)
+redis.call('SET', last_pull, int(pull) .. ' ' .. int(first) .. ' ' .. int(last), 'PX', int(math.ceil(2 * lease / 1000)))
 save(queue, now)
 for _, tenant in pairs(tenants) do
   save(tenant.subject, now)

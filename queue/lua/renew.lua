@@ -6,6 +6,9 @@
 --
 -- Returns {now, then the tokens that are lost}.
 
+-- A full Redis lets a script go on that has begun by making room, and refuses all others:
+-- leases are to live on there too.
+redis.call('ZREM', Q .. 'leases', '')
 beat(tonumber(ARGV[1]))
 local lost = { now }
 for i = 2, #ARGV do
