@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// A Cluster is a Redis Cluster of masters without replicas.
+type Cluster struct {
+	Nodes []*Server
+}
 
 // slots is how many hash slots a Redis Cluster has.
 const slots = 16384
@@ -19,22 +23,32 @@ const slots = 16384
 // returns a client of it. Where there is no redis-server the test is skipped.
 func StartCluster(t testing.TB, nodes int) *redis.ClusterClient {
 	t.Helper()
+	return StartNodes(t, nodes).Client(t)
+}
+
+// StartNodes is [StartCluster] for who wants the nodes. Each gets the extra arguments.
+func StartNodes(t testing.TB, nodes int, args ...string) *Cluster {
+	t.Helper()
 	ctx := context.Background()
-	servers := make([]*Server, nodes)
-	addrs := make([]string, nodes)
-	for i := range servers {
-		servers[i] = Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000",
-			"--cluster-port", strconv.Itoa(freePort(t)))
-		addrs[i] = servers[i].Addr
+	c := &Cluster{}
+	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
+	for range nodes {
+		c.Nodes = append(c.Nodes, Start(t, args...))
 	}
-	for i, server := range servers {
+	host, port, _ := net.SplitHostPort(c.Nodes[0].Addr)
+	for i, server := range c.Nodes {
 		node := server.Client(t)
 		if err := node.ClusterAddSlotsRange(ctx, i*slots/nodes, (i+1)*slots/nodes-1).Err(); err != nil {
 			t.Fatalf("giving node %d its slots: %v", i, err)
 		}
-		meet(t, servers[0], server)
+		if err := node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			t.Fatalf("numbering node %d: %v", i, err)
+		}
+		if err := node.ClusterMeet(ctx, host, port).Err(); i > 0 && err != nil {
+			t.Fatalf("introducing node %d: %v", i, err)
+		}
 	}
-	for i, server := range servers {
+	for i, server := range c.Nodes {
 		node := server.Client(t)
 		Eventually(t, 30*time.Second, fmt.Sprintf("node %d sees the whole cluster", i), func() bool {
 			info := node.ClusterInfo(ctx).Val()
@@ -42,20 +56,38 @@ func StartCluster(t testing.TB, nodes int) *redis.ClusterClient {
 				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", nodes))
 		})
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	return c
+}
+
+func (c *Cluster) addrs() (addrs []string) {
+	for _, node := range c.Nodes {
+		addrs = append(addrs, node.Addr)
+	}
+	return addrs
+}
+
+// URL returns the cluster's addresses as the commands take them.
+func (c *Cluster) URL() string { return "redis-cluster://" + strings.Join(c.addrs(), ",") }
+
+// Client returns a new client of the cluster.
+func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs()})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
 
-// meet introduces one node of a cluster to another. The bus has a port of its own.
-func meet(t testing.TB, known, node *Server) {
+// Owner returns the node that holds a key.
+func (c *Cluster) Owner(t testing.TB, key string) *Server {
 	t.Helper()
-	if known == node {
-		return
+	master, err := c.Client(t).MasterForKey(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
 	}
-	host, port, _ := net.SplitHostPort(node.Addr)
-	bus := node.Client(t).ConfigGet(context.Background(), "cluster-port").Val()["cluster-port"]
-	if err := known.Client(t).Do(context.Background(), "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
-		t.Fatalf("introducing a node: %v", err)
+	for _, node := range c.Nodes {
+		if node.Addr == master.Options().Addr {
+			return node
+		}
 	}
+	t.Fatalf("no node holds %s", key)
+	return nil
 }
