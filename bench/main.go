@@ -30,6 +30,8 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"decisions", "decisions per second, against redis_rate's single GCRA rule", runDecisions},
+		{"memory", "bytes per subject of each rule, when full", runMemory},
+		{"picture", "what each rule admits of one flood (writes " + pictureFile + ")", runPicture},
 	}
 }
 

@@ -241,12 +241,12 @@ func TestStoresAgree(t *testing.T) {
 			play(t, random.IntN, 60, contestants...)
 		}
 	}
-	t.Run("memory", func(t *testing.T) { run(t, 120, memoryContestant()) })
+	t.Run("memory", func(t *testing.T) { run(t, 100, memoryContestant()) })
 	t.Run("miniredis", func(t *testing.T) {
-		run(t, 25, memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t)))
+		run(t, 15, memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t)))
 	})
 	t.Run("redis", func(t *testing.T) {
-		run(t, 40, memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t)))
+		run(t, 30, memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t)))
 	})
 }
 
