@@ -22,7 +22,7 @@ type Client struct {
 }
 
 const (
-	offerBatch    = 200            // jobs per script call
+	offerBatch    = 50             // jobs per script call: Redis does nothing else meanwhile
 	batchMemory   = time.Minute    // how long a batch can be repeated without doubling it
 	idMemory      = 24 * time.Hour // how long a caller's own ID is known
 	offerPatience = 30 * time.Second

@@ -23,11 +23,12 @@ import (
 //	wc:{q}:drops, wc:{q}:dead       stream dropped jobs with reasons, exhausted jobs
 //	wc:{q}:id:<id>                  string a caller's own ID, for a day
 //	wc:{q}:batch:<name>             string receipts of an offered batch
-//	wc:{q}:watch, :wake             hash, list  who wakes up next
+//	wc:{q}:wake                     list   an entry for each worker to be woken
 //	wc:{q}:paused                   zset   scope → until when, µs
 //	wc:{q}:last:<worker>            string its last pull and what that took
 //	wc:{q}:blocked                  hash   rule → time that it kept lanes waiting, µs
-//	wc:{q}:stats, :seq, :beat, :swept   counters and marks
+//	wc:{q}:pulse                    hash   last pull, amnesty, who watches until when, swept version
+//	wc:{q}:stats, :seq              counters
 //
 // A scope is q, t:<tenant> or u:<tenant>:<user>. Tenants and users stand in keys escaped.
 func prefix(queue string) string { return "wc:{" + queue + "}:" }

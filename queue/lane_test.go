@@ -60,7 +60,7 @@ func TestJobFeatures(t *testing.T) {
 			"a b", "c:expired"},
 		"collapse keeps the place": {leakOf(1), []queue.Job{named("a", "a", nil), named("old", "a", key), named("c", "a", nil), named("new", "a", key)},
 			"a new c", "old:collapsed"},
-		"over: drop": {queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Minute).OrDrop()}}, []queue.Job{named("a", "a", nil), named("b", "a", nil), named("c", "a", nil), named("d", "b", nil)},
+		"over: drop": {queue.Policy{Tenant: leakOf(1).Tenant, User: []throttle.Rule{throttle.Window(2, time.Minute).OrDrop()}}, []queue.Job{named("a", "a", nil), named("b", "a", nil), named("c", "a", nil), named("d", "b", nil)},
 			"a d b", "c:rule"},
 		"capacity, newest": {queue.Policy{Tenant: leakOf(1).Tenant, Capacity: 2}, []queue.Job{named("a", "a", nil), named("b", "b", nil), named("c", "c", nil)},
 			"a b", "c:full"},

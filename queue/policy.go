@@ -140,6 +140,7 @@ func (p Policies) compile(grace time.Duration) (map[string]string, error) {
 	}
 	for tenant, name := range p.Tenants {
 		fields["tenant:"+escape(tenant)] = name
+		fields["assigned"] = "1"
 	}
 	return fields, nil
 }

@@ -17,7 +17,7 @@ const (
 	pullLead = 20 * time.Millisecond
 	// pullBatch is the most jobs that one pull takes: more of them would be late for
 	// slots that lie at its beginning, when its reply comes.
-	pullBatch = 32
+	pullBatch = 20
 	// pullIdle is the longest that a worker sleeps without asking, in case that whoever
 	// should have woken it died.
 	pullIdle = 5 * time.Second

@@ -270,7 +270,7 @@ func TestLeasesHoldThroughAnOutage(t *testing.T) {
 		}
 		// Nobody reaches Redis for longer than the lease.
 		beat := time.Now().Add(-time.Hour).UnixMicro()
-		client.HSet(t.Context(), "wc:{q}:beat", "last", beat)
+		client.HSet(t.Context(), "wc:{q}:pulse", "beat", beat)
 		client.ZAdd(t.Context(), "wc:{q}:leases", redis.Z{Score: float64(beat), Member: "1"})
 		if n := len(h.pull(0, short)); n != 0 {
 			t.Errorf("%d jobs taken back just after an outage, want none", n)

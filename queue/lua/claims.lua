@@ -17,17 +17,14 @@ local function claim_of(token)
   }
 end
 
--- beat notes that a worker has reached Redis. After a gap in which none did, none could
--- renew its leases: they all hold for one lease longer, until the amnesty ends, which
--- beat returns.
-local function beat(lease)
-  local marks = redis.call('HMGET', Q .. 'beat', 'last', 'amnesty')
-  local last, amnesty = tonumber(marks[1] or now), tonumber(marks[2] or 0)
-  if now - last > lease / 2 then
-    amnesty = now + lease
+-- amnesty_after returns until when no lease is taken back, given when a worker last
+-- reached Redis. After a gap in which none did, none could renew its leases: they all
+-- hold for one lease longer.
+local function amnesty_after(last, amnesty, lease)
+  if now - tonumber(last or now) > lease / 2 then
+    return now + lease
   end
-  redis.call('HSET', Q .. 'beat', 'last', int(now), 'amnesty', int(amnesty))
-  return amnesty
+  return tonumber(amnesty or 0)
 end
 
 local function forget(tokens)

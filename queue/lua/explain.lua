@@ -23,7 +23,7 @@ local paused = { paused_until('q'), tenant.paused, who.paused }
 local scopes = { { 'queue', queue }, { 'tenant', tenant.subject }, { 'user', who } }
 local open = math.max(now, paused[1], paused[2], paused[3])
 local start = earliest({ queue, tenant.subject, who }, open, cost)
-local reply = { now, tenant.waiting, waiting, job and start or 0, cost, tenant.policy.name,
+local reply = { now, tenant.counters.waiting, waiting, job and start or 0, cost, tenant.policy.name,
   paused[1], paused[2], paused[3] }
 for _, scope in ipairs(scopes) do
   for _, rules in ipairs({ scope[2].rules, scope[2].rules.shadow or {} }) do

@@ -45,14 +45,24 @@ local function place_of(tenant, user, job)
   return tenant.name .. ':' .. user .. ':' .. job.priority
 end
 
--- stats are the counters of the queue; they are written once, by finish.
+-- stats are what the script adds to the counters of the queue; finish writes them.
 local stats = {}
 local function count(name, by)
   stats[name] = (stats[name] or 0) + by
 end
 
-local setup = redis.call('HMGET', Q .. 'policies', 'version', 'default', 'queue')
-local version, default_policy = setup[1] or '0', setup[2] or ''
+-- counters_of reads the counters of a tenant from their fields, behind two others.
+local COUNTERS = { 'waiting', 'offered', 'started', 'failed', 'dropped', 'dead' }
+local function counters_of(fields)
+  local counters = {}
+  for i, name in ipairs(COUNTERS) do
+    counters[name] = tonumber(fields[i + 2] or 0)
+  end
+  return counters
+end
+
+local setup = redis.call('HMGET', Q .. 'policies', 'version', 'default', 'queue', 'assigned')
+local version, default_policy, assigned = setup[1] or '0', setup[2] or '', setup[4] == '1'
 local queue = new_subject(Q .. 'log:q', Q .. 'state:q', parse(setup[3]))
 
 local policies = {}
@@ -89,12 +99,12 @@ local tenants = {}
 local function tenant_of(name)
   if not tenants[name] then
     local key = Q .. 'tenant:' .. name
-    local known = redis.call('HMGET', key, 'waiting', 'priorities', 'swept')
-    local policy = policy_named(redis.call('HGET', Q .. 'policies', 'tenant:' .. name) or default_policy)
+    local known = redis.call('HMGET', key, 'priorities', 'swept', unpack(COUNTERS))
+    local policy = policy_named(
+      assigned and redis.call('HGET', Q .. 'policies', 'tenant:' .. name) or default_policy)
     tenants[name] = {
-      name = name, key = key, policy = policy,
-      waiting = tonumber(known[1] or 0), priorities = known[2] or NORMAL, swept = known[3] or '0',
-      paused = paused_until('t:' .. name), added = {},
+      name = name, key = key, policy = policy, priorities = known[1] or NORMAL, swept = known[2] or '0',
+      counters = counters_of(known), counted = {}, paused = paused_until('t:' .. name),
       subject = new_subject(Q .. 'log:t:' .. name, Q .. 'state:t:' .. name, policy.tenant),
       users = {},
     }
@@ -113,7 +123,8 @@ local function user_of(tenant, user)
 end
 
 local function tally(tenant, name, by)
-  tenant.added[name] = (tenant.added[name] or 0) + by
+  tenant.counters[name] = tenant.counters[name] + by
+  tenant.counted[name] = true
   count(name, by)
 end
 
@@ -238,7 +249,7 @@ end
 
 -- wake tells one idle worker to pull, unless one is on watch for that instant already.
 local function wake(at)
-  local watch = tonumber(redis.call('HGET', Q .. 'watch', 'at') or INFINITY)
+  local watch = tonumber(redis.call('HGET', Q .. 'pulse', 'watch') or '') or INFINITY
   if (at < watch or watch + WATCH_SLACK < now) and redis.call('LLEN', Q .. 'wake') == 0 then
     redis.call('LPUSH', Q .. 'wake', '1')
   end
@@ -268,10 +279,13 @@ end
 -- finish writes the counters.
 local function finish()
   for _, tenant in pairs(tenants) do
-    for name, by in pairs(tenant.added) do
-      if by ~= 0 then
-        redis.call('HINCRBY', tenant.key, name, int(by))
-      end
+    local fields = {}
+    for name in pairs(tenant.counted) do
+      fields[#fields + 1] = name
+      fields[#fields + 1] = int(tenant.counters[name])
+    end
+    if #fields > 0 then
+      redis.call('HSET', tenant.key, unpack(fields))
     end
   end
   for name, by in pairs(stats) do

@@ -97,7 +97,7 @@ local function offer(tenant, user, job, not_before)
   if fold(tenant, user, job) then
     return 'replaced 0 0 - -'
   end
-  local waiting = tenant.waiting + (tenant.added.waiting or 0)
+  local waiting = tenant.counters.waiting
   local bucket = tenant.policy
   if bucket.capacity > 0 and waiting >= bucket.capacity and not make_room(tenant) then
     drop(tenant, user, job, 'full')

@@ -26,6 +26,6 @@ for field, text in pairs(new) do
   redis.call('HSET', key, field, text)
 end
 redis.call('HSET', key, 'version', int(tonumber(version) + 1))
-redis.call('DEL', Q .. 'watch')
+redis.call('HDEL', Q .. 'pulse', 'watch', 'watcher')
 wake(now)
 return 1

@@ -20,6 +20,8 @@ local due = Q .. 'due'
 local visits = 4 * wanted + 100 -- bounds the work of one call
 local SWEEP = 1000
 local full = false
+local pulse = redis.call('HMGET', Q .. 'pulse', 'beat', 'amnesty', 'watch', 'watcher', 'swept')
+local amnesty = amnesty_after(pulse[1], pulse[2], lease)
 queue.paused = paused_until('q')
 
 done({ unpack(ARGV, 7) })
@@ -48,13 +50,20 @@ local function unheard()
   end
 end
 
--- take_back returns the jobs of expired leases to their lanes.
-local function take_back(amnesty)
-  if now < amnesty then
-    return
+-- first_score returns the least score of a sorted set.
+local function first_score(key)
+  return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or INFINITY)
+end
+
+-- take_back returns the jobs of expired leases to their lanes. Returns when there is
+-- more to take back.
+local function take_back()
+  local soonest = math.max(first_score(Q .. 'leases'), amnesty)
+  if soonest > now then
+    return soonest
   end
-  local expired = redis.call('ZRANGEBYSCORE', Q .. 'leases', '-inf', int(now), 'LIMIT', 0, 100)
-  for _, token in ipairs(newest_first(expired)) do
+  local stale = redis.call('ZRANGEBYSCORE', Q .. 'leases', '-inf', int(now), 'LIMIT', 0, 100)
+  for _, token in ipairs(newest_first(stale)) do
     local claim = claim_of(token)
     if claim then
       failed(claim, 'the lease expired: its worker died or lost Redis', false, put_back)
@@ -62,20 +71,25 @@ local function take_back(amnesty)
       redis.call('ZREM', Q .. 'leases', token)
     end
   end
+  return first_score(Q .. 'leases')
 end
 
 -- mature moves the jobs whose time has come from `later` into their lanes: a job that
--- was attempted already to the front, since it is the oldest.
+-- was attempted already to the front, since it is the oldest. Returns when the next
+-- ones are ripe.
 local function mature()
-  local ready = redis.call('ZRANGEBYSCORE', Q .. 'later', '-inf', int(now), 'LIMIT', 0, 100)
-  for _, member in ipairs(ready) do
+  local soonest = first_score(Q .. 'later')
+  if soonest > now then
+    return soonest
+  end
+  local ripe = redis.call('ZRANGEBYSCORE', Q .. 'later', '-inf', int(now), 'LIMIT', 0, 100)
+  for _, member in ipairs(ripe) do
     local name, user, envelope = string.match(member, '^([^: ]*):([^: ]*) (.*)$')
     local job = read_job(envelope)
     enter(tenant_of(name), user, job, envelope, now, job.failures > 0 and 'front' or 'back')
   end
-  if #ready > 0 then
-    redis.call('ZREM', Q .. 'later', unpack(ready))
-  end
+  redis.call('ZREM', Q .. 'later', unpack(ripe))
+  return first_score(Q .. 'later')
 end
 
 -- sweep lowers the bounds of an index to now, a part at a time: they were computed
@@ -135,53 +149,67 @@ end
 
 local claims = {}
 
+-- take claims the first job of a lane for its slot.
+local function take(tenant, user, who, priority, first, job, slot, lane_bound)
+  spend({ queue, tenant.subject, who }, slot, job.cost)
+  track(job, 'started')
+  claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
+  wanted = wanted - 1
+  local again = slot
+  if first.after then
+    local by
+    again, by = earliest({ who }, slot, 1)
+    if by then
+      blame(by, slot, again)
+    end
+  end
+  -- The microsecond makes lanes, and tenants, without rules take turns.
+  leave(tenant, user, priority, first, math.max(again, math.max(slot, lane_bound) + 1))
+  tally(tenant, 'started', 1)
+end
+
 -- step looks at one lane of the tenant and takes its first job if it may start. The
 -- index holds lower bounds: where one proves too low, it is corrected and nothing else
 -- happens. Returns the tenant's next bound, or nothing if no lane is left.
 local function step(tenant, bound)
   local open = math.max(now, queue.paused, tenant.paused)
   local t, binding = earliest({ tenant.subject }, open, 1)
+  if t > horizon and t > bound then
+    blame(binding, math.max(now, bound), t)
+    if tenant.counters.waiting > 0 then
+      return t
+    end
+  end
   local user, lane_bound, priority = next_lane(tenant, t)
   if not user then
     return
   end
   if math.max(t, lane_bound) > horizon then
-    if t > bound then
-      blame(binding, math.max(now, bound), t)
-    end
     return math.max(t, lane_bound)
   end
   local who = user_of(tenant, user)
   local first = head(tenant, user, priority)
   local job = read_job(first.envelope)
-  local own, holding = earliest({ who }, math.max(now, who.paused), job.cost)
   local subjects = { queue, tenant.subject, who }
-  local slot = earliest(subjects, math.max(t, own), job.cost)
+  local slot = earliest(subjects, math.max(t, who.paused), job.cost)
   local reason, rule = unfit(tenant, job, subjects, slot)
   if reason then
     leave(tenant, user, priority, first)
     drop(tenant, user, job, reason, rule)
     return bound
   end
-  if own > lane_bound and own > t then
-    blame(holding, math.max(now, lane_bound), own)
-    redis.call('ZADD', lanes_key(tenant, priority), int(own), user)
-    return bound
+  if slot > t then
+    local own, holding = earliest({ who }, math.max(now, who.paused), job.cost)
+    if own > lane_bound and own > t then
+      blame(holding, math.max(now, lane_bound), own)
+      redis.call('ZADD', lanes_key(tenant, priority), int(own), user)
+      return bound
+    end
+    if slot > horizon then
+      return slot
+    end
   end
-  if slot > horizon then
-    return slot
-  end
-  spend(subjects, slot, job.cost)
-  track(job, 'started')
-  claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
-  wanted = wanted - 1
-  local again, by = earliest({ who }, slot, 1)
-  if first.after and by then
-    blame(by, slot, again)
-  end
-  -- The microsecond makes lanes, and tenants, without rules take turns.
-  leave(tenant, user, priority, first, math.max(again, math.max(slot, lane_bound) + 1))
-  tally(tenant, 'started', 1)
+  take(tenant, user, who, priority, first, job, slot, lane_bound)
   return math.max(slot, bound) + 1
 end
 
@@ -241,37 +269,29 @@ local function claim_all(reply)
   return token + 1, token + #claims
 end
 
--- on_watch decides who wakes up for the instant `at`: one worker watches, the others
--- sleep until they are woken, or until the one on watch must be dead.
-local function on_watch(at)
-  local watch = redis.call('HMGET', Q .. 'watch', 'at', 'worker')
-  local watched, watcher = tonumber(watch[1] or INFINITY), watch[2]
+-- next_pull decides when this worker pulls again, and who wakes up for the instant at
+-- which more can be done: one worker watches, the others sleep until they are woken, or
+-- until the one on watch must be dead. Returns that, and the watch.
+local function next_pull(at)
+  local watched, watcher = tonumber(pulse[3] or '') or INFINITY, pulse[4]
+  if full then -- this one cannot watch
+    if watcher == worker then
+      watched, watcher = INFINITY, nil
+    end
+    return now, watched, watcher
+  end
   if watcher and watcher ~= worker and watched <= at and watched + WATCH_SLACK > now then
-    return watched + WATCH_SLACK
+    return watched + WATCH_SLACK, watched, watcher
   end
-  if at == INFINITY then
-    redis.call('DEL', Q .. 'watch')
-  else
-    redis.call('HSET', Q .. 'watch', 'at', int(at), 'worker', worker)
-  end
-  return at
+  return at, at, worker
 end
 
--- hand_over wakes another worker for what this one has no place for.
-local function hand_over()
-  if redis.call('HGET', Q .. 'watch', 'worker') == worker then
-    redis.call('DEL', Q .. 'watch')
-  end
-  wake(now)
-end
-
-local amnesty = beat(lease)
 unheard()
-take_back(amnesty)
-mature()
+local takes = math.min(take_back(), mature())
 announce()
-if redis.call('GET', Q .. 'swept') ~= version and sweep(due) then
-  redis.call('SET', Q .. 'swept', version)
+local swept = pulse[5]
+if swept ~= version and sweep(due) then
+  swept = version
 end
 
 local next_start = serve_all()
@@ -285,23 +305,16 @@ for _, tenant in pairs(tenants) do
     save(who, now)
   end
 end
-finish()
 
+-- Half the lead is for the round trip; in the other half jobs gather for one pull.
+local again, watch, watcher = next_pull(math.min(math.max(now, next_start - lead / 2), takes))
+if again < INFINITY then
+  reply[2] = again
+end
+redis.call('HSET', Q .. 'pulse', 'beat', int(now), 'amnesty', int(amnesty), 'swept', swept or '',
+  'watch', watch < INFINITY and int(watch) or '', 'watcher', watcher or '')
+finish()
 if full then
-  hand_over()
-  reply[2] = now
-else
-  -- Half the lead is for the round trip; in the other half jobs gather for one pull.
-  local at = math.max(now, next_start - lead / 2)
-  local ripe = redis.call('ZRANGE', Q .. 'later', 0, 0, 'WITHSCORES')
-  at = math.min(at, tonumber(ripe[2] or INFINITY))
-  local stale = redis.call('ZRANGE', Q .. 'leases', 0, 0, 'WITHSCORES')
-  if stale[2] then
-    at = math.min(at, math.max(tonumber(stale[2]), amnesty))
-  end
-  at = on_watch(at)
-  if at < INFINITY then
-    reply[2] = at
-  end
+  wake(now) -- whatever this one has no place for, another one is to take
 end
 return reply

@@ -16,8 +16,8 @@ for _, token in ipairs(newest_first({ unpack(ARGV, 2) })) do
 end
 announce()
 finish()
-if redis.call('HGET', Q .. 'watch', 'worker') == ARGV[1] then
-  redis.call('DEL', Q .. 'watch')
+if redis.call('HGET', Q .. 'pulse', 'watcher') == ARGV[1] then
+  redis.call('HDEL', Q .. 'pulse', 'watch', 'watcher')
   wake(now)
 end
 return now

@@ -9,7 +9,9 @@
 -- A full Redis lets a script go on that has begun by making room, and refuses all others:
 -- leases are to live on there too.
 redis.call('ZREM', Q .. 'leases', '')
-beat(tonumber(ARGV[1]))
+local pulse = redis.call('HMGET', Q .. 'pulse', 'beat', 'amnesty')
+redis.call('HSET', Q .. 'pulse', 'beat', int(now),
+  'amnesty', int(amnesty_after(pulse[1], pulse[2], tonumber(ARGV[1]))))
 local lost = { now }
 for i = 2, #ARGV do
   if redis.call('ZSCORE', Q .. 'leases', ARGV[i]) then
