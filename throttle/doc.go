@@ -9,6 +9,9 @@
 //   - it lies ahead: the action is deferred until then,
 //   - a rule made with [Rule.OrDrop] would have to defer: the action is dropped.
 //
+// A limiter that only says whether makes its callers ask again and again. One that says
+// when lets them wait, once, for exactly as long as it takes.
+//
 // A [Subject] is whoever rules count for: a user, a tenant, an API key. One decision
 // takes any number of subjects with any number of rules each and is all or nothing: the
 // slot is the first instant that suits every rule, and either all of them are spent at
@@ -24,6 +27,13 @@
 // The [Decision] is a value; an error means trouble (Redis is gone, a rule is
 // malformed, a cost can never be met). Waiting exactly Decision.RetryAfter is enough,
 // if nobody else takes the slot first; [Limiter.Reserve] takes it.
+//
+// Rules have options: [Rule.OrDrop] drops what the rule would defer, [Rule.AsShadow]
+// tries a limit out on live traffic, [Rule.CountingDropped] keeps a flood blocked until
+// it ends. docs/rules.md compares the rules and says when to choose which.
+//
+// State is kept in Redis ([NewRedisStore]) or in the process ([NewMemoryStore]). Both
+// answer alike, decision by decision.
 //
 // # Time
 //
