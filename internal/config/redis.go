@@ -2,11 +2,15 @@ package config
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -85,15 +89,30 @@ func (r *Redis) greet(ctx context.Context) error {
 	if err := r.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("no Redis at %s: %s", r.Address, cause(err))
 	}
-	info, err := r.Info(ctx).Result()
+	nodes, ok := r.UniversalClient.(*redis.ClusterClient)
+	if !ok {
+		return r.check(r.Info(ctx), r.Address)
+	}
+	var mu sync.Mutex // nodes are asked at once
+	return nodes.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		info := node.Info(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		return r.check(info, node.Options().Addr)
+	})
+}
+
+// check looks at what a server says about itself.
+func (r *Redis) check(reply *redis.StringCmd, address string) error {
+	info, err := reply.Result()
 	if err != nil {
 		return nil // not everybody may ask; what follows will show
 	}
 	warning, err := checkServer(info)
 	if err != nil {
-		return fmt.Errorf("the Redis at %s %w", r.Address, err)
+		return fmt.Errorf("the Redis at %s %w", address, err)
 	}
-	if warning != "" {
+	if warning != "" && !slices.Contains(r.Warnings, warning) {
 		r.Warnings = append(r.Warnings, warning)
 	}
 	return nil
@@ -103,7 +122,12 @@ func (r *Redis) greet(ctx context.Context) error {
 func cause(err error) string {
 	var errno syscall.Errno
 	var lookup *net.DNSError
+	var notTLS tls.RecordHeaderError
 	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return "it hangs up; want rediss:// if it speaks TLS"
+	case errors.As(err, &notTLS):
+		return "it does not speak TLS; want redis://"
 	case errors.As(err, &errno):
 		return errno.Error()
 	case errors.As(err, &lookup):

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// What people see when they name the right server in the wrong way.
+func TestWhyNoRedis(t *testing.T) {
+	certificate := redistest.NewCertificate(t)
+	secure := redistest.StartTLS(t, certificate).Addr
+	guarded := redistest.Start(t, "--user", "default", "off", "--user", "clock", "on", ">right", "~*", "+info").Addr
+	sentinel := redistest.Start(t).Addr // is none
+	tests := map[string]struct{ url, want string }{
+		"unknown certificate": {"rediss://" + secure, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		"no TLS":              {"redis://" + secure, "it hangs up; want rediss:// if it speaks TLS"},
+		"no TLS there":        {"rediss://" + sentinel, "it does not speak TLS; want redis://"},
+		"no password":         {"redis://" + guarded, "NOAUTH Authentication required."},
+		"wrong password":      {"redis://clock:wrong@" + guarded, "WRONGPASS invalid username-password pair or user is disabled."},
+		"no permission":       {"redis://clock:right@" + guarded, "NOPERM this user has no permissions to run the 'ping' command"},
+		"no sentinel":         {"redis-sentinel://" + sentinel + "/0?master=x", "ERR unknown command"},
+		"no cluster":          {"redis-cluster://" + sentinel, "ERR This instance has cluster support disabled"},
+	}
+	for name, tt := range tests {
+		_, err := OpenRedis(t.Context(), tt.url)
+		if err == nil || !strings.HasPrefix(err.Error(), "no Redis at 127.0.0.1:") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "wrong@") {
+			t.Errorf("%s: the password is in it: %v", name, err)
+		}
+	}
+}
+
+// One node of a cluster that may throw jobs away is enough to warn of.
+func TestEveryNodeIsChecked(t *testing.T) {
+	cluster := redistest.StartNodes(t, 3)
+	if err := cluster.Nodes[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRedis(t.Context(), cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "maxmemory-policy is allkeys-lru: ") {
+		t.Errorf("warnings: %q", r.Warnings)
+	}
+}
+
+// skip_verify is go-redis's, and is passed on.
+func TestUnverifiedTLS(t *testing.T) {
+	server := redistest.StartTLS(t, redistest.NewCertificate(t))
+	r, err := OpenRedis(t.Context(), "rediss://"+server.Addr+"?skip_verify=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", server.Addr, nil); err == nil {
+		conn.Close()
+		t.Error("the certificate is not that of a stranger")
+	}
+}
