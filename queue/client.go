@@ -142,6 +142,16 @@ func unreachable(err error) bool {
 	}
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
-		strings.HasPrefix(err.Error(), "LOADING ") || strings.HasPrefix(err.Error(), "MASTERDOWN ")
+		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || changing(err)
+}
+
+// changing tells the answers of a Redis that starts, or whose master or cluster is just
+// being changed.
+func changing(err error) bool {
+	for _, answer := range []string{"LOADING ", "MASTERDOWN ", "READONLY ", "CLUSTERDOWN ", "TRYAGAIN ", "NOREPLICAS "} {
+		if strings.HasPrefix(err.Error(), answer) {
+			return true
+		}
+	}
+	return false
 }
