@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// A crew is the workers of a scene, each a process.
+type crew struct {
+	t        testing.TB
+	settings settings
+	dir      string
+	members  []*member
+	hired    int
+}
+
+// A member is one worker.
+type member struct {
+	name  string
+	cmd   *exec.Cmd
+	stdin io.Closer // the worker ends when it is closed: none outlives the test
+	ended chan error
+}
+
+func newCrew(t testing.TB, s settings) *crew {
+	c := &crew{t: t, settings: s, dir: t.TempDir()}
+	c.settings.Journal = filepath.Join(c.dir, "journal.jsonl")
+	t.Cleanup(func() {
+		for _, m := range c.members {
+			m.cmd.Process.Kill()
+			<-m.ended
+		}
+		if t.Failed() {
+			c.say()
+		}
+	})
+	return c
+}
+
+// hire starts one more worker.
+func (c *crew) hire() *member {
+	c.t.Helper()
+	c.hired++
+	m := &member{name: fmt.Sprint("worker-", c.hired), ended: make(chan error, 1)}
+	s := c.settings
+	s.Name = m.name
+	text, err := json.Marshal(s)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	m.cmd = exec.Command(os.Args[0])
+	m.cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
+	log, err := os.Create(c.log(m.name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer log.Close()
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := m.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() { m.ended <- m.cmd.Wait() }()
+	c.members = append(c.members, m)
+	return m
+}
+
+func (c *crew) log(name string) string { return filepath.Join(c.dir, name+".log") }
+
+// leave takes a worker that has ended off the list.
+func (c *crew) leave(m *member) {
+	rest := c.members[:0]
+	for _, other := range c.members {
+		if other != m {
+			rest = append(rest, other)
+		}
+	}
+	c.members = rest
+}
+
+// kill ends a worker as a crash does, and returns when it was about to.
+func (c *crew) kill(m *member) time.Time {
+	at := time.Now()
+	m.cmd.Process.Kill()
+	<-m.ended
+	c.leave(m)
+	return at
+}
+
+// signal sends a worker a signal, and returns when it was about to.
+func (c *crew) signal(m *member, s syscall.Signal) time.Time {
+	at := time.Now()
+	if err := m.cmd.Process.Signal(s); err != nil {
+		c.t.Errorf("%v to %s: %v", s, m.name, err)
+	}
+	return at
+}
+
+// stop lets a worker end as it should.
+func (c *crew) stop(m *member) {
+	c.t.Helper()
+	c.signal(m, syscall.SIGTERM)
+	select {
+	case err := <-m.ended:
+		if err != nil {
+			c.t.Errorf("%s: %v", m.name, err)
+		}
+		m.ended <- nil
+	case <-time.After(30 * time.Second):
+		c.t.Errorf("%s does not end", m.name)
+		c.signal(m, syscall.SIGQUIT)
+	}
+	c.leave(m)
+}
+
+// wait returns when all workers run.
+func (c *crew) wait() {
+	c.t.Helper()
+	for _, m := range c.members {
+		redistest.Eventually(c.t, 30*time.Second, m.name+" works", func() bool {
+			text, err := os.ReadFile(c.log(m.name))
+			return err == nil && strings.Contains(string(text), readyLine)
+		})
+	}
+}
+
+// say writes what the workers said that is more than their daily work.
+func (c *crew) say() {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	for _, name := range logs {
+		text, _ := os.ReadFile(name)
+		const most = 3000
+		c.t.Logf("%s:\n%s", filepath.Base(name), text[max(0, len(text)-most):])
+	}
+}

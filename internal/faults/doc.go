@@ -1,0 +1,22 @@
+// Package faults is a test: it keeps a queue draining through worker processes on real
+// servers, breaks something at random instants, and judges afterwards whether the
+// promises were kept.
+//
+//	go test -run Fault ./internal/faults -v
+//	WATERCLOCK_FAULT_SEED=7 WATERCLOCK_FAULT_ROUNDS=5 go test -run Fault ./internal/faults -v
+//
+// A scene (scene_test.go) is a Redis, policies, a producer that offers jobs with IDs of
+// their own and remembers the receipts, and a crew of workers (crew_test.go): processes
+// of this test binary that write down each start and each end of a handler, one write
+// for one line, so that a kill loses nothing that happened. A fault (fault_test.go) does
+// its harm to the scene and notes when, and to whom. Then everything has to drain, and
+// the verdict (verdict_test.go) compares what was promised with what was written:
+//
+//   - lost: accepted jobs that neither started nor were dropped with a reason;
+//   - twice: jobs that ran more than once. Each time the execution before must have been
+//     in the hands of a worker that was killed or frozen right then;
+//   - violations of the rules, found by throttle.Verify in the log of starts;
+//   - recovery: how long after the fault its jobs, or any jobs, started again.
+//
+// Nothing here asks whether a worker notices a fault, or how: only the log counts.
+package faults

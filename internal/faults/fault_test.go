@@ -1,0 +1,275 @@
+package faults
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A fault is something that breaks.
+type fault struct {
+	name string
+	run  func(t *testing.T, name string) *scene // all of it, until everything has drained
+}
+
+var faults = []fault{
+	{"kill -9 of a worker", killed},
+	{"worker frozen for longer than a lease", frozen},
+	{"SIGTERM to a worker", stopped},
+	{"Redis killed, down for 3 s, AOF", restarted},
+	{"master killed, sentinel failover", failedOver},
+	{"cluster node killed, down for 2 s, AOF", clusterRestarted},
+	{"connections cut", cut},
+	{"connections delayed by up to 0.9 s", delayed},
+	{"clocks an hour slow, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
+	{"clocks an hour fast, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
+	{"SCRIPT FLUSH", flushed},
+	{"Redis full for 3 s", full},
+}
+
+func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			f.run(t, f.name).judge(f.name)
+		})
+	}
+}
+
+// durable are the arguments of a server that forgets nothing it has answered for.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+func plain(t *testing.T, args ...string) (*redistest.Server, stage) {
+	server := redistest.Start(t, args...)
+	return server, stage{server.URL(), server.Client(t)}
+}
+
+func killed(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 12 * s.rounds {
+			s.pause(s.between(100*time.Millisecond, 700*time.Millisecond))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+			s.hire()
+		}
+		s.crew.wait()
+	})
+	return s
+}
+
+func frozen(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 3 * s.rounds {
+			s.pause(s.between(100*time.Millisecond, 500*time.Millisecond))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
+			s.pause(s.between(lease, lease+lease/2))
+			s.signal(victim, syscall.SIGCONT)
+		}
+	})
+	return s
+}
+
+func stopped(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 5 * s.rounds {
+			s.pause(s.between(100*time.Millisecond, 700*time.Millisecond))
+			begin := time.Now()
+			s.stop(s.anyone())
+			s.harm = append(s.harm, harm{at: begin, healed: begin})
+			s.hire()
+		}
+		s.crew.wait()
+	})
+	return s
+}
+
+// outage lets something be down for a while.
+func (s *scene) outage(lasts time.Duration, down, up func()) {
+	s.pause(s.between(100*time.Millisecond, time.Second))
+	begin := time.Now()
+	down()
+	s.pause(lasts)
+	up()
+	s.harm = append(s.harm, harm{at: begin, healed: time.Now()})
+	s.pause(lease / 4)
+}
+
+func restarted(t *testing.T, name string) *scene {
+	server, at := plain(t, durable...)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range s.rounds {
+			s.outage(3*time.Second, server.Kill, server.Resume)
+		}
+	})
+	return s
+}
+
+func clusterRestarted(t *testing.T, name string) *scene {
+	cluster := redistest.StartNodes(t, 3, durable...)
+	s := newScene(t, name, stage{cluster.URL(), cluster.Client(t)})
+	node := cluster.Owner(t, "wc:{"+queueName+"}:due")
+	s.during(func() {
+		for range s.rounds {
+			s.outage(2*time.Second, node.Kill, node.Resume)
+		}
+	})
+	return s
+}
+
+// Replication is asynchronous: what the old master did in its last moment may be undone.
+// So an execution that was under way then may come again, as after a kill.
+func failedOver(t *testing.T, name string) *scene {
+	sentinels := redistest.StartSentinels(t, durable...)
+	s := newScene(t, name, stage{sentinels.URL(), sentinels.Client(t)})
+	s.during(func() {
+		s.pause(s.between(100*time.Millisecond, time.Second))
+		begin := time.Now()
+		sentinels.Master.Kill()
+		sentinels.Failover(t)
+		// Its time counts, but for what was on its way to its slot.
+		s.harm = append(s.harm, harm{at: begin, healed: begin.Add(slack), forgets: true})
+		s.pause(lease)
+		sentinels.Master.Resume() // it has to follow now, whatever it remembers
+		s.pause(lease)
+	})
+	return s
+}
+
+// proxied is a stage on which a bad network lies between the workers and Redis.
+func proxied(t *testing.T, options string) (*redistest.Proxy, stage) {
+	server, at := plain(t)
+	proxy := redistest.StartProxy(t, server.Addr)
+	at.url = "redis://" + proxy.Addr + "/0" + options
+	return proxy, at
+}
+
+func cut(t *testing.T, name string) *scene {
+	proxy, at := proxied(t, "")
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 10 * s.rounds {
+			s.pause(s.between(50*time.Millisecond, 500*time.Millisecond))
+			now := time.Now()
+			proxy.Cut()
+			s.harm = append(s.harm, harm{at: now, healed: now})
+		}
+		for range 4 * s.rounds {
+			s.outage(s.between(100*time.Millisecond, lease), proxy.Down, proxy.Up)
+		}
+	})
+	return s
+}
+
+// What a worker gave up waiting for arrives all the same, later: the delays are longer
+// than its patience.
+func delayed(t *testing.T, name string) *scene {
+	proxy, at := proxied(t, "?read_timeout=300ms&dial_timeout=300ms")
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 6 * s.rounds {
+			delay := s.between(20*time.Millisecond, 900*time.Millisecond)
+			s.outage(s.between(200*time.Millisecond, lease/2),
+				func() { proxy.Delay(delay) }, func() { proxy.Delay(0) })
+		}
+	})
+	return s
+}
+
+// wrongClock lets Redis's clock differ from the workers'. The clocks of processes cannot
+// be set here, and it takes two to differ: the in-process Redis is asked for its time
+// over the network as any other.
+func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
+	server := miniredis.NewMiniRedis()
+	if err := server.StartAddr("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	begin := time.Now()
+	server.SetTime(begin.Add(ahead))
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go func() {
+		tick := time.NewTicker(500 * time.Microsecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			now := <-tick.C
+			server.SetTime(begin.Add(ahead + now.Sub(begin))) // never backward
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	s := newScene(t, name, stage{"redis://" + server.Addr() + "/0", client})
+	s.during(func() {
+		for range 4 * s.rounds { // leases end on Redis's clock too
+			s.pause(s.between(200*time.Millisecond, time.Second))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+			s.hire()
+		}
+		s.crew.wait()
+	})
+	return s
+}
+
+func flushed(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 10 * s.rounds {
+			s.pause(s.between(50*time.Millisecond, 400*time.Millisecond))
+			if err := s.client.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+			now := time.Now()
+			s.harm = append(s.harm, harm{at: now, healed: now})
+		}
+	})
+	return s
+}
+
+// A full Redis refuses offers and says why; it takes nothing back that it has accepted,
+// and what was running runs on, for longer than a lease.
+func full(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	limit := func(bytes string) func() {
+		return func() {
+			if err := s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s.during(func() {
+		for range s.rounds {
+			s.outage(lease+time.Second, func() {
+				limit("1mb")()
+				_, err := queue.NewClient(s.client, queueName).Enqueue(t.Context(), queue.Job{
+					Tenant: "t", User: "u", Type: "push",
+				})
+				if err == nil || !strings.Contains(err.Error(), "OOM command not allowed") {
+					t.Errorf("a full Redis refuses a job with %v", err)
+				}
+			}, limit("0"))
+		}
+	})
+	return s
+}

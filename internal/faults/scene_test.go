@@ -1,0 +1,210 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+const (
+	queueName = "push"
+	lease     = 2 * time.Second
+	usual     = 150 * time.Millisecond // at most, that a handler takes
+	long      = lease + lease/2        // that one in a hundred takes
+	tenants   = 3
+	users     = 15 // of each tenant
+	backlog   = 600
+)
+
+// Some of the time a user's window binds, some of the time its spacing, most of the time
+// the leak: 180 starts a second, all together.
+var (
+	tenantRules = []throttle.Rule{throttle.Leak(60, time.Second)}
+	userRules   = []throttle.Rule{throttle.Window(5, time.Second), throttle.Spacing(30 * time.Millisecond)}
+)
+
+// A scene is everything that a fault needs.
+type scene struct {
+	*crew
+	t         *testing.T
+	rng       *rand.Rand
+	rounds    int                   // so many times as much harm
+	client    redis.UniversalClient // of the judge
+	inspector *queue.Inspector
+	harm      []harm
+
+	mu       sync.Mutex
+	offered  int
+	accepted map[string]bool // by ID
+}
+
+// harm is one occurrence of the fault.
+type harm struct {
+	worker  string    // who was killed or frozen; empty for a fault that hit all
+	at      time.Time // when it began
+	healed  time.Time // when whatever was broken worked again, for a fault that hit all
+	forgets bool      // Redis may have forgotten its last moment
+}
+
+// stage is where a scene takes place: how workers reach Redis, and how the judge does.
+type stage struct {
+	url    string
+	client redis.UniversalClient
+}
+
+// newScene offers the backlog and starts the workers.
+func newScene(t *testing.T, name string, at stage) *scene {
+	seed := setting(t, seedVariable, time.Now().UnixNano()%1_000_000)
+	t.Logf("%s=%d", seedVariable, seed)
+	h := fnv.New64a()
+	fmt.Fprint(h, name)
+	s := &scene{
+		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
+		client: at.client, inspector: queue.NewInspector(at.client, queueName), accepted: make(map[string]bool),
+		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
+	}
+	err := s.inspector.SetPolicies(t.Context(), queue.Policies{
+		Default: "all", Policies: map[string]queue.Policy{"all": {Tenant: tenantRules, User: userRules}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.offer(t.Context(), backlog)
+	for range 3 {
+		s.hire()
+	}
+	s.crew.wait()
+	redistest.Eventually(t, 30*time.Second, "jobs start", func() bool {
+		stats, err := s.inspector.Stats(t.Context())
+		return err == nil && stats.Done > 20
+	})
+	return s
+}
+
+// offer offers n jobs and remembers which were accepted. An offer that failed is made
+// again until it is known what became of it: the IDs make that safe.
+func (s *scene) offer(ctx context.Context, n int) {
+	client := queue.NewClient(s.client, queueName)
+	jobs := make([]queue.Job, n)
+	s.mu.Lock()
+	for i := range jobs {
+		k := s.offered
+		s.offered++
+		jobs[i] = queue.Job{
+			ID: fmt.Sprint("job-", k), Type: "push",
+			Tenant: fmt.Sprint("t", k%tenants), User: fmt.Sprint("u", k/tenants%users),
+		}
+		if k%20 == 19 { // some that may expire
+			if now, err := s.client.Time(ctx).Result(); err == nil {
+				jobs[i].Deadline = now.Add(4 * time.Second)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for {
+		receipts, err := client.Enqueue(ctx, jobs...)
+		s.note(receipts)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "OOM command not allowed") {
+			s.t.Errorf("offering: %v", err) // everything else it gets over by itself
+			return
+		}
+		s.pause(50 * time.Millisecond)
+	}
+}
+
+func (s *scene) note(receipts []queue.Receipt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range receipts {
+		if r.Status != queue.Rejected {
+			s.accepted[r.ID] = true
+		}
+	}
+}
+
+// during does harm while jobs are offered, and waits until everything has drained.
+func (s *scene) during(harm func()) {
+	s.t.Helper()
+	stop := make(chan struct{})
+	var producer sync.WaitGroup
+	producer.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				s.offer(s.t.Context(), 15)
+			}
+		}
+	})
+	harm()
+	close(stop)
+	producer.Wait()
+	redistest.Eventually(s.t, 90*time.Second, "everything has drained", func() bool {
+		stats, err := s.inspector.Stats(s.t.Context())
+		return err == nil && stats.Waiting+stats.Later+stats.Running == 0
+	})
+	for len(s.members) > 0 {
+		s.stop(s.members[0])
+	}
+}
+
+// pause waits.
+func (s *scene) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-s.t.Context().Done():
+	}
+}
+
+// between returns a random time, from the seed.
+func (s *scene) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.rng.Int64N(int64(most-least)))
+}
+
+// anyone returns a random worker, more often than not the one that started a job last:
+// at this rate one of them often does all the work.
+func (s *scene) anyone() *member {
+	if s.rng.IntN(3) > 0 {
+		last := s.busiest()
+		for _, m := range s.members {
+			if m.name == last {
+				return m
+			}
+		}
+	}
+	return s.members[s.rng.IntN(len(s.members))]
+}
+
+// busiest returns the name of the worker that wrote the journal's last line.
+func (s *scene) busiest() string {
+	text, err := os.ReadFile(s.settings.Journal)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	var l line
+	if err := json.Unmarshal(text[bytes.LastIndexByte(text, '\n')+1:], &l); err != nil {
+		return "" // it is being written
+	}
+	return l.Worker
+}

@@ -1,0 +1,171 @@
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// slack is how long a handler may have ended before a kill and its job run again: the
+// interval of acknowledgements is milliseconds, but two cores are busy with ten
+// processes here.
+const slack = 100 * time.Millisecond
+
+// An execution is one run of a handler.
+type execution struct {
+	start
+	worker       string
+	began, ended time.Time // on this machine's clock; ended is zero if it never did
+}
+
+// readJournal returns the executions in the order in which they began.
+func readJournal(t testing.TB, name string) []*execution {
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	runs := make(map[string]*execution)
+	var all []*execution
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var l line
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			t.Errorf("%v in %s", err, lines.Text())
+			continue
+		}
+		if l.Start == nil {
+			runs[l.Run].ended = l.At
+			continue
+		}
+		e := &execution{start: *l.Start, worker: l.Worker, began: l.At}
+		runs[l.Run] = e
+		all = append(all, e)
+	}
+	slices.SortStableFunc(all, func(a, b *execution) int { return a.began.Compare(b.began) })
+	return all
+}
+
+// hit tells whether the harm came while the execution was under way, or so soon after
+// it that its end was not known yet.
+func (h harm) hit(e *execution) bool {
+	return (h.worker == e.worker || h.forgets) &&
+		!e.began.After(h.at.Add(slack)) && (e.ended.IsZero() || !e.ended.Before(h.at.Add(-slack)))
+}
+
+// judge compares what was promised with what happened, and adds a row to the table.
+func (s *scene) judge(name string) {
+	executions := readJournal(s.t, s.settings.Journal)
+	r := row{fault: name, times: len(s.harm), jobs: len(s.accepted)}
+	r.lost = s.lost(executions)
+	r.twice, r.recovery = s.twice(executions)
+	r.violating = s.violations(executions)
+	if again := s.resumed(executions); again > r.recovery {
+		r.recovery = again
+	}
+	if limit := lease + 5*time.Second; r.recovery > limit {
+		s.t.Errorf("recovered after %v; want at most %v", r.recovery, limit)
+	}
+	s.t.Log(r)
+	results.add(r)
+}
+
+// lost counts the accepted jobs of which nobody knows what became.
+func (s *scene) lost(executions []*execution) (lost int) {
+	known := make(map[string]bool)
+	for _, e := range executions {
+		known[e.ID] = true
+	}
+	drops, err := s.inspector.Drops(s.t.Context(), 100_000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range drops {
+		if d.Reason == "" {
+			s.t.Errorf("%s was dropped without a reason", d.ID)
+		}
+		known[d.ID] = true
+	}
+	dead, err := s.inspector.Dead(s.t.Context(), 100_000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range dead {
+		s.t.Errorf("%s is dead: %s", d.ID, d.Error)
+		known[d.ID] = true
+	}
+	for id := range s.accepted {
+		if !known[id] {
+			lost++
+			s.t.Errorf("%s was accepted, and neither started nor dropped", id)
+		}
+	}
+	return lost
+}
+
+// twice counts the jobs that ran more than once, and returns how long after the fault
+// the last of them ran again. Only those may that were in the hands of a worker that was
+// killed or frozen.
+func (s *scene) twice(executions []*execution) (twice int, recovery time.Duration) {
+	before := make(map[string]*execution)
+	for _, e := range executions {
+		first := before[e.ID]
+		before[e.ID] = e
+		if first == nil {
+			continue
+		}
+		twice++
+		i := slices.IndexFunc(s.harm, func(h harm) bool { return h.hit(first) })
+		if i < 0 {
+			s.t.Errorf("%s ran again for no reason: at %s from %s to %s, then at %s from %s (attempt %d)", e.ID,
+				first.worker, clock(first.began), clock(first.ended), e.worker, clock(e.began), e.Attempt)
+			continue
+		}
+		recovery = max(recovery, e.began.Sub(s.harm[i].at))
+	}
+	return twice, recovery
+}
+
+// resumed returns how long it took at most, after a fault that hit all was over, until
+// the next job started.
+func (s *scene) resumed(executions []*execution) (longest time.Duration) {
+	for _, h := range s.harm {
+		if h.worker != "" {
+			continue
+		}
+		next := slices.IndexFunc(executions, func(e *execution) bool { return e.began.After(h.healed) })
+		if next >= 0 {
+			longest = max(longest, executions[next].began.Sub(h.healed))
+		}
+	}
+	return longest
+}
+
+// violations counts the starts that broke a rule: of a user by when they started, of a
+// tenant by their slots.
+func (s *scene) violations(executions []*execution) int {
+	var starts, slots []throttle.Event
+	for _, e := range executions {
+		starts = append(starts, throttle.Event{Subject: e.Tenant + "/" + e.User, At: e.Started})
+		slots = append(slots, throttle.Event{Subject: e.Tenant, At: e.Slot})
+		if e.Started.Before(e.Slot) {
+			s.t.Errorf("%s started %v before its slot", e.ID, e.Slot.Sub(e.Started))
+		}
+	}
+	found := append(throttle.Verify(starts, userRules), throttle.Verify(slots, tenantRules)...)
+	for _, v := range found[:min(len(found), 10)] {
+		s.t.Error(v)
+	}
+	return len(found)
+}
+
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "(never)"
+	}
+	return t.Format("15:04:05.000")
+}
