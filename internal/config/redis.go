@@ -2,7 +2,6 @@ package config
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -122,12 +121,9 @@ func (r *Redis) check(reply *redis.StringCmd, address string) error {
 func cause(err error) string {
 	var errno syscall.Errno
 	var lookup *net.DNSError
-	var notTLS tls.RecordHeaderError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return "it hangs up; want rediss:// if it speaks TLS"
-	case errors.As(err, &notTLS):
-		return "it does not speak TLS; want redis://"
 	case errors.As(err, &errno):
 		return errno.Error()
 	case errors.As(err, &lookup):

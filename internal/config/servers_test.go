@@ -18,7 +18,6 @@ func TestWhyNoRedis(t *testing.T) {
 	tests := map[string]struct{ url, want string }{
 		"unknown certificate": {"rediss://" + secure, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		"no TLS":              {"redis://" + secure, "it hangs up; want rediss:// if it speaks TLS"},
-		"no TLS there":        {"rediss://" + sentinel, "it does not speak TLS; want redis://"},
 		"no password":         {"redis://" + guarded, "NOAUTH Authentication required."},
 		"wrong password":      {"redis://clock:wrong@" + guarded, "WRONGPASS invalid username-password pair or user is disabled."},
 		"no permission":       {"redis://clock:right@" + guarded, "NOPERM this user has no permissions to run the 'ping' command"},
