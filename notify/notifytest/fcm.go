@@ -1,0 +1,223 @@
+package notifytest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// FCM is Firebase Cloud Messaging, HTTP v1, and the part of Google that gives access
+// tokens to service accounts.
+type FCM struct {
+	Host
+	ServiceAccount []byte // the JSON file
+
+	project, email string
+	public         *rsa.PublicKey
+
+	mu     sync.Mutex
+	tokens map[string]time.Time // access token → its end
+	sent   int
+}
+
+// NewFCM starts an FCM.
+func NewFCM(o Options) (*FCM, error) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, err
+	}
+	text, err := inPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	f := &FCM{
+		project: "school-push", email: "push@school-push.example", public: &key.PublicKey,
+		tokens: make(map[string]time.Time),
+	}
+	f.verify, f.success = f.check, f.ok
+	if err := f.start(o, false); err != nil {
+		return nil, err
+	}
+	f.ServiceAccount, err = json.Marshal(map[string]string{
+		"type": "service_account", "project_id": f.project, "private_key_id": "k1", "private_key": string(text),
+		"client_email": f.email, "token_uri": f.URL + "/token",
+	})
+	return f, err
+}
+
+// FCMError is an answer of FCM, as QUOTA_EXCEEDED with 429.
+func FCMError(status int, code string) *Answer {
+	return &Answer{Status: status, Body: fmt.Sprintf(`{"error":{"code":%d,"message":"%s","status":"%s","details":[`+
+		`{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"%s"}]}}`, status, code, code, code)}
+}
+
+// Unregistered is the answer for a device that is gone.
+func Unregistered() *Answer { return FCMError(http.StatusNotFound, "UNREGISTERED") }
+
+// Revoke makes all access tokens invalid.
+func (f *FCM) Revoke() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.tokens)
+}
+
+// Minted returns how many access tokens are valid.
+func (f *FCM) Minted() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.tokens)
+}
+
+func (f *FCM) ok(w http.ResponseWriter, got Received) {
+	w.Header().Set("Content-Type", "application/json")
+	if got.Device == "" { // the token endpoint
+		token := "ya29." + rand.Text()
+		f.mu.Lock()
+		f.tokens[token] = time.Now().Add(time.Hour)
+		f.mu.Unlock()
+		_, _ = io.WriteString(w, `{"access_token":"`+token+`","expires_in":3599,"token_type":"Bearer"}`)
+		return
+	}
+	f.mu.Lock()
+	f.sent++
+	n := f.sent
+	f.mu.Unlock()
+	_, _ = fmt.Fprintf(w, `{"name":"projects/%s/messages/%d"}`, f.project, n)
+}
+
+// A fcmMessage is all that our senders may say; other fields are refused.
+type fcmMessage struct {
+	Message struct {
+		Token        string                        `json:"token"`
+		Topic        string                        `json:"topic"`
+		Condition    string                        `json:"condition"`
+		Notification *struct{ Title, Body string } `json:"notification"`
+		Data         map[string]string             `json:"data"`
+		Android      struct {
+			TTL          string            `json:"ttl"`
+			Priority     string            `json:"priority"`
+			CollapseKey  string            `json:"collapse_key"`
+			Notification map[string]string `json:"notification"`
+		} `json:"android"`
+		APNs struct {
+			Headers map[string]string `json:"headers"`
+			Payload json.RawMessage   `json:"payload"`
+		} `json:"apns"`
+		Webpush struct {
+			Headers map[string]string `json:"headers"`
+		} `json:"webpush"`
+	} `json:"message"`
+}
+
+var fcmTTL = regexp.MustCompile(`^([0-9]+)(\.[0-9]+)?s$`)
+
+func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer) {
+	refuse := func(status int, code, why string) (Received, *Answer) {
+		got.Refused = "fcm: " + why
+		return got, FCMError(status, code)
+	}
+	if r.URL.Path == "/token" {
+		if why := f.checkAssertion(r, body); why != "" {
+			got.Refused = "oauth: " + why
+			return got, &Answer{Status: http.StatusBadRequest, Body: `{"error":"invalid_grant"}`}
+		}
+		return got, nil
+	}
+	if r.Method != http.MethodPost || r.URL.Path != "/v1/projects/"+f.project+"/messages:send" {
+		return refuse(http.StatusNotFound, "NOT_FOUND", "no such page "+r.URL.Path)
+	}
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	f.mu.Lock()
+	end := f.tokens[token]
+	f.mu.Unlock()
+	if !time.Now().Before(end) {
+		return refuse(http.StatusUnauthorized, "UNAUTHENTICATED", "no valid access token")
+	}
+	var m fcmMessage
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&m); err != nil {
+		return refuse(http.StatusBadRequest, "INVALID_ARGUMENT", err.Error())
+	}
+	if why := m.wrong(r, body); why != "" {
+		return refuse(http.StatusBadRequest, "INVALID_ARGUMENT", why)
+	}
+	got.Device, got.Data, got.Collapse = m.Message.Token, m.Message.Data, m.Message.Android.CollapseKey
+	if n := m.Message.Notification; n != nil {
+		got.Title, got.Body = n.Title, n.Body
+	}
+	if ttl := fcmTTL.FindStringSubmatch(m.Message.Android.TTL); ttl != nil {
+		n, _ := strconv.Atoi(ttl[1])
+		got.Expires = time.Now().Add(time.Duration(n) * time.Second)
+	}
+	return got, nil
+}
+
+// wrong returns what FCM would object to.
+func (m fcmMessage) wrong(r *http.Request, body []byte) string {
+	ttl := fcmTTL.FindStringSubmatch(m.Message.Android.TTL)
+	seconds := 0
+	if ttl != nil {
+		seconds, _ = strconv.Atoi(ttl[1])
+	}
+	targets := 0
+	for _, t := range []string{m.Message.Token, m.Message.Topic, m.Message.Condition} {
+		if t != "" {
+			targets++
+		}
+	}
+	switch p := m.Message.Android.Priority; {
+	case !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json"):
+		return "the body is not JSON by its header"
+	case targets != 1:
+		return "not exactly one of token, topic and condition"
+	case m.Message.Android.TTL != "" && ttl == nil, seconds > 2419200:
+		return "android.ttl"
+	case p != "" && p != "HIGH" && p != "NORMAL":
+		return "android.priority"
+	case len(body) > 4096:
+		return "more than 4096 bytes"
+	}
+	for name := range m.Message.Data {
+		if name == "from" || strings.HasPrefix(name, "google.") || strings.HasPrefix(name, "gcm.") {
+			return "data: a reserved name"
+		}
+	}
+	return ""
+}
+
+// checkAssertion verifies the request for an access token.
+func (f *FCM) checkAssertion(r *http.Request, body []byte) string {
+	form := strings.Split(string(body), "&")
+	values := map[string]string{}
+	for _, pair := range form {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = strings.NewReplacer("%3A", ":").Replace(value)
+	}
+	c, kid, err := verifyToken(values["assertion"], "RS256", f.public)
+	now := time.Now().Unix()
+	switch {
+	case r.Method != http.MethodPost, r.Header.Get("Content-Type") != "application/x-www-form-urlencoded":
+		return "not a form"
+	case values["grant_type"] != "urn:ietf:params:oauth:grant-type:jwt-bearer":
+		return "grant_type"
+	case err != nil:
+		return err.Error()
+	case kid != "k1" || c.Issuer != f.email || c.Audience != f.URL+"/token":
+		return "kid, iss or aud"
+	case c.Scope != "https://www.googleapis.com/auth/firebase.messaging":
+		return "scope"
+	case c.Expires-c.Issued > 3600 || c.Expires <= now || c.Issued > now+300:
+		return "iat or exp"
+	}
+	return ""
+}
