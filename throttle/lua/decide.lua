@@ -19,10 +19,12 @@ local now = clock()
 
 -- strictest finds the rule that leaves the least room now, the first of several.
 local function strictest(subjects)
-  for s, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules) do
-      if rule.kind.when(subject, rule, now, 1) > now then
-        return rule, s, 0
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    local rules = subject.rules
+    for r = 1, #rules do
+      if rules[r].kind.when(subject, rules[r], now, 1) > now then
+        return rules[r], s, 0
       end
     end
   end
@@ -36,6 +38,15 @@ local function strictest(subjects)
     end
   end
   return found, whose, least or 0
+end
+
+-- place returns where a subject stands in the request, from 1.
+local function place(subjects, subject)
+  for s = 1, #subjects do
+    if subjects[s] == subject then
+      return s
+    end
+  end
 end
 
 local function decide(verb, cost, subjects)
@@ -55,11 +66,11 @@ local function decide(verb, cost, subjects)
 
   local reply = { outcome, slot, 0, 0, 0, now, 0, 0 }
   if objection then
-    reply[7], reply[8] = objector.place, objection.place
+    reply[7], reply[8] = place(subjects, objector), objection.place
   end
   local rule, s, remaining = refused or binding
   if rule then
-    s = (by or whose).place
+    s = place(subjects, by or whose)
     remaining = cost == 1 and 0 or room(subjects[s], rule, now)
   else
     rule, s, remaining = strictest(subjects)
@@ -83,15 +94,13 @@ for _, shape in ipairs(shapes) do
   end
 end
 
-local replies, key = { now }, 1
+local replies, keys, key = { now }, KEYS, 1
 for _, run in ipairs(cjson.decode(ARGV[2])) do
   local shape = shapes[run[1]]
   for _ = 1, run[2] do
     local subjects = {}
     for i = 3, #shape do
-      local subject = new_subject(KEYS[key], KEYS[key + 1], shape[i])
-      subject.place = i - 2
-      subjects[i - 2] = subject
+      subjects[i - 2] = new_subject(keys[key], keys[key + 1], shape[i])
       key = key + 2
     end
     -- What is wrong with one request (a key of the wrong type) is not the others' trouble.

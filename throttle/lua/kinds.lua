@@ -11,8 +11,11 @@
 -- Rules that count what was refused keep a log of their own, log%counting, and so do
 -- shadow rules, log%shadow, whose fields begin with "shadow:".
 
+-- What every decision calls again and again is a local: a global is looked up each time.
+local call, max, min, floor, format = redis.call, math.max, math.min, math.floor, string.format
+
 local function int(n)
-  return string.format('%d', n) -- half the time of '%.0f', and as exact for integers
+  return format('%d', n) -- half the time of '%.0f', and as exact for integers
 end
 
 -- text is `int` for numbers that come again and again: writing a number costs as much as
@@ -28,7 +31,7 @@ local function text(n)
 end
 
 local function clock()
-  local time = redis.call('TIME')
+  local time = call('TIME')
   return time[1] * 1000000 + time[2]
 end
 
@@ -37,7 +40,7 @@ local function read_slot(log, i)
   if i >= log.missing then
     return 0
   end
-  local slot = tonumber(redis.call('LINDEX', log.log, text(i)) or 0)
+  local slot = tonumber(call('LINDEX', log.log, text(i)) or 0)
   if slot == 0 then
     log.missing = i
   end
@@ -94,7 +97,7 @@ local function fields(subject, rule)
   local numbers = subject.fields[rule.field]
   if not numbers then
     numbers = {}
-    for number in string.gmatch(redis.call('HGET', subject.state, rule.field) or '', '%S+') do
+    for number in string.gmatch(call('HGET', subject.state, rule.field) or '', '%S+') do
       numbers[#numbers + 1] = tonumber(number)
     end
     subject.fields[rule.field] = numbers
@@ -113,7 +116,7 @@ end
 -- time that the rule's rate takes for `cost`, so that no rate drifts by rounding.
 local function advance(rule, at, rest, cost)
   local ticks = rest + cost * (rule.period % rule.n)
-  return at + cost * math.floor(rule.period / rule.n) + math.floor(ticks / rule.n), ticks % rule.n
+  return at + cost * floor(rule.period / rule.n) + floor(ticks / rule.n), ticks % rule.n
 end
 
 local function round_up(at, rest)
@@ -152,10 +155,10 @@ function make.leak()
     if not slot then
       return 0, 0
     end
-    return advance(rule, slot, math.min(rest, rule.n - 1), cost)
+    return advance(rule, slot, min(rest, rule.n - 1), cost)
   end
   local function when(subject, rule, t)
-    return math.max(t, round_up(next_turn(subject, rule)))
+    return max(t, round_up(next_turn(subject, rule)))
   end
   return {
     when = when,
@@ -193,7 +196,7 @@ function make.token_bucket()
       return 0, 0, 0, 0
     end
     local latest, part = advance(rule, last, 0, rule.burst)
-    rest = math.min(rest, rule.n - 1)
+    rest = min(rest, rule.n - 1)
     if is_later(tat, rest, latest, part) then
       tat, rest = latest, part
     end
@@ -202,7 +205,7 @@ function make.token_bucket()
   return {
     when = function(subject, rule, t, cost)
       local tat, rest = bucket(subject, rule)
-      return math.max(t, round_up(advance(rule, tat, rest, cost - rule.burst)))
+      return max(t, round_up(advance(rule, tat, rest, cost - rule.burst)))
     end,
     full = function(subject, rule)
       return round_up(bucket(subject, rule))
@@ -213,7 +216,7 @@ function make.token_bucket()
         tat, rest = t, 0
       end
       tat, rest = advance(rule, tat, rest, cost)
-      set_fields(subject, rule, tat, rest, math.max(last, t), math.max(before, math.min(last, t)))
+      set_fields(subject, rule, tat, rest, max(last, t), max(before, min(last, t)))
     end,
     -- The bucket may have been full between t and the newest slot, and what overflowed
     -- then is not there to give back: that much less.
@@ -238,11 +241,15 @@ function make.window()
     logged = true,
     when = function(subject, rule, t, cost)
       local log = log_of(subject, rule)
-      local newest = slot_at(log, 0)
-      if newest + rule.period <= t then
+      local newest, period = slot_at(log, 0), rule.period
+      if newest + period <= t then
         return t
       end
-      return math.max(t, newest, slot_at(log, rule.n - cost) + rule.period)
+      local free = slot_at(log, rule.n - cost) + period
+      if newest > free then
+        free = newest
+      end
+      return free > t and free or t
     end,
     full = function(subject, rule)
       return slot_at(log_of(subject, rule), 0) + rule.period
@@ -259,7 +266,8 @@ function make.spacing()
   return {
     logged = true,
     when = function(subject, rule, t)
-      return math.max(t, full(subject, rule))
+      local free = full(subject, rule)
+      return free > t and free or t
     end,
     full = full,
   }
@@ -270,7 +278,7 @@ end
 function make.fixed_window()
   local function window(subject, rule)
     local start, count = fields(subject, rule)
-    return math.floor((start or 0) / rule.period), count or 0
+    return floor((start or 0) / rule.period), count or 0
   end
   return {
     when = function(subject, rule, t, cost)
@@ -278,22 +286,22 @@ function make.fixed_window()
       if count + cost > rule.n then
         number = number + 1
       end
-      return math.max(t, number * rule.period)
+      return max(t, number * rule.period)
     end,
     full = function(subject, rule)
       return (window(subject, rule) + 1) * rule.period
     end,
     spend = function(subject, rule, t, cost)
       local number, count = window(subject, rule)
-      if math.floor(t / rule.period) > number then
-        number, count = math.floor(t / rule.period), 0
+      if floor(t / rule.period) > number then
+        number, count = floor(t / rule.period), 0
       end
-      set_fields(subject, rule, number * rule.period, math.min(rule.n, count + cost))
+      set_fields(subject, rule, number * rule.period, min(rule.n, count + cost))
     end,
     undo = function(subject, rule, t, cost)
       local number, count = window(subject, rule)
-      if math.floor(t / rule.period) == number then
-        set_fields(subject, rule, number * rule.period, math.max(0, count - cost))
+      if floor(t / rule.period) == number then
+        set_fields(subject, rule, number * rule.period, max(0, count - cost))
       end
     end,
   }
@@ -308,7 +316,7 @@ function make.sliding_counter()
   end
   local function ring(subject, rule)
     local counts = { fields(subject, rule) }
-    local number = math.floor((table.remove(counts, 1) or 0) / length(rule))
+    local number = floor((table.remove(counts, 1) or 0) / length(rule))
     return number, counts
   end
   local function set_ring(subject, rule, number, counts)
@@ -321,18 +329,18 @@ function make.sliding_counter()
     if room < 0 then
       return nil
     elseif old > room then
-      wait = rule.period - room * math.floor(rule.period / old)
-        - math.floor(room * (rule.period % old) / old)
+      wait = rule.period - room * floor(rule.period / old)
+        - floor(room * (rule.period % old) / old)
     end
     if wait < rule.period then
-      return math.max(t, number * rule.period + wait)
+      return max(t, number * rule.period + wait)
     end
   end
   return {
     when = function(subject, rule, t, cost)
       local newest, counts = ring(subject, rule)
       local size = length(rule)
-      local number = math.max(newest, math.floor(t / size))
+      local number = max(newest, floor(t / size))
       while number < newest + rule.burst do
         local first = newest - number
         local at
@@ -340,36 +348,36 @@ function make.sliding_counter()
           at = weighted(rule, t, number, rule.n - cost - (counts[first + 1] or 0), counts[first + 2] or 0)
         else
           local room = rule.n - cost
-          for i = math.max(1, first + 1), first + rule.burst do
+          for i = max(1, first + 1), first + rule.burst do
             room = room - (counts[i] or 0)
           end
-          at = room >= 0 and math.max(t, number * size)
+          at = room >= 0 and max(t, number * size)
         end
         if at then
           return at
         end
         number = number + 1
       end
-      return math.max(t, number * size)
+      return max(t, number * size)
     end,
     full = function(subject, rule)
       return (ring(subject, rule) + rule.burst) * length(rule)
     end,
     spend = function(subject, rule, t, cost)
       local newest, counts = ring(subject, rule)
-      local number = math.max(newest, math.floor(t / length(rule)))
+      local number = max(newest, floor(t / length(rule)))
       local moved = {}
       for i = 1, rule.burst do
         moved[i] = counts[i - (number - newest)] or 0
       end
-      moved[1] = math.min(rule.n, moved[1] + cost)
+      moved[1] = min(rule.n, moved[1] + cost)
       set_ring(subject, rule, number, moved)
     end,
     undo = function(subject, rule, t, cost)
       local newest, counts = ring(subject, rule)
-      local i = newest - math.floor(t / length(rule)) + 1
+      local i = newest - floor(t / length(rule)) + 1
       if counts[i] then
-        counts[i] = math.max(0, counts[i] - cost)
+        counts[i] = max(0, counts[i] - cost)
         set_ring(subject, rule, newest, counts)
       end
     end,

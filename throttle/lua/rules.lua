@@ -50,8 +50,8 @@ local function make_rules(compiled)
       size = rules.sides[rule.side]
     end
     if rule.kind.logged then
-      size.keep = math.max(size.keep, rule.n + 1)
-      size.span = math.max(size.span, rule.period)
+      size.keep = max(size.keep, rule.n + 1)
+      size.span = max(size.span, rule.period)
     end
     if rule.shadow then
       rules.shadow = rules.shadow or {}
@@ -72,8 +72,8 @@ end
 -- new_subject returns a subject under its rules. It is a log as well: its own.
 local function new_subject(log, state, rules)
   return {
-    log = log, size = rules, missing = math.huge, state = state, rules = rules,
-    newest = nil, old = nil, fresh = nil,
+    log = log, size = rules, missing = math.huge, newest = nil, old = nil, fresh = nil,
+    state = state, rules = rules,
   }
 end
 
@@ -100,10 +100,13 @@ end
 -- so the latest of their answers suits them all, and nobody needs to be asked again.
 local function earliest(subjects, t, cost)
   local binding, whose
-  for _, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules) do
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    local rules = subject.rules
+    for r = 1, #rules do
+      local rule = rules[r]
       if not rule.drop then
-        local at = rule_when(subject, rule, t, cost)
+        local at = rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
         if at > t then
           t, binding, whose = at, rule, subject
         end
@@ -115,10 +118,13 @@ end
 
 -- refusing returns the first rule that drops rather than defers what starts at t.
 local function refusing(subjects, t, cost)
-  for _, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules.drops == false and none or subject.rules) do
-      if rule.drop and rule_when(subject, rule, t, cost) > t then
-        return rule, subject
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    if subject.rules.drops ~= false then
+      for _, rule in ipairs(subject.rules) do
+        if rule.drop and rule_when(subject, rule, t, cost) > t then
+          return rule, subject
+        end
       end
     end
   end
@@ -126,10 +132,13 @@ end
 
 -- objecting returns the first shadow rule that would not have let it start at t.
 local function objecting(subjects, t, cost)
-  for _, subject in ipairs(subjects) do
-    for _, rule in ipairs(subject.rules.shadow or none) do
-      if cost > rule.top or rule_when(subject, rule, t, cost) > t then
-        return rule, subject
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    if subject.rules.shadow then
+      for _, rule in ipairs(subject.rules.shadow) do
+        if cost > rule.top or rule_when(subject, rule, t, cost) > t then
+          return rule, subject
+        end
       end
     end
   end
@@ -159,7 +168,7 @@ end
 local function push(log, t, cost)
   if log.size.keep > 0 then
     log.fresh = log.fresh or {}
-    for _ = 1, math.min(cost, log.size.keep) do
+    for _ = 1, min(cost, log.size.keep) do
       log.fresh[#log.fresh + 1] = t
     end
   end
@@ -173,7 +182,7 @@ local function take(subject, rule, t, cost)
     local log = log_of(subject, rule)
     if log.spent ~= subject.spends then
       log.spent = subject.spends
-      push(log, math.max(t, slot_at(log, 0)), cost)
+      push(log, max(t, slot_at(log, 0)), cost)
     end
   end
 end
@@ -218,7 +227,7 @@ end
 
 -- expire keeps a key until its rules cannot tell it from none, rounded up.
 local function expire(key, full, now)
-  redis.call('PEXPIRE', key, text(math.max(1, math.ceil((full - now) / 1000))))
+  call('PEXPIRE', key, text(max(1, math.ceil((full - now) / 1000))))
 end
 
 local function save_log(log, now)
@@ -227,11 +236,11 @@ local function save_log(log, now)
   end
   local fresh, keep = #log.fresh, log.size.keep
   local length
-  for i = math.max(1, fresh - keep + 1), fresh do
-    length = redis.call('LPUSH', log.log, text(log.fresh[i]))
+  for i = max(1, fresh - keep + 1), fresh do
+    length = call('LPUSH', log.log, text(log.fresh[i]))
   end
   if length > keep then
-    redis.call('LTRIM', log.log, '0', text(keep - 1))
+    call('LTRIM', log.log, '0', text(keep - 1))
   end
   expire(log.log, log.fresh[fresh] + log.size.span, now)
 end
@@ -242,13 +251,13 @@ local function save_state(subject, now)
     for i, number in ipairs(subject.fields[field]) do
       texts[i] = text(number)
     end
-    redis.call('HSET', subject.state, field, table.concat(texts, ' '))
+    call('HSET', subject.state, field, table.concat(texts, ' '))
   end
   local full = now
   for _, rules in ipairs({ subject.rules, subject.rules.shadow or none }) do
     for _, rule in ipairs(rules) do
       if not rule.kind.logged then
-        full = math.max(full, rule.kind.full(subject, rule))
+        full = max(full, rule.kind.full(subject, rule))
       end
     end
   end
@@ -269,17 +278,17 @@ end
 -- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
 -- slot, out of every rule's sight; it stands in with the latest slot that it can have been.
 local function refund_log(log, t, cost, now, counting)
-  local length = redis.call('LLEN', log.log)
+  local length = call('LLEN', log.log)
   local newest = slot_at(log, 0)
-  local oldest = slot_at(log, math.max(0, length - 1))
-  local removed = redis.call('LREM', log.log, text(math.min(cost, log.size.keep)), text(t))
+  local oldest = slot_at(log, max(0, length - 1))
+  local removed = call('LREM', log.log, text(min(cost, log.size.keep)), text(t))
   if removed == 0 then
     return
   end
   if length >= log.size.keep then
-    local latest = counting and oldest or math.min(oldest, newest - log.size.span)
+    local latest = counting and oldest or min(oldest, newest - log.size.span)
     for _ = 1, removed do
-      redis.call('RPUSH', log.log, text(latest))
+      call('RPUSH', log.log, text(latest))
     end
   end
   log.newest, log.old, log.missing = nil, nil, math.huge
