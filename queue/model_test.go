@@ -93,6 +93,9 @@ func (m *modelRun) step() {
 		time.Sleep(d)
 	}
 	m.learnDrops()
+	if err := m.world.checkExpired(); err != nil {
+		m.t.Error(err)
+	}
 	m.compare()
 }
 
@@ -250,6 +253,12 @@ func (m *modelRun) learnDrops() {
 }
 
 func (m *modelRun) compare() {
+	for name, lane := range m.world.lanes {
+		key := "wc:{q}:lane:" + strings.NewReplacer(":0", ":high", ":1", "", ":2", ":low").Replace(name)
+		if n := int(m.rdb.LLen(m.t.Context(), key).Val()); n != len(lane) {
+			m.t.Errorf("lane %s holds %d jobs, want %d", name, n, len(lane))
+		}
+	}
 	got := m.stats()
 	waiting, later := m.world.count()
 	if int(got.Waiting) != waiting || int(got.Later) != later || int(got.Running) != len(m.world.running) {

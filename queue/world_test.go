@@ -23,6 +23,7 @@ type world struct {
 	users   map[string][]time.Time
 	tenants map[string]lastSlot
 	known   map[string]*modelJob
+	expired []*modelJob // dropped, and not yet checked
 }
 
 type lastSlot struct {
@@ -112,8 +113,8 @@ func (w *world) offer(j Job, r Receipt) error {
 // drop takes a job out, if there is a reason.
 func (w *world) drop(id string, reason Reason) error {
 	job := w.known[id]
-	if reason == ReasonExpired && !w.slot(job, time.Now()).After(job.deadline) {
-		return fmt.Errorf("%s was dropped as expired, and could start before its deadline", id)
+	if reason == ReasonExpired {
+		w.expired = append(w.expired, job)
 	}
 	if reason == ReasonCancelled != job.cancelled && reason != ReasonExpired {
 		return fmt.Errorf("%s was dropped as %s; cancelled: %v", id, reason, job.cancelled)
@@ -125,6 +126,18 @@ func (w *world) drop(id string, reason Reason) error {
 		return fmt.Errorf("%s was dropped and did not wait in its lane", id)
 	}
 	w.lanes[job.lane] = slices.Delete(lane, i, i+1)
+	return nil
+}
+
+// checkExpired checks the jobs dropped as expired, when everything that could have been
+// before them is known.
+func (w *world) checkExpired() error {
+	for _, job := range w.expired {
+		if !w.slot(job, time.Now()).After(job.deadline) {
+			return fmt.Errorf("%s was dropped as expired, and could start before its deadline", job.id)
+		}
+	}
+	w.expired = nil
 	return nil
 }
 

@@ -42,6 +42,7 @@ for _, subject in ipairs(subjects_of(claim)) do
   end
   save(subject, now)
 end
+look_again(claim.tenant, claim.user)
 tally(claim.tenant, 'started', -1)
 put_back(claim)
 announce()

@@ -47,6 +47,7 @@ end
 -- unspend gives the slot of a claim that was not started back to the rules.
 local function unspend(claim)
   refund(subjects_of(claim), claim.slot, claim.job.cost, now)
+  look_again(claim.tenant, claim.user)
   tally(claim.tenant, 'started', -1)
 end
 

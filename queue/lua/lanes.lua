@@ -208,6 +208,14 @@ local function enter(tenant, user, job, envelope, bound, door)
   return length
 end
 
+-- look_again lowers the bounds of a user's lanes to now: they were right for slots that
+-- were given back since, or for a pause that was lifted.
+local function look_again(tenant, user)
+  for priority in string.gmatch(tenant.priorities, '%d') do
+    redis.call('ZADD', lanes_key(tenant, priority), 'XX', 'LT', int(now), user)
+  end
+end
+
 -- unfold returns the envelope of a lane's entry, and its collapse key if it has one.
 local function unfold(tenant, user, entry)
   if string.sub(entry, 1, 1) ~= '=' then

@@ -32,9 +32,7 @@ any_paused = nil
 if kind ~= 'q' then
   local tenant = tenant_of(name)
   if kind == 'u' then
-    for priority in string.gmatch(tenant.priorities, '%d') do
-      redis.call('ZADD', lanes_key(tenant, priority), 'XX', 'LT', int(now), user)
-    end
+    look_again(tenant, user)
   end
   redis.call('ZADD', Q .. 'due', 'XX', 'LT', int(now), name)
 end
