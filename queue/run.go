@@ -29,7 +29,7 @@ func (p *puller) start(job claim) {
 // false if the job is not to start here: the worker stops, or the job came too late and
 // went back into its lane.
 func (p *puller) awaitSlot(job claim) (time.Time, bool) {
-	slot := job.slot
+	slot, roundTrip := job.slot, time.Duration(0)
 	for {
 		now, ahead := p.clock.now()
 		if wait := slot.Sub(now); wait > 0 {
@@ -42,11 +42,14 @@ func (p *puller) awaitSlot(job claim) (time.Time, bool) {
 		if now.Add(min(ahead, Grace/2)).Sub(slot) <= Grace {
 			return now, true
 		}
-		again, ok := p.admit(job, slot)
+		// When the reply to the first question came late as well, the next one asks for
+		// an instant that lies ahead.
+		asked := time.Now()
+		again, ok := p.admit(job, slot, 2*roundTrip)
 		if !ok {
 			return now, false
 		}
-		slot = again
+		slot, roundTrip = again, min(time.Since(asked), longestTrip)
 	}
 }
 
@@ -61,14 +64,17 @@ func (p *puller) sleepUnlessStopped(d time.Duration) bool {
 	}
 }
 
-// admit asks Redis whether a job that is late for its slot may start at once, and returns
-// its new slot. Otherwise the job is in its lane again, or somebody else's.
-func (p *puller) admit(job claim, missed time.Time) (slot time.Time, ok bool) {
+// longestTrip bounds how far ahead a late job's slot can lie.
+const longestTrip = time.Second
+
+// admit asks Redis whether a job that missed its slot may start so soon, and returns its
+// new slot. Otherwise the job is in its lane again, or somebody else's.
+func (p *puller) admit(job claim, missed time.Time, ahead time.Duration) (slot time.Time, ok bool) {
 	const lost, start = 0, 1
 	trouble := newTrouble(p.log, "asking for late starts")
 	for {
 		asked := time.Now()
-		reply, err := numbers(p.scripts.run(p.handling, p.scripts.admit, job.token, micros(missed)), 3)
+		reply, err := numbers(p.scripts.run(p.handling, p.scripts.admit, job.token, micros(missed), ahead.Microseconds()), 3)
 		arrived := time.Now()
 		if wait := trouble.after(err); wait > 0 {
 			if !p.sleepUnlessStopped(wait) {

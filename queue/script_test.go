@@ -86,7 +86,7 @@ func TestLateStartIsAdmittedWhereItBreaksNothing(t *testing.T) {
 		if len(jobs) != 1 {
 			t.Fatalf("%d jobs, want 1", len(jobs))
 		}
-		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot)); got != 1 {
+		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot), 0); got != 1 {
 			t.Errorf("alone and late: outcome %d, want 1", got)
 		}
 		// Its slot has moved to now: the next one keeps its distance to that.
@@ -107,13 +107,13 @@ func TestLateStartGoesBackWhereItWouldBreakARule(t *testing.T) {
 			t.Fatalf("%d jobs, want 2", len(jobs))
 		}
 		// The first is late, and the second's slot lies ahead: too close for it now.
-		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot)); got != 2 {
+		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot), 0); got != 2 {
 			t.Errorf("late before another's slot: outcome %d, want 2", got)
 		}
 		if s := h.stats(); s.Waiting != 1 || s.Running != 1 || s.Started != 1 {
 			t.Errorf("%+v, want it to wait again", s)
 		}
-		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot)); got != 0 {
+		if got := h.outcome(h.scripts.admit, jobs[0].token, micros(jobs[0].slot), 0); got != 0 {
 			t.Errorf("asked again: outcome %d, want the claim to be gone", got)
 		}
 		again := h.pull(time.Second, lease)
@@ -226,13 +226,13 @@ func TestALateQuestionMovesNothing(t *testing.T) {
 		h := newHand(t, client, Policy{User: []throttle.Rule{throttle.Spacing(20 * time.Millisecond)}})
 		h.offer("u", "u")
 		job := h.pull(0, lease)[0]
-		if got := h.outcome(h.scripts.admit, job.token, micros(job.slot)); got != 1 {
+		if got := h.outcome(h.scripts.admit, job.token, micros(job.slot), 0); got != 1 {
 			t.Fatalf("outcome %d, want 1", got)
 		}
 		if next := h.pull(time.Second, lease); len(next) != 1 {
 			t.Fatalf("%d jobs, want the second, which leaves the first no room to move", len(next))
 		}
-		if got := h.outcome(h.scripts.admit, job.token, micros(job.slot)); got != 1 {
+		if got := h.outcome(h.scripts.admit, job.token, micros(job.slot), 0); got != 1 {
 			t.Errorf("asked again: outcome %d, want 1", got)
 		}
 		if s := h.stats(); s.Running != 2 || s.Waiting != 0 {

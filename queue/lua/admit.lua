@@ -1,10 +1,11 @@
--- admit asks whether a job that is late for its slot may start now. Its own old slot is
--- taken out first. A leak was paid at that slot and stays paid: what a late start can
--- break are the distances between starts.
+-- admit asks whether a job that is late for its slot may start now, or so soon that the
+-- reply is there by then. Its own old slot is taken out first. A leak was paid at that
+-- slot and stays paid: what a late start can break are the distances between starts.
 --
 -- KEYS[1]  prefix of the queue's keys
 -- ARGV[1]  token
 -- ARGV[2]  its slot in µs, as the worker knows it
+-- ARGV[3]  how far ahead its new slot is to lie, in µs
 --
 -- Returns {now, outcome, slot}: 0 the claim was lost, 1 start at the slot, 2 the job is
 -- back at the front of its lane.
@@ -17,7 +18,7 @@ if claim.slot ~= tonumber(ARGV[2]) or now < claim.slot then
   return { now, 1, claim.slot } -- admitted before, and the reply was lost; or not late at all
 end
 
-local job = claim.job
+local job, slot = claim.job, now + tonumber(ARGV[3])
 local subjects = {}
 for i, subject in ipairs(subjects_of(claim)) do
   subjects[i] = logged(subject)
@@ -25,14 +26,14 @@ end
 for _, subject in ipairs(subjects) do
   refund_logs(subject, claim.slot, job.cost, now)
 end
-if earliest(subjects, now, job.cost) == now and not refusing(subjects, now, job.cost) then
-  spend(subjects, now, job.cost)
+if earliest(subjects, slot, job.cost) == slot and not refusing(subjects, slot, job.cost) then
+  spend(subjects, slot, job.cost)
   for _, subject in ipairs(subjects) do
     save(subject, now)
   end
   redis.call('HSET', Q .. 'running', claim.token,
-    int(now) .. ' ' .. claim.tenant.name .. ':' .. claim.user .. ' ' .. claim.envelope)
-  return { now, 1, now }
+    int(slot) .. ' ' .. claim.tenant.name .. ':' .. claim.user .. ' ' .. claim.envelope)
+  return { now, 1, slot }
 end
 for _, subject in ipairs(subjects_of(claim)) do
   for _, rule in ipairs(subject.rules) do
