@@ -19,13 +19,14 @@ local function int(n)
 end
 
 -- text is `int` for numbers that come again and again: writing a number costs as much as
--- the command that it is for.
+-- the command that it is for. (Negative keys are never taken for places in an array,
+-- which miniredis would make as long as the largest.)
 local texts = {}
 local function text(n)
-  local known = texts[n]
+  local known = texts[-n]
   if not known then
     known = int(n)
-    texts[n] = known
+    texts[-n] = known
   end
   return known
 end
@@ -48,7 +49,7 @@ local function read_slot(log, i)
     log.newest = slot
   else
     log.old = log.old or {}
-    log.old[i] = slot
+    log.old[-i] = slot
   end
   return slot
 end
@@ -66,7 +67,7 @@ local function slot_at(log, i)
   if i == 0 then
     return log.newest or read_slot(log, 0)
   end
-  return log.old and log.old[i] or read_slot(log, i)
+  return log.old and log.old[-i] or read_slot(log, i)
 end
 
 -- new_log returns a log that keeps as much as its rules look at: size.keep slots, for
