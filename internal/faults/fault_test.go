@@ -50,9 +50,14 @@ func TestFaults(t *testing.T) {
 // durable are the arguments of a server that forgets nothing it has answered for.
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
+// on is a stage for 180 starts a second.
+func on(url string, client redis.UniversalClient) stage {
+	return stage{url, client, 60, 100 * time.Millisecond}
+}
+
 func plain(t *testing.T, args ...string) (*redistest.Server, stage) {
 	server := redistest.Start(t, args...)
-	return server, stage{server.URL(), server.Client(t)}
+	return server, on(server.URL(), server.Client(t))
 }
 
 func killed(t *testing.T, name string) *scene {
@@ -125,7 +130,7 @@ func restarted(t *testing.T, name string) *scene {
 
 func clusterRestarted(t *testing.T, name string) *scene {
 	cluster := redistest.StartNodes(t, 3, durable...)
-	s := newScene(t, name, stage{cluster.URL(), cluster.Client(t)})
+	s := newScene(t, name, on(cluster.URL(), cluster.Client(t)))
 	node := cluster.Owner(t, "wc:{"+queueName+"}:due")
 	s.during(func() {
 		for range s.rounds {
@@ -139,14 +144,14 @@ func clusterRestarted(t *testing.T, name string) *scene {
 // So an execution that was under way then may come again, as after a kill.
 func failedOver(t *testing.T, name string) *scene {
 	sentinels := redistest.StartSentinels(t, durable...)
-	s := newScene(t, name, stage{sentinels.URL(), sentinels.Client(t)})
+	s := newScene(t, name, on(sentinels.URL(), sentinels.Client(t)))
 	s.during(func() {
 		s.pause(s.between(100*time.Millisecond, time.Second))
 		begin := time.Now()
 		sentinels.Master.Kill()
 		sentinels.Failover(t)
 		// Its time counts, but for what was on its way to its slot.
-		s.harm = append(s.harm, harm{at: begin, healed: begin.Add(slack), forgets: true})
+		s.harm = append(s.harm, harm{at: begin, healed: begin.Add(s.slack), forgets: true})
 		s.pause(lease)
 		sentinels.Master.Resume() // it has to follow now, whatever it remembers
 		s.pause(lease)
@@ -196,7 +201,7 @@ func delayed(t *testing.T, name string) *scene {
 
 // wrongClock lets Redis's clock differ from the workers'. The clocks of processes cannot
 // be set here, and it takes two to differ: the in-process Redis is asked for its time
-// over the network as any other.
+// over the network as any other. It is slow, above all under the race detector.
 func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
@@ -217,7 +222,7 @@ func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
 	}()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
-	s := newScene(t, name, stage{"redis://" + server.Addr() + "/0", client})
+	s := newScene(t, name, stage{"redis://" + server.Addr() + "/0", client, 12, time.Second})
 	s.during(func() {
 		for range 4 * s.rounds { // leases end on Redis's clock too
 			s.pause(s.between(200*time.Millisecond, time.Second))

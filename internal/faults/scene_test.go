@@ -27,23 +27,19 @@ const (
 	long      = lease + lease/2        // that one in a hundred takes
 	tenants   = 3
 	users     = 15 // of each tenant
-	backlog   = 600
 )
 
 // Some of the time a user's window binds, some of the time its spacing, most of the time
-// the leak: 180 starts a second, all together.
-var (
-	tenantRules = []throttle.Rule{throttle.Leak(60, time.Second)}
-	userRules   = []throttle.Rule{throttle.Window(5, time.Second), throttle.Spacing(30 * time.Millisecond)}
-)
+// the leak.
+var userRules = []throttle.Rule{throttle.Window(5, time.Second), throttle.Spacing(30 * time.Millisecond)}
 
 // A scene is everything that a fault needs.
 type scene struct {
 	*crew
+	stage
 	t         *testing.T
 	rng       *rand.Rand
-	rounds    int                   // so many times as much harm
-	client    redis.UniversalClient // of the judge
+	rounds    int // so many times as much harm
 	inspector *queue.Inspector
 	harm      []harm
 
@@ -64,6 +60,8 @@ type harm struct {
 type stage struct {
 	url    string
 	client redis.UniversalClient
+	leak   int           // starts of each tenant a second; offers are a little less
+	slack  time.Duration // an acknowledgement is on its way for that long, at most
 }
 
 // newScene offers the backlog and starts the workers.
@@ -74,16 +72,16 @@ func newScene(t *testing.T, name string, at stage) *scene {
 	fmt.Fprint(h, name)
 	s := &scene{
 		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
-		client: at.client, inspector: queue.NewInspector(at.client, queueName), accepted: make(map[string]bool),
+		stage: at, inspector: queue.NewInspector(at.client, queueName), accepted: make(map[string]bool),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
 	}
 	err := s.inspector.SetPolicies(t.Context(), queue.Policies{
-		Default: "all", Policies: map[string]queue.Policy{"all": {Tenant: tenantRules, User: userRules}},
+		Default: "all", Policies: map[string]queue.Policy{"all": {Tenant: s.tenantRules(), User: userRules}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.offer(t.Context(), backlog)
+	s.offer(t.Context(), 10*at.leak)
 	for range 3 {
 		s.hire()
 	}
@@ -93,6 +91,10 @@ func newScene(t *testing.T, name string, at stage) *scene {
 		return err == nil && stats.Done > 20
 	})
 	return s
+}
+
+func (s *scene) tenantRules() []throttle.Rule {
+	return []throttle.Rule{throttle.Leak(s.leak, time.Second)}
 }
 
 // offer offers n jobs and remembers which were accepted. An offer that failed is made
@@ -152,7 +154,7 @@ func (s *scene) during(harm func()) {
 			case <-stop:
 				return
 			case <-tick.C:
-				s.offer(s.t.Context(), 15)
+				s.offer(s.t.Context(), s.leak/4)
 			}
 		}
 	})
