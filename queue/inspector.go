@@ -44,6 +44,9 @@ type Stats struct {
 	// Blocked is how long each rule has kept tenants and lanes waiting, all together.
 	// "paused" stands for pauses.
 	Blocked map[string]time.Duration
+
+	// Shadowed counts the starts that each shadow rule would not have let be.
+	Shadowed map[string]int64
 }
 
 // Stats returns the state of the queue.
@@ -54,11 +57,15 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 	later := pipe.ZCard(ctx, p+"later")
 	running := pipe.HLen(ctx, p+"running")
 	blocked := pipe.HGetAll(ctx, p+"blocked")
+	shadowed := pipe.HGetAll(ctx, p+"shadowed")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Stats{}, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
 	}
 	stats := Stats{Later: later.Val(), Running: running.Val(), Counters: readCounters(counters.Val()),
-		Blocked: make(map[string]time.Duration)}
+		Blocked: make(map[string]time.Duration), Shadowed: make(map[string]int64)}
+	for rule, text := range shadowed.Val() {
+		stats.Shadowed[rule], _ = strconv.ParseInt(text, 10, 64)
+	}
 	for rule, text := range blocked.Val() {
 		us, _ := strconv.ParseInt(text, 10, 64)
 		stats.Blocked[rule] = time.Duration(us) * time.Microsecond

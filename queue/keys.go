@@ -27,6 +27,7 @@ import (
 //	wc:{q}:paused                   zset   scope → until when, µs
 //	wc:{q}:last:<worker>            string its last pull and what that took
 //	wc:{q}:blocked                  hash   rule → time that it kept lanes waiting, µs
+//	wc:{q}:shadowed                 hash   shadow rule → starts that it would not have let be
 //	wc:{q}:pulse                    hash   last pull, amnesty, who watches until when, swept version
 //	wc:{q}:stats, :seq              counters
 //

@@ -100,6 +100,41 @@ func TestJobFeatures(t *testing.T) {
 	}
 }
 
+func TestShadowRulesOnlyWatch(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Hour).AsShadow()}}))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		enqueue(t, client, jobs("school", "teacher", 5)...)
+		redistest.Eventually(t, 5*time.Second, "all are done", func() bool { return stats(t, client).Done == 5 })
+		if s := stats(t, client); len(s.Shadowed) != 1 || s.Shadowed["window 2/1h"] != 3 {
+			t.Errorf("shadowed %v, want three by the window", s.Shadowed)
+		}
+	})
+}
+
+func TestCountingDroppedKeepsAFloodOut(t *testing.T) {
+	for counting, want := range map[bool]int{false: 6, true: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			client := redistest.Mini(t)
+			rule := throttle.Window(2, 10*time.Second).OrDrop()
+			if counting {
+				rule = rule.CountingDropped()
+			}
+			setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{rule}}))
+			var got recorder
+			runWorker(t, client, &got, queue.WorkerConfig{})
+			for range 27 {
+				enqueue(t, client, jobs("school", "teacher", 1)...)
+				time.Sleep(time.Second)
+			}
+			if got.count() != want {
+				t.Errorf("counting dropped: %v: %d starts, want %d", counting, got.count(), want)
+			}
+		})
+	}
+}
+
 func TestReceiptsEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
@@ -243,4 +278,36 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestEveryRuleHoldsInTheQueue(t *testing.T) {
+	rules := []throttle.Rule{
+		throttle.Leak(3, time.Second), throttle.Window(5, 10*time.Second), throttle.Spacing(700 * time.Millisecond),
+		throttle.TokenBucket(2, time.Second, 10), throttle.FixedWindow(20, 10*time.Second),
+		throttle.SlidingCounter(20, 10*time.Second, 2), throttle.SlidingCounter(20, 10*time.Second, 6),
+	}
+	for _, rule := range rules {
+		t.Run(rule.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{rule}}))
+				var got recorder
+				for range 2 {
+					runWorker(t, client, &got, queue.WorkerConfig{})
+				}
+				enqueue(t, client, jobs("school", "teacher", 100)...)
+				time.Sleep(5 * time.Minute)
+				var slots []throttle.Event
+				for _, s := range got.all() {
+					slots = append(slots, throttle.Event{Subject: "u", At: s.Slot})
+				}
+				for _, v := range throttle.Verify(slots, []throttle.Rule{rule}) {
+					t.Error(v)
+				}
+				if len(slots) != 100 {
+					t.Errorf("%d starts in five minutes, want all 100", len(slots))
+				}
+			})
+		})
+	}
 }

@@ -87,6 +87,13 @@ local function paused_until(scope)
   return any_paused and tonumber(redis.call('ZSCORE', Q .. 'paused', scope) or 0) or 0
 end
 
+-- shadowed counts, by shadow rule, the starts that it would not have let be; finish
+-- writes it.
+local shadowed = {}
+local function object(rule)
+  shadowed[rule.name] = (shadowed[rule.name] or 0) + 1
+end
+
 -- blocked sums, by rule, how long it has kept tenants and lanes waiting; finish writes it.
 local blocked = {}
 local function blame(rule, from, to)
@@ -303,5 +310,8 @@ local function finish()
   end
   for rule, by in pairs(blocked) do
     redis.call('HINCRBY', Q .. 'blocked', rule, int(by))
+  end
+  for rule, by in pairs(shadowed) do
+    redis.call('HINCRBY', Q .. 'shadowed', rule, int(by))
   end
 end

@@ -151,7 +151,10 @@ local claims = {}
 
 -- take claims the first job of a lane for its slot.
 local function take(tenant, user, who, priority, first, job, slot, lane_bound)
-  spend({ queue, tenant.subject, who }, slot, job.cost)
+  local objection = spend({ queue, tenant.subject, who }, slot, job.cost)
+  if objection then
+    object(objection)
+  end
   track(job, 'started')
   claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
   wanted = wanted - 1
@@ -196,6 +199,9 @@ local function step(tenant, bound)
   if reason then
     leave(tenant, user, priority, first)
     drop(tenant, user, job, reason, rule)
+    if reason == 'rule' then
+      spend_refused(subjects, slot, job.cost)
+    end
     return bound
   end
   if slot > t then
