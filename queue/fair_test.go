@@ -1,0 +1,80 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+func TestTenantsTakeTurnsUnderOverload(t *testing.T) {
+	tests := map[string]struct {
+		rules  []throttle.Rule // of the queue
+		places int
+		handle time.Duration
+	}{
+		"the queue's rule binds": {[]throttle.Rule{throttle.Leak(10, time.Second)}, 100, 0},
+		"all places are taken":   {nil, 4, 100 * time.Millisecond},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, queue.Policies{
+					Queue: test.rules, Default: "big",
+					Policies: map[string]queue.Policy{"big": leakOf(300), "small": leakOf(100)},
+					Tenants:  map[string]string{"small": "small"},
+				})
+				for user := range 10 {
+					enqueue(t, client, jobs("big", fmt.Sprint(user), 50)...)
+					enqueue(t, client, jobs("small", fmt.Sprint(user), 50)...)
+				}
+				got := recorder{then: func(context.Context, queue.Info) error {
+					time.Sleep(test.handle)
+					return nil
+				}}
+				runWorker(t, client, &got, queue.WorkerConfig{Concurrency: test.places})
+				time.Sleep(10 * time.Second)
+				per := map[string]int{}
+				for _, s := range got.all() {
+					per[s.Tenant]++
+				}
+				if diff := per["big"] - per["small"]; diff > 2 || diff < -2 || per["big"] < 49 {
+					t.Errorf("started %v, want as many of each", per)
+				}
+			})
+		})
+	}
+}
+
+// A tenant with a flood delays nobody: neither another tenant nor, for a user with many
+// jobs, another user of the tenant.
+func TestAFloodDelaysNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{
+			Tenant: []throttle.Rule{throttle.Leak(50, time.Second)},
+			User:   []throttle.Rule{throttle.Spacing(200 * time.Millisecond)},
+		}))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		enqueue(t, client, jobs("noisy", "flood", 1500)...)
+		for i := range 20 {
+			time.Sleep(time.Second)
+			enqueue(t, client, jobs("noisy", fmt.Sprint("other-", i), 1)...)
+			enqueue(t, client, jobs("quiet", fmt.Sprint("user-", i), 1)...)
+		}
+		time.Sleep(time.Second)
+		for _, s := range got.all() {
+			bound := map[string]time.Duration{"quiet": time.Millisecond, "noisy": 25 * time.Millisecond}[s.Tenant]
+			if s.User != "flood" && s.Waited > bound {
+				t.Errorf("%s of %s waited %v behind the flood", s.User, s.Tenant, s.Waited)
+			}
+		}
+	})
+}
