@@ -110,7 +110,7 @@ func TestOutage(t *testing.T) {
 			_, err := queue.NewClient(s.rdb, "push").Enqueue(t.Context(), part...)
 			must(t, err)
 		}
-		time.Sleep(2 * time.Minute)
+		time.Sleep(70 * time.Second)
 		var sent, refused []throttle.Event
 		devices := map[string]int{}
 		for _, r := range stage.host.Received() {
@@ -193,7 +193,7 @@ func TestMassLoss(t *testing.T) {
 		var mu sync.Mutex
 		var forgotten []string
 		s := newSchool(t, stage.sender, notify.HandlerConfig{
-			Shared: true,
+			Shared: true, HaltFor: time.Minute,
 			Forget: func(_ context.Context, _ queue.Info, gone notify.Target, _ error) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -205,7 +205,7 @@ func TestMassLoss(t *testing.T) {
 		for i := range 300 {
 			s.notify(fmt.Sprint("parent-", i), notify.Message{Title: "a", Targets: []notify.Target{{Token: fmt.Sprintf("%016x", i)}}})
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(50 * time.Second)
 		if st := s.stats(); len(forgotten) != 10 || st.Done != 10 || st.Waiting != 290 || st.Dead != 0 {
 			t.Errorf("%d forgotten, %+v; want 10, and 290 waiting", len(forgotten), st)
 		}
@@ -213,7 +213,7 @@ func TestMassLoss(t *testing.T) {
 			t.Errorf("the log has no alarm, or a token:\n%s", s.logged())
 		}
 		stage.host.Answer(nil) // somebody mended it
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		if st := s.stats(); st.Done != 300 || len(forgotten) != 10 {
 			t.Errorf("%d forgotten, %+v; want all others done", len(forgotten), st)
 		}
@@ -292,15 +292,15 @@ func TestNoSecrets(t *testing.T) {
 	}
 	inBubbles(t, func(t *testing.T, stage stage) {
 		registry := prometheus.NewRegistry()
-		s := newSchool(t, stage.sender, notify.HandlerConfig{Registerer: registry, HaltFor: time.Minute}, queue.Policy{})
+		s := newSchool(t, stage.sender, notify.HandlerConfig{Registerer: registry, HaltFor: 5 * time.Second}, queue.Policy{})
 		n := 0
 		stage.host.Answer(func(notifytest.Received) *notifytest.Answer {
 			n++
 			return answers[n%len(answers)]
 		})
-		for i := range 20 {
+		for i := range 12 {
 			s.notify(fmt.Sprint("user-", i), notify.Message{Title: "a", Targets: []notify.Target{stage.target}})
-			time.Sleep(time.Minute)
+			time.Sleep(20 * time.Second)
 		}
 		dead, err := s.inspector().Dead(t.Context(), 100)
 		must(t, err)

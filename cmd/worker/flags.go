@@ -26,10 +26,23 @@ Flags:
                             mistake is refused and the limits stay. Without it they stay as
                             they are in Redis
       --sender NAME         log: write each start as a line of JSON; forward: release each
-                            job into an asynq queue (default log)
+                            job into an asynq queue; fcm, apns, webpush or webhook: send each
+                            job's message to the devices of its user (default log)
       --log-file FILE       where the log sender appends its lines; - is standard output
                             (default -)
       --forward-queue NAME  the asynq queue of --sender forward (default default)
+      --secret-file FILE    the secret of the sender: of fcm the service account's JSON, of apns
+                            the .p8 file, of webpush the VAPID private key, of webhook one or
+                            more secrets, whsec_…; or in the environment, WATERCLOCK_SECRET
+      --apns-key-id ID, --apns-team-id ID, --apns-topic BUNDLE
+                            who sends to which app; --apns-sandbox: to those of developers
+      --webpush-subject URL mailto: or https:, where push services reach you
+      --webhook-url URL     where messages without targets go; --webhook-private also calls
+                            private addresses and plain http
+      --forgotten-file FILE where tokens of devices that are gone are appended, for the app
+      --connections N       the most connections to a provider's host
+      --provider-url URL    another place for the provider: a relay, a stand-in
+      --provider-ca FILE    who vouches for it, in PEM; by default the system's authorities
       --concurrency N       how many jobs run at once (default 100)
       --inbox               also take the tasks of the asynq queues of the same names and
                             file them into the lanes; --inbox=false does not (default true)
@@ -52,6 +65,7 @@ type options struct {
 	queues                                         []string
 	concurrency                                    int
 	inbox, drain                                   bool
+	senders                                        senderOptions
 	logLevel                                       slog.Level
 }
 
@@ -68,6 +82,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.IntVar(&o.concurrency, "concurrency", 100, "")
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
+	o.senders.add(flags)
 	level := flags.String("log-level", "info", "")
 	if helped, err = config.ParseFlags(flags, args, usage, stdout); helped || err != nil {
 		return o, helped, err
@@ -91,8 +106,8 @@ func (o options) check(said func(flag string) bool) error {
 	switch {
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
-	case o.sender != "log" && o.sender != "forward":
-		return config.Usagef("--sender %q: want log or forward", o.sender)
+	case o.sender != "log" && o.sender != "forward" && !slices.Contains(providers(), o.sender):
+		return config.Usagef("--sender %q: want log, forward, fcm, apns, webpush or webhook", o.sender)
 	case o.sender != "log" && said("log-file"):
 		return config.Usagef("--log-file: only --sender log writes it")
 	case o.sender != "forward" && said("forward-queue"):
@@ -105,5 +120,5 @@ func (o options) check(said func(flag string) bool) error {
 		return config.Usagef("--forward-queue %q: the inbox would file the released jobs again, for ever; "+
 			"want another queue, or --inbox=false", o.forwardQueue)
 	}
-	return nil
+	return o.senders.check(o.sender, said)
 }

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if o.redis == config.Embedded {
 		log.Info("an embedded Redis; it ends with this worker", "redis", "redis://"+rdb.Address+"/0")
 	}
-	handler, closeSender, err := openSender(o, rdb, stdout)
+	handler, closeSender, err := openSender(o, rdb, stdout, log)
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,14 @@ func serve(ctx context.Context, o options, w *queue.Worker, h asynq.Handler, p *
 }
 
 // openSender returns what is done with a job at its slot, and how to end that.
-func openSender(o options, rdb *config.Redis, stdout io.Writer) (asynq.Handler, func() error, error) {
+func openSender(o options, rdb *config.Redis, stdout io.Writer, log *slog.Logger) (asynq.Handler, func() error, error) {
 	nothing := func() error { return nil }
 	switch {
 	case o.sender == "forward":
 		// The client shares rdb's connections, which are closed with it.
 		return queue.Forward(asynq.NewClientFromRedisClient(rdb.UniversalClient), o.forwardQueue), nothing, nil
+	case o.sender != "log":
+		return openProvider(o, rdb.UniversalClient, log)
 	case o.logFile == "-":
 		return notify.Handler(notify.NewLog(stdout)), nothing, nil
 	}

@@ -53,7 +53,12 @@ func TestFlags(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"--concurrency=0", "--concurrency 0: want 1 to 100000"},
 		{"--concurrency=all", `--concurrency "all": want a whole number`},
-		{"--sender=fcm", `--sender "fcm": want log or forward`},
+		{"--sender=sms", `--sender "sms": want log, forward, fcm, apns, webpush or webhook`},
+		{"--secret-file=x", "--secret-file: only the senders fcm, apns, webpush, webhook use it"},
+		{"--sender=fcm --apns-topic=x", "--apns-topic: only --sender apns uses it"},
+		{"--sender=apns --apns-topic=x", "--apns-key-id: --sender apns needs it"},
+		{"--sender=webpush", "--webpush-subject: --sender webpush needs it"},
+		{"--sender=fcm --connections=-1", "--connections -1: want at least 1, or 0 for the sender's own choice"},
 		{"--sender=forward --log-file=x", "--log-file: only --sender log writes it"},
 		{"--forward-queue=x", "--forward-queue: only --sender forward uses it"},
 		{"--log-file=", `--log-file "": want a file, or - for standard output`},

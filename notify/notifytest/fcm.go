@@ -31,7 +31,7 @@ type FCM struct {
 
 // NewFCM starts an FCM.
 func NewFCM(o Options) (*FCM, error) {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := rsa.GenerateKey(rand.Reader, 1024) // short: it lives as long as a test, and is made for each
 	if err != nil {
 		return nil, err
 	}
