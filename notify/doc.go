@@ -5,7 +5,14 @@
 // the queue knows the limits. [Handler] connects the two: it is the handler that a
 // worker runs at a job's slot.
 //
-//	worker.Run(ctx, notify.Handler(notify.NewLog(os.Stdout)))
+//	sender, err := notify.NewFCM(notify.FCMConfig{ServiceAccount: account, Redis: rdb})
+//	...
+//	handler, err := notify.NewHandler(sender, notify.HandlerConfig{Redis: rdb, Shared: true})
+//	...
+//	worker.Run(ctx, handler)
+//
+// There are senders to [FCM], [APNs], browsers ([WebPush]) and endpoints ([Webhook]), and
+// one that only writes down ([Log]). Package notifytest has providers to try them on.
 //
 // A job's payload is a message in JSON:
 //
@@ -15,6 +22,7 @@
 //	  "data": {"screen": "news"},
 //	  "collapse_key": "closed",
 //	  "expires": "2026-11-21T08:00:00Z",
+//	  "priority": "high",
 //	  "targets": ["device-token-1", "device-token-2"]
 //	}
 //
