@@ -200,7 +200,7 @@ local function step(tenant, bound)
     leave(tenant, user, priority, first)
     drop(tenant, user, job, reason, rule)
     if reason == 'rule' then
-      spend_refused(subjects, slot, job.cost)
+      spend_refused(subjects, now, job.cost)
     end
     return bound
   end
