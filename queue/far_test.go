@@ -47,3 +47,30 @@ func TestJobsStartWhenAllRepliesAreLate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An idle fleet asks seldom. That must not look as if nobody could reach Redis, or the
+// leases of the dead would hold for ever.
+func TestAnIdleWorkerTakesTheJobsOfADeadOne(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	h := newHand(t, client, Policy{})
+	h.offer("u")
+	h.pull(0, time.Second) // and is never heard of again
+	worker, err := NewWorker(client, WorkerConfig{Queues: []string{"q"}, Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var started atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- worker.Run(ctx, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			started.Add(1)
+			return nil
+		}))
+	}()
+	redistest.Eventually(t, 10*time.Second, "the job starts again", func() bool { return started.Load() == 1 })
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

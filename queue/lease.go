@@ -19,12 +19,13 @@ type claims struct {
 	log     *slog.Logger
 
 	mu        sync.Mutex
+	renewed   time.Time                          // when all were, last
 	held      map[string]context.CancelCauseFunc // by token; nil before the start
 	unstarted []string                           // to be handed back
 }
 
 func newClaims(s *scripts, lease time.Duration, log *slog.Logger) *claims {
-	return &claims{scripts: s, lease: lease, log: log, held: make(map[string]context.CancelCauseFunc)}
+	return &claims{scripts: s, lease: lease, log: log, renewed: time.Now(), held: make(map[string]context.CancelCauseFunc)}
 }
 
 // hold keeps the lease of a job alive. cancel, if not nil, is called when it is lost.
@@ -89,9 +90,21 @@ func (c *claims) Run(ctx context.Context) {
 	}
 }
 
+// renewOverdue renews the leases if that did not work for some time, and does nothing
+// else in vain: the next pull would take expired ones back, be they the worker's own.
+func (c *claims) renewOverdue(ctx context.Context) {
+	c.mu.Lock()
+	overdue := len(c.held) > 0 && time.Since(c.renewed) > c.lease/2
+	c.mu.Unlock()
+	if overdue {
+		_ = c.renew(ctx) // Run says if it does not work
+	}
+}
+
 // renew renews all leases and cancels what runs without one.
 func (c *claims) renew(ctx context.Context) error {
 	const batch = 500
+	began := time.Now()
 	tokens := c.tokens()
 	for len(tokens) > 0 {
 		n := min(batch, len(tokens))
@@ -106,6 +119,9 @@ func (c *claims) renew(ctx context.Context) error {
 		}
 		tokens = tokens[n:]
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewed = began
 	return nil
 }
 
