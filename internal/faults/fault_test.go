@@ -32,7 +32,7 @@ var faults = []fault{
 	{"clocks an hour slow, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
 	{"clocks an hour fast, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
 	{"SCRIPT FLUSH", flushed},
-	{"Redis full for 3 s", full},
+	{"Redis full for 4 s", full},
 }
 
 func TestFaults(t *testing.T) {
@@ -52,7 +52,7 @@ var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 // on is a stage for 180 starts a second.
 func on(url string, client redis.UniversalClient) stage {
-	return stage{url, client, 60, 100 * time.Millisecond}
+	return stage{url, client, 60, 300 * time.Millisecond}
 }
 
 func plain(t *testing.T, args ...string) (*redistest.Server, stage) {
@@ -192,7 +192,7 @@ func delayed(t *testing.T, name string) *scene {
 	s.during(func() {
 		for range 6 * s.rounds {
 			delay := s.between(20*time.Millisecond, 900*time.Millisecond)
-			s.outage(s.between(200*time.Millisecond, lease/2),
+			s.outage(s.between(200*time.Millisecond, lease/3),
 				func() { proxy.Delay(delay) }, func() { proxy.Delay(0) })
 		}
 	})

@@ -22,7 +22,7 @@ import (
 
 const (
 	queueName = "push"
-	lease     = 2 * time.Second
+	lease     = 3 * time.Second
 	usual     = 150 * time.Millisecond // at most, that a handler takes
 	long      = lease + lease/2        // that one in a hundred takes
 	tenants   = 3

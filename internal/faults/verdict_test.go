@@ -117,11 +117,13 @@ func (s *scene) twice(executions []*execution) (twice int, recovery time.Duratio
 		twice++
 		i := slices.IndexFunc(s.harm, func(h harm) bool { return h.hit(first, s.slack) })
 		if i < 0 {
-			s.t.Errorf("%s ran again for no reason: at %s from %s to %s, then at %s from %s (attempt %d)", e.ID,
-				first.worker, clock(first.began), clock(first.ended), e.worker, clock(e.began), e.Attempt)
+			s.t.Errorf("%s ran again for no reason: at %s from %s to %s, then at %s from %s (attempt %d); harm: %v", e.ID,
+				first.worker, clock(first.began), clock(first.ended), e.worker, clock(e.began), e.Attempt, s.harm)
 			continue
 		}
-		recovery = max(recovery, e.began.Sub(s.harm[i].at))
+		// A job that was hit again before it could run again has lost a claim more.
+		claims := max(1, e.Attempt-first.Attempt)
+		recovery = max(recovery, e.began.Sub(s.harm[i].at)/time.Duration(claims))
 	}
 	return twice, recovery
 }
@@ -157,6 +159,10 @@ func (s *scene) violations(executions []*execution) int {
 		s.t.Error(v)
 	}
 	return len(found)
+}
+
+func (h harm) String() string {
+	return h.worker + " " + clock(h.at) + " to " + clock(h.healed)
 }
 
 func clock(t time.Time) string {
