@@ -18,7 +18,7 @@ const (
 	// pullBatch is the most jobs that one pull takes: more of them would be late for
 	// slots that lie at its beginning, when its reply comes.
 	pullBatch = 20
-	// pullIdle is the longest that a worker sleeps without asking, or a fifth of a lease if
+	// pullIdle is the longest that a worker sleeps without asking, or a third of a lease if
 	// that is shorter (see amnesty_after in claims.lua), in case that whoever
 	// should have woken it died.
 	pullIdle = 5 * time.Second
@@ -107,7 +107,7 @@ func (p *puller) pullUntilDone(ctx context.Context) {
 			continue
 		}
 		if len(jobs) < n {
-			p.waker.sleep(ctx, max(pullPause, min(next, pullIdle, p.cfg.Lease/5)))
+			p.waker.sleep(ctx, max(pullPause, min(next, pullIdle, p.cfg.Lease/3)))
 		}
 	}
 }

@@ -19,11 +19,11 @@ end
 
 -- amnesty_after returns until when no lease is taken back, given when a worker last
 -- reached Redis. After a gap in which none did, none could renew its leases: they all
--- hold for one lease longer. A gap that is too short for this leaves a third of a lease
+-- hold for one lease longer. A gap that is too short for this leaves a quarter of a lease
 -- to renew them in, since they are renewed three times a lease. Even an idle worker pulls
--- more often than that.
+-- as often as that.
 local function amnesty_after(last, amnesty, lease)
-  if now - tonumber(last or now) > lease / 3 then
+  if now - tonumber(last or now) > 0.4 * lease then
     return now + lease
   end
   return tonumber(amnesty or 0)
