@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const policies = `
+default: standard
+policies:
+  standard:
+    tenant: {rules: [{leak: 10/s}]}
+    user: {rules: [{window: 2/1s}, {spacing: 250ms}]}
+`
+
+func TestVerify(t *testing.T) {
+	tests := map[string]struct {
+		slots []time.Duration
+		late  time.Duration // of the last start
+		want  string        // part of what is printed, or of the error
+	}{
+		"kept":             {[]time.Duration{0, 300 * time.Millisecond, time.Second}, 0, "every limit was kept"},
+		"too close":        {[]time.Duration{0, 200 * time.Millisecond}, 0, "spacing 250ms broken"},
+		"too many":         {[]time.Duration{0, 300 * time.Millisecond, 900 * time.Millisecond}, 0, "window 2/1s broken"},
+		"faster than leak": {[]time.Duration{0, 50 * time.Millisecond}, 0, "leak 10/s broken"},
+		"before its slot":  {[]time.Duration{0, time.Second}, -time.Millisecond, "before it: 1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			var log strings.Builder
+			for i, slot := range test.slots {
+				started := begin.Add(slot)
+				if i == len(test.slots)-1 {
+					started = started.Add(test.late)
+				}
+				fmt.Fprintf(&log, `{"id":"%d","tenant":"t","user":"u","slot":%q,"started_at":%q,"attempt":1}`+"\n",
+					i, begin.Add(slot).Format(time.RFC3339Nano), started.Format(time.RFC3339Nano))
+			}
+			write(t, filepath.Join(dir, "p.yaml"), policies)
+			write(t, filepath.Join(dir, "d.jsonl"), log.String())
+			var out bytes.Buffer
+			err := run([]string{"--policies", filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")}, &out)
+			if printed := out.String() + fmt.Sprint(err); !strings.Contains(printed, test.want) {
+				t.Errorf("printed %q, want %q in it", printed, test.want)
+			}
+			if broken := strings.Contains(test.want, "broken"); broken != (err != nil) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A start is one line of the log sender.
+type start struct {
+	ID      string    `json:"id"`
+	Tenant  string    `json:"tenant"`
+	User    string    `json:"user"`
+	Slot    time.Time `json:"slot"`
+	Started time.Time `json:"started_at"`
+	Attempt int       `json:"attempt"`
+}
+
+// readLogs reads all starts, oldest first.
+func readLogs(names []string) (starts []start, err error) {
+	for _, name := range names {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		starts, err = readLog(starts, file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(starts) == 0 {
+		return nil, errors.New("no starts in the logs")
+	}
+	slices.SortFunc(starts, func(a, b start) int { return a.Started.Compare(b.Started) })
+	return starts, nil
+}
+
+func readLog(starts []start, from io.Reader) ([]start, error) {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		var s start
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		starts = append(starts, s)
+	}
+	return starts, lines.Err()
+}
+
+// check returns every start that broke a rule of its queue, tenant or user.
+func check(starts []start, policies queue.Policies) (broken []throttle.Violation) {
+	byPolicy := make(map[string][]start)
+	for _, s := range starts {
+		name, named := policies.Tenants[s.Tenant]
+		if !named {
+			name = policies.Default
+		}
+		byPolicy[name] = append(byPolicy[name], s)
+	}
+	for name, its := range byPolicy {
+		policy := policies.Policies[name]
+		broken = append(broken, verify(its, policy.Tenant, func(s start) string { return s.Tenant })...)
+		broken = append(broken, verify(its, policy.User, func(s start) string { return s.Tenant + " / " + s.User })...)
+	}
+	return append(broken, verify(starts, policies.Queue, func(start) string { return "the queue" })...)
+}
+
+// verify checks rules on starts, or on slots where those are what a rule promises.
+func verify(starts []start, rules []throttle.Rule, subject func(start) string) (broken []throttle.Violation) {
+	for _, rule := range rules {
+		log := make([]throttle.Event, len(starts))
+		for i, s := range starts {
+			log[i] = throttle.Event{Subject: subject(s), At: s.Slot}
+			if keepsDistance(rule) {
+				log[i].At = s.Started
+			}
+		}
+		broken = append(broken, throttle.Verify(log, []throttle.Rule{rule})...)
+	}
+	return broken
+}
+
+// keepsDistance tells the rules that promise something about starts from those that
+// give out slots.
+func keepsDistance(rule throttle.Rule) bool {
+	return strings.HasPrefix(rule.String(), "window ") || strings.HasPrefix(rule.String(), "spacing ")
+}
+
+// summarize says how many there were, and how exact.
+func summarize(out io.Writer, starts []start) {
+	ids := make(map[string]bool, len(starts))
+	late := make([]time.Duration, len(starts))
+	early, again := 0, 0
+	for i, s := range starts {
+		if ids[s.ID] {
+			again++
+		}
+		ids[s.ID] = true
+		late[i] = s.Started.Sub(s.Slot)
+		if late[i] < 0 {
+			early++
+		}
+	}
+	slices.Sort(late)
+	quantile := func(p float64) time.Duration { return late[int(p*float64(len(late)-1))] }
+	fmt.Fprintf(out, "%d starts of %d jobs in %v, %d of them again\n", len(starts), len(ids),
+		starts[len(starts)-1].Started.Sub(starts[0].Started).Round(time.Millisecond), again)
+	fmt.Fprintf(out, "start after slot: p50 %v, p99 %v, p99.9 %v, at most %v; before it: %d\n",
+		quantile(.5), quantile(.99), quantile(.999), quantile(1), early)
+}
