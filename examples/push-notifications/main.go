@@ -7,10 +7,12 @@
 //	schools.go    who there is, and which limits each has
 //	timetable.go  what happens when, and who offers which jobs
 //	story.go      Redis, two workers, two kinds of producers: how it is wired
-//	journal.go    the handler: here a start is only written down
+//	journal.go    the handler: it writes down each start, and delivers
+//	providers.go  three providers, which speak the real protocols and make trouble
 //	board.go      the live view
 //	day.go        one teacher's timeline
 //	verdict.go    the proof: throttle.Verify on the log of all starts
+//	arrivals.go   and on what arrived at the providers
 package main
 
 import (
@@ -63,7 +65,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer closeRedis()
-	s := newStory(client, schools(), *parents)
+	p, err := openProviders(client)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	s := newStory(client, p, schools(), *parents)
 	if err := s.tell(ctx, newBoard(stdout, s)); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -62,17 +63,19 @@ type story struct {
 	timetable []act
 	journal   *journal
 	offers    *offers
+	providers *providers
 	inspector *queue.Inspector
 	began     time.Time
 }
 
-func newStory(client *redis.Client, schools []school, parents int) *story {
+func newStory(client *redis.Client, p *providers, schools []school, parents int) *story {
 	return &story{
 		redis:     client,
 		schools:   schools,
 		timetable: timetable(parents),
 		journal:   &journal{},
 		offers:    &offers{},
+		providers: p,
 		inspector: queue.NewInspector(client, queueName),
 	}
 }
@@ -84,22 +87,27 @@ func (s *story) tell(ctx context.Context, view *board) error {
 	if err := s.inspector.SetPolicies(ctx, policies(s.schools)); err != nil {
 		return err
 	}
+	handler, err := s.providers.handler(s.redis)
+	if err != nil {
+		return err
+	}
 	view.open()
 	s.began = time.Now()
+	s.providers.begin(s.began)
 
 	// Workers and view go on until the producers are through and nothing waits.
 	working, rest := context.WithCancel(ctx)
 	defer rest()
 	running, working := errgroup.WithContext(working)
 	for n := range workers {
-		running.Go(func() error { return s.work(working, n+1) })
+		running.Go(func() error { return s.work(working, n+1, handler) })
 	}
 	running.Go(func() error { return view.run(working) })
 
 	producing, producer := errgroup.WithContext(working)
 	producing.Go(func() error { return s.batchProducer(producer, view) })
 	producing.Go(func() error { return s.asynqProducer(producer) })
-	err := producing.Wait()
+	err = producing.Wait()
 	if err == nil {
 		err = s.drained(working)
 	}
@@ -115,7 +123,7 @@ func (s *story) tell(ctx context.Context, view *board) error {
 }
 
 // work is one worker. In production each would be a process of its own.
-func (s *story) work(ctx context.Context, n int) error {
+func (s *story) work(ctx context.Context, n int, deliver asynq.Handler) error {
 	w, err := queue.NewWorker(s.redis, queue.WorkerConfig{
 		Queues:      []string{queueName},
 		Concurrency: places,
@@ -124,7 +132,7 @@ func (s *story) work(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx, s.journal.handler(n))
+	return w.Run(ctx, s.journal.handler(n, deliver))
 }
 
 // batchProducer is the first door: it plays the timetable with a queue.Client, which
@@ -138,11 +146,37 @@ func (s *story) batchProducer(ctx context.Context, view *board) error {
 		if a.says != "" {
 			view.say(a.says)
 		}
-		receipts, err := client.Enqueue(ctx, a.jobs...)
+		if err := s.address(a.jobs); err != nil {
+			return err
+		}
+		// In parts: the connection to a Redis inside of this process holds back nothing, so
+		// that a long pipeline would stand still.
+		for part := range slices.Chunk(a.jobs, 100) {
+			receipts, err := client.Enqueue(ctx, part...)
+			if err != nil {
+				return err
+			}
+			s.offers.add("queue.Client", receipts)
+		}
+	}
+	return nil
+}
+
+// address gives the jobs their messages. Those of a school that waits no longer than so
+// long expire then.
+func (s *story) address(jobs []queue.Job) error {
+	for i, j := range jobs {
+		var expires time.Time
+		for _, school := range s.schools {
+			if school.name == j.Tenant && school.maxWait > 0 {
+				expires = time.Now().Add(here(school.maxWait))
+			}
+		}
+		payload, err := s.providers.message(j.Tenant, j.User, j.Type, j.CollapseKey, expires)
 		if err != nil {
 			return err
 		}
-		s.offers.add("queue.Client", receipts)
+		jobs[i].Payload = payload
 	}
 	return nil
 }
@@ -156,7 +190,11 @@ func (s *story) asynqProducer(ctx context.Context) error {
 			return err
 		}
 		user := fmt.Sprintf("parent-%d", 100+i%40)
-		task := asynq.NewTaskWithHeaders("push:homework", nil, queue.Headers(busySchool, user))
+		payload, err := s.providers.message(busySchool, user, "push:homework", "", time.Time{})
+		if err != nil {
+			return err
+		}
+		task := asynq.NewTaskWithHeaders("push:homework", payload, queue.Headers(busySchool, user))
 		info, err := client.EnqueueContext(ctx, task, asynq.Queue(queueName))
 		if err != nil {
 			return fmt.Errorf("asynq producer: %w", err)
@@ -176,8 +214,9 @@ func (s *story) drained(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The tasks that still lie at the asynq door are in none of these numbers.
-		through := stats.Done+stats.Dropped == int64(s.offers.total())
+		// Dead is what expired between its slot and its start, a matter of milliseconds. The
+		// tasks that still lie at the asynq door are in none of these numbers.
+		through := stats.Done+stats.Dropped+stats.Dead == int64(s.offers.total())
 		if through && stats.Waiting+stats.Later+stats.Running == 0 {
 			return nil
 		}

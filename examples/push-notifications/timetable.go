@@ -47,6 +47,10 @@ func timetable(parents int) []act {
 			jobs: toEach(200, "cedar", "parent", "reminder"),
 		},
 		{
+			at:   quotaFrom,
+			says: "oak's provider answers 429, Retry-After: 3; oak waits, the others do not notice",
+		},
+		{
 			at:   12 * time.Second,
 			says: "oak: 5 urgent notices to bus drivers (priority high) overtake the announcement",
 			jobs: urgent(toEach(5, "oak", "driver", "urgent")),

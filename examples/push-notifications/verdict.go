@@ -41,6 +41,7 @@ func (s *story) judge(ctx context.Context, out io.Writer) error {
 	rulings := s.leakRulings(starts)
 	rulings = append(rulings, userRulings(starts)...)
 	rulings = append(rulings, punctual(starts), s.nothingLost(starts, drops))
+	rulings = append(rulings, s.providerRulings()...)
 	return printRulings(out, rulings)
 }
 
@@ -135,7 +136,7 @@ func describe(violations []throttle.Violation) []string {
 }
 
 func printRulings(out io.Writer, rulings []ruling) error {
-	fmt.Fprintf(out, "\nThe verdict of throttle.Verify, which knows only the log of starts:\n\n")
+	fmt.Fprintf(out, "\nThe verdict of throttle.Verify, which knows only the log of starts and what the providers saw:\n\n")
 	fmt.Fprintf(out, "  %-11s%-35s%s\n", "", "limit", "observed")
 	broken := 0
 	for _, r := range rulings {
