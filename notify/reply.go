@@ -85,6 +85,6 @@ func word(s string) string {
 // errLocal is wrapped by what is wrong with a message before anything was sent.
 var errLocal = errors.New("notify: not sent")
 
-func unsendable(format string, args ...any) Outcome {
-	return Outcome{Action: Drop, Err: fmt.Errorf("%w: %s", errLocal, fmt.Sprintf(format, args...))}
+func unsendable(why string) Outcome {
+	return Outcome{Action: Drop, Err: fmt.Errorf("%w: %s", errLocal, why)}
 }
