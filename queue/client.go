@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +22,7 @@ type Client struct {
 }
 
 const (
-	offerBatch    = 50             // jobs per script call: Redis does nothing else meanwhile
-	offerTogether = 10             // script calls per round trip
+	offerBatch    = 100            // jobs per script call: Redis does nothing else meanwhile
 	batchMemory   = time.Minute    // how long a batch can be repeated without doubling it
 	idMemory      = 24 * time.Hour // how long a caller's own ID is known
 	offerPatience = 30 * time.Second
@@ -36,7 +34,7 @@ func NewClient(rdb redis.UniversalClient, queue string) *Client {
 	return &Client{queue: queue, scripts: newScripts(rdb, queue)}
 }
 
-// Enqueue offers jobs and returns a receipt for each, in their order. Hundreds of jobs
+// Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
 // take one round trip. Every job is checked first: if one is invalid, none is offered
 // and the error, wrapping [ErrInvalidJob], says which.
 //
@@ -54,88 +52,52 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 		}
 	}
 	receipts := make([]Receipt, 0, len(jobs))
-	for group := range slices.Chunk(jobs, offerTogether*offerBatch) {
-		var batches []*batch
-		for part := range slices.Chunk(group, offerBatch) {
-			batches = append(batches, newBatch(part))
+	for len(jobs) > 0 {
+		n := min(len(jobs), offerBatch)
+		batch, err := c.offer(ctx, jobs[:n])
+		if err != nil {
+			return receipts, fmt.Errorf("offering to queue %q: %w", c.queue, err)
 		}
-		c.offerAtOnce(ctx, batches)
-		for _, b := range batches {
-			if err := c.offer(ctx, b); err != nil {
-				return receipts, fmt.Errorf("offering to queue %q: %w", c.queue, err)
-			}
-			receipts = append(receipts, b.receipts...)
-		}
+		receipts = append(receipts, batch...)
+		jobs = jobs[n:]
 	}
 	return receipts, nil
 }
 
-// A batch is what one script call offers. Sending it again returns the same receipts.
-type batch struct {
-	args     []any
-	ids      []string
-	receipts []Receipt // nil as long as there are none
-}
-
-// offerAtOnce offers several batches in one round trip. Those without receipts after it
-// are to be offered again, one by one: the script may not be known to Redis.
-func (c *Client) offerAtOnce(ctx context.Context, batches []*batch) {
-	if len(batches) < 2 {
-		return
-	}
-	pipe := c.scripts.client.Pipeline()
-	replies := make([]*redis.Cmd, len(batches))
-	for i, b := range batches {
-		replies[i] = c.scripts.offer.EvalSha(ctx, pipe, []string{c.scripts.prefix}, b.args...)
-	}
-	// Each reply holds its own error.
-	_, _ = pipe.Exec(ctx)
-	for i, b := range batches {
-		reply, err := replies[i].Text()
-		if err != nil {
-			return
-		}
-		if b.receipts, err = readReceipts(reply, b.ids); err != nil {
-			b.receipts = nil
-		}
-	}
-}
-
-// offer offers a batch that has no receipts, again and again while Redis cannot be reached.
-func (c *Client) offer(ctx context.Context, b *batch) error {
+// offer offers one batch, again and again while Redis cannot be reached.
+func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
+	args, ids := offerArgs(jobs)
 	deadline := time.Now().Add(offerPatience)
-	for wait := 50 * time.Millisecond; b.receipts == nil; wait = min(2*wait, 2*time.Second) {
-		reply, err := c.scripts.run(ctx, c.scripts.offer, b.args...).Text()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		reply, err := c.scripts.run(ctx, c.scripts.offer, args...).Text()
 		if err == nil {
-			b.receipts, err = readReceipts(reply, b.ids)
-			return err
+			return readReceipts(reply, ids)
 		}
 		if !unreachable(err) || time.Now().Add(wait).After(deadline) {
-			return err
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
+			return nil, errors.Join(ctx.Err(), err)
 		case <-time.After(wait):
 		}
 	}
-	return nil
 }
 
-// newBatch prepares the arguments of offer.lua and the ID of each job.
-func newBatch(jobs []Job) *batch {
-	b := &batch{args: make([]any, 0, 3+9*len(jobs)), ids: make([]string, 0, len(jobs))}
-	b.args = append(b.args, rand.Text(), batchMemory.Milliseconds(), idMemory.Milliseconds())
+// offerArgs returns the arguments of offer.lua and the ID of each job.
+func offerArgs(jobs []Job) (args []any, ids []string) {
+	args = make([]any, 0, 3+9*len(jobs))
+	args = append(args, rand.Text(), batchMemory.Milliseconds(), idMemory.Milliseconds())
 	for _, j := range jobs {
 		id, own := j.ID, "1"
 		if id == "" {
 			id, own = rand.Text()[:20], "0"
 		}
-		b.ids = append(b.ids, id)
-		b.args = append(b.args, escape(j.Tenant), escape(j.User), escape(id), own, max(1, j.Cost),
+		ids = append(ids, id)
+		args = append(args, escape(j.Tenant), escape(j.User), escape(id), own, max(1, j.Cost),
 			micros(j.Deadline), micros(j.NotBefore), headerWords(j), encodeBody(j))
 	}
-	return b
+	return args, ids
 }
 
 // micros is a time as the scripts know it; the zero time is 0.

@@ -187,17 +187,7 @@ type cutAfter struct {
 func (c *cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if strings.HasPrefix(cmds[0].Name(), "eval") && err == nil {
-			c.cuts++
-			err = &net.OpError{Op: "read", Err: errors.New("connection reset")}
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
-		}
-		return err
-	}
+	return next
 }
 
 func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
