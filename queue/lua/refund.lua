@@ -20,9 +20,7 @@ if claim.slot > 0 then
 end
 -- The bounds in the index were those of a slot that was spent.
 if ARGV[2] == '1' then
-  for priority in string.gmatch(claim.tenant.priorities, '%d') do
-    redis.call('ZADD', lanes_key(claim.tenant, priority), 'XX', 'LT', int(now), claim.user)
-  end
+  look_again(claim.tenant, claim.user)
   redis.call('ZADD', Q .. 'due', 'XX', 'LT', int(now), claim.tenant.name)
   wake(now)
 end
