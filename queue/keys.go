@@ -13,8 +13,7 @@ import (
 //	wc:{q}:lane:<tenant>:<user>[:high|:low] list  envelopes, oldest first
 //	wc:{q}:oldest:<tenant>          zset   priority and user → offer of the lane's first job, µs
 //	wc:{q}:fold:<tenant>:<user>     hash   collapse key → envelope
-//	wc:{q}:log:<scope>              list   slots of a subject, newest first
-//	wc:{q}:state:<scope>            hash   other rule state of a subject
+//	wc:{q}:state:<scope>            string what a subject's rules remember, see throttle/lua/state.lua
 //	wc:{q}:tenant:<tenant>          hash   counters, priorities in use
 //	wc:{q}:later                    zset   "tenant:user envelope" → not before, µs
 //	wc:{q}:policies                 hash   compiled rules, see policy.go

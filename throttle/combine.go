@@ -2,9 +2,12 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -21,18 +24,21 @@ func (c *call) fail(err error) {
 	c.err = fmt.Errorf("throttle: deciding in Redis: %w", err)
 }
 
-// decode reads one reply of decide.lua.
+// decode reads one reply of decide.lua: now, and words or an error.
 func (c *call) decode(now, reply any) {
-	n, ok := reply.([]any)
-	if !ok || len(n) != 8 {
-		c.fail(fmt.Errorf("%v", reply))
-		return
-	}
-	var numbers [8]int64
-	for i := range numbers {
-		numbers[i], _ = n[i].(int64)
-	}
 	at, _ := now.(int64)
+	text, _ := reply.(string)
+	var numbers [8]int64
+	for i, rest := 0, text; rest != ""; i++ {
+		var word string
+		word, rest, _ = strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || i == len(numbers) {
+			c.fail(errors.New(text))
+			return
+		}
+		numbers[i] = n
+	}
 	c.decision, c.err = c.request.decision(ruling{
 		outcome: Outcome(numbers[0]), slot: numbers[1], now: at, full: numbers[5],
 		subject: int(numbers[2]), rule: int(numbers[3]), remaining: int(numbers[4]),
@@ -53,6 +59,9 @@ type combiner struct {
 }
 
 func (c *combiner) decide(ctx context.Context, r request) (Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{Outcome: Undecided}, fmt.Errorf("throttle: deciding in Redis: %w", err)
+	}
 	asked := &call{request: r}
 	if c.board(asked) {
 		c.run(ctx, []*call{asked})

@@ -30,8 +30,20 @@ clock = function()
   end
   return now
 end
-expire = function(key, full, now)
-  redis.call('HSET', 'due', key, int(now + 1000 * math.max(1, math.ceil((full - now) / 1000))))
+local instead = {}
+function instead.SET(key, text, _, ttl)
+  redis.call('SET', key, text)
+  redis.call('HSET', 'due', key, int(tonumber(redis.call('GET', 'now')) + 1000 * ttl))
+end
+function instead.PEXPIRE(key, ttl)
+  redis.call('HSET', 'due', key, int(tonumber(redis.call('GET', 'now')) + 1000 * ttl))
+  return redis.call('EXISTS', key)
+end
+function instead.PTTL(key)
+  return math.ceil((tonumber(redis.call('HGET', 'due', key) or 0) - tonumber(redis.call('GET', 'now'))) / 1000)
+end
+call = function(command, ...)
+  return (instead[command] or function(...) return redis.call(command, ...) end)(...)
 end
 `
 
@@ -53,8 +65,18 @@ func memoryContestant() contestant {
 
 func redisContestant(t testing.TB, name string, client redis.UniversalClient) contestant {
 	store := NewRedisStore(client, "rl").(*redisStore)
-	store.decider = NewScript(drivenTime + decideLua)
-	store.refunds = NewScript(drivenTime + refundLua)
+	return drivenContestant(t, name, client, store, drivenTime)
+}
+
+// longContestant keeps all logs but the shortest in lists.
+func longContestant(t testing.TB, name string, client redis.UniversalClient) contestant {
+	store := NewRedisStore(client, "long").(*redisStore)
+	return drivenContestant(t, name+", long logs", client, store, drivenTime+"SHORT = 2\n")
+}
+
+func drivenContestant(t testing.TB, name string, client redis.UniversalClient, store *redisStore, prelude string) contestant {
+	store.decider = NewScript(prelude + decideLua)
+	store.refunds = NewScript(prelude + refundLua)
 	return contestant{name, store, func(now int64) {
 		if err := client.Set(t.Context(), "now", now, 0).Err(); err != nil {
 			t.Fatal(err)
@@ -243,23 +265,26 @@ func TestStoresAgree(t *testing.T) {
 	}
 	t.Run("memory", func(t *testing.T) { run(t, 100, memoryContestant()) })
 	t.Run("miniredis", func(t *testing.T) {
-		run(t, 15, memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t)))
+		client := redistest.Mini(t)
+		run(t, 15, memoryContestant(), redisContestant(t, "miniredis", client), longContestant(t, "miniredis", client))
 	})
 	t.Run("redis", func(t *testing.T) {
-		run(t, 30, memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t)))
+		client := redistest.Start(t).Client(t)
+		run(t, 30, memoryContestant(), redisContestant(t, "redis", client), longContestant(t, "redis", client))
 	})
 }
 
 func FuzzStoresAgree(f *testing.F) {
 	f.Add([]byte("some random rules and requests, whatever they may be: the fuzzer finds more"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		next := 0
+		next, client := 0, redistest.Mini(t)
 		play(t, func(n int) int {
 			if next >= len(data) {
 				return 0
 			}
 			next++
 			return int(data[next-1]) % n
-		}, min(200, len(data)/3), memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t)))
+		}, min(200, len(data)/3), memoryContestant(),
+			redisContestant(t, "miniredis", client), longContestant(t, "miniredis", client))
 	})
 }

@@ -27,16 +27,12 @@ func NewMemoryStore() Store {
 type memory struct {
 	logs    map[string]*memoryLog // by side, "" is the subject's own
 	states  map[string][]int64    // by field
-	expires int64                 // when the states are as none
-	written bool                  // a state was, and not saved
+	expires int64                 // when all of it is as none
+	written bool                  // and not saved
 }
 
 // A memoryLog holds slots, oldest first.
-type memoryLog struct {
-	slots   []int64
-	expires int64
-	written bool
-}
+type memoryLog struct{ slots []int64 }
 
 func (s *memoryStore) decide(ctx context.Context, r request) (Decision, error) {
 	if err := ctx.Err(); err != nil {
@@ -134,12 +130,8 @@ func (s *memoryStore) forget(now int64) {
 
 // expire drops what can no longer be told from nothing.
 func (m *memory) expire(now int64) {
-	for side, log := range m.logs {
-		if now >= log.expires {
-			delete(m.logs, side)
-		}
-	}
 	if now >= m.expires {
+		clear(m.logs)
 		clear(m.states)
 	}
 }
@@ -263,7 +255,7 @@ func (d *memoryDecision) take(rules []*bound, t int64, cost int) {
 			pushed[log] = true
 			keep, _ := d.size(b)
 			log.slots = append(log.slots, slices.Repeat([]int64{max(t, log.at(0))}, min(cost, keep))...)
-			log.written = true
+			b.memory.written = true
 		}
 	}
 }
@@ -280,7 +272,8 @@ func (d *memoryDecision) refund(g *grant) {
 		} else if log := b.log(); log != nil && !done[log] {
 			done[log] = true
 			keep, span := d.size(b)
-			log.refund(g.slot, min(g.cost, keep), keep, span, b.side == "counting")
+			removed := log.refund(g.slot, min(g.cost, keep), keep, span, b.side == "counting")
+			b.memory.written = b.memory.written || removed
 			if len(log.slots) == 0 {
 				delete(b.memory.logs, b.side)
 			}
@@ -301,22 +294,43 @@ func (d *memoryDecision) size(of *bound) (keep int, span int64) {
 // save trims what was written and sets when it expires, rounded up as in Redis.
 func (d *memoryDecision) save(now int64) {
 	for i, m := range d.memories {
-		if m.written {
-			m.expires, m.written = now, false
-			for _, b := range slices.Concat(d.rules, d.shadows) {
-				if b.subject == i+1 && !b.logged() {
-					m.expires = max(m.expires, expiry(b.full(), now))
-				}
+		if !m.written {
+			continue
+		}
+		m.written = false
+		before, known := m.expires, make(map[string]bool)
+		m.expires = now
+		for _, b := range slices.Concat(d.rules, d.shadows) {
+			if b.subject != i+1 {
+				continue
 			}
+			if log := b.log(); b.logged() && log != nil {
+				keep, _ := d.size(b)
+				log.slots = log.slots[max(0, len(log.slots)-keep):]
+			}
+			known[b.part()] = true
+			m.expires = max(m.expires, expiry(b.full(), now))
+		}
+		if m.hasMore(known) {
+			m.expires = max(m.expires, expiry(before, now))
 		}
 	}
-	for _, b := range slices.Concat(d.rules, d.shadows) {
-		if log := b.log(); b.logged() && log != nil && log.written {
-			keep, span := d.size(b)
-			log.slots = log.slots[max(0, len(log.slots)-keep):]
-			log.expires, log.written = expiry(log.at(0)+span, now), false
+}
+
+// hasMore tells whether there is more than the known parts: other rules looked at it, and
+// may again.
+func (m *memory) hasMore(known map[string]bool) bool {
+	for side := range m.logs {
+		if !known[logPart(side)] {
+			return true
 		}
 	}
+	for field := range m.states {
+		if !known[field] {
+			return true
+		}
+	}
+	return false
 }
 
 // expiry is when a key whose state lives until full is gone: whole milliseconds from now.

@@ -18,6 +18,16 @@ func (b *bound) logged() bool { return b.kind == kindWindow || b.kind == kindSpa
 
 func (b *bound) log() *memoryLog { return b.memory.logs[b.side] }
 
+// part names what the rule remembers.
+func (b *bound) part() string {
+	if b.logged() {
+		return logPart(b.side)
+	}
+	return b.field
+}
+
+func logPart(side string) string { return "%" + side }
+
 // at returns the i-th newest slot, or 0.
 func (l *memoryLog) at(i int) int64 {
 	if l == nil || i >= len(l.slots) {
@@ -27,7 +37,7 @@ func (l *memoryLog) at(i int) int64 {
 }
 
 // refund is refund_log in rules.lua.
-func (l *memoryLog) refund(slot int64, cost, keep int, span int64, counting bool) {
+func (l *memoryLog) refund(slot int64, cost, keep int, span int64, counting bool) bool {
 	full, newest, oldest := len(l.slots) >= keep, l.at(0), l.at(len(l.slots)-1)
 	removed := 0
 	for i := len(l.slots) - 1; i >= 0 && removed < cost; i-- {
@@ -36,7 +46,6 @@ func (l *memoryLog) refund(slot int64, cost, keep int, span int64, counting bool
 			removed++
 		}
 	}
-	l.written = l.written || removed > 0
 	if removed > 0 && full {
 		latest := min(oldest, newest-span)
 		if counting {
@@ -44,6 +53,7 @@ func (l *memoryLog) refund(slot int64, cost, keep int, span int64, counting bool
 		}
 		l.slots = slices.Insert(l.slots, 0, slices.Repeat([]int64{latest}, removed)...)
 	}
+	return removed > 0
 }
 
 // top is the most that ever counts as the rule's cost.

@@ -74,8 +74,8 @@ func dumpAll(t *testing.T, client redis.UniversalClient) string {
 		table.sort(keys)
 		for _, key in ipairs(keys) do
 			local list = redis.call('TYPE', key).ok == 'list'
-			local value = list and redis.call('LRANGE', key, 0, -1) or redis.call('HGETALL', key)
-			all[#all + 1] = key .. '=' .. table.concat(value, ',') .. ' until ' .. tostring(redis.call('HGET', 'due', key))
+			local value = list and table.concat(redis.call('LRANGE', key, 0, -1), ',') or redis.call('GET', key)
+			all[#all + 1] = key .. '=' .. value .. ' until ' .. tostring(redis.call('HGET', 'due', key))
 		end
 		return table.concat(all, '\n')`, nil).Text()
 	if err != nil {
@@ -245,7 +245,7 @@ func TestErrorsStayApart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := New(NewRedisStore(client, "rl"))
 		rules := []Rule{Window(2, time.Hour)}
-		if err := client.Set(t.Context(), "rl:log{broken}", "not a list", 0).Err(); err != nil {
+		if err := client.LPush(t.Context(), "rl{broken}", "not a string").Err(); err != nil {
 			t.Fatal(err)
 		}
 		var requests []Request

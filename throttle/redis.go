@@ -52,17 +52,20 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 	return s
 }
 
-// keys returns the keys of a subject's log and state. They share a hash tag, its own or
-// that of the prefix if there is one. No two subjects share a key: the logs that the
-// scripts keep on the side end in a percent sign and a word, which no escaped key does.
-func (s *redisStore) keys(subject string) (log, state string) {
+// key returns the key of a subject. What it keeps in lists of their own has keys that
+// begin with it and go on with a percent sign, as no escaped subject does; and all share
+// a hash tag, that of the prefix or the subject if there is one.
+func (s *redisStore) key(subject string) string {
 	if strings.Contains(subject, "%") {
 		subject = strings.ReplaceAll(subject, "%", "%25")
 	}
-	if whole := s.prefix + subject; hashTag(whole) == whole {
-		return s.prefix + ":log{" + subject + "}", s.prefix + ":state{" + subject + "}"
+	if subject == "" {
+		subject = "%" // empty braces are no hash tag
 	}
-	return s.prefix + ":log:" + subject, s.prefix + ":state:" + subject
+	if whole := s.prefix + subject; hashTag(whole) == whole {
+		return s.prefix + "{" + subject + "}"
+	}
+	return s.prefix + ":" + subject
 }
 
 // hashTag returns the part of a key that places it on a cluster.
@@ -117,10 +120,9 @@ func (s *redisStore) run(ctx context.Context, calls []*call) {
 func (s *redisStore) batches(calls []*call) (batches []*batch) {
 	open := make(map[string]*batch, 1)
 	for _, c := range calls {
-		keys := make([]string, 0, 2*len(c.subjects))
-		for _, subject := range c.subjects {
-			log, state := s.keys(subject.Key)
-			keys = append(keys, log, state)
+		keys := make([]string, len(c.subjects))
+		for i, subject := range c.subjects {
+			keys[i] = s.key(subject.Key)
 		}
 		tag := ""
 		if s.sharded {
@@ -212,8 +214,7 @@ func (s *redisStore) refund(ctx context.Context, g *grant) error {
 		args[2] = 1
 	}
 	for _, subject := range g.subjects {
-		log, state := s.keys(subject.Key)
-		keys = append(keys, log, state)
+		keys = append(keys, s.key(subject.Key))
 		args = append(args, compile(nil, 0, subject.Rules, nameless))
 	}
 	if err := s.refunds.Run(ctx, s.client, keys, args...).Err(); err != nil {
@@ -225,8 +226,8 @@ func (s *redisStore) refund(ctx context.Context, g *grant) error {
 func (s *redisStore) reset(ctx context.Context, keys []string) error {
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range keys {
-			log, state := s.keys(key)
-			pipe.Del(ctx, log, state, log+"%counting", log+"%shadow")
+			key = s.key(key)
+			pipe.Del(ctx, key, key+"%", key+"%counting", key+"%shadow")
 		}
 		return nil
 	})

@@ -6,6 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+//go:embed lua/state.lua
+var stateLua string
+
 //go:embed lua/kinds.lua
 var kindsLua string
 
@@ -19,8 +22,8 @@ var decideLua string
 var refundLua string
 
 // NewScript returns source as a Redis script that can use the rules: the prelude
-// (lua/kinds.lua and lua/rules.lua) stands before it. It is how package queue decides by
+// (lua/state.lua, lua/kinds.lua and lua/rules.lua) stands before it. It is how package queue decides by
 // the same rules.
 func NewScript(source string) *redis.Script {
-	return redis.NewScript(kindsLua + rulesLua + source)
+	return redis.NewScript(stateLua + kindsLua + rulesLua + source)
 }

@@ -14,12 +14,11 @@ type modelSubject struct {
 	Subject
 	rules, shadows []*modelRule
 	units          map[string][]int64 // by side: every slot, a unit of cost each
-	stateUntil     int64
-	logUntil       map[string]int64
+	until          int64              // when nobody can tell it from new
 }
 
 func newModelSubject(s Subject) *modelSubject {
-	m := &modelSubject{Subject: s, units: map[string][]int64{}, logUntil: map[string]int64{}}
+	m := &modelSubject{Subject: s, units: map[string][]int64{}}
 	for i, rule := range s.Rules {
 		r := &modelRule{Rule: rule, place: i + 1, busy: rat(0)}
 		if rule.shadow {
@@ -51,47 +50,39 @@ func (w *modelWorld) expire(now int64) {
 
 // expire forgets what Redis would have: whole milliseconds after it ceased to matter.
 func (m *modelSubject) expire(now int64) {
-	for _, r := range m.all() {
-		if r.logged() && now >= m.logUntil[r.side()] || !r.logged() && now >= m.stateUntil {
-			*r = modelRule{Rule: r.Rule, subject: r.subject, place: r.place, busy: rat(0)}
-			if r.logged() {
-				delete(m.units, r.side())
-			}
-		}
+	if now < m.until {
+		return
 	}
+	for _, r := range m.all() {
+		*r = modelRule{Rule: r.Rule, subject: r.subject, place: r.place, busy: rat(0)}
+	}
+	clear(m.units)
 }
 
-// touch says how long what was just written lives.
-func (m *modelSubject) touch(now int64, logs map[string]bool, states bool) {
-	until := func(full int64) int64 { return now + max(1, (full-now+999)/1000)*1000 }
-	if states {
-		m.stateUntil = now
-	}
-	for side, written := range logs {
-		if written {
-			m.logUntil[side] = now
-		}
-	}
+// touch says how long it lives, now that some of it was written.
+func (m *modelSubject) touch(now int64) {
+	m.until = now
 	for _, r := range m.all() {
-		if side := r.side(); r.logged() && logs[side] {
-			m.logUntil[side] = max(m.logUntil[side], until(r.last+r.per()))
-		} else if !r.logged() && states {
-			m.stateUntil = max(m.stateUntil, until(r.full()))
+		full := r.last + r.per()
+		if !r.logged() {
+			full = r.full()
 		}
+		m.until = max(m.until, now+max(1, (full-now+999)/1000)*1000)
 	}
 }
 
 func (m *modelSubject) spend(rules []*modelRule, now, t, cost int64, refused bool) {
-	logs, states := map[string]bool{}, false
+	logs := map[string]bool{}
 	for _, r := range rules {
-		counted := r.spend(t, cost, refused)
-		states = states || counted && !r.logged()
+		r.spend(t, cost, refused)
 		if side := r.side(); r.logged() && !logs[side] {
 			logs[side] = true
 			m.units[side] = append(m.units[side], slices.Repeat([]int64{r.last}, int(cost))...)
 		}
 	}
-	m.touch(now, logs, states)
+	if len(rules) > 0 {
+		m.touch(now)
+	}
 }
 
 // A modelAnswer is what stores must agree on.
@@ -175,15 +166,16 @@ func (w *modelWorld) refund(keys []string, slot, cost, now int64, objected bool)
 	w.expire(now)
 	for _, key := range keys {
 		m := w.subjects[key]
-		logs, states := map[string]bool{}, false
+		logs, written := map[string]bool{}, false
 		for _, r := range m.all() {
 			if r.shadow && objected {
 				continue
 			}
 			if !r.logged() {
-				states = r.undo(slot, cost) || states
+				written = r.undo(slot, cost) || written
 			} else if !logs[r.side()] {
 				logs[r.side()] = m.removeUnits(r.side(), slot, int(cost))
+				written = written || logs[r.side()]
 			}
 		}
 		for _, r := range m.all() {
@@ -194,7 +186,9 @@ func (w *modelWorld) refund(keys []string, slot, cost, now int64, objected bool)
 				}
 			}
 		}
-		m.touch(now, logs, states)
+		if written {
+			m.touch(now)
+		}
 	}
 }
 

@@ -19,28 +19,22 @@ if claim.slot ~= tonumber(ARGV[2]) or now < claim.slot then
 end
 
 local job, slot = claim.job, now + tonumber(ARGV[3])
-local subjects = {}
-for i, subject in ipairs(subjects_of(claim)) do
-  subjects[i] = logged(subject)
+local subjects, views = subjects_of(claim), {}
+for i, subject in ipairs(subjects) do
+  refund_logs(subject, claim.slot, job.cost)
+  views[i] = logged(subject)
 end
-for _, subject in ipairs(subjects) do
-  refund_logs(subject, claim.slot, job.cost, now)
-end
-if earliest(subjects, slot, job.cost) == slot and not refusing(subjects, slot, job.cost) then
-  spend(subjects, slot, job.cost)
-  for _, subject in ipairs(subjects) do
-    save(subject, now)
+if earliest(views, slot, job.cost) == slot and not refusing(views, slot, job.cost) then
+  spend(views, slot, job.cost)
+  for _, view in ipairs(views) do
+    save(view, now)
   end
   redis.call('HSET', Q .. 'running', claim.token,
     int(slot) .. ' ' .. claim.tenant.name .. ':' .. claim.user .. ' ' .. claim.envelope)
   return { now, 1, slot }
 end
-for _, subject in ipairs(subjects_of(claim)) do
-  for _, rule in ipairs(subject.rules) do
-    if not rule.kind.logged then
-      rule.kind.undo(subject, rule, claim.slot, job.cost)
-    end
-  end
+for _, subject in ipairs(subjects) do
+  refund_states(subject, claim.slot, job.cost)
   save(subject, now)
 end
 look_again(claim.tenant, claim.user)

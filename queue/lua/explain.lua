@@ -26,7 +26,7 @@ local start = earliest({ queue, tenant.subject, who }, open, cost)
 local reply = { now, tenant.counters.waiting, waiting, job and start or 0, cost, tenant.policy.name,
   paused[1], paused[2], paused[3] }
 for _, scope in ipairs(scopes) do
-  for _, rules in ipairs({ scope[2].rules, scope[2].rules.shadow or {} }) do
+  for _, rules in ipairs({ scope[2].rules, scope[2].rules.shadow }) do
     for _, rule in ipairs(rules) do
       reply[#reply + 1] = {
         scope[1], rule.name, rule_when(scope[2], rule, now, cost),

@@ -63,7 +63,7 @@ end
 
 local setup = redis.call('HMGET', Q .. 'policies', 'version', 'default', 'queue', 'assigned')
 local version, default_policy, assigned = setup[1] or '0', setup[2] or '', setup[4] == '1'
-local queue = new_subject(Q .. 'log:q', Q .. 'state:q', parse(setup[3]))
+local queue = read_subject(Q .. 'state:q', parse(setup[3]))
 
 local policies = {}
 local function policy_named(name)
@@ -112,7 +112,7 @@ local function tenant_of(name)
     tenants[name] = {
       name = name, key = key, policy = policy, priorities = known[1] or NORMAL, swept = known[2] or '0',
       counters = counters_of(known), counted = {}, paused = paused_until('t:' .. name),
-      subject = new_subject(Q .. 'log:t:' .. name, Q .. 'state:t:' .. name, policy.tenant),
+      subject = read_subject(Q .. 'state:t:' .. name, policy.tenant),
       users = {},
     }
   end
@@ -123,7 +123,7 @@ end
 local function user_of(tenant, user)
   if not tenant.users[user] then
     local scope = 'u:' .. tenant.name .. ':' .. user
-    tenant.users[user] = new_subject(Q .. 'log:' .. scope, Q .. 'state:' .. scope, tenant.policy.user)
+    tenant.users[user] = read_subject(Q .. 'state:' .. scope, tenant.policy.user)
     tenant.users[user].paused = paused_until(scope)
   end
   return tenant.users[user]

@@ -1,17 +1,17 @@
 -- decide answers, for each request, when its cost may start under the rules of all its
 -- subjects, and spends it.
 --
--- KEYS    two for each subject of each request, in order: its log (list of slots) and
---         its state (hash)
+-- KEYS    the subjects of each request, in order
 -- ARGV[1] JSON list of the shapes of requests: {verb, cost, rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
 --         "peek" spends and writes nothing; rules are as compiled, and decoded here
 -- ARGV[2] JSON list of {shape, how many requests in a row have it}
 --
 -- Returns now in microseconds, and for each request either the text of an error or
--- {outcome, slot, subject, rule, remaining, full, shadow subject, shadow rule}: outcome
--- 0 admitted, 1 deferred, 2 dropped; slot and full (when the binding rule's state is as
--- new) in microseconds; subjects and rules are 1-based places, 0 for none.
+-- "outcome slot subject rule remaining full", with " subject rule" of the shadow rule that
+-- objects, if one does: outcome 0 admitted, 1 deferred, 2 dropped; slot and full (when the
+-- binding rule's state is as new) in microseconds; subjects and rules are 1-based places,
+-- 0 for none.
 
 local HORIZON = 100 * 366 * 86400 * 1000000 -- no slot lies further ahead than a century
 
@@ -49,7 +49,12 @@ local function place(subjects, subject)
   end
 end
 
-local function decide(verb, cost, subjects)
+-- decide decides one request, whose subjects are the keys behind the first `before`.
+local function decide(shape, before)
+  local verb, cost, subjects = shape[1], shape[2], {}
+  for i = 3, #shape do
+    subjects[i - 2] = read_subject(KEYS[before + i - 2], shape[i])
+  end
   local slot, binding, whose = earliest(subjects, now, cost)
   local refused, by = refusing(subjects, slot, cost)
   local outcome = refused and 2 or slot > now and 1 or 0
@@ -64,11 +69,7 @@ local function decide(verb, cost, subjects)
     counts = counts and spend_refused(subjects, now, cost)
   end
 
-  local reply = { outcome, slot, 0, 0, 0, now, 0, 0 }
-  if objection then
-    reply[7], reply[8] = place(subjects, objector), objection.place
-  end
-  local rule, s, remaining = refused or binding
+  local rule, s, remaining, full = refused or binding, 0, 0, now
   if rule then
     s = place(subjects, by or whose)
     remaining = cost == 1 and 0 or room(subjects[s], rule, now)
@@ -76,13 +77,16 @@ local function decide(verb, cost, subjects)
     rule, s, remaining = strictest(subjects)
   end
   if rule then
-    reply[3], reply[4], reply[5] = s, rule.place, remaining
-    reply[6] = rule.kind.full(subjects[s], rule)
+    full = rule.kind.full(subjects[s], rule)
   end
   if spends or counts then
-    for _, subject in ipairs(subjects) do
-      save(subject, now)
+    for i = 1, #subjects do
+      save(subjects[i], now)
     end
+  end
+  local reply = format('%d %d %d %d %d %d', outcome, slot, s or 0, rule and rule.place or 0, remaining, full)
+  if objection then
+    reply = reply .. format(' %d %d', place(subjects, objector), objection.place)
   end
   return reply
 end
@@ -94,18 +98,14 @@ for _, shape in ipairs(shapes) do
   end
 end
 
-local replies, keys, key = { now }, KEYS, 1
+local replies, key = { now }, 0
 for _, run in ipairs(cjson.decode(ARGV[2])) do
   local shape = shapes[run[1]]
   for _ = 1, run[2] do
-    local subjects = {}
-    for i = 3, #shape do
-      subjects[i - 2] = new_subject(keys[key], keys[key + 1], shape[i])
-      key = key + 2
-    end
     -- What is wrong with one request (a key of the wrong type) is not the others' trouble.
-    local fine, reply = pcall(decide, shape[1], shape[2], subjects)
+    local fine, reply = pcall(decide, shape, key)
     replies[#replies + 1] = fine and reply or type(reply) == 'table' and reply.err or tostring(reply)
+    key = key + #shape - 2
   end
 end
 return replies

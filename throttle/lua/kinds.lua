@@ -1,117 +1,8 @@
--- kinds: what each kind of rule does. Stands before rules.lua, which says what a rule,
--- a subject and a log are; together they are the prelude of every script that decides.
+-- kinds: what each kind of rule does. Stands between state.lua, which keeps what they
+-- remember, and rules.lua, which lets them decide together.
 --
--- Times are integer microseconds on Redis's clock. They are exact in a Lua number
--- (1.8e15 < 2^53), but only `int` may turn one into text: tostring keeps 14 digits.
--- Products of a cost and a period may not be, so `advance` never forms one.
---
--- A subject's state is at most two keys, named by the kind of rule, not its numbers:
---   log    list of the slots it was given, newest first: windows and spacings
---   state  hash of one field per other rule: numbers separated by spaces
--- Rules that count what was refused keep a log of their own, log%counting, and so do
--- shadow rules, log%shadow, whose fields begin with "shadow:".
-
--- What every decision calls again and again is a local: a global is looked up each time.
-local call, max, min, floor, format = redis.call, math.max, math.min, math.floor, string.format
-
-local function int(n)
-  return format('%d', n) -- half the time of '%.0f', and as exact for integers
-end
-
--- text is `int` for numbers that come again and again: writing a number costs as much as
--- the command that it is for. (Negative keys are never taken for places in an array,
--- which miniredis would make as long as the largest.)
-local texts = {}
-local function text(n)
-  local known = texts[-n]
-  if not known then
-    known = int(n)
-    texts[-n] = known
-  end
-  return known
-end
-
-local function clock()
-  local time = call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
--- read_slot reads the i-th newest slot that the log had before this script.
-local function read_slot(log, i)
-  if i >= log.missing then
-    return 0
-  end
-  local slot = tonumber(call('LINDEX', log.log, text(i)) or 0)
-  if slot == 0 then
-    log.missing = i
-  end
-  if i == 0 then
-    log.newest = slot
-  else
-    log.old = log.old or {}
-    log.old[-i] = slot
-  end
-  return slot
-end
-
--- slot_at returns the i-th newest slot of a log (0 is the newest), or 0 when it has
--- fewer. Slots spent in this script come first; older ones are read when asked for.
-local function slot_at(log, i)
-  if log.fresh then
-    local fresh = #log.fresh
-    if i < fresh then
-      return log.fresh[fresh - i]
-    end
-    i = i - fresh
-  end
-  if i == 0 then
-    return log.newest or read_slot(log, 0)
-  end
-  return log.old and log.old[-i] or read_slot(log, i)
-end
-
--- new_log returns a log that keeps as much as its rules look at: size.keep slots, for
--- size.span.
-local function new_log(key, size)
-  return { log = key, size = size, missing = math.huge, newest = nil, old = nil, fresh = nil }
-end
-
--- log_of returns the log that a rule looks at: the subject's, or one on the side.
-local function log_of(subject, rule)
-  local side = rule.side
-  if not side then
-    return subject
-  end
-  subject.sides = subject.sides or {}
-  local log = subject.sides[side]
-  if not log then
-    log = new_log(subject.log .. '%' .. side, subject.rules.sides[side])
-    subject.sides[side] = log
-  end
-  return log
-end
-
--- fields returns the numbers that a rule keeps in the state hash, or nothing. They are
--- read once a script.
-local function fields(subject, rule)
-  subject.fields = subject.fields or {}
-  local numbers = subject.fields[rule.field]
-  if not numbers then
-    numbers = {}
-    for number in string.gmatch(call('HGET', subject.state, rule.field) or '', '%S+') do
-      numbers[#numbers + 1] = tonumber(number)
-    end
-    subject.fields[rule.field] = numbers
-  end
-  return unpack(numbers)
-end
-
-local function set_fields(subject, rule, ...)
-  subject.fields = subject.fields or {}
-  subject.fields[rule.field] = {...}
-  subject.written = subject.written or {}
-  subject.written[rule.field] = true
-end
+-- Products of a cost and a period may not be exact in a Lua number, so `advance` never
+-- forms one.
 
 -- advance moves an instant, whole microseconds and a remainder in n-ths of one, by the
 -- time that the rule's rate takes for `cost`, so that no rate drifts by rounding.
@@ -242,7 +133,7 @@ function make.window()
     logged = true,
     when = function(subject, rule, t, cost)
       local log = log_of(subject, rule)
-      local newest, period = slot_at(log, 0), rule.period
+      local newest, period = log.newest, rule.period
       if newest + period <= t then
         return t
       end
@@ -253,7 +144,7 @@ function make.window()
       return free > t and free or t
     end,
     full = function(subject, rule)
-      return slot_at(log_of(subject, rule), 0) + rule.period
+      return log_of(subject, rule).newest + rule.period
     end,
   }
 end
@@ -262,7 +153,7 @@ end
 -- (The minimum difference of ClassDojo's rolling-rate-limiter.)
 function make.spacing()
   local function full(subject, rule)
-    return slot_at(log_of(subject, rule), 0) + rule.period
+    return log_of(subject, rule).newest + rule.period
   end
   return {
     logged = true,
@@ -313,7 +204,7 @@ end
 -- it overlaps the rolling period; more are parts of one period and count in full.
 function make.sliding_counter()
   local function length(rule)
-    return rule.burst == 2 and rule.period or math.ceil(rule.period / rule.burst)
+    return rule.burst == 2 and rule.period or ceil(rule.period / rule.burst)
   end
   local function ring(subject, rule)
     local counts = { fields(subject, rule) }

@@ -1,10 +1,9 @@
--- rules: how rules decide together. Stands behind kinds.lua in every script.
+-- rules: how rules decide together. The last of the three files that stand before every
+-- script that decides: state.lua, kinds.lua, rules.lua.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
 -- Several rules on several subjects are one decision: `earliest` finds the instant
 -- that satisfies them all, `spend` then takes it from all of them, `save` writes.
-
-local none = {}
 
 -- new_rule makes a rule of a compiled one. Its cost never counts as more than `top`,
 -- the most that it can ever admit: a rule tightened below a waiting cost lets that
@@ -35,27 +34,38 @@ local function new_rule(compiled, place, seen)
   return rule
 end
 
+-- note_log widens what a log keeps to what the rule looks at: its slots and one more, so
+-- that a log which has forgotten some can be told from one which has not.
+local function note_log(size, rule)
+  size.keep = max(size.keep, rule.n + 1)
+  size.span = max(size.span, rule.period)
+end
+
 -- make_rules makes rules of compiled ones: a list of {kind, n, period, burst, flags, name}.
--- Shadow rules stand apart, in rules.shadow. rules.keep and rules.span, and those of
--- rules.sides, say how many slots the rules look at (one more, so that a log which has
--- forgotten some can be told from one which has not), and for how long.
+-- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
+-- their own; rules.keep and rules.span, and those of rules.sides, say how many slots the
+-- others look at, and for how long.
 local function make_rules(compiled)
-  local rules, seen = { keep = 0, span = 0, drops = false, counts = false, shadow = false, sides = false }, {}
+  local rules = {
+    any = #compiled > 0, keep = 0, span = 0, stateful = none, sides = none,
+    drops = false, counts = false, shadow = none,
+  }
+  local seen = {}
   for place, one in ipairs(compiled) do
     local rule = new_rule(one, place, seen)
-    local size = rules
-    if rule.side then
-      rules.sides = rules.sides or {}
-      rules.sides[rule.side] = rules.sides[rule.side] or { keep = 0, span = 0 }
-      size = rules.sides[rule.side]
-    end
-    if rule.kind.logged then
-      size.keep = max(size.keep, rule.n + 1)
-      size.span = max(size.span, rule.period)
+    if not rule.kind.logged then
+      local stateful = owned(rules, 'stateful')
+      stateful[#stateful + 1] = rule
+    elseif rule.side then
+      local sides = owned(rules, 'sides')
+      sides[rule.side] = sides[rule.side] or { keep = 0, span = 0 }
+      note_log(sides[rule.side], rule)
+    else
+      note_log(rules, rule)
     end
     if rule.shadow then
-      rules.shadow = rules.shadow or {}
-      rules.shadow[#rules.shadow + 1] = rule
+      local shadow = owned(rules, 'shadow')
+      shadow[#shadow + 1] = rule
     else
       rules[#rules + 1] = rule
       rules.drops, rules.counts = rules.drops or rule.drop, rules.counts or rule.counts
@@ -69,24 +79,22 @@ local function parse(compiled)
   return make_rules(compiled and compiled ~= '' and cjson.decode(compiled) or none)
 end
 
--- new_subject returns a subject under its rules. It is a log as well: its own.
-local function new_subject(log, state, rules)
-  return {
-    log = log, size = rules, missing = math.huge, newest = nil, old = nil, fresh = nil,
-    state = state, rules = rules,
-  }
-end
-
 -- logged returns the subject as it would be with only those rules that look at a log.
 local function logged(subject)
-  local all = subject.rules
-  local rules = { keep = all.keep, span = all.span, drops = all.drops, counts = all.counts, sides = all.sides }
-  for _, rule in ipairs(all) do
-    if rule.kind.logged then
-      rules[#rules + 1] = rule
+  local view, rules = {}, {}
+  for name, value in pairs(subject) do
+    view[name] = value
+  end
+  for name, value in pairs(subject.rules) do
+    if type(name) ~= 'number' then
+      rules[name] = value
+    elseif value.kind.logged then
+      rules[#rules + 1] = value
     end
   end
-  return new_subject(subject.log, subject.state, rules)
+  rules.shadow = none
+  view.rules = rules
+  return view
 end
 
 -- rule_when asks one rule: cost above what it can ever admit counts as all of that.
@@ -120,7 +128,7 @@ end
 local function refusing(subjects, t, cost)
   for s = 1, #subjects do
     local subject = subjects[s]
-    if subject.rules.drops ~= false then
+    if subject.rules.drops then
       for _, rule in ipairs(subject.rules) do
         if rule.drop and rule_when(subject, rule, t, cost) > t then
           return rule, subject
@@ -134,11 +142,10 @@ end
 local function objecting(subjects, t, cost)
   for s = 1, #subjects do
     local subject = subjects[s]
-    if subject.rules.shadow then
-      for _, rule in ipairs(subject.rules.shadow) do
-        if cost > rule.top or rule_when(subject, rule, t, cost) > t then
-          return rule, subject
-        end
+    local rules = subject.rules.shadow
+    for r = 1, #rules do
+      if cost > rules[r].top or rule_when(subject, rules[r], t, cost) > t then
+        return rules[r], subject
       end
     end
   end
@@ -154,7 +161,7 @@ local function room(subject, rule, t)
     return 1
   end
   while low < high do
-    local middle = math.ceil((low + high) / 2)
+    local middle = ceil((low + high) / 2)
     if rule.kind.when(subject, rule, t, middle) > t then
       high = middle - 1
     else
@@ -164,25 +171,19 @@ local function room(subject, rule, t)
   return low
 end
 
--- push puts slots before the log: no more than it keeps.
-local function push(log, t, cost)
-  if log.size.keep > 0 then
-    log.fresh = log.fresh or {}
-    for _ = 1, min(cost, log.size.keep) do
-      log.fresh[#log.fresh + 1] = t
-    end
-  end
-end
-
--- take spends one rule; the slots of logs are pushed once for all their rules.
-local function take(subject, rule, t, cost)
-  if not rule.kind.logged then
-    rule.kind.spend(subject, rule, t, cost)
-  elseif rule.side then
-    local log = log_of(subject, rule)
-    if log.spent ~= subject.spends then
-      log.spent = subject.spends
-      push(log, max(t, slot_at(log, 0)), cost)
+-- take_all takes the slot t from rules that have a state or a log of their own: a log once
+-- for all its rules, and in order, even where what was refused stands in it.
+local function take_all(subject, rules, t, cost)
+  local pushed = {}
+  for r = 1, #rules do
+    local rule = rules[r]
+    if not rule.kind.logged then
+      rule.kind.spend(subject, rule, t, cost)
+    elseif rule.side and not pushed[rule.side] then
+      pushed[rule.side] = true
+      local log = log_of(subject, rule)
+      push(log, max(t, log.newest), cost)
+      subject.written = true
     end
   end
 end
@@ -192,16 +193,18 @@ end
 -- objects is returned, with its subject.
 local function spend(subjects, t, cost)
   local objection, whose = objecting(subjects, t, cost)
-  for _, subject in ipairs(subjects) do
-    push(subject, t, cost)
-    if subject.rules.sides then
-      subject.spends = (subject.spends or 0) + 1
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    local rules = subject.rules
+    if rules.keep > 0 then
+      push(subject, t, cost)
+      subject.written = true
     end
-    for _, rule in ipairs(subject.rules) do
-      take(subject, rule, t, cost)
-    end
-    for _, rule in ipairs(not objection and subject.rules.shadow or none) do
-      take(subject, rule, t, cost)
+    if rules.stateful ~= none or rules.sides ~= none then
+      take_all(subject, rules, t, cost)
+      if not objection then
+        take_all(subject, rules.shadow, t, cost)
+      end
     end
   end
   return objection, whose
@@ -213,99 +216,95 @@ local function spend_refused(subjects, t, cost)
   local counted = false
   for _, subject in ipairs(subjects) do
     if subject.rules.counts then
-      counted = true
-      subject.spends = (subject.spends or 0) + 1
+      local counting = {}
       for _, rule in ipairs(subject.rules) do
         if rule.counts then
-          take(subject, rule, t, cost)
+          counting[#counting + 1] = rule
         end
       end
+      take_all(subject, counting, t, cost)
+      counted = true
     end
   end
   return counted
 end
 
--- expire keeps a key until its rules cannot tell it from none, rounded up.
-local function expire(key, full, now)
-  call('PEXPIRE', key, text(max(1, math.ceil((full - now) / 1000))))
-end
-
-local function save_log(log, now)
-  if not log.fresh then
-    return
-  end
-  local fresh, keep = #log.fresh, log.size.keep
-  local length
-  for i = max(1, fresh - keep + 1), fresh do
-    length = call('LPUSH', log.log, text(log.fresh[i]))
-  end
-  if length > keep then
-    call('LTRIM', log.log, '0', text(keep - 1))
-  end
-  expire(log.log, log.fresh[fresh] + log.size.span, now)
-end
-
-local function save_state(subject, now)
-  for field in pairs(subject.written) do
-    local texts = {}
-    for i, number in ipairs(subject.fields[field]) do
-      texts[i] = text(number)
-    end
-    call('HSET', subject.state, field, table.concat(texts, ' '))
-  end
-  local full = now
-  for _, rules in ipairs({ subject.rules, subject.rules.shadow or none }) do
-    for _, rule in ipairs(rules) do
-      if not rule.kind.logged then
-        full = max(full, rule.kind.full(subject, rule))
-      end
+-- forgotten_at returns from when nobody can tell the state of a subject from none.
+local function forgotten_at(subject, rules)
+  local full = subject.newest + rules.span
+  if rules.sides ~= none then
+    for side, size in pairs(rules.sides) do
+      full = max(full, log_of(subject, { side = side }).newest + size.span)
     end
   end
-  expire(subject.state, full, now)
+  local stateful = rules.stateful
+  for r = 1, #stateful do
+    full = max(full, stateful[r].kind.full(subject, stateful[r]))
+  end
+  return full
 end
 
--- save writes what was spent and sets the expiry of what it wrote. Once per subject.
+-- has_more tells whether a subject remembers what its rules do not look at: other rules
+-- did, and may again.
+local function has_more(subject, rules)
+  if rules.keep == 0 and subject.newest > 0 then
+    return true
+  elseif subject.fields == none then
+    return false
+  end
+  for field, value in pairs(subject.fields) do
+    if type(value) == 'string' and not (sub(field, 1, 1) == '%' and rules.sides[sub(field, 2)]) then
+      return true
+    end
+  end
+  return false
+end
+
+-- save writes what was spent, until its rules cannot tell it from nothing, rounded up.
 local function save(subject, now)
-  save_log(subject, now)
-  for _, log in pairs(subject.sides or none) do
-    save_log(log, now)
-  end
   if subject.written then
-    save_state(subject, now)
+    local rules = subject.rules
+    local ttl = max(1, ceil((forgotten_at(subject, rules) - now) / 1000))
+    if has_more(subject, rules) then
+      ttl = max(ttl, call('PTTL', subject.key))
+    end
+    write_subject(subject, ttl)
+    subject.written = false
   end
 end
 
 -- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
 -- slot, out of every rule's sight; it stands in with the latest slot that it can have been.
-local function refund_log(log, t, cost, now, counting)
-  local length = call('LLEN', log.log)
-  local newest = slot_at(log, 0)
+local function refund_log(subject, log, t, cost)
+  local length, newest = length(log), log.newest
   local oldest = slot_at(log, max(0, length - 1))
-  local removed = call('LREM', log.log, text(min(cost, log.size.keep)), text(t))
-  if removed == 0 then
-    return
-  end
-  if length >= log.size.keep then
-    local latest = counting and oldest or min(oldest, newest - log.size.span)
-    for _ = 1, removed do
-      call('RPUSH', log.log, text(latest))
+  local removed = remove(log, t, min(cost, log.size.keep))
+  if removed > 0 then
+    subject.written = true
+    if length >= log.size.keep then
+      append(log, log.side == 'counting' and oldest or min(oldest, newest - log.size.span), removed)
     end
-  end
-  log.newest, log.old, log.missing = nil, nil, math.huge
-  if slot_at(log, 0) > 0 then
-    expire(log.log, slot_at(log, 0) + log.size.span, now)
   end
 end
 
--- refund_logs takes the slot t out of the logs of a subject, and saves them. The log of
--- shadow rules never had it if one of them objected.
-local function refund_logs(subject, t, cost, now, objected)
+-- refund_logs takes the slot t out of the logs of a subject. The log of shadow rules
+-- never had it if one of them objected.
+local function refund_logs(subject, t, cost, objected)
   if subject.size.keep > 0 then
-    refund_log(subject, t, cost, now)
+    refund_log(subject, subject, t, cost)
   end
-  for side, size in pairs(subject.rules.sides or none) do
+  for side, size in pairs(subject.rules.sides) do
     if size.keep > 0 and not (objected and side == 'shadow') then
-      refund_log(log_of(subject, { side = side }), t, cost, now, side == 'counting')
+      refund_log(subject, log_of(subject, { side = side }), t, cost)
+    end
+  end
+end
+
+-- refund_states gives the slot t back to the rules that keep more than slots.
+local function refund_states(subject, t, cost, objected)
+  for _, rule in ipairs(subject.rules.stateful) do
+    if not (rule.shadow and objected) then
+      rule.kind.undo(subject, rule, t, cost)
     end
   end
 end
@@ -313,16 +312,8 @@ end
 -- refund gives the unused slot t back to every rule that was spent at it, and saves.
 local function refund(subjects, t, cost, now, objected)
   for _, subject in ipairs(subjects) do
-    refund_logs(subject, t, cost, now, objected)
-    for _, rules in ipairs({ subject.rules, not objected and subject.rules.shadow or none }) do
-      for _, rule in ipairs(rules) do
-        if not rule.kind.logged then
-          rule.kind.undo(subject, rule, t, cost)
-        end
-      end
-    end
-    if subject.written then
-      save_state(subject, now)
-    end
+    refund_logs(subject, t, cost, objected)
+    refund_states(subject, t, cost, objected)
+    save(subject, now)
   end
 end
