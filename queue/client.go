@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -66,12 +67,12 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 
 // offer offers one batch, again and again while Redis cannot be reached.
 func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
-	args, ids := offerArgs(jobs)
+	args := offerArgs(jobs)
 	deadline := time.Now().Add(offerPatience)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		reply, err := c.scripts.run(ctx, c.scripts.offer, args...).Text()
 		if err == nil {
-			return readReceipts(reply, ids)
+			return readReceipts(reply, jobs)
 		}
 		if !unreachable(err) || time.Now().Add(wait).After(deadline) {
 			return nil, err
@@ -84,20 +85,14 @@ func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	}
 }
 
-// offerArgs returns the arguments of offer.lua and the ID of each job.
-func offerArgs(jobs []Job) (args []any, ids []string) {
-	args = make([]any, 0, 3+9*len(jobs))
+// offerArgs returns the arguments of offer.lua.
+func offerArgs(jobs []Job) []any {
+	args := make([]any, 0, 3+4*len(jobs))
 	args = append(args, rand.Text(), batchMemory.Milliseconds(), idMemory.Milliseconds())
 	for _, j := range jobs {
-		id, own := j.ID, "1"
-		if id == "" {
-			id, own = rand.Text()[:20], "0"
-		}
-		ids = append(ids, id)
-		args = append(args, escape(j.Tenant), escape(j.User), escape(id), own, max(1, j.Cost),
-			micros(j.Deadline), micros(j.NotBefore), headerWords(j), encodeBody(j))
+		args = append(args, escape(j.Tenant), escape(j.User), micros(j.NotBefore), seal(j))
 	}
-	return args, ids
+	return args
 }
 
 // micros is a time as the scripts know it; the zero time is 0.
@@ -108,26 +103,27 @@ func micros(t time.Time) int64 {
 	return max(0, t.UnixMicro())
 }
 
-func readReceipts(reply string, ids []string) ([]Receipt, error) {
+// readReceipts reads the reply of offer.lua to the jobs.
+func readReceipts(reply string, jobs []Job) ([]Receipt, error) {
 	lines := strings.Split(reply, "\n")
-	if len(lines) != len(ids) {
-		return nil, fmt.Errorf("queue: %d receipts for %d jobs", len(lines), len(ids))
+	if len(lines) != len(jobs) {
+		return nil, fmt.Errorf("queue: %d receipts for %d jobs", len(lines), len(jobs))
 	}
 	receipts := make([]Receipt, len(lines))
 	for i, line := range lines {
-		words := strings.SplitN(line, " ", 5)
-		if len(words) != 5 {
+		words := strings.SplitN(line, " ", 6)
+		if len(words) != 6 {
 			return nil, fmt.Errorf("queue: malformed receipt %q", line)
 		}
-		place, _ := strconv.Atoi(words[1])
-		start, _ := strconv.ParseInt(words[2], 10, 64)
-		r := Receipt{ID: ids[i], Status: Status(words[0]), Place: place}
+		place, _ := strconv.Atoi(words[2])
+		start, _ := strconv.ParseInt(words[3], 10, 64)
+		r := Receipt{ID: cmp.Or(jobs[i].ID, words[0]), Status: Status(words[1]), Place: place}
 		if start > 0 {
 			r.Start = time.UnixMicro(start)
 		}
 		if r.Status == Rejected {
-			r.Reason = Reason(words[3])
-			r.Rule = strings.TrimPrefix(words[4], "-")
+			r.Reason = Reason(words[4])
+			r.Rule = strings.TrimPrefix(words[5], "-")
 		}
 		receipts[i] = r
 	}

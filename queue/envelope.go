@@ -3,7 +3,6 @@ package queue
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,26 +11,42 @@ import (
 	"maps"
 )
 
-// An envelope is a job as it travels: a header of words that the scripts read and
-// change (read_job in lanes.lua), then a body that only Go reads.
+// An envelope is a job as it travels: what the scripts read and change (read_job in
+// lanes.lua), then a body that only Go reads.
 type envelope struct {
 	job      Job
 	offered  time.Time
 	failures int
 }
 
-// headerWords are the words of the header that Go decides and scripts pass on.
-func headerWords(j Job) string {
-	fold := "-"
+// seal returns the envelope of a job without the instant of its offer, which is Redis's
+// to say: options of the job that are not the usual ones, and its body.
+func seal(j Job) []byte {
+	var options []string
+	add := func(letter string, value string) { options = append(options, letter+value) }
+	if j.Cost > 1 {
+		add("c", strconv.Itoa(j.Cost))
+	}
+	if !j.Deadline.IsZero() {
+		add("d", strconv.FormatInt(max(1, j.Deadline.UnixMicro()), 10))
+	}
+	if retries := max(0, j.MaxRetry); j.MaxRetry != 0 && retries != DefaultMaxRetry {
+		add("r", strconv.Itoa(retries))
+	}
+	if j.Priority != Normal {
+		add("p", strconv.Itoa(rank(j.Priority)))
+	}
 	if j.CollapseKey != "" {
-		// The mark keeps a key that is itself "-" apart from none.
-		fold = "k" + escape(j.CollapseKey)
+		add("k", escape(j.CollapseKey))
 	}
-	retries := j.MaxRetry
-	if retries == 0 {
-		retries = DefaultMaxRetry
+	if j.ID != "" {
+		add("!", escape(j.ID))
 	}
-	return fmt.Sprintf("%d %d %s", max(0, retries), rank(j.Priority), fold)
+	head := "-"
+	if len(options) > 0 {
+		head = "+" + strings.Join(options, ":") + " "
+	}
+	return appendBody([]byte(head), j)
 }
 
 // rank is a priority as the scripts order it: 0 is served first.
@@ -43,11 +58,10 @@ func priorityOf(rank string) Priority {
 	return map[string]Priority{"0": High, "1": Normal, "2": Low}[rank]
 }
 
-// encodeBody writes what no script needs to know: type, timeout, headers, payload, each
+// appendBody writes what no script needs to know: type, timeout, headers, payload, each
 // with its length before it.
-func encodeBody(j Job) []byte {
-	b := make([]byte, 0, len(j.Type)+len(j.Payload)+8)
-	b = appendString(b, j.Type)
+func appendBody(b []byte, j Job) []byte {
+	b = appendString(slices.Grow(b, len(j.Type)+len(j.Payload)+8), j.Type)
 	b = binary.AppendUvarint(b, uint64(j.Timeout))
 	b = binary.AppendUvarint(b, uint64(len(j.Headers)))
 	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {
@@ -63,7 +77,7 @@ func appendString(b []byte, s string) []byte {
 
 var errEnvelope = errors.New("queue: malformed envelope")
 
-// decodeBody reads what encodeBody wrote into the job.
+// decodeBody reads what appendBody wrote into the job.
 func decodeBody(body string, j *Job) error {
 	r := &reader{rest: body}
 	j.Type = r.text()
@@ -108,35 +122,70 @@ func (r *reader) text() string {
 
 // openEnvelope reads an envelope of a user's lane, named as in "tenant:user".
 func openEnvelope(lane, text string) (envelope, error) {
-	tenant, user, _ := strings.Cut(lane, ":")
-	words := strings.SplitN(text, " ", 9)
-	if len(words) != 9 || words[6] == "" {
+	const stamp = 13 // hexadecimal digits
+	if len(text) <= stamp {
 		return envelope{}, errEnvelope
 	}
-	var numbers [5]int64
-	for i := range numbers {
-		n, err := strconv.ParseInt(words[i], 10, 64)
-		if err != nil {
-			return envelope{}, errEnvelope
-		}
-		numbers[i] = n
+	offered, err := strconv.ParseInt(text[:stamp], 16, 64)
+	if err != nil {
+		return envelope{}, errEnvelope
 	}
+	tenant, user, _ := strings.Cut(lane, ":")
 	e := envelope{
 		job: Job{
-			Tenant: unescape(tenant), User: unescape(user), ID: unescape(words[6][1:]),
-			Cost: int(numbers[0]), MaxRetry: int(numbers[4]), Priority: priorityOf(words[5]),
+			Tenant: unescape(tenant), User: unescape(user), ID: text[:stamp],
+			Cost: 1, MaxRetry: DefaultMaxRetry, Priority: Normal,
 		},
-		offered:  time.UnixMicro(numbers[2]),
-		failures: int(numbers[3]),
+		offered: time.UnixMicro(offered),
 	}
-	if numbers[1] > 0 {
-		e.job.Deadline = time.UnixMicro(numbers[1])
+	head, body := text[stamp], text[stamp+1:]
+	if head != '-' {
+		options, rest, ok := strings.Cut(body, " ")
+		if head != '+' || !ok {
+			return envelope{}, errEnvelope
+		}
+		for option := range strings.SplitSeq(options, ":") {
+			if err := e.set(option); err != nil {
+				return envelope{}, err
+			}
+		}
+		body = rest
 	}
-	if e.job.MaxRetry == 0 {
-		e.job.MaxRetry = -1
+	return e, decodeBody(body, &e.job)
+}
+
+// set reads one option of the head: a letter and its value.
+func (e *envelope) set(option string) error {
+	if len(option) < 2 {
+		return errEnvelope
 	}
-	if words[7] != "-" {
-		e.job.CollapseKey = unescape(words[7][1:])
+	letter, value := option[0], option[1:]
+	switch letter {
+	case '!', 'i':
+		e.job.ID = unescape(value)
+		return nil
+	case 'k':
+		e.job.CollapseKey = unescape(value)
+		return nil
 	}
-	return e, decodeBody(words[8], &e.job)
+	n, err := strconv.ParseInt(value, 10, 64)
+	switch {
+	case err != nil || n < 0:
+		return errEnvelope
+	case letter == 'c' && n > 0:
+		e.job.Cost = int(n)
+	case letter == 'd' && n > 0:
+		e.job.Deadline = time.UnixMicro(n)
+	case letter == 'f':
+		e.failures = int(n)
+	case letter == 'r':
+		if e.job.MaxRetry = int(n); n == 0 {
+			e.job.MaxRetry = -1
+		}
+	case letter == 'p':
+		e.job.Priority = priorityOf(value)
+	default:
+		return errEnvelope
+	}
+	return nil
 }

@@ -28,6 +28,7 @@ import (
 //	wc:{q}:blocked                  hash   rule → time that it kept lanes waiting, µs
 //	wc:{q}:shadowed                 hash   shadow rule → starts that it would not have let be
 //	wc:{q}:pulse                    hash   last pull, amnesty, who watches until when, swept version
+//	wc:{q}:offered                  string the instant that the next offered job may have, µs
 //	wc:{q}:stats, :seq              counters
 //
 // A scope is q, t:<tenant> or u:<tenant>:<user>. Tenants and users stand in keys escaped.

@@ -144,6 +144,7 @@ type acks struct {
 
 	mu     sync.Mutex
 	tokens []string
+	since  time.Time // when the first of them finished
 }
 
 // ackDelay is how long a finished job waits for others, or for a pull, to be
@@ -173,7 +174,20 @@ func (a *acks) take() []string {
 func (a *acks) giveBack(tokens []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if len(a.tokens) == 0 {
+		a.since = time.Now()
+	}
 	a.tokens = append(a.tokens, tokens...)
+}
+
+// overdue returns how long the pulls have still to take along what is finished.
+func (a *acks) overdue() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.tokens) == 0 {
+		return ackDelay
+	}
+	return time.Until(a.since.Add(ackDelay))
 }
 
 // Run acknowledges what no pull took along, until ctx ends.
@@ -186,6 +200,9 @@ func (a *acks) Run(ctx context.Context) {
 		case <-a.ready:
 		}
 		sleep(ctx, ackDelay)
+		for wait := a.overdue(); wait > 0 && wait < ackDelay; wait = a.overdue() {
+			sleep(ctx, wait)
+		}
 		for retry := trouble.after(a.send(ctx)); retry > 0 && ctx.Err() == nil; retry = trouble.after(a.send(ctx)) {
 			sleep(ctx, retry)
 		}

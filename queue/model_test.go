@@ -189,7 +189,7 @@ func (m *modelRun) end() {
 		if job.slot.After(time.Now()) {
 			return
 		}
-		outcome := m.outcome(m.scripts.admit, token, job.slot.UnixMicro(), 0)
+		outcome := m.outcome(m.scripts.admit, 0, token, job.slot.UnixMicro())
 		m.note("%s is late: outcome %d", job.id, outcome)
 		if want := m.world.admit(token); outcome != want {
 			m.t.Errorf("late: outcome %d, want %d", outcome, want)

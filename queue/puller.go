@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +47,7 @@ type puller struct {
 	waker  *waker
 	acks   *acks
 	claims *claims
+	lates  *lates
 
 	stop     chan struct{}   // closed when nothing may start any more
 	waiting  sync.WaitGroup  // jobs that wait for their slot
@@ -65,6 +68,7 @@ func newPuller(w *Worker, queue string, h asynq.Handler) *puller {
 		claims: newClaims(s, w.cfg.Lease, log),
 		stop:   make(chan struct{}),
 	}
+	p.lates = &lates{scripts: s, clock: p.clock}
 	return p
 }
 
@@ -175,7 +179,7 @@ type claim struct {
 // readPull reads the reply of pull.lua.
 func readPull(reply []any) (jobs []claim, now, next time.Time, err error) {
 	malformed := fmt.Errorf("queue: malformed reply to a pull")
-	if len(reply) < 2 || len(reply)%4 != 2 {
+	if len(reply) < 2 || len(reply)%2 != 0 {
 		return nil, now, next, malformed
 	}
 	clock, ok1 := reply[0].(int64)
@@ -186,21 +190,31 @@ func readPull(reply []any) (jobs []claim, now, next time.Time, err error) {
 	if wake >= 0 {
 		next = time.UnixMicro(wake)
 	}
-	for i := 2; i < len(reply); i += 4 {
+	for i := 2; i < len(reply); i += 2 {
 		token, ok1 := reply[i].(string)
-		slot, ok2 := reply[i+1].(int64)
-		lane, ok3 := reply[i+2].(string)
-		text, ok4 := reply[i+3].(string)
-		if !ok1 || !ok2 || !ok3 || !ok4 {
+		text, ok2 := reply[i+1].(string)
+		if !ok1 || !ok2 {
 			return nil, now, next, malformed
 		}
-		e, err := openEnvelope(lane, text)
+		job, err := openClaim(token, text)
 		if err != nil {
 			return nil, now, next, fmt.Errorf("job with token %s: %w", token, err)
 		}
-		jobs = append(jobs, claim{envelope: e, token: token, slot: time.UnixMicro(slot)})
+		jobs = append(jobs, job)
 	}
 	return jobs, time.UnixMicro(clock), next, nil
+}
+
+// openClaim reads a claim as the scripts keep it: "slot tenant:user envelope".
+func openClaim(token, text string) (claim, error) {
+	when, rest, _ := strings.Cut(text, " ")
+	lane, sealed, _ := strings.Cut(rest, " ")
+	slot, err := strconv.ParseInt(when, 10, 64)
+	if err != nil {
+		return claim{}, errEnvelope
+	}
+	e, err := openEnvelope(lane, sealed)
+	return claim{envelope: e, token: token, slot: time.UnixMicro(slot)}, err
 }
 
 // shutdown hands back what has not started, lets the handlers end, then makes them.

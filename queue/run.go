@@ -70,28 +70,24 @@ const longestTrip = time.Second
 // admit asks Redis whether a job that missed its slot may start so soon, and returns its
 // new slot. Otherwise the job is in its lane again, or somebody else's.
 func (p *puller) admit(job claim, missed time.Time, ahead time.Duration) (slot time.Time, ok bool) {
-	const lost, start = 0, 1
 	trouble := newTrouble(p.log, "asking for late starts")
 	for {
-		asked := time.Now()
-		reply, err := numbers(p.scripts.run(p.handling, p.scripts.admit, job.token, micros(missed), ahead.Microseconds()), 3)
-		arrived := time.Now()
-		if wait := trouble.after(err); wait > 0 {
+		ask := &late{token: job.token, missed: missed, ahead: ahead}
+		if wait := trouble.after(p.lates.ask(p.handling, ask)); wait > 0 {
 			if !p.sleepUnlessStopped(wait) {
 				p.claims.handBack(job.token)
 				return slot, false
 			}
 			continue
 		}
-		p.clock.observe(asked, arrived, time.UnixMicro(reply[0]))
 		p.metrics.late(p.queue)
-		if reply[1] != start {
+		if ask.outcome != lateStarts {
 			p.claims.drop(job.token)
 		}
-		if reply[1] == lost {
+		if ask.outcome == lateLost {
 			p.log.Warn("lost a job before its start", "id", job.job.ID)
 		}
-		return time.UnixMicro(reply[2]), reply[1] == start
+		return ask.slot, ask.outcome == lateStarts
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 var luaFiles embed.FS
 
 // scripts are the scripts of one queue, ready to run. Each is preceded by the rules and
-// the lanes; those that deal with claims, by the claims too.
+// the lanes; those that deal with claims, by the claims too; pull by more.
 type scripts struct {
 	client redis.UniversalClient
 	prefix string
@@ -37,7 +37,7 @@ func newScripts(client redis.UniversalClient, queue string) *scripts {
 		revive:   throttle.NewScript(lanes + source("revive")),
 		explain:  throttle.NewScript(lanes + source("explain")),
 		pause:    throttle.NewScript(claims + source("pause")),
-		pull:     throttle.NewScript(claims + source("pull")),
+		pull:     throttle.NewScript(claims + source("upkeep") + source("lines") + source("pull")),
 		ack:      throttle.NewScript(claims + source("ack")),
 		fail:     throttle.NewScript(claims + source("fail")),
 		admit:    throttle.NewScript(claims + source("admit")),

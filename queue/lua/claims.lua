@@ -57,7 +57,7 @@ end
 local function put_back(claim)
   forget({ claim.token })
   track(claim.job, place_of(claim.tenant, claim.user, claim.job))
-  enter(claim.tenant, claim.user, claim.job, write_job(claim.job), now, 'front')
+  enter(claim.tenant, claim.user, claim.job, write_job(claim.job), at_once, 'front')
 end
 
 -- newest_first orders tokens so that jobs put back one by one keep their order.

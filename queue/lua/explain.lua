@@ -15,7 +15,7 @@ local waiting, job = 0, nil
 for _, priority in ipairs({ HIGH, NORMAL, LOW }) do
   waiting = waiting + redis.call('LLEN', lane_key(tenant, user, priority))
   local first = not job and head(tenant, user, priority)
-  job = first and read_job(first.envelope) or job
+  job = first and read_job(first) or job
 end
 local cost = job and job.cost or 1
 

@@ -3,9 +3,13 @@
 --
 -- Tenants and users arrive escaped: they contain no colon and no space.
 --
--- A job travels as an envelope: a header of words that scripts read, then a body that
--- only Go reads. In its lane, a job with a collapse key is only a stub "=key"; its
--- envelope lies in the lane's fold, where a newer job can take its place.
+-- A job travels as an envelope: the instant of its offer, 13 hexadecimal digits and no two
+-- alike in a queue, then "-" for a plain job or "+options " for any other, then a body
+-- that only Go reads. Options are letters with a value, separated by colons:
+--   c cost, d deadline, f failures, r retries, p priority, k collapse key, ! the caller's
+--   own ID, which is tracked, i an ID that is neither that nor the instant
+-- In its lane, a job with a collapse key is only a stub "=key"; its envelope lies in the
+-- lane's fold, where a newer job can take its place.
 
 local Q = KEYS[1]
 local now = clock()
@@ -14,30 +18,68 @@ local HIGH, NORMAL, LOW = '0', '1', '2'
 local SUFFIX = { [HIGH] = ':high', [NORMAL] = '', [LOW] = ':low' }
 local WATCH_SLACK = 500000 -- µs after which a worker on watch is taken for dead
 local KEEP_DROPS, KEEP_DEAD = 100000, 100000
+local MAX_RETRY = 25 -- DefaultMaxRetry
 local INFINITY = math.huge
 
--- read_job returns the header of an envelope. The mark before the ID tells a caller's
--- own ("!"), which is tracked, from a generated one (".").
+local function at_once()
+  return now
+end
+
+-- read_job returns what an envelope says of its job.
 local function read_job(envelope)
-  local cost, deadline, offered, failures, max_retry, priority, mark, id, fold, body =
-    string.match(envelope, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([!.])([^ ]+) ([^ ]+) (.*)$')
-  return {
-    cost = tonumber(cost), deadline = tonumber(deadline), offered = tonumber(offered),
-    failures = tonumber(failures), max_retry = tonumber(max_retry), priority = priority,
-    own = mark == '!', id = id, fold = fold ~= '-' and fold or nil, body = body,
+  local stamp = sub(envelope, 1, 13)
+  local job = {
+    offered = tonumber(stamp, 16), id = stamp, own = false, cost = 1, deadline = 0, failures = 0,
+    max_retry = MAX_RETRY, priority = NORMAL, fold = nil, envelope = envelope, body = 15,
   }
+  if sub(envelope, 14, 14) == '-' then
+    return job
+  end
+  local options, body = string.match(envelope, '^([^ ]*) ()', 15)
+  job.body = body
+  for letter, value in string.gmatch(options, '([^:])([^:]*)') do
+    if letter == 'c' then
+      job.cost = tonumber(value)
+    elseif letter == 'd' then
+      job.deadline = tonumber(value)
+    elseif letter == 'f' then
+      job.failures = tonumber(value)
+    elseif letter == 'r' then
+      job.max_retry = tonumber(value)
+    elseif letter == 'p' then
+      job.priority = value
+    elseif letter == 'k' then
+      job.fold = value
+    else
+      job.id, job.own = value, letter == '!'
+    end
+  end
+  return job
 end
 
 local function write_job(job)
-  return table.concat({ int(job.cost), int(job.deadline), int(job.offered), int(job.failures),
-    int(job.max_retry), job.priority, (job.own and '!' or '.') .. job.id, job.fold or '-', job.body }, ' ')
+  local stamp, options = format('%013x', job.offered), {}
+  local function option(letter, value, usual)
+    if value ~= usual then
+      options[#options + 1] = letter .. (type(value) == 'number' and int(value) or value)
+    end
+  end
+  option('c', job.cost, 1)
+  option('d', job.deadline, 0)
+  option('f', job.failures, 0)
+  option('r', job.max_retry, MAX_RETRY)
+  option('p', job.priority, NORMAL)
+  option('k', job.fold, nil)
+  option(job.own and '!' or 'i', job.id, not job.own and stamp or nil)
+  local head = #options > 0 and '+' .. table.concat(options, ':') .. ' ' or '-'
+  return stamp .. head .. sub(job.envelope, job.body)
 end
 
 -- track notes what became of a job with the caller's own ID, as long as that is known:
 -- "started", "dropped", "dead", "cancelled", or where it waits, "tenant:user:priority".
 local function track(job, where)
   if job.own then
-    redis.call('SET', Q .. 'id:' .. job.id, where, 'XX', 'KEEPTTL')
+    call('SET', Q .. 'id:' .. job.id, where, 'XX', 'KEEPTTL')
   end
 end
 
@@ -61,14 +103,15 @@ local function counters_of(fields)
   return counters
 end
 
-local setup = redis.call('HMGET', Q .. 'policies', 'version', 'default', 'queue', 'assigned')
+local setup = call('HMGET', Q .. 'policies', 'version', 'default', 'queue', 'assigned')
 local version, default_policy, assigned = setup[1] or '0', setup[2] or '', setup[4] == '1'
 local queue = read_subject(Q .. 'state:q', parse(setup[3]))
+queue.alone = { queue }
 
 local policies = {}
 local function policy_named(name)
   if not policies[name] then
-    local text = redis.call('HMGET', Q .. 'policies', name .. '/tenant', name .. '/user', name .. '/bucket')
+    local text = call('HMGET', Q .. 'policies', name .. '/tenant', name .. '/user', name .. '/bucket')
     local capacity, overflow, max_wait = string.match(text[3] or '0 - 0', '(%d+) (%S+) (%d+)')
     policies[name] = {
       name = name, tenant = parse(text[1]), user = parse(text[2]),
@@ -82,9 +125,9 @@ end
 local any_paused
 local function paused_until(scope)
   if any_paused == nil then
-    any_paused = redis.call('ZCARD', Q .. 'paused') > 0
+    any_paused = call('ZCARD', Q .. 'paused') > 0
   end
-  return any_paused and tonumber(redis.call('ZSCORE', Q .. 'paused', scope) or 0) or 0
+  return any_paused and tonumber(call('ZSCORE', Q .. 'paused', scope) or 0) or 0
 end
 
 -- shadowed counts, by shadow rule, the starts that it would not have let be; finish
@@ -98,7 +141,7 @@ end
 local blocked = {}
 local function blame(rule, from, to)
   local name = rule and rule.name or 'paused'
-  blocked[name] = (blocked[name] or 0) + math.max(0, to - from)
+  blocked[name] = (blocked[name] or 0) + max(0, to - from)
 end
 
 -- tenant_of returns a tenant with its policy, rules and counters, read once a script.
@@ -106,14 +149,14 @@ local tenants = {}
 local function tenant_of(name)
   if not tenants[name] then
     local key = Q .. 'tenant:' .. name
-    local known = redis.call('HMGET', key, 'priorities', 'swept', unpack(COUNTERS))
+    local known = call('HMGET', key, 'priorities', 'swept', unpack(COUNTERS))
     local policy = policy_named(
-      assigned and redis.call('HGET', Q .. 'policies', 'tenant:' .. name) or default_policy)
+      assigned and call('HGET', Q .. 'policies', 'tenant:' .. name) or default_policy)
+    local subject = read_subject(Q .. 'state:t:' .. name, policy.tenant)
     tenants[name] = {
       name = name, key = key, policy = policy, priorities = known[1] or NORMAL, swept = known[2] or '0',
       counters = counters_of(known), counted = {}, paused = paused_until('t:' .. name),
-      subject = read_subject(Q .. 'state:t:' .. name, policy.tenant),
-      users = {},
+      subject = subject, alone = { subject }, users = {},
     }
   end
   return tenants[name]
@@ -121,12 +164,14 @@ end
 
 -- user_of returns the subject of a tenant's user.
 local function user_of(tenant, user)
-  if not tenant.users[user] then
+  local who = tenant.users[user]
+  if not who then
     local scope = 'u:' .. tenant.name .. ':' .. user
-    tenant.users[user] = read_subject(Q .. 'state:' .. scope, tenant.policy.user)
-    tenant.users[user].paused = paused_until(scope)
+    who = read_subject(Q .. 'state:' .. scope, tenant.policy.user)
+    who.paused, who.alone = paused_until(scope), { who }
+    tenant.users[user] = who
   end
-  return tenant.users[user]
+  return who
 end
 
 local function tally(tenant, name, by)
@@ -149,7 +194,7 @@ end
 
 -- drop records that a job will never run, and why.
 local function drop(tenant, user, job, reason, rule)
-  redis.call('XADD', Q .. 'drops', 'MAXLEN', '~', KEEP_DROPS, '*',
+  call('XADD', Q .. 'drops', 'MAXLEN', '~', KEEP_DROPS, '*',
     'id', job.id, 'tenant', tenant.name, 'user', user, 'reason', reason, 'rule', rule or '',
     'at', int(now))
   tally(tenant, 'dropped', 1)
@@ -167,49 +212,71 @@ end
 
 -- bury keeps a job whose attempts are exhausted.
 local function bury(tenant, user, job, why)
-  redis.call('XADD', Q .. 'dead', 'MAXLEN', '~', KEEP_DEAD, '*',
+  call('XADD', Q .. 'dead', 'MAXLEN', '~', KEEP_DEAD, '*',
     'id', job.id, 'tenant', tenant.name, 'user', user, 'error', why, 'at', int(now),
     'job', write_job(job))
   track(job, 'dead')
   tally(tenant, 'dead', 1)
 end
 
--- mark_oldest notes when the first job of a lane was offered, or that there is none.
--- Only a bucket that drops its oldest job needs to know.
-local function mark_oldest(tenant, user, priority, envelope)
+-- unfold returns the envelope of a lane's entry, and its collapse key if it has one.
+local function unfold(tenant, user, entry)
+  if string.sub(entry, 1, 1) ~= '=' then
+    return entry
+  end
+  local fold = string.sub(entry, 2)
+  return call('HGET', fold_key(tenant, user), fold), fold
+end
+
+-- mark_oldest notes when the first job of a lane, its entry given, was offered, or that
+-- there is none. Only a bucket that drops its oldest job needs to know.
+local function mark_oldest(tenant, user, priority, entry)
   if tenant.policy.overflow ~= 'drop_oldest' then
     return
   end
   local oldest = Q .. 'oldest:' .. tenant.name
-  if envelope then
-    redis.call('ZADD', oldest, int(read_job(envelope).offered), priority .. user)
+  if entry then
+    local job = read_job((unfold(tenant, user, entry)))
+    call('ZADD', oldest, int(job.offered), priority .. user)
   else
-    redis.call('ZREM', oldest, priority .. user)
+    call('ZREM', oldest, priority .. user)
   end
 end
 
--- enter puts a job at the 'back' or the 'front' of its lane. `bound` is a lower bound
--- of the lane's next slot. Returns its place in the lane, or nothing if it was folded
--- into a newer job.
+-- in_order sorts priorities, the first to be served first.
+local function in_order(priorities)
+  local sorted = ''
+  for _, priority in ipairs({ HIGH, NORMAL, LOW }) do
+    if find(priorities, priority, 1, true) then
+      sorted = sorted .. priority
+    end
+  end
+  return sorted
+end
+
+-- enter puts a job at the 'back' or the 'front' of its lane. `bound` returns a lower bound
+-- of the lane's next slot, if that is asked for. Returns its place in the lane, or nothing
+-- if it was folded into a newer job.
 local function enter(tenant, user, job, envelope, bound, door)
   local lane = lane_key(tenant, user, job.priority)
   local entry = envelope
   if job.fold then
-    if redis.call('HSETNX', fold_key(tenant, user), job.fold, envelope) == 0 then
+    if call('HSETNX', fold_key(tenant, user), job.fold, envelope) == 0 then
       drop(tenant, user, job, 'collapsed')
       return
     end
     entry = '=' .. job.fold
   end
-  local length = redis.call(door == 'front' and 'LPUSH' or 'RPUSH', lane, entry)
+  local length = call(door == 'front' and 'LPUSH' or 'RPUSH', lane, entry)
   if length == 1 or door == 'front' then
-    redis.call('ZADD', lanes_key(tenant, job.priority), 'LT', int(bound), user)
-    tenant.soonest = math.min(tenant.soonest or INFINITY, bound)
+    local at = bound()
+    call('ZADD', lanes_key(tenant, job.priority), 'LT', int(at), user)
+    tenant.soonest = min(tenant.soonest or INFINITY, at)
     mark_oldest(tenant, user, job.priority, envelope)
   end
-  if not string.find(tenant.priorities, job.priority, 1, true) then
-    tenant.priorities = tenant.priorities .. job.priority
-    redis.call('HSET', tenant.key, 'priorities', tenant.priorities)
+  if not find(tenant.priorities, job.priority, 1, true) then
+    tenant.priorities = in_order(tenant.priorities .. job.priority)
+    call('HSET', tenant.key, 'priorities', tenant.priorities)
   end
   tally(tenant, 'waiting', 1)
   return length
@@ -219,60 +286,68 @@ end
 -- were given back since, or for a pause that was lifted.
 local function look_again(tenant, user)
   for priority in string.gmatch(tenant.priorities, '%d') do
-    redis.call('ZADD', lanes_key(tenant, priority), 'XX', 'LT', int(now), user)
+    call('ZADD', lanes_key(tenant, priority), 'XX', 'LT', int(now), user)
   end
 end
 
--- unfold returns the envelope of a lane's entry, and its collapse key if it has one.
-local function unfold(tenant, user, entry)
-  if string.sub(entry, 1, 1) ~= '=' then
-    return entry
-  end
-  local fold = string.sub(entry, 2)
-  return redis.call('HGET', fold_key(tenant, user), fold), fold
-end
-
--- head returns the first job of a lane: its envelope, its fold and the entry after it;
--- nothing if the lane is empty.
+-- head returns the envelope of the first job of a lane, or nothing if it is empty.
 local function head(tenant, user, priority)
-  local two = redis.call('LRANGE', lane_key(tenant, user, priority), 0, 1)
-  if not two[1] then
+  local entry = call('LINDEX', lane_key(tenant, user, priority), '0')
+  return entry and (unfold(tenant, user, entry))
+end
+
+-- draw takes the first job out of a lane, or nothing if it is empty. Whoever draws moves
+-- the lane in its index, or out of it if none is `left`.
+local function draw(tenant, user, priority)
+  local lane = lane_key(tenant, user, priority)
+  local entry = call('LPOP', lane)
+  if not entry then
     return
   end
-  local envelope, fold = unfold(tenant, user, two[1])
-  return { envelope = envelope, fold = fold, after = two[2] }
-end
-
--- leave takes the first job out of its lane. The lane's next bound is `bound`, or as it
--- was when there is none given.
-local function leave(tenant, user, priority, first, bound)
-  redis.call('LPOP', lane_key(tenant, user, priority))
-  if first.fold then
-    redis.call('HDEL', fold_key(tenant, user), first.fold)
+  local envelope, fold = unfold(tenant, user, entry)
+  if fold then
+    call('HDEL', fold_key(tenant, user), fold)
   end
-  if not first.after then
-    redis.call('ZREM', lanes_key(tenant, priority), user)
-    mark_oldest(tenant, user, priority)
-  else
-    if bound then
-      redis.call('ZADD', lanes_key(tenant, priority), int(bound), user)
-    end
-    mark_oldest(tenant, user, priority, unfold(tenant, user, first.after))
+  if tenant.policy.overflow == 'drop_oldest' then
+    mark_oldest(tenant, user, priority, call('LINDEX', lane, '0'))
   end
   tally(tenant, 'waiting', -1)
+  return { entry = entry, envelope = envelope, fold = fold, left = call('LLEN', lane) }
+end
+
+-- undraw puts a drawn job back as if nothing had happened.
+local function undraw(tenant, user, priority, first)
+  call('LPUSH', lane_key(tenant, user, priority), first.entry)
+  if first.fold then
+    call('HSET', fold_key(tenant, user), first.fold, first.envelope)
+  end
+  mark_oldest(tenant, user, priority, first.entry)
+  tally(tenant, 'waiting', 1)
+end
+
+-- discard draws the first job of a lane for good, and says why.
+local function discard(tenant, user, priority, reason)
+  local first = draw(tenant, user, priority)
+  if not first or first.left == 0 then
+    call('ZREM', lanes_key(tenant, priority), user)
+  end
+  if first then
+    drop(tenant, user, read_job(first.envelope), reason)
+  end
+  return first ~= nil
 end
 
 -- wake tells one idle worker to pull, unless one is on watch for that instant already.
 local function wake(at)
-  local watch = tonumber(redis.call('HGET', Q .. 'pulse', 'watch') or '') or INFINITY
-  if (at < watch or watch + WATCH_SLACK < now) and redis.call('LLEN', Q .. 'wake') == 0 then
-    redis.call('LPUSH', Q .. 'wake', '1')
+  local watch = tonumber(call('HGET', Q .. 'pulse', 'watch') or '') or INFINITY
+  if (at < watch or watch + WATCH_SLACK < now) and call('LLEN', Q .. 'wake') == 0 then
+    call('LPUSH', Q .. 'wake', '1')
   end
 end
 
 -- later keeps a job until an instant; pull moves it into its lane then.
 local function later(tenant, user, envelope, at)
-  redis.call('ZADD', Q .. 'later', int(at), tenant.name .. ':' .. user .. ' ' .. envelope)
+  call('ZADD', Q .. 'later', int(at), tenant.name .. ':' .. user .. ' ' .. envelope)
   wake(at)
 end
 
@@ -281,9 +356,9 @@ local function announce()
   local soonest = INFINITY
   for name, tenant in pairs(tenants) do
     if tenant.soonest then
-      local bound = earliest({ tenant.subject }, math.max(tenant.soonest, tenant.paused), 1)
-      redis.call('ZADD', Q .. 'due', 'LT', int(bound), name)
-      soonest = math.min(soonest, bound)
+      local bound = earliest(tenant.alone, max(tenant.soonest, tenant.paused), 1)
+      call('ZADD', Q .. 'due', 'LT', int(bound), name)
+      soonest = min(soonest, bound)
     end
   end
   if soonest < INFINITY then
@@ -300,18 +375,18 @@ local function finish()
       fields[#fields + 1] = int(tenant.counters[name])
     end
     if #fields > 0 then
-      redis.call('HSET', tenant.key, unpack(fields))
+      call('HSET', tenant.key, unpack(fields))
     end
   end
   for name, by in pairs(stats) do
     if by ~= 0 then
-      redis.call('HINCRBY', Q .. 'stats', name, int(by))
+      call('HINCRBY', Q .. 'stats', name, int(by))
     end
   end
   for rule, by in pairs(blocked) do
-    redis.call('HINCRBY', Q .. 'blocked', rule, int(by))
+    call('HINCRBY', Q .. 'blocked', rule, int(by))
   end
   for rule, by in pairs(shadowed) do
-    redis.call('HINCRBY', Q .. 'shadowed', rule, int(by))
+    call('HINCRBY', Q .. 'shadowed', rule, int(by))
   end
 end

@@ -9,25 +9,23 @@
 -- ARGV[6]  number of the last pull whose reply the worker has got
 -- ARGV[7]  then the tokens of finished jobs, to be acknowledged
 --
--- Returns {now, next, then four for each job: token, slot, "tenant:user", envelope}.
+-- Returns {now, next, then two for each job: its token and "slot tenant:user envelope"}.
 -- `next` is when this worker should pull again if it is not woken before, -1 for never.
 
 local worker, wanted = ARGV[1], tonumber(ARGV[2])
 local lead, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 local pull, heard = tonumber(ARGV[5]), tonumber(ARGV[6])
 local horizon = now + lead
-local due = Q .. 'due'
 local visits = 4 * wanted + 100 -- bounds the work of one call
-local SWEEP = 1000
-local full = false
-local pulse = redis.call('HMGET', Q .. 'pulse', 'beat', 'amnesty', 'watch', 'watcher', 'swept')
+local TURN = 8 -- the most jobs that a tenant behind its slots takes before others
+local pulse = call('HMGET', Q .. 'pulse', 'beat', 'amnesty', 'watch', 'watcher', 'swept')
 local amnesty = amnesty_after(pulse[1], pulse[2], lease)
 queue.paused = paused_until('q')
 
 done({ unpack(ARGV, 7) })
 
 local last_pull = Q .. 'last:' .. worker
-local number, first, last = string.match(redis.call('GET', last_pull) or '0 1 0', '^(%d+) (%d+) (%d+)$')
+local number, first, last = string.match(call('GET', last_pull) or '0 1 0', '^(%d+) (%d+) (%d+)$')
 number = tonumber(number)
 if pull <= number then
   -- It was on its way for so long that the worker has sent another one: nobody waits for
@@ -36,106 +34,40 @@ if pull <= number then
   return { now, -1 }
 end
 
--- unheard hands back what the worker's last pull took, if its reply was lost.
-local function unheard()
-  if number <= heard then
-    return
+local function lane_line(tenant, priority)
+  local line = tenant.lines[priority]
+  if not line then
+    line = open_line(lanes_key(tenant, priority))
+    tenant.lines[priority] = line
   end
-  for token = tonumber(last), tonumber(first), -1 do
-    local claim = claim_of(int(token))
-    if claim then
-      unspend(claim)
-      put_back(claim)
-    end
-  end
+  return line
 end
 
--- first_score returns the least score of a sorted set.
-local function first_score(key)
-  return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or INFINITY)
-end
-
--- take_back returns the jobs of expired leases to their lanes. Returns when there is
--- more to take back.
-local function take_back()
-  local soonest = math.max(first_score(Q .. 'leases'), amnesty)
-  if soonest > now then
-    return soonest
-  end
-  local stale = redis.call('ZRANGEBYSCORE', Q .. 'leases', '-inf', int(now), 'LIMIT', 0, 100)
-  for _, token in ipairs(newest_first(stale)) do
-    local claim = claim_of(token)
-    if claim then
-      failed(claim, 'the lease expired: its worker died or lost Redis', false, put_back)
-    else
-      redis.call('ZREM', Q .. 'leases', token)
-    end
-  end
-  return first_score(Q .. 'leases')
-end
-
--- mature moves the jobs whose time has come from `later` into their lanes: a job that
--- was attempted already to the front, since it is the oldest. Returns when the next
--- ones are ripe.
-local function mature()
-  local soonest = first_score(Q .. 'later')
-  if soonest > now then
-    return soonest
-  end
-  local ripe = redis.call('ZRANGEBYSCORE', Q .. 'later', '-inf', int(now), 'LIMIT', 0, 100)
-  for _, member in ipairs(ripe) do
-    local name, user, envelope = string.match(member, '^([^: ]*):([^: ]*) (.*)$')
-    local job = read_job(envelope)
-    enter(tenant_of(name), user, job, envelope, now, job.failures > 0 and 'front' or 'back')
-  end
-  redis.call('ZREM', Q .. 'later', unpack(ripe))
-  return first_score(Q .. 'later')
-end
-
--- sweep lowers the bounds of an index to now, a part at a time: they were computed
--- under rules that no longer hold. Returns whether it is through.
-local function sweep(index)
-  local stale = redis.call('ZRANGEBYSCORE', index, '(' .. int(now), '+inf', 'LIMIT', 0, SWEEP)
-  for _, member in ipairs(stale) do
-    redis.call('ZADD', index, int(now), member)
-  end
-  return #stale < SWEEP
-end
-
-local function sweep_tenant(tenant)
-  if tenant.swept ~= version then
-    local through = true
-    for priority in string.gmatch(tenant.priorities, '%d') do
-      through = sweep(lanes_key(tenant, priority)) and through
-    end
-    if through then
-      tenant.swept = version
-      redis.call('HSET', tenant.key, 'swept', version)
-    end
-  end
-end
-
--- next_lane returns the lane to look at: of the highest priority that has one due at t,
--- or else the one that is due first.
+-- next_lane returns the line of the lane to look at, its user, bound and priority: of the
+-- highest priority that has one due at t, or else the one that is due first. A bound that
+-- has passed counts as now.
 local function next_lane(tenant, t)
-  local user, bound, priority = nil, INFINITY, nil
-  for _, p in ipairs({ HIGH, NORMAL, LOW }) do
-    if string.find(tenant.priorities, p, 1, true) then
-      local first = redis.call('ZRANGE', lanes_key(tenant, p), 0, 0, 'WITHSCORES')
-      if first[1] and tonumber(first[2]) < bound then
-        user, bound, priority = first[1], tonumber(first[2]), p
-        if bound <= t then
-          break
-        end
-      end
+  for priority in string.gmatch(tenant.priorities, '%d') do
+    local line = lane_line(tenant, priority)
+    local user = first_due(line, t)
+    if user then
+      return line, user, now, priority
     end
   end
-  return user, bound, priority
+  local found, first, soonest, rank = nil, nil, INFINITY, nil
+  for priority in string.gmatch(tenant.priorities, '%d') do
+    local line = lane_line(tenant, priority)
+    local user, bound = first_two(line)
+    if bound < soonest then
+      found, first, soonest, rank = line, user, bound, priority
+    end
+  end
+  return found, first, soonest, rank
 end
 
 -- unfit returns why a job that may not start before `slot` is not to start at all.
 local function unfit(tenant, job, subjects, slot)
-  if job.own and redis.call('GET', Q .. 'id:' .. job.id) == 'cancelled' then
+  if job.own and call('GET', Q .. 'id:' .. job.id) == 'cancelled' then
     return 'cancelled'
   end
   if expired(tenant, job, slot) then
@@ -149,109 +81,142 @@ end
 
 local claims = {}
 
--- take claims the first job of a lane for its slot.
-local function take(tenant, user, who, priority, first, job, slot, lane_bound)
-  local objection = spend({ queue, tenant.subject, who }, slot, job.cost)
+-- let_go lets the lane that a job was drawn from wait for its bound, if more wait in it.
+local function let_go(line, user, first, bound)
+  if first.left > 0 then
+    move(line, user, bound)
+  else
+    strike(line, user)
+  end
+end
+
+-- take claims a drawn job for its slot. Returns from when the next of its user may start.
+local function take(tenant, user, who, first, job, slot)
+  local objection = spend(who.all, slot, job.cost)
   if objection then
     object(objection)
   end
   track(job, 'started')
-  claims[#claims + 1] = { slot = slot, who = tenant.name .. ':' .. user, envelope = first.envelope }
-  wanted = wanted - 1
-  local again = slot
-  if first.after then
-    local by
-    again, by = earliest({ who }, slot, 1)
-    if by then
-      blame(by, slot, again)
-    end
-  end
-  -- The microsecond makes lanes, and tenants, without rules take turns.
-  leave(tenant, user, priority, first, math.max(again, math.max(slot, lane_bound) + 1))
   tally(tenant, 'started', 1)
+  claims[#claims + 1] = int(slot) .. ' ' .. tenant.name .. ':' .. user .. ' ' .. first.envelope
+  wanted = wanted - 1
+  if first.left == 0 then
+    return slot
+  end
+  local again, by = earliest(who.alone, slot, 1)
+  if by then
+    blame(by, slot, again)
+  end
+  return again
 end
 
 -- step looks at one lane of the tenant and takes its first job if it may start. The
 -- index holds lower bounds: where one proves too low, it is corrected and nothing else
 -- happens. Returns the tenant's next bound, or nothing if no lane is left.
 local function step(tenant, bound)
-  local open = math.max(now, queue.paused, tenant.paused)
-  local t, binding = earliest({ tenant.subject }, open, 1)
+  local t, binding = earliest(tenant.alone, tenant.open, 1)
   if t > horizon and t > bound then
-    blame(binding, math.max(now, bound), t)
+    blame(binding, max(now, bound), t)
     if tenant.counters.waiting > 0 then
       return t
     end
   end
-  local user, lane_bound, priority = next_lane(tenant, t)
+  local line, user, lane_bound, priority = next_lane(tenant, t)
   if not user then
     return
   end
-  if math.max(t, lane_bound) > horizon then
-    return math.max(t, lane_bound)
+  if max(t, lane_bound) > horizon then
+    return max(t, lane_bound)
   end
-  local who = user_of(tenant, user)
-  local first = head(tenant, user, priority)
-  local job = read_job(first.envelope)
-  local subjects = { queue, tenant.subject, who }
-  local slot = earliest(subjects, math.max(t, who.paused), job.cost)
-  local reason, rule = unfit(tenant, job, subjects, slot)
+  local first = draw(tenant, user, priority)
+  if not first then
+    strike(line, user)
+    return bound
+  end
+  local who, job = user_of(tenant, user), read_job(first.envelope)
+  who.all = who.all or { queue, tenant.subject, who }
+  local slot = earliest(who.all, max(t, who.paused), job.cost)
+  local reason, rule = unfit(tenant, job, who.all, slot)
   if reason then
-    leave(tenant, user, priority, first)
+    let_go(line, user, first, lane_bound)
     drop(tenant, user, job, reason, rule)
     if reason == 'rule' then
-      spend_refused(subjects, now, job.cost)
+      spend_refused(who.all, now, job.cost)
     end
     return bound
   end
   if slot > t then
-    local own, holding = earliest({ who }, math.max(now, who.paused), job.cost)
-    if own > lane_bound and own > t then
-      blame(holding, math.max(now, lane_bound), own)
-      redis.call('ZADD', lanes_key(tenant, priority), int(own), user)
-      return bound
-    end
-    if slot > horizon then
+    local own, holding = earliest(who.alone, max(now, who.paused), job.cost)
+    local too_low = own > lane_bound and own > t
+    if too_low or slot > horizon then
+      undraw(tenant, user, priority, first)
+      if too_low then
+        blame(holding, max(now, lane_bound), own)
+        move(line, user, own)
+        return bound
+      end
       return slot
     end
   end
-  take(tenant, user, who, priority, first, job, slot, lane_bound)
-  return math.max(slot, bound) + 1
+  -- The microsecond makes lanes, and tenants, without rules take turns.
+  local again = take(tenant, user, who, first, job, slot)
+  let_go(line, user, first, max(again, max(slot, lane_bound) + 1))
+  return max(slot, bound) + 1
 end
 
--- serve steps through the lanes of a tenant until its bound passes that of the next
--- tenant in line.
-local function serve(tenant, bound, rival)
-  sweep_tenant(tenant)
-  while bound and bound <= horizon and bound <= rival and wanted > 0 and visits > 0 do
-    visits = visits - 1
+-- serve steps through the lanes of a tenant until its bound passes that of its rival, or
+-- for as many jobs as a turn has.
+local function serve(line, name, bound, rival, turn)
+  local tenant = tenant_of(name)
+  if not tenant.lines then
+    sweep_tenant(tenant)
+    tenant.lines, tenant.open = {}, max(now, queue.paused, tenant.paused)
+  end
+  while bound and bound <= horizon and (bound <= rival or turn > 0) and wanted > 0 and visits > 0 do
+    visits, turn = visits - 1, turn - 1
     bound = step(tenant, bound)
   end
   if bound then
-    redis.call('ZADD', due, int(bound), tenant.name)
+    move(line, name, bound)
   else
-    redis.call('ZREM', due, tenant.name)
+    strike(line, name)
   end
 end
 
--- serve_all goes through the tenants in the order of their bounds. Returns when the
--- first job that was not taken may start.
-local function serve_all()
+-- serve_all lets the tenants that are behind their bounds take turns, then goes through
+-- all in the order of their bounds. Returns when the first job that was not taken may start.
+local function serve_all(line)
   while true do
-    local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
-    if not first[1] then
+    local name, bound, rival, turn = first_due(line, now), now, now, TURN
+    if not name then
+      name, bound, rival = first_two(line)
+      turn = 0
+    end
+    if not name then
       return INFINITY
     end
-    local open = math.max(now, tonumber(first[2]), queue.paused)
-    local at = earliest({ queue }, open, 1)
+    local at = earliest(queue.alone, max(now, bound, queue.paused), 1)
     if at > horizon then
       return at
     end
     if wanted == 0 or visits == 0 then
-      full = wanted == 0
       return now
     end
-    serve(tenant_of(first[1]), tonumber(first[2]), tonumber(first[4] or INFINITY))
+    serve(line, name, bound, rival, turn)
+  end
+end
+
+-- settle writes what the rules and the lanes remember of the jobs that were taken.
+local function settle()
+  save(queue, now)
+  for _, tenant in pairs(tenants) do
+    save(tenant.subject, now)
+    for _, who in pairs(tenant.users) do
+      save(who, now)
+    end
+    for _, line in pairs(tenant.lines or none) do
+      close_line(line)
+    end
   end
 end
 
@@ -260,25 +225,24 @@ local function claim_all(reply)
   if #claims == 0 then
     return 1, 0
   end
-  local token = redis.call('INCRBY', Q .. 'seq', #claims) - #claims
-  local running, leases = {}, {}
+  local token = call('INCRBY', Q .. 'seq', #claims) - #claims
+  local running, leases, expiry = {}, {}, int(now + lease)
   for i, claim in ipairs(claims) do
     local name = int(token + i)
-    running[2 * i - 1], running[2 * i] = name, int(claim.slot) .. ' ' .. claim.who .. ' ' .. claim.envelope
-    leases[2 * i - 1], leases[2 * i] = int(now + lease), name
-    for _, field in ipairs({ name, claim.slot, claim.who, claim.envelope }) do
-      reply[#reply + 1] = field
-    end
+    running[2 * i - 1], running[2 * i] = name, claim
+    leases[2 * i - 1], leases[2 * i] = expiry, name
+    reply[#reply + 1] = name
+    reply[#reply + 1] = claim
   end
-  redis.call('HSET', Q .. 'running', unpack(running))
-  redis.call('ZADD', Q .. 'leases', unpack(leases))
+  call('HSET', Q .. 'running', unpack(running))
+  call('ZADD', Q .. 'leases', unpack(leases))
   return token + 1, token + #claims
 end
 
 -- next_pull decides when this worker pulls again, and who wakes up for the instant at
 -- which more can be done: one worker watches, the others sleep until they are woken, or
 -- until the one on watch must be dead. Returns that, and the watch.
-local function next_pull(at)
+local function next_pull(at, full)
   local watched, watcher = tonumber(pulse[3] or '') or INFINITY, pulse[4]
   if full then -- this one cannot watch
     if watcher == worker then
@@ -292,32 +256,31 @@ local function next_pull(at)
   return at, at, worker
 end
 
-unheard()
-local takes = math.min(take_back(), mature())
+if number > heard then
+  unheard(tonumber(first), tonumber(last))
+end
+local takes = min(take_back(amnesty), mature())
 announce()
 local swept = pulse[5]
-if swept ~= version and sweep(due) then
+if swept ~= version and sweep(Q .. 'due') then
   swept = version
 end
 
-local next_start = serve_all()
+local tenants_due = open_line(Q .. 'due')
+local next_start = serve_all(tenants_due)
+close_line(tenants_due)
+local full = wanted == 0 and next_start <= now
 local reply = { now, -1 }
 first, last = claim_all(reply)
-redis.call('SET', last_pull, int(pull) .. ' ' .. int(first) .. ' ' .. int(last), 'PX', int(math.ceil(2 * lease / 1000)))
-save(queue, now)
-for _, tenant in pairs(tenants) do
-  save(tenant.subject, now)
-  for _, who in pairs(tenant.users) do
-    save(who, now)
-  end
-end
+call('SET', last_pull, format('%d %d %d', pull, first, last), 'PX', int(ceil(2 * lease / 1000)))
+settle()
 
 -- Half the lead is for the round trip; in the other half jobs gather for one pull.
-local again, watch, watcher = next_pull(math.min(math.max(now, next_start - lead / 2), takes))
+local again, watch, watcher = next_pull(min(max(now, next_start - lead / 2), takes), full)
 if again < INFINITY then
   reply[2] = again
 end
-redis.call('HSET', Q .. 'pulse', 'beat', int(now), 'amnesty', int(amnesty), 'swept', swept or '',
+call('HSET', Q .. 'pulse', 'beat', int(now), 'amnesty', int(amnesty), 'swept', swept or '',
   'watch', watch < INFINITY and int(watch) or '', 'watcher', watcher or '')
 finish()
 if full then

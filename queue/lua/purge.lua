@@ -13,9 +13,7 @@ for priority in string.gmatch(tenant.priorities, '%d') do
     if not user then
       break
     end
-    local first = head(tenant, user, priority)
-    leave(tenant, user, priority, first)
-    drop(tenant, user, read_job(first.envelope), 'purged')
+    discard(tenant, user, priority, 'purged')
     dropped = dropped + 1
   end
 end

@@ -16,7 +16,7 @@ for _, entry in ipairs(ARGV) do
     local tenant, job = tenant_of(fields.tenant), read_job(fields.job)
     job.failures, job.offered = 0, now
     track(job, place_of(tenant, fields.user, job))
-    enter(tenant, fields.user, job, write_job(job), now, 'back')
+    enter(tenant, fields.user, job, write_job(job), at_once, 'back')
     redis.call('XDEL', Q .. 'dead', entry)
     revived = revived + 1
   end

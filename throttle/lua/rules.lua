@@ -79,22 +79,18 @@ local function parse(compiled)
   return make_rules(compiled and compiled ~= '' and cjson.decode(compiled) or none)
 end
 
--- logged returns the subject as it would be with only those rules that look at a log.
-local function logged(subject)
-  local view, rules = {}, {}
-  for name, value in pairs(subject) do
-    view[name] = value
-  end
-  for name, value in pairs(subject.rules) do
+-- logged returns only those of the rules that look at a log.
+local function logged(rules)
+  local some = {}
+  for name, value in pairs(rules) do
     if type(name) ~= 'number' then
-      rules[name] = value
+      some[name] = value
     elseif value.kind.logged then
-      rules[#rules + 1] = value
+      some[#some + 1] = value
     end
   end
-  rules.shadow = none
-  view.rules = rules
-  return view
+  some.shadow = none
+  return some
 end
 
 -- rule_when asks one rule: cost above what it can ever admit counts as all of that.
