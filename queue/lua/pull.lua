@@ -34,35 +34,35 @@ if pull <= number then
   return { now, -1 }
 end
 
-local function lane_line(tenant, priority)
-  local line = tenant.lines[priority]
-  if not line then
-    line = open_line(lanes_key(tenant, priority))
-    tenant.lines[priority] = line
+-- open_tenant opens the lines of a tenant's lanes, those of the highest priority first.
+local function open_tenant(tenant)
+  tenant.lines, tenant.open = {}, max(now, queue.paused, tenant.paused)
+  for priority in string.gmatch(tenant.priorities, '%d') do
+    local line = open_line(lanes_key(tenant, priority))
+    line.priority = priority
+    tenant.lines[#tenant.lines + 1] = line
   end
-  return line
 end
 
--- next_lane returns the line of the lane to look at, its user, bound and priority: of the
+-- next_lane returns the lane to look at: its line, its user and its bound. It is of the
 -- highest priority that has one due at t, or else the one that is due first. A bound that
 -- has passed counts as now.
 local function next_lane(tenant, t)
-  for priority in string.gmatch(tenant.priorities, '%d') do
-    local line = lane_line(tenant, priority)
-    local user = first_due(line, t)
+  local lines = tenant.lines
+  for i = 1, #lines do
+    local user = first_due(lines[i], t)
     if user then
-      return line, user, now, priority
+      return lines[i], user, now
     end
   end
-  local found, first, soonest, rank = nil, nil, INFINITY, nil
-  for priority in string.gmatch(tenant.priorities, '%d') do
-    local line = lane_line(tenant, priority)
-    local user, bound = first_two(line)
+  local found, first, soonest = nil, nil, INFINITY
+  for i = 1, #lines do
+    local user, bound = first_two(lines[i])
     if bound < soonest then
-      found, first, soonest, rank = line, user, bound, priority
+      found, first, soonest = lines[i], user, bound
     end
   end
-  return found, first, soonest, rank
+  return found, first, soonest
 end
 
 -- unfit returns why a job that may not start before `slot` is not to start at all.
@@ -121,21 +121,27 @@ local function step(tenant, bound)
       return t
     end
   end
-  local line, user, lane_bound, priority = next_lane(tenant, t)
+  local line, user, lane_bound = next_lane(tenant, t)
   if not user then
     return
   end
   if max(t, lane_bound) > horizon then
     return max(t, lane_bound)
   end
-  local first = draw(tenant, user, priority)
+  local first = draw(tenant, user, line.priority)
   if not first then
     strike(line, user)
     return bound
   end
   local who, job = user_of(tenant, user), read_job(first.envelope)
   who.all = who.all or { queue, tenant.subject, who }
-  local slot = earliest(who.all, max(t, who.paused), job.cost)
+  -- The tenant lets a cost of 1 start from t on: it need not be asked again.
+  local slot = max(t, who.paused)
+  if job.cost > 1 or queue.rules.any then
+    slot = earliest(who.all, slot, job.cost)
+  else
+    slot = earliest(who.alone, slot, 1)
+  end
   local reason, rule = unfit(tenant, job, who.all, slot)
   if reason then
     let_go(line, user, first, lane_bound)
@@ -149,7 +155,7 @@ local function step(tenant, bound)
     local own, holding = earliest(who.alone, max(now, who.paused), job.cost)
     local too_low = own > lane_bound and own > t
     if too_low or slot > horizon then
-      undraw(tenant, user, priority, first)
+      undraw(tenant, user, line.priority, first)
       if too_low then
         blame(holding, max(now, lane_bound), own)
         move(line, user, own)
@@ -170,7 +176,7 @@ local function serve(line, name, bound, rival, turn)
   local tenant = tenant_of(name)
   if not tenant.lines then
     sweep_tenant(tenant)
-    tenant.lines, tenant.open = {}, max(now, queue.paused, tenant.paused)
+    open_tenant(tenant)
   end
   while bound and bound <= horizon and (bound <= rival or turn > 0) and wanted > 0 and visits > 0 do
     visits, turn = visits - 1, turn - 1
@@ -214,7 +220,7 @@ local function settle()
     for _, who in pairs(tenant.users) do
       save(who, now)
     end
-    for _, line in pairs(tenant.lines or none) do
+    for _, line in ipairs(tenant.lines or none) do
       close_line(line)
     end
   end

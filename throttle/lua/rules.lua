@@ -124,11 +124,10 @@ end
 local function refusing(subjects, t, cost)
   for s = 1, #subjects do
     local subject = subjects[s]
-    if subject.rules.drops then
-      for _, rule in ipairs(subject.rules) do
-        if rule.drop and rule_when(subject, rule, t, cost) > t then
-          return rule, subject
-        end
+    local rules = subject.rules
+    for r = 1, rules.drops and #rules or 0 do
+      if rules[r].drop and rule_when(subject, rules[r], t, cost) > t then
+        return rules[r], subject
       end
     end
   end
