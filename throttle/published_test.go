@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 // A fact is a row of somebody's published test: what a limiter answered to a request.
 // Times count from the begin of the table.
 type fact struct {
-	at        time.Duration
-	op        string // allow, reserve, peek, or refund, which names an earlier row by cost
+	at time.Duration
+	// op is allow, reserve or peek; never, for a cost that is an error; reset; or refund,
+	// where cost is the earlier row that is given back.
+	op        string
 	cost      int
 	slot      time.Duration // when it may start
 	remaining int           // -1: the source does not say
@@ -21,104 +24,165 @@ type fact struct {
 
 const unsaid = -1
 
-// checkFacts lets memory and Redis answer for a table.
-func checkFacts(t *testing.T, rules []Rule, facts []fact) {
+func row(at time.Duration, op string, cost int, slot time.Duration) fact {
+	return fact{at, op, cost, slot, unsaid, unsaid}
+}
+
+// A table is what was asked while some rules were in force.
+type table struct {
+	rules []Rule
+	facts []fact
+}
+
+// checkFacts lets memory and Redis answer for a table. Another one goes on where it
+// ended: the rules were changed.
+func checkFacts(t *testing.T, tables ...table) {
 	t.Helper()
 	for _, c := range []contestant{memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t))} {
-		limiter := New(c.store)
 		begin := time.Unix(1_763_600_000, 0)
-		decisions := make([]Decision, len(facts))
-		for i, f := range facts {
-			c.set(begin.Add(f.at).UnixMicro())
-			if f.op == "refund" {
-				if err := limiter.Refund(t.Context(), decisions[f.cost]); err != nil {
-					t.Fatal(err)
+		var decisions []Decision
+		for _, table := range tables {
+			for _, f := range table.facts {
+				c.set(begin.Add(f.at).UnixMicro())
+				d := answer(t, c.store, table.rules, f, decisions)
+				if d.Outcome != Undecided {
+					f.check(t, fmt.Sprintf("%s, row %d", c.name, len(decisions)), d, begin)
 				}
-				continue
-			}
-			d, err := limiter.decide(t.Context(), request{verb(f.op), f.cost, []Subject{{"u", rules}}})
-			if err != nil {
-				t.Fatalf("%s, row %d: %v", c.name, i, err)
-			}
-			decisions[i] = d
-			if slot := d.Slot.Sub(begin); slot != f.slot {
-				t.Errorf("%s, row %d: slot %v, want %v", c.name, i, slot, f.slot)
-			}
-			if f.remaining != unsaid && d.Remaining != f.remaining {
-				t.Errorf("%s, row %d: %d remaining, want %d", c.name, i, d.Remaining, f.remaining)
-			}
-			if f.reset != unsaid && d.ResetAfter != f.reset {
-				t.Errorf("%s, row %d: reset after %v, want %v", c.name, i, d.ResetAfter, f.reset)
+				decisions = append(decisions, d)
 			}
 		}
 	}
 }
 
-// golang.org/x/time/rate, rate_test.go: 10 a second, t1 is 100 ms.
-func TestXTimeRate(t *testing.T) {
-	const t0, t1, t2, t3, t4, t5, t9 = 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond,
-		400 * time.Millisecond, 500 * time.Millisecond, 900 * time.Millisecond
-	allow := func(at time.Duration, cost int, slot time.Duration) fact {
-		return fact{at, "allow", cost, slot, unsaid, unsaid}
+// answer returns what a store decides on a fact, undecided where there is nothing to it.
+func answer(t *testing.T, store Store, rules []Rule, f fact, before []Decision) Decision {
+	t.Helper()
+	limiter, d := New(store), Decision{Outcome: Undecided}
+	var err error
+	switch f.op {
+	case "refund":
+		err = limiter.Refund(t.Context(), before[f.cost])
+	case "reset":
+		err = limiter.Reset(t.Context(), "u")
+	case "never":
+		if _, err = limiter.Reserve(t.Context(), f.cost, Subject{"u", rules}); errors.Is(err, ErrImpossibleCost) {
+			return d
+		}
+		t.Fatalf("a cost of %d: %v, want it to be impossible", f.cost, err)
+	default:
+		d, err = limiter.decide(t.Context(), request{verb(f.op), f.cost, []Subject{{"u", rules}}})
 	}
-	reserve := func(at time.Duration, cost int, slot time.Duration) fact {
-		return fact{at, "reserve", cost, slot, unsaid, unsaid}
+	if err != nil {
+		t.Fatal(err)
 	}
-	cancel := func(at time.Duration, row int) fact { return fact{at: at, op: "refund", cost: row} }
-	tests := map[string]struct {
-		burst int
-		facts []fact
-	}{
-		"LimiterBurst1": {1, []fact{
-			allow(t0, 1, t0), allow(t0, 1, t1), allow(t0, 1, t1), allow(t1, 1, t1), allow(t1, 1, t2),
-			allow(t1, 1, t2), allow(t2, 1, t2), allow(t2, 1, t3),
-		}},
-		"LimiterBurst3": {3, []fact{
-			allow(t0, 2, t0), allow(t0, 2, t1), allow(t0, 1, t0), allow(t0, 1, t1), allow(t2, 1, t2),
-			allow(t3, 1, t3), allow(t4, 1, t4), allow(t4, 1, t4), allow(t4, 1, t5), allow(t9, 3, t9),
-		}},
-		// It admits the third as well: whenever the clock steps back it forgets when it
-		// last counted, and refills the same 100 ms again. 4 are legal, it lets 5 through.
-		// Ours keeps the one instant that matters, and defers.
-		"LimiterJumpBackwards, but nothing minted": {3, []fact{
-			allow(t1, 1, t1), allow(t0, 1, t0), allow(t0, 1, t1), allow(t0, 1, t1), allow(t1, 1, t1),
-			allow(t1, 1, t2), allow(t2, 1, t2), allow(t2, 1, t3),
-		}},
-		"SimpleReserve": {2, []fact{reserve(t0, 2, t0), reserve(t0, 2, t2), reserve(t3, 2, t4)}},
-		"Mix":           {2, []fact{reserve(t0, 2, t0), reserve(t1, 2, t2), allow(t1, 1, t3), allow(t3, 1, t3)}},
-		"ReserveJumpBack": {2, []fact{
-			reserve(t1, 2, t1), reserve(t0, 1, t2), reserve(t2, 2, t4),
-		}},
-		"CancelLast": {2, []fact{reserve(t0, 2, t0), reserve(t0, 2, t2), cancel(t1, 1), reserve(t1, 2, t2)}},
-		"Cancel0Tokens": {2, []fact{
-			reserve(t0, 2, t0), reserve(t0, 1, t1), reserve(t0, 1, t2), cancel(t0, 1), reserve(t0, 1, t3),
-		}},
-		"Cancel1Token": {2, []fact{
-			reserve(t0, 2, t0), reserve(t0, 2, t2), reserve(t0, 1, t3), cancel(t2, 1), reserve(t2, 2, t4),
-		}},
-		"CancelMulti": {4, []fact{
-			reserve(t0, 4, t0), reserve(t0, 3, t3), reserve(t0, 1, t4), reserve(t0, 1, t5),
-			cancel(t1, 3), cancel(t1, 1), reserve(t1, 3, t5),
-		}},
-		// It ignores a cancellation after the slot, as if the tokens had been used. Ours
-		// believes whoever says that they were not: then the bucket is full by now.
-		"CancelTooLate, but not used": {2, []fact{
-			reserve(t0, 2, t0), reserve(t0, 2, t2), cancel(t3, 1), reserve(t3, 2, t3),
-		}},
+	return d
+}
+
+func (f fact) check(t *testing.T, where string, d Decision, begin time.Time) {
+	t.Helper()
+	if slot := d.Slot.Sub(begin); slot != f.slot {
+		t.Errorf("%s: slot %v, want %v", where, slot, f.slot)
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			checkFacts(t, []Rule{TokenBucket(10, time.Second, test.burst)}, test.facts)
-		})
+	if f.remaining != unsaid && d.Remaining != f.remaining {
+		t.Errorf("%s: %d remaining, want %d", where, d.Remaining, f.remaining)
+	}
+	if f.reset != unsaid && d.ResetAfter != f.reset {
+		t.Errorf("%s: reset after %v, want %v", where, d.ResetAfter, f.reset)
 	}
 }
 
-// github.com/throttled/throttled, rate_test.go, which redis-cell shares: 1 a second,
-// burst 5. Its volume 0 is our Peek.
+// golang.org/x/time/rate, rate_test.go: t1 is 100 ms, a table bears the name of its test.
+// There a reservation is for as many tokens as there may ever be, and an n of 0 takes
+// none; here the one is Reserve, and the other Peek.
+func TestXTimeRate(t *testing.T) {
+	const t0, t1, t2, t3, t4, t5, t8, t9, t10 = 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond,
+		400 * time.Millisecond, 500 * time.Millisecond, 800 * time.Millisecond, 900 * time.Millisecond, time.Second
+	allow := func(at time.Duration, cost int, slot time.Duration) fact { return row(at, "allow", cost, slot) }
+	reserve := func(at time.Duration, cost int, slot time.Duration) fact { return row(at, "reserve", cost, slot) }
+	peek := func(at time.Duration, cost int, slot time.Duration) fact { return row(at, "peek", cost, slot) }
+	never := func(at time.Duration, cost int) fact { return row(at, "never", cost, 0) }
+	cancel := func(at time.Duration, earlier int) fact { return row(at, "refund", earlier, 0) }
+	under := func(n, burst int, facts ...fact) table {
+		return table{[]Rule{TokenBucket(n, time.Second, burst)}, facts}
+	}
+	tests := map[string][]table{
+		"LimiterBurst1": {under(10, 1,
+			allow(t0, 1, t0), allow(t0, 1, t1), allow(t0, 1, t1), allow(t1, 1, t1), allow(t1, 1, t2),
+			allow(t1, 1, t2), never(t2, 2), allow(t2, 1, t2), allow(t2, 1, t3),
+		)},
+		"LimiterBurst3": {under(10, 3,
+			allow(t0, 2, t0), allow(t0, 2, t1), allow(t0, 1, t0), allow(t0, 1, t1), never(t1, 4), allow(t2, 1, t2),
+			allow(t3, 1, t3), allow(t4, 1, t4), allow(t4, 1, t4), allow(t4, 1, t5), allow(t4, 1, t5),
+			allow(t9, 3, t9), peek(t9, 1, t10),
+		)},
+		// It keeps its two tokens when the clock steps back, and admits the third. Ours keeps
+		// the instant at which the bucket is full again: it is stricter by what the clock lost.
+		"LimiterJumpBackwards, but later by the jump": {under(10, 3,
+			allow(t1, 1, t1), allow(t0, 1, t0), allow(t0, 1, t1), allow(t0, 1, t1), allow(t0, 1, t1), allow(t1, 1, t1),
+			allow(t1, 1, t2), allow(t1, 1, t2), allow(t2, 1, t2), allow(t2, 1, t3), allow(t2, 1, t3),
+		)},
+		"SimpleReserve": {under(10, 2, reserve(t0, 2, t0), reserve(t0, 2, t2), reserve(t3, 2, t4))},
+		"Mix": {under(10, 2,
+			never(t0, 3), reserve(t0, 2, t0), allow(t1, 2, t2), reserve(t1, 2, t2), allow(t1, 1, t3), allow(t3, 1, t3),
+		)},
+		"CancelInvalid": {under(10, 2, reserve(t0, 2, t0), never(t0, 3), cancel(t0, 1), reserve(t0, 2, t2))},
+		"CancelLast":    {under(10, 2, reserve(t0, 2, t0), reserve(t0, 2, t2), cancel(t1, 1), reserve(t1, 2, t2))},
+		// It ignores a cancellation after the slot, as if the tokens had been used. Ours
+		// believes whoever says that they were not: then the bucket is full by now.
+		"CancelTooLate, but not used": {under(10, 2, reserve(t0, 2, t0), reserve(t0, 2, t2), cancel(t3, 1), reserve(t3, 2, t3))},
+		"Cancel0Tokens": {under(10, 2,
+			reserve(t0, 2, t0), reserve(t0, 1, t1), reserve(t0, 1, t2), cancel(t0, 1), reserve(t0, 1, t3),
+		)},
+		"Cancel1Token": {under(10, 2,
+			reserve(t0, 2, t0), reserve(t0, 2, t2), reserve(t0, 1, t3), cancel(t2, 1), reserve(t2, 2, t4),
+		)},
+		"CancelMulti": {under(10, 4,
+			reserve(t0, 4, t0), reserve(t0, 3, t3), reserve(t0, 1, t4), reserve(t0, 1, t5),
+			cancel(t1, 3), cancel(t1, 1), reserve(t1, 3, t5),
+		)},
+		// The source says of its own answers to the next five that they break the limit: it
+		// gives t1 and t3, ...
+		"ReserveJumpBack, but within the limit": {under(10, 2, reserve(t1, 2, t1), reserve(t0, 1, t2), reserve(t2, 2, t4))},
+		// ... t4,
+		"ReserveJumpBackCancel, but within the limit": {under(10, 2,
+			reserve(t1, 2, t1), reserve(t1, 2, t3), reserve(t1, 1, t4), cancel(t0, 1), reserve(t1, 2, t5),
+		)},
+		// ... t4 for the last one, beside the two that start then already,
+		"ReserveSetLimit, but within the limit": {
+			under(5, 2, reserve(t0, 2, t0), reserve(t0, 2, t4)), under(10, 2, reserve(t2, 1, t5)),
+		},
+		// ... and t9, one interval more than the larger burst asks for.
+		"ReserveSetBurst, but as soon as it may": {
+			under(5, 2, reserve(t0, 2, t0), reserve(t0, 2, t4)), under(5, 4, reserve(t3, 4, t8)),
+		},
+		// It gives t3: until t2 the tokens came at the old rate. Ours counts as if the looser
+		// rule had held all along.
+		"ReserveSetLimitCancel, but at once": {
+			under(5, 2, reserve(t0, 2, t0), reserve(t0, 2, t4)), under(10, 2, cancel(t2, 1), reserve(t2, 2, t2)),
+		},
+		// Whoever does not want to wait as long as that peeks, and spends nothing.
+		"ReserveMax":  {under(10, 2, reserve(t0, 2, t0), reserve(t0, 1, t1), peek(t0, 1, t2), peek(t0, 1, t2))},
+		"WaitSimple":  {under(10, 3, never(t0, 4), reserve(t0, 2, t0), reserve(t0, 3, t2))},
+		"WaitCancel":  {under(10, 3, reserve(t0, 2, t0), reserve(t0, 3, t2), cancel(t1, 1), reserve(t1, 2, t1))},
+		"WaitTimeout": {under(10, 3, reserve(t0, 2, t0), peek(t0, 3, t2), reserve(t0, 1, t0))},
+		// 10 in 13 s there are 0.7692307692307693 a second.
+		"noTruncationErrors": {{[]Rule{TokenBucket(10, 13*time.Second, 1)}, []fact{
+			allow(t0, 1, t0), allow(1299999*time.Microsecond, 1, 1300*time.Millisecond), allow(1300*time.Millisecond, 1, 1300*time.Millisecond),
+		}}},
+	}
+	for name, tables := range tests {
+		t.Run(name, func(t *testing.T) { checkFacts(t, tables...) })
+	}
+}
+
+// github.com/throttled/throttled, rate_test.go, and github.com/brandur/redis-cell,
+// src/cell/mod.rs, the same table: 1 a second, burst 5. Their volume 0 is our Peek, their
+// -1, never, for a volume above the burst our error.
 func TestThrottled(t *testing.T) {
 	const sec, ms = time.Second, time.Millisecond
-	rule := TokenBucket(1, sec, 5)
-	checkFacts(t, []Rule{rule}, []fact{
+	checkFacts(t, table{[]Rule{TokenBucket(1, sec, 5)}, []fact{
+		row(0, "never", 6, 0),
+		{0, "peek", 1, 0, 5, 0}, // which has spent nothing
 		{0, "allow", 1, 0, 4, 1 * sec},
 		{0, "allow", 1, 0, 3, 2 * sec},
 		{0, "allow", 1, 0, 2, 3 * sec},
@@ -133,123 +197,140 @@ func TestThrottled(t *testing.T) {
 		{9500 * ms, "peek", 1, 9500 * ms, 4, 1 * sec},
 		{9500 * ms, "allow", 2, 9500 * ms, 2, 3 * sec},
 		{9500 * ms, "allow", 5, 12500 * ms, 2, 3 * sec},
-	})
-	// It answers -1, never, to a volume above the burst. Ours is an error.
-	if _, err := New(NewMemoryStore()).Allow(t.Context(), 6, Subject{"u", []Rule{rule}}); !errors.Is(err, ErrImpossibleCost) {
-		t.Errorf("6 of 5: %v", err)
-	}
+	}})
 }
 
-// github.com/letsencrypt/boulder, ratelimits/gcra_test.go: 1 a second, burst 10.
+// github.com/letsencrypt/boulder, ratelimits/gcra_test.go and limiter_test.go. A cost of 0
+// there is our Peek of 1. After a spend it also says when the same could be spent again:
+// that is a Peek here.
 func TestBoulder(t *testing.T) {
-	const sec, ms = time.Second, time.Millisecond
-	checkFacts(t, []Rule{TokenBucket(1, sec, 10)}, []fact{
-		{0, "allow", 1, 0, 9, 1 * sec},
-		{0, "allow", 9, 0, 0, 10 * sec},
-		{0, "allow", 1, 1 * sec, 0, 10 * sec},
-		// Exactly as patient as told.
-		{1 * sec, "allow", 1, 1 * sec, 0, 10 * sec},
-		// A millisecond less than it takes to refill: one token short.
-		{11*sec - ms, "peek", 10, 11 * sec, 9, ms},
-		{11 * sec, "allow", 10, 11 * sec, 0, 10 * sec},
-		// Spend-only and refund: never above full.
-		{11 * sec, "refund", 5, 0, 0, 0},
-		{11 * sec, "peek", 1, 11 * sec, 10, 0},
-		{11 * sec, "refund", 5, 0, 0, 0},
-		{11 * sec, "peek", 1, 11 * sec, 10, 0},
-		{11 * sec, "allow", 2, 11 * sec, 8, 2 * sec},
-		{11 * sec, "allow", 1, 11 * sec, 7, 3 * sec},
-		{11 * sec, "refund", 10, 0, 0, 0},
-		{11 * sec, "peek", 1, 11 * sec, 9, 1 * sec},
+	const sec, ms, us = time.Second, time.Millisecond, time.Microsecond
+	slow := []Rule{TokenBucket(1, sec, 10)}
+	const long = 20*time.Hour + 11*sec + 999*ms // where Decide goes on after 20 hours
+	t.Run("Decide", func(t *testing.T) {
+		checkFacts(t, table{slow, []fact{
+			{0, "allow", 1, 0, 9, 1 * sec},
+			{0, "allow", 9, 0, 0, 10 * sec},
+			{0, "peek", 9, 9 * sec, 0, 10 * sec},
+			{0, "allow", 1, 1 * sec, 0, 10 * sec},
+			{1*sec - us, "allow", 1, 1 * sec, 0, 9*sec + us},
+			{1 * sec, "peek", 1, 1 * sec, 1, 9 * sec},
+			{1 * sec, "allow", 1, 1 * sec, 0, 10 * sec},
+			{11 * sec, "allow", 1, 11 * sec, 9, 1 * sec},
+			{11*sec + 999*ms, "peek", 1, 11*sec + 999*ms, 9, 1 * ms},
+			{long, "peek", 1, long, 10, 0},
+			{long, "allow", 10, long, 0, 10 * sec},
+			{long, "peek", 10, long + 10*sec, 0, 10 * sec},
+			{long, "peek", 1, long + 1*sec, 0, 10 * sec},
+			{long, "allow", 1, long + 1*sec, 0, 10 * sec},
+			{long + 1*sec, "allow", 1, long + 1*sec, 0, 10 * sec},
+			{long + 6*sec, "allow", 7, long + 8*sec, 5, 5 * sec},
+		}})
 	})
-	// A batch of two limits: the strictest answers, and nothing is spent by halves (there
-	// they are spent one by one).
-	limiter := New(NewMemoryStore())
-	wide := Subject{"ip", []Rule{TokenBucket(1, time.Hour, 10)}}
-	tight := Subject{"account", []Rule{TokenBucket(1, time.Hour, 1)}}
-	for i, want := range []Outcome{Admitted, Deferred, Deferred} {
-		if d, err := limiter.Allow(t.Context(), 1, wide, tight); err != nil || d.Outcome != want || d.Subject != "account" {
-			t.Errorf("%d: %+v, %v", i, d, err)
-		}
-	}
-	if d, err := limiter.Peek(t.Context(), 1, wide); err != nil || d.Remaining != 9 {
-		t.Errorf("the wide limit after two refusals: %+v, %v", d, err)
-	}
-}
-
-// github.com/classdojo/rolling-rate-limiter: maxInInterval, minDifference, and its caveat.
-func TestRollingRateLimiter(t *testing.T) {
-	const sec, ms = time.Second, time.Millisecond
-	checkFacts(t, []Rule{Window(2, sec), Spacing(100 * ms)}, []fact{
-		{0, "allow", 1, 0, 0, unsaid},
-		{50 * ms, "allow", 1, 100 * ms, 0, unsaid}, // too soon after the first
-		{100 * ms, "allow", 1, 100 * ms, 0, unsaid},
-		{300 * ms, "allow", 1, 1 * sec, 0, unsaid}, // the third within a second
-		{1 * sec, "allow", 1, 1 * sec, 0, unsaid},  // the first no longer counts
+	// Refunds there are of any amount, ours of what was spent: where it refunds a part, the
+	// part is a row of its own here.
+	t.Run("MaybeRefund", func(t *testing.T) {
+		checkFacts(t, table{slow, []fact{
+			{0, "allow", 1, 0, 9, 1 * sec},
+			row(0, "refund", 0, 0),
+			{0, "peek", 1, 0, 10, 0},
+			row(0, "refund", 0, 0), // again, which is nothing
+			{0, "peek", 1, 0, 10, 0},
+			{0, "allow", 1, 0, 9, 1 * sec},
+			row(1*sec, "refund", 5, 0), // full by itself
+			{1 * sec, "peek", 1, 1 * sec, 10, 0},
+			{1 * sec, "allow", 10, 1 * sec, 0, 10 * sec},
+			row(1*sec, "refund", 8, 0),
+			{1 * sec, "peek", 1, 1 * sec, 10, 0},
+			{1 * sec, "allow", 1, 1 * sec, 9, 1 * sec},
+			row(12*sec, "refund", 11, 0), // long after
+			{12 * sec, "peek", 1, 12 * sec, 10, 0},
+			{12 * sec, "allow", 2, 12 * sec, 8, 2 * sec},
+			{12 * sec, "allow", 2, 12 * sec, 6, 4 * sec},
+			{12 * sec, "allow", 1, 12 * sec, 5, 5 * sec},
+			row(12*sec, "refund", 16, 0),
+			{12 * sec, "peek", 1, 12 * sec, 6, 4 * sec},
+			{14500 * ms, "peek", 1, 14500 * ms, 8, 1500 * ms},
+			row(14500*ms, "refund", 15, 0), // of 2: full, not 10.5
+			{14500 * ms, "peek", 1, 14500 * ms, 10, 0},
+		}})
 	})
-	// 5 in 2 seconds, a try each 300 ms for 10 seconds. There refused actions count too:
-	// 5 are admitted, and none ever after. It is an option here; without it 25 are.
-	admitted := map[bool]int{}
-	for _, counting := range []bool{false, true} {
-		c := memoryContestant()
-		rule := Window(5, 2*sec)
-		if counting {
-			rule = rule.CountingDropped()
-		}
-		for at := time.Duration(0); at < 10*sec; at += 300 * ms {
-			c.set(1_763_600_000_000_000 + at.Microseconds())
-			d, err := New(c.store).Allow(t.Context(), 1, Subject{"u", []Rule{rule}})
-			if err != nil {
-				t.Fatal(err)
+	overridden := []Rule{TokenBucket(40, sec, 40)}
+	normal := []Rule{TokenBucket(20, sec, 20)}
+	for name, each := range map[string]struct {
+		rules []Rule
+		burst int
+		gap   time.Duration
+	}{"CheckWithLimitOverrides": {overridden, 40, 25 * ms}, "DefaultLimits": {normal, 20, 50 * ms}} {
+		t.Run(name, func(t *testing.T) {
+			facts := []fact{
+				{0, "allow", each.burst, 0, 0, 1 * sec},
+				{0, "allow", 1, each.gap, 0, 1 * sec},
+				{each.gap, "allow", 1, each.gap, 0, 1 * sec},
 			}
-			if d.Outcome == Admitted {
-				admitted[counting]++
+			at := each.gap + 1*sec
+			for i := range each.burst {
+				facts = append(facts, fact{at, "allow", 1, at, each.burst - 1 - i, unsaid})
 			}
+			checkFacts(t, table{each.rules, append(facts, fact{at, "allow", 1, at + each.gap, 0, 1 * sec})})
+		})
+	}
+	// A check there answers as if the cost were spent; our Peek, how things stand.
+	t.Run("InitializationViaCheckAndSpend", func(t *testing.T) {
+		checkFacts(t, table{normal, []fact{
+			{0, "peek", 1, 0, 20, 0}, {0, "peek", 1, 0, 20, 0}, row(0, "reset", 0, 0),
+			{0, "allow", 1, 0, 19, 50 * ms}, {0, "peek", 1, 0, 19, 50 * ms},
+		}})
+	})
+	t.Run("RefundAndReset", func(t *testing.T) {
+		checkFacts(t, table{normal, []fact{
+			{0, "allow", 10, 0, 10, 500 * ms},
+			{0, "allow", 10, 0, 0, 1 * sec},
+			row(0, "refund", 1, 0),
+			{0, "peek", 1, 0, 10, 500 * ms},
+			{0, "allow", 10, 0, 0, 1 * sec},
+			row(0, "reset", 0, 0),
+			{0, "allow", 20, 0, 0, 1 * sec},
+			row(1*sec, "refund", 6, 0), // above the limit
+			{1 * sec, "peek", 1, 1 * sec, 20, 0},
+		}})
+	})
+}
+
+// A batch of two limits: the one that is nearer to its end answers. Where one refuses, we
+// spend nothing at all; there the other one is spent. Its transactions that only check or
+// only spend have no like here: what is to be watched and not enforced is a shadow rule.
+func TestBoulderBatches(t *testing.T) {
+	overridden := Subject{"64.112.117.1", []Rule{TokenBucket(40, time.Second, 40)}}
+	normal := Subject{"10.0.0.1", []Rule{TokenBucket(20, time.Second, 20)}}
+	c := memoryContestant()
+	c.set(1_763_600_000_000_000)
+	limiter := New(c.store)
+	expect := func(what string, d Decision, err error, remaining int, reset time.Duration, subject Subject) {
+		t.Helper()
+		if err != nil || d.Remaining != remaining || d.ResetAfter != reset || d.Subject != subject.Key {
+			t.Errorf("%s: %+v, %v; want %d of %s, reset after %v", what, d, err, remaining, subject.Key, reset)
 		}
 	}
-	if admitted[true] != 5 || admitted[false] != 25 {
-		t.Errorf("admitted %v, want 5 when refused actions count, 25 otherwise", admitted)
+	for range 2 { // spent, given back, and once more
+		spent, err := limiter.Allow(t.Context(), 1, overridden, normal)
+		expect("spent", spent, err, 19, 50*time.Millisecond, normal)
+		if err := limiter.Refund(t.Context(), spent); err != nil {
+			t.Fatal(err)
+		}
+		full, err := limiter.Peek(t.Context(), 1, normal)
+		expect("given back", full, err, 20, 0, normal)
 	}
-}
-
-// redis_rate's own tests want 9 left of 10 after the first; since July 2025 it answers 8,
-// for it counts seconds in doubles. Ours are whole microseconds.
-func TestRemainingIsExact(t *testing.T) {
-	for _, rule := range []Rule{
-		TokenBucket(10, time.Second, 10), TokenBucket(100, time.Minute, 100), TokenBucket(1000, time.Hour, 1000),
-		TokenBucket(7, time.Minute, 7), Window(10, time.Second), FixedWindow(10, time.Second), SlidingCounter(10, time.Second, 2),
-	} {
-		checkFacts(t, []Rule{rule}, []fact{{time.Microsecond, "allow", 1, time.Microsecond, rule.most() - 1, unsaid}})
+	for range 20 {
+		if d, err := limiter.Allow(t.Context(), 1, overridden, normal); err != nil || d.Outcome != Admitted {
+			t.Fatalf("%+v, %v", d, err)
+		}
 	}
-}
-
-// The worked examples of the literature for the two forms of the sliding counter.
-func TestSlidingCounterFromTheBooks(t *testing.T) {
-	const minute, sec = time.Minute, time.Second
-	// The tables begin at ...:20 of a minute.
-	window := func(at time.Duration) time.Duration { return at + 40*sec }
-	checkFacts(t, []Rule{SlidingCounter(100, minute, 2)}, []fact{
-		{window(0), "allow", 84, window(0), 16, unsaid},
-		{window(minute), "peek", 1, window(minute), 16, unsaid},
-		{window(minute + 15*sec), "allow", 36, window(minute + 15*sec), 1, unsaid}, // 84 × 75 % + 36 = 99
-		{window(minute + 15*sec), "allow", 1, window(minute + 15*sec), 0, unsaid},
-		{window(minute + 15*sec), "allow", 1, window(minute+15*sec) + 714286*time.Microsecond, 0, unsaid},
-	})
-	// 5 × 70 % + 3 = 6.5 of 7. Some round down and let one more through; ours waits until
-	// the estimate with it is 7: 5 × 60 % + 4.
-	checkFacts(t, []Rule{SlidingCounter(7, minute, 2)}, []fact{
-		{window(0), "allow", 5, window(0), 2, unsaid},
-		{window(minute + 18*sec), "allow", 3, window(minute + 18*sec), 0, unsaid},
-		{window(minute + 18*sec), "allow", 1, window(minute + 24*sec), 0, unsaid},
-	})
-	// An hour is 3 buckets of 20 minutes: what a bucket counted goes all at once.
-	begin := time.Unix(1_763_600_000, 0)
-	edge := begin.Truncate(20 * minute).Add(20 * minute).Sub(begin)
-	checkFacts(t, []Rule{SlidingCounter(3, time.Hour, 3)}, []fact{
-		{edge + 19*minute, "allow", 2, edge + 19*minute, 1, unsaid},
-		{edge + 21*minute, "allow", 1, edge + 21*minute, 0, unsaid},
-		{edge + 22*minute, "allow", 1, edge + 60*minute, 0, unsaid},
-		{edge + 60*minute, "allow", 2, edge + 60*minute, 0, unsaid},
-		{edge + 60*minute, "allow", 1, edge + 80*minute, 0, unsaid},
-	})
+	refused, err := limiter.Allow(t.Context(), 1, overridden, normal)
+	expect("refused", refused, err, 0, time.Second, normal)
+	if refused.Outcome != Deferred || refused.RetryAfter != 50*time.Millisecond {
+		t.Errorf("refused: %+v", refused)
+	}
+	left, err := limiter.Peek(t.Context(), 1, overridden)
+	expect("the other one after the refusal", left, err, 20, 500*time.Millisecond, overridden)
 }
