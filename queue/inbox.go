@@ -2,26 +2,12 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
 )
-
-const (
-	headerTenant = "waterclock-tenant"
-	headerUser   = "waterclock-user"
-)
-
-// Headers returns the headers that make an ordinary asynq task a job of a user of a
-// tenant, for [asynq.NewTaskWithHeaders]. Enqueued to an asynq queue of the same name
-// as a waterclock queue, with whatever asynq offers (a schedule, uniqueness, cron), it
-// is filed into its lane by the first worker with an inbox that sees it.
-func Headers(tenant, user string) map[string]string {
-	return map[string]string{headerTenant: tenant, headerUser: user}
-}
 
 // runInbox files the tasks of the asynq queue into their lanes until ctx ends.
 func (w *Worker) runInbox(ctx context.Context, queue string) error {
@@ -46,7 +32,8 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 }
 
 // inbox is the handler at the door: it files a task into its lane and is done. The
-// task's ID is the job's: a task that asynq runs twice is filed once.
+// task's ID is the job's: a task that asynq runs twice is filed once. One that is no job
+// goes to asynq's archive with what is wrong: it is neither lost nor tried for ever.
 type inbox struct {
 	client *Client
 	log    *slog.Logger
@@ -59,43 +46,13 @@ func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
 	receipts, err := b.client.Enqueue(ctx, job)
-	switch {
-	case errors.Is(err, ErrInvalidJob):
-		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
-	case err != nil:
+	if err != nil {
 		return err
-	case receipts[0].Status == Rejected:
+	}
+	if receipts[0].Status == Rejected {
 		b.log.Debug("dropped at the door", "id", job.ID, "reason", receipts[0].Reason)
 	}
 	return nil
-}
-
-// jobOf returns the job that a task is.
-func jobOf(ctx context.Context, t *asynq.Task) (Job, error) {
-	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
-	job.ID, _ = asynq.GetTaskID(ctx)
-	if retries, ok := asynq.GetMaxRetry(ctx); ok {
-		job.MaxRetry = retries
-		if retries == 0 {
-			job.MaxRetry = -1
-		}
-	}
-	for name, value := range t.Headers() {
-		switch name {
-		case headerTenant:
-			job.Tenant = value
-		case headerUser:
-			job.User = value
-		default:
-			job.Headers[name] = value
-		}
-	}
-	for name, value := range map[string]string{headerTenant: job.Tenant, headerUser: job.User} {
-		if value == "" {
-			return job, fmt.Errorf("queue: the task has no header %q; make it with asynq.NewTaskWithHeaders and queue.Headers", name)
-		}
-	}
-	return job, job.Validate()
 }
 
 // asynqLog lets an asynq server write to a slog.Logger.

@@ -56,6 +56,19 @@ const (
 	Low
 )
 
+// String returns "normal", "high" or "low".
+func (p Priority) String() string {
+	switch p {
+	case Normal:
+		return "normal"
+	case High:
+		return "high"
+	case Low:
+		return "low"
+	}
+	return fmt.Sprintf("priority %d", int(p))
+}
+
 // DefaultMaxRetry is what a [Job.MaxRetry] of 0 means.
 const DefaultMaxRetry = 25
 

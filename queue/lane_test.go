@@ -15,91 +15,6 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// order runs a worker over what waits and returns the payloads in the order of starts.
-func order(t *testing.T, client redis.UniversalClient, d time.Duration) (ids []string) {
-	t.Helper()
-	var got recorder
-	stop := runWorker(t, client, &got, queue.WorkerConfig{})
-	time.Sleep(d)
-	stop()
-	for _, s := range got.all() {
-		ids = append(ids, s.ID)
-	}
-	return ids
-}
-
-func named(id, user string, change func(*queue.Job)) queue.Job {
-	j := queue.Job{ID: id, Tenant: "school", User: user, Type: "push"}
-	if change != nil {
-		change(&j)
-	}
-	return j
-}
-
-func TestJobFeatures(t *testing.T) {
-	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble begins
-	high := func(j *queue.Job) { j.Priority = queue.High }
-	low := func(j *queue.Job) { j.Priority = queue.Low }
-	key := func(j *queue.Job) { j.CollapseKey = "news" }
-	tests := map[string]struct {
-		policy queue.Policy
-		jobs   []queue.Job
-		want   string // IDs in order of start
-		drops  string // newest first
-	}{
-		"first come, first served": {leakOf(1), []queue.Job{named("a", "u", nil), named("b", "u", nil), named("c", "u", nil)}, "a b c", ""},
-		"users take turns": {leakOf(1), []queue.Job{named("a1", "a", nil), named("a2", "a", nil), named("a3", "a", nil), named("b1", "b", nil)},
-			"a1 b1 a2 a3", ""},
-		"priority": {leakOf(1), []queue.Job{named("l", "a", low), named("n", "b", nil), named("h", "c", high), named("h2", "a", high)},
-			"h h2 n l", ""},
-		"not before": {leakOf(1), []queue.Job{named("later", "a", func(j *queue.Job) { j.NotBefore = begin.Add(3 * time.Second) }), named("now", "a", nil)},
-			"now later", ""},
-		"deadline": {leakOf(1), []queue.Job{named("a", "a", nil), named("late", "b", func(j *queue.Job) { j.Deadline = begin.Add(900 * time.Millisecond) }), named("c", "c", nil)},
-			"a c", "late:expired"},
-		"max_wait": {queue.Policy{Tenant: leakOf(1).Tenant, MaxWait: 1500 * time.Millisecond}, []queue.Job{named("a", "a", nil), named("b", "a", nil), named("c", "a", nil)},
-			"a b", "c:expired"},
-		"collapse keeps the place": {leakOf(1), []queue.Job{named("a", "a", nil), named("old", "a", key), named("c", "a", nil), named("new", "a", key)},
-			"a new c", "old:collapsed"},
-		"over: drop": {queue.Policy{Tenant: leakOf(1).Tenant, User: []throttle.Rule{throttle.Window(2, time.Minute).OrDrop()}}, []queue.Job{named("a", "a", nil), named("b", "a", nil), named("c", "a", nil), named("d", "b", nil)},
-			"a d b", "c:rule"},
-		"capacity, newest": {queue.Policy{Tenant: leakOf(1).Tenant, Capacity: 2}, []queue.Job{named("a", "a", nil), named("b", "b", nil), named("c", "c", nil)},
-			"a b", "c:full"},
-		"capacity, oldest": {queue.Policy{Tenant: leakOf(1).Tenant, Capacity: 2, Overflow: queue.DropOldest}, []queue.Job{named("a", "a", nil), named("b", "b", nil), named("c", "a", nil), named("d", "a", nil)},
-			"c d", "b:full a:full"},
-		"cost": {queue.Policy{User: []throttle.Rule{throttle.Window(3, 2*time.Second)}}, []queue.Job{named("a", "a", func(j *queue.Job) { j.Cost = 2 }), named("b", "a", func(j *queue.Job) { j.Cost = 2 }), named("huge", "a", func(j *queue.Job) { j.Cost = 4 })},
-			"a b", "huge:impossible"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := redistest.Mini(t)
-				setPolicies(t, client, policies(test.policy))
-				for _, j := range test.jobs { // one by one: lanes are ordered by arrival
-					enqueue(t, client, j)
-					time.Sleep(time.Microsecond)
-				}
-				if got := strings.Join(order(t, client, time.Minute), " "); got != test.want {
-					t.Errorf("started %q, want %q", got, test.want)
-				}
-				drops, err := queue.NewInspector(client, "push").Drops(t.Context(), 10)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got []string
-				for _, d := range drops {
-					got = append(got, d.ID+":"+string(d.Reason))
-				}
-				if strings.Join(got, " ") != test.drops {
-					t.Errorf("dropped %q, want %q", got, test.drops)
-				}
-				if s := stats(t, client); s.Waiting+s.Running+s.Later != 0 || s.Done+s.Dropped != s.Offered {
-					t.Errorf("in the end: %+v", s)
-				}
-			})
-		})
-	}
-}
-
 func TestShadowRulesOnlyWatch(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Hour).AsShadow()}}))
@@ -136,19 +51,23 @@ func TestCountingDroppedKeepsAFloodOut(t *testing.T) {
 }
 
 func TestReceiptsEstimate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
+	onStages(t, func(t *testing.T, s stage) {
+		client := s.client
 		setPolicies(t, client, policies(queue.Policy{
 			Tenant: []throttle.Rule{throttle.Leak(10, time.Second)},
 			User:   []throttle.Rule{throttle.Window(2, time.Minute)},
 		}))
-		begin := time.Now()
 		var batch []queue.Job
 		for user := range 5 {
 			batch = append(batch, jobs("school", fmt.Sprint(user), 1)...)
 		}
 		batch = append(batch, jobs("school", "busy", 3)...)
-		for i, r := range enqueue(t, client, batch...) {
+		receipts := enqueue(t, client, batch...)
+		begin := receipts[0].Start
+		if ago := time.Since(begin); ago < 0 || ago > 5*time.Second {
+			t.Errorf("the first job is said to start %v ago, want at once", ago)
+		}
+		for i, r := range receipts {
 			want := begin.Add(time.Duration(i) * 100 * time.Millisecond)
 			if i == 7 { // the third of its user
 				want = begin.Add(time.Minute + queue.Grace)

@@ -29,8 +29,11 @@ func viaAsynq(rdb redis.UniversalClient, name string) door {
 	return func(ctx context.Context, jobs []queue.Job) ([]queue.Receipt, error) {
 		receipts := make([]queue.Receipt, 0, len(jobs))
 		for _, job := range jobs {
-			task := asynq.NewTaskWithHeaders(job.Type, job.Payload, queue.Headers(job.Tenant, job.User))
-			info, err := client.EnqueueContext(ctx, task, taskOptions(job, name)...)
+			task, err := queue.NewTask(job)
+			if err != nil {
+				return receipts, err
+			}
+			info, err := client.EnqueueContext(ctx, task, asynq.Queue(name))
 			switch {
 			case errors.Is(err, asynq.ErrTaskIDConflict):
 				receipts = append(receipts, queue.Receipt{ID: job.ID, Status: queue.Duplicate})
@@ -44,36 +47,8 @@ func viaAsynq(rdb redis.UniversalClient, name string) door {
 	}
 }
 
-func taskOptions(job queue.Job, name string) []asynq.Option {
-	options := []asynq.Option{asynq.Queue(name)}
-	if job.ID != "" {
-		options = append(options, asynq.TaskID(job.ID))
-	}
-	if job.MaxRetry != 0 {
-		options = append(options, asynq.MaxRetry(max(0, job.MaxRetry)))
-	}
-	if !job.NotBefore.IsZero() {
-		options = append(options, asynq.ProcessAt(job.NotBefore))
-	}
-	return options
-}
-
-// fitsAsynq refuses what a task cannot carry into the lanes: it would be lost.
+// fitsAsynq refuses what an asynq task cannot carry.
 func fitsAsynq(job queue.Job) error {
-	lost := ""
-	switch {
-	case job.Cost != 0:
-		lost = "cost"
-	case !job.Deadline.IsZero():
-		lost = "deadline"
-	case job.Priority != queue.Normal:
-		lost = "priority"
-	case job.CollapseKey != "":
-		lost = "collapse_key"
-	case job.Timeout != 0:
-		lost = "timeout"
-	default:
-		return nil
-	}
-	return fmt.Errorf("%s: an asynq task does not carry it; want --via lanes", lost)
+	_, err := queue.NewTask(job)
+	return complaint(err)
 }

@@ -46,10 +46,15 @@ func parseJob(line []byte) (queue.Job, error) {
 	if err != nil {
 		return job, fmt.Errorf("not JSON: %w", err)
 	}
-	if err := job.Validate(); err != nil {
-		return job, errors.New(strings.TrimPrefix(err.Error(), queue.ErrInvalidJob.Error()+": "))
+	return job, complaint(job.Validate())
+}
+
+// complaint is what is wrong with a job, for people, who see in which line.
+func complaint(err error) error {
+	if err == nil {
+		return nil
 	}
-	return job, nil
+	return errors.New(strings.TrimPrefix(err.Error(), queue.ErrInvalidJob.Error()+": "))
 }
 
 // checkJSON makes sure that a line is one JSON object, so that the rest is about fields.

@@ -138,9 +138,9 @@ func TestSummaryForPeople(t *testing.T) {
 func TestViaAsynq(t *testing.T) {
 	server := redistest.Start(t)
 	input := jobLine(1, `,"id":"a","max_retry":0,"not_before":"2100-01-01T00:00:00Z"`) + jobLine(2, `,"id":"a"`) +
-		jobLine(3, `,"priority":"high"`) + jobLine(4, `,"id":"b"`)
+		jobLine(3, `,"id":" "`) + jobLine(4, `,"id":"b"`)
 	status, stdout, stderr := produce(t, strings.NewReader(input), "--redis", server.URL(), "--via=asynq")
-	want := "stdin:3: priority: an asynq task does not carry it; want --via lanes\nproducer: 1 of 4 lines were invalid\n"
+	want := "stdin:3: id is only white space; an asynq task needs more\nproducer: 1 of 4 lines were invalid\n"
 	if status != 1 || stderr != want || !strings.Contains(stdout, ": 2 accepted, 1 duplicate; 1 lines were invalid") {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}

@@ -1,0 +1,189 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+)
+
+// A job travels through the other door as an ordinary asynq task. What a task has is the
+// task's: ID, type, payload, retries and schedule. The rest are headers.
+const (
+	headerPrefix      = "waterclock-" // ours: others are passed on to the handler
+	headerTenant      = headerPrefix + "tenant"
+	headerUser        = headerPrefix + "user"
+	headerCost        = headerPrefix + "cost"
+	headerNotBefore   = headerPrefix + "not-before"
+	headerDeadline    = headerPrefix + "deadline"
+	headerPriority    = headerPrefix + "priority"
+	headerCollapseKey = headerPrefix + "collapse-key"
+	headerTimeout     = headerPrefix + "timeout"
+)
+
+// Headers returns the headers that make an ordinary asynq task a job of a user of a
+// tenant, for [asynq.NewTaskWithHeaders]. Enqueued to an asynq queue of the same name
+// as a waterclock queue, with whatever asynq offers (a schedule, uniqueness, cron), it
+// is filed into its lane by the first worker with an inbox that sees it.
+//
+// Whatever else a [Job] carries can be added by hand, in headers such as
+// "waterclock-priority"; docs/jobs.md lists them. [NewTask] sets them all.
+func Headers(tenant, user string) map[string]string {
+	return map[string]string{headerTenant: tenant, headerUser: user}
+}
+
+// NewTask returns a job as an asynq task, to be enqueued to the asynq queue of the same
+// name as a waterclock queue: the job comes out of a worker's inbox as it went in. The
+// error wraps [ErrInvalidJob], also where a task cannot carry what a job can: names that
+// are not UTF-8, and a type or an ID of nothing but white space.
+func NewTask(j Job) (*asynq.Task, error) {
+	if err := j.Validate(); err != nil {
+		return nil, err
+	}
+	if err := fitsTask(j); err != nil {
+		return nil, err
+	}
+	headers := Headers(j.Tenant, j.User)
+	if j.Cost > 0 {
+		headers[headerCost] = strconv.Itoa(j.Cost)
+	}
+	if !j.NotBefore.IsZero() {
+		headers[headerNotBefore] = j.NotBefore.Format(time.RFC3339Nano)
+	}
+	if !j.Deadline.IsZero() {
+		headers[headerDeadline] = j.Deadline.Format(time.RFC3339Nano)
+	}
+	if j.Priority != Normal {
+		headers[headerPriority] = j.Priority.String()
+	}
+	if j.CollapseKey != "" {
+		headers[headerCollapseKey] = j.CollapseKey
+	}
+	if j.Timeout > 0 {
+		headers[headerTimeout] = j.Timeout.String()
+	}
+	maps.Copy(headers, j.Headers)
+	return asynq.NewTaskWithHeaders(j.Type, j.Payload, headers, taskOptions(j)...), nil
+}
+
+// fitsTask refuses what asynq would refuse, or what would not come out as it went in.
+func fitsTask(j Job) error {
+	texts := map[string]string{
+		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey,
+	}
+	for name, value := range j.Headers {
+		if strings.HasPrefix(name, headerPrefix) {
+			return fmt.Errorf("%w: header %q; names that begin with %q have a meaning of their own", ErrInvalidJob, name, headerPrefix)
+		}
+		texts["header "+strconv.Quote(name)] = name + value
+	}
+	for field, text := range texts {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%w: %s is not UTF-8; an asynq task carries nothing else", ErrInvalidJob, field)
+		}
+	}
+	for field, text := range map[string]string{"type": j.Type, "id": j.ID} {
+		if text != "" && strings.TrimSpace(text) == "" {
+			return fmt.Errorf("%w: %s is only white space; an asynq task needs more", ErrInvalidJob, field)
+		}
+	}
+	return nil
+}
+
+// taskOptions are what asynq itself keeps for a job. It schedules by whole seconds and
+// comes up to one early: the header holds the job back for the rest.
+func taskOptions(j Job) (options []asynq.Option) {
+	if j.ID != "" {
+		options = append(options, asynq.TaskID(j.ID))
+	}
+	if j.MaxRetry != 0 {
+		options = append(options, asynq.MaxRetry(max(0, j.MaxRetry)))
+	}
+	if !j.NotBefore.IsZero() {
+		options = append(options, asynq.ProcessAt(j.NotBefore))
+	}
+	return options
+}
+
+// jobOf returns the job that a task is. The error, wrapping ErrInvalidJob, is for whoever
+// finds the task in asynq's archive.
+func jobOf(ctx context.Context, t *asynq.Task) (Job, error) {
+	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
+	job.ID, _ = asynq.GetTaskID(ctx)
+	if retries, ok := asynq.GetMaxRetry(ctx); ok {
+		job.MaxRetry = retries
+		if retries == 0 {
+			job.MaxRetry = -1
+		}
+	}
+	headers := t.Headers()
+	for _, required := range []string{headerTenant, headerUser} {
+		if headers[required] == "" {
+			return job, fmt.Errorf("%w: the task has no header %q; make it with queue.NewTask, or with asynq.NewTaskWithHeaders and queue.Headers",
+				ErrInvalidJob, required)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if err := readHeader(&job, name, headers[name]); err != nil {
+			return job, fmt.Errorf("%w: header %q is %q; %w", ErrInvalidJob, name, headers[name], err)
+		}
+	}
+	return job, job.Validate()
+}
+
+// readHeader reads one header into the job. It is strict: one of ours that nobody reads
+// would be a limit or a deadline that silently does not hold.
+func readHeader(job *Job, name, value string) (err error) {
+	switch name {
+	case headerTenant:
+		job.Tenant = value
+	case headerUser:
+		job.User = value
+	case headerCollapseKey:
+		job.CollapseKey = value
+	case headerCost:
+		if job.Cost, err = strconv.Atoi(value); err != nil || job.Cost < 1 {
+			return fmt.Errorf("a whole number from 1 to %d", maxCost)
+		}
+	case headerNotBefore:
+		job.NotBefore, err = readTime(value)
+	case headerDeadline:
+		job.Deadline, err = readTime(value)
+	case headerPriority:
+		job.Priority, err = readPriority(value)
+	case headerTimeout:
+		if job.Timeout, err = time.ParseDuration(value); err != nil || job.Timeout <= 0 {
+			return errors.New("a time such as 30s")
+		}
+	default:
+		if strings.HasPrefix(name, headerPrefix) {
+			return errors.New("there is no such header, docs/jobs.md lists them")
+		}
+		job.Headers[name] = value
+	}
+	return err
+}
+
+func readPriority(value string) (Priority, error) {
+	for _, p := range []Priority{High, Normal, Low} {
+		if p.String() == value {
+			return p, nil
+		}
+	}
+	return Normal, errors.New("high, normal or low")
+}
+
+func readTime(value string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return t, errors.New("a time such as 2026-11-21T08:00:00Z")
+	}
+	return t, nil
+}
