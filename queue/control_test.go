@@ -5,99 +5,126 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
 
+// A handler's pause holds for its scope; the job that asked for it is the first of its
+// lane then, and its attempt does not count.
 func TestPauseErrors(t *testing.T) {
-	// Jobs of a:1, a:2 and b:1; the first job of a:1 asks for a pause of ten seconds.
+	// Jobs of a:1, a:2 and b:1; the first job of a:1 asks for the pause.
 	tests := map[string]struct {
 		pause func(time.Time, error) error
-		waits []string // whose jobs wait
+		waits string // whose jobs wait
 	}{
-		"user":   {queue.PauseUser, []string{"a:1"}},
-		"tenant": {queue.PauseTenant, []string{"a:1", "a:2"}},
-		"queue":  {queue.PauseQueue, []string{"a:1", "a:2", "b:1"}},
+		"user":   {queue.PauseUser, "a:1"},
+		"tenant": {queue.PauseTenant, "a:1 a:2"},
+		"queue":  {queue.PauseQueue, "a:1 a:2 b:1"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := redistest.Mini(t)
-				begin := time.Now()
-				until := begin.Add(10 * time.Second)
-				asked := false
+			onStages(t, func(t *testing.T, s stage) {
+				until := time.Now().Add(s.units(15)).Truncate(time.Microsecond)
+				var asked atomic.Bool
 				got := recorder{then: func(_ context.Context, info queue.Info) error {
-					if !asked {
-						asked = true
-						return fmt.Errorf("sending: %w", test.pause(until, errors.New("429")))
-					}
 					if info.Attempt != 1 {
 						t.Errorf("%s: attempt %d; a pause is no attempt", info.ID, info.Attempt)
 					}
+					if asked.CompareAndSwap(false, true) {
+						return fmt.Errorf("sending: %w", test.pause(until, errors.New("429")))
+					}
 					return nil
 				}}
-				runWorker(t, client, &got, queue.WorkerConfig{})
-				enqueue(t, client, jobs("a", "1", 1)...)
-				time.Sleep(time.Second)
-				enqueue(t, client, append(jobs("a", "2", 1), jobs("b", "1", 1)...)...)
-				enqueue(t, client, jobs("a", "1", 1)...)
-				time.Sleep(time.Minute)
-				early := map[string]bool{}
-				for _, s := range got.all()[1:] {
-					if s.Started.Before(until) {
-						early[s.Tenant+":"+s.User] = true
-					} else if s.Started.After(until.Add(time.Millisecond)) {
-						t.Errorf("%s started %v after the pause", s.ID, s.Started.Sub(until))
+				runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 1}) // what is due at once starts in its order
+				first := enqueue(t, s.client, jobs("a", "1", 1)...)[0]
+				s.eventually(t, "it waits again", func() bool { return asked.Load() && stats(t, s.client).Running == 0 })
+				enqueue(t, s.client, append(jobs("a", "2", 1), jobs("b", "1", 1)...)...)
+				enqueue(t, s.client, jobs("a", "1", 1)...)
+				s.eventually(t, "all has ended", ended(t, s.client, 4))
+				again := ""
+				for _, start := range got.all()[1:] {
+					lane := start.Tenant + ":" + start.User
+					if lane == "a:1" && again == "" {
+						again = start.ID
+					}
+					if waits := strings.Contains(test.waits, lane); waits && s.wrong(start.Started, until) || !waits && !start.Started.Before(until) {
+						t.Errorf("a job of %s started %v after the end of the pause", lane, start.Started.Sub(until))
 					}
 				}
-				for _, lane := range []string{"a:1", "a:2", "b:1"} {
-					want := !strings.Contains(strings.Join(test.waits, " "), lane)
-					if early[lane] != want {
-						t.Errorf("%s started during the pause: %v, want %v", lane, early[lane], want)
-					}
+				if again != first.ID {
+					t.Errorf("the job that asked is not the first of its lane")
 				}
-				checkOutcome(t, client, queue.Counters{Done: 4}, "")
+				checkOutcome(t, s.client, queue.Counters{Done: 4}, "")
 			})
 		})
 	}
 }
 
 func TestPauseAndResume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
-		inspector := queue.NewInspector(client, "push")
-		var got recorder
-		runWorker(t, client, &got, queue.WorkerConfig{})
-		must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(24*time.Hour)))
-		enqueue(t, client, jobs("school", "teacher", 1)...)
-		enqueue(t, client, jobs("other", "teacher", 1)...)
-		time.Sleep(time.Hour)
-		if starts := got.all(); len(starts) != 1 || starts[0].Tenant != "other" {
-			t.Fatalf("started %+v, want only the other tenant's", starts)
-		}
-		e, err := inspector.Explain(t.Context(), "school", "teacher")
-		must(t, err)
-		if e.Binding == nil || e.Binding.Rule != "paused" || e.Binding.Scope != "tenant" || e.Waiting != 1 {
-			t.Errorf("explained as %+v, binding %+v", e, e.Binding)
-		}
-		must(t, inspector.ResumeTenant(t.Context(), "school"))
-		time.Sleep(time.Millisecond)
-		if got.count() != 2 {
-			t.Error("the job has not started when the pause was lifted")
-		}
-	})
+	tests := map[string]struct {
+		pause  func(*queue.Inspector, context.Context, time.Time) error
+		resume func(*queue.Inspector, context.Context) error
+		goes   int64 // how many of school:teacher, school:parent, other:teacher go on
+	}{
+		"queue": {(*queue.Inspector).PauseQueue, (*queue.Inspector).ResumeQueue, 0},
+		"tenant": {
+			func(i *queue.Inspector, ctx context.Context, until time.Time) error {
+				return i.PauseTenant(ctx, "school", until)
+			},
+			func(i *queue.Inspector, ctx context.Context) error { return i.ResumeTenant(ctx, "school") }, 1,
+		},
+		"user": {
+			func(i *queue.Inspector, ctx context.Context, until time.Time) error {
+				return i.PauseUser(ctx, "school", "teacher", until)
+			},
+			func(i *queue.Inspector, ctx context.Context) error { return i.ResumeUser(ctx, "school", "teacher") }, 2,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			onStages(t, func(t *testing.T, s stage) {
+				inspector := queue.NewInspector(s.client, "push")
+				var got recorder
+				runWorker(t, s.client, &got, queue.WorkerConfig{})
+				until := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)
+				must(t, test.pause(inspector, t.Context(), until))
+				for _, who := range [][2]string{{"school", "teacher"}, {"school", "parent"}, {"other", "teacher"}} {
+					enqueue(t, s.client, jobs(who[0], who[1], 1)...)
+				}
+				s.eventually(t, "the others are done", func() bool { return stats(t, s.client).Done == test.goes })
+				if s.virtual {
+					time.Sleep(time.Hour)
+				}
+				e, err := inspector.Explain(t.Context(), "school", "teacher")
+				must(t, err)
+				if e.Binding == nil || e.Binding.Rule != "paused" || e.Binding.Scope != name || !e.Start.Equal(until) || e.Waiting != 1 {
+					t.Errorf("explained as %+v, binding %+v", e, e.Binding)
+				}
+				if all := stats(t, s.client); all.Done != test.goes || all.Waiting != 3-test.goes {
+					t.Errorf("during the pause: %+v", all)
+				}
+				must(t, test.resume(inspector, t.Context()))
+				resumed := time.Now()
+				s.eventually(t, "all are done", func() bool { return stats(t, s.client).Done == 3 })
+				for _, start := range got.all()[test.goes:] {
+					if late := start.Started.Sub(resumed); s.virtual && late > time.Millisecond {
+						t.Errorf("started %v after the pause was lifted", late)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestExplain(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+	onStages(t, func(t *testing.T, s stage) {
+		client := s.client
 		setPolicies(t, client, queue.Policies{
 			Queue:   []throttle.Rule{throttle.Leak(1000, time.Second)},
 			Default: "standard",
@@ -114,7 +141,7 @@ func TestExplain(t *testing.T) {
 			batch[i].ID = fmt.Sprint("job-", i)
 		}
 		enqueue(t, client, batch...)
-		redistest.Eventually(t, 5*time.Second, "two are done", func() bool { return stats(t, client).Done == 2 })
+		s.eventually(t, "two are done", func() bool { return stats(t, client).Done == 2 })
 		e, err := inspector.Explain(t.Context(), "school", "teacher")
 		must(t, err)
 		want := got.all()[0].Slot.Add(time.Hour + queue.Grace)
@@ -140,8 +167,8 @@ func TestExplain(t *testing.T) {
 		if len(lane) != 2 || lane[0].ID != "job-2" || string(lane[1].Payload) != "school teacher 3" || lane[1].Place != 2 {
 			t.Errorf("lane %+v", lane)
 		}
-		if s := stats(t, client); s.Blocked["window 2/1h"] < 50*time.Minute {
-			t.Errorf("blocked: %v, want nearly an hour by the window", s.Blocked)
+		if all := stats(t, client); all.Blocked["window 2/1h"] < 50*time.Minute {
+			t.Errorf("blocked: %v, want nearly an hour by the window", all.Blocked)
 		}
 		tenants, err := inspector.Tenants(t.Context(), 0, 10)
 		must(t, err)
@@ -152,7 +179,8 @@ func TestExplain(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+	onStages(t, func(t *testing.T, s stage) {
+		client := s.client
 		setPolicies(t, client, policies(leakOf(100)))
 		inspector := queue.NewInspector(client, "push")
 		batch := jobs("school", "teacher", 3)
@@ -165,7 +193,7 @@ func TestCancel(t *testing.T) {
 		}
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{})
-		redistest.Eventually(t, 5*time.Second, "drained", drained(t, client))
+		s.eventually(t, "drained", drained(t, client))
 		drops, err := inspector.Drops(t.Context(), 10)
 		if err != nil || len(drops) != 1 || drops[0].ID != "second" || drops[0].Reason != queue.ReasonCancelled {
 			t.Errorf("drops %+v, %v", drops, err)
@@ -182,7 +210,8 @@ func TestCancel(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+	onStages(t, func(t *testing.T, s stage) {
+		client := s.client
 		inspector := queue.NewInspector(client, "push")
 		for user := range 5 {
 			enqueue(t, client, jobs("school", fmt.Sprint(user), 100)...)
@@ -192,8 +221,8 @@ func TestPurge(t *testing.T) {
 		if err != nil || n != 500 {
 			t.Errorf("purged %d, %v; want 500", n, err)
 		}
-		if s := stats(t, client); s.Waiting != 1 || s.Dropped != 500 {
-			t.Errorf("%+v", s)
+		if all := stats(t, client); all.Waiting != 1 || all.Dropped != 500 {
+			t.Errorf("%+v", all)
 		}
 		if left, err := client.Keys(t.Context(), "wc:{push}:lane*school*").Result(); err != nil || len(left) != 0 {
 			t.Errorf("left: %q, %v", left, err)
@@ -202,7 +231,8 @@ func TestPurge(t *testing.T) {
 }
 
 func TestRevive(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+	onStages(t, func(t *testing.T, s stage) {
+		client := s.client
 		inspector := queue.NewInspector(client, "push")
 		broken := true
 		got := recorder{then: func(context.Context, queue.Info) error {
@@ -215,7 +245,7 @@ func TestRevive(t *testing.T) {
 		job := jobs("school", "teacher", 1)[0]
 		job.MaxRetry = -1
 		receipt := enqueue(t, client, job)[0]
-		redistest.Eventually(t, 5*time.Second, "it is dead", func() bool { return stats(t, client).Dead == 1 })
+		s.eventually(t, "it is dead", func() bool { return stats(t, client).Dead == 1 })
 		stop()
 		dead, err := inspector.Dead(t.Context(), 10)
 		must(t, err)
@@ -225,9 +255,9 @@ func TestRevive(t *testing.T) {
 		}
 		broken = false
 		runWorker(t, client, &got, queue.WorkerConfig{})
-		redistest.Eventually(t, 5*time.Second, "it is done", func() bool { return stats(t, client).Done == 1 })
-		if s := got.all()[1]; s.ID != receipt.ID || s.Attempt != 1 {
-			t.Errorf("started %+v", s)
+		s.eventually(t, "it is done", func() bool { return stats(t, client).Done == 1 })
+		if again := got.all()[1]; again.ID != receipt.ID || again.Attempt != 1 {
+			t.Errorf("started %+v", again)
 		}
 		if dead, err = inspector.Dead(t.Context(), 10); err != nil || len(dead) != 0 {
 			t.Errorf("dead %+v, %v", dead, err)
@@ -236,7 +266,8 @@ func TestRevive(t *testing.T) {
 }
 
 func TestPoliciesRoundTrip(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+	onStages(t, func(t *testing.T, s stage) {
+		client := s.client
 		want := queue.Policies{
 			Queue:   []throttle.Rule{throttle.Leak(5000, time.Second)},
 			Default: "standard",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,8 +17,18 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// everySecond makes failed attempts come back after exactly a second.
-func everySecond(int, error, *asynq.Task) time.Duration { return time.Second }
+// after makes failed attempts come back after exactly so long.
+func after(d time.Duration) func(int, error, *asynq.Task) time.Duration {
+	return func(int, error, *asynq.Task) time.Duration { return d }
+}
+
+// ended tells whether so many jobs were offered and all have come to their ends.
+func ended(t *testing.T, client redis.UniversalClient, jobs int64) func() bool {
+	return func() bool {
+		s := stats(t, client)
+		return s.Offered == jobs && s.Waiting+s.Running+s.Later == 0
+	}
+}
 
 func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
@@ -37,23 +48,22 @@ func TestOutcomes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := redistest.Mini(t)
+			onStages(t, func(t *testing.T, s stage) {
 				got := recorder{then: test.then}
-				runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: everySecond})
+				runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(s.unit)})
 				job := jobs("school", "teacher", 1)[0]
 				job.MaxRetry = test.maxRetry
-				begin := time.Now()
-				enqueue(t, client, job)
-				time.Sleep(time.Minute)
-				checkOutcome(t, client, test.want, test.dead)
+				begin := time.Now().Truncate(time.Microsecond)
+				enqueue(t, s.client, job)
+				s.eventually(t, "it has ended", ended(t, s.client, 1))
+				checkOutcome(t, s.client, test.want, test.dead)
 				starts := got.all()
 				if len(starts) != test.attempts {
 					t.Fatalf("%d attempts, want %d", len(starts), test.attempts)
 				}
-				for i, s := range starts {
-					if early := begin.Add(time.Duration(i) * time.Second).Sub(s.Started); s.Attempt != i+1 || early > 0 || early < -time.Millisecond {
-						t.Errorf("attempt %d was number %d and %v early", i+1, s.Attempt, early)
+				for i, start := range starts {
+					if want := begin.Add(s.units(i)); start.Attempt != i+1 || s.wrong(start.Started, want) {
+						t.Errorf("attempt %d was number %d and %v late", i+1, start.Attempt, start.Started.Sub(want))
 					}
 				}
 			})
@@ -103,30 +113,42 @@ func panicUntil(attempt int) func(context.Context, queue.Info) error {
 	}
 }
 
+// A timeout asks the handler to end, and what it returns decides. One that does not listen
+// is reported, keeps its place and its lease, and is the only one to run the job.
 func TestTimeoutAsksTheHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
+	t.Parallel() // it takes more than five seconds on a real Redis
+	onStages(t, func(t *testing.T, s stage) {
+		var log lockedBuffer
+		stuck := func() bool { return strings.Contains(log.String(), "a handler ignores the end of its context") }
+		asked := make(chan error, 1)
+		var let time.Time // when the handler ended
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {
-			if info.Attempt == 1 {
-				<-ctx.Done() // asked to end, it takes its time, and stays the only one
-				time.Sleep(time.Minute)
-				return ctx.Err()
+			if info.Attempt > 1 {
+				return nil
 			}
-			return nil
+			<-ctx.Done()
+			asked <- ctx.Err()
+			s.eventually(t, "it is reported as stuck", stuck)
+			if all := stats(t, s.client); all.Running != 1 || all.Started != 1 {
+				t.Errorf("while it is stuck: %+v", all)
+			}
+			let = time.Now().Truncate(time.Microsecond)
+			return ctx.Err()
 		}}
-		runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: everySecond})
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(s.unit), Lease: time.Second, Logger: logger})
 		job := jobs("school", "teacher", 1)[0]
-		job.Timeout = 1500 * time.Millisecond
-		begin := time.Now()
-		enqueue(t, client, job)
-		time.Sleep(2 * time.Minute)
+		job.Timeout = s.unit
+		enqueue(t, s.client, job)
+		s.eventually(t, "it has ended", ended(t, s.client, 1))
+		if err := <-asked; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the context ended with %v", err)
+		}
 		starts := got.all()
-		if len(starts) != 2 {
-			t.Fatalf("%d starts, want 2", len(starts))
+		if len(starts) != 2 || s.wrong(starts[1].Started, let.Add(s.unit)) {
+			t.Errorf("starts %+v; want a second one %v after the end of the first", starts, s.unit)
 		}
-		if after := starts[1].Started.Sub(begin); after < 62500*time.Millisecond || after > 62510*time.Millisecond {
-			t.Errorf("second attempt after %v, want 1.5s + 1m + 1s", after)
-		}
+		checkOutcome(t, s.client, queue.Counters{Done: 1, Failed: 1}, "")
 	})
 }
 
@@ -139,7 +161,7 @@ func TestShutdown(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}}
-		stop := runWorker(t, client, &stuck, queue.WorkerConfig{RetryDelay: everySecond})
+		stop := runWorker(t, client, &stuck, queue.WorkerConfig{RetryDelay: after(time.Second)})
 		offered := enqueue(t, client, jobs("school", "teacher", 20)...)
 		time.Sleep(95 * time.Millisecond)
 		begin := time.Now()

@@ -28,7 +28,7 @@ func TestRetryAfter(t *testing.T) {
 			}
 			return nil
 		}}
-		runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: everySecond})
+		runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: after(time.Second)})
 		enqueue(t, client, jobs("school", "teacher", 1)...)
 		time.Sleep(time.Minute)
 		starts := got.all()
@@ -67,7 +67,7 @@ func TestRefundUser(t *testing.T) {
 					}
 					return nil
 				}}
-				runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: everySecond})
+				runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: after(time.Second)})
 				enqueue(t, client, jobs("school", "teacher", 5)...)
 				time.Sleep(time.Minute)
 				starts := got.all()

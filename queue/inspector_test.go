@@ -1,0 +1,135 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+func TestStats(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		inspector := queue.NewInspector(s.client, "push")
+		must(t, inspector.PauseUser(t.Context(), "school", "waits", time.Now().Add(time.Hour)))
+		release := make(chan struct{})
+		got := recorder{then: func(ctx context.Context, info queue.Info) error {
+			<-release
+			return nil
+		}}
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		enqueue(t, s.client, named("", "runs"), named("", "waits"), named("", "later", notBefore(time.Now().Add(time.Hour))), named("", "waits"))
+		s.eventually(t, "one runs", func() bool { return got.count() == 1 })
+		all := stats(t, s.client)
+		if all.Running != 1 || all.Waiting != 2 || all.Later != 1 || all.Counters != (queue.Counters{Offered: 4, Started: 1}) {
+			t.Errorf("queue: %+v", all)
+		}
+		tenant, err := inspector.Tenant(t.Context(), "school")
+		if err != nil || tenant.Waiting != 2 || tenant.Counters != (queue.Counters{Offered: 4, Started: 1}) || tenant.Next.IsZero() {
+			t.Errorf("tenant: %+v, %v", tenant, err)
+		}
+		if nobody, err := inspector.Tenant(t.Context(), "nobody"); err != nil || nobody != (queue.TenantStats{Tenant: "nobody"}) {
+			t.Errorf("a tenant that was never heard of: %+v, %v", nobody, err)
+		}
+		close(release)
+		s.eventually(t, "it is done", func() bool { return stats(t, s.client).Done == 1 })
+	})
+}
+
+// Tenants come in the order in which they are due, a page at a time.
+func TestTenantsByThePage(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		for _, tenant := range []string{"e", "d: {}", "c", "b", "a"} {
+			if status := straight(t, s, queue.Job{Tenant: tenant, User: "u", Type: "push"}); status != queue.Accepted {
+				t.Fatal(status)
+			}
+		}
+		inspector := queue.NewInspector(s.client, "push")
+		for from, want := range map[int]string{0: "e, d: {}", 2: "c, b", 4: "a", 6: ""} {
+			page, err := inspector.Tenants(t.Context(), from, 2)
+			must(t, err)
+			var names []string
+			for _, tenant := range page {
+				names = append(names, tenant.Tenant)
+				if tenant.Waiting != 1 || tenant.Offered != 1 || tenant.Next.IsZero() {
+					t.Errorf("%+v", tenant)
+				}
+			}
+			if got := strings.Join(names, ", "); got != want {
+				t.Errorf("from %d: %s, want %s", from, got, want)
+			}
+		}
+	})
+}
+
+// A lane comes in its order, a page of each priority at a time, folded jobs unfolded.
+func TestLaneByThePage(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		enqueue(t, s.client, named("n1", "u"), named("n2", "u", news), named("n3", "u"), named("l1", "u", low), named("h1", "u", high), named("h2", "u", high))
+		inspector := queue.NewInspector(s.client, "push")
+		for from, want := range map[int]string{0: "h1.1 h2.2 n1.1 n2.2 l1.1", 2: "n3.3", 3: ""} {
+			lane, err := inspector.Lane(t.Context(), "school", "u", from, 2)
+			must(t, err)
+			var jobs []string
+			for _, job := range lane {
+				jobs = append(jobs, fmt.Sprint(job.ID, ".", job.Place))
+				if job.Attempt != 1 || time.Since(job.Offered).Abs() > time.Minute {
+					t.Errorf("%+v", job)
+				}
+			}
+			if got := strings.Join(jobs, " "); got != want {
+				t.Errorf("from %d: %s, want %s", from, got, want)
+			}
+		}
+	})
+}
+
+// What a job has waited for is put down to the rule, or the pause, that bound it.
+func TestWaitsAreAttributed(t *testing.T) {
+	tests := map[string]struct {
+		policy func(s stage) queue.Policy
+		users  []string
+		pause  int // units
+		rule   func(s stage) string
+		waited int // units, at least
+	}{
+		"leak": {func(s stage) queue.Policy { return queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, s.units(5))}} }, []string{"a", "b", "c"}, 0,
+			func(s stage) string { return throttle.Leak(1, s.units(5)).String() }, 9},
+		"window, beside a leak": {func(s stage) queue.Policy {
+			return queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1000, time.Second)}, User: []throttle.Rule{throttle.Window(1, s.units(5))}}
+		}, []string{"a", "a", "a"}, 0, func(s stage) string { return throttle.Window(1, s.units(5)).String() }, 9},
+		"spacing, beside a window": {func(s stage) queue.Policy {
+			return queue.Policy{User: []throttle.Rule{throttle.Window(2, s.unit), throttle.Spacing(s.units(5))}}
+		}, []string{"a", "a", "a"}, 0, func(s stage) string { return throttle.Spacing(s.units(5)).String() }, 9},
+		"pause": {func(stage) queue.Policy { return queue.Policy{} }, []string{"a"}, 10, func(stage) string { return "paused" }, 9},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			onStages(t, func(t *testing.T, s stage) {
+				setPolicies(t, s.client, policies(test.policy(s)))
+				if test.pause > 0 {
+					must(t, queue.NewInspector(s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(test.pause))))
+				}
+				var batch []queue.Job
+				for _, user := range test.users {
+					batch = append(batch, named("", user))
+				}
+				var got recorder
+				runWorker(t, s.client, &got, queue.WorkerConfig{})
+				enqueue(t, s.client, batch...)
+				s.eventually(t, "all has ended", ended(t, s.client, int64(len(batch))))
+				blocked := stats(t, s.client).Blocked
+				var sum time.Duration
+				for _, d := range blocked {
+					sum += d
+				}
+				if own := blocked[test.rule(s)]; own < s.units(test.waited) || sum-own > own/10 {
+					t.Errorf("blocked: %v; want at least %v by %s, and hardly any other", blocked, s.units(test.waited), test.rule(s))
+				}
+			})
+		})
+	}
+}
