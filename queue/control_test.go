@@ -191,6 +191,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("cancel: %v, %v", ok, err)
 			}
 		}
+		checkState(t, inspector, "second", "cancelled")
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{})
 		s.eventually(t, "drained", drained(t, client))
@@ -201,12 +202,20 @@ func TestCancel(t *testing.T) {
 		if got.count() != 2 {
 			t.Errorf("%d starts, want 2", got.count())
 		}
+		checkState(t, inspector, "second", "dropped")
 		for _, id := range []string{"second", "never"} {
 			if ok, err := inspector.Cancel(t.Context(), id); err != nil || ok {
 				t.Errorf("cancel %s: %v, %v, want it refused", id, ok, err)
 			}
 		}
 	})
+}
+
+func checkState(t *testing.T, inspector *queue.Inspector, id, want string) {
+	t.Helper()
+	if job, known, err := inspector.ExplainJob(t.Context(), id); err != nil || !known || job.State != want {
+		t.Errorf("%s is %+v, %v, %v; want it %s", id, job, known, err, want)
+	}
 }
 
 func TestPurge(t *testing.T) {
@@ -223,6 +232,10 @@ func TestPurge(t *testing.T) {
 		}
 		if all := stats(t, client); all.Waiting != 1 || all.Dropped != 500 {
 			t.Errorf("%+v", all)
+		}
+		drops, err := inspector.Drops(t.Context(), 1)
+		if err != nil || len(drops) != 1 || drops[0].Reason != queue.ReasonPurged || drops[0].Tenant != "school" {
+			t.Errorf("the newest drop: %+v, %v", drops, err)
 		}
 		if left, err := client.Keys(t.Context(), "wc:{push}:lane*school*").Result(); err != nil || len(left) != 0 {
 			t.Errorf("left: %q, %v", left, err)
@@ -243,12 +256,16 @@ func TestRevive(t *testing.T) {
 		}}
 		stop := runWorker(t, client, &got, queue.WorkerConfig{})
 		job := jobs("school", "teacher", 1)[0]
-		job.MaxRetry = -1
+		job.ID, job.MaxRetry = "mortal", -1
 		receipt := enqueue(t, client, job)[0]
 		s.eventually(t, "it is dead", func() bool { return stats(t, client).Dead == 1 })
 		stop()
+		checkState(t, inspector, "mortal", "dead")
 		dead, err := inspector.Dead(t.Context(), 10)
 		must(t, err)
+		if len(dead) != 1 || dead[0].ID != "mortal" || dead[0].User != "teacher" || dead[0].Error != "no" || time.Since(dead[0].At).Abs() > time.Minute {
+			t.Fatalf("dead: %+v", dead)
+		}
 		n, err := inspector.Revive(t.Context(), dead[0].Entry, "1-1")
 		if err != nil || n != 1 {
 			t.Errorf("revived %d, %v; want 1", n, err)

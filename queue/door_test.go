@@ -92,38 +92,59 @@ func TestInvalidJobs(t *testing.T) {
 }
 
 func TestOwnIDIsOfferedOnce(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
-		policy := queue.Policy{Capacity: 1}
-		setPolicies(t, client, policies(policy))
-		first, second := jobs("school", "teacher", 1)[0], jobs("school", "parent", 1)[0]
-		first.ID, second.ID = "one", "two"
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, policies(queue.Policy{Capacity: 1}))
+		first, second := named("one", "teacher"), named("two", "parent")
 		for i, want := range []queue.Status{queue.Accepted, queue.Duplicate, queue.Rejected, queue.Rejected} {
-			receipt := enqueue(t, client, []queue.Job{first, first, second, second}[i])[0]
-			if receipt.Status != want {
+			receipt := enqueue(t, s.client, []queue.Job{first, first, second, second}[i])[0]
+			if receipt.Status != want || receipt.ID != []string{"one", "one", "two", "two"}[i] {
 				t.Errorf("offer %d: %+v, want it %s", i+1, receipt, want)
 			}
 		}
-		drops, err := queue.NewInspector(client, "push").Drops(t.Context(), 10)
+		drops, err := queue.NewInspector(s.client, "push").Drops(t.Context(), 10)
 		if err != nil || len(drops) != 2 || drops[0].ID != "two" || drops[0].Reason != queue.ReasonFull || drops[0].User != "parent" {
 			t.Errorf("drops %+v, %v", drops, err)
 		}
 	})
 }
 
+// An ID is known for a day, or a day after the job's time; then it may come again.
+func TestOwnIDIsForgottenAfterADay(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		enqueue(t, s.client, named("now", "u"), named("later", "u", notBefore(time.Now().Add(time.Hour))))
+		for id, want := range map[string]time.Duration{"now": 24 * time.Hour, "later": 25 * time.Hour} {
+			if left := s.client.PTTL(t.Context(), "wc:{push}:id:"+id).Val(); left > want+time.Second || left < want-time.Minute {
+				t.Errorf("%s is known for %v, want %v", id, left, want)
+			}
+		}
+		if !s.virtual {
+			return
+		}
+		for _, offer := range []struct {
+			after time.Duration
+			want  queue.Status
+		}{{24*time.Hour - time.Minute, queue.Duplicate}, {2 * time.Minute, queue.Accepted}} {
+			time.Sleep(offer.after)
+			if receipt := enqueue(t, s.client, named("now", "u"))[0]; receipt.Status != offer.want {
+				t.Errorf("%v later: %+v, want it %s", offer.after, receipt, offer.want)
+			}
+		}
+	})
+}
+
 // A batch that is sent again after a broken connection must not be doubled.
 func TestBatchIsOfferedOnce(t *testing.T) {
-	server := redistest.Start(t)
-	client := server.Client(t)
-	cut := &cutAfter{}
-	broken := server.Client(t)
-	broken.AddHook(cut)
-	receipts := enqueue(t, broken, jobs("school", "teacher", 10)...)
-	if cut.cuts == 0 {
-		t.Fatal("no reply was lost")
-	}
-	if s := stats(t, client); s.Waiting != 10 || receipts[9].Place != 10 {
-		t.Errorf("%d waiting, last receipt %+v; want 10 and the tenth place", s.Waiting, receipts[9])
-	}
+	onStages(t, func(t *testing.T, s stage) {
+		cut := &cutAfter{}
+		s.client.AddHook(cut)
+		receipts := enqueue(t, s.client, jobs("school", "teacher", 10)...)
+		if cut.cuts == 0 {
+			t.Fatal("no reply was lost")
+		}
+		if all := stats(t, s.client); all.Waiting != 10 || all.Offered != 10 || receipts[9].Place != 10 {
+			t.Errorf("%+v, last receipt %+v; want 10 waiting and the tenth place", all, receipts[9])
+		}
+	})
 }
 
 func TestInbox(t *testing.T) {
