@@ -105,6 +105,16 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// At its start a worker says what is wrong with its Redis, and goes on where it can.
+func TestServerIsChecked(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	status, _, stderr := work(t, "--redis", server.URL(), "--drain")
+	want := "maxmemory-policy is allkeys-lru: when its memory is full, Redis will throw waiting jobs away; want noeviction"
+	if status != 0 || strings.Count(stderr, want) != 1 || !strings.Contains(stderr, "redis="+server.Addr) {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

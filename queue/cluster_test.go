@@ -1,0 +1,79 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// One worker serves several queues that live on several nodes, through both doors, and
+// the inspector finds its way to each.
+func TestSeveralQueuesOnACluster(t *testing.T) {
+	client := redistest.StartCluster(t, 3)
+	queues := []string{"push-0", "push-1", "push-2", "push-3"}
+	policy := leakOf(200)
+	for _, name := range queues {
+		must(t, queue.NewInspector(client, name).SetPolicies(t.Context(), policies(policy)))
+		must(t, queue.NewInspector(client, name).PauseTenant(t.Context(), "paused", time.Now().Add(time.Hour)))
+	}
+	var got recorder
+	runWorker(t, client, &got, queue.WorkerConfig{Queues: queues, Inbox: true})
+	for _, name := range queues {
+		batch := append(jobs("school", "teacher", 20), jobs("paused", "teacher", 3)...)
+		batch[22].ID = "last"
+		if _, err := queue.NewClient(client, name).Enqueue(t.Context(), batch...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	producer := asynq.NewClientFromRedisClient(client)
+	for _, name := range queues {
+		task, err := queue.NewTask(named("from asynq", "teacher"))
+		must(t, err)
+		_, err = producer.Enqueue(task, asynq.Queue(name))
+		must(t, err)
+	}
+	for _, name := range queues {
+		inspector := queue.NewInspector(client, name)
+		redistest.Eventually(t, 20*time.Second, "all of "+name+" has run", func() bool {
+			s, err := inspector.Stats(t.Context())
+			must(t, err)
+			return s.Done == 21 && s.Waiting == 3
+		})
+		tenants, err := inspector.Tenants(t.Context(), 0, 10)
+		must(t, err)
+		job, known, err := inspector.ExplainJob(t.Context(), "last")
+		must(t, err)
+		if len(tenants) != 1 || tenants[0].Tenant != "paused" || !known || job.Place != 3 || job.Binding == nil || job.Binding.Rule != "paused" {
+			t.Errorf("%s: tenants %+v, job %+v", name, tenants, job)
+		}
+		if n, err := inspector.Purge(t.Context(), "paused"); err != nil || n != 3 {
+			t.Errorf("%s: purged %d, %v", name, n, err)
+		}
+	}
+	byQueue := map[string][]queue.Info{}
+	for _, start := range got.all() {
+		byQueue[start.Queue] = append(byQueue[start.Queue], start)
+	}
+	for _, name := range queues {
+		verify(t, byQueue[name], policy)
+	}
+	if on := nodesOf(t, client, queues); len(on) < 2 {
+		t.Errorf("all queues live on one node: %v", on)
+	}
+}
+
+func nodesOf(t *testing.T, client *redis.ClusterClient, queues []string) map[string]bool {
+	t.Helper()
+	nodes := map[string]bool{}
+	for _, name := range queues {
+		node, err := client.MasterForKey(t.Context(), "wc:{"+name+"}:")
+		must(t, err)
+		nodes[node.Options().Addr] = true
+	}
+	return nodes
+}
