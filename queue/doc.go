@@ -10,7 +10,7 @@
 //
 //	job.go, envelope.go    what a job is, and how it travels
 //	client.go  offer.lua   a producer offers jobs and gets a receipt for each
-//	inbox.go               the other door: tasks of ordinary asynq producers
+//	inbox.go, task.go      the other door: tasks of ordinary asynq producers
 //	lanes.lua              lanes, buckets and the index of who is due next
 //	puller.go  pull.lua    a worker takes what may start now, and sleeps until more may
 //	run.go     admit.lua   the handler starts at the slot, never before

@@ -24,7 +24,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "waterclock_pulls_total", Help: "Pulls sent to Redis.",
 		}, queue),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_jobs_total", Help: "Jobs by what happened to them: pulled, done, failed, dead.",
+			Name: "waterclock_jobs_total", Help: "Jobs by what happened to them: pulled, done, failed, dead, paused, refunded.",
 		}, []string{"queue", "outcome"}),
 		admits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_late_starts_total", Help: "Jobs that came too late for their slot and had to ask again.",
