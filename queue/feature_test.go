@@ -124,10 +124,13 @@ func TestJobFeatures(t *testing.T) {
 				t.Run(way, func(t *testing.T) {
 					t.Parallel()
 					onStages(t, func(t *testing.T, s stage) {
-						straightOn := way == "lanes"
-						lead := map[bool]int{true: 5, false: 25}[straightOn] // the inbox looks ten times a second
-						at := scenery{s, time.Now().Add(s.units(lead)).Truncate(time.Microsecond), lead}
-						paint(at).play(t, at, through, straightOn)
+						lead := map[string]int{"lanes": 5, "asynq": 25}[way] // the inbox looks ten times a second
+						for !inTime(t, s, lead, paint, through, way == "lanes") {
+							if lead *= 2; lead > 200 {
+								t.Fatal("the machine is too slow to offer a few jobs")
+							}
+							must(t, s.client.FlushAll(t.Context()).Err())
+						}
 					})
 				})
 			}
@@ -135,17 +138,30 @@ func TestJobFeatures(t *testing.T) {
 	}
 }
 
-// play offers the jobs and compares what becomes of them. Only the straight door knows
-// receipts, and brings jobs in time for their not_before.
-func (sc scene) play(t *testing.T, s scenery, through door, straightOn bool) {
+// inTime plays a scene, unless its begin comes before all jobs are offered.
+func inTime(t *testing.T, s stage, lead int, paint func(scenery) scene, through door, straightOn bool) bool {
+	at := scenery{s, time.Now().Add(s.units(lead)).Truncate(time.Microsecond), lead}
+	sc := paint(at)
 	setPolicies(t, s.client, policies(sc.policy))
-	must(t, queue.NewInspector(s.client, "push").PauseQueue(t.Context(), s.begin))
+	must(t, queue.NewInspector(s.client, "push").PauseQueue(t.Context(), at.begin))
 	var got recorder
-	runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: !straightOn})
+	stop := runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: !straightOn})
+	defer stop()
 	var receipts []string
 	for _, j := range sc.jobs {
-		receipts = append(receipts, string(through(t, s.stage, j)))
+		receipts = append(receipts, string(through(t, s, j)))
 	}
+	if time.Now().After(at.begin) {
+		return false
+	}
+	sc.check(t, at, &got, receipts, straightOn)
+	return true
+}
+
+// check compares what becomes of the jobs. Only the straight door knows receipts, and
+// brings jobs in time for their not_before.
+func (sc scene) check(t *testing.T, s scenery, got *recorder, receipts []string, straightOn bool) {
+	t.Helper()
 	if straightOn && strings.Join(receipts, " ") != sc.receipts {
 		t.Errorf("receipts %q, want %q", receipts, sc.receipts)
 	}

@@ -110,16 +110,16 @@ func TestWaitsAreAttributed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onStages(t, func(t *testing.T, s stage) {
 				setPolicies(t, s.client, policies(test.policy(s)))
-				if test.pause > 0 {
-					must(t, queue.NewInspector(s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(test.pause))))
-				}
 				var batch []queue.Job
 				for _, user := range test.users {
 					batch = append(batch, named("", user))
 				}
+				enqueue(t, s.client, batch...)
+				if test.pause > 0 {
+					must(t, queue.NewInspector(s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(test.pause))))
+				}
 				var got recorder
 				runWorker(t, s.client, &got, queue.WorkerConfig{})
-				enqueue(t, s.client, batch...)
 				s.eventually(t, "all has ended", ended(t, s.client, int64(len(batch))))
 				blocked := stats(t, s.client).Blocked
 				var sum time.Duration
