@@ -18,8 +18,9 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 		// A task at the door has waited for its poll, and its start for nothing else.
 		TaskCheckInterval:        100 * time.Millisecond,
 		DelayedTaskCheckInterval: time.Second,
-		// Filing fails only while Redis does: it will do later.
+		// Filing fails only while Redis does: it will do later, and is no attempt of the job.
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
+		IsFailure:      func(error) bool { return false },
 		Logger:         asynqLog{log},
 		LogLevel:       asynq.WarnLevel,
 	})

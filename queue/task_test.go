@@ -113,6 +113,36 @@ func TestTasksThatAreNoJobs(t *testing.T) {
 	})
 }
 
+// What Redis refuses to file is filed when it no longer does, however few retries the job
+// has: these are for its handler.
+func TestFilingIsNoAttempt(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		const broken = "wc:{push}:policies"
+		must(t, s.client.Set(t.Context(), broken, "not a hash", 0).Err())
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
+		task, err := queue.NewTask(named("a", "u", func(j *queue.Job) { j.MaxRetry = 1 }))
+		must(t, err)
+		_, err = asynq.NewClientFromRedisClient(s.client).Enqueue(task, asynq.Queue("push"))
+		must(t, err)
+		inspector := asynq.NewInspectorFromRedisClient(s.client)
+		tries := map[time.Time]bool{}
+		s.eventually(t, "filing has failed three times", func() bool {
+			info, err := inspector.GetTaskInfo("push", "a")
+			must(t, err)
+			if !info.LastFailedAt.IsZero() {
+				tries[info.LastFailedAt] = true
+			}
+			return len(tries) == 3
+		})
+		must(t, s.client.Del(t.Context(), broken).Err())
+		s.eventually(t, "it has run", func() bool { return got.count() == 1 })
+		if start := got.all()[0]; start.Attempt != 1 || start.MaxRetry != 1 {
+			t.Errorf("started %+v", start)
+		}
+	})
+}
+
 func TestWhatATaskCannotCarry(t *testing.T) {
 	tests := map[string]func(*queue.Job){
 		"user is missing":                                      func(j *queue.Job) { j.User = "" },
