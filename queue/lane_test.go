@@ -82,9 +82,9 @@ func TestReceiptsEstimate(t *testing.T) {
 
 func TestPoliciesAreLive(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		slow := queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}
-		fast := queue.Policy{User: []throttle.Rule{throttle.Window(1, s.unit)}}
-		setPolicies(t, s.client, policies(slow))
+		tight := queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}
+		loose := queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Hour)}}
+		setPolicies(t, s.client, policies(tight))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
 		for user := range 20 {
@@ -95,20 +95,20 @@ func TestPoliciesAreLive(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 		}
 		if n := got.count(); n != 20 {
-			t.Fatalf("%d starts under the slow rule, want 20", n)
+			t.Fatalf("%d starts under the tight rule, want 20", n)
 		}
-		setPolicies(t, s.client, policies(fast))
+		setPolicies(t, s.client, policies(loose))
 		changed := time.Now()
 		s.eventually(t, "all have started", func() bool { return stats(t, s.client).Done == 40 })
 		if took := time.Since(changed); s.virtual && took > s.unit/10 {
 			t.Errorf("the last start came %v after the change", took)
 		}
-		setPolicies(t, s.client, policies(slow))
+		setPolicies(t, s.client, policies(tight))
 		enqueue(t, s.client, jobs("school", "0", 1)...)
 		enqueue(t, s.client, jobs("school", "new", 1)...)
 		s.eventually(t, "whoever is new has started", func() bool { return stats(t, s.client).Done == 41 })
 		if all := stats(t, s.client); all.Waiting != 1 || got.all()[40].User != "new" {
-			t.Errorf("under the slow rule again: %+v, last start %+v", all, got.all()[40])
+			t.Errorf("under the tight rule again: %+v, last start %+v", all, got.all()[40])
 		}
 	})
 }
