@@ -23,9 +23,8 @@ type Client struct {
 }
 
 const (
-	offerBatch    = 100            // jobs per script call: Redis does nothing else meanwhile
-	batchMemory   = time.Minute    // how long a batch can be repeated without doubling it
-	idMemory      = 24 * time.Hour // how long a caller's own ID is known
+	offerBatch    = 100         // jobs per script call: Redis does nothing else meanwhile
+	batchMemory   = time.Minute // how long a batch can be repeated without doubling it
 	offerPatience = 30 * time.Second
 )
 
@@ -87,8 +86,8 @@ func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
 
 // offerArgs returns the arguments of offer.lua.
 func offerArgs(jobs []Job) []any {
-	args := make([]any, 0, 3+4*len(jobs))
-	args = append(args, rand.Text(), batchMemory.Milliseconds(), idMemory.Milliseconds())
+	args := make([]any, 0, 2+4*len(jobs))
+	args = append(args, rand.Text(), batchMemory.Milliseconds())
 	for _, j := range jobs {
 		args = append(args, escape(j.Tenant), escape(j.User), micros(j.NotBefore), seal(j))
 	}

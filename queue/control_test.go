@@ -167,8 +167,8 @@ func TestExplain(t *testing.T) {
 		if len(lane) != 2 || lane[0].ID != "job-2" || string(lane[1].Payload) != "school teacher 3" || lane[1].Place != 2 {
 			t.Errorf("lane %+v", lane)
 		}
-		if all := stats(t, client); all.Blocked["window 2/1h"] < 50*time.Minute {
-			t.Errorf("blocked: %v, want nearly an hour by the window", all.Blocked)
+		if all := stats(t, client); all.Blocked["spacing 10ms"] < 10*time.Millisecond || len(all.Blocked) != 1 {
+			t.Errorf("blocked: %v, want the distance between the two that have started", all.Blocked)
 		}
 		tenants, err := inspector.Tenants(t.Context(), 0, 10)
 		must(t, err)

@@ -178,6 +178,7 @@ func (e *envelope) set(option string) error {
 		e.job.Deadline = time.UnixMicro(n)
 	case letter == 'f':
 		e.failures = int(n)
+	case letter == 'n': // since when it may start: for the scripts
 	case letter == 'r':
 		if e.job.MaxRetry = int(n); n == 0 {
 			e.job.MaxRetry = -1

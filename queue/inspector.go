@@ -41,8 +41,8 @@ type Stats struct {
 	Running int64 // pulled and not yet done
 	Counters
 
-	// Blocked is how long each rule has kept tenants and lanes waiting, all together.
-	// "paused" stands for pauses.
+	// Blocked is how long the jobs that have started had waited, all together, by the rule
+	// that bound their slot, or "paused".
 	Blocked map[string]time.Duration
 
 	// Shadowed counts the starts that each shadow rule would not have let be.

@@ -92,7 +92,7 @@ func TestWaitsAreAttributed(t *testing.T) {
 	tests := map[string]struct {
 		policy func(s stage) queue.Policy
 		users  []string
-		pause  int // units
+		pause  int // units, negative to begin before the offer
 		rule   func(s stage) string
 		waited int // units, at least
 	}{
@@ -105,6 +105,9 @@ func TestWaitsAreAttributed(t *testing.T) {
 			return queue.Policy{User: []throttle.Rule{throttle.Window(2, s.unit), throttle.Spacing(s.units(5))}}
 		}, []string{"a", "a", "a"}, 0, func(s stage) string { return throttle.Spacing(s.units(5)).String() }, 9},
 		"pause": {func(stage) queue.Policy { return queue.Policy{} }, []string{"a"}, 10, func(stage) string { return "paused" }, 9},
+		"pause before the offer, beside a leak": {func(s stage) queue.Policy {
+			return queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, s.unit)}}
+		}, []string{"a"}, -10, func(stage) string { return "paused" }, 9},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,17 +117,29 @@ func TestWaitsAreAttributed(t *testing.T) {
 				for _, user := range test.users {
 					batch = append(batch, named("", user))
 				}
+				pause := func() {
+					must(t, queue.NewInspector(s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(max(test.pause, -test.pause)))))
+				}
+				if test.pause < 0 {
+					pause()
+				}
 				enqueue(t, s.client, batch...)
 				if test.pause > 0 {
-					must(t, queue.NewInspector(s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(test.pause))))
+					pause()
 				}
 				var got recorder
 				runWorker(t, s.client, &got, queue.WorkerConfig{})
 				s.eventually(t, "all has ended", ended(t, s.client, int64(len(batch))))
 				blocked := stats(t, s.client).Blocked
-				var sum time.Duration
+				var sum, waited time.Duration
 				for _, d := range blocked {
 					sum += d
+				}
+				for _, started := range got.all() {
+					waited += started.Waited
+				}
+				if sum > waited {
+					t.Errorf("blocked for %v, and all waited for %v", sum, waited)
 				}
 				if own := blocked[test.rule(s)]; own < s.units(test.waited) || sum-own > own/10 {
 					t.Errorf("blocked: %v; want at least %v by %s, and hardly any other", blocked, s.units(test.waited), test.rule(s))

@@ -25,7 +25,7 @@ import (
 //	wc:{q}:wake                     list   an entry for each worker to be woken
 //	wc:{q}:paused                   zset   scope → until when, µs
 //	wc:{q}:last:<worker>            string its last pull and what that took
-//	wc:{q}:blocked                  hash   rule → time that it kept lanes waiting, µs
+//	wc:{q}:blocked                  hash   rule → how long it kept jobs waiting, µs
 //	wc:{q}:shadowed                 hash   shadow rule → starts that it would not have let be
 //	wc:{q}:pulse                    hash   last pull, amnesty, who watches until when, swept version
 //	wc:{q}:offered                  string the instant that the next offered job may have, µs

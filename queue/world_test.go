@@ -96,7 +96,11 @@ func (w *world) offer(j Job, r Receipt) error {
 		lane: fmt.Sprintf("%s:%s:%d", j.Tenant, j.User, rank(j.Priority)), state: "waiting",
 	}
 	w.known[j.ID] = job
-	if j.NotBefore.After(time.Now()) {
+	hopeless := !j.Deadline.IsZero() && j.NotBefore.After(j.Deadline)
+	if hopeless && r.Reason != ReasonExpired {
+		return fmt.Errorf("may not start before its deadline: %+v", r)
+	}
+	if !hopeless && j.NotBefore.After(time.Now()) {
 		w.later = append(w.later, job)
 		return nil
 	}
@@ -133,7 +137,7 @@ func (w *world) drop(id string, reason Reason) error {
 // before them is known.
 func (w *world) checkExpired() error {
 	for _, job := range w.expired {
-		if !w.slot(job, time.Now()).After(job.deadline) {
+		if !w.slot(job, latest(time.Now(), job.notBefore)).After(job.deadline) {
 			return fmt.Errorf("%s was dropped as expired, and could start before its deadline", job.id)
 		}
 	}

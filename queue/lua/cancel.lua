@@ -7,12 +7,12 @@
 -- Returns what the job was: "" if the ID is not known, "started", "dropped", "dead",
 -- "cancelled", or "waiting", in which case it is cancelled now.
 
-local where = redis.call('GET', Q .. 'id:' .. ARGV[1])
+local where = call('GET', Q .. 'id:' .. ARGV[1])
 if not where then
   return ''
 end
 if not string.find(where, ':', 1, true) then
   return where
 end
-redis.call('SET', Q .. 'id:' .. ARGV[1], 'cancelled', 'XX', 'KEEPTTL')
+call('SET', Q .. 'id:' .. ARGV[1], 'cancelled') -- known until it is dropped, however long it waits
 return 'waiting'

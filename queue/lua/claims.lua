@@ -57,6 +57,7 @@ end
 local function put_back(claim)
   forget({ claim.token })
   track(claim.job, place_of(claim.tenant, claim.user, claim.job))
+  claim.job.ready = now
   enter(claim.tenant, claim.user, claim.job, write_job(claim.job), at_once, 'front')
 end
 

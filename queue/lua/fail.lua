@@ -17,6 +17,7 @@ failed(claim, ARGV[3], delay < 0, function()
   outcome = 1
   forget({ claim.token })
   track(claim.job, place_of(claim.tenant, claim.user, claim.job))
+  claim.job.ready = now + delay
   later(claim.tenant, claim.user, write_job(claim.job), now + delay)
 end)
 finish()

@@ -7,7 +7,8 @@
 -- alike in a queue, then "-" for a plain job or "+options " for any other, then a body
 -- that only Go reads. Options are letters with a value, separated by colons:
 --   c cost, d deadline, f failures, r retries, p priority, k collapse key, ! the caller's
---   own ID, which is tracked, i an ID that is neither that nor the instant
+--   own ID, which is tracked, i an ID that is neither that nor the instant, n the instant
+--   since when it may start, if that is not its offer's
 -- In its lane, a job with a collapse key is only a stub "=key"; its envelope lies in the
 -- lane's fold, where a newer job can take its place.
 
@@ -19,6 +20,7 @@ local SUFFIX = { [HIGH] = ':high', [NORMAL] = '', [LOW] = ':low' }
 local WATCH_SLACK = 500000 -- µs after which a worker on watch is taken for dead
 local KEEP_DROPS, KEEP_DEAD = 100000, 100000
 local MAX_RETRY = 25 -- DefaultMaxRetry
+local ID_MEMORY = '86400000' -- ms that the caller's own ID is known, and longer while its job waits
 local INFINITY = math.huge
 
 local function at_once()
@@ -28,8 +30,9 @@ end
 -- read_job returns what an envelope says of its job.
 local function read_job(envelope)
   local stamp = sub(envelope, 1, 13)
+  local offered = tonumber(stamp, 16)
   local job = {
-    offered = tonumber(stamp, 16), id = stamp, own = false, cost = 1, deadline = 0, failures = 0,
+    offered = offered, ready = offered, id = stamp, own = false, cost = 1, deadline = 0, failures = 0,
     max_retry = MAX_RETRY, priority = NORMAL, fold = nil, envelope = envelope, body = 15,
   }
   if sub(envelope, 14, 14) == '-' then
@@ -50,6 +53,8 @@ local function read_job(envelope)
       job.priority = value
     elseif letter == 'k' then
       job.fold = value
+    elseif letter == 'n' then
+      job.ready = tonumber(value)
     else
       job.id, job.own = value, letter == '!'
     end
@@ -70,6 +75,7 @@ local function write_job(job)
   option('r', job.max_retry, MAX_RETRY)
   option('p', job.priority, NORMAL)
   option('k', job.fold, nil)
+  option('n', job.ready, job.offered)
   option(job.own and '!' or 'i', job.id, not job.own and stamp or nil)
   local head = #options > 0 and '+' .. table.concat(options, ':') .. ' ' or '-'
   return stamp .. head .. sub(job.envelope, job.body)
@@ -137,10 +143,9 @@ local function object(rule)
   shadowed[rule.name] = (shadowed[rule.name] or 0) + 1
 end
 
--- blocked sums, by rule, how long it has kept tenants and lanes waiting; finish writes it.
+-- blocked sums, by rule, how long jobs waited for a slot that it bound; finish writes it.
 local blocked = {}
-local function blame(rule, from, to)
-  local name = rule and rule.name or 'paused'
+local function blame(name, from, to)
   blocked[name] = (blocked[name] or 0) + max(0, to - from)
 end
 
@@ -192,13 +197,17 @@ local function fold_key(tenant, user)
   return Q .. 'fold:' .. tenant.name .. ':' .. user
 end
 
--- drop records that a job will never run, and why.
+-- drop records that a job will never run, and why. If it had been cancelled, its ID was
+-- kept for as long as it waited, and is known for a day from now on.
 local function drop(tenant, user, job, reason, rule)
   call('XADD', Q .. 'drops', 'MAXLEN', '~', KEEP_DROPS, '*',
     'id', job.id, 'tenant', tenant.name, 'user', user, 'reason', reason, 'rule', rule or '',
     'at', int(now))
   tally(tenant, 'dropped', 1)
   track(job, 'dropped')
+  if job.own and call('PTTL', Q .. 'id:' .. job.id) == -1 then
+    call('PEXPIRE', Q .. 'id:' .. job.id, ID_MEMORY)
+  end
 end
 
 -- expired tells whether a job that cannot start before t is past its deadline then.
@@ -254,15 +263,31 @@ local function in_order(priorities)
   return sorted
 end
 
+-- collapse keeps the newer of a job and the waiting one with its collapse key, in the
+-- place of that one, and drops the older. It returns whether there was one.
+local function collapse(tenant, user, job, envelope)
+  local fold = fold_key(tenant, user)
+  if call('HSETNX', fold, job.fold, envelope) == 1 then
+    return false
+  end
+  local other = read_job(call('HGET', fold, job.fold))
+  if other.offered > job.offered then
+    drop(tenant, user, job, 'collapsed')
+  else
+    call('HSET', fold, job.fold, envelope)
+    drop(tenant, user, other, 'collapsed')
+  end
+  return true
+end
+
 -- enter puts a job at the 'back' or the 'front' of its lane. `bound` returns a lower bound
 -- of the lane's next slot, if that is asked for. Returns its place in the lane, or nothing
--- if it was folded into a newer job.
+-- if it or the waiting one with its collapse key was dropped.
 local function enter(tenant, user, job, envelope, bound, door)
   local lane = lane_key(tenant, user, job.priority)
   local entry = envelope
   if job.fold then
-    if call('HSETNX', fold_key(tenant, user), job.fold, envelope) == 0 then
-      drop(tenant, user, job, 'collapsed')
+    if collapse(tenant, user, job, envelope) then
       return
     end
     entry = '=' .. job.fold

@@ -3,8 +3,7 @@
 -- KEYS[1]  prefix of the queue's keys
 -- ARGV[1]  name of the batch: offering it again returns the same receipts
 -- ARGV[2]  how long the batch is remembered, in ms
--- ARGV[3]  how long a job's own ID is remembered, in ms
--- ARGV[4]  then four for each job: tenant, user, not before in µs (0 for none), and its
+-- ARGV[3]  then four for each job: tenant, user, not before in µs (0 for none), and its
 --          envelope without the instant of its offer
 --
 -- Returns one line for each job, "instant status place start reason rule": the instant of
@@ -57,22 +56,11 @@ local function impossible(tenant, cost)
 end
 
 -- duplicate tells whether a job with the caller's own ID was offered before. An ID is
--- known as long as its job may wait for its time, and ARGV[3] more.
+-- known as long as its job may wait for its time, and a day more.
 local function duplicate(tenant, user, job, not_before)
-  local ttl = tonumber(ARGV[3]) + ceil(max(0, not_before - now) / 1000)
+  local ttl = ID_MEMORY + ceil(max(0, not_before - now) / 1000)
   return job.own and
     not call('SET', Q .. 'id:' .. job.id, place_of(tenant, user, job), 'NX', 'PX', int(ttl))
-end
-
--- fold puts the job in the place of the waiting one with its collapse key, if any.
-local function fold(tenant, user, job)
-  local older = job.fold and call('HGET', fold_key(tenant, user), job.fold)
-  if not older then
-    return false
-  end
-  call('HSET', fold_key(tenant, user), job.fold, job.envelope)
-  drop(tenant, user, read_job(older), 'collapsed')
-  return true
 end
 
 -- make_room drops the job of the bucket that has waited longest, if the policy wants
@@ -105,11 +93,19 @@ local function offer(tenant, user, job, not_before)
     drop(tenant, user, job, 'impossible', rule.name)
     return 'dropped 0 0 impossible ' .. rule.name
   end
-  if not_before > now then
-    later(tenant, user, job.envelope, not_before)
+  if not_before > now and not expired(tenant, job, not_before) then
+    job.ready = not_before
+    later(tenant, user, write_job(job), not_before)
     return 'accepted 0 ' .. int(not_before) .. ' - -'
   end
-  if fold(tenant, user, job) then
+  local who = user_of(tenant, user)
+  local open, own_open = max(now, tenant.paused, queue.paused), max(now, who.paused)
+  if too_late(tenant, who, job, max(open, not_before), own_open) then
+    drop(tenant, user, job, 'expired')
+    return 'dropped 0 0 expired -'
+  end
+  if job.fold and call('HEXISTS', fold_key(tenant, user), job.fold) == 1 then
+    collapse(tenant, user, job, job.envelope)
     return 'replaced 0 0 - -'
   end
   local waiting = tenant.counters.waiting
@@ -117,12 +113,6 @@ local function offer(tenant, user, job, not_before)
   if bucket.capacity > 0 and waiting >= bucket.capacity and not make_room(tenant) then
     drop(tenant, user, job, 'full')
     return 'dropped 0 0 full -'
-  end
-  local who = user_of(tenant, user)
-  local open, own_open = max(now, tenant.paused, queue.paused), max(now, who.paused)
-  if too_late(tenant, who, job, open, own_open) then
-    drop(tenant, user, job, 'expired')
-    return 'dropped 0 0 expired -'
   end
   local place = enter(tenant, user, job, job.envelope, function()
     return (earliest(who.alone, own_open, job.cost))
@@ -135,7 +125,7 @@ queue.paused = paused_until('q')
 -- No two jobs of a queue have the same instant: it is their name.
 local stamp = max(now, tonumber(call('GET', Q .. 'offered') or 0))
 local receipts = {}
-for i = 4, #ARGV, FIELDS do
+for i = 3, #ARGV, FIELDS do
   local tenant, user, not_before = tenant_of(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
   local job = read_job(format('%013x', stamp) .. ARGV[i + 3])
   stamp = stamp + 1

@@ -21,7 +21,9 @@ end
 local scope = ({ q = 'q', t = 't:' .. name, u = 'u:' .. name .. ':' .. user })[kind]
 
 redis.call('ZREMRANGEBYSCORE', Q .. 'paused', '-inf', int(now))
-if till > now then
+if claim then -- a handler can make a pause longer, and not shorter
+  redis.call('ZADD', Q .. 'paused', 'GT', int(max(now, till)), scope)
+elseif till > now then
   redis.call('ZADD', Q .. 'paused', int(till), scope)
 else
   redis.call('ZREM', Q .. 'paused', scope)

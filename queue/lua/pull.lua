@@ -100,14 +100,23 @@ local function take(tenant, user, who, first, job, slot)
   tally(tenant, 'started', 1)
   claims[#claims + 1] = int(slot) .. ' ' .. tenant.name .. ':' .. user .. ' ' .. first.envelope
   wanted = wanted - 1
-  if first.left == 0 then
-    return slot
+  return first.left > 0 and (earliest(who.alone, slot, 1)) or slot
+end
+
+-- slot_of returns the slot of a job whose tenant lets it start at t, and what bound that: a
+-- rule's name, "paused", or nothing. Every rule is asked since when the job could have
+-- started, were it not for the rules; what it allows then, it allows later.
+local function slot_of(tenant, who, job, t, binding)
+  local asked = (job.cost > 1 or queue.rules.any) and who.all or who.alone
+  local slot, by = earliest(asked, min(job.ready, t), job.cost)
+  if binding and t >= slot then
+    slot, by = t, binding
   end
-  local again, by = earliest(who.alone, slot, 1)
-  if by then
-    blame(by, slot, again)
+  local paused = max(tenant.paused, queue.paused, who.paused)
+  if paused > slot then
+    return max(t, paused), 'paused', paused
   end
-  return again
+  return max(t, slot), by and by.name, slot
 end
 
 -- step looks at one lane of the tenant and takes its first job if it may start. The
@@ -115,11 +124,8 @@ end
 -- happens. Returns the tenant's next bound, or nothing if no lane is left.
 local function step(tenant, bound)
   local t, binding = earliest(tenant.alone, tenant.open, 1)
-  if t > horizon and t > bound then
-    blame(binding, max(now, bound), t)
-    if tenant.counters.waiting > 0 then
-      return t
-    end
+  if t > horizon and t > bound and tenant.counters.waiting > 0 then
+    return t
   end
   local line, user, lane_bound = next_lane(tenant, t)
   if not user then
@@ -135,13 +141,7 @@ local function step(tenant, bound)
   end
   local who, job = user_of(tenant, user), read_job(first.envelope)
   who.all = who.all or { queue, tenant.subject, who }
-  -- The tenant lets a cost of 1 start from t on: it need not be asked again.
-  local slot = max(t, who.paused)
-  if job.cost > 1 or queue.rules.any then
-    slot = earliest(who.all, slot, job.cost)
-  else
-    slot = earliest(who.alone, slot, 1)
-  end
+  local slot, by, bound_until = slot_of(tenant, who, job, t, binding)
   local reason, rule = unfit(tenant, job, who.all, slot)
   if reason then
     let_go(line, user, first, lane_bound)
@@ -152,17 +152,19 @@ local function step(tenant, bound)
     return bound
   end
   if slot > t then
-    local own, holding = earliest(who.alone, max(now, who.paused), job.cost)
+    local own = earliest(who.alone, max(now, who.paused), job.cost)
     local too_low = own > lane_bound and own > t
     if too_low or slot > horizon then
       undraw(tenant, user, line.priority, first)
       if too_low then
-        blame(holding, max(now, lane_bound), own)
         move(line, user, own)
         return bound
       end
       return slot
     end
+  end
+  if by then
+    blame(by, job.ready, bound_until)
   end
   -- The microsecond makes lanes, and tenants, without rules take turns.
   local again = take(tenant, user, who, first, job, slot)

@@ -14,7 +14,7 @@ for _, entry in ipairs(ARGV) do
       fields[found[2][i]] = found[2][i + 1]
     end
     local tenant, job = tenant_of(fields.tenant), read_job(fields.job)
-    job.failures, job.offered = 0, now
+    job.failures, job.offered, job.ready = 0, now, now
     track(job, place_of(tenant, fields.user, job))
     enter(tenant, fields.user, job, write_job(job), at_once, 'back')
     redis.call('XDEL', Q .. 'dead', entry)
