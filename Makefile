@@ -2,7 +2,7 @@ GO   ?= go
 LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race demo lint fmt ci clean
+.PHONY: help build test race demo bench lint fmt ci clean
 
 ### help   show these lines
 help:
@@ -23,6 +23,10 @@ race:
 ### demo   tell the story of three schools, in under a minute
 demo:
 	$(GO) run ./examples/push-notifications
+
+### bench  measure against asynq and redis_rate; BENCH=--help says how
+bench:
+	$(GO) run -C bench . $(BENCH)
 
 ### lint   run golangci-lint (its first build takes minutes)
 lint:

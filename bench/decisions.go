@@ -3,138 +3,147 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/throttle"
 )
 
 const (
-	decisionKeys = 10_000
-	decisions    = 50_000 // per rival, phase and round
-	batch        = 100
+	decisionKeys  = 10_000 // so many keys take turns
+	perKey        = 10     // admitted
+	decisionBatch = 100    // of AllowMany
 )
 
-// A rival decides for n keys from `first` on, which wrap around.
-type rival struct {
+// A decider decides about n keys from `first` on, which wrap around.
+type decider struct {
 	name       string
 	goroutines int
 	batch      int
 	decide     func(ctx context.Context, first, n int) error
 }
 
-// runDecisions lets 16 goroutines ask about 10,000 keys, in two phases: on empty keys,
-// where the first is admitted, and on keys that are over their limit.
-func runDecisions(ctx context.Context, client *redis.Client, rounds int, out io.Writer) error {
-	rivals := deciders(client)
-	rates := make(map[string][]float64)
-	for range rounds {
-		for _, r := range rivals {
-			if err := client.FlushAll(ctx).Err(); err != nil {
+// runDecisions lets goroutines ask about 10,000 keys, in two phases: on empty keys, where
+// the first is admitted, and on keys that are over their limit.
+func runDecisions(ctx context.Context, b *bench) error {
+	deciders := b.deciders()
+	phases := []string{"admitting", "refusing"}
+	rows := make(map[string]*row)
+	for _, phase := range phases {
+		for _, d := range deciders {
+			rows[d.name+phase] = b.row(d.name+", "+phase, "decisions/s")
+		}
+	}
+	refusals := b.size(50_000, 10_000)
+	for range b.rounds {
+		for _, d := range deciders {
+			if err := b.empty(ctx); err != nil {
 				return err
 			}
-			for _, phase := range []string{"admitting", "refusing"} {
-				n := decisionKeys
+			n := decisionKeys
+			for _, phase := range phases {
 				if phase == "refusing" {
-					n = decisions
-					if err := exhaust(ctx, r); err != nil {
-						return err
+					n = refusals
+					if err := d.exhaust(ctx); err != nil {
+						return fmt.Errorf("%s: %w", d.name, err)
 					}
 				}
-				rate, err := measure(ctx, r, n)
+				rate, spent, err := b.decide(ctx, d, n)
 				if err != nil {
-					return fmt.Errorf("%s: %w", r.name, err)
+					return fmt.Errorf("%s: %w", d.name, err)
 				}
-				rates[r.name+phase] = append(rates[r.name+phase], rate)
+				r := rows[d.name+phase]
+				r.add(rate)
+				r.addCost(spent, n)
+				b.note("%s: %s decisions/s", r.What, figure(rate))
 			}
 		}
 	}
-	for _, phase := range []string{"admitting", "refusing"} {
-		fmt.Fprintf(out, "\n%-52s %12s %8s\n", phase, "decisions/s", "ratio")
-		base := median(rates[rivals[0].name+phase])
-		for _, r := range rivals {
-			rate := median(rates[r.name+phase])
-			fmt.Fprintf(out, "%-52s %12.0f %8.2f\n", r.name, rate, rate/base)
-		}
+	for _, phase := range phases {
+		rival := rows[deciders[0].name+phase]
+		rows[deciders[1].name+phase].over(rival)
+		rows[deciders[2].name+phase].over(rival).wantRatioAtLeast(1.2)
+		rows[deciders[3].name+phase].over(rival).wantRatioAtLeast(4)
+		rows[deciders[5].name+phase].over(rows[deciders[4].name+phase])
 	}
 	return nil
 }
 
-func deciders(client *redis.Client) []rival {
-	rate := redis_rate.NewLimiter(client)
-	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
-	both := []throttle.Rule{throttle.Window(10, time.Minute), throttle.Spacing(3 * time.Second)}
+func (b *bench) deciders() []decider {
+	rate := redis_rate.NewLimiter(b.client)
+	limiter := throttle.New(throttle.NewRedisStore(b.client, "rl"))
+	both := []throttle.Rule{throttle.Window(perKey, time.Minute), throttle.Spacing(3 * time.Second)}
 	allow := func(rules []throttle.Rule) func(ctx context.Context, first, _ int) error {
 		return func(ctx context.Context, first, _ int) error {
-			_, err := limiter.Allow(ctx, 1, throttle.Subject{Key: key(first), Rules: rules})
+			_, err := limiter.Allow(ctx, 1, throttle.Subject{Key: decisionKey(first), Rules: rules})
 			return err
 		}
 	}
 	allowMany := func(ctx context.Context, first, n int) error {
 		requests := make([]throttle.Request, n)
 		for i := range requests {
-			requests[i].Subjects = []throttle.Subject{{Key: key(first + i), Rules: both}}
+			requests[i].Subjects = []throttle.Subject{{Key: decisionKey(first + i), Rules: both}}
 		}
 		_, err := limiter.AllowMany(ctx, requests...)
 		return err
 	}
 	redisRate := func(ctx context.Context, first, _ int) error {
-		_, err := rate.Allow(ctx, key(first), redis_rate.PerMinute(10))
+		_, err := rate.Allow(ctx, decisionKey(first), redis_rate.PerMinute(perKey))
 		return err
 	}
-	return []rival{
+	return []decider{
 		{"redis_rate, one GCRA rule", 16, 1, redisRate},
 		{"throttle, window", 16, 1, allow(both[:1])},
 		{"throttle, window + spacing", 16, 1, allow(both)},
-		{"throttle, window + spacing, AllowMany of 100", 16, batch, allowMany},
+		{"throttle, window + spacing, AllowMany of 100", 16, decisionBatch, allowMany},
 		{"redis_rate, one GCRA rule, one goroutine", 1, 1, redisRate},
 		{"throttle, window + spacing, one goroutine", 1, 1, allow(both)},
 	}
 }
 
-func key(i int) string { return "user-" + strconv.Itoa(i%decisionKeys) }
+func decisionKey(i int) string { return "user-" + strconv.Itoa(i%decisionKeys) }
 
-// exhaust uses up what the rival still admits.
-func exhaust(ctx context.Context, r rival) error {
-	all := r
-	all.goroutines = 16
-	_, err := measure(ctx, all, 10*decisionKeys)
-	return err
+// exhaust uses up what the keys still admit.
+func (d decider) exhaust(ctx context.Context) error {
+	d.goroutines = 16
+	return d.ask(ctx, perKey*decisionKeys)
 }
 
-// measure returns decisions per second.
-func measure(ctx context.Context, r rival, decisions int) (float64, error) {
-	var next atomic.Int64
-	var failed atomic.Value
-	var group sync.WaitGroup
+// decide returns decisions per second, and what they cost Redis.
+func (b *bench) decide(ctx context.Context, d decider, n int) (rate float64, spent cost, err error) {
+	before, err := b.spent(ctx)
+	if err != nil {
+		return 0, cost{}, err
+	}
 	begin := time.Now()
-	for range r.goroutines {
-		group.Go(func() {
+	if err := d.ask(ctx, n); err != nil {
+		return 0, cost{}, err
+	}
+	took := time.Since(begin)
+	after, err := b.spent(ctx)
+	return float64(n) / took.Seconds(), after.since(before), err
+}
+
+// ask lets the goroutines ask for so many decisions between them.
+func (d decider) ask(ctx context.Context, n int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range d.goroutines {
+		group.Go(func() error {
 			for {
-				first := int(next.Add(int64(r.batch))) - r.batch
-				if first >= decisions {
-					return
+				first := int(next.Add(int64(d.batch))) - d.batch
+				if first >= n {
+					return nil
 				}
-				if err := r.decide(ctx, first, r.batch); err != nil {
-					failed.Store(err)
-					return
+				if err := d.decide(ctx, first, d.batch); err != nil {
+					return err
 				}
 			}
 		})
 	}
-	group.Wait()
-	err, _ := failed.Load().(error)
-	return float64(decisions) / time.Since(begin).Seconds(), err
-}
-
-func median(of []float64) float64 {
-	of = slices.Sorted(slices.Values(of))
-	return of[len(of)/2]
+	return group.Wait()
 }

@@ -1,98 +1,163 @@
-// Command bench measures waterclock against what else there is, each scenario in one run
-// on one Redis: rivals take turns, and what counts is the ratio between them.
-//
-//	go run . [--redis 127.0.0.1:6379] [--rounds 5] [scenario ...]
-//
-// Without --redis it starts a redis-server of its own.
+// Command bench measures waterclock against what else there is. Each scenario answers
+// one question in one run on one Redis: rivals take turns, round by round, and what
+// counts is the ratio between them. See the usage.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
+	"os/signal"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 )
+
+const usage = `bench measures waterclock against plain asynq and redis_rate, in turns on one Redis.
+
+Usage:
+  go run -C bench . [flags] [scenario ...]
+
+Flags:
+      --only NAME,...  these scenarios only; the same as naming them without the flag
+      --rounds N       rounds in which the rivals take turns (default 5, with --quick 3)
+      --quick          small sizes: everything in less than five minutes
+      --json           print the result as JSON
+      --plots DIR      draw the scenarios that have a picture as SVG files in DIR
+      --redis ADDR     use the Redis at HOST:PORT, which is emptied again and again;
+                       without it bench starts a redis-server of its own, and ends it
+      --verbose        print the reports of asynq and of the workers
+  -h, --help           print this
+
+Scenarios:
+%s
+A ratio is that of the medians. Commands are those inside of scripts included; they and
+Redis's CPU time are for a job, all the way from its offer to its acknowledgement.
+`
 
 // A scenario answers one question.
 type scenario struct {
 	name, question string
-	run            func(ctx context.Context, client *redis.Client, rounds int, out io.Writer) error
+	patience       time.Duration // for one round; it fails if that is not enough
+	run            func(ctx context.Context, b *bench) error
+	onRequest      bool // run only if named
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"decisions", "decisions per second, against redis_rate's single GCRA rule", runDecisions},
-		{"memory", "bytes per subject of each rule, when full", runMemory},
-		{"picture", "what each rule admits of one flood (writes " + pictureFile + ")", runPicture},
+		{name: "throughput", run: runThroughput, patience: 3 * time.Minute,
+			question: "jobs per second with leak, window and spacing on, against plain asynq without limits"},
+		{name: "decisions", run: runDecisions, patience: 2 * time.Minute,
+			question: "decisions per second, against redis_rate's single GCRA rule"},
+		{name: "memory", run: runMemory, patience: 2 * time.Minute,
+			question: "bytes per waiting job beyond its payload, and per subject of each rule"},
+		{name: "picture", run: runPicture, patience: time.Minute, onRequest: true,
+			question: "what each rule admits of one flood (draws rules.svg, into ../docs without --plots)"},
 	}
 }
 
+// options are the flags.
+type options struct {
+	only           []string
+	rounds         int
+	quick          bool
+	json, verbose  bool
+	plots, address string
+}
+
 func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	addr := flags.String("redis", "", "address of a Redis that may be emptied; default: one of its own")
-	rounds := flags.Int("rounds", 5, "rounds in which the rivals take turns")
-	if err := flags.Parse(args); err != nil {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if *addr == "" {
-		stop, started, err := startRedis(ctx)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		*addr = started
+	server, err := openServer(ctx, o.address)
+	if err != nil {
+		return err
 	}
-	client := redis.NewClient(&redis.Options{Addr: *addr, PoolSize: 32})
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 64})
 	defer client.Close()
-	for _, s := range scenarios() {
-		if flags.NArg() > 0 && !slices.Contains(flags.Args(), s.name) {
-			continue
-		}
-		fmt.Fprintf(out, "# %s: %s\n", s.name, s.question)
-		if err := s.run(ctx, client, *rounds, out); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
+	about, err := describe(ctx, client)
+	if err != nil {
+		return err
 	}
-	return nil
+	b := &bench{
+		addr: server.Addr, client: client, rounds: o.rounds, quick: o.quick, plots: o.plots,
+		verbose: o.verbose, progress: stderr,
+		report: &report{Environment: about, Begun: time.Now().UTC(), Rounds: o.rounds, Quick: o.quick},
+	}
+	err = b.runAll(ctx, chosen(o.only))
+	// What was measured before something failed is worth printing.
+	if o.json {
+		return errors.Join(err, b.report.writeJSON(stdout))
+	}
+	return errors.Join(err, b.report.writeTable(stdout))
 }
 
-// startRedis starts a redis-server without persistence on a free port.
-func startRedis(ctx context.Context) (stop func(), addr string, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, "", err
+func parse(args []string, stdout io.Writer) (options, error) {
+	var o options
+	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	flags.StringSliceVar(&o.only, "only", nil, "")
+	flags.IntVar(&o.rounds, "rounds", 0, "")
+	flags.BoolVar(&o.quick, "quick", false, "")
+	flags.BoolVar(&o.json, "json", false, "")
+	flags.StringVar(&o.plots, "plots", "", "")
+	flags.StringVar(&o.address, "redis", "", "")
+	flags.BoolVar(&o.verbose, "verbose", false, "")
+	flags.Usage = func() { fmt.Fprintf(stdout, usage, listScenarios()) }
+	if err := flags.Parse(args); err != nil {
+		return o, err
 	}
-	addr = listener.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	listener.Close()
-	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--loglevel", "warning")
-	if err := server.Start(); err != nil {
-		return nil, "", fmt.Errorf("starting redis-server: %w", err)
-	}
-	stop = func() { server.Process.Kill(); server.Wait() }
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	for range 500 {
-		if client.Ping(ctx).Err() == nil {
-			return stop, addr, nil
+	o.only = append(o.only, flags.Args()...)
+	for _, name := range o.only {
+		if !slices.ContainsFunc(scenarios(), func(s scenario) bool { return s.name == name }) {
+			return o, fmt.Errorf("there is no scenario %q; there are\n%s", name, listScenarios())
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	stop()
-	return nil, "", errors.New("redis-server does not answer")
+	if o.rounds < 0 {
+		return o, fmt.Errorf("--rounds is %d; at least 1", o.rounds)
+	}
+	if o.rounds == 0 {
+		o.rounds = 5
+		if o.quick {
+			o.rounds = 3
+		}
+	}
+	return o, nil
+}
+
+func listScenarios() string {
+	var b strings.Builder
+	for _, s := range scenarios() {
+		fmt.Fprintf(&b, "  %-11s %s\n", s.name, s.question)
+	}
+	return b.String()
+}
+
+// chosen returns the scenarios with these names, or all if there are none.
+func chosen(names []string) (these []scenario) {
+	for _, s := range scenarios() {
+		if slices.Contains(names, s.name) || len(names) == 0 && !s.onRequest {
+			these = append(these, s)
+		}
+	}
+	return these
 }

@@ -3,19 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/throttle"
 )
 
 const (
-	pictureFile = "../docs/rules.svg"
+	pictureDir  = "../docs"
+	pictureFile = "rules.svg"
 	flood       = 4 * time.Second
 	perTry      = 5 * time.Millisecond
 )
@@ -27,8 +24,8 @@ type trace struct {
 }
 
 // runPicture floods each rule with a try every 5 ms for 4 seconds, from 400 ms before the
-// edge of a second, draws what was admitted, and prints it as a table.
-func runPicture(ctx context.Context, client *redis.Client, _ int, out io.Writer) error {
+// edge of a second, and draws what was admitted.
+func runPicture(ctx context.Context, b *bench) error {
 	traces := []trace{
 		{rule: throttle.Leak(5, time.Second)},
 		{rule: throttle.TokenBucket(5, time.Second, 5)},
@@ -38,7 +35,7 @@ func runPicture(ctx context.Context, client *redis.Client, _ int, out io.Writer)
 		{rule: throttle.SlidingCounter(5, time.Second, 2)},
 		{rule: throttle.SlidingCounter(5, time.Second, 4)},
 	}
-	limiter := throttle.New(throttle.NewRedisStore(client, "picture"))
+	limiter := throttle.New(throttle.NewRedisStore(b.client, "picture"))
 	second := time.Now().Truncate(time.Second).Add(2 * time.Second)
 	errs := make([]error, len(traces))
 	var group sync.WaitGroup
@@ -53,12 +50,15 @@ func runPicture(ctx context.Context, client *redis.Client, _ int, out io.Writer)
 			return err
 		}
 	}
-	fmt.Fprintf(out, "\n| rule | admitted in %v | most in any second | the first 5 took |\n|---|---|---|---|\n", flood)
 	for _, t := range traces {
-		fmt.Fprintf(out, "| `%s` | %d | %d | %v |\n", t.rule, len(t.starts), t.most(time.Second),
-			(t.starts[4] - t.starts[0]).Round(10*time.Millisecond))
+		b.row(fmt.Sprintf("%s, admitted in %v", t.rule, flood), "starts").add(float64(len(t.starts)))
+		b.row(fmt.Sprintf("%s, most in any second", t.rule), "starts").add(float64(t.most(time.Second)))
+		b.row(fmt.Sprintf("%s, the first 5 took", t.rule), "ms").add(float64((t.starts[4] - t.starts[0]).Milliseconds()))
 	}
-	return os.WriteFile(pictureFile, []byte(draw(traces)), 0o644)
+	if b.plots == "" {
+		b.plots = pictureDir
+	}
+	return b.draw(pictureFile, func() string { return draw(traces) })
 }
 
 // record asks until the flood is over.
