@@ -53,6 +53,10 @@ func scenarios() []scenario {
 	return []scenario{
 		{name: "throughput", run: runThroughput, patience: 3 * time.Minute,
 			question: "jobs per second with leak, window and spacing on, against plain asynq without limits"},
+		{name: "roundtrip", run: runRoundTrip, patience: 3 * time.Minute,
+			question: "the same at a round trip of 1 ms, against one asynq server and against our own loopback"},
+		{name: "middleware", run: runMiddleware, patience: 3 * time.Minute,
+			question: "the same, against asynq with redis_rate for tenant and user in a middleware"},
 		{name: "decisions", run: runDecisions, patience: 2 * time.Minute,
 			question: "decisions per second, against redis_rate's single GCRA rule"},
 		{name: "memory", run: runMemory, patience: 2 * time.Minute,
@@ -72,6 +76,9 @@ type options struct {
 }
 
 func main() {
+	if text := os.Getenv(roleVariable); text != "" {
+		os.Exit(play(text))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {

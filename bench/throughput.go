@@ -33,22 +33,33 @@ const (
 func runThroughput(ctx context.Context, b *bench) error {
 	jobs := newJobs(b.size(40_000, 15_000), tenants, perLane)
 	var contenders []contender
-	counts := []int{1, 2, 4}
-	for _, n := range counts {
+	for _, n := range fleets() {
 		contenders = append(contenders, b.waterclockOn(b.addr, n, unreached()), b.asynqOn(b.addr, n))
 	}
-	for _, way := range []way{{"drained", drain}, {"flowing", flow}} {
-		rows, err := b.race(ctx, way, contenders, jobs)
+	for _, w := range ways() {
+		rows, err := b.race(ctx, w, contenders, jobs)
 		if err != nil {
 			return err
 		}
-		var ours, theirs []*row
-		for i := range counts {
-			ours, theirs = append(ours, rows[2*i]), append(theirs, rows[2*i+1])
-		}
+		ours, theirs := split(rows)
 		best(ours).over(best(theirs)).wantRatioAtLeast(1.5)
 	}
 	return nil
+}
+
+// fleets are the numbers of workers, or servers, of which the best counts.
+func fleets() []int { return []int{1, 2, 4} }
+
+// split parts rows of which every other one is a rival's.
+func split(rows []*row) (ours, theirs []*row) {
+	for i, r := range rows {
+		if i%2 == 0 {
+			ours = append(ours, r)
+		} else {
+			theirs = append(theirs, r)
+		}
+	}
+	return ours, theirs
 }
 
 // A way is how jobs get from an offer to the handler, and what of it is timed.
@@ -56,6 +67,8 @@ type way struct {
 	name  string
 	carry func(ctx context.Context, c contender, jobs []job, h *tally) (time.Duration, func() error, error)
 }
+
+func ways() []way { return []way{{"drained", drain}, {"flowing", flow}} }
 
 // race lets the contenders take turns and returns a row of jobs per second for each.
 func (b *bench) race(ctx context.Context, w way, contenders []contender, jobs []job) ([]*row, error) {
