@@ -36,6 +36,7 @@ func runThroughput(ctx context.Context, b *bench) error {
 	for _, n := range fleets() {
 		contenders = append(contenders, b.waterclockOn(b.addr, n, unreached()), b.asynqOn(b.addr, n))
 	}
+	var all []*row
 	for _, w := range ways() {
 		rows, err := b.race(ctx, w, contenders, jobs)
 		if err != nil {
@@ -43,8 +44,11 @@ func runThroughput(ctx context.Context, b *bench) error {
 		}
 		ours, theirs := split(rows)
 		best(ours).over(best(theirs)).wantRatioAtLeast(1.5)
+		all = append(append(all, ours...), theirs...)
 	}
-	return nil
+	return b.draw("throughput.svg", func() string {
+		return drawBars("Jobs per second: waterclock with its limits on, asynq without any", "jobs/s", all)
+	})
 }
 
 // fleets are the numbers of workers, or servers, of which the best counts.

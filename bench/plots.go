@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// drawBars draws a bar up to the median of each row, and a line from its least to its
+// most. Rows that begin with "waterclock" have our colour.
+func drawBars(title, unit string, rows []*row) string {
+	const perBar = 30
+	c := newCanvas(900, float64(120+perBar*len(rows)), title)
+	c.left, c.top, c.right = 300, 50, 80
+	most := 0.0
+	for _, r := range rows {
+		most = max(most, r.Max)
+	}
+	ticks := roundTicks(most, 6)
+	x := c.across(0, ticks[len(ticks)-1], linear)
+	c.marksAcross(x, ticks, short, unit)
+	for i, r := range rows {
+		y := c.top + perBar*float64(i) + 6
+		class := "fb"
+		if strings.HasPrefix(r.What, "waterclock") {
+			class = "fa"
+		}
+		fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="18" rx="2" class="%s"/>`+"\n",
+			x.at(0), y, x.at(r.Median)-x.at(0), class)
+		c.line(x.at(r.Min), y+9, x.at(r.Max), y+9, "ink")
+		c.text(c.left-10, y+14, "end", "", r.What)
+		c.text(x.at(r.Max)+8, y+14, "start", "faint", figure(r.Median))
+	}
+	return c.end()
+}
+
+// A distribution is sorted times in milliseconds.
+type distribution struct {
+	name  string
+	times []float64
+}
+
+// drawDistribution draws which part of the times lies below each value. The axis is
+// logarithmic on both sides of zero, and linear below 10 µs.
+func drawDistribution(title string, of []distribution) string {
+	const finest = 0.01
+	symlog := func(v float64) float64 { return math.Copysign(math.Log10(1+math.Abs(v)/finest), v) }
+	c := newCanvas(900, 420, title)
+	x := c.across(-1000, 1000, symlog)
+	y := c.up(0, 100, linear)
+	label := func(v float64) string {
+		if v == 0 {
+			return "slot"
+		}
+		return strings.Replace(fmt.Sprintf("%+g", v), "-", "−", 1)
+	}
+	c.marksAcross(x, []float64{-1000, -100, -10, -1, -0.1, 0, 0.1, 1, 10, 100, 1000}, label, "ms after the slot")
+	c.marksUp(y, []float64{0, 25, 50, 75, 100}, func(v float64) string { return fmt.Sprintf("%g %%", v) }, "started")
+	c.line(x.at(0), c.top, x.at(0), c.height-c.bottom, "axis")
+	var names []string
+	for i, d := range of {
+		names = append(names, d.name)
+		points := []point{{x.from, y.at(0)}}
+		const steps = 1000
+		for k := range steps + 1 {
+			part := float64(k) / steps
+			points = append(points, point{x.at(quantile(d.times, part)), y.at(100 * part)})
+		}
+		c.path("s"+colour(i), append(points, point{x.to, y.at(100)}))
+	}
+	c.legend(names)
+	return c.end()
+}
+
+// A line is a row for each size.
+type line struct {
+	name string
+	rows []*row
+}
+
+// drawLines draws medians against sizes, the sizes on a logarithmic axis, with a mark
+// from the least to the most of each.
+func drawLines(title, across, up string, sizes []int, lines []line) string {
+	c := newCanvas(900, 420, title)
+	most := 0.0
+	var ticks []float64
+	for _, n := range sizes {
+		ticks = append(ticks, float64(n))
+	}
+	for _, l := range lines {
+		for _, r := range l.rows {
+			most = max(most, r.Max)
+		}
+	}
+	high := roundTicks(most, 6)
+	x := c.across(ticks[0]/1.5, ticks[len(ticks)-1]*1.5, math.Log10)
+	y := c.up(0, high[len(high)-1], linear)
+	c.marksAcross(x, ticks, short, across)
+	c.marksUp(y, high, short, up)
+	var names []string
+	for i, l := range lines {
+		names = append(names, l.name)
+		var points []point
+		for k, r := range l.rows {
+			at := point{x.at(ticks[k]), y.at(r.Median)}
+			points = append(points, at)
+			c.line(at.x, y.at(r.Min), at.x, y.at(r.Max), "ink")
+			fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="4" class="f%s"/>`+"\n", at.x, at.y, colour(i))
+			c.text(at.x+8, at.y-8, "start", "faint", figure(r.Median))
+		}
+		c.path("s"+colour(i), points)
+	}
+	c.legend(names)
+	return c.end()
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Samples are times, gathered by handlers that run at once.
+type samples struct {
+	mu    sync.Mutex
+	taken []time.Duration
+}
+
+func (s *samples) add(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = append(s.taken, d)
+}
+
+// sorted returns what was gathered, in milliseconds.
+func (s *samples) sorted() []float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	times := make([]float64, len(s.taken))
+	for i, d := range s.taken {
+		times[i] = ms(d)
+	}
+	slices.Sort(times)
+	return times
+}
+
+func (s *samples) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.taken)
+}
