@@ -120,7 +120,20 @@ func (s *starts) all() []time.Time {
 	return slices.Clone(s.at)
 }
 
-// meanRate is how many starts there were in a second, on average.
+// meanRate is how many starts there were in a second: the slope of the line through them.
+// Their number in the span would be off by what the span cuts from bursts at its ends.
 func meanRate(starts []time.Time) float64 {
-	return float64(len(starts)-1) / starts[len(starts)-1].Sub(starts[0]).Seconds()
+	n := float64(len(starts))
+	middle := (n - 1) / 2
+	mean := 0.0
+	for _, at := range starts {
+		mean += at.Sub(starts[0]).Seconds() / n
+	}
+	together, spread := 0.0, 0.0
+	for i, at := range starts {
+		t := at.Sub(starts[0]).Seconds() - mean
+		together += t * (float64(i) - middle)
+		spread += t * t
+	}
+	return together / spread
 }

@@ -17,9 +17,9 @@ const roleVariable = "WATERCLOCK_BENCH_ROLE"
 
 // A role is what a child is to do.
 type role struct {
-	Name  string // proxy, worker or server
+	Name  string // proxy or victim
+	Side  string // of a victim: waterclock or asynq
 	Redis string // the address of the Redis to use
-	Queue string
 }
 
 // play is the life of a child. It returns its exit status.
@@ -35,7 +35,8 @@ func play(text string) int {
 		cancel()
 	}()
 	roles := map[string]func(context.Context, role) error{
-		"proxy": playProxy,
+		"proxy":  playProxy,
+		"victim": playVictim,
 	}
 	if err := roles[r.Name](ctx, r); err != nil {
 		fmt.Fprintf(os.Stderr, "bench, as %s: %v\n", r.Name, err)

@@ -49,7 +49,7 @@ const payloadSize = 120
 // handlers that know nothing else.
 func newJobs(n, tenants, perLane int) []job {
 	jobs := make([]job, n)
-	lanes := max(1, n/perLane)
+	lanes := (n + perLane - 1) / perLane
 	for i := range jobs {
 		lane := i % lanes
 		jobs[i] = newJob(fmt.Sprintf("tenant-%d", lane%tenants), fmt.Sprintf("user-%d", lane/tenants))
@@ -118,13 +118,12 @@ func (b *bench) startWorkers(ctx context.Context, addr string, n, concurrency in
 	return stop, nil
 }
 
-// logger is for what is wrong; with --verbose for more.
+// logger is silent without --verbose: some scenarios are full of trouble.
 func (b *bench) logger() *slog.Logger {
-	level := slog.LevelWarn
-	if b.verbose {
-		level = slog.LevelDebug
+	if !b.verbose {
+		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // asynqOn returns asynq with that many servers, at the intervals that suit it best.
@@ -153,6 +152,9 @@ func (b *bench) startServers(addr string, n int, cfg asynq.Config, h asynq.Handl
 	cfg.Queues = map[string]int{queueName: 1}
 	cfg.TaskCheckInterval = 10 * time.Millisecond
 	cfg.DelayedTaskCheckInterval = 100 * time.Millisecond
+	if cfg.RetryDelayFunc == nil {
+		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
+	}
 	cfg.LogLevel = asynq.FatalLevel
 	if b.verbose {
 		cfg.LogLevel = asynq.DebugLevel

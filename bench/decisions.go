@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	decisionKeys  = 10_000 // so many keys take turns
-	perKey        = 10     // admitted
-	decisionBatch = 100    // of AllowMany
+	perKey        = 10  // admitted
+	decisionBatch = 100 // of AllowMany
 )
 
 // A decider decides about n keys from `first` on, which wrap around.
@@ -27,10 +26,11 @@ type decider struct {
 	decide     func(ctx context.Context, first, n int) error
 }
 
-// runDecisions lets goroutines ask about 10,000 keys, in two phases: on empty keys, where
+// runDecisions lets goroutines ask about 10,000 keys in turns, in two phases: on empty keys, where
 // the first is admitted, and on keys that are over their limit.
 func runDecisions(ctx context.Context, b *bench) error {
-	deciders := b.deciders()
+	keys := b.size(10_000, 3_000)
+	deciders := b.deciders(keys)
 	phases := []string{"admitting", "refusing"}
 	rows := make(map[string]*row)
 	for _, phase := range phases {
@@ -38,17 +38,17 @@ func runDecisions(ctx context.Context, b *bench) error {
 			rows[d.name+phase] = b.row(d.name+", "+phase, "decisions/s")
 		}
 	}
-	refusals := b.size(50_000, 10_000)
+	refusals := b.size(50_000, 15_000)
 	for range b.rounds {
 		for _, d := range deciders {
 			if err := b.empty(ctx); err != nil {
 				return err
 			}
-			n := decisionKeys
+			n := keys
 			for _, phase := range phases {
 				if phase == "refusing" {
 					n = refusals
-					if err := d.exhaust(ctx); err != nil {
+					if err := d.exhaust(ctx, keys); err != nil {
 						return fmt.Errorf("%s: %w", d.name, err)
 					}
 				}
@@ -73,26 +73,27 @@ func runDecisions(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func (b *bench) deciders() []decider {
+func (b *bench) deciders(keys int) []decider {
+	key := func(i int) string { return "user-" + strconv.Itoa(i%keys) }
 	rate := redis_rate.NewLimiter(b.client)
 	limiter := throttle.New(throttle.NewRedisStore(b.client, "rl"))
 	both := []throttle.Rule{throttle.Window(perKey, time.Minute), throttle.Spacing(3 * time.Second)}
 	allow := func(rules []throttle.Rule) func(ctx context.Context, first, _ int) error {
 		return func(ctx context.Context, first, _ int) error {
-			_, err := limiter.Allow(ctx, 1, throttle.Subject{Key: decisionKey(first), Rules: rules})
+			_, err := limiter.Allow(ctx, 1, throttle.Subject{Key: key(first), Rules: rules})
 			return err
 		}
 	}
 	allowMany := func(ctx context.Context, first, n int) error {
 		requests := make([]throttle.Request, n)
 		for i := range requests {
-			requests[i].Subjects = []throttle.Subject{{Key: decisionKey(first + i), Rules: both}}
+			requests[i].Subjects = []throttle.Subject{{Key: key(first + i), Rules: both}}
 		}
 		_, err := limiter.AllowMany(ctx, requests...)
 		return err
 	}
 	redisRate := func(ctx context.Context, first, _ int) error {
-		_, err := rate.Allow(ctx, decisionKey(first), redis_rate.PerMinute(perKey))
+		_, err := rate.Allow(ctx, key(first), redis_rate.PerMinute(perKey))
 		return err
 	}
 	return []decider{
@@ -105,12 +106,10 @@ func (b *bench) deciders() []decider {
 	}
 }
 
-func decisionKey(i int) string { return "user-" + strconv.Itoa(i%decisionKeys) }
-
 // exhaust uses up what the keys still admit.
-func (d decider) exhaust(ctx context.Context) error {
+func (d decider) exhaust(ctx context.Context, keys int) error {
 	d.goroutines = 16
-	return d.ask(ctx, perKey*decisionKeys)
+	return d.ask(ctx, perKey*keys)
 }
 
 // decide returns decisions per second, and what they cost Redis.

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -128,7 +126,7 @@ func (b *bench) startAtInstants(ctx context.Context, seconds int) ([]float64, er
 	first := time.Now().Add(2*time.Second + time.Duration(seconds)*time.Second/2)
 	for i := range jobs {
 		at := first.Add(time.Duration(i) * time.Second / exactRate)
-		jobs[i].payload = []byte(strconv.FormatInt(at.UnixNano(), 10) + strings.Repeat(" ", payloadSize-19))
+		jobs[i].payload = stamp(at)
 	}
 	c.offer = func(ctx context.Context, jobs []job) error {
 		for _, j := range jobs {
@@ -153,12 +151,6 @@ func (b *bench) startAtInstants(ctx context.Context, seconds int) ([]float64, er
 	}
 	defer stop()
 	return waitAll(ctx, done, &late, seconds)
-}
-
-// instant reads when a task is to be processed.
-func instant(payload []byte) time.Time {
-	ns, _ := strconv.ParseInt(strings.TrimSpace(string(payload)), 10, 64)
-	return time.Unix(0, ns)
 }
 
 // waitAll returns the times, sorted, when all jobs have started.

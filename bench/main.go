@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
 )
 
@@ -32,13 +33,14 @@ Flags:
       --plots DIR      draw the scenarios that have a picture as SVG files in DIR
       --redis ADDR     use the Redis at HOST:PORT, which is emptied again and again;
                        without it bench starts a redis-server of its own, and ends it
-      --verbose        print the reports of asynq and of the workers
+      --verbose        print what asynq, go-redis and the workers report
   -h, --help           print this
 
 Scenarios:
 %s
-A ratio is that of the medians. Commands are those inside of scripts included; they and
-Redis's CPU time are for a job, all the way from its offer to its acknowledgement.
+A ratio is that of the medians. Commands, those inside of scripts included, round trips
+and Redis's CPU time are for one job, all the way from its offer to its acknowledgement,
+or for one decision.
 `
 
 // A scenario answers one question.
@@ -61,8 +63,14 @@ func scenarios() []scenario {
 			question: "10,000 jobs wait for 50/s: commands per delivered job, against asynq's pattern for rate limits"},
 		{name: "exactness", run: runExactness, patience: 2 * time.Minute,
 			question: "start minus slot at 5,000 starts a second, against asynq's ProcessAt"},
+		{name: "neighbour", run: runNeighbour, patience: 4 * time.Minute,
+			question: "how long the jobs of quiet tenants wait when another one offers a million"},
 		{name: "growth", run: runGrowth, patience: 5 * time.Minute,
 			question: "what a job costs with a thousand lanes, and with a million"},
+		{name: "recovery", run: runRecovery, patience: 4 * time.Minute,
+			question: "how soon jobs of a killed worker run again, and which after Redis was away, against asynq"},
+		{name: "idle", run: runIdle, patience: 2 * time.Minute,
+			question: "what a hundred idle workers send to Redis, and how soon one wakes up"},
 		{name: "decisions", run: runDecisions, patience: 2 * time.Minute,
 			question: "decisions per second, against redis_rate's single GCRA rule"},
 		{name: "memory", run: runMemory, patience: 2 * time.Minute,
@@ -100,6 +108,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if !o.verbose {
+		logging.Disable() // go-redis's, about every connection that breaks
 	}
 	server, err := openServer(ctx, o.address)
 	if err != nil {

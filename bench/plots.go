@@ -113,3 +113,36 @@ func drawLines(title, across, up string, sizes []int, lines []line) string {
 	c.legend(names)
 	return c.end()
 }
+
+// drawTimeline draws waits as dots, on a logarithmic axis, above an area that shows how
+// many jobs of somebody else wait.
+func drawTimeline(title string, waits, backlog []sighting) string {
+	c := newCanvas(900, 460, title)
+	end, most := 0.0, 1.0
+	for _, s := range backlog {
+		end, most = max(end, s.at.Seconds()), max(most, s.value)
+	}
+	seconds := roundTicks(end, 10)
+	x := c.across(0, end, linear)
+	for len(seconds) > 1 && seconds[len(seconds)-1] > end {
+		seconds = seconds[:len(seconds)-1]
+	}
+	y := c.up(0.1, 1000, math.Log10)
+	c.marksAcross(x, seconds, func(v float64) string { return fmt.Sprintf("%g s", v) }, "")
+	c.marksUp(y, []float64{0.1, 1, 10, 100, 1000}, func(v float64) string { return fmt.Sprintf("%g ms", v) }, "wait")
+	fmt.Fprintf(c, `<path class="fb" fill-opacity="0.2" d="M%.1f %.1f`, x.at(0), c.height-c.bottom)
+	area := scale{from: c.height - c.bottom, to: c.top, curve: linear, high: most}
+	for _, s := range backlog {
+		fmt.Fprintf(c, "L%.1f %.1f", x.at(s.at.Seconds()), area.at(s.value))
+	}
+	fmt.Fprintf(c, "L%.1f %.1fZ\"/>\n", x.to, c.height-c.bottom)
+	const dots = 6000 // more are no more to see
+	every := 1 + len(waits)/dots
+	for i, s := range waits {
+		if i%every == 0 || s.value > 10 {
+			fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="1.3" class="fa" fill-opacity="0.6"/>`+"\n", x.at(s.at.Seconds()), y.at(s.value))
+		}
+	}
+	c.legend([]string{"a quiet tenant's job", "noisy jobs that wait, up to " + thousands(int64(most))})
+	return c.end()
+}

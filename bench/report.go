@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ type row struct {
 
 	// What a job cost Redis, where jobs were what was measured.
 	Commands float64 `json:"commands_per_job,omitempty"`
+	Trips    float64 `json:"round_trips_per_job,omitempty"`
 	CPU      float64 `json:"redis_us_per_job,omitempty"`
 
 	Ratio   float64 `json:"ratio,omitempty"`
@@ -40,7 +42,7 @@ type row struct {
 	Target  string  `json:"target,omitempty"`
 	Met     *bool   `json:"met,omitempty"`
 
-	commands, cpu []float64
+	commands, trips, cpu []float64
 }
 
 // add adds what one round measured.
@@ -52,8 +54,9 @@ func (r *row) add(value float64) {
 // addCost adds what a job cost Redis in one round.
 func (r *row) addCost(spent cost, jobs int) {
 	r.commands = append(r.commands, float64(spent.commands)/float64(jobs))
+	r.trips = append(r.trips, float64(spent.trips)/float64(jobs))
 	r.cpu = append(r.cpu, float64(spent.cpu)/float64(time.Microsecond)/float64(jobs))
-	r.Commands, r.CPU = median(r.commands), median(r.cpu)
+	r.Commands, r.Trips, r.CPU = median(r.commands), median(r.trips), median(r.cpu)
 }
 
 // over compares the row with a rival that it wants to be more than.
@@ -92,19 +95,16 @@ func (r *row) judge(target string, met bool) { r.Target, r.Met = target, &met }
 
 // best is the row with the highest median.
 func best(rows []*row) *row {
-	return slices.MaxFunc(rows, func(a, b *row) int { return cmpFloat(a.Median, b.Median) })
-}
-
-func cmpFloat(a, b float64) int {
-	if a < b {
-		return -1
-	}
-	return 1
+	return slices.MaxFunc(rows, func(a, b *row) int { return cmp.Compare(a.Median, b.Median) })
 }
 
 func median(of []float64) float64 {
 	of = slices.Sorted(slices.Values(of))
-	return of[len(of)/2]
+	middle := len(of) / 2
+	if len(of)%2 == 0 {
+		return (of[middle-1] + of[middle]) / 2
+	}
+	return of[middle]
 }
 
 // quantile is the value below which the part q of a sorted list lies.
@@ -131,8 +131,8 @@ func (r *report) writeTable(w io.Writer) error {
 	fmt.Fprint(w, "\n\n")
 	table := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	cells := func(c ...string) { fmt.Fprintf(table, "| %s\t|\n", strings.Join(c, "\t| ")) }
-	cells("scenario", "what", "median", "min", "max", "unit", "commands", "Redis µs", "ratio", "against", "target", "met")
-	cells(strings.Split(strings.Repeat("---,", 11)+"---", ",")...)
+	cells("scenario", "what", "median", "min", "max", "unit", "commands", "trips", "Redis µs", "ratio", "against", "target", "met")
+	cells(strings.Split(strings.Repeat("---,", 12)+"---", ",")...)
 	last := ""
 	for _, row := range r.Rows {
 		name := row.Scenario
@@ -147,7 +147,7 @@ func (r *report) writeTable(w io.Writer) error {
 			met = "NO"
 		}
 		cells(name, row.What, figure(row.Median), figure(row.Min), figure(row.Max), row.Unit,
-			unlessZero(row.Commands), unlessZero(row.CPU), unlessZero(row.Ratio), row.Against, row.Target, met)
+			unlessZero(row.Commands), unlessZero(row.Trips), unlessZero(row.CPU), unlessZero(row.Ratio), row.Against, row.Target, met)
 	}
 	return table.Flush()
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -34,4 +36,15 @@ func (s *samples) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.taken)
+}
+
+// stamp is a payload that holds an instant, which [instant] reads.
+func stamp(at time.Time) []byte {
+	text := strconv.FormatInt(at.UnixNano(), 10)
+	return []byte(text + strings.Repeat(" ", payloadSize-len(text)))
+}
+
+func instant(payload []byte) time.Time {
+	ns, _ := strconv.ParseInt(strings.TrimSpace(string(payload)), 10, 64)
+	return time.Unix(0, ns)
 }

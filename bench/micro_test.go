@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A counted client counts the round trips of what is measured.
+type counted struct {
+	*redis.Client
+	trips *trips
+}
+
+// newCounted returns a client of a Redis that ends with the benchmark.
+func newCounted(b *testing.B) counted {
+	b.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		b.Skip("no redis-server in PATH")
+	}
+	server, err := startServer(b.Context(), "--appendonly", "no")
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	b.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	c := counted{client, new(trips)}
+	client.AddHook(c.trips)
+	return c
+}
+
+// begin starts the measurement: what went before is not counted.
+func (c counted) begin(b *testing.B) {
+	b.ReportAllocs()
+	c.trips.n.Store(0)
+	b.ResetTimer()
+}
+
+// report reports round trips for each of so many jobs or decisions in an operation.
+func (c counted) report(b *testing.B, perOp int, unit string) {
+	b.ReportMetric(float64(c.trips.n.Load())/float64(b.N), "rtt/op")
+	if perOp > 1 {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perOp), "ns/"+unit)
+	}
+}
+
+// Trips is a hook of go-redis that counts round trips: a pipeline is one.
+type trips struct{ n atomic.Int64 }
+
+func (t *trips) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (t *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		t.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		t.n.Add(1)
+		return next(ctx, cmds)
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+const (
+	noisy      = "noisy"
+	quietPause = 2 * time.Millisecond // between two jobs of quiet tenants
+	quietOnes  = 20                   // tenants, who take turns
+)
+
+// runNeighbour lets quiet tenants offer 500 jobs a second between them, far below their
+// limits: first by themselves, then while a noisy tenant offers a million jobs, then
+// while those wait. What counts is how long the quiet ones' jobs wait.
+func runNeighbour(ctx context.Context, b *bench) error {
+	flood := b.size(1_000_000, 50_000)
+	during := fmt.Sprintf("while %s jobs are offered", thousands(int64(flood)))
+	after := fmt.Sprintf("while %s jobs wait", thousands(int64(flood)))
+	phases := []string{"alone", during, after}
+	waits, lates := make([]*row, len(phases)), make([]*row, len(phases))
+	for i, phase := range phases {
+		waits[i] = b.row("offer to start, p99, "+phase, "ms")
+	}
+	for i, phase := range phases {
+		lates[i] = b.row("start − slot, p99, "+phase, "ms")
+	}
+	var last *neighbours
+	for range b.rounds {
+		n := &neighbours{b: b, flood: newJobs(flood, 1, perLane)}
+		for i := range n.flood {
+			n.flood[i].tenant = noisy
+		}
+		if err := n.live(ctx); err != nil {
+			return err
+		}
+		for i := range phases {
+			waits[i].add(quantile(n.waits[i].sorted(), 0.99))
+			lates[i].add(quantile(n.lates[i].sorted(), 0.99))
+		}
+		b.note("p99 alone %s ms, %s %s ms, %s %s ms", figure(quantile(n.waits[0].sorted(), 0.99)),
+			during, figure(quantile(n.waits[1].sorted(), 0.99)), after, figure(quantile(n.waits[2].sorted(), 0.99)))
+		last = n
+	}
+	for i := 1; i < len(phases); i++ {
+		waits[i].over(waits[0]).wantRatioAtMost(1.2)
+		lates[i].over(lates[0]).wantRatioAtMost(1.2)
+	}
+	return b.draw("neighbour.svg", last.draw)
+}
+
+// Neighbours are the tenants of one round, and what was seen of the quiet ones.
+type neighbours struct {
+	b     *bench
+	flood []job
+
+	waits, lates [3]samples // by phase
+
+	mu      sync.Mutex
+	phase   int
+	begin   time.Time
+	seen    []sighting
+	backlog []sighting
+}
+
+// A sighting is a value at a time since the begin: a quiet job's wait in milliseconds,
+// or the number of noisy jobs that wait.
+type sighting struct {
+	at    time.Duration
+	value float64
+}
+
+// live lets the three phases pass.
+func (n *neighbours) live(ctx context.Context) error {
+	b := n.b
+	user := []throttle.Rule{throttle.Window(10_000, time.Minute), throttle.Spacing(time.Millisecond)}
+	c := b.waterclockOn(b.addr, 2, queue.Policies{
+		Default: "quiet",
+		Policies: map[string]queue.Policy{
+			"quiet": {Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: user},
+			noisy:   {Tenant: []throttle.Rule{throttle.Leak(500, time.Second)}, User: user},
+		},
+		Tenants: map[string]string{noisy: noisy},
+	})
+	if err := b.empty(ctx); err != nil {
+		return err
+	}
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	stop, err := c.serve(ctx, n)
+	if err != nil {
+		return err
+	}
+	n.begin = time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() error { return n.offerQuietly(within, c) })
+	group.Go(func() error { return n.watchBacklog(within) })
+	group.Go(func() error {
+		defer cancel()
+		return n.pass(within, c)
+	})
+	return errors.Join(group.Wait(), stop())
+}
+
+func (n *neighbours) pass(ctx context.Context, c contender) error {
+	span := n.b.span(10*time.Second, 3*time.Second)
+	if err := wait(ctx, span); err != nil {
+		return err
+	}
+	n.enter(1)
+	c.producers = 1 // one is what bursts, not a fleet
+	if err := c.offerAll(ctx, n.flood); err != nil {
+		return err
+	}
+	n.enter(2)
+	return wait(ctx, span)
+}
+
+func (n *neighbours) enter(phase int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.phase = phase
+}
+
+// offerQuietly offers a job of a quiet tenant every two milliseconds, each by itself: one
+// that takes long holds up no other.
+func (n *neighbours) offerQuietly(ctx context.Context, c contender) error {
+	group, ctx := errgroup.WithContext(ctx)
+	tick := time.NewTicker(quietPause)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return group.Wait()
+		case <-tick.C:
+		}
+		tenant := fmt.Sprint("quiet-", i%quietOnes)
+		group.Go(func() error {
+			j := newJob(tenant, fmt.Sprint("user-", i/quietOnes%10))
+			j.payload = stamp(time.Now())
+			if err := c.offer(ctx, []job{j}); err != nil && ctx.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	}
+}
+
+// ProcessTask notes how long a quiet tenant's job waited since its producer offered it,
+// in the phase in which it starts.
+func (n *neighbours) ProcessTask(ctx context.Context, t *asynq.Task) error {
+	now := time.Now()
+	info, _ := queue.FromContext(ctx)
+	if info.Tenant == noisy {
+		return nil
+	}
+	waited := now.Sub(instant(t.Payload()))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waits[n.phase].add(waited)
+	n.lates[n.phase].add(now.Sub(info.Slot))
+	n.seen = append(n.seen, sighting{now.Sub(n.begin), ms(waited)})
+	return nil
+}
+
+// watchBacklog notes how many jobs of the noisy tenant wait.
+func (n *neighbours) watchBacklog(ctx context.Context) error {
+	inspector := queue.NewInspector(n.b.client, queueName)
+	for ctx.Err() == nil {
+		stats, err := inspector.Tenant(ctx, noisy)
+		if err != nil {
+			break
+		}
+		n.backlog = append(n.backlog, sighting{time.Since(n.begin), float64(stats.Waiting)})
+		if wait(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+func (n *neighbours) draw() string {
+	return drawTimeline("A noisy tenant's burst, and how long the jobs of quiet tenants wait", n.seen, n.backlog)
+}
