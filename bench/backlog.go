@@ -76,7 +76,7 @@ func (b *bench) watchBacklog(ctx context.Context, c contender, jobs []job) ([]ti
 	}
 	defer stop()
 	// asynq looks at every task once before it settles.
-	if err := wait(ctx, b.span(5*time.Second, 3*time.Second)); err != nil {
+	if err := wait(ctx, b.span(5*time.Second, 2*time.Second)); err != nil {
 		return nil, cost{}, err
 	}
 	before, err := b.spent(ctx)
@@ -84,7 +84,7 @@ func (b *bench) watchBacklog(ctx context.Context, c contender, jobs []job) ([]ti
 		return nil, cost{}, err
 	}
 	begun.forget()
-	if err := wait(ctx, b.span(20*time.Second, 4*time.Second)); err != nil {
+	if err := wait(ctx, b.span(20*time.Second, 3*time.Second)); err != nil {
 		return nil, cost{}, err
 	}
 	delivered := begun.all()

@@ -46,6 +46,7 @@ func (b *bench) runAll(ctx context.Context, these []scenario) error {
 		cancel()
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
+			b.report.measured()
 		}
 		if err := b.empty(context.WithoutCancel(ctx)); err != nil {
 			return errors.Join(failed, err)

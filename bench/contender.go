@@ -86,13 +86,23 @@ func (b *bench) waterclockOn(addr string, workers int, policies queue.Policies) 
 			return err
 		},
 		serve: func(ctx context.Context, h asynq.Handler) (func() error, error) {
-			return b.startWorkers(ctx, addr, workers, max(1, places/workers), h)
+			return b.startWorkers(ctx, fleetOn(addr, workers), h)
 		},
 	}
 }
 
+// A fleet is workers, or servers, that reach Redis at the address.
+type fleet struct {
+	addr        string
+	size        int
+	concurrency int // of each
+}
+
+// fleetOn is a fleet that shares the places.
+func fleetOn(addr string, size int) fleet { return fleet{addr, size, max(1, places/size)} }
+
 // startWorkers starts workers of waterclock, each with connections of its own.
-func (b *bench) startWorkers(ctx context.Context, addr string, n, concurrency int, h asynq.Handler) (stop func() error, err error) {
+func (b *bench) startWorkers(ctx context.Context, f fleet, h asynq.Handler) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group errgroup.Group
 	var clients []*redis.Client
@@ -104,11 +114,11 @@ func (b *bench) startWorkers(ctx context.Context, addr string, n, concurrency in
 		}
 		return err
 	})
-	for range n {
-		client := redis.NewClient(&redis.Options{Addr: addr})
+	for range f.size {
+		client := redis.NewClient(&redis.Options{Addr: f.addr})
 		clients = append(clients, client)
 		worker, err := queue.NewWorker(client, queue.WorkerConfig{
-			Queues: []string{queueName}, Concurrency: concurrency, Logger: b.logger(),
+			Queues: []string{queueName}, Concurrency: f.concurrency, Logger: b.logger(),
 		})
 		if err != nil {
 			return nil, errors.Join(err, stop())
@@ -142,13 +152,14 @@ func (b *bench) asynqOn(addr string, servers int) contender {
 			return nil
 		},
 		serve: func(_ context.Context, h asynq.Handler) (func() error, error) {
-			return b.startServers(addr, servers, asynq.Config{Concurrency: max(1, places/servers)}, h)
+			return b.startServers(fleetOn(addr, servers), asynq.Config{}, h)
 		},
 	}
 }
 
 // startServers starts servers of asynq, each with connections of its own.
-func (b *bench) startServers(addr string, n int, cfg asynq.Config, h asynq.Handler) (stop func() error, err error) {
+func (b *bench) startServers(f fleet, cfg asynq.Config, h asynq.Handler) (stop func() error, err error) {
+	cfg.Concurrency = f.concurrency
 	cfg.Queues = map[string]int{queueName: 1}
 	cfg.TaskCheckInterval = 10 * time.Millisecond
 	cfg.DelayedTaskCheckInterval = 100 * time.Millisecond
@@ -168,8 +179,8 @@ func (b *bench) startServers(addr string, n int, cfg asynq.Config, h asynq.Handl
 		group.Wait()
 		return nil
 	})
-	for range n {
-		s := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, cfg)
+	for range f.size {
+		s := asynq.NewServer(asynq.RedisClientOpt{Addr: f.addr}, cfg)
 		if err := s.Start(h); err != nil {
 			return nil, errors.Join(fmt.Errorf("starting an asynq server: %w", err), stop())
 		}

@@ -102,7 +102,7 @@ func (b *bench) startAtSlots(ctx context.Context, seconds int) ([]float64, error
 	}
 	var late samples
 	done := newTally(len(jobs))
-	stop, err := b.startWorkers(ctx, b.addr, 2, 2*places, asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+	stop, err := b.startWorkers(ctx, fleet{b.addr, 2, 2 * places}, asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		now := time.Now()
 		info, _ := queue.FromContext(ctx)
 		late.add(now.Sub(info.Slot))

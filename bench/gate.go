@@ -63,9 +63,8 @@ func (b *bench) asynqGatedOn(addr string, servers int, tenant, user redis_rate.L
 	c.serve = func(_ context.Context, h asynq.Handler) (func() error, error) {
 		client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: places})
 		through := &gate{limiter: redis_rate.NewLimiter(client), tenant: tenant, user: user, next: h}
-		stop, err := b.startServers(addr, servers, asynq.Config{
-			Concurrency: max(1, places/servers),
-			IsFailure:   func(err error) bool { return !errors.As(err, new(*overLimit)) },
+		stop, err := b.startServers(fleetOn(addr, servers), asynq.Config{
+			IsFailure: func(err error) bool { return !errors.As(err, new(*overLimit)) },
 			RetryDelayFunc: func(n int, err error, t *asynq.Task) time.Duration {
 				var over *overLimit
 				if errors.As(err, &over) {

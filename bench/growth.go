@@ -43,7 +43,7 @@ func runGrowth(ctx context.Context, b *bench) error {
 	cpu[last].over(cpu[0]).wantRatioAtMost(1.3)
 	took[last].over(took[0]).wantRatioAtMost(1.3)
 	return b.draw("growth.svg", func() string {
-		return drawLines("Cost of a job against the number of lanes", "lanes", "µs per job", sizes, []line{
+		return drawLines(chart{"Cost of a job against the number of lanes", "lanes", "µs per job"}, sizes, []line{
 			{"time", took}, {"Redis CPU", cpu},
 		})
 	})

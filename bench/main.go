@@ -27,7 +27,7 @@ Usage:
 
 Flags:
       --only NAME,...  these scenarios only; the same as naming them without the flag
-      --rounds N       rounds in which the rivals take turns (default 5, with --quick 3)
+      --rounds N       rounds in which the rivals take turns (default 5, with --quick 2)
       --quick          small sizes: everything in less than five minutes
       --json           print the result as JSON
       --plots DIR      draw the scenarios that have a picture as SVG files in DIR
@@ -162,7 +162,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if o.rounds == 0 {
 		o.rounds = 5
 		if o.quick {
-			o.rounds = 3
+			o.rounds = 2
 		}
 	}
 	return o, nil

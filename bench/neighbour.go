@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,33 +29,39 @@ func runNeighbour(ctx context.Context, b *bench) error {
 	during := fmt.Sprintf("while %s jobs are offered", thousands(int64(flood)))
 	after := fmt.Sprintf("while %s jobs wait", thousands(int64(flood)))
 	phases := []string{"alone", during, after}
-	waits, lates := make([]*row, len(phases)), make([]*row, len(phases))
-	for i, phase := range phases {
-		waits[i] = b.row("offer to start, p99, "+phase, "ms")
-	}
-	for i, phase := range phases {
-		lates[i] = b.row("start − slot, p99, "+phase, "ms")
+	delays := []string{"offer to start", "acceptance to start", "start − slot"}
+	rows := make([][]*row, len(delays))
+	for i, delay := range delays {
+		for _, phase := range phases {
+			rows[i] = append(rows[i], b.row(delay+", p99, "+phase, "ms"))
+		}
 	}
 	var last *neighbours
 	for range b.rounds {
-		n := &neighbours{b: b, flood: newJobs(flood, 1, perLane)}
-		for i := range n.flood {
-			n.flood[i].tenant = noisy
+		last = &neighbours{b: b, flood: newJobs(flood, 1, perLane)}
+		for i := range last.flood {
+			last.flood[i].tenant = noisy
 		}
-		if err := n.live(ctx); err != nil {
+		if err := last.live(ctx); err != nil {
 			return err
 		}
-		for i := range phases {
-			waits[i].add(quantile(n.waits[i].sorted(), 0.99))
-			lates[i].add(quantile(n.lates[i].sorted(), 0.99))
+		for i := range delays {
+			var p99 []string
+			for phase := range phases {
+				times := last.seen[i][phase].sorted()
+				if len(times) == 0 {
+					return fmt.Errorf("no job of a quiet tenant started %s", phases[phase])
+				}
+				v := quantile(times, 0.99)
+				rows[i][phase].add(v)
+				p99 = append(p99, figure(v))
+			}
+			b.note("%s, p99: %s ms", delays[i], strings.Join(p99, ", "))
 		}
-		b.note("p99 alone %s ms, %s %s ms, %s %s ms", figure(quantile(n.waits[0].sorted(), 0.99)),
-			during, figure(quantile(n.waits[1].sorted(), 0.99)), after, figure(quantile(n.waits[2].sorted(), 0.99)))
-		last = n
 	}
-	for i := 1; i < len(phases); i++ {
-		waits[i].over(waits[0]).wantRatioAtMost(1.2)
-		lates[i].over(lates[0]).wantRatioAtMost(1.2)
+	for _, r := range rows {
+		r[1].over(r[0]).wantRatioAtMost(1.2)
+		r[2].over(r[0]).wantRatioAtMost(1.2)
 	}
 	return b.draw("neighbour.svg", last.draw)
 }
@@ -64,12 +71,11 @@ type neighbours struct {
 	b     *bench
 	flood []job
 
-	waits, lates [3]samples // by phase
-
 	mu      sync.Mutex
-	phase   int
 	begin   time.Time
-	seen    []sighting
+	phase   int
+	seen    [3][3]samples // by kind of delay and phase
+	waits   []sighting
 	backlog []sighting
 }
 
@@ -170,9 +176,10 @@ func (n *neighbours) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	waited := now.Sub(instant(t.Payload()))
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.waits[n.phase].add(waited)
-	n.lates[n.phase].add(now.Sub(info.Slot))
-	n.seen = append(n.seen, sighting{now.Sub(n.begin), ms(waited)})
+	for i, delay := range []time.Duration{waited, now.Sub(info.Offered), now.Sub(info.Slot)} {
+		n.seen[i][n.phase].add(delay)
+	}
+	n.waits = append(n.waits, sighting{now.Sub(n.begin), ms(waited)})
 	return nil
 }
 
@@ -193,5 +200,5 @@ func (n *neighbours) watchBacklog(ctx context.Context) error {
 }
 
 func (n *neighbours) draw() string {
-	return drawTimeline("A noisy tenant's burst, and how long the jobs of quiet tenants wait", n.seen, n.backlog)
+	return drawTimeline("One tenant's burst, and the others' waits", n.waits, n.backlog)
 }

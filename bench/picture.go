@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +57,7 @@ func runPicture(ctx context.Context, b *bench) error {
 	if b.plots == "" {
 		b.plots = pictureDir
 	}
-	return b.draw(pictureFile, func() string { return draw(traces) })
+	return b.draw(pictureFile, func() string { return drawTraces(traces) })
 }
 
 // record asks until the flood is over.
@@ -93,28 +92,23 @@ func (t *trace) most(span time.Duration) (most int) {
 	return most
 }
 
-// draw makes a line of ticks for each rule. Grey lines are whole seconds.
-func draw(traces []trace) string {
-	const left, width, row, top = 250, 690, 44, 40
-	x := func(at time.Duration) float64 { return left + width*at.Seconds()/5 }
-	height := top + row*len(traces) + 20
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 %d" font-family="sans-serif" font-size="14">`+"\n", height)
-	fmt.Fprintf(&b, `<rect width="960" height="%d" fill="#fff"/>`+"\n", height)
-	fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#eef4fb"/>`+"\n",
-		x(600*time.Millisecond), top-14, x(4600*time.Millisecond)-x(600*time.Millisecond), height-top)
-	for s := range 6 {
-		at := x(time.Duration(s) * time.Second)
-		fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#bbb"/><text x="%.1f" y="18" text-anchor="middle" fill="#666">%d s</text>`+"\n",
-			at, top-14, at, height-14, at, s)
-	}
+// drawTraces makes a line of ticks for each rule; what is shaded is the flood.
+func drawTraces(traces []trace) string {
+	const row = 44
+	c := newCanvas(960, float64(110+row*len(traces)), "What each rule admits of one flood")
+	c.left, c.top, c.bottom = 250, 50, 40
+	x := c.across(0, 5, linear)
+	begin, end := x.at(0.6), x.at(0.6+flood.Seconds())
+	fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="fa" fill-opacity="0.08"/>`+"\n",
+		begin, c.top, end-begin, c.height-c.top-c.bottom)
+	c.marksAcross(x, []float64{0, 1, 2, 3, 4, 5}, func(v float64) string { return fmt.Sprintf("%g s", v) }, "")
 	for i, t := range traces {
-		y := top + row*i
-		fmt.Fprintf(&b, `<text x="10" y="%d">%s</text>`+"\n", y+16, t.rule)
+		y := c.top + 10 + row*float64(i)
+		c.text(point{20, y + 16}, "start", "", t.rule.String())
 		for _, at := range t.starts {
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="3" height="24" rx="1" fill="#1f6fb2" fill-opacity="0.75"/>`+"\n", x(at)-1.5, y)
+			fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="3" height="24" rx="1" class="fa" fill-opacity="0.75"/>`+"\n",
+				x.at(at.Seconds())-1.5, y)
 		}
 	}
-	b.WriteString("</svg>\n")
-	return b.String()
+	return c.end()
 }

@@ -27,9 +27,9 @@ func drawBars(title, unit string, rows []*row) string {
 		}
 		fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="18" rx="2" class="%s"/>`+"\n",
 			x.at(0), y, x.at(r.Median)-x.at(0), class)
-		c.line(x.at(r.Min), y+9, x.at(r.Max), y+9, "ink")
-		c.text(c.left-10, y+14, "end", "", r.What)
-		c.text(x.at(r.Max)+8, y+14, "start", "faint", figure(r.Median))
+		c.line(point{x.at(r.Min), y + 9}, point{x.at(r.Max), y + 9}, "ink")
+		c.text(point{c.left - 10, y + 14}, "end", "", r.What)
+		c.text(point{x.at(r.Max) + 8, y + 14}, "start", "faint", figure(r.Median))
 	}
 	return c.end()
 }
@@ -56,7 +56,7 @@ func drawDistribution(title string, of []distribution) string {
 	}
 	c.marksAcross(x, []float64{-1000, -100, -10, -1, -0.1, 0, 0.1, 1, 10, 100, 1000}, label, "ms after the slot")
 	c.marksUp(y, []float64{0, 25, 50, 75, 100}, func(v float64) string { return fmt.Sprintf("%g %%", v) }, "started")
-	c.line(x.at(0), c.top, x.at(0), c.height-c.bottom, "axis")
+	c.line(point{x.at(0), c.top}, point{x.at(0), c.height - c.bottom}, "axis")
 	var names []string
 	for i, d := range of {
 		names = append(names, d.name)
@@ -78,10 +78,15 @@ type line struct {
 	rows []*row
 }
 
+// A chart says what lines are about, and what their axes are.
+type chart struct {
+	title, across, up string
+}
+
 // drawLines draws medians against sizes, the sizes on a logarithmic axis, with a mark
 // from the least to the most of each.
-func drawLines(title, across, up string, sizes []int, lines []line) string {
-	c := newCanvas(900, 420, title)
+func drawLines(about chart, sizes []int, lines []line) string {
+	c := newCanvas(900, 420, about.title)
 	most := 0.0
 	var ticks []float64
 	for _, n := range sizes {
@@ -95,8 +100,8 @@ func drawLines(title, across, up string, sizes []int, lines []line) string {
 	high := roundTicks(most, 6)
 	x := c.across(ticks[0]/1.5, ticks[len(ticks)-1]*1.5, math.Log10)
 	y := c.up(0, high[len(high)-1], linear)
-	c.marksAcross(x, ticks, short, across)
-	c.marksUp(y, high, short, up)
+	c.marksAcross(x, ticks, short, about.across)
+	c.marksUp(y, high, short, about.up)
 	var names []string
 	for i, l := range lines {
 		names = append(names, l.name)
@@ -104,9 +109,10 @@ func drawLines(title, across, up string, sizes []int, lines []line) string {
 		for k, r := range l.rows {
 			at := point{x.at(ticks[k]), y.at(r.Median)}
 			points = append(points, at)
-			c.line(at.x, y.at(r.Min), at.x, y.at(r.Max), "ink")
+			c.line(point{at.x, y.at(r.Min)}, point{at.x, y.at(r.Max)}, "ink")
 			fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="4" class="f%s"/>`+"\n", at.x, at.y, colour(i))
-			c.text(at.x+8, at.y-8, "start", "faint", figure(r.Median))
+			below := float64(i) * 26
+			c.text(point{at.x + 8, at.y - 8 + below}, "start", "faint", figure(r.Median))
 		}
 		c.path("s"+colour(i), points)
 	}
@@ -136,13 +142,13 @@ func drawTimeline(title string, waits, backlog []sighting) string {
 		fmt.Fprintf(c, "L%.1f %.1f", x.at(s.at.Seconds()), area.at(s.value))
 	}
 	fmt.Fprintf(c, "L%.1f %.1fZ\"/>\n", x.to, c.height-c.bottom)
-	const dots = 6000 // more are no more to see
+	const dots = 3000 // more are no more to see
 	every := 1 + len(waits)/dots
 	for i, s := range waits {
 		if i%every == 0 || s.value > 10 {
 			fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="1.3" class="fa" fill-opacity="0.6"/>`+"\n", x.at(s.at.Seconds()), y.at(s.value))
 		}
 	}
-	c.legend([]string{"a quiet tenant's job", "noisy jobs that wait, up to " + thousands(int64(most))})
+	c.legend([]string{"another tenant's job", "the burst's waiting jobs, up to " + thousands(int64(most))})
 	return c.end()
 }

@@ -41,7 +41,8 @@ func runRecovery(ctx context.Context, b *bench) error {
 		for trial := range b.rounds {
 			group.Go(func() error {
 				// Over the minute in which asynq looks for lost tasks once.
-				after := 2*time.Second + time.Duration(trial)*time.Minute/time.Duration(b.rounds)
+				spread := b.span(time.Minute, 10*time.Second)
+				after := 2*time.Second + time.Duration(trial)*spread/time.Duration(b.rounds)
 				took, err := b.killWorker(ctx, side, after)
 				times[i][trial] = took.Seconds()
 				if err != nil {

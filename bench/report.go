@@ -59,16 +59,18 @@ func (r *row) addCost(spent cost, jobs int) {
 	r.Commands, r.Trips, r.CPU = median(r.commands), median(r.trips), median(r.cpu)
 }
 
-// over compares the row with a rival that it wants to be more than.
-func (r *row) over(rival *row) *row {
-	r.Ratio, r.Against = r.Median/rival.Median, rival.What
-	return r
-}
+// over compares the row with a rival that it wants to be more than, or as much as.
+func (r *row) over(rival *row) *row { return r.compare(r.Median, rival.Median, rival.What) }
 
 // under compares the row with a rival that it wants to be less than: the ratio is how
 // many times less.
-func (r *row) under(rival *row) *row {
-	r.Ratio, r.Against = rival.Median/r.Median, rival.What
+func (r *row) under(rival *row) *row { return r.compare(rival.Median, r.Median, rival.What) }
+
+// compare sets the ratio, unless there is nothing to divide by.
+func (r *row) compare(one, other float64, against string) *row {
+	if other != 0 {
+		r.Ratio, r.Against = one/other, against
+	}
 	return r
 }
 
@@ -105,6 +107,11 @@ func median(of []float64) float64 {
 		return (of[middle-1] + of[middle]) / 2
 	}
 	return of[middle]
+}
+
+// measured drops the rows that no round has filled, because something failed before.
+func (r *report) measured() {
+	r.Rows = slices.DeleteFunc(r.Rows, func(row *row) bool { return len(row.Rounds) == 0 })
 }
 
 // quantile is the value below which the part q of a sorted list lies.

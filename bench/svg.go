@@ -37,7 +37,7 @@ func newCanvas(width, height float64, title string) *canvas {
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="13">`+"\n", width, height)
 	c.WriteString(style)
 	fmt.Fprintf(c, `<rect width="%g" height="%g" style="fill: var(--paper)"/>`+"\n", width, height)
-	c.text(20, 28, "start", "title", title)
+	c.text(point{20, 28}, "start", "title", title)
 	return c
 }
 
@@ -47,12 +47,13 @@ func (c *canvas) end() string {
 }
 
 // text writes at a place; anchor is start, middle or end.
-func (c *canvas) text(x, y float64, anchor, class, text string) {
-	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" text-anchor="%s" class="%s">%s</text>`+"\n", x, y, anchor, class, html.EscapeString(text))
+func (c *canvas) text(at point, anchor, class, text string) {
+	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" text-anchor="%s" class="%s">%s</text>`+"\n",
+		at.x, at.y, anchor, class, html.EscapeString(text))
 }
 
-func (c *canvas) line(x1, y1, x2, y2 float64, class string) {
-	fmt.Fprintf(c, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" class="%s"/>`+"\n", x1, y1, x2, y2, class)
+func (c *canvas) line(from, to point, class string) {
+	fmt.Fprintf(c, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" class="%s"/>`+"\n", from.x, from.y, to.x, to.y, class)
 }
 
 func (c *canvas) path(class string, points []point) {
@@ -98,19 +99,19 @@ func (c *canvas) up(low, high float64, curve func(float64) float64) scale {
 func (c *canvas) marksAcross(s scale, ticks []float64, label func(float64) string, name string) {
 	for _, t := range ticks {
 		x := s.at(t)
-		c.line(x, c.top, x, c.height-c.bottom, "rule")
-		c.text(x, c.height-c.bottom+18, "middle", "faint", label(t))
+		c.line(point{x, c.top}, point{x, c.height - c.bottom}, "rule")
+		c.text(point{x, c.height - c.bottom + 18}, "middle", "faint", label(t))
 	}
-	c.text((s.from+s.to)/2, c.height-16, "middle", "faint", name)
+	c.text(point{(s.from + s.to) / 2, c.height - 16}, "middle", "faint", name)
 }
 
 func (c *canvas) marksUp(s scale, ticks []float64, label func(float64) string, name string) {
 	for _, t := range ticks {
 		y := s.at(t)
-		c.line(c.left, y, c.width-c.right, y, "rule")
-		c.text(c.left-8, y+4, "end", "faint", label(t))
+		c.line(point{c.left, y}, point{c.width - c.right, y}, "rule")
+		c.text(point{c.left - 8, y + 4}, "end", "faint", label(t))
 	}
-	c.text(c.left-8, c.top-12, "end", "faint", name)
+	c.text(point{c.left - 8, c.top - 12}, "end", "faint", name)
 }
 
 // legend names the lines, from the right edge to the left.
@@ -118,7 +119,7 @@ func (c *canvas) legend(names []string) {
 	x := c.width - c.right
 	for i := len(names) - 1; i >= 0; i-- {
 		x -= 7.2 * float64(len([]rune(names[i])))
-		c.text(x, 28, "start", "", names[i])
+		c.text(point{x, 28}, "start", "", names[i])
 		fmt.Fprintf(c, `<rect x="%.1f" y="18" width="11" height="11" rx="2" class="f%s"/>`+"\n", x-17, colour(i))
 		x -= 36
 	}
