@@ -48,13 +48,13 @@ const payloadSize = 120
 // if all had been busy at the same time. The payload begins with tenant and user, for
 // handlers that know nothing else.
 func newJobs(n, tenants, perLane int) []job {
-	jobs := make([]job, n)
 	lanes := (n + perLane - 1) / perLane
-	for i := range jobs {
-		lane := i % lanes
-		jobs[i] = newJob(fmt.Sprintf("tenant-%d", lane%tenants), fmt.Sprintf("user-%d", lane/tenants))
-	}
-	return jobs
+	return someJobs(0, n, func(i int) job { return laneJob(i%lanes, tenants) })
+}
+
+// laneJob returns a job of one of the lanes that so many tenants share.
+func laneJob(lane, tenants int) job {
+	return newJob(fmt.Sprint("tenant-", lane%tenants), fmt.Sprint("user-", lane/tenants))
 }
 
 func newJob(tenant, user string) job {
@@ -191,22 +191,35 @@ func (b *bench) startServers(f fleet, cfg asynq.Config, h asynq.Handler) (stop f
 
 // offerAll offers all jobs as fast as the contender takes them.
 func (c contender) offerAll(ctx context.Context, jobs []job) error {
+	return c.offerEach(ctx, len(jobs), func(i int) job { return jobs[i] })
+}
+
+// offerEach is offerAll for jobs that are made when they are offered: a million of them
+// would keep the garbage collector busy while something is timed.
+func (c contender) offerEach(ctx context.Context, n int, at func(i int) job) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range c.producers {
 		group.Go(func() error {
 			for {
 				from := int(next.Add(int64(c.batch))) - c.batch
-				if from >= len(jobs) {
+				if from >= n {
 					return nil
 				}
-				if err := c.offer(ctx, jobs[from:min(from+c.batch, len(jobs))]); err != nil {
+				if err := c.offer(ctx, someJobs(from, min(from+c.batch, n), at)); err != nil {
 					return fmt.Errorf("offering: %w", err)
 				}
 			}
 		})
 	}
 	return group.Wait()
+}
+
+func someJobs(from, to int, at func(i int) job) (some []job) {
+	for i := from; i < to; i++ {
+		some = append(some, at(i))
+	}
+	return some
 }
 
 // A tally is a handler that counts, and tells when it has counted them all.

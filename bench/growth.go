@@ -69,13 +69,13 @@ func (b *bench) goRound(ctx context.Context, lanes int) (perJob time.Duration, s
 		return 0, cost{}, 0, err
 	}
 	const growthTenants = 100
-	if err := c.offerAll(ctx, newJobs(lanes, growthTenants, 1)); err != nil {
+	if err := c.offerEach(ctx, lanes, func(i int) job { return laneJob(i, growthTenants) }); err != nil {
 		return 0, cost{}, 0, err
 	}
 	group, within := errgroup.WithContext(ctx)
 	within, cancel := context.WithCancel(within)
 	defer cancel()
-	loop := newLoop(c, b.size(30_000, 10_000))
+	loop := newLoop(c, b.size(30_000, 6_000))
 	stop, err := c.serve(within, loop)
 	if err != nil {
 		return 0, cost{}, 0, err

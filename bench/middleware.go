@@ -9,7 +9,7 @@ import (
 // runMiddleware lets both sides obey limits that are never reached: waterclock as ever,
 // asynq with a middleware that asks redis_rate for the tenant and for the user.
 func runMiddleware(ctx context.Context, b *bench) error {
-	jobs := newJobs(b.size(40_000, 10_000), tenants, perLane)
+	jobs := newJobs(b.size(40_000, 6_000), tenants, perLane)
 	tenant, user := redis_rate.PerSecond(200_000), redis_rate.PerMinute(100)
 	var contenders []contender
 	for _, n := range fleets() {

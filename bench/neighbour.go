@@ -38,10 +38,7 @@ func runNeighbour(ctx context.Context, b *bench) error {
 	}
 	var last *neighbours
 	for range b.rounds {
-		last = &neighbours{b: b, flood: newJobs(flood, 1, perLane)}
-		for i := range last.flood {
-			last.flood[i].tenant = noisy
-		}
+		last = &neighbours{b: b, flood: flood}
 		if err := last.live(ctx); err != nil {
 			return err
 		}
@@ -69,7 +66,7 @@ func runNeighbour(ctx context.Context, b *bench) error {
 // Neighbours are the tenants of one round, and what was seen of the quiet ones.
 type neighbours struct {
 	b     *bench
-	flood []job
+	flood int // jobs
 
 	mu      sync.Mutex
 	begin   time.Time
@@ -128,11 +125,16 @@ func (n *neighbours) pass(ctx context.Context, c contender) error {
 	}
 	n.enter(1)
 	c.producers = 1 // one is what bursts, not a fleet
-	if err := c.offerAll(ctx, n.flood); err != nil {
+	if err := c.offerEach(ctx, n.flood, n.noise); err != nil {
 		return err
 	}
 	n.enter(2)
 	return wait(ctx, span)
+}
+
+// noise is one job of the flood.
+func (n *neighbours) noise(i int) job {
+	return newJob(noisy, fmt.Sprint("user-", i%(n.flood/perLane)))
 }
 
 func (n *neighbours) enter(phase int) {
