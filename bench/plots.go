@@ -142,7 +142,7 @@ func drawTimeline(title string, waits, backlog []sighting) string {
 		fmt.Fprintf(c, "L%.1f %.1f", x.at(s.at.Seconds()), area.at(s.value))
 	}
 	fmt.Fprintf(c, "L%.1f %.1fZ\"/>\n", x.to, c.height-c.bottom)
-	const dots = 3000 // more are no more to see
+	const dots = 3000 // more are no more to see; but none of the slow ones is left out
 	every := 1 + len(waits)/dots
 	for i, s := range waits {
 		if i%every == 0 || s.value > 10 {
