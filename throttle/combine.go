@@ -2,12 +2,9 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 )
 
@@ -24,26 +21,30 @@ func (c *call) fail(err error) {
 	c.err = fmt.Errorf("throttle: deciding in Redis: %w", err)
 }
 
-// decode reads one reply of decide.lua: now, and words or an error.
-func (c *call) decode(now, reply any) {
-	at, _ := now.(int64)
-	text, _ := reply.(string)
-	var numbers [8]int64
-	for i, rest := 0, text; rest != ""; i++ {
-		var word string
-		word, rest, _ = strings.Cut(rest, " ")
-		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil || i == len(numbers) {
-			c.fail(errors.New(text))
+// fields is how many numbers decide.lua replies to each request.
+const fields = 5
+
+// decode reads the reply of decide.lua to one request.
+func (c *call) decode(now any, reply []any) {
+	var numbers [fields]int64
+	for i, field := range reply {
+		n, ok := field.(int64)
+		if !ok {
+			c.fail(fmt.Errorf("%v", field))
 			return
 		}
 		numbers[i] = n
 	}
-	c.decision, c.err = c.request.decision(ruling{
-		outcome: Outcome(numbers[0]), slot: numbers[1], now: at, full: numbers[5],
-		subject: int(numbers[2]), rule: int(numbers[3]), remaining: int(numbers[4]),
-		objector: int(numbers[6]), shadow: int(numbers[7]),
-	})
+	at, _ := now.(int64)
+	found := ruling{now: at, remaining: int(numbers[1]), slot: numbers[2], full: numbers[3]}
+	found.outcome, found.subject, found.rule = whom(numbers[0])
+	_, found.objector, found.shadow = whom(numbers[4])
+	c.decision, c.err = c.request.decision(found)
+}
+
+// whom unpacks what whom in decide.lua packs.
+func whom(n int64) (outcome Outcome, subject, rule int) {
+	return Outcome(n % 4), int(n / 4 % 65536), int(n / 4 / 65536)
 }
 
 // A combiner lets callers that come at the same time share a round trip: while as many

@@ -45,7 +45,7 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 	s.combine.run = s.run
 	switch client.(type) {
 	case *redis.Client:
-		s.combine.flights = 1
+		s.combine.flights = 2
 	case *redis.ClusterClient, *redis.Ring:
 		s.sharded = true
 	}
@@ -102,14 +102,14 @@ func (s *redisStore) decideMany(ctx context.Context, requests []request) ([]Deci
 func (s *redisStore) run(ctx context.Context, calls []*call) {
 	for _, b := range s.batches(calls) {
 		reply, err := s.decider.Run(ctx, s.client, b.keys, b.args()...).Slice()
-		if err == nil && len(reply) != 1+len(b.calls) {
-			err = fmt.Errorf("a reply of %d, want %d", len(reply), 1+len(b.calls))
+		if want := 1 + fields*len(b.calls); err == nil && len(reply) != want {
+			err = fmt.Errorf("a reply of %d, want %d", len(reply), want)
 		}
 		for i, c := range b.calls {
 			if err != nil {
 				c.fail(err)
 			} else {
-				c.decode(reply[0], reply[1+i])
+				c.decode(reply[0], reply[1+fields*i:][:fields])
 			}
 		}
 	}
@@ -198,13 +198,11 @@ func (b *batch) add(c *call, keys []string) {
 // args returns the arguments of decide.lua.
 func (b *batch) args() []any {
 	b.shapes[0] = '['
-	runs := make([]byte, 0, 16*len(b.runs))
+	args := append(make([]any, 0, 1+2*len(b.runs)), append(b.shapes, ']'))
 	for _, r := range b.runs {
-		runs = strconv.AppendInt(append(runs, ",["...), int64(r.shape), 10)
-		runs = append(strconv.AppendInt(append(runs, ','), int64(r.calls), 10), ']')
+		args = append(args, r.shape, r.calls)
 	}
-	runs[0] = '['
-	return []any{append(b.shapes, ']'), append(runs, ']')}
+	return args
 }
 
 func (s *redisStore) refund(ctx context.Context, g *grant) error {

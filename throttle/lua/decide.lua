@@ -5,90 +5,102 @@
 -- ARGV[1] JSON list of the shapes of requests: {verb, cost, rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
 --         "peek" spends and writes nothing; rules are as compiled, and decoded here
--- ARGV[2] JSON list of {shape, how many requests in a row have it}
+-- ARGV    then pairs: a shape, and how many requests in a row have it
 --
--- Returns now in microseconds, and for each request either the text of an error or
--- "outcome slot subject rule remaining full", with " subject rule" of the shadow rule that
--- objects, if one does: outcome 0 admitted, 1 deferred, 2 dropped; slot and full (when the
--- binding rule's state is as new) in microseconds; subjects and rules are 1-based places,
--- 0 for none.
+-- Returns now in microseconds, then FIELDS numbers for each request: what was decided and
+-- by whom (see whom), how much remains, the slot, and when the binding rule's state is as
+-- new, both in microseconds, and who objects of the shadow rules. An error stands in the
+-- place of the first number.
 
+local FIELDS = 5
 local HORIZON = 100 * 366 * 86400 * 1000000 -- no slot lies further ahead than a century
 
 local now = clock()
 
--- strictest finds the rule that leaves the least room now, the first of several.
+-- strictest finds the rule that leaves the least room now, the first of several, with its
+-- subject and that room.
 local function strictest(subjects)
   for s = 1, #subjects do
-    local subject = subjects[s]
-    local rules = subject.rules
+    local rules = subjects[s].rules
     for r = 1, #rules do
-      if rules[r].kind.when(subject, rules[r], now, 1) > now then
-        return rules[r], s, 0
+      if rules[r].kind.when(subjects[s], rules[r], now, 1) > now then
+        return rules[r], subjects[s], 0
       end
     end
   end
   local found, whose, least
-  for s, subject in ipairs(subjects) do
+  for _, subject in ipairs(subjects) do
     for _, rule in ipairs(subject.rules) do
       local left = room(subject, rule, now)
       if not least or left < least then
-        found, whose, least = rule, s, left
+        found, whose, least = rule, subject, left
       end
     end
   end
   return found, whose, least or 0
 end
 
--- place returns where a subject stands in the request, from 1.
-local function place(subjects, subject)
-  for s = 1, #subjects do
-    if subjects[s] == subject then
-      return s
-    end
-  end
+-- whom packs an outcome (0 admitted, 1 deferred, 2 dropped), and the places of a subject
+-- and of its rule, from 1, or 0 for none.
+local function whom(outcome, subject, rule)
+  return outcome + 4 * ((subject and subject.place or 0) + 65536 * (rule and rule.place or 0))
 end
 
--- decide decides one request, whose subjects are the keys behind the first `before`.
-local function decide(shape, before)
-  local verb, cost, subjects = shape[1], shape[2], {}
+-- has tells whether the rules of any subject have a property.
+local function has(shape, property)
   for i = 3, #shape do
-    subjects[i - 2] = read_subject(KEYS[before + i - 2], shape[i])
-  end
-  local slot, binding, whose = earliest(subjects, now, cost)
-  local refused, by = refusing(subjects, slot, cost)
-  local outcome = refused and 2 or slot > now and 1 or 0
-  local spends = outcome == 0 and verb ~= 'peek'
-    or outcome == 1 and verb == 'reserve' and slot - now <= HORIZON
-  local counts = not spends and (verb == 'allow' or outcome == 2 and verb == 'reserve')
-  local objection, objector
-  if spends then
-    objection, objector = spend(subjects, slot, cost)
-  else
-    objection, objector = objecting(subjects, slot, cost)
-    counts = counts and spend_refused(subjects, now, cost)
-  end
-
-  local rule, s, remaining, full = refused or binding, 0, 0, now
-  if rule then
-    s = place(subjects, by or whose)
-    remaining = cost == 1 and 0 or room(subjects[s], rule, now)
-  else
-    rule, s, remaining = strictest(subjects)
-  end
-  if rule then
-    full = rule.kind.full(subjects[s], rule)
-  end
-  if spends or counts then
-    for i = 1, #subjects do
-      save(subjects[i], now)
+    if shape[i][property] and shape[i][property] ~= none then
+      return true
     end
   end
-  local reply = format('%d %d %d %d %d %d', outcome, slot, s or 0, rule and rule.place or 0, remaining, full)
-  if objection then
-    reply = reply .. format(' %d %d', place(subjects, objector), objection.place)
+  return false
+end
+
+-- decide decides one request, whose subjects are the keys behind the first `before`, and
+-- writes the reply behind the first `at` numbers.
+local function decide(shape, before, replies, at)
+  local verb, cost, subjects = shape[1], shape[2], {}
+  for i = 3, #shape do
+    local subject = read_subject(KEYS[before + i - 2], shape[i])
+    subject.place = i - 2
+    subjects[i - 2] = subject
   end
-  return reply
+  local slot, rule, whose = earliest(subjects, now, cost)
+  local outcome = slot > now and 1 or 0
+  if shape.drops then
+    local refused, by = refusing(subjects, slot, cost)
+    if refused then
+      outcome, rule, whose = 2, refused, by
+    end
+  end
+  local written = outcome == 0 and verb ~= 'peek'
+    or outcome == 1 and verb == 'reserve' and slot - now <= HORIZON
+  local objection, objector
+  if written then
+    objection, objector = spend(subjects, slot, cost)
+  else
+    if shape.shadow then
+      objection, objector = objecting(subjects, slot, cost)
+    end
+    if shape.counts and (verb == 'allow' or outcome == 2 and verb == 'reserve') then
+      written = spend_refused(subjects, now, cost)
+    end
+  end
+
+  local remaining = 0
+  if not rule then
+    rule, whose, remaining = strictest(subjects)
+  elseif cost > 1 then
+    remaining = room(whose, rule, now)
+  end
+  replies[at + 1] = whom(outcome, whose, rule)
+  replies[at + 2] = remaining
+  replies[at + 3] = slot
+  replies[at + 4] = rule and rule.kind.full(whose, rule) or now
+  replies[at + 5] = whom(0, objector, objection)
+  for i = 1, written and #subjects or 0 do
+    save(subjects[i], now)
+  end
 end
 
 local shapes = cjson.decode(ARGV[1])
@@ -96,16 +108,22 @@ for _, shape in ipairs(shapes) do
   for i = 3, #shape do
     shape[i] = make_rules(shape[i])
   end
+  shape.drops, shape.counts, shape.shadow = has(shape, 'drops'), has(shape, 'counts'), has(shape, 'shadow')
 end
 
-local replies, key = { now }, 0
-for _, run in ipairs(cjson.decode(ARGV[2])) do
-  local shape = shapes[run[1]]
-  for _ = 1, run[2] do
+local replies, keys, at = { now }, 0, 1
+for i = 2, #ARGV, 2 do
+  local shape = shapes[tonumber(ARGV[i])]
+  for _ = 1, tonumber(ARGV[i + 1]) do
     -- What is wrong with one request (a key of the wrong type) is not the others' trouble.
-    local fine, reply = pcall(decide, shape, key)
-    replies[#replies + 1] = fine and reply or type(reply) == 'table' and reply.err or tostring(reply)
-    key = key + #shape - 2
+    local fine, why = pcall(decide, shape, keys, replies, at)
+    if not fine then
+      replies[at + 1] = type(why) == 'table' and why.err or tostring(why)
+      for field = 2, FIELDS do
+        replies[at + field] = 0
+      end
+    end
+    keys, at = keys + #shape - 2, at + FIELDS
   end
 end
 return replies

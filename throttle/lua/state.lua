@@ -128,7 +128,7 @@ end
 -- read_subject returns a subject under its rules. It is a log as well: its own.
 local function read_subject(key, rules)
   local subject = {
-    key = key, rules = rules, fields = none, sides = none, written = false,
+    key = key, rules = rules, place = 0, fields = none, sides = none, written = false,
     side = '', size = rules, slots = '', newest = 0, long = false,
   }
   local text = rules.any and call('GET', key)
