@@ -102,6 +102,9 @@ local function append(log, t, times)
   else
     log.slots = log.slots .. string.rep(format('%016d', t), times)
   end
+  if log.newest == 0 then
+    log.newest = t
+  end
 end
 
 local function length(log)
