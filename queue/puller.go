@@ -17,9 +17,11 @@ const (
 	// pullLead is how much before its slot a job is pulled: it hides the round trip and
 	// the scheduling of the worker.
 	pullLead = 20 * time.Millisecond
-	// pullBatch is the most jobs that one pull takes: more of them would be late for
-	// slots that lie at its beginning, when its reply comes.
-	pullBatch = 20
+	// pullBatch is how many jobs one pull takes: with more of them, those whose slots lie
+	// at its beginning would be late when its reply comes. While there is a backlog, which
+	// is late anyway, a pull takes twice as many as the one before, up to backlogBatch.
+	pullBatch    = 20
+	backlogBatch = 80
 	// pullIdle is the longest that a worker sleeps without asking, or a third of a lease if
 	// that is shorter (see amnesty_after in claims.lua), in case that whoever
 	// should have woken it died.
@@ -42,6 +44,7 @@ type puller struct {
 	metrics *metrics
 	log     *slog.Logger
 
+	batch  int // how many jobs the next pull takes
 	sent   int // the number of the last pull
 	heard  int // the number of the last one that was answered
 	waker  *waker
@@ -61,7 +64,7 @@ func newPuller(w *Worker, queue string, h asynq.Handler) *puller {
 	log := w.cfg.Logger.With("queue", queue)
 	s := newScripts(w.client, queue)
 	p := &puller{
-		queue: queue, cfg: w.cfg, name: w.name, handler: h, client: w.client, scripts: s,
+		queue: queue, batch: pullBatch, cfg: w.cfg, name: w.name, handler: h, client: w.client, scripts: s,
 		clock: newRedisClock(), places: w.places, metrics: w.metrics, log: log,
 		waker:  newWaker(w.client, s.prefix, w.name, log),
 		acks:   newAcks(s, log),
@@ -102,6 +105,7 @@ func (p *puller) pullUntilDone(ctx context.Context) {
 		}
 		p.claims.renewOverdue(ctx)
 		jobs, next, err := p.pull(ctx, n)
+		p.batch = nextBatch(p.batch, len(jobs))
 		p.places.give(n - len(jobs))
 		for _, job := range jobs {
 			p.start(job)
@@ -116,10 +120,18 @@ func (p *puller) pullUntilDone(ctx context.Context) {
 	}
 }
 
+// nextBatch returns how many jobs to ask for after a pull that asked for so many.
+func nextBatch(asked, got int) int {
+	if got < asked {
+		return pullBatch
+	}
+	return min(2*asked, backlogBatch)
+}
+
 // takePlaces waits until there is a free place and takes as many as one pull can fill.
 // Without one it could do nothing with being woken: it lets another worker be.
 func (p *puller) takePlaces(ctx context.Context) (int, bool) {
-	if n := p.places.take(pullBatch); n > 0 {
+	if n := p.places.take(p.batch); n > 0 {
 		return n, true
 	}
 	for {
@@ -127,7 +139,7 @@ func (p *puller) takePlaces(ctx context.Context) (int, bool) {
 		case <-ctx.Done():
 			return 0, false
 		case <-p.places.free:
-			return 1 + p.places.take(pullBatch-1), true
+			return 1 + p.places.take(p.batch-1), true
 		case <-p.waker.woken:
 			p.waker.passOn(ctx)
 		}
