@@ -31,7 +31,7 @@ clock = function()
   return now
 end
 local instead = {}
-function instead.SET(key, text, _, ttl)
+function instead.PSETEX(key, ttl, text)
   redis.call('SET', key, text)
   redis.call('HSET', 'due', key, int(tonumber(redis.call('GET', 'now')) + 1000 * ttl))
 end

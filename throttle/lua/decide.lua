@@ -43,7 +43,7 @@ end
 -- whom packs an outcome (0 admitted, 1 deferred, 2 dropped), and the places of a subject
 -- and of its rule, from 1, or 0 for none.
 local function whom(outcome, subject, rule)
-  return outcome + 4 * ((subject and subject.place or 0) + 65536 * (rule and rule.place or 0))
+  return outcome + (rule and 4 * (subject.place + 65536 * rule.place) or 0)
 end
 
 -- has tells whether the rules of any subject have a property.
@@ -56,12 +56,19 @@ local function has(shape, property)
   return false
 end
 
+-- Reading all states at once takes Redis half the time of reading them one by one. Those
+-- that were written since, and those that it cannot read, are read again.
+local states = #KEYS > 1 and #KEYS < 1000 and call('MGET', unpack(KEYS)) or none
+local stale = {}
+
 -- decide decides one request, whose subjects are the keys behind the first `before`, and
 -- writes the reply behind the first `at` numbers.
 local function decide(shape, before, replies, at)
   local verb, cost, subjects = shape[1], shape[2], {}
   for i = 3, #shape do
-    local subject = read_subject(KEYS[before + i - 2], shape[i])
+    local k = before + i - 2
+    local key = KEYS[k]
+    local subject = read_subject(key, shape[i], not stale[key] and states[k])
     subject.place = i - 2
     subjects[i - 2] = subject
   end
@@ -97,9 +104,10 @@ local function decide(shape, before, replies, at)
   replies[at + 2] = remaining
   replies[at + 3] = slot
   replies[at + 4] = rule and rule.kind.full(whose, rule) or now
-  replies[at + 5] = whom(0, objector, objection)
+  replies[at + 5] = objection and whom(0, objector, objection) or 0
   for i = 1, written and #subjects or 0 do
     save(subjects[i], now)
+    stale[subjects[i].key] = true
   end
 end
 

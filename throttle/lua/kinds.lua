@@ -132,7 +132,7 @@ function make.window()
   return {
     logged = true,
     when = function(subject, rule, t, cost)
-      local log = log_of(subject, rule)
+      local log = rule.side and log_of(subject, rule) or subject
       local newest, period = log.newest, rule.period
       if newest + period <= t then
         return t
@@ -152,16 +152,16 @@ end
 -- spacing: never two closer than the period, whatever they cost.
 -- (The minimum difference of ClassDojo's rolling-rate-limiter.)
 function make.spacing()
-  local function full(subject, rule)
-    return log_of(subject, rule).newest + rule.period
-  end
   return {
     logged = true,
     when = function(subject, rule, t)
-      local free = full(subject, rule)
+      local log = rule.side and log_of(subject, rule) or subject
+      local free = log.newest + rule.period
       return free > t and free or t
     end,
-    full = full,
+    full = function(subject, rule)
+      return log_of(subject, rule).newest + rule.period
+    end,
   }
 end
 

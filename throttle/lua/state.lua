@@ -128,13 +128,14 @@ local function close_log(log, ttl)
   return call('PEXPIRE', list(log), ttl) == 1 and LONG or ''
 end
 
--- read_subject returns a subject under its rules. It is a log as well: its own.
-local function read_subject(key, rules)
+-- read_subject returns a subject under its rules, with its state: `text`, if that was read
+-- already. It is a log as well: its own.
+local function read_subject(key, rules, text)
   local subject = {
     key = key, rules = rules, place = 0, fields = none, sides = none, written = false,
     side = '', size = rules, slots = '', newest = 0, long = false,
   }
-  local text = rules.any and call('GET', key)
+  text = text or rules.any and call('GET', key)
   if not text then
     return subject
   end
@@ -221,6 +222,6 @@ local function write_subject(subject, ttl)
   if text == '' then
     call('DEL', subject.key)
   else
-    call('SET', subject.key, text, 'PX', lives)
+    call('PSETEX', subject.key, lives, text)
   end
 end
