@@ -26,49 +26,57 @@ type decider struct {
 	decide     func(ctx context.Context, first, n int) error
 }
 
-// runDecisions lets goroutines ask about 10,000 keys in turns, in two phases: on empty keys, where
-// the first is admitted, and on keys that are over their limit.
+// A phase is what deciders are asked: of empty keys once, where all is admitted; of empty
+// keys as often as redis_rate's rule admits, and then on, where all is refused.
+type phase struct {
+	name  string
+	fresh bool // on empty keys
+	asks  int
+}
+
+func (b *bench) phases(keys int) []phase {
+	return []phase{
+		{"once each", true, keys},
+		{fmt.Sprintf("%d times each", perKey), true, perKey * keys},
+		{"refusing", false, b.size(100_000, 30_000)},
+	}
+}
+
+// runDecisions lets goroutines ask about 10,000 keys in turns.
 func runDecisions(ctx context.Context, b *bench) error {
-	keys := b.size(10_000, 3_000)
-	deciders := b.deciders(keys)
-	phases := []string{"admitting", "refusing"}
+	keys := b.size(10_000, 5_000)
+	deciders, phases := b.deciders(keys), b.phases(keys)
 	rows := make(map[string]*row)
-	for _, phase := range phases {
+	for _, p := range phases {
 		for _, d := range deciders {
-			rows[d.name+phase] = b.row(d.name+", "+phase, "decisions/s")
+			rows[d.name+p.name] = b.row(d.name+", "+p.name, "decisions/s")
 		}
 	}
-	refusals := b.size(50_000, 15_000)
 	for range b.rounds {
 		for _, d := range deciders {
-			if err := b.empty(ctx); err != nil {
-				return err
-			}
-			n := keys
-			for _, phase := range phases {
-				if phase == "refusing" {
-					n = refusals
-					if err := d.exhaust(ctx, keys); err != nil {
-						return fmt.Errorf("%s: %w", d.name, err)
+			for _, p := range phases {
+				if p.fresh {
+					if err := b.empty(ctx); err != nil {
+						return err
 					}
 				}
-				rate, spent, err := b.decide(ctx, d, n)
+				rate, spent, err := b.decide(ctx, d, p.asks)
 				if err != nil {
 					return fmt.Errorf("%s: %w", d.name, err)
 				}
-				r := rows[d.name+phase]
+				r := rows[d.name+p.name]
 				r.add(rate)
-				r.addCost(spent, n)
+				r.addCost(spent, p.asks)
 				b.note("%s: %s decisions/s", r.What, figure(rate))
 			}
 		}
 	}
-	for _, phase := range phases {
-		rival := rows[deciders[0].name+phase]
-		rows[deciders[1].name+phase].over(rival)
-		rows[deciders[2].name+phase].over(rival).wantRatioAtLeast(1.2)
-		rows[deciders[3].name+phase].over(rival).wantRatioAtLeast(4)
-		rows[deciders[5].name+phase].over(rows[deciders[4].name+phase])
+	for _, p := range phases {
+		rival := rows[deciders[0].name+p.name]
+		rows[deciders[1].name+p.name].over(rival)
+		rows[deciders[2].name+p.name].over(rival).wantRatioAtLeast(1.2)
+		rows[deciders[3].name+p.name].over(rival).wantRatioAtLeast(4)
+		rows[deciders[5].name+p.name].over(rows[deciders[4].name+p.name])
 	}
 	return nil
 }
@@ -104,12 +112,6 @@ func (b *bench) deciders(keys int) []decider {
 		{"redis_rate, one GCRA rule, one goroutine", 1, 1, redisRate},
 		{"throttle, window + spacing, one goroutine", 1, 1, allow(both)},
 	}
-}
-
-// exhaust uses up what the keys still admit.
-func (d decider) exhaust(ctx context.Context, keys int) error {
-	d.goroutines = 16
-	return d.ask(ctx, perKey*keys)
 }
 
 // decide returns decisions per second, and what they cost Redis.

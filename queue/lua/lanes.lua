@@ -112,7 +112,6 @@ end
 local setup = call('HMGET', Q .. 'policies', 'version', 'default', 'queue', 'assigned')
 local version, default_policy, assigned = setup[1] or '0', setup[2] or '', setup[4] == '1'
 local queue = read_subject(Q .. 'state:q', parse(setup[3]))
-queue.alone = { queue }
 
 local policies = {}
 local function policy_named(name)
@@ -161,7 +160,7 @@ local function tenant_of(name)
     tenants[name] = {
       name = name, key = key, policy = policy, priorities = known[1] or NORMAL, swept = known[2] or '0',
       counters = counters_of(known), counted = {}, paused = paused_until('t:' .. name),
-      subject = subject, alone = { subject }, users = {},
+      subject = subject, users = {},
     }
   end
   return tenants[name]
@@ -173,7 +172,7 @@ local function user_of(tenant, user)
   if not who then
     local scope = 'u:' .. tenant.name .. ':' .. user
     who = read_subject(Q .. 'state:' .. scope, tenant.policy.user)
-    who.paused, who.alone = paused_until(scope), { who }
+    who.paused = paused_until(scope)
     tenant.users[user] = who
   end
   return who
@@ -381,7 +380,7 @@ local function announce()
   local soonest = INFINITY
   for name, tenant in pairs(tenants) do
     if tenant.soonest then
-      local bound = earliest(tenant.alone, max(tenant.soonest, tenant.paused), 1)
+      local bound = earliest_of(tenant.subject, max(tenant.soonest, tenant.paused), 1)
       call('ZADD', Q .. 'due', 'LT', int(bound), name)
       soonest = min(soonest, bound)
     end

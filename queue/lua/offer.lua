@@ -83,7 +83,7 @@ local function too_late(tenant, who, job, open, own_open)
   if job.deadline == 0 and tenant.policy.max_wait == 0 then
     return false
   end
-  local own = earliest(who.alone, own_open, job.cost)
+  local own = earliest_of(who, own_open, job.cost)
   return expired(tenant, job, earliest({ queue, tenant.subject }, max(open, own), job.cost))
 end
 
@@ -115,7 +115,7 @@ local function offer(tenant, user, job, not_before)
     return 'dropped 0 0 full -'
   end
   local place = enter(tenant, user, job, job.envelope, function()
-    return (earliest(who.alone, own_open, job.cost))
+    return (earliest_of(who, own_open, job.cost))
   end, 'back')
   local start = max(estimate(queue, open, 1), estimate(tenant.subject, open, waiting + 1), estimate(who, own_open, place))
   return format('accepted %d %d - -', place, start)

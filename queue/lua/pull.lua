@@ -37,11 +37,18 @@ end
 -- open_tenant opens the lines of a tenant's lanes, those of the highest priority first.
 local function open_tenant(tenant)
   tenant.lines, tenant.open = {}, max(now, queue.paused, tenant.paused)
+  tenant.scopes = { queue, tenant.subject }
   for priority in string.gmatch(tenant.priorities, '%d') do
     local line = open_line(lanes_key(tenant, priority))
     line.priority = priority
     tenant.lines[#tenant.lines + 1] = line
   end
+end
+
+-- scopes_of returns all subjects of a job. It is one table for all users of a tenant.
+local function scopes_of(tenant, who)
+  tenant.scopes[3] = who
+  return tenant.scopes
 end
 
 -- next_lane returns the lane to look at: its line, its user and its bound. It is of the
@@ -66,14 +73,14 @@ local function next_lane(tenant, t)
 end
 
 -- unfit returns why a job that may not start before `slot` is not to start at all.
-local function unfit(tenant, job, subjects, slot)
+local function unfit(tenant, who, job, slot)
   if job.own and call('GET', Q .. 'id:' .. job.id) == 'cancelled' then
     return 'cancelled'
   end
   if expired(tenant, job, slot) then
     return 'expired'
   end
-  local rule = slot <= horizon and refusing(subjects, slot, job.cost)
+  local rule = slot <= horizon and refusing(scopes_of(tenant, who), slot, job.cost)
   if rule then
     return 'rule', rule.name
   end
@@ -92,7 +99,7 @@ end
 
 -- take claims a drawn job for its slot. Returns from when the next of its user may start.
 local function take(tenant, user, who, first, job, slot)
-  local objection = spend(who.all, slot, job.cost)
+  local objection = spend(scopes_of(tenant, who), slot, job.cost)
   if objection then
     object(objection)
   end
@@ -100,15 +107,19 @@ local function take(tenant, user, who, first, job, slot)
   tally(tenant, 'started', 1)
   claims[#claims + 1] = int(slot) .. ' ' .. tenant.name .. ':' .. user .. ' ' .. first.envelope
   wanted = wanted - 1
-  return first.left > 0 and (earliest(who.alone, slot, 1)) or slot
+  return first.left > 0 and (earliest_of(who, slot, 1)) or slot
 end
 
 -- slot_of returns the slot of a job whose tenant lets it start at t, and what bound that: a
 -- rule's name, "paused", or nothing. Every rule is asked since when the job could have
 -- started, were it not for the rules; what it allows then, it allows later.
 local function slot_of(tenant, who, job, t, binding)
-  local asked = (job.cost > 1 or queue.rules.any) and who.all or who.alone
-  local slot, by = earliest(asked, min(job.ready, t), job.cost)
+  local slot, by = min(job.ready, t), nil
+  if job.cost > 1 or queue.rules.any then
+    slot, by = earliest(scopes_of(tenant, who), slot, job.cost)
+  else -- the tenant has answered with t
+    slot, by = earliest_of(who, slot, 1)
+  end
   if binding and t >= slot then
     slot, by = t, binding
   end
@@ -123,7 +134,7 @@ end
 -- index holds lower bounds: where one proves too low, it is corrected and nothing else
 -- happens. Returns the tenant's next bound, or nothing if no lane is left.
 local function step(tenant, bound)
-  local t, binding = earliest(tenant.alone, tenant.open, 1)
+  local t, binding = earliest_of(tenant.subject, tenant.open, 1)
   if t > horizon and t > bound and tenant.counters.waiting > 0 then
     return t
   end
@@ -140,19 +151,18 @@ local function step(tenant, bound)
     return bound
   end
   local who, job = user_of(tenant, user), read_job(first.envelope)
-  who.all = who.all or { queue, tenant.subject, who }
   local slot, by, bound_until = slot_of(tenant, who, job, t, binding)
-  local reason, rule = unfit(tenant, job, who.all, slot)
+  local reason, rule = unfit(tenant, who, job, slot)
   if reason then
     let_go(line, user, first, lane_bound)
     drop(tenant, user, job, reason, rule)
     if reason == 'rule' then
-      spend_refused(who.all, now, job.cost)
+      spend_refused(scopes_of(tenant, who), now, job.cost)
     end
     return bound
   end
   if slot > t then
-    local own = earliest(who.alone, max(now, who.paused), job.cost)
+    local own = earliest_of(who, max(now, who.paused), job.cost)
     local too_low = own > lane_bound and own > t
     if too_low or slot > horizon then
       undraw(tenant, user, line.priority, first)
@@ -203,7 +213,7 @@ local function serve_all(line)
     if not name then
       return INFINITY
     end
-    local at = earliest(queue.alone, max(now, bound, queue.paused), 1)
+    local at = earliest_of(queue, max(now, bound, queue.paused), 1)
     if at > horizon then
       return at
     end

@@ -72,7 +72,12 @@ local function decide(shape, before, replies, at)
     subject.place = i - 2
     subjects[i - 2] = subject
   end
-  local slot, rule, whose = earliest(subjects, now, cost)
+  local slot, rule, whose = now, nil, subjects[1]
+  if #subjects == 1 then
+    slot, rule = earliest_of(whose, now, cost)
+  else
+    slot, rule, whose = earliest(subjects, now, cost)
+  end
   local outcome = slot > now and 1 or 0
   if shape.drops then
     local refused, by = refusing(subjects, slot, cost)

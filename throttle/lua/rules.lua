@@ -98,23 +98,31 @@ local function rule_when(subject, rule, t, cost)
   return rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
 end
 
--- earliest returns the first instant >= t at which every deferring rule of every
--- subject lets `cost` start, with the rule and the subject that moved it last. What a
--- rule allows at an instant it allows at every later one, as long as nothing is spent:
--- so the latest of their answers suits them all, and nobody needs to be asked again.
+-- earliest_of returns the first instant >= t at which every deferring rule of a subject
+-- lets `cost` start, with the rule that moved it last. What a rule allows at an instant it
+-- allows at every later one, as long as nothing is spent: so the latest of their answers
+-- suits them all, and nobody needs to be asked again.
+local function earliest_of(subject, t, cost)
+  local rules, binding = subject.rules, nil
+  for r = 1, #rules do
+    local rule = rules[r]
+    if not rule.drop then
+      local at = rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
+      if at > t then
+        t, binding = at, rule
+      end
+    end
+  end
+  return t, binding
+end
+
+-- earliest does so for several subjects, and returns also whose rule it was.
 local function earliest(subjects, t, cost)
   local binding, whose
   for s = 1, #subjects do
-    local subject = subjects[s]
-    local rules = subject.rules
-    for r = 1, #rules do
-      local rule = rules[r]
-      if not rule.drop then
-        local at = rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
-        if at > t then
-          t, binding, whose = at, rule, subject
-        end
-      end
+    local at, rule = earliest_of(subjects[s], t, cost)
+    if rule then
+      t, binding, whose = at, rule, subjects[s]
     end
   end
   return t, binding, whose
@@ -273,11 +281,11 @@ end
 local function refund_log(subject, log, t, cost)
   local length, newest = length(log), log.newest
   local oldest = slot_at(log, max(0, length - 1))
-  local removed = remove(log, t, min(cost, log.size.keep))
+  local removed = remove(log, t, min(cost, size_of(log).keep))
   if removed > 0 then
     subject.written = true
-    if length >= log.size.keep then
-      append(log, log.side == 'counting' and oldest or min(oldest, newest - log.size.span), removed)
+    if length >= size_of(log).keep then
+      append(log, log.side == 'counting' and oldest or min(oldest, newest - size_of(log).span), removed)
     end
   end
 end
@@ -285,7 +293,7 @@ end
 -- refund_logs takes the slot t out of the logs of a subject. The log of shadow rules
 -- never had it if one of them objected.
 local function refund_logs(subject, t, cost, objected)
-  if subject.size.keep > 0 then
+  if subject.rules.keep > 0 then
     refund_log(subject, subject, t, cost)
   end
   for side, size in pairs(subject.rules.sides) do

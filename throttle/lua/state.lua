@@ -33,11 +33,15 @@ end
 
 -- list returns the key of the list that a long log is.
 local function list(log)
-  return log.key .. '%' .. log.side
+  return log.key .. '%' .. (log.side or '')
 end
 
--- open_log lets a table hold slots that were written as text. log.size.keep is how many
--- of them it is to keep.
+-- size_of returns how many slots a log is to keep, and for how long: keep and span.
+local function size_of(log)
+  return log.size or log.rules
+end
+
+-- open_log lets a table hold slots that were written as text.
 local function open_log(log, text)
   log.slots = text
   if text == LONG then
@@ -66,7 +70,7 @@ end
 local function push(log, t, cost)
   local slot = format('%016d', t)
   if cost > 1 then
-    slot = string.rep(slot, min(cost, log.size.keep))
+    slot = string.rep(slot, min(cost, size_of(log).keep))
   end
   log.slots, log.newest = slot .. log.slots, t
 end
@@ -113,7 +117,7 @@ end
 
 -- close_log returns the log as text, after writing what a list is to hold for ttl ms.
 local function close_log(log, ttl)
-  local keep = log.size.keep
+  local keep = size_of(log).keep
   if keep > 0 and #log.slots > DIGITS * keep then
     log.slots = sub(log.slots, 1, DIGITS * keep)
   end
@@ -129,12 +133,10 @@ local function close_log(log, ttl)
 end
 
 -- read_subject returns a subject under its rules, with its state: `text`, if that was read
--- already. It is a log as well: its own.
+-- already. It is a log as well: its own. With few fields, as here, a table is small: that
+-- is felt where there is one for each user.
 local function read_subject(key, rules, text)
-  local subject = {
-    key = key, rules = rules, place = 0, fields = none, sides = none, written = false,
-    side = '', size = rules, slots = '', newest = 0, long = false,
-  }
+  local subject = { key = key, rules = rules, fields = none, slots = '', newest = 0 }
   text = text or rules.any and call('GET', key)
   if not text then
     return subject
@@ -150,12 +152,12 @@ local function read_subject(key, rules, text)
   return open_log(subject, text)
 end
 
--- owned makes sure that what the subject holds in a field is a table of its own.
-local function owned(subject, field)
-  if subject[field] == none then
-    subject[field] = {}
+-- owned makes sure that what somebody holds in a field is a table of its own.
+local function owned(by, field)
+  if not by[field] or by[field] == none then
+    by[field] = {}
   end
-  return subject[field]
+  return by[field]
 end
 
 -- log_of returns the log that a rule looks at: the subject's, or one on the side.
@@ -164,13 +166,12 @@ local function log_of(subject, rule)
   if not side then
     return subject
   end
-  local log = subject.sides[side]
-  if not log then
-    log = open_log({ key = subject.key, side = side, size = subject.rules.sides[side], newest = 0, long = false },
+  local sides = owned(subject, 'sides')
+  if not sides[side] then
+    sides[side] = open_log({ key = subject.key, side = side, size = subject.rules.sides[side], newest = 0 },
       subject.fields['%' .. side] or '')
-    owned(subject, 'sides')[side] = log
   end
-  return log
+  return sides[side]
 end
 
 -- fields returns the numbers that a rule keeps, or nothing.
@@ -207,7 +208,7 @@ end
 -- write_subject writes what is remembered, to live for ttl ms.
 local function write_subject(subject, ttl)
   local lives = int(ttl)
-  if subject.sides ~= none then
+  if subject.sides then
     for side, log in pairs(subject.sides) do
       local slots = close_log(log, lives)
       owned(subject, 'fields')['%' .. side] = slots ~= '' and slots or nil
