@@ -95,7 +95,8 @@ func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
 }
 
 // Purge drops all jobs that wait in the tenant's lanes, with ReasonPurged, and returns
-// how many. It takes many short steps; jobs offered meanwhile may be dropped too.
+// how many. It takes many short steps; jobs offered meanwhile may be dropped too. Jobs
+// that are scheduled for later, or back off, stay.
 func (i *Inspector) Purge(ctx context.Context, tenant string) (int, error) {
 	const step = 200
 	for all := 0; ; {

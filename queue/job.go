@@ -11,7 +11,8 @@ import (
 type Job struct {
 	// ID makes offers idempotent: a second job with the ID is a duplicate. It is known
 	// for a day, or a day after NotBefore; so long the job can be cancelled and
-	// explained by it. Defaults to a new random ID, which is not kept.
+	// explained by it. Defaults to the instant of the offer, which no other job of the
+	// queue has; it is not kept.
 	ID string
 
 	Tenant string // whose leak rate it is

@@ -30,7 +30,9 @@ type Policy struct {
 	Tenant []throttle.Rule // for the tenant as a whole
 	User   []throttle.Rule // for each of its users
 
-	// Capacity is how many jobs the tenant's bucket holds. 0 means no bound.
+	// Capacity is how many waiting jobs the tenant's bucket holds. Jobs that are scheduled,
+	// or back off, do not count, and when their time comes they go in even if it is full:
+	// they were accepted. 0 means no bound.
 	Capacity int
 
 	// Overflow says what a full bucket does. Defaults to DropNewest.

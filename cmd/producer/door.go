@@ -23,7 +23,7 @@ func lanes(client *queue.Client) door {
 }
 
 // viaAsynq enqueues ordinary tasks, as services do that use asynq already. One by one:
-// asynq has no batches, and a user's jobs keep their order.
+// asynq has no batches; the inbox may still swap two that arrive together.
 func viaAsynq(rdb redis.UniversalClient, name string) door {
 	client := asynq.NewClientFromRedisClient(rdb)
 	return func(ctx context.Context, jobs []queue.Job) ([]queue.Receipt, error) {
