@@ -129,7 +129,7 @@ func apnsHeader(m Message, to Target) http.Header {
 	if h.Get("apns-priority") == "" {
 		h.Set("apns-priority", "5")
 	}
-	if m.silent() {
+	if m.silent() && m.Badge == nil {
 		h.Set("apns-push-type", "background")
 		h.Set("apns-priority", "5") // no other is allowed
 	}
@@ -144,18 +144,39 @@ func apnsHeader(m Message, to Target) http.Header {
 
 // apnsPayload is the message as the device gets it: the data beside Apple's own field.
 func apnsPayload(m Message) ([]byte, error) {
-	aps := map[string]any{"alert": map[string]string{"title": m.Title, "body": m.Body}}
-	if m.silent() {
-		aps = map[string]any{"content-available": 1}
+	aps := appleEffects(m)
+	if !m.silent() {
+		aps["alert"] = map[string]string{"title": m.Title, "body": m.Body}
 	}
 	payload := map[string]any{"aps": aps}
+	if m.Image != "" {
+		payload["image"] = m.Image
+	}
 	for name, value := range m.Data {
-		if name == "aps" {
-			return nil, fmt.Errorf(`%w: data may not have a field "aps", which is Apple's`, errLocal)
+		if _, taken := payload[name]; taken {
+			return nil, fmt.Errorf("%w: data may not have a field %q: the payload for Apple has one already", errLocal, name)
 		}
 		payload[name] = value
 	}
 	return bounded(payload)
+}
+
+// appleEffects is what a device of Apple's does with a message beside showing its text.
+func appleEffects(m Message) map[string]any {
+	aps := map[string]any{}
+	if m.Sound != "" {
+		aps["sound"] = m.Sound
+	}
+	if m.Badge != nil {
+		aps["badge"] = *m.Badge
+	}
+	if m.Image != "" {
+		aps["mutable-content"] = 1 // the app's extension may fetch it
+	}
+	if m.silent() && len(m.Data) > 0 {
+		aps["content-available"] = 1 // wakes the app
+	}
+	return aps
 }
 
 // bounded is the JSON of a payload, if providers take that much.

@@ -20,12 +20,15 @@
 //	  "title": "School is closed",
 //	  "body": "Snow. See you on Monday.",
 //	  "data": {"screen": "news"},
+//	  "sound": "default",
+//	  "badge": 3,
+//	  "image": "https://school.example/snow.jpg",
 //	  "collapse_key": "closed",
 //	  "expires": "2026-11-21T08:00:00Z",
 //	  "priority": "high",
 //	  "targets": ["device-token-1", "device-token-2"]
 //	}
 //
-// Every field may be missing; one of title, body and data must be there. Other fields
+// Every field may be missing; one of title, body, data and badge must be there. Other fields
 // are an error: what nobody reads would be lost without a word.
 package notify

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -121,40 +122,71 @@ func (f *FCM) Send(ctx context.Context, m Message, to Target) Outcome {
 // fcmMessage is the body of a request: the message, and what each platform is told of it.
 func fcmMessage(m Message, to Target, now time.Time) any {
 	ttl := strconv.FormatInt(m.ttl(now, maxTTL), 10)
-	android := map[string]any{"ttl": ttl + "s", "priority": "NORMAL"}
-	apns := apnsHeader(m, Target{})
-	headers := map[string]string{"apns-priority": apns.Get("apns-priority")}
-	web := map[string]string{"TTL": ttl, "Urgency": urgencyOf(m.Priority)}
-	if m.Priority == High {
-		android["priority"] = "HIGH"
-	}
-	if !m.Expires.IsZero() {
-		headers["apns-expiration"] = apns.Get("apns-expiration")
-	}
-	if m.CollapseKey != "" {
-		android["collapse_key"] = collapseID(m.CollapseKey, 64)
-		headers["apns-collapse-id"] = apns.Get("apns-collapse-id")
-		web["Topic"] = topicOf(m.CollapseKey)
-	}
 	message := map[string]any{
-		"token": to.Token, "android": android,
-		"apns": map[string]any{"headers": headers}, "webpush": map[string]any{"headers": web},
+		"token": to.Token, "android": fcmAndroid(m, ttl), "apns": fcmApple(m), "webpush": fcmWeb(m, ttl),
 	}
 	if len(m.Data) > 0 {
 		message["data"] = m.Data
 	}
 	if !m.silent() {
-		message["notification"] = map[string]string{"title": m.Title, "body": m.Body}
-		if m.CollapseKey != "" { // of a notification, the tag replaces what is shown
-			android["notification"] = map[string]string{"tag": collapseID(m.CollapseKey, 64)}
-		}
-	} else {
-		message["apns"] = map[string]any{
-			"headers": headers, "payload": map[string]any{"aps": map[string]int{"content-available": 1}},
-		}
-		headers["apns-push-type"] = "background"
+		message["notification"] = filled(map[string]string{"title": m.Title, "body": m.Body, "image": m.Image})
 	}
 	return map[string]any{"message": message}
+}
+
+func fcmAndroid(m Message, ttl string) any {
+	android := map[string]any{"ttl": ttl + "s", "priority": "NORMAL"}
+	shown := map[string]any{}
+	if m.Priority == High {
+		android["priority"] = "HIGH"
+	}
+	if m.CollapseKey != "" {
+		android["collapse_key"] = collapseID(m.CollapseKey, 64)
+		shown["tag"] = android["collapse_key"] // replaces what is shown already
+	}
+	if m.Sound != "" {
+		shown["sound"] = m.Sound
+	}
+	if m.Badge != nil && *m.Badge > 0 {
+		shown["notification_count"] = *m.Badge
+	}
+	if !m.silent() && len(shown) > 0 {
+		android["notification"] = shown
+	}
+	return android
+}
+
+func fcmApple(m Message) any {
+	own := apnsHeader(m, Target{})
+	headers := filled(map[string]string{
+		"apns-priority": own.Get("apns-priority"), "apns-expiration": own.Get("apns-expiration"),
+		"apns-collapse-id": own.Get("apns-collapse-id"),
+	})
+	if m.silent() {
+		headers["apns-push-type"] = own.Get("apns-push-type")
+	}
+	apple := map[string]any{"headers": headers}
+	if effects := appleEffects(m); len(effects) > 0 {
+		apple["payload"] = map[string]any{"aps": effects} // FCM adds the alert
+	}
+	if m.Image != "" {
+		apple["fcm_options"] = map[string]string{"image": m.Image}
+	}
+	return apple
+}
+
+func fcmWeb(m Message, ttl string) any {
+	headers := map[string]string{"TTL": ttl, "Urgency": urgencyOf(m.Priority)}
+	if m.CollapseKey != "" {
+		headers["Topic"] = topicOf(m.CollapseKey)
+	}
+	return map[string]any{"headers": headers}
+}
+
+// filled leaves out what is empty.
+func filled(fields map[string]string) map[string]string {
+	maps.DeleteFunc(fields, func(_, value string) bool { return value == "" })
+	return fields
 }
 
 // accessToken asks Google for an access token, with a signed request of the account.

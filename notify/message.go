@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"reflect"
 	"strings"
 	"time"
@@ -23,6 +24,17 @@ type Message struct {
 	Title string            `json:"title,omitempty"`
 	Body  string            `json:"body,omitempty"`
 	Data  map[string]string `json:"data,omitempty"` // for the app
+
+	// Sound is what is played: the name of a file in the app, or "default". Apple's
+	// devices are silent without it. Android 8 and later ask the app's channel instead.
+	Sound string `json:"sound,omitempty"`
+
+	// Badge is the number on the app's icon. 0 takes it away, nil leaves it as it is.
+	Badge *int `json:"badge,omitempty"`
+
+	// Image is the https URL of a picture. On Apple's devices the app's notification
+	// service extension has to fetch it.
+	Image string `json:"image,omitempty"`
 
 	// CollapseKey lets a device show only the newest of the messages that have it.
 	CollapseKey string `json:"collapse_key,omitempty"`
@@ -53,8 +65,14 @@ const maxTargets = 100
 // check returns what is wrong with a message.
 func (m Message) check() error {
 	switch {
-	case m.Title == "" && m.Body == "" && len(m.Data) == 0:
-		return fmt.Errorf("%w: it has no title, no body and no data; want one of them", ErrNotMessage)
+	case m.silent() && len(m.Data) == 0 && m.Badge == nil:
+		return fmt.Errorf("%w: it has no title, no body, no data and no badge; want one of them", ErrNotMessage)
+	case m.silent() && (m.Sound != "" || m.Image != ""):
+		return fmt.Errorf("%w: a sound or an image without anything to show; want a title or a body too", ErrNotMessage)
+	case m.Badge != nil && *m.Badge < 0:
+		return fmt.Errorf("%w: badge %d; want 0 or more", ErrNotMessage, *m.Badge)
+	case m.Image != "" && !isHTTPS(m.Image):
+		return fmt.Errorf("%w: image: want a https URL", ErrNotMessage)
 	case m.Priority != "" && m.Priority != Normal && m.Priority != High && m.Priority != Low:
 		return fmt.Errorf("%w: priority %q; want high, normal or low", ErrNotMessage, m.Priority)
 	case len(m.Targets) > maxTargets:
@@ -63,8 +81,13 @@ func (m Message) check() error {
 	return nil
 }
 
-// silent tells whether there is nothing to show, only data for the app.
+// silent tells whether there is nothing to show, only data for the app or a badge.
 func (m Message) silent() bool { return m.Title == "" && m.Body == "" }
+
+func isHTTPS(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && u.Host != ""
+}
 
 // ttl returns for how long from now on the message is worth keeping, in whole seconds,
 // at most `most`, which is also what a message without an end gets.
@@ -130,6 +153,8 @@ func explain(err error) string {
 			want = "a string"
 		case reflect.Slice:
 			want = "a list"
+		case reflect.Int:
+			want = "a whole number"
 		}
 		have := strings.NewReplacer("array", "list", "object", "mapping").Replace(wrong.Value)
 		return fmt.Sprintf("%s: a %s; want %s", wrong.Field, have, want)
@@ -140,7 +165,7 @@ func explain(err error) string {
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if field, found := strings.CutPrefix(text, "unknown field "); found {
-		return "unknown field " + field + "; want title, body, data, collapse_key, expires, priority or targets"
+		return "unknown field " + field + "; want title, body, data, sound, badge, image, collapse_key, expires, priority or targets"
 	}
 	return text
 }

@@ -13,6 +13,7 @@ import (
 func TestParseMessage(t *testing.T) {
 	want := Message{
 		Title: "School is closed", Body: "Snow.", Data: map[string]string{"screen": "news"},
+		Sound: "bell.caf", Badge: new(3), Image: "https://school.example/snow.jpg",
 		CollapseKey: "closed", Expires: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC),
 		Priority: High,
 		Targets: []Target{
@@ -44,9 +45,9 @@ func TestNotMessage(t *testing.T) {
 		``:                                   `want an object such as {"title":"Hello"}`,
 		`null`:                               `want an object such as {"title":"Hello"}`,
 		`["title"]`:                          `want an object such as {"title":"Hello"}`,
-		`{}`:                                 `it has no title, no body and no data; want one of them`,
-		`{"targets":["a"]}`:                  `it has no title, no body and no data; want one of them`,
-		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, collapse_key, expires, priority or targets`,
+		`{}`:                                 `it has no title, no body, no data and no badge; want one of them`,
+		`{"targets":["a"]}`:                  `it has no title, no body, no data and no badge; want one of them`,
+		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, sound, badge, image, collapse_key, expires, priority or targets`,
 		`{"title":5}`:                        `title: a number; want a string`,
 		`{"title":"a","data":[]}`:            `data: a list; want an object`,
 		`{"title":"a","data":{"n":1}}`:       `data: a number; want a string`,
@@ -60,6 +61,11 @@ func TestNotMessage(t *testing.T) {
 		`{"title":"a","targets":[{"endpoint":"secret"}]}`:                `targets: an endpoint needs both keys, p256dh and auth, and a token none`,
 		`{"title":"a","targets":["` + strings.Repeat(`","`, 100) + `"]}`: wantTargets,
 		`{"title":"a","expires":5}`:                                      `expires: want a time such as 2026-11-21T08:00:00Z`,
+		`{"badge":-1}`:                                                   `badge -1; want 0 or more`,
+		`{"title":"a","badge":"3"}`:                                      `badge: a string; want a whole number`,
+		`{"title":"a","badge":1.5}`:                                      `badge: a number 1.5; want a whole number`,
+		`{"title":"a","image":"http://a.example/b.jpg"}`:                 `image: want a https URL`,
+		`{"data":{"a":"b"},"sound":"default"}`:                           `a sound or an image without anything to show; want a title or a body too`,
 		`{"title":"a"`:                                                   `the JSON ends too soon`,
 		`{"title":"a"} {}`:                                               `something follows the object`,
 		`{"title":a}`:                                                    `invalid character 'a' looking for beginning of value`,

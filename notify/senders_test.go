@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +121,7 @@ func TestSenders(t *testing.T) {
 		m := notify.Message{
 			ID: "job-1", Title: "School is closed", Body: "Snow, \"deep\" & white. Привет ❄",
 			Data: map[string]string{"screen": "news"}, Priority: notify.High,
+			Sound: "default", Badge: new(3), Image: "https://school.example/snow.jpg",
 			CollapseKey: "closed: a key that is too long and has spaces, for any provider's header", Expires: time.Now().Add(90 * time.Minute),
 		}
 		if o := s.sender.Send(t.Context(), m, s.target); o.Action != notify.Done || o.Err != nil {
@@ -131,6 +131,9 @@ func TestSenders(t *testing.T) {
 		if got.Title != m.Title || got.Body != m.Body || got.Data["screen"] != "news" || got.Refused != "" || got.Collapse == "" {
 			t.Errorf("received %+v", got)
 		}
+		if got.Sound != m.Sound || got.Badge == nil || *got.Badge != 3 || got.Image != m.Image || len(got.Data) != 1 {
+			t.Errorf("received %+v with badge %v", got, got.Badge)
+		}
 		if off := got.Expires.Sub(m.Expires).Abs(); off > time.Second {
 			t.Errorf("it expires %v, %v off", got.Expires, off)
 		}
@@ -139,7 +142,15 @@ func TestSenders(t *testing.T) {
 		if o := s.sender.Send(t.Context(), m, s.target); o.Action != notify.Done {
 			t.Fatalf("outcome %+v; refused %q", o, s.host.Refusals())
 		}
-		if got := last(t, s.host); got.Data["badge"] != "3" || got.Title != "" {
+		if got := last(t, s.host); got.Data["badge"] != "3" || got.Title != "" || got.Badge != nil {
+			t.Errorf("received %+v", got)
+		}
+		// Only a badge, which goes.
+		m = notify.Message{ID: "job-3", Badge: new(int)}
+		if o := s.sender.Send(t.Context(), m, s.target); o.Action != notify.Done {
+			t.Fatalf("outcome %+v; refused %q", o, s.host.Refusals())
+		}
+		if got := last(t, s.host); got.Badge == nil || *got.Badge != 0 || got.Title != "" {
 			t.Errorf("received %+v", got)
 		}
 	})
@@ -233,48 +244,20 @@ func TestAPauseIsKept(t *testing.T) {
 	}
 }
 
-// A GOAWAY costs a connection and no message.
-func TestGoAway(t *testing.T) {
+// What Apple's payload has a field for already cannot be data too.
+func TestDataHasNoTakenNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apnsStage(t, nil)
-		s.host.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{GoAway: true} })
-		for range 5 {
-			if o := s.sender.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, s.target); o.Action != notify.Done {
-				t.Errorf("outcome %+v", o)
+		for _, name := range []string{"aps", "image"} {
+			m := notify.Message{Title: "a", Image: "https://school.example/snow.jpg", Data: map[string]string{name: "b"}}
+			if o := s.sender.Send(t.Context(), m, s.target); o.Action != notify.Drop || !strings.Contains(o.Err.Error(), name) {
+				t.Errorf("%s: outcome %+v", name, o)
 			}
-			time.Sleep(time.Second)
 		}
-		if made, atOnce := s.host.Connections(); made != 5 || atOnce > 2 {
-			t.Errorf("%d connections, %d at once", made, atOnce)
+		if n := len(s.host.Received()); n > 0 {
+			t.Errorf("%d requests, want none", n)
 		}
 	})
-}
-
-// A cold start with many messages at once opens no more connections than it may.
-func TestConnectionsAreBounded(t *testing.T) {
-	for _, connections := range []int{1, 3} {
-		synctest.Test(t, func(t *testing.T) {
-			p, err := notifytest.NewAPNs(notifytest.Options{})
-			must(t, err)
-			w := wire(&p.Host)
-			w.Connections = connections
-			s, err := notify.NewAPNs(notify.APNsConfig{Key: p.Key, KeyID: p.KeyID, TeamID: p.TeamID, Topic: p.Topic, Wire: w})
-			must(t, err)
-			closeLater(t, &p.Host, s)
-			var sends sync.WaitGroup
-			for range 500 {
-				sends.Go(func() {
-					if o := s.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: "0123456789abcdef"}); o.Action != notify.Done {
-						t.Errorf("outcome %+v", o)
-					}
-				})
-			}
-			sends.Wait()
-			if made, _ := p.Connections(); made > connections || len(p.Received()) != 500 {
-				t.Errorf("%d connections, want at most %d; %d requests", made, connections, len(p.Received()))
-			}
-		})
-	}
 }
 
 // A fake that took everything would prove nothing.
@@ -370,27 +353,5 @@ func TestBadConfigs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "c2VjcmV0") {
 			t.Errorf("error %v, want one about %s", err, want)
 		}
-	}
-}
-
-func BenchmarkAPNs(b *testing.B) {
-	p, err := notifytest.NewAPNs(notifytest.Options{TCP: true})
-	must(b, err)
-	w := wire(&p.Host)
-	w.Connections = 1
-	s, err := notify.NewAPNs(notify.APNsConfig{Key: p.Key, KeyID: p.KeyID, TeamID: p.TeamID, Topic: p.Topic, Wire: w})
-	must(b, err)
-	closeLater(b, &p.Host, s)
-	b.SetParallelism(50)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if o := s.Send(context.Background(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: "0123456789abcdef"}); o.Action != notify.Done {
-				b.Errorf("outcome %+v", o)
-			}
-		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pushes/s")
-	if made, _ := p.Connections(); made != 1 {
-		b.Errorf("%d connections, want 1", made)
 	}
 }

@@ -124,6 +124,9 @@ type webhookData struct {
 	Title       string            `json:"title,omitempty"`
 	Body        string            `json:"body,omitempty"`
 	Data        map[string]string `json:"data,omitempty"`
+	Sound       string            `json:"sound,omitempty"`
+	Badge       *int              `json:"badge,omitempty"`
+	Image       string            `json:"image,omitempty"`
 	CollapseKey string            `json:"collapse_key,omitempty"`
 	Expires     time.Time         `json:"expires,omitzero"`
 }
@@ -140,7 +143,7 @@ func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
 	}
 	info, _ := queue.FromContext(ctx)
 	body, err := json.Marshal(webhookBody{cmp.Or(info.Type, "push"), now.UTC(), webhookData{
-		info.Tenant, info.User, m.Title, m.Body, m.Data, m.CollapseKey, m.Expires,
+		info.Tenant, info.User, m.Title, m.Body, m.Data, m.Sound, m.Badge, m.Image, m.CollapseKey, m.Expires,
 	}})
 	if err != nil {
 		return Outcome{Action: Drop, Err: fmt.Errorf("%w: %w", errLocal, err)}

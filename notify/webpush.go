@@ -124,7 +124,7 @@ func checkSubject(subject string) error {
 func (w *WebPush) Close() error { w.line.close(); return nil }
 
 // Send makes one attempt. The target is a browser's subscription. The browser's service
-// worker gets the message in JSON: title, body, data.
+// worker gets the message in JSON: title, body, data, sound, badge, image.
 func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 	endpoint, err := url.Parse(to.Token)
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" || to.P256dh == "" {
@@ -134,7 +134,7 @@ func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 	if until := w.routes.closed(origin, clockNow(ctx)); !until.IsZero() {
 		return Outcome{Action: Defer, Err: errClosed, After: until.Sub(clockNow(ctx))}
 	}
-	plain, err := bounded(Message{Title: m.Title, Body: m.Body, Data: m.Data})
+	plain, err := bounded(Message{Title: m.Title, Body: m.Body, Data: m.Data, Sound: m.Sound, Badge: m.Badge, Image: m.Image})
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
 	}

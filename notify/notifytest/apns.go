@@ -89,22 +89,54 @@ func (a *APNs) check(r *http.Request, body []byte) (got Received, refusal *Answe
 	if len(body) > 4096 {
 		return refuse(http.StatusRequestEntityTooLarge, "PayloadTooLarge")
 	}
-	var payload struct {
-		APS *struct {
-			Alert struct{ Title, Body string } `json:"alert"`
-		} `json:"aps"`
-	}
-	fields := map[string]any{}
-	if json.Unmarshal(body, &payload) != nil || payload.APS == nil || json.Unmarshal(body, &fields) != nil {
+	aps, fields := parsePayload(body)
+	switch {
+	case aps == nil:
 		return refuse(http.StatusBadRequest, "PayloadEmpty")
+	case !aps.fits(h.Get("apns-push-type")):
+		return refuse(http.StatusBadRequest, "InvalidPushType")
 	}
-	got.Title, got.Body, got.Data = payload.APS.Alert.Title, payload.APS.Alert.Body, map[string]string{}
+	got.Sound, got.Badge, got.Data = aps.Sound, aps.Badge, map[string]string{}
+	if aps.Alert != nil {
+		got.Title, got.Body = aps.Alert.Title, aps.Alert.Body
+	}
 	for name, value := range fields {
 		if text, ok := value.(string); ok {
 			got.Data[name] = text
 		}
 	}
+	if aps.MutableContent == 1 {
+		got.Image = got.Data["image"] // an extension would fetch it
+		delete(got.Data, "image")
+	}
 	return got, nil
+}
+
+// An apsField is what Apple's devices read in a payload.
+type apsField struct {
+	Alert            *struct{ Title, Body string } `json:"alert"`
+	Sound            string                        `json:"sound"`
+	Badge            *int                          `json:"badge"`
+	ContentAvailable int                           `json:"content-available"`
+	MutableContent   int                           `json:"mutable-content"`
+}
+
+// parsePayload returns nil if there is nothing in a payload for a device to do.
+func parsePayload(body []byte) (aps *apsField, fields map[string]any) {
+	var payload struct {
+		APS *apsField `json:"aps"`
+	}
+	if json.Unmarshal(body, &payload) != nil || json.Unmarshal(body, &fields) != nil {
+		return nil, nil
+	}
+	return payload.APS, fields
+}
+
+// fits tells whether a payload does what its push type says: one for the background
+// wakes the app and is neither seen nor heard.
+func (a apsField) fits(kind string) bool {
+	noticed := a.Alert != nil || a.Sound != "" || a.Badge != nil
+	return kind != "background" || a.ContentAvailable == 1 && !noticed
 }
 
 // checkHeader returns what Apple would call what is wrong.

@@ -57,7 +57,27 @@ func NewFCM(o Options) (*FCM, error) {
 // FCMError is an answer of FCM, as QUOTA_EXCEEDED with 429.
 func FCMError(status int, code string) *Answer {
 	return &Answer{Status: status, Body: fmt.Sprintf(`{"error":{"code":%d,"message":"%s","status":"%s","details":[`+
-		`{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"%s"}]}}`, status, code, code, code)}
+		`{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"%s"}]}}`, status, code, googleStatus(status), code)}
+}
+
+// googleStatus is a status of HTTP in the words of all of Google's services; FCM's own
+// code is more exact.
+func googleStatus(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "INVALID_ARGUMENT"
+	case http.StatusUnauthorized:
+		return "UNAUTHENTICATED"
+	case http.StatusForbidden:
+		return "PERMISSION_DENIED"
+	case http.StatusNotFound:
+		return "NOT_FOUND"
+	case http.StatusTooManyRequests:
+		return "RESOURCE_EXHAUSTED"
+	case http.StatusServiceUnavailable:
+		return "UNAVAILABLE"
+	}
+	return "INTERNAL"
 }
 
 // Unregistered is the answer for a device that is gone.
@@ -94,23 +114,30 @@ func (f *FCM) ok(w http.ResponseWriter, got Received) {
 	_, _ = fmt.Fprintf(w, `{"name":"projects/%s/messages/%d"}`, f.project, n)
 }
 
-// A fcmMessage is all that our senders may say; other fields are refused.
+// A fcmMessage is what this FCM knows of the real one's fields; others are refused.
 type fcmMessage struct {
 	Message struct {
-		Token        string                        `json:"token"`
-		Topic        string                        `json:"topic"`
-		Condition    string                        `json:"condition"`
-		Notification *struct{ Title, Body string } `json:"notification"`
-		Data         map[string]string             `json:"data"`
+		Token        string                               `json:"token"`
+		Topic        string                               `json:"topic"`
+		Condition    string                               `json:"condition"`
+		Notification *struct{ Title, Body, Image string } `json:"notification"`
+		Data         map[string]string                    `json:"data"`
 		Android      struct {
-			TTL          string            `json:"ttl"`
-			Priority     string            `json:"priority"`
-			CollapseKey  string            `json:"collapse_key"`
-			Notification map[string]string `json:"notification"`
+			TTL          string `json:"ttl"`
+			Priority     string `json:"priority"`
+			CollapseKey  string `json:"collapse_key"`
+			Notification struct {
+				Tag   string `json:"tag"`
+				Sound string `json:"sound"`
+				Count int    `json:"notification_count"`
+			} `json:"notification"`
 		} `json:"android"`
 		APNs struct {
 			Headers map[string]string `json:"headers"`
 			Payload json.RawMessage   `json:"payload"`
+			Options struct {
+				Image string `json:"image"`
+			} `json:"fcm_options"`
 		} `json:"apns"`
 		Webpush struct {
 			Headers map[string]string `json:"headers"`
@@ -153,7 +180,11 @@ func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer
 	}
 	got.Device, got.Data, got.Collapse = m.Message.Token, m.Message.Data, m.Message.Android.CollapseKey
 	if n := m.Message.Notification; n != nil {
-		got.Title, got.Body = n.Title, n.Body
+		got.Title, got.Body, got.Image = n.Title, n.Body, n.Image
+	}
+	got.Sound = m.Message.Android.Notification.Sound
+	if aps, _ := parsePayload(m.Message.APNs.Payload); aps != nil {
+		got.Badge = aps.Badge
 	}
 	if ttl := fcmTTL.FindStringSubmatch(m.Message.Android.TTL); ttl != nil {
 		n, _ := strconv.Atoi(ttl[1])
@@ -175,7 +206,9 @@ func (m fcmMessage) wrong(r *http.Request, body []byte) string {
 			targets++
 		}
 	}
-	switch p := m.Message.Android.Priority; {
+	apple := m.Message.APNs
+	aps, _ := parsePayload(apple.Payload)
+	switch p := strings.ToUpper(m.Message.Android.Priority); {
 	case !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json"):
 		return "the body is not JSON by its header"
 	case targets != 1:
@@ -186,6 +219,10 @@ func (m fcmMessage) wrong(r *http.Request, body []byte) string {
 		return "android.priority"
 	case len(body) > 4096:
 		return "more than 4096 bytes"
+	case len(apple.Payload) > 0 && aps == nil:
+		return "apns.payload has no aps"
+	case apple.Headers["apns-push-type"] == "background" && (aps == nil || !aps.fits("background")):
+		return "apns-push-type"
 	}
 	for name := range m.Message.Data {
 		if name == "from" || strings.HasPrefix(name, "google.") || strings.HasPrefix(name, "gcm.") {

@@ -34,10 +34,12 @@ type Received struct {
 	Device string // the token, or the path of the endpoint
 	ID     string // of the message, where the protocol has one
 
-	Title, Body string
-	Data        map[string]string
-	Collapse    string
-	Expires     time.Time // the zero time if it never does
+	Title, Body  string
+	Data         map[string]string
+	Sound, Image string
+	Badge        *int // nil if the message leaves it alone
+	Collapse     string
+	Expires      time.Time // the zero time if it never does
 
 	Status  int    // what was answered; 0 for no answer
 	Refused string // what was wrong with the request; empty if nothing

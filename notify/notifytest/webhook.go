@@ -60,10 +60,11 @@ func (w *Webhook) check(r *http.Request, body []byte) (got Received, refusal *An
 		Type      string
 		Timestamp time.Time
 		Data      struct {
-			Title, Body string
-			Data        map[string]string
-			CollapseKey string    `json:"collapse_key"`
-			Expires     time.Time `json:"expires"`
+			Title, Body, Sound, Image string
+			Badge                     *int
+			Data                      map[string]string
+			CollapseKey               string    `json:"collapse_key"`
+			Expires                   time.Time `json:"expires"`
 		}
 	}
 	if json.Unmarshal(body, &m) != nil || m.Type == "" || m.Timestamp.IsZero() {
@@ -71,5 +72,6 @@ func (w *Webhook) check(r *http.Request, body []byte) (got Received, refusal *An
 	}
 	d := m.Data
 	got.Title, got.Body, got.Data, got.Collapse, got.Expires = d.Title, d.Body, d.Data, d.CollapseKey, d.Expires
+	got.Sound, got.Badge, got.Image = d.Sound, d.Badge, d.Image
 	return got, nil
 }

@@ -131,13 +131,15 @@ func (w *WebPush) check(r *http.Request, body []byte) (got Received, refusal *An
 		return refuse(http.StatusBadRequest, "cannot be decrypted: "+err.Error())
 	}
 	var m struct {
-		Title, Body string
-		Data        map[string]string
+		Title, Body, Sound, Image string
+		Badge                     *int
+		Data                      map[string]string
 	}
 	if json.Unmarshal(plain, &m) != nil {
 		m.Body = string(plain) // another client's
 	}
 	got.Title, got.Body, got.Data, got.Collapse = m.Title, m.Body, m.Data, topic
+	got.Sound, got.Badge, got.Image = m.Sound, m.Badge, m.Image
 	got.Expires = time.Now().Add(time.Duration(ttl) * time.Second)
 	return got, nil
 }
