@@ -3,10 +3,6 @@ package notify
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,8 +19,9 @@ import (
 // WebhookConfig configures [NewWebhook]. Secrets is required.
 type WebhookConfig struct {
 	// Secrets sign the requests, each with a signature of its own, so that a receiver
-	// can change from one to the next. They are written "whsec_" and base64 of 24 to 64
-	// bytes, as Standard Webhooks has it.
+	// can change from one to the next. They are written as Standard Webhooks has it: one
+	// that the receiver has too as "whsec_" and the base64 of 24 to 64 bytes, the private
+	// half of an ed25519 key as "whsk_" and its base64.
 	Secrets []string
 
 	// Endpoint is where messages without targets go.
@@ -44,7 +39,7 @@ type WebhookConfig struct {
 // has it.
 type Webhook struct {
 	line     *line
-	secrets  [][]byte
+	signers  []signer
 	endpoint string
 	relay    string
 	private  bool
@@ -55,13 +50,13 @@ type Webhook struct {
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	w := &Webhook{endpoint: cfg.Endpoint, private: cfg.AllowPrivate, routes: newRoutes()}
 	for i, text := range cfg.Secrets {
-		secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, "whsec_"))
-		if err != nil || len(secret) < 24 || len(secret) > 64 {
-			return nil, fmt.Errorf("notify: webhook: Secrets[%d]: want whsec_ and the base64 of 24 to 64 bytes", i)
+		s, err := parseSecret(text)
+		if err != nil {
+			return nil, fmt.Errorf("notify: webhook: Secrets[%d]: %w", i, err)
 		}
-		w.secrets = append(w.secrets, secret)
+		w.signers = append(w.signers, s)
 	}
-	if len(w.secrets) == 0 {
+	if len(w.signers) == 0 {
 		return nil, errors.New("notify: webhook: Secrets is empty; want at least one")
 	}
 	var err error
@@ -167,34 +162,4 @@ func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
 		o.After = w.routes.close(endpoint, now, o.After).Sub(now)
 	}
 	return o
-}
-
-// sign writes the three headers of Standard Webhooks. The ID is the same in every
-// attempt, the time is the attempt's.
-func (w *Webhook) sign(header http.Header, id string, now time.Time, body []byte) {
-	id = webhookID(id)
-	at := strconv.FormatInt(now.Unix(), 10)
-	var signatures []string
-	for _, secret := range w.secrets {
-		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(id + "." + at + "."))
-		mac.Write(body)
-		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-	}
-	header.Set("webhook-id", id)
-	header.Set("webhook-timestamp", at)
-	header.Set("webhook-signature", strings.Join(signatures, " "))
-}
-
-// webhookID is a message's ID as the header takes it: what is signed has full stops
-// between its parts, so there is none inside of one.
-func webhookID(id string) string {
-	if id == "" {
-		return "msg_" + rand.Text()
-	}
-	if len(id) <= 64 && word(strings.ReplaceAll(id, "-", "")) != "" {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "msg_" + b64.EncodeToString(sum[:24])
 }

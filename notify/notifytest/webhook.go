@@ -1,6 +1,7 @@
 package notifytest
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,15 +17,23 @@ import (
 // Webhook is somebody's endpoint, any path of it, that verifies Standard Webhooks.
 type Webhook struct {
 	Host
-	Secret string // "whsec_" and base64
+	Secret     string // that both sides have: "whsec_" and base64
+	PrivateKey string // to sign with in its place: "whsk_" and base64
+
 	secret []byte
+	public ed25519.PublicKey
 }
 
 // NewWebhook starts an endpoint.
 func NewWebhook(o Options) (*Webhook, error) {
-	w := &Webhook{secret: make([]byte, 32)}
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	w := &Webhook{secret: make([]byte, 32), public: public}
 	rand.Read(w.secret) // never fails
 	w.Secret = "whsec_" + base64.StdEncoding.EncodeToString(w.secret)
+	w.PrivateKey = "whsk_" + base64.StdEncoding.EncodeToString(private)
 	w.verify, w.success = w.check, func(rw http.ResponseWriter, _ Received) { rw.WriteHeader(http.StatusNoContent) }
 	return w, w.start(o, false)
 }
@@ -45,15 +54,7 @@ func (w *Webhook) check(r *http.Request, body []byte) (got Received, refusal *An
 	case err != nil || late > 5*time.Minute:
 		return refuse("webhook-timestamp")
 	}
-	mac := hmac.New(sha256.New, w.secret)
-	fmt.Fprintf(mac, "%s.%d.%s", got.ID, at, body)
-	good := false
-	for signature := range strings.FieldsSeq(r.Header.Get("webhook-signature")) {
-		version, text, _ := strings.Cut(signature, ",")
-		sum, err := base64.StdEncoding.DecodeString(text)
-		good = good || version == "v1" && err == nil && hmac.Equal(sum, mac.Sum(nil))
-	}
-	if !good {
+	if content := fmt.Sprintf("%s.%d.%s", got.ID, at, body); !w.signed([]byte(content), r.Header.Get("webhook-signature")) {
 		return refuse("webhook-signature")
 	}
 	var m struct {
@@ -74,4 +75,20 @@ func (w *Webhook) check(r *http.Request, body []byte) (got Received, refusal *An
 	got.Title, got.Body, got.Data, got.Collapse, got.Expires = d.Title, d.Body, d.Data, d.CollapseKey, d.Expires
 	got.Sound, got.Badge, got.Image = d.Sound, d.Badge, d.Image
 	return got, nil
+}
+
+// signed tells whether one of the signatures is right.
+func (w *Webhook) signed(content []byte, signatures string) bool {
+	mac := hmac.New(sha256.New, w.secret)
+	mac.Write(content)
+	for signature := range strings.FieldsSeq(signatures) {
+		version, text, _ := strings.Cut(signature, ",")
+		raw, err := base64.StdEncoding.DecodeString(text)
+		switch {
+		case err != nil:
+		case version == "v1" && hmac.Equal(raw, mac.Sum(nil)), version == "v1a" && ed25519.Verify(w.public, content, raw):
+			return true
+		}
+	}
+	return false
 }
