@@ -4,10 +4,12 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/senders"
 )
 
 const usage = `worker pulls jobs when their limits allow, and delivers them.
@@ -33,7 +35,8 @@ Flags:
       --forward-queue NAME  the asynq queue of --sender forward (default default)
       --secret-file FILE    the secret of the sender: of fcm the service account's JSON, of apns
                             the .p8 file, of webpush the VAPID private key, of webhook one or
-                            more secrets, whsec_…; or in the environment, WATERCLOCK_SECRET
+                            more secrets, whsec_… or whsk_…; or in the environment,
+                            WATERCLOCK_SECRET
       --apns-key-id ID, --apns-team-id ID, --apns-topic BUNDLE
                             who sends to which app; --apns-sandbox: to those of developers
       --webpush-subject URL mailto: or https:, where push services reach you
@@ -61,12 +64,13 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, policies, sender, logFile, forwardQueue string
-	queues                                         []string
-	concurrency                                    int
-	inbox, drain                                   bool
-	senders                                        senderOptions
-	logLevel                                       slog.Level
+	redis, policies, sender, logFile, forwardQueue, forgottenFile string
+
+	queues       []string
+	concurrency  int
+	inbox, drain bool
+	senders      senders.Options
+	logLevel     slog.Level
 }
 
 const maxConcurrency = 100_000
@@ -82,7 +86,8 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.IntVar(&o.concurrency, "concurrency", 100, "")
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
-	o.senders.add(flags)
+	flags.StringVar(&o.forgottenFile, "forgotten-file", "", "")
+	o.senders.AddFlags(flags)
 	level := flags.String("log-level", "info", "")
 	if helped, err = config.ParseFlags(flags, args, usage, stdout); helped || err != nil {
 		return o, helped, err
@@ -106,10 +111,12 @@ func (o options) check(said func(flag string) bool) error {
 	switch {
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
-	case o.sender != "log" && o.sender != "forward" && !slices.Contains(providers(), o.sender):
+	case o.sender != "log" && o.sender != "forward" && !slices.Contains(senders.Names(), o.sender):
 		return config.Usagef("--sender %q: want log, forward, fcm, apns, webpush or webhook", o.sender)
 	case o.sender != "log" && said("log-file"):
 		return config.Usagef("--log-file: only --sender log writes it")
+	case said("forgotten-file") && !slices.Contains(senders.Names(), o.sender):
+		return config.Usagef("--forgotten-file: only the senders %s use it", strings.Join(senders.Names(), ", "))
 	case o.sender != "forward" && said("forward-queue"):
 		return config.Usagef("--forward-queue: only --sender forward uses it")
 	case o.logFile == "":
@@ -120,5 +127,5 @@ func (o options) check(said func(flag string) bool) error {
 		return config.Usagef("--forward-queue %q: the inbox would file the released jobs again, for ever; "+
 			"want another queue, or --inbox=false", o.forwardQueue)
 	}
-	return o.senders.check(o.sender, said)
+	return o.senders.Check(o.sender, said)
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -102,4 +103,23 @@ func openSender(o options, rdb *config.Redis, stdout io.Writer, log *slog.Logger
 		return nil, nothing, fmt.Errorf("--log-file: %w", err)
 	}
 	return notify.Handler(notify.NewLog(file)), file.Close, nil
+}
+
+// openProvider returns the handler that sends through a provider, and how to end it.
+func openProvider(o options, rdb redis.UniversalClient, log *slog.Logger) (asynq.Handler, func() error, error) {
+	nothing := func() error { return nil }
+	sender, err := o.senders.Open(o.sender, rdb)
+	if err != nil {
+		return nil, nothing, err
+	}
+	gone, err := openForgotten(o.forgottenFile)
+	if err != nil {
+		return nil, nothing, errors.Join(err, sender.Close())
+	}
+	cfg := notify.HandlerConfig{Shared: true, Redis: rdb, Logger: log}
+	if gone != nil {
+		cfg.Forget = gone.forget
+	}
+	handler, err := notify.NewHandler(sender, cfg)
+	return handler, func() error { return errors.Join(sender.Close(), gone.close()) }, err
 }

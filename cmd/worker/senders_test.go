@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -74,11 +75,11 @@ func TestProviders(t *testing.T) {
 			args := append([]string{
 				"--redis", server.URL(), "--inbox=false", "--drain", "--sender", tt.sender, "--provider-ca", ca, "--forgotten-file", gone,
 			}, tt.args...)
-			t.Setenv(secretVariable, "")
-			if status, _, stderr := work(t, args...); status != 2 || !strings.Contains(stderr, secretVariable) {
+			t.Setenv(senders.SecretVariable, "")
+			if status, _, stderr := work(t, args...); status != 2 || !strings.Contains(stderr, senders.SecretVariable) {
 				t.Errorf("without a secret: status %d, %s", status, stderr)
 			}
-			t.Setenv(secretVariable, tt.secret)
+			t.Setenv(senders.SecretVariable, tt.secret)
 			status, stdout, stderr := work(t, args...)
 			if status != 0 || len(tt.host.Refusals()) > 0 || len(tt.host.Received()) != 2 {
 				t.Errorf("status %d, refused %q, received %+v\n%s", status, tt.host.Refusals(), tt.host.Received(), stderr)
