@@ -134,7 +134,7 @@ func TestReadmePoliciesAreReal(t *testing.T) {
 func TestReadmeFlagsExist(t *testing.T) {
 	var sources strings.Builder
 	for _, path := range files(t, ".go") {
-		if strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal") {
+		if strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal") || strings.HasPrefix(path, "examples") {
 			sources.WriteString(read(t, path))
 		}
 	}

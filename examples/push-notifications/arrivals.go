@@ -24,6 +24,19 @@ type arrival struct {
 // providerRulings are what the providers have to say: they know nothing of the queue.
 func (s *story) providerRulings() []ruling {
 	arrivals, twice, refused := s.arrivals()
+	rulings := append(userLimits("provider", arrivals),
+		ruling{who: "provider", limit: "no message twice on a device", observed: fmt.Sprintf("%s messages arrived", thousands(len(arrivals))), broken: twice},
+		ruling{who: "provider", limit: "nothing wrong in any request", observed: "signatures, tokens, headers verified", broken: refused},
+		s.quiet(), s.inTime(arrivals),
+	)
+	if s.providers.yours != nil {
+		rulings = append(rulings, s.providers.yours.rulings()...)
+	}
+	return rulings
+}
+
+// userLimits check the limits of every user on what arrived.
+func userLimits(where string, arrivals []arrival) []ruling {
 	var events []throttle.Event
 	for _, a := range arrivals {
 		events = append(events, throttle.Event{Subject: a.user + " at " + a.school, At: a.at})
@@ -31,21 +44,18 @@ func (s *story) providerRulings() []ruling {
 	slices.SortFunc(events, func(a, b throttle.Event) int { return a.At.Compare(b.At) })
 	window, spacing := here(time.Minute)-onTheWay, here(3*time.Second)-onTheWay
 	most, who := busiest(events, window)
-	limits := []ruling{
+	return []ruling{
 		{
-			who: "provider", limit: fmt.Sprintf("a user's 10 in any %v", window),
+			who: where, limit: fmt.Sprintf("a user's 10 in any %v", window),
 			observed: fmt.Sprintf("%d at most: %s", most, who),
 			broken:   describe(throttle.Verify(events, []throttle.Rule{throttle.Window(10, window)})),
 		},
 		{
-			who: "provider", limit: fmt.Sprintf("%v between a user's", spacing),
+			who: where, limit: fmt.Sprintf("%v between a user's", spacing),
 			observed: fmt.Sprintf("%.1f ms at least", millis(closest(events))),
 			broken:   describe(throttle.Verify(events, []throttle.Rule{throttle.Spacing(spacing)})),
 		},
-		{who: "provider", limit: "no message twice on a device", observed: fmt.Sprintf("%s messages arrived", thousands(len(arrivals))), broken: twice},
-		{who: "provider", limit: "nothing wrong in any request", observed: "signatures, tokens, headers verified", broken: refused},
 	}
-	return append(limits, s.quiet(), s.inTime(arrivals))
 }
 
 // arrivals are the messages that the providers took, what came to a device twice, and

@@ -16,6 +16,7 @@ import (
 type start struct {
 	queue.Info
 	worker int
+	unseen bool // the user saw nothing new of it: the slot was given back
 }
 
 // deferred tells whether the job had to wait for its slot. A few milliseconds are the
@@ -29,22 +30,33 @@ type journal struct {
 }
 
 // handler is what a worker runs for every job, at its slot: it writes down the start and
-// lets `deliver` send the notification.
-func (j *journal) handler(worker int, deliver asynq.Handler) asynq.Handler {
+// lets `deliver` send the notification. `seen` tells whether that brought the user one.
+func (j *journal) handler(worker int, deliver asynq.Handler, seen func(queue.Info) bool) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		info, ok := queue.FromContext(ctx)
 		if !ok {
 			return errors.New("not run by a worker")
 		}
-		j.add(start{info, worker})
-		return deliver.ProcessTask(ctx, t)
+		number := j.add(start{Info: info, worker: worker})
+		err := deliver.ProcessTask(ctx, t)
+		if !seen(info) {
+			j.unsee(number)
+		}
+		return err
 	})
 }
 
-func (j *journal) add(s start) {
+func (j *journal) add(s start) (number int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.starts = append(j.starts, s)
+	return len(j.starts) - 1
+}
+
+func (j *journal) unsee(number int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.starts[number].unseen = true
 }
 
 // all returns the starts so far, in order of time.
@@ -76,7 +88,7 @@ func (j *journal) tallies() map[string]tally {
 // forge adds a start that never was: a job of the busy teacher, a blink after another.
 func (j *journal) forge() {
 	for _, s := range j.all() {
-		if s.Tenant == busySchool && s.User == busyTeacher {
+		if s.Tenant == busySchool && s.User == busyTeacher && !s.unseen {
 			s.Started = s.Started.Add(time.Millisecond)
 			j.add(s)
 			return

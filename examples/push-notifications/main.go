@@ -13,26 +13,18 @@
 //	day.go        one teacher's timeline
 //	verdict.go    the proof: throttle.Verify on the log of all starts
 //	arrivals.go   and on what arrived at the providers
+//	yours.go      devices of your own, behind a real provider
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/spf13/pflag"
 )
-
-const usage = `Tells the story of three schools that share a queue of push notifications, and
-proves that every limit was kept. Exit status 1 if one was not.
-
-Usage: push-notifications [flags]
-
-`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,22 +37,16 @@ func main() {
 
 // run is the program. It returns an error if anything went wrong, a broken rule above all.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := pflag.NewFlagSet("push-notifications", pflag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, usage+flags.FlagUsages()) }
-	url := flags.String("redis", "embedded", "a Redis to use, as redis://host:port/db")
-	parents := flags.Int("parents", 2000, "how many parents the announcement goes to")
-	cheat := flags.Bool("cheat", false, "add one false start to the log, to see the verdict find it")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
-		return nil
-	case err != nil:
+	o, helped, err := parseFlags(args, stderr)
+	if helped || err != nil {
 		return err
-	case *parents < 1:
-		return fmt.Errorf("--parents %d: at least 1", *parents)
 	}
+	return play(ctx, o, stdout, stderr)
+}
 
-	client, closeRedis, err := openRedis(ctx, *url)
+// play tells the story and judges it.
+func play(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	client, closeRedis, err := openRedis(ctx, o.redis)
 	if err != nil {
 		return err
 	}
@@ -70,11 +56,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer p.close()
-	s := newStory(client, p, schools(), *parents)
-	if err := s.tell(ctx, newBoard(stdout, s)); err != nil {
+	if o.provider != "" {
+		if err := p.bring(o, client); err != nil {
+			return err
+		}
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s := newStory(client, p, schools(), o.parents)
+	if err := s.tell(ctx, newBoard(stdout, s), log); err != nil {
 		return err
 	}
-	if *cheat {
+	if o.cheat {
 		s.journal.forge()
 	}
 	return s.judge(ctx, stdout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"time"
@@ -21,6 +22,7 @@ const (
 	workers   = 2
 	places    = 6                // jobs that a worker runs at once
 	patience  = 58 * time.Second // the story ends by then, or something is wrong
+	longer    = 5 * time.Minute  // with a real provider, which may ask to wait
 )
 
 // openRedis connects to a Redis, or makes one inside of this process.
@@ -81,13 +83,20 @@ func newStory(client *redis.Client, p *providers, schools []school, parents int)
 }
 
 // tell plays the story from beginning to end and returns when no job waits any more.
-func (s *story) tell(ctx context.Context, view *board) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("not through in time; the machine may be too busy"))
+func (s *story) tell(ctx context.Context, view *board, log *slog.Logger) error {
+	limit := patience
+	ctx, give := context.WithCancelCause(ctx)
+	defer give(nil)
+	if s.providers.yours != nil {
+		limit = longer
+		s.providers.yours.give = give
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("not through in time; the machine may be too busy"))
 	defer cancel()
 	if err := s.inspector.SetPolicies(ctx, policies(s.schools)); err != nil {
 		return err
 	}
-	handler, err := s.providers.handler(s.redis)
+	handler, err := s.providers.handler(s.redis, log)
 	if err != nil {
 		return err
 	}
@@ -132,7 +141,7 @@ func (s *story) work(ctx context.Context, n int, deliver asynq.Handler) error {
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx, s.journal.handler(n, deliver))
+	return w.Run(ctx, s.journal.handler(n, deliver, s.providers.seen))
 }
 
 // batchProducer is the first door: it plays the timetable with a queue.Client, which

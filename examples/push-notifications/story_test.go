@@ -69,6 +69,10 @@ func TestRefusals(t *testing.T) {
 		{[]string{"--parents", "0"}, "--parents 0: at least 1"},
 		{[]string{"--parent", "5"}, "unknown flag: --parent"},
 		{[]string{"--redis", "nonsense"}, "--redis nonsense: "},
+		{[]string{"--fcm-targets", "a", "--apns-targets", "b"}, "--fcm-targets, --apns-targets: one provider at a time"},
+		{[]string{"--apns-targets", "a"}, "--apns-key-id: the sender apns needs it"},
+		{[]string{"--secret-file", "a"}, "--secret-file: only the senders fcm, apns, webpush, webhook use it"},
+		{[]string{"--fcm-targets", "no-such-file"}, "--fcm-targets: open no-such-file: "},
 		{[]string{"--redis", "redis://127.0.0.1:1/0"}, "127.0.0.1:1"},
 	} {
 		err := run(t.Context(), c.args, io.Discard, io.Discard)

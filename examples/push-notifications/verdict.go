@@ -66,7 +66,8 @@ func (s *story) leakRulings(starts []start) (rulings []ruling) {
 	return rulings
 }
 
-// userRulings check the limits of every user of every school, on the starts.
+// userRulings check the limits of every user of every school, on the starts that brought
+// the user a notification: the others gave their slots back.
 func userRulings(starts []start) (rulings []ruling) {
 	events := userEvents(starts)
 	for _, l := range everyUser() {
@@ -82,10 +83,11 @@ func userRulings(starts []start) (rulings []ruling) {
 	return rulings
 }
 
-func userEvents(starts []start) []throttle.Event {
-	events := make([]throttle.Event, len(starts))
-	for i, s := range starts {
-		events[i] = throttle.Event{Subject: s.User + " at " + s.Tenant, At: s.Started}
+func userEvents(starts []start) (events []throttle.Event) {
+	for _, s := range starts {
+		if !s.unseen {
+			events = append(events, throttle.Event{Subject: s.User + " at " + s.Tenant, At: s.Started})
+		}
 	}
 	return events
 }
