@@ -169,7 +169,6 @@ func (w *WebPush) checkVAPID(authorization string, s *subscription) (status int,
 	c, _, err := verifyToken(values["t"], "ES256", public)
 	now := time.Now()
 	end := time.Unix(c.Expires, 0)
-	subject, bad := url.Parse(c.Subject)
 	switch {
 	case err != nil:
 		return http.StatusForbidden, "BadJwtToken: " + err.Error()
@@ -177,10 +176,22 @@ func (w *WebPush) checkVAPID(authorization string, s *subscription) (status int,
 		return http.StatusForbidden, "BadJwtToken: aud " + c.Audience
 	case !end.After(now) || end.Sub(now) > 24*time.Hour:
 		return http.StatusForbidden, "BadJwtToken: exp"
-	case bad != nil || subject.Scheme != "mailto" && subject.Scheme != "https" || strings.Contains(subject.Opaque, "mailto:"):
+	case !reachable(c.Subject):
 		return http.StatusForbidden, "BadJwtToken: sub"
 	}
 	return 0, ""
+}
+
+// reachable tells whether a subject is a way to reach the sender, as Apple sees it.
+func reachable(subject string) bool {
+	u, err := url.Parse(subject)
+	switch {
+	case err != nil:
+		return false
+	case u.Scheme == "mailto":
+		return strings.Contains(u.Opaque, "@") && !strings.Contains(u.Opaque, "mailto:") && !strings.HasSuffix(u.Opaque, "@localhost")
+	}
+	return u.Scheme == "https" && u.Hostname() != "" && u.Hostname() != "localhost"
 }
 
 // decrypt is the browser's side of RFC 8291, in the steps of its text.
