@@ -215,3 +215,23 @@ func FuzzClassify(f *testing.F) {
 		}
 	})
 }
+
+// Whatever Google answers, there is a token that can be used for a while, or an error that
+// repeats nothing.
+func FuzzAccessToken(f *testing.F) {
+	f.Add(200, `{"access_token":"ya29.a","expires_in":3599,"token_type":"Bearer"}`)
+	f.Add(200, `{"access_token":"ya29.a","expires_in":1}`)
+	f.Add(200, `{"access_token":"ya29.a","expires_in":-1}`)
+	f.Add(400, `{"error":"invalid_grant","error_description":"{s3cr3t}"}`)
+	f.Add(200, `<html>`)
+	f.Fuzz(func(t *testing.T, status int, body string) {
+		token, life, err := readAccessToken(reply{status: status, body: []byte(body)})
+		if err == nil && (status != http.StatusOK || token == "" || life <= 0 || life > time.Hour) {
+			t.Fatalf("token %q for %v", token, life)
+		}
+		var e *ProviderError
+		if err != nil && (!errors.As(err, &e) || token != "" || strings.ContainsAny(err.Error(), "\n\r<>{}\"")) {
+			t.Fatalf("token %q, error %v", token, err)
+		}
+	})
+}

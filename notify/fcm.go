@@ -204,6 +204,11 @@ func accessToken(ctx context.Context, l *line, a serviceAccount, key *rsa.Privat
 	if failed != nil {
 		return "", 0, fmt.Errorf("asking for an access token: %w", failed.Err)
 	}
+	return readAccessToken(r)
+}
+
+// readAccessToken returns the token in Google's answer, and for how long to use it.
+func readAccessToken(r reply) (token string, life time.Duration, err error) {
 	var answer struct {
 		AccessToken string `json:"access_token"`
 		ExpiresIn   int64  `json:"expires_in"`
@@ -213,7 +218,7 @@ func accessToken(ctx context.Context, l *line, a serviceAccount, key *rsa.Privat
 	if r.status != http.StatusOK || err != nil || answer.AccessToken == "" || answer.ExpiresIn <= 0 {
 		return "", 0, &ProviderError{Provider: "google-oauth", Status: r.status, Code: word(answer.Error)}
 	}
-	life := time.Duration(min(answer.ExpiresIn, 3600)) * time.Second
+	life = time.Duration(min(answer.ExpiresIn, 3600)) * time.Second
 	return answer.AccessToken, max(life-fcmMargin, life/2), nil
 }
 
