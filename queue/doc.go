@@ -8,12 +8,13 @@
 //
 // The way of a job, and the file that is about it:
 //
-//	job.go, envelope.go    what a job is, and how it travels
+//	job.go, envelope.go    what a job is, and how it travels (envelopes.lua)
 //	client.go  offer.lua   a producer offers jobs and gets a receipt for each
 //	inbox.go, task.go      the other door: tasks of ordinary asynq producers
 //	lanes.lua              lanes, buckets and the index of who is due next
 //	puller.go  pull.lua    a worker takes what may start now, and sleeps until more may
-//	run.go     admit.lua   the handler starts at the slot, never before
+//	                       (upkeep.lua, lines.lua: what every pull does, how it reads)
+//	run.go     admit.lua   the handler starts at the slot, never before (late.go: after)
 //	lease.go   claims.lua  claims: renewed, acknowledged, failed, taken back
 //	policy.go, policyfile.go  the rules of everybody, live in Redis
 //	inspector.go, explain.go  what there is, and why it waits

@@ -12,7 +12,7 @@ import (
 )
 
 // An envelope is a job as it travels: what the scripts read and change (read_job in
-// lanes.lua), then a body that only Go reads.
+// envelopes.lua), then a body that only Go reads.
 type envelope struct {
 	job      Job
 	offered  time.Time

@@ -13,8 +13,8 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are the scripts of one queue, ready to run. Each is preceded by the rules and
-// the lanes; those that deal with claims, by the claims too; pull by more.
+// scripts are the scripts of one queue, ready to run. Each is preceded by the rules, the
+// envelopes and the lanes; those that deal with claims, by the claims too; pull by more.
 type scripts struct {
 	client redis.UniversalClient
 	prefix string
@@ -25,7 +25,7 @@ type scripts struct {
 }
 
 func newScripts(client redis.UniversalClient, queue string) *scripts {
-	lanes := source("lanes")
+	lanes := source("envelopes") + source("lanes")
 	claims := lanes + source("claims")
 	return &scripts{
 		client:   client,
