@@ -51,7 +51,7 @@ func StartSentinels(t testing.TB, args ...string) *Sentinels {
 
 func startSentinel(t testing.TB, masterHost, masterPort string) (addr string) {
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 2\nsentinel down-after-milliseconds %[1]s 500\n"+
+	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 2\nsentinel down-after-milliseconds %[1]s 1500\n"+
 		"sentinel failover-timeout %[1]s 3000\n", MasterName, masterHost, masterPort)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
