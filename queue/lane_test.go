@@ -132,7 +132,7 @@ func TestWaitingCostsNothing(t *testing.T) {
 		perJob[backlog] = float64(commands(t, client)-before) / float64(got.count())
 	}
 	t.Logf("Redis commands per job, those inside of scripts included: %.1f with 300 waiting, %.1f with 10,000", perJob[300], perJob[10_000])
-	if perJob[10_000] > 1.2*perJob[300] {
+	if perJob[10_000] > 2*perJob[300] { // a busy machine costs some; what grows with the backlog would cost 33 times as much
 		t.Errorf("%.1f commands per job with 10,000 waiting, %.1f with 300", perJob[10_000], perJob[300])
 	}
 }
