@@ -72,15 +72,16 @@ func (m *modelSubject) touch(now int64) {
 }
 
 func (m *modelSubject) spend(rules []*modelRule, now, t, cost int64, refused bool) {
-	logs := map[string]bool{}
+	logs, written := map[string]bool{}, false
 	for _, r := range rules {
-		r.spend(t, cost, refused)
+		counted := r.spend(t, cost, refused)
+		written = written || counted || r.logged()
 		if side := r.side(); r.logged() && !logs[side] {
 			logs[side] = true
 			m.units[side] = append(m.units[side], slices.Repeat([]int64{r.last}, int(cost))...)
 		}
 	}
-	if len(rules) > 0 {
+	if written {
 		m.touch(now)
 	}
 }

@@ -38,6 +38,7 @@ end
 local function open_tenant(tenant)
   tenant.lines, tenant.open = {}, max(now, queue.paused, tenant.paused)
   tenant.scopes = { queue, tenant.subject }
+  tenant.drops = queue.rules.drops or tenant.policy.tenant.drops or tenant.policy.user.drops
   for priority in string.gmatch(tenant.priorities, '%d') do
     local line = open_line(lanes_key(tenant, priority))
     line.priority = priority
@@ -80,7 +81,7 @@ local function unfit(tenant, who, job, slot)
   if expired(tenant, job, slot) then
     return 'expired'
   end
-  local rule = slot <= horizon and refusing(scopes_of(tenant, who), slot, job.cost)
+  local rule = tenant.drops and slot <= horizon and refusing(scopes_of(tenant, who), slot, job.cost)
   if rule then
     return 'rule', rule.name
   end

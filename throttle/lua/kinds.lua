@@ -2,13 +2,16 @@
 -- remember, and rules.lua, which lets them decide together.
 --
 -- Products of a cost and a period may not be exact in a Lua number, so `advance` never
--- forms one.
+-- forms one. It uses the rule's step, its period / n in whole microseconds, and what is odd.
 
 -- advance moves an instant, whole microseconds and a remainder in n-ths of one, by the
 -- time that the rule's rate takes for `cost`, so that no rate drifts by rounding.
 local function advance(rule, at, rest, cost)
-  local ticks = rest + cost * (rule.period % rule.n)
-  return at + cost * floor(rule.period / rule.n) + floor(ticks / rule.n), ticks % rule.n
+  if rest == 0 and rule.odd == 0 then
+    return at + cost * rule.step, 0
+  end
+  local ticks = rest + cost * rule.odd
+  return at + cost * rule.step + floor(ticks / rule.n), ticks % rule.n
 end
 
 local function round_up(at, rest)

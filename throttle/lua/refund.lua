@@ -8,9 +8,9 @@
 --
 -- Returns 0.
 
-local subjects = {}
+local now, subjects = clock(), {}
 for i = 1, #KEYS do
   subjects[i] = read_subject(KEYS[i], parse(ARGV[3 + i]))
 end
-refund(subjects, tonumber(ARGV[1]), tonumber(ARGV[2]), clock(), ARGV[3] == '1')
+refund(subjects, tonumber(ARGV[1]), tonumber(ARGV[2]), now, ARGV[3] == '1')
 return 0

@@ -13,6 +13,7 @@ local function new_rule(compiled, place, seen)
   local rule = {
     kind = kinds[kind], place = place, name = compiled[6], field = kind,
     n = compiled[2], period = compiled[3], burst = compiled[4], top = compiled[2],
+    step = floor(compiled[3] / compiled[2]), odd = compiled[3] % compiled[2],
     drop = false, shadow = false, counts = false, side = false,
   }
   if kind == 'leak' or kind == 'spacing' then
