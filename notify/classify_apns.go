@@ -43,7 +43,8 @@ func classifyAPNs(r reply) Outcome {
 	case r.status == http.StatusOK:
 		return Outcome{Action: Done}
 	case r.status == http.StatusGone:
-		o.Action = Forget
+		// Apple says why. Where nobody does it may be a proxy that has moved.
+		o.Action, o.Doubtful = Forget, !known
 		if e.Timestamp > 0 {
 			o.Since = time.UnixMilli(e.Timestamp)
 		}

@@ -20,8 +20,10 @@ func fcmCode(code string) string {
 	return fmt.Sprintf(`{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":%q}`, code)
 }
 
-func quota(subject string) string {
-	return `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"subject":"x","description":"` + subject + `"}]}`
+func quota(description string) string { return quotaOf("x", description) }
+
+func quotaOf(subject, description string) string {
+	return fmt.Sprintf(`{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"subject":%q,"description":%q}]}`, subject, description)
 }
 
 const badToken = `{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":"message.token"}]}`
@@ -46,6 +48,7 @@ var matrix = []struct {
 	{"fcm", classifyFCM, 400, `{"error":{"status":"INVALID_ARGUMENT","message":"The registration token is not a valid FCM registration token"}}`, "", Forget, 0, true, "INVALID_ARGUMENT"},
 	{"fcm", classifyFCM, 400, fcmBody("INVALID_ARGUMENT", fcmCode("INVALID_ARGUMENT")), "", Drop, 0, false, "INVALID_ARGUMENT"},
 	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", `{"reason":"ACCESS_TOKEN_EXPIRED"}`), "", Halt, 0, false, "ACCESS_TOKEN_EXPIRED"},
+	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", ""), "", Halt, 0, false, "UNAUTHENTICATED"},
 	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", fcmCode("THIRD_PARTY_AUTH_ERROR")), "", Halt, 0, false, "THIRD_PARTY_AUTH_ERROR"},
 	{"fcm", classifyFCM, 403, fcmBody("PERMISSION_DENIED", fcmCode("SENDER_ID_MISMATCH")), "", Forget, 0, true, "SENDER_ID_MISMATCH"},
 	{"fcm", classifyFCM, 403, fcmBody("PERMISSION_DENIED", ""), "", Halt, 0, false, "PERMISSION_DENIED"},
@@ -56,17 +59,24 @@ var matrix = []struct {
 	{"fcm", classifyFCM, 413, "", "", Drop, 0, false, ""},
 	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")+","+quota("message rate of the device exceeded")), "", Defer, minute, false, "QUOTA_EXCEEDED"},
 	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")+","+quota("device")), "120", Defer, 2 * minute, false, "QUOTA_EXCEEDED"},
+	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")+","+quota("Device")), "5", Defer, minute, false, "QUOTA_EXCEEDED"},
+	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")+","+quota("message rate of the topic exceeded")), "", Defer, minute, false, "QUOTA_EXCEEDED"},
+	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")+","+quotaOf("device:1", "")), "", Defer, minute, false, "QUOTA_EXCEEDED"},
 	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")+","+quota("project")), "", Pause, minute, false, "QUOTA_EXCEEDED"},
 	{"fcm", classifyFCM, 429, fcmBody("RESOURCE_EXHAUSTED", fcmCode("QUOTA_EXCEEDED")), "5", Pause, 5 * time.Second, false, "QUOTA_EXCEEDED"},
+	{"fcm", classifyFCM, 429, "<html>too many</html>", "", Pause, minute, false, ""},
 	{"fcm", classifyFCM, 500, fcmBody("INTERNAL", fcmCode("INTERNAL")), "", Retry, 10 * time.Second, false, "INTERNAL"},
 	{"fcm", classifyFCM, 502, "<html>bad gateway</html>", "", Retry, 10 * time.Second, false, ""},
 	{"fcm", classifyFCM, 500, "", "90", Retry, 90 * time.Second, false, ""},
+	{"fcm", classifyFCM, 504, "<html>", "", Retry, 10 * time.Second, false, ""},
 	{"fcm", classifyFCM, 503, fcmBody("UNAVAILABLE", fcmCode("UNAVAILABLE")), "", Pause, 0, false, "UNAVAILABLE"},
 	{"fcm", classifyFCM, 503, fcmBody("UNAVAILABLE", fcmCode("UNAVAILABLE")), "30", Pause, 30 * time.Second, false, "UNAVAILABLE"},
 
 	{"apns", classifyAPNs, 200, "", "", Done, 0, false, ""},
 	{"apns", classifyAPNs, 410, `{"reason":"Unregistered","timestamp":1700000000000}`, "", Forget, 0, false, "Unregistered"},
 	{"apns", classifyAPNs, 410, apnsBody("ExpiredToken"), "", Forget, 0, false, "ExpiredToken"},
+	{"apns", classifyAPNs, 410, apnsBody("Tomorrow"), "", Forget, 0, true, "Tomorrow"},
+	{"apns", classifyAPNs, 410, "<html>", "", Forget, 0, true, ""},
 	{"apns", classifyAPNs, 400, apnsBody("BadDeviceToken"), "", Forget, 0, true, "BadDeviceToken"},
 	{"apns", classifyAPNs, 400, apnsBody("DeviceTokenNotForTopic"), "", Halt, 0, false, "DeviceTokenNotForTopic"},
 	{"apns", classifyAPNs, 400, apnsBody("BadTopic"), "", Halt, 0, false, "BadTopic"},
@@ -74,6 +84,7 @@ var matrix = []struct {
 	{"apns", classifyAPNs, 400, apnsBody("TopicDisallowed"), "", Halt, 0, false, "TopicDisallowed"},
 	{"apns", classifyAPNs, 404, apnsBody("BadPath"), "", Halt, 0, false, "BadPath"},
 	{"apns", classifyAPNs, 405, apnsBody("MethodNotAllowed"), "", Halt, 0, false, "MethodNotAllowed"},
+	{"apns", classifyAPNs, 400, "<html>", "", Halt, 0, false, ""},
 	{"apns", classifyAPNs, 400, apnsBody("PayloadEmpty"), "", Drop, 0, false, "PayloadEmpty"},
 	{"apns", classifyAPNs, 400, apnsBody("BadCollapseId"), "", Drop, 0, false, "BadCollapseId"},
 	{"apns", classifyAPNs, 400, apnsBody("BadPriority"), "", Drop, 0, false, "BadPriority"},
@@ -81,6 +92,7 @@ var matrix = []struct {
 	{"apns", classifyAPNs, 400, apnsBody("BadMessageId"), "", Drop, 0, false, "BadMessageId"},
 	{"apns", classifyAPNs, 400, apnsBody("InvalidPushType"), "", Drop, 0, false, "InvalidPushType"},
 	{"apns", classifyAPNs, 400, apnsBody("DuplicateHeaders"), "", Drop, 0, false, "DuplicateHeaders"},
+	{"apns", classifyAPNs, 400, apnsBody("MissingDeviceToken"), "", Drop, 0, false, "MissingDeviceToken"},
 	{"apns", classifyAPNs, 413, apnsBody("PayloadTooLarge"), "", Drop, 0, false, "PayloadTooLarge"},
 	{"apns", classifyAPNs, 413, "<html>", "", Drop, 0, false, ""},
 	{"apns", classifyAPNs, 400, apnsBody("IdleTimeout"), "", Retry, 0, false, "IdleTimeout"},
@@ -90,7 +102,9 @@ var matrix = []struct {
 	{"apns", classifyAPNs, 403, apnsBody("BadEnvironmentKeyIdInToken"), "", Halt, 0, false, "BadEnvironmentKeyIdInToken"},
 	{"apns", classifyAPNs, 403, apnsBody("UnrelatedKeyIdInToken"), "", Halt, 0, false, "UnrelatedKeyIdInToken"},
 	{"apns", classifyAPNs, 403, apnsBody("BadCertificateEnvironment"), "", Halt, 0, false, "BadCertificateEnvironment"},
+	{"apns", classifyAPNs, 403, apnsBody("BadCertificate"), "", Halt, 0, false, "BadCertificate"},
 	{"apns", classifyAPNs, 403, apnsBody("Forbidden"), "", Halt, 0, false, "Forbidden"},
+	{"apns", classifyAPNs, 403, "<html>", "", Halt, 0, false, ""},
 	{"apns", classifyAPNs, 429, apnsBody("TooManyRequests"), "", Defer, minute, false, "TooManyRequests"},
 	{"apns", classifyAPNs, 429, apnsBody("TooManyRequests"), "7", Defer, 7 * time.Second, false, "TooManyRequests"},
 	{"apns", classifyAPNs, 429, "<html>", "", Defer, minute, false, ""},
@@ -108,19 +122,26 @@ var matrix = []struct {
 	{"webpush", classifyWebPush, 400, `{"reason":"VapidPkHashMismatch"}`, "", Forget, 0, true, "VapidPkHashMismatch"},
 	{"webpush", classifyWebPush, 403, "the VAPID credentials in the authorization header do not correspond to the credentials used to create the subscriptions.", "", Forget, 0, true, ""},
 	{"webpush", classifyWebPush, 400, `{"reason":"BadWebPushTopic"}`, "", Drop, 0, false, "BadWebPushTopic"},
+	{"webpush", classifyWebPush, 400, "", "", Drop, 0, false, ""},
+	{"webpush", classifyWebPush, 301, "", "", Drop, 0, false, ""},
 	{"webpush", classifyWebPush, 413, "", "", Drop, 0, false, ""},
 	{"webpush", classifyWebPush, 401, "", "", Halt, 0, false, ""},
 	{"webpush", classifyWebPush, 403, `{"reason":"BadJwtToken"}`, "", Halt, 0, false, "BadJwtToken"},
+	{"webpush", classifyWebPush, 400, `{"reason":"BadJwtToken"}`, "", Halt, 0, false, "BadJwtToken"},
+	{"webpush", classifyWebPush, 403, "", "", Halt, 0, false, ""},
 	{"webpush", classifyWebPush, 429, "", "", Defer, minute, false, ""},
 	{"webpush", classifyWebPush, 429, "", "9", Defer, 9 * time.Second, false, ""},
 	{"webpush", classifyWebPush, 503, `{"code":503,"errno":201}`, "120", Defer, 2 * minute, false, ""},
+	{"webpush", classifyWebPush, 503, `{"code":503,"errno":202}`, "", Defer, minute, false, ""},
 	{"webpush", classifyWebPush, 500, "", "", Retry, 0, false, ""},
 	{"webpush", classifyWebPush, 502, "<html>", "", Retry, 0, false, ""},
 
 	{"webhook", classifyWebhook, 200, "", "", Done, 0, false, ""},
 	{"webhook", classifyWebhook, 204, "", "", Done, 0, false, ""},
+	{"webhook", classifyWebhook, 299, "", "", Done, 0, false, ""},
 	{"webhook", classifyWebhook, 301, "", "", Retry, 0, false, ""},
 	{"webhook", classifyWebhook, 400, "", "", Retry, 0, false, ""},
+	{"webhook", classifyWebhook, 401, "", "", Retry, 0, false, ""},
 	{"webhook", classifyWebhook, 404, "", "", Retry, 0, false, ""},
 	{"webhook", classifyWebhook, 410, "", "", Forget, 0, false, ""},
 	{"webhook", classifyWebhook, 429, "", "", Defer, minute, false, ""},
