@@ -3,11 +3,36 @@ package main
 import (
 	"errors"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// asProgram makes the test binary the program itself.
+const asProgram = "PUSH_NOTIFICATIONS_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Every error, a broken rule as well as a bad flag, is exit status 1.
+func TestExitStatus(t *testing.T) {
+	for flag, want := range map[string]int{"--help": 0, "--parents=0": 1} {
+		program := exec.CommandContext(t.Context(), os.Args[0], flag)
+		program.Env = append(os.Environ(), asProgram+"=1")
+		text, _ := program.CombinedOutput()
+		if got := program.ProcessState.ExitCode(); got != want {
+			t.Errorf("%s: exit status %d, want %d\n%s", flag, got, want, text)
+		}
+	}
+}
 
 // tellStory runs the program on virtual time and returns what it printed.
 func tellStory(t *testing.T, args ...string) (text string, err error) {

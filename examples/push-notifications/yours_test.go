@@ -25,19 +25,25 @@ func written(t *testing.T, text string) (path string) {
 	return path
 }
 
-// playAt tells the story with a phone and a tablet behind a provider, as if it were
-// Apple, and returns what was printed.
-func playAt(t *testing.T, apple *notifytest.APNs) (text string, err error) {
+// playAtApple is playAt, as if the provider were Apple.
+func playAtApple(t *testing.T, apple *notifytest.APNs) (text string, err error) {
 	t.Helper()
-	o, _, err := parseFlags([]string{
-		"--parents", "10", "--apns-targets", written(t, phone+"\n\n"+`{"token":"`+tablet+`"}`),
-		"--secret-file", written(t, string(apple.Key)), "--provider-url", apple.URL, "--provider-ca", written(t, string(apple.CA)),
-		"--apns-key-id", apple.KeyID, "--apns-team-id", apple.TeamID, "--apns-topic", apple.Topic,
-	}, io.Discard)
+	return playAt(t, &apple.Host, apple.Key, "--apns-targets",
+		"--apns-key-id", apple.KeyID, "--apns-team-id", apple.TeamID, "--apns-topic", apple.Topic)
+}
+
+// playAt tells the story with a phone and a tablet behind a provider, and returns what
+// was printed.
+func playAt(t *testing.T, host *notifytest.Host, secret []byte, flag string, args ...string) (text string, err error) {
+	t.Helper()
+	o, _, err := parseFlags(append([]string{
+		"--parents", "10", flag, written(t, phone+"\n\n"+`{"token":"`+tablet+`"}`),
+		"--secret-file", written(t, string(secret)), "--provider-url", host.URL, "--provider-ca", written(t, string(host.CA)),
+	}, args...), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.senders.Dial = apple.Dial
+	o.senders.Dial = host.Dial
 	var out strings.Builder
 	err = play(t.Context(), o, &out, &out)
 	for _, secret := range []string{phone, tablet, "PRIVATE KEY"} {
@@ -65,7 +71,7 @@ func TestYourDevices(t *testing.T) {
 			}
 			return nil
 		})
-		text, err := playAt(t, apple)
+		text, err := playAtApple(t, apple)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -79,19 +85,41 @@ func TestYourDevices(t *testing.T) {
 				t.Errorf("the output lacks %q", want)
 			}
 		}
-		got := map[string]int{}
-		for _, r := range apple.Received() {
-			if r.Status == 200 && strings.HasPrefix(r.Title, "birch: ") && r.Body == "for "+busyTeacher {
-				got[r.Device]++
-			}
-		}
-		if got[phone] != 50 || got[tablet] != 50 || len(apple.Refusals()) > 0 {
-			t.Errorf("arrived %v, want 50 on each; refused %q", got, apple.Refusals())
-		}
+		arrivedAtYours(t, &apple.Host)
 		if t.Failed() {
 			t.Log(text)
 		}
 	})
+}
+
+// Google's stand-in gives an access token first; the rest is the same.
+func TestYourDevicesBehindFCM(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		google, err := notifytest.NewFCM(notifytest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer google.Close()
+		text, err := playAt(t, &google.Host, google.ServiceAccount, "--fcm-targets")
+		if err != nil || !strings.Contains(text, "All 19 limits were kept.") {
+			t.Errorf("%v\n%s", err, text)
+		}
+		arrivedAtYours(t, &google.Host)
+	})
+}
+
+// arrivedAtYours checks that both devices got everything, and that nothing was wrong with it.
+func arrivedAtYours(t *testing.T, host *notifytest.Host) {
+	t.Helper()
+	got := map[string]int{}
+	for _, r := range host.Received() {
+		if r.Status == 200 && strings.HasPrefix(r.Title, "birch: ") && r.Body == "for "+busyTeacher {
+			got[r.Device]++
+		}
+	}
+	if got[phone] != 50 || got[tablet] != 50 || len(host.Refusals()) > 0 {
+		t.Errorf("arrived %v, want 50 on each; refused %q", got, host.Refusals())
+	}
 }
 
 // A provider that does not take the key, or asks for more time than the story has, ends
@@ -112,7 +140,7 @@ func TestYourProviderRefuses(t *testing.T) {
 			}
 			defer apple.Close()
 			apple.Answer(func(notifytest.Received) *notifytest.Answer { return tt.answer })
-			text, err := playAt(t, apple)
+			text, err := playAtApple(t, apple)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q\n%s", err, tt.want, text)
 			}
