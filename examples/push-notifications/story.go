@@ -20,9 +20,9 @@ import (
 const (
 	queueName = "push"
 	workers   = 2
-	places    = 6                // jobs that a worker runs at once
-	patience  = 58 * time.Second // the story ends by then, or something is wrong
-	longer    = 5 * time.Minute  // with a real provider, which may ask to wait
+	places    = 6               // jobs that a worker runs at once
+	patience  = 2 * time.Minute // the story ends by then, or something is wrong
+	longer    = 5 * time.Minute // with a real provider, which may ask to wait
 )
 
 // openRedis connects to a Redis, or makes one inside of this process.
