@@ -26,7 +26,7 @@ demo:
 
 ### bench  measure against asynq and redis_rate; BENCH=--help says how
 bench:
-	$(GO) run -C bench . $(BENCH)
+	$(GO) run ./bench $(BENCH)
 
 ### lint   run golangci-lint (its first build takes minutes)
 lint:

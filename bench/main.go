@@ -23,7 +23,7 @@ import (
 const usage = `bench measures waterclock against plain asynq and redis_rate, in turns on one Redis.
 
 Usage:
-  go run -C bench . [flags] [scenario ...]
+  go run ./bench [flags] [scenario ...]
 
 Flags:
       --only NAME,...  these scenarios only; the same as naming them without the flag
@@ -76,7 +76,7 @@ func scenarios() []scenario {
 		{name: "memory", run: runMemory, patience: 2 * time.Minute,
 			question: "bytes per waiting job beyond its payload, and per subject of each rule"},
 		{name: "picture", run: runPicture, patience: time.Minute, onRequest: true,
-			question: "what each rule admits of one flood (draws rules.svg, into ../docs without --plots)"},
+			question: "what each rule admits of one flood (draws rules.svg, into docs without --plots)"},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	pictureDir  = "../docs"
+	pictureDir  = "docs"
 	pictureFile = "rules.svg"
 	flood       = 4 * time.Second
 	perTry      = 5 * time.Millisecond

@@ -7,4 +7,6 @@
 // check, with the standard library, has to do.
 //
 // It is a module of its own: its dependencies are nobody else's.
+//
+//	cd notify/interop && GOWORK=off go test ./...
 package interop
