@@ -19,11 +19,10 @@ type late struct {
 	err      error
 }
 
-// The outcomes of asking.
+// The outcomes of asking; any other is that the job is in its lane again.
 const (
 	lateLost   = 0 // the claim is somebody else's
 	lateStarts = 1 // at the new slot
-	lateWaits  = 2 // in its lane again
 )
 
 // lates are the late jobs of a puller. Those that ask while a question is under way share

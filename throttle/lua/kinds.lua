@@ -27,17 +27,12 @@ end
 -- only place that knows it. Each has
 --   when(subject, rule, t, cost)   the earliest instant >= t; cost <= rule.top
 --   full(subject, rule)            the instant from which the state equals no state
---   most(rule)                     the largest cost that it can ever admit
 -- and those that are not `logged` (windows and spacings are: log_of, refund) also have
 --   spend(subject, rule, t, cost)  take the slot t, or count what was refused at t
 --   undo(subject, rule, t, cost)   give the slot t back
 local make = {}
-local function most(rule)
-  return rule.top
-end
 local kinds = setmetatable({}, { __index = function(made, kind)
   made[kind] = make[kind]()
-  made[kind].most = most
   return made[kind]
 end })
 

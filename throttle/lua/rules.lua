@@ -280,12 +280,12 @@ end
 -- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
 -- slot, out of every rule's sight; it stands in with the latest slot that it can have been.
 local function refund_log(subject, log, t, cost)
-  local length, newest = length(log), log.newest
-  local oldest = slot_at(log, max(0, length - 1))
+  local held, newest = length(log), log.newest
+  local oldest = slot_at(log, max(0, held - 1))
   local removed = remove(log, t, min(cost, size_of(log).keep))
   if removed > 0 then
     subject.written = true
-    if length >= size_of(log).keep then
+    if held >= size_of(log).keep then
       append(log, log.side == 'counting' and oldest or min(oldest, newest - size_of(log).span), removed)
     end
   end
