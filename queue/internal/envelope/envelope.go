@@ -1,0 +1,318 @@
+// Package envelope is a job as Redis keeps it: one string of bytes, written and read in
+// Go alone. Scripts pass it on and look at nothing but its stamp.
+//
+//	stamp     13 hexadecimal digits: the instant of its enqueueing, which no other job of
+//	          the queue has, and the job's ID if it has no other
+//	options   (tag, length, value)*, only those that are not the usual ones, then 0
+//	type      length, bytes
+//	payload   the rest
+//
+// Numbers and lengths are varints. An option that this version does not know is kept
+// and passed on. If its tag says that it must be understood (see [Critical]) the
+// job cannot be run here, and [Open] says so.
+package envelope
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// StampLen is the length of a stamp.
+const StampLen = 13
+
+// Critical is the first tag of options that must be understood to run the job.
+const Critical = 128
+
+// The tags of options. They are never given another meaning.
+const (
+	tagEnd      = 0
+	tagCost     = 1
+	tagDeadline = 2  // latest start, microseconds
+	tagFailures = 3  // attempts that failed
+	tagAttempts = 4  // the most attempts
+	tagPriority = 5  // rank
+	tagCollapse = 6  // collapse key
+	tagID       = 7  // the caller's own ID
+	tagReady    = 8  // since when it may start, if that is not its stamp
+	tagTimeout  = 9  // of one attempt, nanoseconds
+	tagHeader   = 10 // name and value
+	tagLost     = 11 // workers lost with it while nobody knows whether it had started
+	tagSpilled  = 12 // the name of its payload, which is kept apart
+	tagUntil    = 13 // end of the handler's context, microseconds
+)
+
+// DefaultAttempts is the most attempts of a job that says nothing else.
+const DefaultAttempts = 26
+
+// Priority ranks: 0 is served first.
+const (
+	High   = 0
+	Normal = 1
+	Low    = 2
+)
+
+// An Envelope is a job with what the queue remembers of it. Instants are microseconds on
+// Redis's clock; 0 means none.
+type Envelope struct {
+	Stamp string
+
+	ID          string // the caller's own; empty if it has none
+	Cost        int
+	Deadline    int64 // latest start
+	Until       int64 // end of its handler's context
+	Ready       int64 // since when it may start; its stamp if 0
+	Failures    int
+	Lost        int
+	MaxAttempts int
+	Priority    int
+	CollapseKey string
+	Timeout     time.Duration
+	Headers     map[string]string
+	Type        string
+	Payload     string
+	Spilled     string // name of its payload, if that is kept apart
+
+	unknown []byte // options of a newer version, verbatim
+}
+
+// ErrNewer is returned for a job with an option that must be understood and is not.
+var ErrNewer = errors.New("made by a newer version")
+
+// ErrMalformed is returned for bytes that are no job.
+var ErrMalformed = errors.New("malformed job")
+
+// Name returns the ID that people know the job by: its own, or its stamp.
+func (e *Envelope) Name() string {
+	if e.ID != "" {
+		return e.ID
+	}
+	return e.Stamp
+}
+
+// Offered returns the instant of its enqueueing.
+func (e *Envelope) Offered() int64 {
+	n, _ := strconv.ParseInt(e.Stamp, 16, 64)
+	return n
+}
+
+// Since returns the instant from which it may start, as far as rules go.
+func (e *Envelope) Since() int64 {
+	if e.Ready != 0 {
+		return e.Ready
+	}
+	return e.Offered()
+}
+
+// Body returns the envelope without its stamp, which Redis puts before it.
+func (e *Envelope) Body() []byte { return e.append(make([]byte, 0, 32+len(e.Type)+len(e.Payload))) }
+
+// String returns the envelope as Redis keeps it.
+func (e *Envelope) String() string {
+	return string(e.append(append(make([]byte, 0, 48+len(e.Type)+len(e.Payload)), e.Stamp...)))
+}
+
+func (e *Envelope) append(b []byte) []byte {
+	b = appendNumber(b, tagCost, uint64(e.Cost), 1)
+	b = appendNumber(b, tagDeadline, uint64(e.Deadline), 0)
+	b = appendNumber(b, tagUntil, uint64(e.Until), 0)
+	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
+	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
+	b = appendNumber(b, tagAttempts, uint64(e.MaxAttempts), DefaultAttempts)
+	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
+	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
+	b = appendNumber(b, tagTimeout, uint64(e.Timeout), 0)
+	b = appendText(b, tagCollapse, e.CollapseKey)
+	b = appendText(b, tagID, e.ID)
+	b = appendText(b, tagSpilled, e.Spilled)
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		pair := appendString(nil, name)
+		b = appendOption(b, tagHeader, append(pair, e.Headers[name]...))
+	}
+	b = append(b, e.unknown...)
+	b = append(b, tagEnd)
+	b = appendString(b, e.Type)
+	return append(b, e.Payload...)
+}
+
+func appendNumber(b []byte, tag byte, n, usual uint64) []byte {
+	if n == usual {
+		return b
+	}
+	var number [binary.MaxVarintLen64]byte
+	return appendOption(b, tag, number[:binary.PutUvarint(number[:], n)])
+}
+
+func appendText(b []byte, tag byte, text string) []byte {
+	if text == "" {
+		return b
+	}
+	return appendOption(b, tag, []byte(text))
+}
+
+func appendOption(b []byte, tag byte, value []byte) []byte {
+	b = binary.AppendUvarint(append(b, tag), uint64(len(value)))
+	return append(b, value...)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// Open reads an envelope. On ErrNewer it returns what it could read as well.
+func Open(text string) (*Envelope, error) {
+	if len(text) <= StampLen {
+		return nil, ErrMalformed
+	}
+	if n, err := strconv.ParseInt(text[:StampLen], 16, 64); err != nil || n <= 0 {
+		return nil, ErrMalformed
+	}
+	e := &Envelope{Stamp: text[:StampLen], Cost: 1, MaxAttempts: DefaultAttempts, Priority: Normal}
+	r := &reader{rest: text[StampLen:]}
+	var newer error
+	for {
+		before := r.rest
+		tag := r.byte()
+		if r.err != nil {
+			return nil, r.err
+		}
+		if tag == tagEnd {
+			break
+		}
+		value := r.text()
+		if r.err != nil {
+			return nil, r.err
+		}
+		known, err := e.set(tag, value)
+		switch {
+		case err != nil:
+			return nil, err
+		case !known:
+			e.unknown = append(e.unknown, before[:len(before)-len(r.rest)]...)
+			if tag >= Critical {
+				newer = fmt.Errorf("%w: option %d", ErrNewer, tag)
+			}
+		}
+	}
+	e.Type = r.text()
+	e.Payload = r.rest
+	if r.err != nil {
+		return nil, r.err
+	}
+	return e, newer
+}
+
+// set reads one option, and reports whether this version knows it.
+func (e *Envelope) set(tag byte, value string) (known bool, err error) {
+	switch tag {
+	case tagCollapse:
+		e.CollapseKey = value
+		return true, nil
+	case tagID:
+		e.ID = value
+		return true, nil
+	case tagSpilled:
+		e.Spilled = value
+		return true, nil
+	case tagHeader:
+		r := &reader{rest: value}
+		name := r.text()
+		if e.Headers == nil {
+			e.Headers = make(map[string]string)
+		}
+		e.Headers[name] = r.rest
+		return true, r.err
+	}
+	field, most := e.number(tag)
+	if field == nil {
+		return false, nil
+	}
+	r := &reader{rest: value}
+	n := r.number()
+	if r.err != nil || r.rest != "" || n > most {
+		return true, ErrMalformed
+	}
+	field(int64(n))
+	return true, nil
+}
+
+// The bounds of what an envelope may say. They keep every sum of instants and costs far
+// from overflowing.
+const (
+	maxInstant = uint64(1) << 52
+	maxCount   = 1_000_000_000
+)
+
+// number returns what to do with the number of an option, and the most it may be; nil
+// for an option that is not known.
+func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
+	count := func(field *int) (func(int64), uint64) { return func(n int64) { *field = int(n) }, maxCount }
+	instant := func(field *int64) (func(int64), uint64) { return func(n int64) { *field = n }, maxInstant }
+	switch tag {
+	case tagCost:
+		return func(n int64) { e.Cost = max(1, int(n)) }, maxCount
+	case tagFailures:
+		return count(&e.Failures)
+	case tagLost:
+		return count(&e.Lost)
+	case tagAttempts:
+		return count(&e.MaxAttempts)
+	case tagPriority:
+		return func(n int64) { e.Priority = int(n) }, Low
+	case tagDeadline:
+		return instant(&e.Deadline)
+	case tagUntil:
+		return instant(&e.Until)
+	case tagReady:
+		return instant(&e.Ready)
+	case tagTimeout:
+		return func(n int64) { e.Timeout = time.Duration(n) }, 1<<63 - 1
+	}
+	return nil, 0
+}
+
+// reader takes values from the front of a text; after an error it returns zeros.
+type reader struct {
+	rest string
+	err  error
+}
+
+func (r *reader) byte() byte {
+	if r.rest == "" {
+		r.err = ErrMalformed
+		return 0
+	}
+	b := r.rest[0]
+	r.rest = r.rest[1:]
+	return b
+}
+
+func (r *reader) number() (n uint64) {
+	for shift := 0; shift < 64; shift += 7 {
+		b := r.byte()
+		if r.err != nil {
+			return 0
+		}
+		n |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return n
+		}
+	}
+	r.err = ErrMalformed
+	return 0
+}
+
+func (r *reader) text() string {
+	n := r.number()
+	if r.err != nil || n > uint64(len(r.rest)) {
+		r.err = ErrMalformed
+		return ""
+	}
+	s := r.rest[:n]
+	r.rest = r.rest[n:]
+	return s
+}

@@ -1,0 +1,372 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
+// with [Store.NewCommit], say what it does with its methods, send it with [Store.Commit].
+//
+// Methods that check something return the number of the check: where it fails the commit
+// does nothing and [CommitReply].Differs names it.
+type Commit struct {
+	s     *Store
+	keys  *keyList
+	check list
+	write list // fails as a whole
+	extra list // each alone
+	fill  list
+
+	claims   map[string][]any  // worker → claims and jobs
+	ended    map[string][]any  // worker → claims
+	hands    map[string][]byte // worker → what it is told
+	counters map[[2]string]int64
+	gathered bool
+}
+
+type list struct {
+	n    int
+	args []any
+}
+
+func (l *list) add(args ...any) int {
+	l.n++
+	l.args = append(l.args, args...)
+	return l.n
+}
+
+// NewCommit returns an empty commit.
+func (s *Store) NewCommit() *Commit {
+	return &Commit{
+		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
+		hands: make(map[string][]byte), counters: make(map[[2]string]int64),
+	}
+}
+
+// op writes a command on a key: how many arguments, the command, the key's number.
+func (c *Commit) op(l *list, command, key string, args ...any) {
+	l.add(len(args), command, c.keys.number(key))
+	l.args = append(l.args, args...)
+}
+
+// Take takes the first entries out of a lane: those that begin with the given stamps, or
+// are the given stubs.
+func (c *Commit) Take(lane Lane, entries []string) int {
+	key := c.keys.number(c.s.key.Lane(lane))
+	number := c.check.add("lane", key, len(entries))
+	for _, entry := range entries {
+		c.check.args = append(c.check.args, entry)
+	}
+	c.write.add(2, "LTRIM", key, len(entries), -1)
+	return number
+}
+
+// TakeFold takes a job out from under its collapse key, if it is the one of that stamp.
+func (c *Commit) TakeFold(tenant, user, collapse, stamp string) int {
+	key := c.keys.number(c.s.key.Fold(tenant, user))
+	c.extra.add(1, "HDEL", key, collapse)
+	return c.check.add("fold", key, collapse, stamp)
+}
+
+// Claim gives a job to a worker.
+func (c *Commit) Claim(worker, claim, job string) {
+	c.claims[worker] = append(c.claims[worker], claim, "."+job)
+}
+
+// EndClaim takes a claim from a worker, who has it.
+func (c *Commit) EndClaim(worker, claim string) int {
+	c.ended[worker] = append(c.ended[worker], claim)
+	return c.check.add("field", c.keys.number(c.s.key.Running(worker)), claim)
+}
+
+// Ack ends claims of the leader's own worker; those that are lost are passed over.
+func (c *Commit) Ack(worker string, claims []string) {
+	args := make([]any, len(claims))
+	for i, claim := range claims {
+		args[i] = claim
+	}
+	c.op(&c.extra, "HDEL", c.s.key.Running(worker), args...)
+	c.Count("", "done", int64(len(claims)))
+}
+
+// Tell puts words into a worker's hand, in one message; see [Words].
+func (c *Commit) Tell(worker string, words ...string) {
+	b := c.hands[worker]
+	for _, word := range words {
+		b = strconv.AppendInt(b, int64(len(word)), 10)
+		b = append(append(b, ' '), word...)
+	}
+	c.hands[worker] = b
+}
+
+// Words reads a message from a worker's hand.
+func Words(message string) (words []string) {
+	for message != "" {
+		length, rest, found := strings.Cut(message, " ")
+		n, err := strconv.Atoi(length)
+		if !found || err != nil || n < 0 || n > len(rest) {
+			return words
+		}
+		words = append(words, rest[:n])
+		message = rest[n:]
+	}
+	return words
+}
+
+// Put puts a job into its lane, at the front or at the back, where a look at it may be
+// due at once.
+func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
+	command := "RPUSH"
+	if front {
+		command = "LPUSH"
+	}
+	c.op(&c.write, command, c.s.key.Lane(lane), entry)
+	c.Look(lane, now)
+	c.Count(lane.Tenant, "back", 1)
+}
+
+// Look lowers the bound of a lane, so that it is looked at.
+func (c *Commit) Look(lane Lane, at int64) {
+	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "LT", at, Escape(lane.User))
+	c.op(&c.extra, "ZADD", c.s.key.Tenants(), "LT", at, Escape(lane.Tenant))
+}
+
+// Fold keeps a job under its collapse key.
+func (c *Commit) Fold(tenant, user, collapse, job string) {
+	c.op(&c.write, "HSET", c.s.key.Fold(tenant, user), collapse, job)
+}
+
+// Bound notes that a lane's next job does not start before an instant.
+func (c *Commit) Bound(lane Lane, at int64) {
+	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", at, Escape(lane.User))
+}
+
+// TenantBound does so for a tenant.
+func (c *Commit) TenantBound(tenant string, at int64) {
+	c.op(&c.extra, "ZADD", c.s.key.Tenants(), "XX", at, Escape(tenant))
+}
+
+// ForgetTenant takes a tenant with nothing to do out of the index; its counters are kept
+// for that long.
+func (c *Commit) ForgetTenant(tenant string, keep time.Duration) {
+	c.op(&c.extra, "ZREM", c.s.key.Tenants(), Escape(tenant))
+	c.op(&c.extra, "PEXPIRE", c.s.key.Tenant(tenant), keep.Milliseconds())
+}
+
+// Mature takes a job out of what waits for its time.
+func (c *Commit) Mature(member string) int {
+	c.op(&c.write, "ZREM", c.s.key.Later(), member)
+	return c.check.add("member", c.keys.number(c.s.key.Later()), member)
+}
+
+// State writes what the rules of a subject remember, for so many ms; an empty text is
+// nothing.
+func (c *Commit) State(scope, text string, ms int64) {
+	if text == "" {
+		c.op(&c.write, "DEL", c.s.key.State(scope))
+		return
+	}
+	c.op(&c.write, "SET", c.s.key.State(scope), text, "PX", ms)
+}
+
+// Drop records that a job never runs, and why.
+func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
+	c.op(&c.extra, "XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
+		"lane", lane.Name(), "reason", reason, "rule", rule, "at", now, "job", job[:min(len(job), headLen)])
+}
+
+// headLen is how much of a dropped job is kept: all that says who it was.
+const headLen = 2048
+
+// Bury keeps a job whose attempts are exhausted.
+func (c *Commit) Bury(lane Lane, job, why string, now int64) {
+	c.op(&c.extra, "XADD", c.s.key.Dead(), "MAXLEN", "~", 100_000, "*",
+		"lane", lane.Name(), "error", why, "at", now, "job", job)
+	c.Count(lane.Tenant, "dead", 1)
+}
+
+// Track notes what became of a job with the caller's own ID, as long as that is known.
+func (c *Commit) Track(id, where string) {
+	c.op(&c.extra, "SET", c.s.key.ID(id), where, "XX", "KEEPTTL")
+}
+
+// Uncancel forgets that a job was cancelled, when it has been dropped.
+func (c *Commit) Uncancel(id string, keep time.Duration) {
+	c.op(&c.extra, "SREM", c.s.key.Cancelled(), id)
+	c.op(&c.extra, "PEXPIRE", c.s.key.ID(id), keep.Milliseconds())
+}
+
+// Pause lets a scope wait at least until an instant.
+func (c *Commit) Pause(scope string, until int64) {
+	c.op(&c.extra, "ZADD", c.s.key.Paused(), "GT", until, scope)
+	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
+}
+
+// Discard deletes a payload that is kept apart.
+func (c *Commit) Discard(spilled string) { c.op(&c.extra, "UNLINK", c.s.key.Body(spilled)) }
+
+// Count adds to a counter of a tenant and of the queue; of the queue alone for the tenant
+// "".
+func (c *Commit) Count(tenant, counter string, by int64) {
+	c.counters[[2]string{c.s.key.Meta(), counter}] += by
+	if tenant != "" {
+		c.counters[[2]string{c.s.key.Tenant(tenant), counter}] += by
+	}
+}
+
+// Blame adds to the time that jobs have waited because of a rule.
+func (c *Commit) Blame(rule string, us int64) { c.counters[[2]string{c.s.key.Blocked(), rule}] += us }
+
+// Object counts a start that a shadow rule would not have let be.
+func (c *Commit) Object(rule string) { c.counters[[2]string{c.s.key.Shadowed(), rule}]++ }
+
+// Hungry asks whoever ends a claim to say so.
+func (c *Commit) Hungry() { c.op(&c.extra, "HSET", c.s.key.Meta(), "hungry", "1") }
+
+// Forget removes a worker that is dead, and what it was told.
+func (c *Commit) Forget(worker string) {
+	c.op(&c.extra, "ZREM", c.s.key.Workers(), worker)
+	c.op(&c.extra, "DEL", c.s.key.Hand(worker))
+	c.op(&c.extra, "DEL", c.s.key.Worker(worker))
+}
+
+// Read reads the first n entries of a lane after all else; an empty lane leaves its
+// index.
+func (c *Commit) Read(lane Lane, n int) {
+	c.fill.add(c.keys.number(c.s.key.Lane(lane)), c.keys.number(c.s.key.Due(lane.Tenant, lane.Priority)), Escape(lane.User), n)
+}
+
+// Empty reports whether the commit does nothing.
+func (c *Commit) Empty() bool {
+	return c.write.n+c.extra.n+c.fill.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
+}
+
+// A Fence is what makes a commit fail where somebody else leads or something has changed.
+type Fence struct {
+	Token   string
+	Lease   time.Duration
+	Seq     int64  // one more than that of the last commit
+	Changes int64  // as many changes as the leader knows of
+	Mail    string // the last mail whose effects are in the commit; "" if it is the same as before
+}
+
+// A CommitReply says that a commit is done.
+type CommitReply struct {
+	Reading
+	Lapsed  bool  // the leader's lease had run out before
+	Changes int64 // how many there were
+	Errors  []string
+	Reads   [][]string // what [Commit.Read] asked for
+}
+
+// The errors of commits that did nothing.
+var (
+	ErrDeposed = errors.New("queue: another worker leads")
+	ErrChanged = errors.New("queue: something has changed that the leader does not know of yet")
+)
+
+// A DiffersError names the checks that failed.
+type DiffersError struct{ Checks []int }
+
+func (e *DiffersError) Error() string {
+	return fmt.Sprintf("queue: %d things are not as the leader saw them", len(e.Checks))
+}
+
+// An OrderError says that a commit came before the one it follows.
+type OrderError struct{ Last int64 }
+
+func (e *OrderError) Error() string {
+	return fmt.Sprintf("queue: the last commit is number %d", e.Last)
+}
+
+// Commit sends a commit, once. It returns one of the errors above if the commit did
+// nothing, and any other error if nobody knows what became of it.
+func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
+	c.gather()
+	args := make([]any, 0, 16+len(c.check.args)+len(c.write.args)+len(c.extra.args)+len(c.fill.args))
+	args = append(args, f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail)
+	for _, l := range []*list{&c.check, &c.write, &c.extra, &c.fill} {
+		args = append(append(args, l.n), l.args...)
+	}
+	asked := time.Now()
+	reply := readFields(s.runOnce(ctx, "commit", c.keys.keys, args...), 2)
+	r := CommitReply{Reading: Reading{reply.int(0), asked, time.Now()}}
+	if reply.err != nil {
+		return r, reply.err
+	}
+	switch status := reply.text(1); status {
+	case "ok":
+		if len(reply.values) < 6 {
+			return r, fmt.Errorf("queue: malformed reply to a commit")
+		}
+		r.Lapsed, r.Changes, r.Errors = reply.int(2) == 1, reply.int(3), reply.texts(4)
+		reads, _ := reply.values[5].([]any)
+		for _, read := range reads {
+			r.Reads = append(r.Reads, textsOf(read))
+		}
+		return r, nil
+	case "deposed":
+		return r, ErrDeposed
+	case "changed":
+		r.Changes = reply.int(2)
+		return r, ErrChanged
+	case "order":
+		return r, &OrderError{reply.int(2)}
+	case "differs":
+		items, _ := reply.values[2].([]any)
+		e := &DiffersError{}
+		for _, item := range items {
+			n, _ := item.(int64)
+			e.Checks = append(e.Checks, int(n))
+		}
+		return r, e
+	default:
+		return r, fmt.Errorf("queue: unknown reply %q to a commit", status)
+	}
+}
+
+// gather turns what was collected into commands. Claims stand before what takes jobs out
+// of their lanes: where one fails, nothing was taken.
+func (c *Commit) gather() {
+	if c.gathered {
+		return
+	}
+	c.gathered = true
+	rest := c.write
+	c.write = list{}
+	for _, worker := range sortedKeys(c.claims) {
+		c.op(&c.write, "HSET", c.s.key.Running(worker), c.claims[worker]...)
+	}
+	for _, worker := range sortedKeys(c.ended) {
+		c.op(&c.write, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
+	}
+	c.write = list{c.write.n + rest.n, append(c.write.args, rest.args...)}
+	for _, worker := range sortedKeys(c.hands) {
+		c.op(&c.write, "RPUSH", c.s.key.Hand(worker), c.hands[worker])
+	}
+	counters := make([][2]string, 0, len(c.counters))
+	for counter, by := range c.counters {
+		if by != 0 {
+			counters = append(counters, counter)
+		}
+	}
+	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+	for _, counter := range counters {
+		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,147 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// All keys of a queue begin with its prefix, and so share one hash slot. A script
+// declares every key that it touches.
+//
+//	key                              type    written by       what it holds
+//	wc:{q}:meta                      hash    all              schema, leader, epoch, lease, sequence, versions, totals
+//	wc:{q}:policies                  hash    SetPolicies      version and source
+//	wc:{q}:tenants                   zset    offer, leader    tenant → no job of it starts before, µs
+//	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader    user → the lane's next job does not start before, µs
+//	wc:{q}:lane:<t>:<u>[:high|:low]  list    offer, leader    waiting jobs, oldest first
+//	wc:{q}:fold:<tenant>:<user>      hash    offer, leader    collapse key → job; its lane holds "=" and the key
+//	wc:{q}:body:<stamp>              string  offer, worker    a payload that is too large for a lane
+//	wc:{q}:state:<scope>             string  leader           what the rules of a subject remember
+//	wc:{q}:tenant:<tenant>           hash    offer, leader    counters
+//	wc:{q}:later                     zset    offer, worker    "tenant:user job" → not before, µs
+//	wc:{q}:workers                   zset    worker           worker → its lease ends, µs
+//	wc:{q}:worker:<worker>           hash    worker           places, doubt of its clock, …
+//	wc:{q}:running:<worker>          hash    leader, worker   claim → job
+//	wc:{q}:hand:<worker>             list    leader           claims on their way to the worker
+//	wc:{q}:mail                      stream  all              what the leader is told
+//	wc:{q}:paused                    zset    Inspector, leader scope → until when, µs
+//	wc:{q}:cancelled                 set     Inspector        IDs of waiting jobs that never run
+//	wc:{q}:id:<id>                   string  offer, leader, worker  what became of a job with the caller's own ID
+//	wc:{q}:batch:<name>              string  offer            the receipts of a batch, for a minute
+//	wc:{q}:drops, refused, dead      stream  leader, offer, worker
+//	wc:{q}:blocked, shadowed         hash    leader           rule → µs; shadow rule → starts
+//
+// A scope is q, t:<tenant> or u:<tenant>:<user>. Names stand in keys escaped.
+type Keys struct{ prefix string }
+
+// Schema is the version of the keys and of what they hold. A program of another schema
+// touches nothing.
+const Schema = "2"
+
+// NewKeys returns the keys of a queue.
+func NewKeys(queue string) Keys { return Keys{"wc:{" + queue + "}:"} }
+
+func (k Keys) Meta() string      { return k.prefix + "meta" }
+func (k Keys) Policies() string  { return k.prefix + "policies" }
+func (k Keys) Tenants() string   { return k.prefix + "tenants" }
+func (k Keys) Later() string     { return k.prefix + "later" }
+func (k Keys) Workers() string   { return k.prefix + "workers" }
+func (k Keys) Mail() string      { return k.prefix + "mail" }
+func (k Keys) Paused() string    { return k.prefix + "paused" }
+func (k Keys) Cancelled() string { return k.prefix + "cancelled" }
+func (k Keys) Drops() string     { return k.prefix + "drops" }
+func (k Keys) Refused() string   { return k.prefix + "refused" }
+func (k Keys) Dead() string      { return k.prefix + "dead" }
+func (k Keys) Blocked() string   { return k.prefix + "blocked" }
+func (k Keys) Shadowed() string  { return k.prefix + "shadowed" }
+
+func (k Keys) Worker(name string) string   { return k.prefix + "worker:" + name }
+func (k Keys) Running(name string) string  { return k.prefix + "running:" + name }
+func (k Keys) Hand(name string) string     { return k.prefix + "hand:" + name }
+func (k Keys) Tenant(tenant string) string { return k.prefix + "tenant:" + Escape(tenant) }
+func (k Keys) Body(stamp string) string    { return k.prefix + "body:" + stamp }
+func (k Keys) ID(id string) string         { return k.prefix + "id:" + Escape(id) }
+func (k Keys) Batch(name string) string    { return k.prefix + "batch:" + name }
+
+// Due returns the index of a tenant's lanes of one priority.
+func (k Keys) Due(tenant string, priority int) string {
+	return k.prefix + "due:" + Escape(tenant) + suffixes[priority]
+}
+
+// Lane returns the list that a lane is.
+func (k Keys) Lane(l Lane) string {
+	return k.prefix + "lane:" + Escape(l.Tenant) + ":" + Escape(l.User) + suffixes[l.Priority]
+}
+
+// Fold returns the jobs with collapse keys of a user.
+func (k Keys) Fold(tenant, user string) string {
+	return k.prefix + "fold:" + Escape(tenant) + ":" + Escape(user)
+}
+
+// State returns the state of a subject.
+func (k Keys) State(scope string) string { return k.prefix + "state:" + scope }
+
+// The scopes of rules and pauses.
+const QueueScope = "q"
+
+func TenantScope(tenant string) string { return "t:" + Escape(tenant) }
+
+func UserScope(tenant, user string) string { return "u:" + Escape(tenant) + ":" + Escape(user) }
+
+// A Lane is the FIFO line of one user's waiting jobs of one priority.
+type Lane struct {
+	Tenant, User string
+	Priority     int // a rank of package envelope
+}
+
+// Name returns the lane as it stands in mail and in claims: "tenant:user:rank".
+func (l Lane) Name() string {
+	return Escape(l.Tenant) + ":" + Escape(l.User) + ":" + string(rune('0'+l.Priority))
+}
+
+// ParseLane reads a lane's name.
+func ParseLane(name string) (Lane, error) {
+	tenant, rest, ok1 := strings.Cut(name, ":")
+	user, rank, ok2 := strings.Cut(rest, ":")
+	if !ok1 || !ok2 || len(rank) != 1 || rank[0] < '0' || rank[0] > '2' {
+		return Lane{}, fmt.Errorf("malformed lane %q", name)
+	}
+	return Lane{Unescape(tenant), Unescape(user), int(rank[0] - '0')}, nil
+}
+
+// suffixes end the keys of lanes and indexes, by rank.
+var suffixes = [...]string{":high", "", ":low"}
+
+// ErrInvalidQueue is returned for a name that cannot be part of a key.
+var ErrInvalidQueue = errors.New("queue: invalid queue name")
+
+// CheckQueue returns an error wrapping [ErrInvalidQueue], or nil.
+func CheckQueue(name string) error {
+	if name == "" || len(name) > 128 || strings.ContainsAny(name, "{}: \n\r\t\x00") {
+		return fmt.Errorf("%w: %q; 1 to 128 bytes without braces, colons or white space", ErrInvalidQueue, name)
+	}
+	return nil
+}
+
+// Escape writes a name so that it holds no colon and no space: they separate names in
+// keys, and words in claims. No two names are escaped alike.
+func Escape(name string) string {
+	if !strings.ContainsAny(name, "%: ") {
+		return name
+	}
+	return escaper.Replace(name)
+}
+
+// Unescape reads what Escape wrote.
+func Unescape(name string) string {
+	if !strings.Contains(name, "%") {
+		return name
+	}
+	return unescaper.Replace(name)
+}
+
+var (
+	escaper   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20")
+	unescaper = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ")
+)

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Letter is one thing that the leader is told. Its subject is the name of a lane whose
+// first job it is about, or one of the words below.
+type Letter struct{ Subject, Text string }
+
+// The subjects of letters that are not lanes. Those of clients and workers end with a
+// number where one message can hold several.
+const (
+	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
+	MailLater    = "!later"    // instant at which something matures
+	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
+	MailEnded    = "!ended"    // worker that has ended a claim while the leader was hungry
+	MailWorkers  = "!workers"  // worker that is new
+	MailLate     = "!late"     // see LateLetter
+	MailReturn   = "!return"   // see ReturnLetter
+	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules
+	MailPolicies = "!policies" // version
+	MailPaused   = "!paused"   // scope
+	MailCancel   = "!cancel"   // ID
+	MailTenant   = "!tenant"   // escaped tenant whose lanes have changed
+)
+
+// ReadMail returns the letters after the last one, and the ID of the newest. It waits for
+// one if there is none; a patience below zero does not wait.
+func (s *Store) ReadMail(ctx context.Context, after string, patience time.Duration) (string, []Letter, error) {
+	streams, err := s.client.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Mail(), after}, Count: 1000, Block: patience}).Result()
+	if errors.Is(err, redis.Nil) {
+		return after, nil, nil
+	}
+	if err != nil {
+		return after, nil, err
+	}
+	var letters []Letter
+	for _, stream := range streams {
+		for _, message := range stream.Messages {
+			after = message.ID
+			for subject, text := range message.Values {
+				if subject[0] == '!' {
+					subject, _, _ = strings.Cut(subject, " ")
+				}
+				value, _ := text.(string)
+				letters = append(letters, Letter{subject, value})
+			}
+		}
+	}
+	return after, letters, nil
+}
+
+// Write writes letters to the leader.
+func (s *Store) Write(ctx context.Context, letters ...Letter) error {
+	values := make([]any, 0, 2*len(letters))
+	for i, letter := range letters {
+		values = append(values, letter.Subject+" "+strconv.Itoa(i), letter.Text)
+	}
+	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Mail(), Values: values}).Err()
+}
+
+// TrimMail deletes the letters whose effects were committed.
+func (s *Store) TrimMail(ctx context.Context, through string) error {
+	return s.client.XTrimMinID(ctx, s.key.Mail(), through).Err()
+}
+
+// Policies returns the source of the policies in force and its version; 0 if there never
+// were any.
+func (s *Store) Policies(ctx context.Context) (source string, version int64, err error) {
+	values, err := s.client.HMGet(ctx, s.key.Policies(), "source", "version").Result()
+	if err != nil {
+		return "", 0, err
+	}
+	source, _ = values[0].(string)
+	text, _ := values[1].(string)
+	version, _ = strconv.ParseInt(text, 10, 64)
+	return source, version, nil
+}
+
+// Pauses returns the scopes that are paused, and until when.
+func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
+	all, err := s.client.ZRangeWithScores(ctx, s.key.Paused(), 0, -1).Result()
+	pauses := make(map[string]int64, len(all))
+	for _, z := range all {
+		scope, _ := z.Member.(string)
+		pauses[scope] = int64(z.Score)
+	}
+	return pauses, err
+}
+
+// CancelledIDs returns the IDs of waiting jobs that never run.
+func (s *Store) CancelledIDs(ctx context.Context) ([]string, error) {
+	return s.client.SMembers(ctx, s.key.Cancelled()).Result()
+}
+
+// A Bounded is a member of an index: it is not due before an instant.
+type Bounded struct {
+	Name string // escaped
+	At   int64
+}
+
+// DueTenants returns tenants in the order of their bounds, those from the given bound on.
+func (s *Store) DueTenants(ctx context.Context, from int64, n int) ([]Bounded, error) {
+	return s.front(ctx, s.key.Tenants(), from, n)
+}
+
+func (s *Store) front(ctx context.Context, key string, from int64, n int) ([]Bounded, error) {
+	all, err := s.client.ZRangeByScoreWithScores(ctx, key, byScore(from, n)).Result()
+	return bounded(all), err
+}
+
+func byScore(from int64, n int) *redis.ZRangeBy {
+	return &redis.ZRangeBy{Min: strconv.FormatInt(from, 10), Max: "+inf", Count: int64(n)}
+}
+
+func bounded(all []redis.Z) []Bounded {
+	front := make([]Bounded, len(all))
+	for i, z := range all {
+		front[i].Name, _ = z.Member.(string)
+		front[i].At = int64(z.Score)
+	}
+	return front
+}
+
+// A Front asks for the lanes of a tenant and priority whose bounds are not before an
+// instant, in their order, n at most.
+type Front struct {
+	Tenant   string
+	Priority int
+	From     int64
+	N        int
+}
+
+// Fronts answers several at once.
+func (s *Store) Fronts(ctx context.Context, fronts []Front) ([][]Bounded, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.ZSliceCmd, len(fronts))
+	for i, f := range fronts {
+		found[i] = pipe.ZRangeByScoreWithScores(ctx, s.key.Due(f.Tenant, f.Priority), byScore(f.From, f.N))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(fronts) > 0 {
+		return nil, err
+	}
+	all := make([][]Bounded, len(fronts))
+	for i := range fronts {
+		all[i] = bounded(found[i].Val())
+	}
+	return all, nil
+}
+
+// wrongType tells the answer of a key that holds something else. It is one tenant's
+// trouble, and counts as nothing.
+func wrongType(err error) bool { return strings.HasPrefix(err.Error(), "WRONGTYPE") }
+
+// Heads returns the first n entries of each lane, with the jobs of stubs in their place:
+// see [Entry].
+func (s *Store) Heads(ctx context.Context, lanes []Lane, n int) ([][]string, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StringSliceCmd, len(lanes))
+	for i, lane := range lanes {
+		found[i] = pipe.LRange(ctx, s.key.Lane(lane), 0, int64(n-1))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(lanes) > 0 {
+		return nil, err
+	}
+	all := make([][]string, len(lanes))
+	for i := range lanes {
+		all[i] = found[i].Val()
+	}
+	return all, nil
+}
+
+// A Folded names a job by its collapse key.
+type Folded struct{ Tenant, User, Key string }
+
+// FoldedJobs returns jobs under their collapse keys; "" for one that is not there.
+func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StringCmd, len(folded))
+	for i, f := range folded {
+		found[i] = pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) && len(folded) > 0 {
+		return nil, err
+	}
+	jobs := make([]string, len(folded))
+	for i := range folded {
+		jobs[i] = found[i].Val()
+	}
+	return jobs, nil
+}
+
+// States returns what the rules of subjects remember, by their scopes; "" for nothing.
+func (s *Store) States(ctx context.Context, scopes []string) ([]string, error) {
+	if len(scopes) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(scopes))
+	for i, scope := range scopes {
+		keys[i] = s.key.State(scope)
+	}
+	values, err := s.client.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
+	return textsOf(values), nil
+}
+
+// Waiting returns the backlogs of tenants.
+func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.SliceCmd, len(tenants))
+	for i, tenant := range tenants {
+		found[i] = pipe.HMGet(ctx, s.key.Tenant(tenant), "in", "back", "started", "dropped")
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(tenants) > 0 {
+		return nil, err
+	}
+	waiting := make([]int64, len(tenants))
+	for i := range tenants {
+		n := make([]int64, 4)
+		for k, text := range textsOf(found[i].Val()) {
+			n[k], _ = strconv.ParseInt(text, 10, 64)
+		}
+		waiting[i] = n[0] + n[1] - n[2] - n[3]
+	}
+	return waiting, nil
+}
+
+// Ripe returns what waits for its time and is due at an instant, in order, n at most, and
+// when the next is due after those: 0 if nothing waits.
+func (s *Store) Ripe(ctx context.Context, at int64, n int) (ripe []Bounded, next int64, err error) {
+	all, err := s.client.ZRangeWithScores(ctx, s.key.Later(), 0, int64(n)).Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, b := range bounded(all) {
+		if b.At > at || i == n {
+			return ripe, b.At, nil
+		}
+		ripe = append(ripe, b)
+	}
+	return ripe, 0, nil
+}
+
+// ParseLater reads a member of what waits for its time: its lane and the job.
+func ParseLater(member string) (Lane, string, error) {
+	name, job, _ := strings.Cut(member, " ")
+	lane, err := ParseLane(name)
+	return lane, job, err
+}
+
+// Stamps returns the stamp of the first job of each lane; "" for an empty one.
+func (s *Store) Stamps(ctx context.Context, lanes []Lane) ([]string, error) {
+	heads, err := s.Heads(ctx, lanes, 1)
+	stamps := make([]string, len(heads))
+	for i, head := range heads {
+		if len(head) > 0 {
+			stamps[i] = head[0]
+		}
+	}
+	return stamps, err
+}
+
+// Amnesty returns until when no claims are taken back, since nobody could reach Redis.
+func (s *Store) Amnesty(ctx context.Context) (int64, error) {
+	text, err := s.client.HGet(ctx, s.key.Meta(), "amnesty").Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n, err
+}

@@ -1,0 +1,43 @@
+-- beat says that a worker lives: it renews the worker's lease, and with it all its claims.
+--
+-- KEYS     1 meta, 2 workers, 3 the worker's record, 4 its claims, 5 mail
+-- ARGV[1]  schema
+-- ARGV[2]  name of the worker
+-- ARGV[3]  its lease in µs
+-- ARGV[4]  "1" if the worker has had a lease before: then it is not given a new one
+-- ARGV[5]  then the fields of the worker's record and their values
+--
+-- Returns {now, 1 if the lease was renewed or given, 0 if it is lost; number of its claims;
+-- until when the leader's lease holds; the leader's token; version of the policies}.
+
+local call = redis.call
+local meta = call('HMGET', KEYS[1], 'schema', 'beat', 'amnesty', 'till', 'leader', 'policies')
+if (meta[1] or ARGV[1]) ~= ARGV[1] then
+  return redis.error_reply('SCHEMA ' .. meta[1])
+end
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local lease = tonumber(ARGV[3])
+local int = function(n) return string.format('%d', n) end
+
+-- A full Redis lets a script go on that has begun by making room, and refuses all others:
+-- leases are to live on there too.
+call('ZREM', KEYS[2], '')
+-- After a time in which nobody reached Redis, nobody could renew a lease: all hold for one
+-- more.
+if now - tonumber(meta[2] or now) > math.max(0.4 * lease, 1000000) then
+  call('HSET', KEYS[1], 'amnesty', int(now + lease))
+end
+call('HSET', KEYS[1], 'schema', ARGV[1], 'beat', int(now))
+local held, alive = call('HLEN', KEYS[4]), 1
+local known = call('ZSCORE', KEYS[2], ARGV[2])
+if not known and ARGV[4] == '1' and held == 0 then
+  alive = 0
+end
+call('ZADD', KEYS[2], int(now + lease), ARGV[2])
+call('HSET', KEYS[3], unpack(ARGV, 5))
+call('PEXPIRE', KEYS[3], int(math.ceil(lease / 500)))
+if not known and tonumber(meta[4] or 0) > now then
+  call('XADD', KEYS[5], '*', '!workers', ARGV[2])
+end
+return { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0) }

@@ -1,0 +1,111 @@
+-- commit makes the leader's decisions last, all or none. It decides nothing: it checks that the
+-- leader still leads and that everything is as the leader saw it, then does what it is told.
+--
+-- KEYS     1 meta; others are named in ARGV by their number
+-- ARGV[1]  the leader's token
+-- ARGV[2]  lease of the leader in µs
+-- ARGV[3]  number of this commit: one more than that of the last
+-- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
+-- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
+-- then four lists, each after its length:
+--   checks   lane key n entry... (the first n entries of a list begin so)
+--            field key name (a hash has it), member key name (a sorted set has it)
+--            fold key name stamp (a hash has a value that begins so)
+--   writes   n command key argument...: n arguments. Where one fails nothing has been done if it
+--            is the first; those that can fail for a key of another type stand first
+--   extras   the same; where one fails, the others are done, and the reply says so
+--   refills  key of a lane, key of its index, user, n: returns its first n entries, and takes an
+--            empty lane out of the index
+--
+-- Returns {now, "ok", 1 if the leader's lease had run out before, changes, errors, refills}, or
+-- {now, "deposed"}, {now, "changed", changes}, {now, "order", last number} or {now, "differs",
+-- numbers of the checks that failed}, where nothing was done.
+
+local call, sub, find = redis.call, string.sub, string.find
+local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes')
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+if meta[1] ~= ARGV[1] then
+  return { now, 'deposed' }
+elseif tonumber(meta[3] or 0) + 1 ~= tonumber(ARGV[3]) then
+  return { now, 'order', tonumber(meta[3] or 0) }
+elseif (meta[4] or '0') ~= ARGV[4] then
+  return { now, 'changed', tonumber(meta[4] or 0) }
+end
+
+local at = 6
+local function list()
+  at = at + 1
+  return tonumber(ARGV[at - 1])
+end
+local function key(i)
+  return KEYS[tonumber(ARGV[i])]
+end
+
+-- The checks: each returns whether all is as it was, and how many arguments it has.
+local check = {}
+function check.lane(i)
+  local n = tonumber(ARGV[i + 1])
+  local entries = call('LRANGE', key(i), '0', n - 1)
+  local same = #entries == n
+  for k = 1, #entries do
+    local want = ARGV[i + 1 + k]
+    local stamped = sub(want, 1, 1) ~= '=' -- a stub stands for a collapse key
+    same = same and (entries[k] == want or (stamped and sub(entries[k], 1, 13) == want))
+  end
+  return same
+end
+function check.field(i)
+  return call('HEXISTS', key(i), ARGV[i + 1]) == 1
+end
+function check.member(i)
+  return call('ZSCORE', key(i), ARGV[i + 1]) ~= false
+end
+function check.fold(i)
+  local value = call('HGET', key(i), ARGV[i + 1])
+  return value ~= false and find(value, ARGV[i + 2], 1, true) == 1
+end
+local arity = { field = 2, member = 2, fold = 3 }
+
+local differs = {}
+for number = 1, list() do
+  local kind = ARGV[at]
+  local fine, same = pcall(check[kind], at + 1)
+  if not (fine and same) then
+    differs[#differs + 1] = number
+  end
+  at = at + 1 + (arity[kind] or (2 + tonumber(ARGV[at + 2])))
+end
+if #differs > 0 then
+  return { now, 'differs', differs }
+end
+
+local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
+call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'beat', string.format('%d', now), 'seq', ARGV[3])
+if ARGV[5] ~= '' then
+  call('HSET', KEYS[1], 'mail', ARGV[5])
+end
+for _ = 1, list() do
+  local n = tonumber(ARGV[at])
+  call(ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+  at = at + 3 + n
+end
+local errors = {}
+for _ = 1, list() do
+  local n = tonumber(ARGV[at])
+  local fine, why = pcall(call, ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+  if not fine then
+    errors[#errors + 1] = ARGV[at + 1] .. ' ' .. key(at + 2) .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
+  end
+  at = at + 3 + n
+end
+local refills = {}
+for number = 1, list() do
+  local fine, entries = pcall(call, 'LRANGE', key(at), '0', ARGV[at + 3] - 1)
+  if fine and #entries == 0 then
+    call('ZREM', key(at + 1), ARGV[at + 2])
+  end
+  refills[number] = fine and entries or {}
+  at = at + 4
+end
+return { now, 'ok', lapsed, tonumber(meta[4] or 0), errors, refills }

@@ -1,0 +1,174 @@
+package store
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts holds each script once for the whole program.
+var scripts = sync.OnceValue(func() map[string]*redis.Script {
+	files, err := luaFiles.ReadDir("lua")
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	all := make(map[string]*redis.Script, len(files))
+	for _, file := range files {
+		text, err := luaFiles.ReadFile("lua/" + file.Name())
+		if err != nil {
+			panic(err)
+		}
+		all[strings.TrimSuffix(file.Name(), ".lua")] = redis.NewScript(string(text))
+	}
+	return all
+})
+
+// A Store is the keys of one queue in Redis. It has one method for each script and each
+// kind of look; nobody else sees keys, arguments or replies. All instants are
+// microseconds on Redis's clock.
+type Store struct {
+	key    Keys
+	Queue  string
+	client redis.UniversalClient
+}
+
+// New returns the store of a queue, or an error wrapping [ErrInvalidQueue].
+func New(client redis.UniversalClient, queue string) (*Store, error) {
+	if err := CheckQueue(queue); err != nil {
+		return nil, err
+	}
+	return &Store{key: NewKeys(queue), Queue: queue, client: client}, nil
+}
+
+// ErrSchema is returned where the keys were written by a program of another schema.
+var ErrSchema = errors.New("queue: the keys in Redis are of another schema")
+
+// run runs a script; the client may send it again if a connection breaks.
+func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	return checked(scripts()[name].Run(ctx, s.client, keys, args...))
+}
+
+// runOnce runs a script that must not run twice: whoever gets no reply finds out what
+// became of it.
+func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	return checked(scripts()[name].Run(ctx, once{s.client}, keys, args...))
+}
+
+// checked puts an answer about the schema into words.
+func checked(cmd *redis.Cmd) *redis.Cmd {
+	if err := cmd.Err(); err != nil {
+		if schema, found := strings.CutPrefix(err.Error(), "SCHEMA "); found {
+			cmd.SetErr(fmt.Errorf("%w: %s; this program reads %s: drain the queue with the version that wrote it, see the changelog",
+				ErrSchema, schema, Schema))
+		}
+	}
+	return cmd
+}
+
+// once is a client that sends a script once and no more.
+type once struct{ redis.UniversalClient }
+
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// EvalSha and Eval are what [redis.Script] calls.
+func (c once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return c.send(ctx, "evalsha", sha, keys, args)
+}
+
+func (c once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return c.send(ctx, "eval", script, keys, args)
+}
+
+func (c once) send(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, command, script, len(keys))
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	cmd := redis.NewCmd(ctx, append(words, args...)...)
+	cmd.SetFirstKeyPos(3)
+	// The command holds the error that this returns.
+	_ = c.Process(ctx, onceCmd{cmd})
+	return cmd
+}
+
+// A Reading is a look at Redis's clock: it said Now to a question that was asked at
+// Asked and answered at Answered, on the local clock.
+type Reading struct {
+	Now             int64
+	Asked, Answered time.Time
+}
+
+// fields reads a reply of several values.
+type fields struct {
+	values []any
+	err    error
+}
+
+func readFields(cmd *redis.Cmd, n int) fields {
+	values, err := cmd.Slice()
+	if err == nil && len(values) < n {
+		err = fmt.Errorf("a reply of %d fields, want %d", len(values), n)
+	}
+	if err != nil {
+		values = make([]any, n)
+	}
+	return fields{values, err}
+}
+
+func (f fields) int(i int) int64 {
+	n, _ := f.values[i].(int64)
+	return n
+}
+
+func (f fields) text(i int) string {
+	s, _ := f.values[i].(string)
+	return s
+}
+
+func (f fields) texts(i int) []string { return textsOf(f.values[i]) }
+
+func textsOf(v any) []string {
+	items, _ := v.([]any)
+	texts := make([]string, len(items))
+	for k, item := range items {
+		texts[k], _ = item.(string)
+	}
+	return texts
+}
+
+// A keyList gathers the keys of a script and numbers them.
+type keyList struct {
+	keys    []string
+	numbers map[string]int
+}
+
+func newKeyList(keys ...string) *keyList {
+	l := &keyList{keys: keys, numbers: make(map[string]int, 4*len(keys))}
+	for i, key := range keys {
+		l.numbers[key] = i + 1
+	}
+	return l
+}
+
+// number returns the number of a key, from 1.
+func (l *keyList) number(key string) int {
+	n := l.numbers[key]
+	if n == 0 {
+		l.keys = append(l.keys, key)
+		n = len(l.keys)
+		l.numbers[key] = n
+	}
+	return n
+}

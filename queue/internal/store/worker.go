@@ -1,0 +1,273 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A claim's name is "stamp slot lane": what is claimed, from when it may start, and where
+// it came from. Nobody counts it, so it is never given twice.
+
+// ClaimName returns the name of a claim.
+func ClaimName(stamp string, slot int64, lane Lane) string {
+	return stamp + " " + strconv.FormatInt(slot, 10) + " " + lane.Name()
+}
+
+// ParseClaim reads the name of a claim.
+func ParseClaim(claim string) (stamp string, slot int64, lane Lane, err error) {
+	stamp, rest, _ := strings.Cut(claim, " ")
+	when, name, _ := strings.Cut(rest, " ")
+	if slot, err = strconv.ParseInt(when, 10, 64); err != nil {
+		return "", 0, Lane{}, errors.New("malformed claim " + strconv.Quote(claim))
+	}
+	lane, err = ParseLane(name)
+	return stamp, slot, lane, err
+}
+
+// A Beat is a worker's sign of life.
+type Beat struct {
+	Worker string
+	Lease  time.Duration
+	Leased bool // it has had a lease before
+	Record WorkerRecord
+}
+
+// A WorkerRecord is what the fleet knows of a worker.
+type WorkerRecord struct {
+	Places  int
+	Doubt   time.Duration // how far its idea of Redis's clock may be off
+	Started int64         // every claim with an earlier slot has started
+	Host    string
+	Since   int64
+	Version string
+}
+
+// A BeatReply answers a beat.
+type BeatReply struct {
+	Reading
+	Alive    bool  // the lease holds; otherwise the claims are gone
+	Held     int   // claims
+	Till     int64 // when the leader's lease ends
+	Leader   string
+	Policies int64 // version
+}
+
+// Beat renews a worker's lease.
+func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
+	asked := time.Now()
+	r := b.Record
+	reply := readFields(s.run(ctx, "beat",
+		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Mail()},
+		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased),
+		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,
+		"version", r.Version), 6)
+	return BeatReply{
+		Reading: Reading{reply.int(0), asked, time.Now()}, Alive: reply.int(1) == 1, Held: int(reply.int(2)),
+		Till: reply.int(3), Leader: reply.text(4), Policies: reply.int(5),
+	}, reply.err
+}
+
+// A Term is a time of leadership.
+type Term struct {
+	Reading
+	Token    string // "" if another worker leads
+	Till     int64  // when the leader's lease ends
+	Seq      int64  // of the last commit
+	Changes  int64
+	Policies int64 // version
+	Mail     string
+}
+
+// Lead makes the worker the leader if nobody is. With the token of its present term it
+// leads on under a new one, so that nothing sent under the old one can happen any more.
+func (s *Store) Lead(ctx context.Context, worker string, lease time.Duration, token string) (Term, error) {
+	asked := time.Now()
+	reply := readFields(s.run(ctx, "lead", []string{s.key.Meta()}, Schema, worker, lease.Microseconds(), token), 7)
+	return Term{
+		Reading: Reading{reply.int(0), asked, time.Now()}, Token: reply.text(1), Till: reply.int(2), Seq: reply.int(3),
+		Changes: reply.int(4), Policies: reply.int(5), Mail: reply.text(6),
+	}, reply.err
+}
+
+// Resign ends a term and tells a successor, if there is one.
+func (s *Store) Resign(ctx context.Context, token, successor string) error {
+	return s.run(ctx, "resign", []string{s.key.Meta(), s.key.Hand(successor)}, token, flag(successor != "")).Err()
+}
+
+// Till returns when the leader's lease ends.
+func (s *Store) Till(ctx context.Context) (till int64, err error) {
+	text, err := s.client.HGet(ctx, s.key.Meta(), "till").Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	till, _ = strconv.ParseInt(text, 10, 64)
+	return till, err
+}
+
+// Workers returns when the workers' leases end.
+func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
+	all, err := s.client.ZRangeWithScores(ctx, s.key.Workers(), 0, -1).Result()
+	leases := make(map[string]int64, len(all))
+	for _, z := range all {
+		name, _ := z.Member.(string)
+		leases[name] = int64(z.Score)
+	}
+	return leases, err
+}
+
+// Records returns what is known of workers, and how many claims each has.
+func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, []int, error) {
+	pipe := s.client.Pipeline()
+	fields := make([]*redis.MapStringStringCmd, len(workers))
+	held := make([]*redis.IntCmd, len(workers))
+	for i, worker := range workers {
+		fields[i], held[i] = pipe.HGetAll(ctx, s.key.Worker(worker)), pipe.HLen(ctx, s.key.Running(worker))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
+		return nil, nil, err
+	}
+	records, claims := make([]WorkerRecord, len(workers)), make([]int, len(workers))
+	for i := range workers {
+		records[i], claims[i] = readRecord(fields[i].Val()), int(held[i].Val())
+	}
+	return records, claims, nil
+}
+
+func readRecord(f map[string]string) WorkerRecord {
+	n := func(name string) int64 { n, _ := strconv.ParseInt(f[name], 10, 64); return n }
+	return WorkerRecord{
+		Places: int(n("places")), Doubt: time.Duration(n("doubt")) * time.Microsecond, Started: n("started"),
+		Host: f["host"], Since: n("since"), Version: f["version"],
+	}
+}
+
+// Held returns the number of claims of each worker.
+func (s *Store) Held(ctx context.Context, workers []string) ([]int, error) {
+	pipe := s.client.Pipeline()
+	held := make([]*redis.IntCmd, len(workers))
+	for i, worker := range workers {
+		held[i] = pipe.HLen(ctx, s.key.Running(worker))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
+		return nil, err
+	}
+	claims := make([]int, len(workers))
+	for i := range workers {
+		claims[i] = int(held[i].Val())
+	}
+	return claims, nil
+}
+
+// A Claim is a job that a worker has.
+type Claim struct {
+	Name, Job string
+	Marked    bool // its handler was about to start, see Mark
+}
+
+// Claims returns all claims of a worker.
+func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
+	all, err := s.client.HGetAll(ctx, s.key.Running(worker)).Result()
+	claims := make([]Claim, 0, len(all))
+	for name, job := range all {
+		if job != "" {
+			claims = append(claims, Claim{name, job[1:], job[0] == '*'})
+		}
+	}
+	return claims, err
+}
+
+// Mark notes that the handler of a claim is about to start, and reports whether the
+// worker has it.
+func (s *Store) Mark(ctx context.Context, worker, claim string) (bool, error) {
+	n, err := s.run(ctx, "mark", []string{s.key.Running(worker)}, claim).Int()
+	return n == 1, err
+}
+
+// Payload returns a payload that is kept apart.
+func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
+	return s.client.Get(ctx, s.key.Body(spilled)).Result()
+}
+
+// An Ack ends claims.
+type Ack struct {
+	Worker   string
+	Claims   []string
+	Payloads []string // kept apart, to be deleted
+}
+
+// Ack ends claims of jobs that need no more attempts.
+func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
+	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Mail()}
+	for _, spilled := range a.Payloads {
+		keys = append(keys, s.key.Body(spilled))
+	}
+	args := []any{a.Worker, len(a.Payloads)}
+	for _, claim := range a.Claims {
+		args = append(args, claim)
+	}
+	asked := time.Now()
+	reply := readFields(s.run(ctx, "ack", keys, args...), 2)
+	return Reading{reply.int(0), asked, time.Now()}, reply.err
+}
+
+// A Failure ends a claim whose attempt did not succeed.
+type Failure struct {
+	Worker, Claim string
+	Lane          Lane
+	Delay         time.Duration // until the next attempt; negative for none
+	Job           string        // as it goes on
+	ID            string        // the caller's own
+	Error         string
+	Refund        string // what the leader is to refund; "" for nothing
+}
+
+// Fail ends a claim whose attempt did not succeed, and reports whether the worker had it.
+func (s *Store) Fail(ctx context.Context, f Failure) (bool, error) {
+	delay := int64(-1)
+	if f.Delay >= 0 {
+		delay = f.Delay.Microseconds()
+	}
+	id := s.key.Meta()
+	if f.ID != "" {
+		id = s.key.ID(f.ID)
+	}
+	keys := []string{s.key.Meta(), s.key.Running(f.Worker), s.key.Mail(), s.key.Tenant(f.Lane.Tenant), s.key.Later(), s.key.Dead(), id}
+	reply := readFields(s.run(ctx, "fail", keys, f.Claim, delay, f.Lane.Name(), f.Job, f.Error, f.Refund), 2)
+	return reply.int(1) == 1, reply.err
+}
+
+// Hand waits for a message in the worker's hand, at most for the given time; "" if none
+// came.
+func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (string, error) {
+	popped, err := s.client.BLPop(ctx, patience, s.key.Hand(worker)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return popped[1], nil
+}
+
+// Nudge puts a message into a worker's hand that only wakes it.
+func (s *Store) Nudge(ctx context.Context, worker string) error {
+	pipe := s.client.TxPipeline()
+	pipe.RPush(ctx, s.key.Hand(worker), "!")
+	pipe.PExpire(ctx, s.key.Hand(worker), 10*time.Second)
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// Leave removes a worker that has nothing any more.
+func (s *Store) Leave(ctx context.Context, worker string) error {
+	pipe := s.client.TxPipeline()
+	pipe.ZRem(ctx, s.key.Workers(), worker)
+	pipe.Del(ctx, s.key.Hand(worker), s.key.Worker(worker))
+	_, err := pipe.Exec(ctx)
+	return err
+}
