@@ -1,0 +1,42 @@
+package schedule
+
+import "github.com/waterclock/waterclock/internal/rules"
+
+// Policies say what limits whom, compiled. They are immutable.
+type Policies struct {
+	Version  int64
+	Queue    *rules.Set
+	Default  string            // name of the policy of tenants that Tenants does not name
+	Policies map[string]Policy // by name
+	Tenants  map[string]string // tenant → name of its policy
+}
+
+// A Policy is what limits a tenant and each of its users. The zero value limits nothing.
+type Policy struct {
+	Name         string
+	Tenant, User *rules.Set
+	Capacity     int   // of the backlog; 0 for no bound
+	DropOldest   bool  // a full backlog drops its oldest job rather than a new one
+	MaxWait      int64 // µs from when a job may start until it is too late; 0 for no bound
+}
+
+// Of returns the policy of a tenant. It works on nil, which limits nothing.
+func (p *Policies) Of(tenant string) Policy {
+	if p == nil {
+		return Policy{}
+	}
+	name, named := p.Tenants[tenant]
+	if !named {
+		name = p.Default
+	}
+	return p.Policies[name]
+}
+
+// Deadline returns the latest start of a job, 0 for none: its own, or so long after the
+// instant from which it may start as its policy says.
+func (p Policy) Deadline(own, since int64) int64 {
+	if own == 0 && p.MaxWait > 0 {
+		return since + p.MaxWait
+	}
+	return own
+}
