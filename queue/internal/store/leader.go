@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A Letter is one thing that the leader is told. Its subject is the name of a lane whose
@@ -95,6 +97,16 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	return pauses, err
 }
 
+// Changes returns how many changes there were that a leader has to know of.
+func (s *Store) Changes(ctx context.Context) (int64, error) {
+	text, err := s.client.HGet(ctx, s.key.Meta(), "changes").Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n, err
+}
+
 // CancelledIDs returns the IDs of waiting jobs that never run.
 func (s *Store) CancelledIDs(ctx context.Context) ([]string, error) {
 	return s.client.SMembers(ctx, s.key.Cancelled()).Result()
@@ -153,6 +165,20 @@ func (s *Store) Fronts(ctx context.Context, fronts []Front) ([][]Bounded, error)
 		all[i] = bounded(found[i].Val())
 	}
 	return all, nil
+}
+
+// AllLanes returns all lanes of a tenant.
+func (s *Store) AllLanes(ctx context.Context, tenant string) (lanes []Lane, err error) {
+	for priority := range suffixes {
+		users, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, -1).Result()
+		if err != nil && !wrongType(err) {
+			return nil, err
+		}
+		for _, user := range users {
+			lanes = append(lanes, Lane{Tenant: tenant, User: Unescape(user), Priority: priority})
+		}
+	}
+	return lanes, nil
 }
 
 // wrongType tells the answer of a key that holds something else. It is one tenant's
@@ -253,7 +279,7 @@ func (s *Store) Ripe(ctx context.Context, at int64, n int) (ripe []Bounded, next
 // ParseLater reads a member of what waits for its time: its lane and the job.
 func ParseLater(member string) (Lane, string, error) {
 	name, job, _ := strings.Cut(member, " ")
-	lane, err := ParseLane(name)
+	lane, err := envelope.ParseLane(name)
 	return lane, job, err
 }
 
