@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -283,5 +282,4 @@ func TestNames(t *testing.T) {
 	if none.SpendRefused(new(rules.State), 7, 1) || !none.Restart(new(rules.State), 7, 8, 1) || none.Refusing(new(rules.State), 7, 1) != -1 {
 		t.Error("a nil set has rules")
 	}
-	_ = fmt.Sprint(none)
 }
