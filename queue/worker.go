@@ -9,22 +9,29 @@ import (
 	"log/slog"
 	"math"
 	mathrand "math/rand/v2"
+	"os"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/queue/internal/runner"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // Grace is how long after its slot a job may still start without asking again. The
-// windows and spacings in force are that much wider than written, so that the starts
-// keep them as they are written.
-const Grace = 5 * time.Millisecond
+// rules about starts are that much wider than written, so that the starts keep them as
+// they are written.
+const Grace = schedule.Grace * time.Microsecond
 
 // WorkerConfig configures a [Worker]. Queues is required.
 type WorkerConfig struct {
-	// Queues are the queues to pull from.
+	// Queues are the queues to take jobs from, each once.
 	Queues []string
 
 	// Concurrency is how many jobs run at once, over all queues. Defaults to 100.
@@ -34,7 +41,7 @@ type WorkerConfig struct {
 	// same name and files them into their lanes. See [Headers].
 	Inbox bool
 
-	// Lease is how long a pulled job stays with a worker that is not heard of any more.
+	// Lease is how long a claimed job stays with a worker that is not heard of any more.
 	// Defaults to 15 seconds; at least 1.
 	Lease time.Duration
 
@@ -60,9 +67,12 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if len(c.Queues) == 0 {
 		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidConfig)
 	}
-	for _, q := range c.Queues {
-		if err := checkQueue(q); err != nil {
+	for i, q := range c.Queues {
+		if err := store.CheckQueue(q); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+		}
+		if slices.Contains(c.Queues[:i], q) {
+			return c, fmt.Errorf("%w: Queues names %q twice; name each queue once", ErrInvalidConfig, q)
 		}
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
@@ -93,14 +103,14 @@ func backoff(n int, _ error, _ *asynq.Task) time.Duration {
 	return delay/2 + mathrand.N(delay)
 }
 
-// A Worker pulls the jobs of its queues when they may start and runs their handler. Any
-// number of workers share a queue; each may stop or die at any time.
+// A Worker runs the jobs of its queues when they may start. Any number of workers share
+// a queue; each may stop or die at any time. One of them at a time leads it: it decides
+// which job starts when, and where.
 type Worker struct {
 	cfg     WorkerConfig
 	client  redis.UniversalClient
-	name    string
-	places  *places
 	metrics *metrics
+	running atomic.Bool
 }
 
 // NewWorker returns a worker, or an error wrapping [ErrInvalidConfig].
@@ -113,27 +123,37 @@ func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{
-		cfg: cfg, client: rdb, name: rand.Text()[:10],
-		places: newPlaces(cfg.Concurrency), metrics: metrics,
-	}, nil
+	return &Worker{cfg: cfg, client: rdb, metrics: metrics}, nil
 }
 
-// Run pulls jobs and runs h for each at its slot, until ctx ends. Then it pulls no
-// more, hands jobs that have not started back to their lanes, waits for the running
-// ones (ShutdownTimeout, after which their contexts end) and returns nil.
+// ErrRunning is returned by Run while another Run of the same worker has not ended.
+var ErrRunning = errors.New("queue: the worker runs already")
+
+// Run takes jobs and runs h for each at its slot, until ctx ends. Then it takes no more,
+// hands jobs that have not started back to their lanes, waits for the running ones
+// (ShutdownTimeout, after which their contexts end) and returns nil. It may be called
+// again after that.
 //
 // A handler's nil, or an error wrapping [asynq.RevokeTask], ends the job. Any other
 // error, or a panic, is a failed attempt: the job is attempted again after RetryDelay,
-// under the same rules as any other, until its MaxRetry is exhausted or the error wraps
-// [asynq.SkipRetry]; then it is dead and kept for [Inspector.Dead].
+// under the same rules as any other, until its MaxAttempts are exhausted or the error
+// wraps [asynq.SkipRetry]; then it is dead and kept for [Inspector.Dead].
 //
-// While Redis cannot be reached nothing is pulled; running handlers go on and are
-// acknowledged when it is back. Run may be called once at a time.
+// While Redis cannot be reached nothing starts; running handlers go on and are
+// acknowledged when it is back.
 func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
-	var group errgroup.Group
+	if !w.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer w.running.Store(false)
+	places := runner.NewPlaces(w.cfg.Concurrency)
+	group, ctx := errgroup.WithContext(ctx)
 	for _, queue := range w.cfg.Queues {
-		group.Go(func() error { return newPuller(w, queue, h).Run(ctx) })
+		r, err := w.runner(queue, places, h)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return r.Run(ctx) })
 		if w.cfg.Inbox {
 			group.Go(func() error { return w.runInbox(ctx, queue) })
 		}
@@ -141,31 +161,18 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	return group.Wait()
 }
 
-// places are the jobs that a worker may run at once, shared by its queues.
-type places struct {
-	free chan struct{}
-}
-
-func newPlaces(n int) *places {
-	p := &places{free: make(chan struct{}, n)}
-	p.give(n)
-	return p
-}
-
-// take takes up to n free places and returns how many it got.
-func (p *places) take(n int) int {
-	for i := range n {
-		select {
-		case <-p.free:
-		default:
-			return i
-		}
+// runner returns this worker's part in a queue, under a name that nobody has had.
+func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*runner.Runner, error) {
+	s, err := store.New(w.client, queue)
+	if err != nil {
+		return nil, err
 	}
-	return n
-}
-
-func (p *places) give(n int) {
-	for range n {
-		p.free <- struct{}{}
-	}
+	host, _ := os.Hostname()
+	a := &attempts{queue: queue, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue)}
+	return runner.New(runner.Config{
+		Store: s, Worker: rand.Text()[:16], Host: fmt.Sprintf("%s/%d", host, os.Getpid()), Version: store.Schema,
+		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
+		Policies: func(source string) (*schedule.Policies, error) { return compilePolicies(queue, source, 0) },
+		Handle:   a.handle, Metrics: w.metrics.of(queue), Log: a.log,
+	}), nil
 }

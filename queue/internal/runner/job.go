@@ -269,7 +269,7 @@ func (r *Runner) handle(j *job, at int64) Outcome {
 		defer stuck.Stop()
 	}
 	r.cfg.Metrics.Started(micros(at - j.slot))
-	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.slot, Started: at})
+	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.slot, Started: at, Clock: r.now})
 }
 
 // stuckAfter is how long after the end of its context a handler counts as stuck.

@@ -40,7 +40,8 @@ type Metrics interface {
 type Attempt struct {
 	Lane          envelope.Lane
 	Job           *envelope.Envelope
-	Slot, Started int64 // on Redis's clock
+	Slot, Started int64        // on Redis's clock
+	Clock         func() int64 // what Redis's clock says by now
 }
 
 // An Outcome is what an attempt came to. The zero value is a job that is done.
@@ -185,6 +186,12 @@ func (r *Runner) nudge() {
 	if err := r.store.Nudge(ctx, r.cfg.Worker); err != nil {
 		r.log.Debug("ending the wait for jobs", "err", err)
 	}
+}
+
+// now returns an instant that Redis's clock has reached.
+func (r *Runner) now() int64 {
+	now, _ := r.clock.now()
+	return now
 }
 
 func (r *Runner) stopping() bool {
