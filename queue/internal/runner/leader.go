@@ -27,7 +27,10 @@ type term struct {
 	fence   store.Fence
 	mailed  string // the newest letter that was opened
 	mail    chan post
-	renewed time.Time // the last commit
+	swept   chan string        // tenants whose bounds in Redis were lowered
+	sweeps  context.CancelFunc // ends the sweep under way
+	workers sync.WaitGroup     // sweeps
+	renewed time.Time          // the last commit
 	sched   *schedule.Scheduler
 	fleet   fleet
 	paused  map[string]int64
@@ -62,7 +65,7 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := &term{
-		r: r, ctx: ctx, kicks: make(chan struct{}, 1), mail: make(chan post, 16), mailed: first.Mail,
+		r: r, ctx: ctx, kicks: make(chan struct{}, 1), swept: make(chan string, 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
 		full: make(map[string]bool), trimmers: make(map[string]*trimmer),
 		fence: store.Fence{Token: first.Token, Lease: leaderLease, Seq: first.Seq + 1, Changes: first.Changes},
 	}
@@ -88,6 +91,8 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 		r.demoted.Store(time.Now().Add(sitOut).UnixNano())
 	}
 	cancel()
+	t.sweeps()
+	t.workers.Wait()
 	r.wakeReader()
 	reader.Wait()
 }
@@ -231,6 +236,13 @@ func (t *term) resync(ctx context.Context) error {
 	if err := t.r.claims.reconcile(ctx); err != nil {
 		return err
 	}
+	if facts.Policies != nil {
+		t.sweeps()
+		t.workers.Wait()
+		var sweeping context.Context
+		sweeping, t.sweeps = context.WithCancel(ctx)
+		t.workers.Go(func() { t.sweep(sweeping, facts.Policies.Version) })
+	}
 	now, _ := t.r.clock.now()
 	return t.muster(ctx, now)
 }
@@ -247,10 +259,9 @@ func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
 		return schedule.Facts{}, errPoliciesGone
 	}
 	if version > 0 {
-		if policies, err = t.r.cfg.Policies(source); err != nil {
+		if policies, err = t.r.cfg.Policies(source, version); err != nil {
 			return schedule.Facts{}, fmt.Errorf("reading the policies in Redis: %w", err)
 		}
-		policies.Version = version
 		t.r.policies.Store(version)
 	}
 	paused, err := t.r.store.Pauses(ctx)
@@ -288,6 +299,8 @@ func (t *term) wait(ctx context.Context, next int64) error {
 			return ctx.Err()
 		case p := <-t.mail:
 			t.receive(p)
+		case name := <-t.swept:
+			t.sched.ForgetLanes(name, now)
 		case <-t.kicks:
 		case <-timer.C:
 			t.lateness.note(time.Since(due))
@@ -310,6 +323,8 @@ func (t *term) gather(ctx context.Context) {
 		select {
 		case p := <-t.mail:
 			t.receive(p)
+		case name := <-t.swept:
+			t.sched.ForgetLanes(name, t.r.now())
 		default:
 			return
 		}

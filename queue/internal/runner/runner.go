@@ -20,7 +20,7 @@ type Config struct {
 	Places          *Places
 	Lease           time.Duration
 	ShutdownTimeout time.Duration
-	Policies        func(source string) (*schedule.Policies, error)
+	Policies        func(source string, version int64) (*schedule.Policies, error)
 	Handle          func(ctx context.Context, a Attempt) Outcome
 	Metrics         Metrics
 	Log             *slog.Logger

@@ -52,7 +52,7 @@ func start(t *testing.T, client redis.UniversalClient, name string, p *schedule.
 	}
 	r := New(Config{
 		Store: s, Worker: name, Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Policies: func(string) (*schedule.Policies, error) { return p, nil }, Handle: l.handle, Metrics: noMetrics{},
+		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: l.handle, Metrics: noMetrics{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	ctx, cancel := context.WithCancel(t.Context())

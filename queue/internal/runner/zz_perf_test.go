@@ -75,7 +75,7 @@ func TestZZPerf(t *testing.T) {
 	var n atomic.Int64
 	r := New(Config{
 		Store: s, Worker: "w", Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Policies: func(string) (*schedule.Policies, error) { return p, nil }, Handle: func(context.Context, Attempt) Outcome { n.Add(1); return Outcome{} }, Metrics: noMetrics{},
+		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: func(context.Context, Attempt) Outcome { n.Add(1); return Outcome{} }, Metrics: noMetrics{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	ctx, cancel := context.WithCancel(t.Context())

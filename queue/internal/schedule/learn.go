@@ -163,10 +163,13 @@ func (s *Scheduler) Look(tenant, user string, now int64) {
 	}
 }
 
-// Forget drops what is known of a tenant's lanes: they are read again.
+// ForgetLanes drops what is known of a tenant's lanes: they are read again.
 func (s *Scheduler) ForgetLanes(tenant string, now int64) {
 	t := s.tenant(tenant)
 	for p := range t.lanes {
+		for _, entry := range t.lanes[p].due.entries {
+			entry.item.at = outside
+		}
 		t.lanes[p] = lanes{front: newFront()}
 	}
 	for _, u := range t.users {
