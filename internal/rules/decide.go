@@ -1,0 +1,310 @@
+package rules
+
+import "math"
+
+// Costs below 1 count as 1 everywhere, and costs above what a rule can ever admit count
+// as all of that when it is asked: a rule tightened below a waiting cost lets that start
+// alone, rather than never.
+
+// clamp returns what the rule takes a cost for when it is asked.
+func (r *rule) clamp(cost int) int64 { return int64(min(max(cost, 1), r.top, mostUnits)) }
+
+// units returns what a cost is when it is spent.
+func units(cost int) int64 { return int64(min(max(cost, 1), mostUnits)) }
+
+// off returns the first instant >= t that does not lie in the guarded end of a period.
+func (r *rule) off(t int64) int64 {
+	if r.guard == 0 {
+		return t
+	}
+	if into := t % r.length; into >= r.length-r.guard {
+		return later(t, r.length-into)
+	}
+	return t
+}
+
+// asked returns what the kind says, without the guard.
+func (r *rule) asked(st *State, t int64, cost int) int64 {
+	return r.kind.when(st, r, t, r.clamp(cost))
+}
+
+// passes bounds how often the rules are asked again because the guard of one moved the
+// instant into the guard of another.
+const passes = 100
+
+// Earliest returns the first instant >= t that all rules allow which defer, and the index
+// of the rule that moved it last, or -1 if none did. A rule that drops moves it only off
+// the guarded end of a period. What a rule allows at an instant it allows later too, but
+// for the guards: so only those make it ask again.
+func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
+	at, binding = t, -1
+	for range passes {
+		before := at
+		for i := range s.list() {
+			r := &s.rules[i]
+			if r.Shadow {
+				continue
+			}
+			next := at
+			if !r.Drop {
+				next = r.asked(st, at, cost)
+			}
+			if next = r.off(next); next > at {
+				at, binding = next, i
+			}
+		}
+		if s == nil || !s.guarded || at == before {
+			break
+		}
+	}
+	return at, binding
+}
+
+// When returns the first instant >= t that the i-th rule allows, whatever it does with
+// what it does not allow.
+func (s *Set) When(st *State, i int, t int64, cost int) int64 {
+	r := &s.rules[i]
+	return r.off(r.asked(st, t, cost))
+}
+
+// Refusing returns the index of the first rule that drops and does not allow t, or -1.
+func (s *Set) Refusing(st *State, t int64, cost int) int {
+	if !s.Drops() {
+		return -1
+	}
+	for i := range s.rules {
+		if r := &s.rules[i]; r.Drop && !r.Shadow && r.asked(st, t, cost) > t {
+			return i
+		}
+	}
+	return -1
+}
+
+// Objecting returns the index of the first shadow rule that does not allow t, or -1. It
+// objects to every cost that it can never admit.
+func (s *Set) Objecting(st *State, t int64, cost int) int {
+	if !s.Shadows() {
+		return -1
+	}
+	for i := range s.rules {
+		if r := &s.rules[i]; r.Shadow && r.objects(st, t, cost) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *rule) objects(st *State, t int64, cost int) bool {
+	return cost > r.top || r.asked(st, t, cost) > t
+}
+
+// Spend takes the slot t from the rules, and from shadow rules too if shadows says so:
+// which is when nobody is [Set.Objecting].
+func (s *Set) Spend(st *State, t int64, cost int, shadows bool) {
+	if s == nil {
+		return
+	}
+	t = min(t, Never)
+	s.push(st, own, t, cost)
+	s.push(st, counting, t, cost)
+	if shadows {
+		s.push(st, shadow, t, cost)
+	}
+	for i := range s.rules {
+		if r := &s.rules[i]; !r.logged && (shadows || !r.Shadow) {
+			r.kind.spend(st, r, t, units(cost), false)
+		}
+	}
+	s.skipped(st, t)
+}
+
+// push puts the slot into a log, if the rules look at it.
+func (s *Set) push(st *State, of side, t int64, cost int) {
+	if size := s.logs[of]; size.keep > 0 {
+		st.logs[of].size(size.keep, size.span)
+		st.logs[of].push(t, units(cost))
+	}
+}
+
+// skipped tells what belongs to other rules that it has not counted the slot t, and so may
+// not give it back.
+func (s *Set) skipped(st *State, t int64) {
+	if len(st.fields) == 0 {
+		return
+	}
+	for i := range st.fields {
+		if f := &st.fields[i]; s.ruleOf(f) == nil {
+			f.since = max(f.since, later(t, 1))
+		}
+	}
+}
+
+// ruleOf returns the rule that a field belongs to, or nil.
+func (s *Set) ruleOf(f *field) *rule {
+	for i := range s.list() {
+		if r := &s.rules[i]; !r.logged && r.id == f.id {
+			return r
+		}
+	}
+	return nil
+}
+
+// SpendRefused counts what was refused at t in the rules that count that. It reports
+// whether there are any.
+func (s *Set) SpendRefused(st *State, t int64, cost int) bool {
+	if !s.Counts() {
+		return false
+	}
+	t = min(t, Never)
+	s.push(st, counting, max(t, st.logs[counting].newest()), cost)
+	for i := range s.rules {
+		if r := &s.rules[i]; r.Counts && !r.Shadow && !r.logged {
+			r.kind.spend(st, r, t, units(cost), true)
+		}
+	}
+	return true
+}
+
+// Refund gives the unused slot t back to every rule that was spent at it: not to shadow
+// rules if one of them objected, and never to a rule that did not count it.
+func (s *Set) Refund(st *State, t int64, cost int, objected bool) {
+	s.undoStarts(st, t, cost, objected)
+	s.undoSlots(st, t, cost, objected)
+}
+
+// undoStarts gives the slot back to the rules that promise something about starts.
+func (s *Set) undoStarts(st *State, t int64, cost int, objected bool) {
+	if s == nil {
+		return
+	}
+	for of := own; of < sides; of++ {
+		if size := s.logs[of]; size.keep > 0 && !(of == shadow && objected) {
+			st.logs[of].size(size.keep, size.span)
+			st.logs[of].refund(t, units(cost), of == counting)
+		}
+	}
+	for i := range s.rules {
+		if r := &s.rules[i]; r.aboutStarts() && !r.logged && !(r.Shadow && objected) {
+			r.kind.undo(st, r, t, units(cost))
+		}
+	}
+}
+
+// undoSlots gives the slot back to the rules that promise something about slots.
+func (s *Set) undoSlots(st *State, t int64, cost int, objected bool) {
+	for i := range s.list() {
+		if r := &s.rules[i]; !r.aboutStarts() && !(r.Shadow && objected) {
+			r.kind.undo(st, r, t, units(cost))
+		}
+	}
+}
+
+// aboutStarts tells whether the rule promises something about starts. A leak and a token
+// bucket are paid at the slot.
+func (r *rule) aboutStarts() bool { return r.Kind != Leak && r.Kind != TokenBucket }
+
+// Restart moves an action that missed its slot `from` to `to`, and reports whether the
+// rules that promise something about starts allow that. A leak and a token bucket stay
+// paid at `from`. If it is not allowed, the state is as after Refund(from).
+func (s *Set) Restart(st *State, from, to int64, cost int) bool {
+	if s == nil {
+		return true
+	}
+	objected := s.logs[shadow].keep > 0 && !st.logs[shadow].holds(from)
+	s.undoStarts(st, from, cost, objected)
+	objects := objected
+	for i := range s.rules {
+		switch r := &s.rules[i]; {
+		case !r.aboutStarts():
+		case r.Shadow:
+			objects = objects || r.objects(st, to, cost)
+		case r.off(r.asked(st, to, cost)) > to:
+			s.undoSlots(st, from, cost, objected)
+			return false
+		}
+	}
+	s.respend(st, to, cost, !objects)
+	return true
+}
+
+// respend takes a slot from the rules that promise something about starts.
+func (s *Set) respend(st *State, t int64, cost int, shadows bool) {
+	for of := own; of < sides; of++ {
+		if of != shadow || shadows {
+			s.push(st, of, t, cost)
+		}
+	}
+	for i := range s.rules {
+		if r := &s.rules[i]; r.aboutStarts() && !r.logged && (shadows || !r.Shadow) {
+			r.kind.spend(st, r, t, units(cost), false)
+		}
+	}
+}
+
+// Full returns the instant from which the state equals none, for these rules and for
+// those that its other parts belong to. It is 0 for the empty state.
+func (s *Set) Full(st *State) int64 {
+	full := int64(0)
+	for of := own; of < sides; of++ {
+		if log := &st.logs[of]; !log.empty() {
+			span := log.span
+			if s != nil {
+				span = max(span, s.logs[of].span)
+			}
+			full = max(full, later(log.newest(), span))
+		}
+	}
+	for i := range st.fields {
+		full = max(full, s.fieldFull(st, &st.fields[i]))
+	}
+	return full
+}
+
+// fieldFull returns the instant from which nobody can tell a field from none.
+func (s *Set) fieldFull(st *State, f *field) int64 {
+	if r := s.ruleOf(f); r != nil {
+		return r.kind.full(st, r)
+	}
+	return f.until
+}
+
+// FullOf returns the instant from which the i-th rule equals one that has admitted
+// nothing.
+func (s *Set) FullOf(st *State, i int) int64 { return s.rules[i].kind.full(st, &s.rules[i]) }
+
+// Forget drops what no rule can tell from nothing at the instant now, and keeps states
+// short. Without it the parts of rules that are gone stay as long as the state.
+func (s *Set) Forget(st *State, now int64) {
+	for of := own; of < sides; of++ {
+		span := st.logs[of].span
+		if s != nil {
+			span = max(span, s.logs[of].span)
+		}
+		st.logs[of].forget(now - span)
+	}
+	for i := len(st.fields) - 1; i >= 0; i-- {
+		if f := &st.fields[i]; s.fieldFull(st, f) <= now {
+			st.drop(f)
+		}
+	}
+}
+
+// Room returns how many actions of cost 1 the i-th rule lets start at t.
+func (s *Set) Room(st *State, i int, t int64) int {
+	r := &s.rules[i]
+	if r.asked(st, t, 1) > t {
+		return 0
+	}
+	if r.top == math.MaxInt {
+		return 1
+	}
+	low, high := 1, r.top
+	for low < high {
+		if middle := (low + high + 1) / 2; r.asked(st, t, middle) > t {
+			high = middle - 1
+		} else {
+			low = middle
+		}
+	}
+	return low
+}

@@ -1,0 +1,106 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind names an algorithm.
+type Kind string
+
+const (
+	Leak           Kind = "leak"
+	TokenBucket    Kind = "token_bucket"
+	Window         Kind = "window"
+	Spacing        Kind = "spacing"
+	FixedWindow    Kind = "fixed_window"
+	SlidingCounter Kind = "sliding_counter"
+)
+
+// A Rule is one limit. Package throttle describes the kinds and checks the numbers: here
+// they are taken as valid.
+type Rule struct {
+	Kind    Kind
+	Limit   int           // actions per period
+	Period  time.Duration // whole microseconds
+	Burst   int           // the tokens that a token bucket holds
+	Buckets int           // of a sliding counter
+	Drop    bool          // refuses what it would defer
+	Shadow  bool          // watches, and nobody waits for it
+	Counts  bool          // counts refused actions too
+}
+
+// String returns the rule as a policy writes it, without its options: "leak 50/s",
+// "spacing 3s", "token_bucket 10/1m burst 20".
+func (r Rule) String() string {
+	switch r.Kind {
+	case "":
+		return "no rule"
+	case TokenBucket:
+		return fmt.Sprintf("%s %s burst %d", r.Kind, r.Rate(), r.Burst)
+	case SlidingCounter:
+		return fmt.Sprintf("%s %s buckets %d", r.Kind, r.Rate(), r.Buckets)
+	}
+	return string(r.Kind) + " " + r.Rate()
+}
+
+// Rate returns what stands beside the kind in a policy: "10/1m", "3s".
+func (r Rule) Rate() string {
+	switch {
+	case r.Kind == Spacing:
+		return FormatPeriod(r.Period)
+	case r.Kind == Leak && r.Period == time.Second:
+		return fmt.Sprintf("%d/s", r.Limit)
+	}
+	return fmt.Sprintf("%d/%s", r.Limit, FormatPeriod(r.Period))
+}
+
+// FormatPeriod writes 1m0s as 1m and 24h0m0s as 24h.
+func FormatPeriod(d time.Duration) string {
+	s := d.String()
+	if m, found := strings.CutSuffix(s, "m0s"); found {
+		s = m + "m"
+	}
+	if h, found := strings.CutSuffix(s, "h0m"); found {
+		s = h + "h"
+	}
+	return s
+}
+
+// Most returns the most that the rule can ever admit at once.
+func (r Rule) Most() int {
+	switch r.Kind {
+	case Leak, Spacing:
+		return 1
+	case TokenBucket:
+		return r.Burst
+	}
+	return r.Limit
+}
+
+// Century is the longest that anybody is made to wait.
+const Century = 100 * 366 * 24 * time.Hour
+
+// Takes returns how long the rule's rate takes for cost actions, at most two centuries.
+func (r Rule) Takes(cost int) time.Duration {
+	n := time.Duration(r.Limit)
+	each, rest := r.Period/n, r.Period%n
+	if each > 2*Century/time.Duration(cost) {
+		return 2 * Century
+	}
+	return each*time.Duration(cost) + time.Duration(float64(rest)*float64(cost)/float64(n))
+}
+
+// Impossible reports whether the rule can never admit the cost. A leak cannot when the
+// cost takes it more than a century. A spacing admits every cost, and so does a shadow
+// rule.
+func (r Rule) Impossible(cost int) bool {
+	switch {
+	case r.Shadow || r.Kind == Spacing:
+		return false
+	case r.Kind == Leak:
+		return r.Takes(max(cost, 1)) > Century
+	}
+	return cost > r.Most()
+}

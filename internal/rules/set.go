@@ -1,0 +1,156 @@
+package rules
+
+import (
+	"math"
+	"time"
+)
+
+// A Set is the compiled rules of a subject. It never changes and may be shared. A nil Set
+// has no rules.
+type Set struct {
+	rules                  []rule
+	logs                   [sides]struct{ keep, span int64 } // what the rules look at in each log
+	drops, counts, shadows bool
+	guarded                bool // some rule keeps slots away from the ends of its periods
+}
+
+// A rule is a Rule, compiled.
+type rule struct {
+	Rule
+	name   string
+	kind   kind
+	id     id   // names its field in a State
+	side   side // its log, and its world
+	logged bool // windows and spacings
+	top    int  // costs above it count as all of it
+	pace
+	length int64 // of one calendar period or bucket
+	guard  int64 // no slot lies within so much of its end
+}
+
+// A kind is what an algorithm does. The first two answer, the others change the state of
+// the subject.
+type kind interface {
+	// when returns the first instant >= t at which the rule admits cost, at most r.top.
+	when(st *State, r *rule, t int64, cost int64) int64
+	// full returns the instant from which the rule cannot tell the state from none.
+	full(st *State, r *rule) int64
+	// spend takes the slot t, or counts what was refused then.
+	spend(st *State, r *rule, t int64, cost int64, refused bool)
+	// undo gives the slot t back.
+	undo(st *State, r *rule, t int64, cost int64)
+}
+
+var kinds = map[Kind]struct {
+	code id
+	kind kind
+}{
+	Leak:           {codeLeak, leak{}},
+	TokenBucket:    {codeTokenBucket, tokenBucket{}},
+	FixedWindow:    {codeFixedWindow, fixedWindow{}},
+	SlidingCounter: {codeSlidingCounter, slidingCounter{}},
+	Window:         {kind: window{}},
+	Spacing:        {kind: spacing{}},
+}
+
+// guardFactor: a period that is shorter than so many slacks gets no guard, which would
+// take too much of it.
+const guardFactor = 4
+
+// Compile returns the rules as a set for subjects whose actions start up to slack after
+// their slots. Windows and spacings are wider by slack. Fixed windows and sliding counters
+// give no slot within the last slack of a period (of a bucket), unless it is short, so that
+// the start falls into the period that counted it.
+func Compile(slack time.Duration, rs ...Rule) *Set {
+	s := &Set{rules: make([]rule, len(rs))}
+	seen := make(map[id]id)
+	for i, r := range rs {
+		c := newRule(r, slack.Microseconds())
+		if c.logged {
+			log := &s.logs[c.side]
+			log.keep, log.span = max(log.keep, c.n+1), max(log.span, c.period)
+		} else {
+			c.id |= seen[c.id] << idBits
+			seen[c.id&(1<<idBits-1)]++
+		}
+		s.rules[i] = c
+		s.drops = s.drops || r.Drop && !r.Shadow
+		s.counts = s.counts || r.Counts && !r.Shadow
+		s.shadows = s.shadows || r.Shadow
+		s.guarded = s.guarded || c.guard > 0
+	}
+	return s
+}
+
+func newRule(r Rule, slack int64) rule {
+	known := kinds[r.Kind]
+	c := rule{Rule: r, name: r.String(), kind: known.kind, id: known.code << 1, top: r.Most()}
+	period := r.Period.Microseconds()
+	switch {
+	case r.Shadow:
+		c.side, c.id = shadow, c.id|1
+	case r.Counts:
+		c.side = counting
+	}
+	switch r.Kind {
+	case Leak, Spacing:
+		c.top = math.MaxInt
+	case FixedWindow:
+		c.length = period
+	case SlidingCounter:
+		c.length = period
+		if r.Buckets > 2 {
+			c.length = (period + int64(r.Buckets) - 1) / int64(r.Buckets)
+		}
+	}
+	if r.Kind == Window || r.Kind == Spacing {
+		c.logged = true
+		period += slack
+	}
+	if c.length > guardFactor*slack && !r.Shadow {
+		c.guard = slack
+	}
+	c.pace = newPace(int64(r.Limit), period)
+	return c
+}
+
+// list returns the rules of a set, none of a nil one.
+func (s *Set) list() []rule {
+	if s == nil {
+		return nil
+	}
+	return s.rules
+}
+
+// Len returns how many rules the set has.
+func (s *Set) Len() int { return len(s.list()) }
+
+// Rule returns the i-th rule.
+func (s *Set) Rule(i int) Rule { return s.rules[i].Rule }
+
+// Name returns the i-th rule as [Rule.String] writes it.
+func (s *Set) Name(i int) string { return s.rules[i].name }
+
+// Drops reports whether a rule drops what it would defer.
+func (s *Set) Drops() bool { return s != nil && s.drops }
+
+// Counts reports whether a rule counts what was refused.
+func (s *Set) Counts() bool { return s != nil && s.counts }
+
+// Shadows reports whether a rule only watches.
+func (s *Set) Shadows() bool { return s != nil && s.shadows }
+
+// Most returns the most that the i-th rule can ever admit at once: 1 for a leak and a
+// spacing.
+func (s *Set) Most(i int) int { return s.rules[i].Most() }
+
+// Impossible returns the index of the first rule that can never admit cost, or -1, see
+// [Rule.Impossible].
+func (s *Set) Impossible(cost int) int {
+	for i := range s.list() {
+		if s.rules[i].Rule.Impossible(cost) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,92 @@
+package rules
+
+// A State is what is remembered of one subject. The zero value remembers nothing. It is
+// meant to be reused: Decode forgets what was there and keeps the memory.
+type State struct {
+	logs   [sides]log
+	fields []field
+}
+
+// An id names a field: the kind of its rule, whether that is a shadow rule, and its place
+// among the rules alike.
+type id uint32
+
+const idBits = 3 // of the kind and the world; the rest is the place
+
+const (
+	codeLeak id = iota
+	codeTokenBucket
+	codeFixedWindow
+	codeSlidingCounter
+)
+
+// A field is what one rule remembers that does not look at a log. Each kind uses what it
+// needs.
+type field struct {
+	id    id
+	since int64 // it counts slots from here on: older ones are not given back
+	last  int64 // the newest slot
+	until int64 // from then on it equals none
+
+	units int64   // leak: the cost of the newest slot; fixed window: the count
+	rest  int64   // leak: n-ths of a µs behind last; token bucket: behind at
+	ring  []int64 // sliding counter: counts of its buckets, newest first
+
+	// Of a token bucket:
+	before    int64 // the slot before the newest
+	at        int64 // when it will be full again
+	n, period int64 // the pace that `at` was reckoned by
+}
+
+// Empty reports whether nothing is remembered.
+func (st *State) Empty() bool {
+	return len(st.fields) == 0 && st.logs[own].empty() && st.logs[counting].empty() && st.logs[shadow].empty()
+}
+
+// Reset forgets everything and keeps the memory.
+func (st *State) Reset() {
+	for i := range st.logs {
+		st.logs[i].clear()
+	}
+	st.fields = st.fields[:0]
+}
+
+// find returns a field, or nil.
+func (st *State) find(id id) *field {
+	for i := range st.fields {
+		if st.fields[i].id == id {
+			return &st.fields[i]
+		}
+	}
+	return nil
+}
+
+// own returns a field. One that is new counts from t on.
+func (st *State) own(id id, t int64) *field {
+	if f := st.find(id); f != nil {
+		return f
+	}
+	f := st.add(id)
+	f.since = t
+	return f
+}
+
+// add appends an empty field, in used memory if there is some.
+func (st *State) add(id id) *field {
+	n := len(st.fields)
+	if n < cap(st.fields) {
+		st.fields = st.fields[:n+1]
+	} else {
+		st.fields = append(st.fields, field{})
+	}
+	f := &st.fields[n]
+	*f = field{id: id, ring: f.ring[:0]}
+	return f
+}
+
+// drop forgets a field. The last takes its place.
+func (st *State) drop(f *field) {
+	last := &st.fields[len(st.fields)-1]
+	*f, *last = *last, *f
+	st.fields = st.fields[:len(st.fields)-1]
+}
