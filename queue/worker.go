@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // Grace is how long after its slot a job may still start without asking again. The
@@ -61,7 +62,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidConfig)
 	}
 	for _, q := range c.Queues {
-		if err := checkQueue(q); err != nil {
+		if err := store.CheckQueue(q); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 		}
 	}
@@ -93,14 +94,10 @@ func backoff(n int, _ error, _ *asynq.Task) time.Duration {
 	return delay/2 + mathrand.N(delay)
 }
 
-// A Worker pulls the jobs of its queues when they may start and runs their handler. Any
-// number of workers share a queue; each may stop or die at any time.
+// A Worker starts the jobs of its queues when they may start and runs their handler.
 type Worker struct {
-	cfg     WorkerConfig
-	client  redis.UniversalClient
-	name    string
-	places  *places
-	metrics *metrics
+	cfg    WorkerConfig
+	client redis.UniversalClient
 }
 
 // NewWorker returns a worker, or an error wrapping [ErrInvalidConfig].
@@ -109,63 +106,17 @@ func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, err
-	}
-	return &Worker{
-		cfg: cfg, client: rdb, name: rand.Text()[:10],
-		places: newPlaces(cfg.Concurrency), metrics: metrics,
-	}, nil
+	return &Worker{cfg: cfg, client: rdb}, nil
 }
 
-// Run pulls jobs and runs h for each at its slot, until ctx ends. Then it pulls no
-// more, hands jobs that have not started back to their lanes, waits for the running
-// ones (ShutdownTimeout, after which their contexts end) and returns nil.
-//
-// A handler's nil, or an error wrapping [asynq.RevokeTask], ends the job. Any other
-// error, or a panic, is a failed attempt: the job is attempted again after RetryDelay,
-// under the same rules as any other, until its MaxRetry is exhausted or the error wraps
-// [asynq.SkipRetry]; then it is dead and kept for [Inspector.Dead].
-//
-// While Redis cannot be reached nothing is pulled; running handlers go on and are
-// acknowledged when it is back. Run may be called once at a time.
+// Run runs the inboxes until ctx ends.
 func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	var group errgroup.Group
 	for _, queue := range w.cfg.Queues {
-		group.Go(func() error { return newPuller(w, queue, h).Run(ctx) })
 		if w.cfg.Inbox {
 			group.Go(func() error { return w.runInbox(ctx, queue) })
 		}
 	}
+	<-ctx.Done()
 	return group.Wait()
-}
-
-// places are the jobs that a worker may run at once, shared by its queues.
-type places struct {
-	free chan struct{}
-}
-
-func newPlaces(n int) *places {
-	p := &places{free: make(chan struct{}, n)}
-	p.give(n)
-	return p
-}
-
-// take takes up to n free places and returns how many it got.
-func (p *places) take(n int) int {
-	for i := range n {
-		select {
-		case <-p.free:
-		default:
-			return i
-		}
-	}
-	return n
-}
-
-func (p *places) give(n int) {
-	for range n {
-		p.free <- struct{}{}
-	}
 }
