@@ -157,7 +157,7 @@ type limit struct {
 func limits(policies *schedule.Policies, tenant, user string) [3]limit {
 	policy := policies.Of(tenant)
 	all := [3]limit{
-		{store.QueueScope, nil}, {store.TenantScope(tenant), policy.Tenant}, {store.UserScope(tenant, user), policy.User},
+		{envelope.QueueScope, nil}, {envelope.TenantScope(tenant), policy.Tenant}, {envelope.UserScope(tenant, user), policy.User},
 	}
 	if policies != nil {
 		all[0].set = policies.Queue

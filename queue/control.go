@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -41,17 +42,17 @@ func (i *Inspector) Policies(ctx context.Context) (Policies, error) {
 // PauseQueue lets nothing start before until, on Redis's clock. Jobs claimed already
 // start.
 func (i *Inspector) PauseQueue(ctx context.Context, until time.Time) error {
-	return i.pause(ctx, store.QueueScope, until)
+	return i.pause(ctx, envelope.QueueScope, until)
 }
 
 // PauseTenant lets no job of the tenant start before until.
 func (i *Inspector) PauseTenant(ctx context.Context, tenant string, until time.Time) error {
-	return i.pause(ctx, store.TenantScope(tenant), until)
+	return i.pause(ctx, envelope.TenantScope(tenant), until)
 }
 
 // PauseUser lets no job of the tenant's user start before until.
 func (i *Inspector) PauseUser(ctx context.Context, tenant, user string, until time.Time) error {
-	return i.pause(ctx, store.UserScope(tenant, user), until)
+	return i.pause(ctx, envelope.UserScope(tenant, user), until)
 }
 
 // ResumeQueue lifts a pause of the queue; those of its tenants and users stay.
@@ -88,7 +89,7 @@ func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, i.failed(fmt.Sprintf("cancelling %q in", id), err)
 	}
-	_, ended := store.ParseLane(was)
+	_, ended := envelope.ParseLane(was)
 	return ended == nil || was == store.WasCancelled, nil
 }
 

@@ -171,7 +171,7 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 	if err != nil {
 		return JobState{}, false, i.failed("explaining a job of", err)
 	}
-	lane, bad := store.ParseLane(where)
+	lane, bad := envelope.ParseLane(where)
 	if bad != nil {
 		return JobState{State: where}, where != "", nil
 	}

@@ -108,7 +108,7 @@ func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, er
 	if from < 0 || n < 1 {
 		return nil, nil
 	}
-	names, err := i.store.TenantPage(ctx, from, n)
+	names, err := i.store.DuePage(ctx, from, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}

@@ -11,52 +11,69 @@ import (
 // metrics are what a worker counts. They have no labels for tenants or users, of which
 // there is no bound.
 type metrics struct {
-	pulls  *prometheus.CounterVec
-	jobs   *prometheus.CounterVec
-	admits *prometheus.CounterVec
-	delay  *prometheus.HistogramVec
+	jobs    *prometheus.CounterVec
+	commits *prometheus.CounterVec
+	late    *prometheus.CounterVec
+	leading *prometheus.GaugeVec
+	delay   *prometheus.HistogramVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	queue := []string{"queue"}
 	m := &metrics{
-		pulls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_pulls_total", Help: "Pulls sent to Redis.",
-		}, queue),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_jobs_total", Help: "Jobs by what happened to them: pulled, done, failed, dead, paused, refunded.",
+			Name: "waterclock_jobs_total", Help: "Jobs by what happened to them: claimed (by a leader, for all workers), done, failed, dead, paused.",
 		}, []string{"queue", "outcome"}),
-		admits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_late_starts_total", Help: "Jobs that came too late for their slot and had to ask again.",
+		commits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_commits_total", Help: "Commits of this worker while it led the queue.",
+		}, queue),
+		late: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_late_starts_total", Help: "Jobs that came too late for their slot and had to ask for another.",
+		}, queue),
+		leading: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_leading", Help: "1 while this worker leads the queue.",
 		}, queue),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "waterclock_start_delay_seconds", Help: "Time from a job's slot to its start.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .1, 1},
+			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
 		}, queue),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.pulls, m.jobs, m.admits, m.delay} {
+	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.leading, m.delay} {
 		var already prometheus.AlreadyRegisteredError
-		if err := registerer.Register(c); err != nil && !errors.As(err, &already) {
-			return nil, fmt.Errorf("queue: registering metrics: %w", err)
-		} else if err != nil {
+		if err := registerer.Register(c); errors.As(err, &already) {
 			return nil, fmt.Errorf("queue: the registerer has a worker's metrics already: %w", err)
+		} else if err != nil {
+			return nil, fmt.Errorf("queue: registering metrics: %w", err)
 		}
 	}
 	return m, nil
 }
 
-func (m *metrics) pulled(queue string, jobs int) {
-	m.pulls.WithLabelValues(queue).Inc()
-	m.jobs.WithLabelValues(queue, "pulled").Add(float64(jobs))
+// of returns the metrics of one queue.
+func (m *metrics) of(queue string) queueMetrics { return queueMetrics{m, queue} }
+
+// queueMetrics are what [runner.Metrics] asks for.
+type queueMetrics struct {
+	*metrics
+	queue string
 }
 
-func (m *metrics) ended(queue, outcome string) { m.jobs.WithLabelValues(queue, outcome).Inc() }
-
-func (m *metrics) late(queue string) { m.admits.WithLabelValues(queue).Inc() }
-
-func (m *metrics) started(queue string, delay time.Duration) {
-	m.delay.WithLabelValues(queue).Observe(delay.Seconds())
+func (m queueMetrics) Claimed(jobs int) {
+	m.jobs.WithLabelValues(m.queue, "claimed").Add(float64(jobs))
+}
+func (m queueMetrics) Started(d time.Duration) {
+	m.delay.WithLabelValues(m.queue).Observe(d.Seconds())
+}
+func (m queueMetrics) Ended(outcome string) { m.jobs.WithLabelValues(m.queue, outcome).Inc() }
+func (m queueMetrics) Late()                { m.late.WithLabelValues(m.queue).Inc() }
+func (m queueMetrics) Committed()           { m.commits.WithLabelValues(m.queue).Inc() }
+func (m queueMetrics) Leads(leads bool) {
+	n := 0.0
+	if leads {
+		n = 1
+	}
+	m.leading.WithLabelValues(m.queue).Set(n)
 }

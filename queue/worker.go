@@ -3,11 +3,15 @@ package queue
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	mathrand "math/rand/v2"
+	"os"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,17 +19,19 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/queue/internal/runner"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // Grace is how long after its slot a job may still start without asking again. The
-// windows and spacings in force are that much wider than written, so that the starts
-// keep them as they are written.
-const Grace = 5 * time.Millisecond
+// rules about starts are that much wider than written, so that the starts keep them as
+// they are written.
+const Grace = schedule.Grace * time.Microsecond
 
 // WorkerConfig configures a [Worker]. Queues is required.
 type WorkerConfig struct {
-	// Queues are the queues to pull from.
+	// Queues are the queues to take jobs from, each once.
 	Queues []string
 
 	// Concurrency is how many jobs run at once, over all queues. Defaults to 100.
@@ -35,7 +41,7 @@ type WorkerConfig struct {
 	// same name and files them into their lanes. See [Headers].
 	Inbox bool
 
-	// Lease is how long a pulled job stays with a worker that is not heard of any more.
+	// Lease is how long a claimed job stays with a worker that is not heard of any more.
 	// Defaults to 15 seconds; at least 1.
 	Lease time.Duration
 
@@ -61,9 +67,12 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if len(c.Queues) == 0 {
 		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidConfig)
 	}
-	for _, q := range c.Queues {
+	for i, q := range c.Queues {
 		if err := store.CheckQueue(q); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+		}
+		if slices.Contains(c.Queues[:i], q) {
+			return c, fmt.Errorf("%w: Queues names %q twice; name each queue once", ErrInvalidConfig, q)
 		}
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
@@ -94,10 +103,14 @@ func backoff(n int, _ error, _ *asynq.Task) time.Duration {
 	return delay/2 + mathrand.N(delay)
 }
 
-// A Worker starts the jobs of its queues when they may start and runs their handler.
+// A Worker runs the jobs of its queues when they may start. Any number of workers share
+// a queue; each may stop or die at any time. One of them at a time leads it: it decides
+// which job starts when, and where.
 type Worker struct {
-	cfg    WorkerConfig
-	client redis.UniversalClient
+	cfg     WorkerConfig
+	client  redis.UniversalClient
+	metrics *metrics
+	running atomic.Bool
 }
 
 // NewWorker returns a worker, or an error wrapping [ErrInvalidConfig].
@@ -106,17 +119,62 @@ func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{cfg: cfg, client: rdb}, nil
+	metrics, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{cfg: cfg, client: rdb, metrics: metrics}, nil
 }
 
-// Run runs the inboxes until ctx ends.
+// ErrRunning is returned by Run while another Run of the same worker has not ended.
+var ErrRunning = errors.New("queue: the worker runs already")
+
+// Run takes jobs and runs h for each at its slot, until ctx ends. Then it takes no more,
+// hands jobs that have not started back to their lanes, waits for the running ones
+// (ShutdownTimeout, after which their contexts end) and returns nil. It may be called
+// again after that.
+//
+// A handler's nil, or an error wrapping [asynq.RevokeTask], ends the job. Any other
+// error, or a panic, is a failed attempt: the job is attempted again after RetryDelay,
+// under the same rules as any other, until its MaxAttempts are exhausted or the error
+// wraps [asynq.SkipRetry]; then it is dead and kept for [Inspector.Dead].
+//
+// While Redis cannot be reached nothing starts; running handlers go on and are
+// acknowledged when it is back.
 func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
-	var group errgroup.Group
+	if !w.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer w.running.Store(false)
+	places := runner.NewPlaces(w.cfg.Concurrency)
+	group, ctx := errgroup.WithContext(ctx)
 	for _, queue := range w.cfg.Queues {
+		r, err := w.runner(queue, places, h)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return r.Run(ctx) })
 		if w.cfg.Inbox {
 			group.Go(func() error { return w.runInbox(ctx, queue) })
 		}
 	}
-	<-ctx.Done()
 	return group.Wait()
+}
+
+// runner returns this worker's part in a queue, under a name that nobody has had.
+func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*runner.Runner, error) {
+	s, err := store.New(w.client, queue)
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	a := &attempts{queue: queue, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue)}
+	return runner.New(runner.Config{
+		Store: s, Worker: rand.Text()[:16], Host: fmt.Sprintf("%s/%d", host, os.Getpid()), Version: store.Schema,
+		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
+		Policies: func(source string, version int64) (*schedule.Policies, error) {
+			return compilePolicies(queue, source, version)
+		},
+		Handle: a.handle, Metrics: w.metrics.of(queue), Log: a.log,
+	}), nil
 }

@@ -95,7 +95,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := ParseLane(where); err != nil {
+		if _, err := envelope.ParseLane(where); err != nil {
 			return where, nil
 		}
 		c := s.newChange()

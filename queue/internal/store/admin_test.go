@@ -53,7 +53,7 @@ func (d *desk) offer(user string, change func(*envelope.Envelope)) string {
 		d.t.Fatal(err)
 	}
 	job := OfferJob{
-		Lane: Lane{"t", user, e.Priority}, Body: e.Body(), NotBefore: e.Ready, ID: e.ID, IDFor: IDMemory, Collapse: e.CollapseKey,
+		Lane: Lane{Tenant: "t", User: user, Priority: e.Priority}, Body: e.Body(), NotBefore: e.Ready, ID: e.ID, IDFor: IDMemory, Collapse: e.CollapseKey,
 		Spilled: e.Spilled,
 	}
 	if e.Spilled != "" {
@@ -101,7 +101,7 @@ func (d *desk) counts() Counts {
 // lane returns the IDs of the jobs in a user's lane.
 func (d *desk) lane(user string) string {
 	d.t.Helper()
-	entries, err := d.Entries(d.t.Context(), []Page{{Lane{"t", user, envelope.Normal}, 0, 100}})
+	entries, err := d.Entries(d.t.Context(), []Page{{Lane{Tenant: "t", User: user, Priority: envelope.Normal}, 0, 100}})
 	d.must(err)
 	var ids []string
 	for _, entry := range entries {
@@ -205,7 +205,7 @@ func TestCancel(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", id("a: %"))
 		was, err := d.Cancel(t.Context(), "a: %")
-		if lane, bad := ParseLane(was); err != nil || bad != nil || lane.User != "u" {
+		if lane, bad := envelope.ParseLane(was); err != nil || bad != nil || lane.User != "u" {
 			t.Errorf("it was %q, %v", was, err)
 		}
 		d.told(1, Letter{MailCancel, "a: %"})
@@ -289,7 +289,7 @@ func TestPurgeLeavesWhatHasChanged(t *testing.T) {
 		d.offer("u", id("a"))
 		d.offer("u", id("b"))
 		d.offer("u", folded("old", "k"))
-		entries, err := d.Entries(t.Context(), []Page{{Lane{"t", "u", envelope.Normal}, 0, 10}})
+		entries, err := d.Entries(t.Context(), []Page{{Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, 0, 10}})
 		d.must(err)
 		d.must(d.client.LPop(t.Context(), "wc:{q}:lane:t:u").Err()) // the leader has claimed it
 		d.offer("u", folded("new", "k"))
@@ -309,7 +309,7 @@ func TestPurgeLeavesWhatHasChanged(t *testing.T) {
 // bury makes a dead job of a user and returns its entry.
 func (d *desk) bury(user, job string) string {
 	d.t.Helper()
-	lane := Lane{"t", user, envelope.Normal}
+	lane := Lane{Tenant: "t", User: user, Priority: envelope.Normal}
 	d.must(d.client.HSet(d.t.Context(), "wc:{q}:running:w", "claim", "."+job).Err())
 	held, err := d.Fail(d.t.Context(), Failure{Worker: "w", Claim: "claim", Lane: lane, Delay: -1, Job: job, Error: "no"})
 	if err != nil || !held {
@@ -329,7 +329,7 @@ func (d *desk) die(user string, change func(*envelope.Envelope)) string {
 			change(e)
 		}
 	})
-	entries, err := d.Entries(d.t.Context(), []Page{{Lane{"t", user, envelope.Normal}, 0, 1}})
+	entries, err := d.Entries(d.t.Context(), []Page{{Lane{Tenant: "t", User: user, Priority: envelope.Normal}, 0, 1}})
 	d.must(err)
 	d.must(d.client.Del(d.t.Context(), "wc:{q}:lane:t:"+user, "wc:{q}:fold:t:"+user, "wc:{q}:tenants").Err())
 	d.must(d.client.ZRem(d.t.Context(), "wc:{q}:due:t", user).Err())
@@ -354,14 +354,14 @@ func TestRevive(t *testing.T) {
 		if lane := d.where("a"); lane != "t:u:1" {
 			t.Errorf("it is %q", lane)
 		}
-		entries, err := d.Entries(t.Context(), []Page{{Lane{"t", "u", envelope.Normal}, 0, 10}})
+		entries, err := d.Entries(t.Context(), []Page{{Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, 0, 10}})
 		d.must(err)
 		job, err := envelope.Open(entries[0].Job)
 		d.must(err)
 		if len(entries) != 1 || job.Failures != 0 || job.Lost != 0 || job.Ready < job.Offered() {
 			t.Errorf("%d jobs wait, the first is %+v", len(entries), job)
 		}
-		if names, err := d.TenantPage(t.Context(), 0, 10); err != nil || !slices.Equal(names, []string{"t"}) {
+		if names, err := d.DuePage(t.Context(), 0, 10); err != nil || !slices.Equal(names, []string{"t"}) {
 			t.Errorf("due are %q, %v", names, err)
 		}
 		if due, err := d.lanesOf(t.Context(), "t", 10); err != nil || len(due) != 2 {

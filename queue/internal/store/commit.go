@@ -19,6 +19,7 @@ type Commit struct {
 	s     *Store
 	keys  *keyList
 	check list
+	folds list // jobs to claim from under their collapse keys
 	write list // fails as a whole
 	extra list // each alone
 	fill  list
@@ -67,16 +68,14 @@ func (c *Commit) Take(lane Lane, entries []string) int {
 	return number
 }
 
-// TakeFold takes a job out from under its collapse key, if it is the one of that stamp.
-func (c *Commit) TakeFold(tenant, user, collapse, stamp string) int {
-	key := c.keys.number(c.s.key.Fold(tenant, user))
-	c.extra.add(1, "HDEL", key, collapse)
-	return c.check.add("fold", key, collapse, stamp)
-}
-
 // Claim gives a job to a worker.
 func (c *Commit) Claim(worker, claim, job string) {
 	c.claims[worker] = append(c.claims[worker], claim, "."+job)
+}
+
+// ClaimFolded gives a worker the job under a collapse key, whichever is there by then.
+func (c *Commit) ClaimFolded(worker, claim string, f Folded) {
+	c.folds.add(c.keys.number(c.s.key.Running(worker)), claim, c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
 }
 
 // EndClaim takes a claim from a worker, who has it.
@@ -128,7 +127,6 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 	}
 	c.op(&c.write, command, c.s.key.Lane(lane), entry)
 	c.Look(lane, now)
-	c.Count(lane.Tenant, "back", 1)
 }
 
 // Look lowers the bound of a lane, so that it is looked at.
@@ -137,14 +135,35 @@ func (c *Commit) Look(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Tenants(), "LT", at, Escape(lane.Tenant))
 }
 
-// Fold keeps a job under its collapse key.
-func (c *Commit) Fold(tenant, user, collapse, job string) {
-	c.op(&c.write, "HSET", c.s.key.Fold(tenant, user), collapse, job)
+// Fold keeps a job under its collapse key, where there is none.
+func (c *Commit) Fold(f Folded, job string) int {
+	key := c.s.key.Fold(f.Tenant, f.User)
+	c.op(&c.write, "HSET", key, f.Key, job)
+	return c.check.add("absent", c.keys.number(key), f.Key)
+}
+
+// Refold puts a job in the place of the one of that stamp under its collapse key.
+func (c *Commit) Refold(f Folded, stamp, job string) int {
+	key := c.s.key.Fold(f.Tenant, f.User)
+	c.op(&c.write, "HSET", key, f.Key, job)
+	return c.check.add("fold", c.keys.number(key), f.Key, stamp)
+}
+
+// Unfold takes the job of that stamp out from under its collapse key, if it is there.
+func (c *Commit) Unfold(f Folded, stamp string) int {
+	key := c.s.key.Fold(f.Tenant, f.User)
+	c.op(&c.extra, "HDEL", key, f.Key)
+	return c.check.add("fold", c.keys.number(key), f.Key, stamp)
 }
 
 // Bound notes that a lane's next job does not start before an instant.
 func (c *Commit) Bound(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", at, Escape(lane.User))
+}
+
+// Sooner lowers the bound of a lane, if anything waits there.
+func (c *Commit) Sooner(lane Lane, at int64) {
+	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", "LT", at, Escape(lane.User))
 }
 
 // TenantBound does so for a tenant.
@@ -244,7 +263,7 @@ func (c *Commit) Read(lane Lane, n int) {
 
 // Empty reports whether the commit does nothing.
 func (c *Commit) Empty() bool {
-	return c.write.n+c.extra.n+c.fill.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
+	return c.folds.n+c.write.n+c.extra.n+c.fill.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
 }
 
 // A Fence is what makes a commit fail where somebody else leads or something has changed.
@@ -291,7 +310,7 @@ func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, er
 	c.gather()
 	args := make([]any, 0, 16+len(c.check.args)+len(c.write.args)+len(c.extra.args)+len(c.fill.args))
 	args = append(args, f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail)
-	for _, l := range []*list{&c.check, &c.write, &c.extra, &c.fill} {
+	for _, l := range []*list{&c.check, &c.folds, &c.write, &c.extra, &c.fill} {
 		args = append(append(args, l.n), l.args...)
 	}
 	asked := time.Now()

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A View is what says, at one instant, when jobs may start.
@@ -126,9 +128,9 @@ func (s *Store) Tenants(ctx context.Context, tenants []string) ([]TenantView, er
 	return all, nil
 }
 
-// TenantPage returns the names of tenants with waiting jobs in the order in which they
+// DuePage returns the names of tenants with waiting jobs in the order in which they
 // are due.
-func (s *Store) TenantPage(ctx context.Context, from, n int) ([]string, error) {
+func (s *Store) DuePage(ctx context.Context, from, n int) ([]string, error) {
 	names, err := s.client.ZRange(ctx, s.key.Tenants(), int64(from), int64(from+n-1)).Result()
 	for i, name := range names {
 		names[i] = Unescape(name)
@@ -253,7 +255,7 @@ func recordsOf(messages []redis.XMessage) []Record {
 
 func recordOf(message redis.XMessage) Record {
 	field := func(name string) string { text, _ := message.Values[name].(string); return text }
-	lane, _ := ParseLane(field("lane")) // a record without a lane is shown without
+	lane, _ := envelope.ParseLane(field("lane")) // a record without a lane is shown without
 	at, _ := strconv.ParseInt(field("at"), 10, 64)
 	return Record{
 		Entry: message.ID, Lane: lane, Reason: field("reason"), Rule: field("rule"), Error: field("error"), At: at, Job: field("job"),

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // All keys of a queue begin with its prefix, and so share one hash slot. A script
@@ -82,33 +84,8 @@ func (k Keys) Fold(tenant, user string) string {
 // State returns the state of a subject.
 func (k Keys) State(scope string) string { return k.prefix + "state:" + scope }
 
-// The scopes of rules and pauses.
-const QueueScope = "q"
-
-func TenantScope(tenant string) string { return "t:" + Escape(tenant) }
-
-func UserScope(tenant, user string) string { return "u:" + Escape(tenant) + ":" + Escape(user) }
-
 // A Lane is the FIFO line of one user's waiting jobs of one priority.
-type Lane struct {
-	Tenant, User string
-	Priority     int // a rank of package envelope
-}
-
-// Name returns the lane as it stands in mail and in claims: "tenant:user:rank".
-func (l Lane) Name() string {
-	return Escape(l.Tenant) + ":" + Escape(l.User) + ":" + string(rune('0'+l.Priority))
-}
-
-// ParseLane reads a lane's name.
-func ParseLane(name string) (Lane, error) {
-	tenant, rest, ok1 := strings.Cut(name, ":")
-	user, rank, ok2 := strings.Cut(rest, ":")
-	if !ok1 || !ok2 || len(rank) != 1 || rank[0] < '0' || rank[0] > '2' {
-		return Lane{}, fmt.Errorf("malformed lane %q", name)
-	}
-	return Lane{Unescape(tenant), Unescape(user), int(rank[0] - '0')}, nil
-}
+type Lane = envelope.Lane
 
 // suffixes end the keys of lanes and indexes, by rank.
 var suffixes = [...]string{":high", "", ":low"}
@@ -124,24 +101,8 @@ func CheckQueue(name string) error {
 	return nil
 }
 
-// Escape writes a name so that it holds no colon and no space: they separate names in
-// keys, and words in claims. No two names are escaped alike.
-func Escape(name string) string {
-	if !strings.ContainsAny(name, "%: ") {
-		return name
-	}
-	return escaper.Replace(name)
-}
+// Escape writes a name as it stands in keys.
+func Escape(name string) string { return envelope.Escape(name) }
 
 // Unescape reads what Escape wrote.
-func Unescape(name string) string {
-	if !strings.Contains(name, "%") {
-		return name
-	}
-	return unescaper.Replace(name)
-}
-
-var (
-	escaper   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20")
-	unescaper = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ")
-)
+func Unescape(name string) string { return envelope.Unescape(name) }

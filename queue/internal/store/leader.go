@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A Letter is one thing that the leader is told. Its subject is the name of a lane whose
@@ -95,6 +97,16 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	return pauses, err
 }
 
+// Changes returns how many changes there were that a leader has to know of.
+func (s *Store) Changes(ctx context.Context) (int64, error) {
+	text, err := s.client.HGet(ctx, s.key.Meta(), "changes").Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n, err
+}
+
 // CancelledIDs returns the IDs of waiting jobs that never run.
 func (s *Store) CancelledIDs(ctx context.Context) ([]string, error) {
 	return s.client.SMembers(ctx, s.key.Cancelled()).Result()
@@ -153,6 +165,20 @@ func (s *Store) Fronts(ctx context.Context, fronts []Front) ([][]Bounded, error)
 		all[i] = bounded(found[i].Val())
 	}
 	return all, nil
+}
+
+// AllLanes returns all lanes of a tenant.
+func (s *Store) AllLanes(ctx context.Context, tenant string) (lanes []Lane, err error) {
+	for priority := range suffixes {
+		users, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, -1).Result()
+		if err != nil && !wrongType(err) {
+			return nil, err
+		}
+		for _, user := range users {
+			lanes = append(lanes, Lane{Tenant: tenant, User: Unescape(user), Priority: priority})
+		}
+	}
+	return lanes, nil
 }
 
 // wrongType tells the answer of a key that holds something else. It is one tenant's
@@ -253,7 +279,7 @@ func (s *Store) Ripe(ctx context.Context, at int64, n int) (ripe []Bounded, next
 // ParseLater reads a member of what waits for its time: its lane and the job.
 func ParseLater(member string) (Lane, string, error) {
 	name, job, _ := strings.Cut(member, " ")
-	lane, err := ParseLane(name)
+	lane, err := envelope.ParseLane(name)
 	return lane, job, err
 }
 
@@ -277,4 +303,60 @@ func (s *Store) Amnesty(ctx context.Context) (int64, error) {
 	}
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n, err
+}
+
+// Swept returns the version of the policies under which all bounds of lanes are right.
+func (s *Store) Swept(ctx context.Context) (int64, error) {
+	text, err := s.client.HGet(ctx, s.key.Meta(), "swept").Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n, err
+}
+
+// SetSwept notes that all bounds are right under that version.
+func (s *Store) SetSwept(ctx context.Context, version int64) error {
+	return s.client.HSet(ctx, s.key.Meta(), "swept", version).Err()
+}
+
+// TenantPage returns some of the tenants with waiting jobs, and the cursor of the next
+// page: 0 after the last one. A tenant may come twice.
+func (s *Store) TenantPage(ctx context.Context, cursor uint64) (names []string, next uint64, err error) {
+	found, next, err := s.client.ZScan(ctx, s.key.Tenants(), cursor, "", 100).Result()
+	for i := 0; i < len(found); i += 2 {
+		names = append(names, Unescape(found[i]))
+	}
+	return names, next, err
+}
+
+// LowerBounds lowers the bounds of a tenant's lanes that lie after an instant to it, and
+// reports whether there were any. It takes many short steps.
+func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any bool, err error) {
+	const step = 500
+	for priority := range suffixes {
+		for more := true; more; {
+			key := s.key.Due(tenant, priority)
+			found, err := s.client.ZRangeByScore(ctx, key, &redis.ZRangeBy{
+				Min: "(" + strconv.FormatInt(to, 10), Max: "+inf", Count: step}).Result()
+			if err != nil {
+				if wrongType(err) {
+					break
+				}
+				return any, err
+			}
+			if more = len(found) == step; len(found) == 0 {
+				break
+			}
+			any = true
+			members := make([]redis.Z, len(found))
+			for i, user := range found {
+				members[i] = redis.Z{Score: float64(to), Member: user}
+			}
+			if err := s.client.ZAddArgs(ctx, key, redis.ZAddArgs{XX: true, LT: true, Members: members}).Err(); err != nil {
+				return any, err
+			}
+		}
+	}
+	return any, nil
 }

@@ -86,7 +86,7 @@ func (s *Store) lanesOf(ctx context.Context, tenant string, n int) ([]Lane, erro
 			return nil, err
 		}
 		for _, user := range users {
-			lanes = append(lanes, Lane{tenant, Unescape(user), priority})
+			lanes = append(lanes, Lane{Tenant: tenant, User: Unescape(user), Priority: priority})
 		}
 	}
 	return lanes[:min(n, len(lanes))], nil

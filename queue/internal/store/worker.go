@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A claim's name is "stamp slot lane": what is claimed, from when it may start, and where
@@ -25,7 +27,7 @@ func ParseClaim(claim string) (stamp string, slot int64, lane Lane, err error) {
 	if slot, err = strconv.ParseInt(when, 10, 64); err != nil {
 		return "", 0, Lane{}, errors.New("malformed claim " + strconv.Quote(claim))
 	}
-	lane, err = ParseLane(name)
+	lane, err = envelope.ParseLane(name)
 	return stamp, slot, lane, err
 }
 
@@ -179,6 +181,28 @@ func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
 		}
 	}
 	return claims, err
+}
+
+// A ClaimRef names a claim of a worker.
+type ClaimRef struct{ Worker, Claim string }
+
+// ClaimedJobs returns the jobs of claims; "" for one that the worker does not have.
+func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StringCmd, len(refs))
+	for i, ref := range refs {
+		found[i] = pipe.HGet(ctx, s.key.Running(ref.Worker), ref.Claim)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(refs) > 0 {
+		return nil, err
+	}
+	jobs := make([]string, len(refs))
+	for i := range refs {
+		if job := found[i].Val(); job != "" {
+			jobs[i] = job[1:]
+		}
+	}
+	return jobs, nil
 }
 
 // Mark notes that the handler of a claim is about to start, and reports whether the

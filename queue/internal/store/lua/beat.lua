@@ -36,7 +36,7 @@ if not known and ARGV[4] == '1' and held == 0 then
 end
 call('ZADD', KEYS[2], int(now + lease), ARGV[2])
 call('HSET', KEYS[3], unpack(ARGV, 5))
-call('PEXPIRE', KEYS[3], int(math.ceil(lease / 500)))
+call('PEXPIRE', KEYS[3], '86400000')
 if not known and tonumber(meta[4] or 0) > now then
   call('XADD', KEYS[5], '*', '!workers', ARGV[2])
 end

@@ -7,10 +7,12 @@
 -- ARGV[3]  number of this commit: one more than that of the last
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
--- then four lists, each after its length:
+-- then five lists, each after its length:
 --   checks   lane key n entry... (the first n entries of a list begin so)
 --            field key name (a hash has it), member key name (a sorted set has it)
---            fold key name stamp (a hash has a value that begins so)
+--            fold key name stamp (a hash has a value that begins so), absent key name
+--   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
+--            whichever is there by now
 --   writes   n command key argument...: n arguments. Where one fails nothing has been done if it
 --            is the first; those that can fail for a key of another type stand first
 --   extras   the same; where one fails, the others are done, and the reply says so
@@ -65,7 +67,10 @@ function check.fold(i)
   local value = call('HGET', key(i), ARGV[i + 1])
   return value ~= false and find(value, ARGV[i + 2], 1, true) == 1
 end
-local arity = { field = 2, member = 2, fold = 3 }
+function check.absent(i)
+  return call('HEXISTS', key(i), ARGV[i + 1]) == 0
+end
+local arity = { field = 2, member = 2, fold = 3, absent = 2 }
 
 local differs = {}
 for number = 1, list() do
@@ -84,6 +89,14 @@ local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
 call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'beat', string.format('%d', now), 'seq', ARGV[3])
 if ARGV[5] ~= '' then
   call('HSET', KEYS[1], 'mail', ARGV[5])
+end
+for _ = 1, list() do
+  local job = call('HGET', key(at + 2), ARGV[at + 3])
+  if job then
+    call('HSET', key(at), ARGV[at + 1], '.' .. job)
+    call('HDEL', key(at + 2), ARGV[at + 3])
+  end
+  at = at + 4
 end
 for _ = 1, list() do
   local n = tonumber(ARGV[at])

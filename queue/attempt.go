@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/runner"
+)
+
+// attempts runs a worker's handler, and reads what it answers.
+type attempts struct {
+	queue   string
+	handler asynq.Handler
+	cfg     WorkerConfig
+	log     *slog.Logger
+}
+
+// handle runs the handler once. Whatever it does is contained here.
+func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
+	info := a.info(at)
+	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
+	err := a.run(withInfo(ctx, info), info, task)
+	defer func() { // the error's own methods and RetryDelay are the user's code as well
+		if cause := recover(); cause != nil {
+			a.log.Error("reading a handler's error panicked", "id", info.ID, "type", info.Type, "panic", cause)
+			o = runner.Outcome{Failed: true, Error: fmt.Sprintf("panic while reading the error: %v", cause), Delay: backoff(info.Attempt, nil, nil)}
+		}
+	}()
+	return a.outcome(err, info, task, at.Clock)
+}
+
+// info is what the handler may know of its job.
+func (a *attempts) info(at runner.Attempt) Info {
+	job, lane := at.Job, at.Lane
+	started := time.UnixMicro(at.Started)
+	offered := time.UnixMicro(job.Offered())
+	return Info{
+		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
+		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
+		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
+	}
+}
+
+// run runs the handler; a panic is an error.
+func (a *attempts) run(ctx context.Context, info Info, task *asynq.Task) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			a.log.Error("a handler panicked", "id", info.ID, "type", info.Type, "panic", cause, "stack", string(debug.Stack()))
+		}
+	}()
+	return a.handler.ProcessTask(ctx, task)
+}
+
+// outcome reads what a handler has answered.
+func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() int64) runner.Outcome {
+	o := runner.Outcome{Refund: asRefund(err)}
+	if err == nil || errors.Is(err, asynq.RevokeTask) {
+		return o
+	}
+	if !errors.Is(err, asynq.SkipRetry) {
+		if pause, ok := asPause(err); ok {
+			a.log.Warn("a handler asked for a pause", "id", info.ID, "tenant", info.Tenant, "err", err)
+			o.Pause = &runner.Pause{
+				Scope: scopeOf(pause.Scope, info.Tenant, info.User),
+				Until: pause.end(time.UnixMicro(clock())).UnixMicro(),
+			}
+			return o
+		}
+	}
+	o.Failed, o.Error = true, err.Error()
+	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
+		o.Delay = max(retryFloor(err), a.cfg.RetryDelay(info.Attempt, err, task))
+		a.log.Warn("an attempt failed", "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt, "err", clip(o.Error))
+	}
+	return o
+}
+
+// scopeOf returns the scope of a pause as the engine names it.
+func scopeOf(scope, tenant, user string) string {
+	switch scope {
+	case ScopeTenant:
+		return envelope.TenantScope(tenant)
+	case ScopeUser:
+		return envelope.UserScope(tenant, user)
+	}
+	return envelope.QueueScope
+}
+
+// clip shortens an error for a log.
+func clip(text string) string {
+	const most = 500
+	if len(text) > most {
+		return text[:most] + " …"
+	}
+	return text
+}

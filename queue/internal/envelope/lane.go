@@ -1,0 +1,63 @@
+package envelope
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Lane is the FIFO line of one user's waiting jobs of one priority.
+type Lane struct {
+	Tenant, User string
+	Priority     int // a rank
+}
+
+// Name returns the lane as it stands in mail and in claims: "tenant:user:rank".
+func (l Lane) Name() string {
+	return Escape(l.Tenant) + ":" + Escape(l.User) + ":" + string(rune('0'+l.Priority))
+}
+
+// ParseLane reads a lane's name.
+func ParseLane(name string) (Lane, error) {
+	tenant, rest, ok1 := strings.Cut(name, ":")
+	user, rank, ok2 := strings.Cut(rest, ":")
+	if !ok1 || !ok2 || len(rank) != 1 || rank[0] < '0' || rank[0] > '2' {
+		return Lane{}, fmt.Errorf("malformed lane %q", name)
+	}
+	return Lane{Unescape(tenant), Unescape(user), int(rank[0] - '0')}, nil
+}
+
+// A scope says whom rules and pauses are for: the queue, a tenant, or a tenant's user.
+const QueueScope = "q"
+
+// TenantScope returns the scope of a tenant.
+func TenantScope(tenant string) string { return "t:" + Escape(tenant) }
+
+// UserScope returns the scope of a tenant's user.
+func UserScope(tenant, user string) string { return "u:" + Escape(tenant) + ":" + Escape(user) }
+
+// Escape writes a name so that it holds no colon and no space: they separate names in
+// keys, and words in claims. No two names are escaped alike.
+func Escape(name string) string {
+	if !strings.ContainsAny(name, "%: ") {
+		return name
+	}
+	return strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20").Replace(name)
+}
+
+// Unescape reads what Escape wrote.
+func Unescape(name string) string {
+	if !strings.Contains(name, "%") {
+		return name
+	}
+	return strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ").Replace(name)
+}
+
+// ParseScope reads a scope: the tenant, if it is not the queue's, and the user, if it is one's.
+func ParseScope(scope string) (tenant, user string) {
+	kind, rest, _ := strings.Cut(scope, ":")
+	if kind == QueueScope {
+		return "", ""
+	}
+	tenant, user, _ = strings.Cut(rest, ":")
+	return Unescape(tenant), Unescape(user)
+}

@@ -1,0 +1,296 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// errLeaseLost is the cause of a handler's cancelled context when its job was taken back.
+var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to another worker")
+
+// claims are what a worker holds: jobs that wait for their slot or run, and those that
+// have ended and whose end Redis has not confirmed. Only one that it does not know is
+// started.
+type claims struct {
+	r     *Runner
+	ready chan struct{} // something has ended
+
+	mu       sync.Mutex
+	held     map[string]*held
+	ended    []end
+	since    time.Time // when the first of them ended
+	returned map[string]bool
+	asking   int             // how many look what Redis holds
+	gone     map[string]bool // confirmed ends while somebody looks
+}
+
+// held is a claim that is held.
+type held struct {
+	cancel context.CancelCauseFunc // of its handler; nil before the start
+	over   bool                    // it has ended
+}
+
+// An end is a job that needs no more attempts.
+type end struct {
+	claim   string
+	spilled string // its payload, if that is kept apart
+}
+
+func newClaims(r *Runner) *claims {
+	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[string]*held), returned: make(map[string]bool), gone: make(map[string]bool)}
+}
+
+// hold takes a claim in, and reports whether it is new.
+func (c *claims) hold(claim string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held[claim] != nil || c.gone[claim] || c.returned[claim] {
+		return false
+	}
+	c.held[claim] = &held{}
+	return true
+}
+
+// rename gives a claim its new name.
+func (c *claims) rename(old, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[name] = c.held[old]
+	if c.held[name] == nil {
+		c.held[name] = &held{}
+	}
+	delete(c.held, old)
+	c.note(old)
+}
+
+// note remembers for those who are looking that a claim is gone.
+func (c *claims) note(claim string) {
+	if c.asking > 0 {
+		c.gone[claim] = true
+	}
+}
+
+// begins notes that a handler starts; cancel is called if the claim is lost.
+func (c *claims) begins(claim string, cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.held[claim]; h != nil {
+		h.cancel = cancel
+	}
+}
+
+// drop lets go of a claim whose end Redis knows.
+func (c *claims) drop(claims ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, claim := range claims {
+		delete(c.held, claim)
+		delete(c.returned, claim)
+		c.note(claim)
+	}
+}
+
+// giveUp notes that a claim was returned to the leader.
+func (c *claims) giveUp(claim string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, claim)
+	c.returned[claim] = true
+}
+
+func (c *claims) returning() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.returned)
+}
+
+func (c *claims) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held)
+}
+
+// done notes that a job needs no more attempts.
+func (c *claims) done(e end) {
+	c.mu.Lock()
+	if h := c.held[e.claim]; h != nil {
+		h.over, h.cancel = true, nil
+	}
+	if len(c.ended) == 0 {
+		c.since = time.Now()
+	}
+	c.ended = append(c.ended, e)
+	c.mu.Unlock()
+	signal(c.ready)
+}
+
+// take returns ends to be told; after trouble they are given back.
+func (c *claims) take() []end {
+	const batch = 500
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(batch, len(c.ended))
+	taken := c.ended[:n:n]
+	c.ended = c.ended[n:]
+	return taken
+}
+
+func (c *claims) giveBack(ends []end) {
+	if len(ends) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ended) == 0 {
+		c.since = time.Now()
+	}
+	c.ended = append(c.ended, ends...)
+	signal(c.ready)
+}
+
+func (c *claims) confirmed(ends []end) {
+	for _, e := range ends {
+		c.drop(e.claim)
+	}
+}
+
+// due reports how many have ended, and since when the first waits to be told.
+func (c *claims) due() (n int, age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ended) == 0 {
+		return 0, 0
+	}
+	return len(c.ended), time.Since(c.since)
+}
+
+// ackDelay is how long an end waits for others, or for a commit, to be told with.
+const ackDelay = 3 * time.Millisecond
+
+// ackAll tells the ends that no commit took along, until ctx ends.
+func (c *claims) ackAll(ctx context.Context) {
+	trouble := newTrouble(c.r.log, "acknowledging")
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.ready:
+		}
+		for n, age := c.due(); n > 0 && age < ackDelay && (n < 20 || c.r.leading.Load() != nil); n, age = c.due() {
+			pause(ctx, ackDelay-age)
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		if t := c.r.leading.Load(); t != nil {
+			t.kick()
+			pause(ctx, ackDelay)
+			if n, age := c.due(); n > 0 && age < 10*ackDelay {
+				signal(c.ready)
+				continue
+			}
+		}
+		for wait := trouble.after(c.send(ctx)); wait > 0 && ctx.Err() == nil; wait = trouble.after(c.send(ctx)) {
+			pause(ctx, wait)
+		}
+	}
+}
+
+// send tells all ends.
+func (c *claims) send(ctx context.Context) error {
+	for {
+		ends := c.take()
+		if len(ends) == 0 {
+			return nil
+		}
+		ack := store.Ack{Worker: c.r.cfg.Worker}
+		for _, e := range ends {
+			ack.Claims = append(ack.Claims, e.claim)
+			if e.spilled != "" {
+				ack.Payloads = append(ack.Payloads, e.spilled)
+			}
+		}
+		reading, err := c.r.store.Ack(ctx, ack)
+		if err != nil {
+			c.giveBack(ends)
+			return err
+		}
+		c.r.clock.observe(reading)
+		c.confirmed(ends)
+	}
+}
+
+// flush tells the last ends of a worker that stops.
+func (c *claims) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastPatience)
+	defer cancel()
+	err := c.send(ctx)
+	for err != nil && ctx.Err() == nil {
+		pause(ctx, 100*time.Millisecond)
+		err = c.send(ctx)
+	}
+	if err != nil {
+		n, _ := c.due()
+		c.r.log.Error("could not acknowledge finished jobs: they will run again", "jobs", n, "err", err)
+	}
+}
+
+// reconcile compares what is held with what Redis says: it starts what it does not know
+// and lets go of what it has lost.
+func (c *claims) reconcile(ctx context.Context) error {
+	c.mu.Lock()
+	c.asking++
+	before := make(map[string]bool, len(c.held))
+	for claim := range c.held {
+		before[claim] = true
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		if c.asking--; c.asking == 0 {
+			clear(c.gone)
+		}
+		c.mu.Unlock()
+	}()
+	all, err := c.r.store.Claims(ctx, c.r.cfg.Worker)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]bool, len(all))
+	for _, claim := range all {
+		there[claim.Name] = true
+		c.r.accept(given{claim: claim.Name, job: claim.Job})
+	}
+	for claim := range before {
+		if !there[claim] {
+			c.lose(claim)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for claim := range c.returned {
+		if !there[claim] {
+			delete(c.returned, claim)
+		}
+	}
+	return nil
+}
+
+// lose cancels the handler of a claim that is another worker's now.
+func (c *claims) lose(claim string) {
+	c.mu.Lock()
+	h := c.held[claim]
+	var cancel context.CancelCauseFunc
+	if h != nil && !h.over {
+		cancel = h.cancel
+	}
+	c.mu.Unlock()
+	if cancel != nil {
+		c.r.log.Warn("lost the lease of a running job: it will run again elsewhere", "claim", claim)
+		cancel(errLeaseLost)
+	}
+}

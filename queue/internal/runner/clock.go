@@ -1,0 +1,91 @@
+package runner
+
+import (
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A clock estimates Redis's clock, the only one that counts, from the replies of scripts.
+// Between replies it runs on the monotonic clock, so that a worker's wall clock may be
+// wrong, or jump, without effect.
+//
+// A reply that tells Redis's time T, and was asked for at a and arrived at b, proves
+// that Redis's clock is not before T at b and not after T + (b-a). The estimate is the
+// best such lower bound: it never runs ahead, so nothing starts early. How much further
+// Redis's clock may be is the doubt.
+type clock struct {
+	mu    sync.Mutex
+	start time.Time     // local instant that offsets count from
+	bound time.Duration // Redis's clock minus local time, at least
+	width time.Duration // and at most this much more
+	at    time.Duration // when that was observed, local time
+	wall  time.Duration // the same instant by the wall clock
+	known bool
+}
+
+// drift is how much faster than Redis's the local clock may run: it is taken off the
+// estimate as that grows old.
+const drift = 100e-6
+
+// unknown is the doubt of a clock that knows nothing.
+const unknown = 1000 * time.Hour
+
+// slept is how far the wall clock may move on without the monotonic one, which stands
+// still while a machine is suspended.
+const slept = time.Second / 2
+
+func newClock() *clock { return &clock{start: time.Now()} }
+
+func (c *clock) wallAt(t time.Time) time.Duration { return t.Round(0).Sub(c.start.Round(0)) }
+
+// observe learns from one reply.
+func (c *clock) observe(r store.Reading) {
+	if r.Now == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	local := r.Answered.Sub(c.start)
+	low := time.Duration(r.Now)*time.Microsecond - local
+	high := low + r.Answered.Sub(r.Asked)
+	aged := c.aged(local)
+	// An estimate above what is possible comes from before Redis's clock was set back.
+	if !c.known || c.suspended(r.Answered) || low >= aged || aged > high+time.Microsecond {
+		c.bound, c.width, c.at, c.wall, c.known = low, high-low, local, c.wallAt(r.Answered), true
+	}
+}
+
+func (c *clock) aged(local time.Duration) time.Duration {
+	return c.bound - time.Duration(drift*float64(local-c.at))
+}
+
+// suspended reports whether the machine has slept since the last observation, or its wall
+// clock was set: one cannot be told from the other.
+func (c *clock) suspended(now time.Time) bool {
+	return ((c.wallAt(now) - c.wall) - (now.Sub(c.start) - c.at)).Abs() > slept
+}
+
+// now returns an instant that Redis's clock has reached, in microseconds, and by how much
+// it may be further.
+func (c *clock) now() (int64, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	local := now.Sub(c.start)
+	aged := c.aged(local)
+	doubt := c.width + c.bound - aged
+	if !c.known || c.suspended(now) {
+		doubt = unknown
+	}
+	return (aged + local).Microseconds(), doubt
+}
+
+// until returns how long it is until an instant on Redis's clock.
+func (c *clock) until(at int64) time.Duration {
+	now, _ := c.now()
+	return micros(at - now)
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,0 +1,235 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A fleet is the workers that a leader gives jobs to.
+type fleet struct {
+	r       *Runner
+	members []*member // the first is this worker
+	dead    []string  // whose leases have expired
+}
+
+// A member is one worker.
+type member struct {
+	schedule.Place
+	places, free int
+}
+
+// musterEvery is how often the leader looks who works, in µs.
+const musterEvery = 1_000_000
+
+// muster reads who works, and how many places each has free.
+func (t *term) muster(ctx context.Context, now int64) error {
+	leases, err := t.r.store.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	var alive, dead []string
+	for _, name := range slices.Sorted(maps.Keys(leases)) {
+		switch {
+		case name == t.r.cfg.Worker:
+		case leases[name] < now:
+			dead = append(dead, name)
+		default:
+			alive = append(alive, name)
+		}
+	}
+	records, held, err := t.r.store.Records(ctx, alive)
+	if err != nil {
+		return err
+	}
+	own := &member{}
+	own.Worker = t.r.cfg.Worker
+	if _, doubt := t.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
+		own.Ahead, own.Spread = doubt.Microseconds(), max(0, doubt.Microseconds()-schedule.Grace)
+	}
+	t.fleet.members = append(t.fleet.members[:0], own)
+	for i, name := range alive {
+		r := records[i]
+		m := &member{places: r.Places, free: r.Places - held[i]}
+		m.Worker = name
+		if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
+			m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
+		}
+		m.Taken = func() { m.free-- }
+		if r.Doubt < maxDoubt {
+			t.fleet.members = append(t.fleet.members, m)
+		}
+	}
+	t.fleet.dead = dead
+	t.musterAt = now + musterEvery
+	t.appoint(alive)
+	return nil
+}
+
+// count reads how many places the other workers have free.
+func (t *term) count(ctx context.Context) error {
+	t.freed = false
+	others := t.fleet.members[1:]
+	names := make([]string, len(others))
+	for i, m := range others {
+		names[i] = m.Worker
+	}
+	held, err := t.r.store.Held(ctx, names)
+	for i, n := range held {
+		others[i].free = others[i].places - n
+	}
+	return err
+}
+
+// maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
+const maxDoubt = 1_000_000_000 // a second
+
+// Next returns the worker with the largest share of its places free.
+func (f *fleet) Next() *schedule.Place {
+	own := f.members[0]
+	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
+	if f.r.stopping() {
+		own.free = 0
+	}
+	var best *member
+	for _, m := range f.members {
+		if m.free > 0 && (best == nil || m.free*best.places > best.free*m.places) {
+			best = m
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	if best == own {
+		own.Taken = func() {}
+		if !f.r.cfg.Places.take() {
+			own.free = 0
+			return f.Next()
+		}
+	}
+	return &best.Place
+}
+
+// appoint makes the two workers that know Redis's clock best deputies: they look after the
+// leader, and the rest of the fleet can sleep.
+func (t *term) appoint(alive []string) {
+	var best []*member
+	best = append(best, t.fleet.members[1:]...)
+	slices.SortStableFunc(best, func(a, b *member) int { return cmp.Compare(a.Ahead, b.Ahead) })
+	var names []string
+	for _, m := range best[:min(2, len(best))] {
+		names = append(names, m.Worker)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, t.deputies) {
+		for _, name := range names {
+			t.orders = append(t.orders, order{name, []string{wordVice, name, "", "", ""}})
+		}
+		for _, name := range t.deputies {
+			if !slices.Contains(names, name) && slices.Contains(alive, name) {
+				t.orders = append(t.orders, order{name, []string{wordVice, "", "", "", ""}})
+			}
+		}
+		t.deputies = names
+	}
+}
+
+// An order is something to put into a worker's hand with the next commit.
+type order struct {
+	worker string
+	words  []string
+}
+
+// reapBatch is how many claims one commit takes back.
+const reapBatch = 100
+
+// reap takes back the claims of workers whose leases have expired. It reports whether the
+// commit does so.
+func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
+	if len(t.fleet.dead) == 0 {
+		return nil
+	}
+	amnesty, err := t.r.store.Amnesty(ctx)
+	if err != nil || amnesty > now {
+		return err
+	}
+	dead := t.fleet.dead[0]
+	claims, err := t.r.store.Claims(ctx, dead)
+	if err != nil {
+		return err
+	}
+	records, _, err := t.r.store.Records(ctx, []string{dead})
+	if err != nil {
+		return err
+	}
+	// Latest slots first: each goes to the front of its lane.
+	slices.SortFunc(claims, func(a, b store.Claim) int { return strings.Compare(slotKey(b.Name), slotKey(a.Name)) })
+	if len(claims) > reapBatch {
+		claims = claims[:reapBatch]
+	} else {
+		c.Forget(dead)
+		t.fleet.dead = t.fleet.dead[1:]
+	}
+	t.reaped = dead
+	for _, claim := range claims {
+		if err := t.reapClaim(c, dead, claim, records[0].Started, now); err != nil {
+			return err
+		}
+	}
+	if len(claims) > 0 {
+		t.r.log.Warn("took back the jobs of a worker that died or lost Redis", "worker", dead, "jobs", len(claims))
+	}
+	return nil
+}
+
+// slotKey orders claims by their slots, and then by their stamps.
+func slotKey(claim string) string {
+	stamp, slot, _, err := store.ParseClaim(claim)
+	if err != nil {
+		return claim
+	}
+	return text(slot) + " " + stamp
+}
+
+// leaseExpired is the last error of a job whose worker was lost.
+const leaseExpired = "the lease expired: its worker died or lost Redis"
+
+// reapClaim takes one claim back. If its handler had started, that was an attempt; if
+// nobody knows, it was none, and the next worker says so before it starts the job.
+func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) error {
+	_, spent, lane, err := store.ParseClaim(claim.Name)
+	c.EndClaim(dead, claim.Name)
+	if err != nil {
+		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)
+		return nil
+	}
+	env, err := envelope.Open(claim.Job)
+	if env == nil || err != nil && !errors.Is(err, envelope.ErrNewer) {
+		c.Bury(lane, claim.Job, "the job cannot be read: "+err.Error(), now)
+		return nil
+	}
+	env.Ready = now
+	if !claim.Marked && spent >= started {
+		env.Lost++
+		c.Count(lane.Tenant, "back", 1)
+		return t.requeue(c, lane, env, now)
+	}
+	env.Failures++
+	c.Count(lane.Tenant, "failed", 1)
+	if env.Failures >= env.MaxAttempts {
+		c.Bury(lane, env.String(), leaseExpired, now)
+		if env.ID != "" {
+			c.Track(env.ID, "dead")
+		}
+		return nil
+	}
+	c.Count(lane.Tenant, "back", 1)
+	return t.requeue(c, lane, env, now)
+}

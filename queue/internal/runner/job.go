@@ -1,0 +1,413 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// given is a claim as it comes to a worker.
+type given struct {
+	claim  string
+	job    string // "" if it has to be read
+	slot   int64  // from when it may start; that in the claim's name if 0
+	spread int64  // how much later than the grace it may start
+	placed bool   // it has a place already
+}
+
+// job is a claim that this worker holds.
+type job struct {
+	given
+	lane  envelope.Lane
+	spent int64 // the slot that the rules remember
+	env   *envelope.Envelope
+}
+
+// accept takes a claim in and lets it run in a goroutine of its own. A claim that is held
+// already is passed over.
+func (r *Runner) accept(g given) {
+	if !r.claims.hold(g.claim) {
+		if g.placed {
+			r.cfg.Places.give()
+		}
+		return
+	}
+	r.gate.Lock()
+	if !r.stopping() {
+		r.waiting.Add(1)
+		r.running.Go(func() { r.run(g) })
+		r.gate.Unlock()
+		return
+	}
+	r.gate.Unlock()
+	if g.placed {
+		r.cfg.Places.give()
+	}
+	r.giveBack(g.claim)
+}
+
+// run brings one claim to its end.
+func (r *Runner) run(g given) {
+	started := false
+	defer func() {
+		if !started {
+			r.waiting.Done()
+		}
+	}()
+	if !g.placed {
+		if g.placed = r.awaitPlace(); !g.placed {
+			r.giveBack(g.claim)
+			return
+		}
+	}
+	defer r.freed()
+	j, ok := r.open(g)
+	if !ok {
+		return
+	}
+	at, ok := r.awaitSlot(j)
+	if !ok {
+		return
+	}
+	if j.env.Lost > 0 && !r.mark(j) {
+		return
+	}
+	started = true
+	r.waiting.Done()
+	outcome := Outcome{Failed: true, Error: "the handler ended its goroutine"}
+	defer func() { r.finish(j, outcome) }() // even then
+	outcome = r.handle(j, at)
+}
+
+// freed gives a place back, and tells a leader that waits for one.
+func (r *Runner) freed() {
+	r.cfg.Places.give()
+	if t := r.leading.Load(); t != nil && t.hungry.Load() {
+		t.kick()
+	}
+}
+
+// awaitPlace waits for a place for a claim that came without one: another queue of this
+// worker took it meanwhile.
+func (r *Runner) awaitPlace() bool {
+	if r.cfg.Places.take() {
+		return true
+	}
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-r.cfg.Places.free:
+		return true
+	case <-timer.C:
+	case <-r.stop:
+	}
+	return false
+}
+
+// open reads what was claimed. What cannot be read is dead; it costs nobody else anything.
+func (r *Runner) open(g given) (*job, bool) {
+	j := &job{given: g}
+	var err error
+	if _, j.spent, j.lane, err = store.ParseClaim(g.claim); err != nil {
+		r.log.Error("dropped a malformed claim", "claim", g.claim, "err", err)
+		r.claims.done(end{claim: g.claim})
+		return nil, false
+	}
+	if j.slot == 0 {
+		j.slot = j.spent
+	}
+	ok := r.retry("reading jobs", func(ctx context.Context) error {
+		if j.job == "" {
+			jobs, err := r.store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: g.claim}})
+			if err != nil {
+				return err
+			}
+			j.job = jobs[0]
+		}
+		return nil
+	})
+	if !ok || j.job == "" { // somebody else's by now
+		r.claims.drop(g.claim)
+		return nil, false
+	}
+	if j.env, err = envelope.Open(j.job); err != nil {
+		r.bury(j, j.job, fmt.Errorf("the job cannot be read: %w", err))
+		return nil, false
+	}
+	if j.env.Spilled == "" {
+		return j, true
+	}
+	missing := false
+	ok = r.retry("reading payloads", func(ctx context.Context) error {
+		payload, err := r.store.Payload(ctx, j.env.Spilled)
+		if missing = errors.Is(err, redis.Nil); missing {
+			return nil
+		}
+		j.env.Payload = payload
+		return err
+	})
+	if missing {
+		r.bury(j, j.job, errors.New("its payload is gone from Redis"))
+	}
+	return j, ok && !missing
+}
+
+// awaitSlot waits for the job's slot and returns the instant of its start. It returns
+// false if the job is not to start here: the worker stops, or the job came too late and
+// went back into its lane.
+func (r *Runner) awaitSlot(j *job) (int64, bool) {
+	for {
+		now, doubt := r.clock.now()
+		if wait := j.slot - now; wait > 0 {
+			if !r.sleepUnlessStopped(micros(wait)) {
+				r.giveBack(j.claim)
+				return now, false
+			}
+			continue
+		}
+		if now+doubt.Microseconds()-j.slot <= schedule.Grace+j.spread {
+			return now, true
+		}
+		if !r.ask(j, doubt) {
+			return now, false
+		}
+	}
+}
+
+func (r *Runner) sleepUnlessStopped(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.stop:
+		return false
+	}
+}
+
+// ask asks the leader for another slot for a job that has missed its own. It reports
+// whether the job has one; otherwise it is in its lane again, or somebody else's.
+func (r *Runner) ask(j *job, doubt time.Duration) bool {
+	r.cfg.Metrics.Late()
+	answer := r.letters.await(j.claim)
+	defer r.letters.forget(j.claim)
+	late := store.Letter{Subject: store.MailLate, Text: pack(r.cfg.Worker, j.claim, strconv.FormatInt(min(doubt, time.Minute).Microseconds(), 10))}
+	for {
+		sent := time.Now()
+		if !r.tell(late) {
+			r.giveBack(j.claim)
+			return false
+		}
+		timer := time.NewTimer(time.Second)
+		select {
+		case a := <-answer:
+			timer.Stop()
+			return r.answered(j, a)
+		case <-timer.C: // the leader may have died with the question
+			r.log.Debug("no answer to a late job", "claim", j.claim, "after", time.Since(sent))
+			if all, err := r.store.ClaimedJobs(r.outlive, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: j.claim}}); err == nil && all[0] == "" {
+				r.log.Warn("lost a job before its start", "claim", j.claim)
+				r.claims.drop(j.claim)
+				return false
+			}
+		case <-r.stop:
+			timer.Stop()
+			r.giveBack(j.claim)
+			return false
+		}
+	}
+}
+
+// answered takes in the answer to a late job.
+func (r *Runner) answered(j *job, a answer) bool {
+	if a.claim == "" {
+		r.claims.drop(j.claim)
+		return false
+	}
+	r.claims.rename(j.claim, a.claim)
+	j.claim, j.slot, j.spread = a.claim, a.slot, a.spread
+	_, j.spent, _, _ = store.ParseClaim(a.claim)
+	return true
+}
+
+// mark notes that a handler is about to start, for a job with which a worker was lost
+// while nobody knew whether it had started. It reports whether the job is still ours.
+func (r *Runner) mark(j *job) bool {
+	held := false
+	ok := r.retry("marking starts", func(ctx context.Context) (err error) {
+		held, err = r.store.Mark(ctx, r.cfg.Worker, j.claim)
+		return err
+	})
+	if !ok || !held {
+		r.claims.drop(j.claim)
+	}
+	return ok && held
+}
+
+// handle runs the handler once. What it returns decides; its context only asks.
+func (r *Runner) handle(j *job, at int64) Outcome {
+	ctx, cancel := context.WithCancelCause(r.handling)
+	defer cancel(nil)
+	r.claims.begins(j.claim, cancel)
+	if limit := limitOf(j.env, at); limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+		stuck := time.AfterFunc(limit+stuckAfter, func() {
+			r.log.Warn("a handler ignores the end of its context; it keeps its place",
+				"id", j.env.Name(), "type", j.env.Type, "timeout", limit)
+		})
+		defer stuck.Stop()
+	}
+	r.cfg.Metrics.Started(micros(at - j.slot))
+	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.slot, Started: at, Clock: r.now})
+}
+
+// stuckAfter is how long after the end of its context a handler counts as stuck.
+const stuckAfter = 5 * time.Second
+
+// limitOf returns how long an attempt may take, 0 for no limit.
+func limitOf(e *envelope.Envelope, at int64) time.Duration {
+	limit := e.Timeout
+	if e.Until > 0 {
+		if left := max(micros(e.Until-at), time.Millisecond); limit == 0 || left < limit {
+			limit = left
+		}
+	}
+	return limit
+}
+
+// finish tells how the attempt ended.
+func (r *Runner) finish(j *job, o Outcome) {
+	refund := ""
+	if o.Refund {
+		refund = pack(j.claim, strconv.Itoa(j.env.Cost))
+	}
+	switch {
+	case o.Pause != nil:
+		r.cfg.Metrics.Ended("paused")
+		r.giveBackAfter(j, o)
+	case o.Failed:
+		r.fail(j, o, refund)
+	default:
+		if refund != "" {
+			r.tell(store.Letter{Subject: store.MailRefund, Text: refund})
+		}
+		r.cfg.Metrics.Ended("done")
+		r.claims.done(end{j.claim, j.env.Spilled})
+	}
+}
+
+// fail ends an attempt that did not succeed: the job waits for its next one, or is dead.
+func (r *Runner) fail(j *job, o Outcome, refund string) {
+	next := *j.env
+	next.Failures++
+	next.Ready = 0
+	if next.Spilled != "" {
+		next.Payload = ""
+	}
+	delay := max(0, o.Delay)
+	if o.Dead || next.Failures >= next.MaxAttempts {
+		delay = -1
+	} else {
+		now, _ := r.clock.now()
+		next.Ready = now + delay.Microseconds()
+	}
+	f := store.Failure{
+		Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: delay, Job: next.String(), ID: j.env.ID,
+		Error: clip(o.Error), Refund: refund,
+	}
+	held := false
+	if r.retry("reporting failures", func(ctx context.Context) (err error) {
+		held, err = r.store.Fail(ctx, f)
+		return err
+	}) {
+		r.claims.drop(j.claim)
+	}
+	r.cfg.Metrics.Ended("failed")
+	if held && delay < 0 {
+		r.cfg.Metrics.Ended("dead")
+		r.log.Error("a job is dead", "id", j.env.Name(), "type", j.env.Type, "attempt", next.Failures, "err", f.Error)
+	}
+}
+
+// bury keeps a job that cannot be run among the dead.
+func (r *Runner) bury(j *job, text string, why error) {
+	f := store.Failure{Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: -1, Job: text, Error: why.Error()}
+	r.log.Error("a job is dead", "claim", j.claim, "err", why)
+	if r.retry("reporting failures", func(ctx context.Context) error {
+		_, err := r.store.Fail(ctx, f)
+		return err
+	}) {
+		r.claims.drop(j.claim)
+	}
+	r.cfg.Metrics.Ended("dead")
+}
+
+// clip bounds the text of an error that is kept.
+func clip(text string) string {
+	const most = 4096
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + " …"
+	}
+	return text
+}
+
+// giveBack returns a claim that will not start here: the rules get its slot back.
+func (r *Runner) giveBack(claim string) {
+	r.claims.giveUp(claim)
+	r.tell(store.Letter{Subject: store.MailReturn, Text: pack(r.cfg.Worker, claim, returnUnstarted, "", "0")})
+}
+
+// giveBackAfter returns a claim whose attempt does not count, and pauses its scope.
+func (r *Runner) giveBackAfter(j *job, o Outcome) {
+	kind := returnPaused
+	if o.Refund {
+		kind = returnRefunded
+	}
+	r.claims.giveUp(j.claim)
+	r.tell(store.Letter{Subject: store.MailReturn, Text: pack(r.cfg.Worker, j.claim, kind, o.Pause.Scope, strconv.FormatInt(o.Pause.Until, 10))})
+}
+
+// tell writes a letter to the leader; to this worker's own term directly. It returns
+// false if the worker's time ran out.
+func (r *Runner) tell(letter store.Letter) bool {
+	if t := r.leading.Load(); t != nil && r.letters.put(letter) {
+		t.kick()
+		return true
+	}
+	return r.retry("writing to the leader", func(ctx context.Context) error { return r.store.Write(ctx, letter) })
+}
+
+// retry does something that needs Redis until it works, or the worker's time runs out.
+func (r *Runner) retry(act string, do func(ctx context.Context) error) bool {
+	trouble := newTrouble(r.log, act)
+	for {
+		wait := trouble.after(do(r.outlive))
+		if wait == 0 {
+			return true
+		}
+		if r.outlive.Err() != nil {
+			return false
+		}
+		pause(r.outlive, wait)
+	}
+}
+
+// pack writes words into one text, and unpack reads them: none holds a line break but the
+// last.
+func pack(words ...string) string { return strings.Join(words, "\n") }
+
+func unpack(text string, n int) ([]string, bool) {
+	words := strings.SplitN(text, "\n", n)
+	return words, len(words) == n
+}

@@ -1,0 +1,366 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A term is a time in which this worker leads the queue: it decides, and commits what it
+// has decided. Everything it knows is a copy of what Redis holds; after any doubt it reads
+// that again.
+type term struct {
+	r      *Runner
+	ctx    context.Context
+	kicks  chan struct{} // something has happened in this worker
+	hungry atomic.Bool   // jobs wait for a place
+
+	fence   store.Fence
+	mailed  string // the newest letter that was opened
+	mail    chan post
+	swept   chan string        // tenants whose bounds in Redis were lowered
+	sweeps  context.CancelFunc // ends the sweep under way
+	workers sync.WaitGroup     // sweeps
+	renewed time.Time          // the last commit
+	sched   *schedule.Scheduler
+	fleet   fleet
+	paused  map[string]int64
+	stale   bool // what was read at the beginning of the term has changed
+
+	requests []request       // letters about claims, not yet settled in a commit
+	orders   []order         // for the hands of workers
+	full     map[string]bool // tenants with more waiting than fits
+	trimmers map[string]*trimmer
+	empties  []envelope.Lane // that stand in their index for nothing
+	deputies []string
+	reaped   string
+	freed    bool  // other workers have places again
+	ripeAt   int64 // when something that waits for its time is due
+	musterAt int64 // when to look who works
+	trimAt   int64 // when to trim the mail
+	lateness lateness
+	inDoubt  func(happened bool) // what follows from a commit of which nobody knows
+}
+
+// A post is what one reading of the mail brought.
+type post struct {
+	last    string
+	letters []store.Letter
+}
+
+// errTired is returned by a leader that is too slow and has a deputy.
+var errTired = errors.New("queue: the leader is short of CPU")
+
+// serve leads until somebody else does, or ctx ends.
+func (r *Runner) serve(ctx context.Context, first store.Term) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &term{
+		r: r, ctx: ctx, kicks: make(chan struct{}, 1), swept: make(chan string, 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
+		full: make(map[string]bool), trimmers: make(map[string]*trimmer),
+		fence: store.Fence{Token: first.Token, Lease: leaderLease, Seq: first.Seq + 1, Changes: first.Changes},
+	}
+	t.fleet.r = r
+	r.deputy.Store(false)
+	var reader sync.WaitGroup
+	reader.Go(func() { t.readMail(ctx, first.Mail) })
+	r.letters.setOpen(true)
+	r.leading.Store(t)
+	r.cfg.Metrics.Leads(true)
+	r.log.Debug("leading", "term", first.Token)
+
+	err := t.lead(ctx)
+	r.leading.Store(nil)
+	r.letters.setOpen(false)
+	r.cfg.Metrics.Leads(false)
+	r.log.Debug("leading no more", "term", t.fence.Token, "why", err)
+	t.passOn()
+	if !errors.Is(err, store.ErrDeposed) {
+		t.resign()
+	}
+	if !r.stopping() {
+		r.demoted.Store(time.Now().Add(sitOut).UnixNano())
+	}
+	cancel()
+	t.sweeps()
+	t.workers.Wait()
+	r.wakeReader()
+	reader.Wait()
+}
+
+// passOn posts the letters of this worker's own jobs that this term has not answered.
+func (t *term) passOn() {
+	var left []store.Letter
+	for _, q := range t.requests {
+		if q.own != nil {
+			left = append(left, *q.own)
+		}
+	}
+	left = append(left, t.r.letters.take()...)
+	if len(left) > 0 {
+		t.r.retry("writing to the leader", func(ctx context.Context) error { return t.r.store.Write(ctx, left...) })
+	}
+}
+
+// resign lets somebody else lead at once.
+func (t *term) resign() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.r.outlive), time.Second)
+	defer cancel()
+	if err := t.r.store.Resign(ctx, t.fence.Token, t.successor()); err != nil {
+		t.r.log.Debug("resigning", "err", err)
+	}
+}
+
+func (t *term) successor() string {
+	if len(t.deputies) > 0 {
+		return t.deputies[0]
+	}
+	return ""
+}
+
+// handOver is called when the worker stops: if others can lead, one does.
+func (t *term) handOver() { t.kick() }
+
+// kick lets the term look at once.
+func (t *term) kick() { signal(t.kicks) }
+
+// readMail reads what the leader is told, until ctx ends.
+func (t *term) readMail(ctx context.Context, after string) {
+	trouble := newTrouble(t.r.log, "reading the leader's mail")
+	for ctx.Err() == nil {
+		last, letters, err := t.r.store.ReadMail(ctx, after, mailPatience)
+		if wait := trouble.after(err); wait > 0 {
+			pause(ctx, wait)
+			continue
+		}
+		if len(letters) == 0 {
+			continue
+		}
+		after = last
+		select {
+		case t.mail <- post{last, letters}:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// mailPatience is how long one wait for mail lasts.
+const mailPatience = 2 * time.Second
+
+// wakeReader ends the wait for mail.
+func (r *Runner) wakeReader() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.outlive), time.Second)
+	defer cancel()
+	if err := r.store.Write(ctx, store.Letter{Subject: store.MailEnded}); err != nil {
+		r.log.Debug("ending the wait for mail", "err", err)
+	}
+}
+
+// lead goes round until the term ends, and says why it did.
+func (t *term) lead(ctx context.Context) error {
+	trouble := newTrouble(t.r.log, "leading")
+	for {
+		err := t.resync(ctx)
+		for err == nil {
+			trouble.after(nil)
+			err = t.round(ctx)
+		}
+		var differs *store.DiffersError
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errPoliciesGone), errors.Is(err, errStopping):
+			return err
+		case errors.Is(err, store.ErrChanged), errors.As(err, &differs), errors.Is(err, errStale):
+			t.r.log.Debug("reading everything again", "why", err)
+			continue
+		}
+		// Nobody knows what became of the last commit. Under a new token nothing that was
+		// sent under the old one can happen any more.
+		wait := trouble.after(err)
+		pause(ctx, wait)
+		if err := t.renew(ctx); err != nil && errors.Is(err, store.ErrDeposed) {
+			return err
+		}
+	}
+}
+
+var (
+	errStale        = errors.New("queue: policies, pauses or cancelled jobs have changed")
+	errPoliciesGone = errors.New("queue: the policies are gone from Redis")
+	errStopping     = errors.New("queue: the worker stops")
+)
+
+// renew leads on under a new token, and finds out whether the last commit happened.
+func (t *term) renew(ctx context.Context) error {
+	next, err := t.r.store.Lead(ctx, t.r.cfg.Worker, leaderLease, t.fence.Token)
+	if err != nil {
+		return err
+	}
+	t.r.clock.observe(next.Reading)
+	if next.Token == "" {
+		return store.ErrDeposed
+	}
+	if t.inDoubt != nil {
+		t.inDoubt(next.Seq >= t.fence.Seq)
+		t.inDoubt = nil
+	}
+	t.fence.Token, t.fence.Seq = next.Token, next.Seq+1
+	return nil
+}
+
+// resync reads everything anew.
+func (t *term) resync(ctx context.Context) error {
+	changes, err := t.r.store.Changes(ctx)
+	if err != nil {
+		return err
+	}
+	facts, err := t.facts(ctx)
+	if err != nil {
+		return err
+	}
+	t.fence.Changes = changes
+	t.sched, t.stale = schedule.New(facts), false
+	t.paused = facts.Paused
+	t.empties, t.trimmers = nil, make(map[string]*trimmer)
+	t.ripeAt, t.musterAt = 0, 0
+	if err := t.r.claims.reconcile(ctx); err != nil {
+		return err
+	}
+	if facts.Policies != nil {
+		t.sweeps()
+		t.workers.Wait()
+		var sweeping context.Context
+		sweeping, t.sweeps = context.WithCancel(ctx)
+		t.workers.Go(func() { t.sweep(sweeping, facts.Policies.Version) })
+	}
+	now, _ := t.r.clock.now()
+	return t.muster(ctx, now)
+}
+
+// facts reads what a scheduler knows from the beginning.
+func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
+	source, version, err := t.r.store.Policies(ctx)
+	if err != nil {
+		return schedule.Facts{}, err
+	}
+	var policies *schedule.Policies
+	if version < t.r.policies.Load() {
+		t.r.log.Error("the policies are gone from Redis; nothing starts until they are set again", "had version", t.r.policies.Load())
+		return schedule.Facts{}, errPoliciesGone
+	}
+	if version > 0 {
+		if policies, err = t.r.cfg.Policies(source, version); err != nil {
+			return schedule.Facts{}, fmt.Errorf("reading the policies in Redis: %w", err)
+		}
+		t.r.policies.Store(version)
+	}
+	paused, err := t.r.store.Pauses(ctx)
+	if err != nil {
+		return schedule.Facts{}, err
+	}
+	cancelled, err := t.r.store.CancelledIDs(ctx)
+	if err != nil {
+		return schedule.Facts{}, err
+	}
+	states, err := t.r.store.States(ctx, []string{envelope.QueueScope})
+	if err != nil {
+		return schedule.Facts{}, err
+	}
+	return schedule.Facts{Policies: policies, Paused: paused, Cancelled: cancelled, Queue: states[0]}, nil
+}
+
+// wait waits until there is something to decide, at the latest until the lease has to be
+// renewed.
+func (t *term) wait(ctx context.Context, next int64) error {
+	now, _ := t.r.clock.now()
+	for _, at := range []int64{t.ripeAt, t.musterAt} {
+		next = min(next, at)
+	}
+	left := renewEvery - time.Since(t.renewed)
+	if next != math.MaxInt64 {
+		left = min(left, micros(next-now))
+	}
+	due := time.Now().Add(left)
+	if left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case p := <-t.mail:
+			t.receive(p)
+		case name := <-t.swept:
+			t.sched.ForgetLanes(name, now)
+		case <-t.kicks:
+		case <-timer.C:
+			t.lateness.note(time.Since(due))
+		}
+	}
+	t.gather(ctx)
+	return nil
+}
+
+// gatherFor is how long after a commit the next one waits for more to do: what comes in
+// quick succession shares commits, what comes alone does not wait.
+const gatherFor = 500 * time.Microsecond
+
+// gather lets letters come together while commits follow each other closely.
+func (t *term) gather(ctx context.Context) {
+	if left := gatherFor - time.Since(t.renewed); left > 0 {
+		pause(ctx, left)
+	}
+	for {
+		select {
+		case p := <-t.mail:
+			t.receive(p)
+		case name := <-t.swept:
+			t.sched.ForgetLanes(name, t.r.now())
+		default:
+			return
+		}
+	}
+}
+
+// receive opens what one reading of the mail brought.
+func (t *term) receive(p post) {
+	t.mailed = p.last
+	t.open(p.letters)
+}
+
+// lateness notices a leader that is short of CPU: its timers ring late.
+type lateness struct {
+	since time.Time
+	count int
+}
+
+// tiredAfter is how late a timer rings that counts, and how many of them within tiredWithin
+// make a leader tired.
+const (
+	tiredAfter  = 100 * time.Millisecond
+	tiredCount  = 2
+	tiredWithin = 10 * time.Second
+)
+
+func (l *lateness) note(late time.Duration) {
+	if late < tiredAfter {
+		return
+	}
+	if time.Since(l.since) > tiredWithin {
+		l.since, l.count = time.Now(), 0
+	}
+	l.count++
+}
+
+func (l *lateness) tired() bool { return l.count >= tiredCount && time.Since(l.since) <= tiredWithin }
+
+func text(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,350 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// An answer is another slot for a late job, under a new claim; no claim if the job is in
+// its lane again.
+type answer struct {
+	claim        string
+	slot, spread int64
+}
+
+// An inTray takes letters of this worker's own jobs for its own term, and answers for its
+// jobs.
+type inTray struct {
+	mu       sync.Mutex
+	open     bool
+	letters  []store.Letter
+	awaiting map[string]chan answer
+}
+
+// put puts a letter in, unless no term is open.
+func (t *inTray) put(letter store.Letter) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open {
+		t.letters = append(t.letters, letter)
+	}
+	return t.open
+}
+
+func (t *inTray) setOpen(open bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open = open
+}
+
+func (t *inTray) take() []store.Letter {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	letters := t.letters
+	t.letters = nil
+	return letters
+}
+
+func (t *inTray) await(claim string) chan answer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.awaiting == nil {
+		t.awaiting = make(map[string]chan answer)
+	}
+	c := make(chan answer, 1)
+	t.awaiting[claim] = c
+	return c
+}
+
+func (t *inTray) forget(claim string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.awaiting, claim)
+}
+
+func (t *inTray) answer(claim string, a answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.awaiting[claim]; c != nil {
+		c <- a
+		delete(t.awaiting, claim)
+	}
+}
+
+// The kinds of returned jobs: what the rules get back.
+const (
+	returnUnstarted = "unstarted" // everything: the job has not started
+	returnPaused    = "paused"    // nothing
+	returnRefunded  = "refunded"  // those of the user
+)
+
+// A request is a letter about a claim, which has its effect in a commit.
+type request struct {
+	letter string // its subject
+	worker string
+	claim  string
+	lane   envelope.Lane
+	spent  int64
+	cost   int
+	env    *envelope.Envelope // of the claim; nil if it is gone
+	job    string
+	doubt  int64  // of a late job's worker
+	kind   string // of a return
+	scope  string // that it pauses
+	until  int64
+	own    *store.Letter // of this worker's own jobs: posted if this term does not settle it
+}
+
+// readRequest reads a letter about a claim.
+func readRequest(l store.Letter) (q request, ok bool) {
+	q.letter = l.Subject
+	var words []string
+	switch l.Subject {
+	case store.MailLate:
+		if words, ok = unpack(l.Text, 3); ok {
+			q.worker, q.claim, q.doubt = words[0], words[1], number(words[2])
+		}
+	case store.MailReturn:
+		if words, ok = unpack(l.Text, 5); ok {
+			q.worker, q.claim, q.kind, q.scope, q.until = words[0], words[1], words[2], words[3], number(words[4])
+		}
+	case store.MailRefund:
+		if words, ok = unpack(l.Text, 2); ok {
+			q.claim, q.cost = words[0], max(1, int(number(words[1])))
+		}
+	}
+	if !ok {
+		return q, false
+	}
+	var err error
+	_, q.spent, q.lane, err = store.ParseClaim(q.claim)
+	return q, err == nil
+}
+
+// open takes in what the term is told.
+func (t *term) open(letters []store.Letter) {
+	now, _ := t.r.clock.now()
+	for _, l := range letters {
+		switch l.Subject {
+		case store.MailFold:
+			if lane, err := envelope.ParseLane(l.Text); err == nil {
+				t.sched.Look(lane.Tenant, lane.User, now)
+			}
+		case store.MailLater:
+			t.ripeAt = min(t.ripeAt, number(l.Text))
+		case store.MailFull:
+			t.full[envelope.Unescape(l.Text)] = true
+		case store.MailEnded:
+			t.freed = true
+			t.hungry.Store(false)
+		case store.MailWorkers:
+			t.musterAt = 0
+		case store.MailPolicies, store.MailPaused, store.MailCancel, store.MailTenant:
+			t.stale = true
+		case store.MailLate, store.MailReturn, store.MailRefund:
+			if q, ok := readRequest(l); ok {
+				t.requests = append(t.requests, q)
+			} else {
+				t.r.log.Error("a malformed letter to the leader", "subject", l.Subject)
+			}
+		default:
+			t.notice(l, now)
+		}
+	}
+}
+
+// notice takes in that a lane has got its first job.
+func (t *term) notice(l store.Letter, now int64) {
+	lane, err := envelope.ParseLane(l.Subject)
+	if err != nil {
+		return
+	}
+	if l.Text != "" && l.Text[0] == '=' { // the job is under its collapse key
+		t.sched.Look(lane.Tenant, lane.User, now)
+		return
+	}
+	t.sched.Notice(lane, headOf(l.Text), now)
+}
+
+func headOf(job string) schedule.Head {
+	env, err := envelope.Open(job)
+	if err != nil {
+		return schedule.Head{Entry: job, Job: job, Err: err}
+	}
+	return schedule.Head{Entry: job, Job: job, Env: env}
+}
+
+// prepare reads what the requests need. It reports whether everything is known.
+func (t *term) prepare(ctx context.Context) error {
+	var refs []store.ClaimRef
+	var of []int
+	for i, q := range t.requests {
+		if q.letter != store.MailRefund {
+			refs, of = append(refs, store.ClaimRef{Worker: q.worker, Claim: q.claim}), append(of, i)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	jobs, err := t.r.store.ClaimedJobs(ctx, refs)
+	if err != nil {
+		return err
+	}
+	seen := make(map[store.ClaimRef]bool)
+	for k, i := range of {
+		q := &t.requests[i]
+		q.env, q.job = nil, jobs[k]
+		if q.job == "" || seen[refs[k]] {
+			q.job = ""
+			continue
+		}
+		seen[refs[k]] = true
+		if q.env, err = envelope.Open(q.job); q.env == nil {
+			t.r.log.Error("a claimed job cannot be read", "claim", q.claim, "err", err)
+		} else {
+			q.cost = q.env.Cost
+		}
+	}
+	return nil
+}
+
+// settle answers the requests in a commit. Jobs that go back to the fronts of their lanes
+// do so latest first.
+func (t *term) settle(c *store.Commit, now int64) (answers map[string]answer, err error) {
+	answers = make(map[string]answer)
+	slices.SortStableFunc(t.requests, func(a, b request) int { return int(min(1, max(-1, b.spent-a.spent))) })
+	for i := range t.requests {
+		q := &t.requests[i]
+		switch {
+		case q.letter == store.MailRefund:
+			t.sched.Refund(q.lane, q.spent, q.cost, false, now)
+			t.sooner(c, q.lane, now)
+		case q.env == nil:
+			if q.letter == store.MailLate {
+				t.reply(c, answers, q, answer{})
+			}
+		case q.letter == store.MailLate:
+			err = t.restart(c, q, now, answers)
+		default:
+			err = t.takeBack(c, q, now)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// sooner lowers the bounds that Redis has of a user's lanes.
+func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
+	for p := range 3 {
+		lane.Priority = p
+		c.Sooner(lane, now)
+	}
+}
+
+// reply answers a late job: by the worker's hand, or, if it is our own, when the commit
+// is done.
+func (t *term) reply(c *store.Commit, answers map[string]answer, q *request, a answer) {
+	if q.worker == t.r.cfg.Worker {
+		answers[q.claim] = a
+		return
+	}
+	c.Tell(q.worker, wordLate, q.claim, a.claim, text(a.slot), text(a.spread))
+}
+
+// restart gives a late job another slot, or puts it back into its lane.
+func (t *term) restart(c *store.Commit, q *request, now int64, answers map[string]answer) error {
+	own := q.worker == t.r.cfg.Worker
+	ahead := q.doubt
+	if !own {
+		ahead = 2*q.doubt + 300
+	}
+	const longest = 1_000_000
+	spread := max(0, q.doubt-schedule.Grace)
+	c.EndClaim(q.worker, q.claim)
+	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
+		slot := now + ahead
+		a := answer{store.ClaimName(q.env.Stamp, slot+spread, q.lane), slot, spread}
+		c.Claim(q.worker, a.claim, q.job)
+		t.reply(c, answers, q, a)
+		return nil
+	}
+	if q.doubt > longest {
+		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
+	}
+	t.reply(c, answers, q, answer{})
+	c.Count(q.lane.Tenant, "started", -1)
+	return t.requeue(c, q.lane, q.env, now)
+}
+
+// takeBack puts a job that a worker returns into its lane again.
+func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
+	c.EndClaim(q.worker, q.claim)
+	if q.kind == returnUnstarted {
+		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
+		c.Count(q.lane.Tenant, "started", -1)
+	} else {
+		c.Count(q.lane.Tenant, "back", 1)
+		q.env.Ready = now
+	}
+	if q.kind == returnRefunded {
+		t.sched.Refund(q.lane, q.spent, q.cost, false, now)
+	}
+	if q.scope != "" {
+		c.Pause(q.scope, q.until)
+		t.paused[q.scope] = max(t.paused[q.scope], q.until)
+		t.sched.Pause(t.paused, now)
+	}
+	return t.requeue(c, q.lane, q.env, now)
+}
+
+// requeue puts a job to the front of its lane. Under its collapse key the newer of two
+// jobs stays.
+func (t *term) requeue(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, now int64) error {
+	return t.put(c, lane, env, true, now)
+}
+
+func (t *term) put(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, front bool, now int64) error {
+	entry := env.String()
+	if env.Spilled != "" {
+		bare := *env
+		bare.Payload = ""
+		entry = bare.String()
+	}
+	if env.ID != "" {
+		c.Track(env.ID, lane.Name())
+	}
+	if env.CollapseKey != "" {
+		folded := store.Folded{Tenant: lane.Tenant, User: lane.User, Key: env.CollapseKey}
+		others, err := t.r.store.FoldedJobs(t.ctx, []store.Folded{folded})
+		if err != nil {
+			return err
+		}
+		if other := others[0]; other != "" {
+			dropped := entry
+			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
+				c.Refold(folded, other[:envelope.StampLen], entry)
+				dropped = other
+				t.sched.Look(lane.Tenant, lane.User, now)
+			}
+			c.Count(lane.Tenant, "dropped", 1)
+			c.Drop(lane, dropped, "collapsed", "", now)
+			return nil
+		}
+		c.Fold(folded, entry)
+		entry = "=" + env.CollapseKey
+	}
+	c.Put(lane, entry, front, now)
+	if front {
+		t.sched.Returned(lane, now)
+	} else {
+		t.sched.Look(lane.Tenant, lane.User, now)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package runner
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Words that the leader puts into a worker's hand: a given claim is four words (claim, job
+// or "", slot, spread); an answer to a late job is five, the first of them this.
+const (
+	wordLate = "!late"   // then old claim, new claim or "", slot, spread
+	wordJob  = "!job"    // then claim, job, slot, spread
+	wordVice = "!deputy" // then three empty words: look after the leader
+)
+
+const wordsEach = 5
+
+// beat keeps the worker's lease until ctx ends.
+func (r *Runner) beat(ctx context.Context) {
+	trouble := newTrouble(r.log, "renewing the lease")
+	leased, mismatches := false, 0
+	since, _ := r.clock.now()
+	for ctx.Err() == nil {
+		now, doubt := r.clock.now()
+		places := r.cfg.Places.all()
+		if r.stopping() {
+			places = 0
+		}
+		reply, err := r.store.Beat(ctx, store.Beat{
+			Worker: r.cfg.Worker, Lease: r.cfg.Lease, Leased: leased,
+			Record: store.WorkerRecord{
+				Places: places, Doubt: min(doubt, time.Hour), Started: r.startedThrough(now), Host: r.cfg.Host,
+				Since: since, Version: r.cfg.Version,
+			},
+		})
+		wait := r.cfg.Lease / 4
+		if retry := trouble.after(err); retry > 0 {
+			pause(ctx, min(retry, r.cfg.Lease/10))
+			continue
+		}
+		r.clock.observe(reply.Reading)
+		if since == 0 || since > reply.Now {
+			since = reply.Now
+		}
+		leased = true
+		if reply.Till <= reply.Now {
+			r.standFor(false)
+		}
+		// What Redis says and what is held may differ for a moment. If they still do, a
+		// message was lost.
+		if reply.Held != r.claims.count()+r.claims.returning() || !reply.Alive {
+			mismatches++
+			wait = min(wait, 200*time.Millisecond)
+		} else {
+			mismatches = 0
+		}
+		if mismatches >= 2 || !reply.Alive {
+			if err := r.claims.reconcile(ctx); err != nil {
+				r.log.Debug("comparing claims", "err", err)
+			}
+			mismatches = 0
+		}
+		pause(ctx, wait)
+	}
+}
+
+// startedThrough returns an instant such that every claim of this worker with an earlier
+// slot has started, or has asked for another.
+func (r *Runner) startedThrough(now int64) int64 {
+	r.claims.mu.Lock()
+	defer r.claims.mu.Unlock()
+	for claim, h := range r.claims.held {
+		if h.cancel == nil && !h.over {
+			if _, slot, _, err := store.ParseClaim(claim); err == nil {
+				now = min(now, slot)
+			}
+		}
+	}
+	for claim := range r.claims.returned {
+		if _, slot, _, err := store.ParseClaim(claim); err == nil {
+			now = min(now, slot)
+		}
+	}
+	return now
+}
+
+// takeHand takes what the leader puts into this worker's hand, until ctx ends.
+func (r *Runner) takeHand(ctx context.Context) {
+	trouble := newTrouble(r.log, "waiting for jobs")
+	for ctx.Err() == nil {
+		message, err := r.store.Hand(ctx, r.cfg.Worker, handPatience)
+		if wait := trouble.after(err); wait > 0 {
+			if ctx.Err() != nil {
+				return
+			}
+			// What was on its way may be lost: Redis knows what is ours.
+			pause(ctx, wait)
+			if err := r.claims.reconcile(ctx); err != nil {
+				r.log.Debug("comparing claims", "err", err)
+			}
+			continue
+		}
+		switch {
+		case message == "" || message == "!":
+		case message == "!lead":
+			r.standFor(true)
+		default:
+			r.takeWords(store.Words(message))
+		}
+	}
+}
+
+// handPatience is how long one wait lasts: whole seconds, as Redis takes them.
+const handPatience = 5 * time.Second
+
+func (r *Runner) takeWords(words []string) {
+	for ; len(words) >= wordsEach; words = words[wordsEach:] {
+		switch words[0] {
+		case wordJob:
+			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4])})
+		case wordLate:
+			r.letters.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
+		case wordVice:
+			r.deputy.Store(words[1] == r.cfg.Worker)
+			r.standFor(false)
+		}
+	}
+}
+
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// standFor lets this worker look whether it is to lead; at once if it was told to.
+func (r *Runner) standFor(told bool) {
+	select {
+	case r.elect <- told:
+	default:
+	}
+}
+
+// The leader's lease, how often it is renewed, and how often a deputy looks after it.
+const (
+	leaderLease = 500 * time.Millisecond
+	renewEvery  = 150 * time.Millisecond
+	deputyLooks = 120 * time.Millisecond
+	// sitOut is how long a leader that was deposed, or gave up, does not lead again while
+	// somebody else could.
+	sitOut = 5 * time.Second
+)
+
+// lead leads the queue whenever it is this worker's turn, until ctx ends.
+func (r *Runner) lead(ctx context.Context) {
+	trouble := newTrouble(r.log, "looking for a leader")
+	told := true // nobody may lead when the first worker comes
+	for ctx.Err() == nil {
+		out := time.Until(time.Unix(0, r.demoted.Load()))
+		if (out > 0 || r.stopping()) && !told {
+			pause(ctx, deputyLooks)
+			// If nobody else leads either, a tired leader is better than none.
+			till, err := r.store.Till(ctx)
+			now, _ := r.clock.now()
+			if err != nil || till+2*leaderLease.Microseconds() > now {
+				continue
+			}
+		}
+		t, err := r.store.Lead(ctx, r.cfg.Worker, leaderLease, "")
+		if wait := trouble.after(err); wait > 0 {
+			pause(ctx, wait)
+			continue
+		}
+		r.clock.observe(t.Reading)
+		if t.Token != "" {
+			r.serve(ctx, t)
+			told = false
+			continue
+		}
+		told = r.awaitTurn(ctx, micros(t.Till-t.Now))
+	}
+}
+
+// awaitTurn waits until this worker should look again: a deputy soon after the leader's
+// lease, others when they are told or their beats find no leader.
+func (r *Runner) awaitTurn(ctx context.Context, left time.Duration) (told bool) {
+	for {
+		var timeout <-chan time.Time
+		if r.deputy.Load() {
+			timer := time.NewTimer(max(min(left, deputyLooks), 0) + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case told = <-r.elect:
+			if told {
+				return true
+			}
+		case <-timeout:
+		}
+		till, err := r.store.Till(ctx)
+		now, _ := r.clock.now()
+		if err == nil && till <= now {
+			return false
+		}
+		left = micros(till - now)
+	}
+}

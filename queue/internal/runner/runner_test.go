@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+type noMetrics struct{}
+
+func (noMetrics) Claimed(int)           {}
+func (noMetrics) Started(time.Duration) {}
+func (noMetrics) Ended(string)          {}
+func (noMetrics) Late()                 {}
+func (noMetrics) Committed()            {}
+func (noMetrics) Leads(bool)            {}
+
+type log struct {
+	mu  sync.Mutex
+	all []Attempt
+}
+
+func (l *log) handle(_ context.Context, a Attempt) Outcome {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, a)
+	return Outcome{}
+}
+
+func (l *log) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all)
+}
+
+func start(t *testing.T, client redis.UniversalClient, name string, p *schedule.Policies, l *log) (stop func()) {
+	s, err := store.New(client, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := New(Config{
+		Store: s, Worker: name, Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
+		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: l.handle, Metrics: noMetrics{},
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
+}
+
+func offer(t *testing.T, client redis.UniversalClient, version int64, user string, n int) {
+	t.Helper()
+	s, _ := store.New(client, "q")
+	o := store.Offer{Batch: fmt.Sprint(time.Now().UnixNano(), user), Keep: time.Minute, Policies: version, Tenants: []store.OfferTenant{{Name: "t"}}}
+	for i := range n {
+		e := envelope.Envelope{Cost: 1, MaxAttempts: envelope.DefaultAttempts, Priority: envelope.Normal, Type: "x", Payload: fmt.Sprint(user, i)}
+		o.Jobs = append(o.Jobs, store.OfferJob{Lane: envelope.Lane{Tenant: "t", User: user, Priority: 1}, Body: e.Body()})
+	}
+	if _, err := s.Offer(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThinPath(t *testing.T) {
+	t.Run("redis", func(t *testing.T) {
+		client := redistest.Start(t).Client(t)
+		var l log
+		start(t, client, "a", nil, &l)
+		offer(t, client, 0, "u", 10)
+		redistest.Eventually(t, 5*time.Second, "all have run", func() bool { return l.count() == 10 })
+	})
+	t.Run("virtual", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			client := redistest.Mini(t)
+			client.HSet(t.Context(), "wc:{q}:policies", "version", 1, "source", "x")
+			client.HSet(t.Context(), "wc:{q}:meta", "policies", 1)
+			p := &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 2, Period: time.Second})}}}
+			var l log
+			stop := start(t, client, "a", p, &l)
+			stop2 := start(t, client, "b", p, &l)
+			offer(t, client, 1, "u", 10)
+			offer(t, client, 1, "v", 10)
+			time.Sleep(20 * time.Second)
+			if l.count() != 20 {
+				t.Errorf("%d starts", l.count())
+			}
+			for i, a := range l.all {
+				t.Log(i, a.Lane.User, a.Job.Payload, a.Slot-l.all[0].Slot, a.Started-a.Slot)
+			}
+			stop()
+			stop2()
+		})
+	})
+}

@@ -1,0 +1,169 @@
+package schedule
+
+import "github.com/waterclock/waterclock/queue/internal/envelope"
+
+// Known reports whether the states of a lane's user and tenant are known; if not, they are
+// needed.
+func (s *Scheduler) Known(lane envelope.Lane) bool {
+	t := s.tenant(lane.Tenant)
+	u := t.user(s, lane.User)
+	if !t.known && !t.asked {
+		t.asked = true
+		s.due.remove(t)
+		s.needs.States = append(s.needs.States, t.scope())
+	}
+	if !u.known && !u.asked {
+		u.asked = true
+		s.needs.States = append(s.needs.States, u.scope())
+	}
+	return t.known && u.known
+}
+
+// Restart gives a job that missed its slot another one, at the earliest at `to`, if the
+// rules about starts leave it free. Otherwise the job is to wait in its lane again, and
+// the slot that it missed is given back. What the rules remember is `spread` later.
+func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spread int64) bool {
+	t := s.tenant(lane.Tenant)
+	u := t.user(s, lane.User)
+	all := [...]toucher{s, t, u}
+	for i, who := range all {
+		of := who.subjectOf()
+		s.touch(who)
+		if of.rules.Restart(&of.state, missed, to, cost) {
+			continue
+		}
+		for _, before := range all[:i] {
+			b := before.subjectOf()
+			b.rules.Refund(&b.state, to, cost, false)
+			b.rules.Refund(&b.state, missed, cost, false)
+		}
+		for _, after := range all[i+1:] {
+			a := after.subjectOf()
+			s.touch(after)
+			a.rules.Refund(&a.state, missed, cost, false)
+		}
+		return false
+	}
+	if spread > 0 {
+		for _, who := range all {
+			of := who.subjectOf()
+			of.rules.Restart(&of.state, to, to+spread, cost)
+		}
+	}
+	s.lookAgain(u, to)
+	return true
+}
+
+// Refund gives the slot of a job back: to the rules of its user, and those of its tenant
+// and the queue as well if it did not start at all.
+func (s *Scheduler) Refund(lane envelope.Lane, slot int64, cost int, all bool, now int64) {
+	t := s.tenant(lane.Tenant)
+	u := t.user(s, lane.User)
+	u.rules.Refund(&u.state, slot, cost, false)
+	s.touch(u)
+	if all {
+		for _, who := range []toucher{s, t} {
+			of := who.subjectOf()
+			of.rules.Refund(&of.state, slot, cost, false)
+			s.touch(who)
+		}
+	}
+	s.lookAgain(u, now)
+}
+
+// lookAgain lets what waits of a user be looked at from an instant on: bounds were right
+// for slots that were given back since.
+func (s *Scheduler) lookAgain(u *user, at int64) {
+	t := u.tenant
+	for priority := range u.lanes {
+		if l := u.lane(priority); l.at != outside || len(l.heads) == 0 && !l.asked {
+			t.lanes[priority].due.lower(l, at)
+		}
+	}
+	if !t.asked {
+		s.due.lower(t, at)
+	}
+}
+
+// Returned tells that a job is the first of its lane again.
+func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
+	t := s.tenant(lane.Tenant)
+	l := t.user(s, lane.User).lane(lane.Priority)
+	l.heads = nil
+	if !l.asked {
+		t.lanes[lane.Priority].due.set(l, now)
+	}
+	if !t.asked {
+		s.due.lower(t, now)
+	}
+}
+
+// A State is what the rules of a subject remember, to be written.
+type State struct {
+	Scope, Text string
+	Until       int64 // from then on it equals nothing
+}
+
+// States returns what has changed since it was asked last.
+func (s *Scheduler) States(now int64) []State {
+	states := make([]State, 0, len(s.touched))
+	for _, who := range s.touched {
+		of := who.subjectOf()
+		of.changed = false
+		of.rules.Forget(&of.state, now)
+		states = append(states, State{who.scope(), string(of.state.Append(nil)), of.rules.Full(&of.state)})
+	}
+	s.touched = s.touched[:0]
+	return states
+}
+
+// A Park is a lane's bound that Redis should know.
+type Park struct {
+	Lane envelope.Lane
+	At   int64
+	lane *lane
+}
+
+// Parks returns the bounds that have moved far since they were noted last.
+func (s *Scheduler) Parks() (parks []Park) {
+	for _, l := range s.parked {
+		l.parked = false
+		if bound := l.user.tenant.lanes[l.priority].due.bound(l); bound < Never {
+			parks = append(parks, Park{l.name(), bound, l})
+		}
+	}
+	s.parked = s.parked[:0]
+	return parks
+}
+
+// Parked tells that Redis knows the bounds: the lanes need not be remembered until then.
+func (s *Scheduler) Parked(parks []Park) {
+	for _, p := range parks {
+		l := p.lane
+		index := &l.user.tenant.lanes[l.priority]
+		if index.due.bound(l) != p.At || l.asked {
+			continue
+		}
+		index.due.remove(l)
+		l.heads, l.noted = nil, p.At
+		index.frontier = min(index.frontier, p.At)
+		s.rest(l.user)
+	}
+}
+
+// Over returns the tenants whose backlogs were above their capacity when they were read.
+func (s *Scheduler) Over() (names []string) {
+	for _, t := range s.tenants {
+		if t.over {
+			t.over = false
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// Tenants returns how many tenants are remembered.
+func (s *Scheduler) Tenants() int { return len(s.tenants) }
+
+// Policy returns what limits a tenant.
+func (s *Scheduler) Policy(tenant string) Policy { return s.policies.Of(tenant) }

@@ -1,0 +1,289 @@
+package schedule
+
+import "github.com/waterclock/waterclock/queue/internal/envelope"
+
+// Places hands out the places of the fleet.
+type Places interface {
+	// Next returns a worker with a free place, or nil. It may be asked again.
+	Next() *Place
+}
+
+// A Place is where a job could run.
+type Place struct {
+	Worker string
+	// Ahead is how far ahead of now a slot has to lie, in µs, so that the job is there in
+	// time.
+	Ahead int64
+	// Spread is how much later than its slot the job may start, in µs, beyond the grace: the
+	// worker does not know Redis's clock any better. The rules take it for so much later.
+	Spread int64
+	Taken  func() // the place is taken
+}
+
+// A Start is the decision to start a job.
+type Start struct {
+	Lane   envelope.Lane
+	Head   Head
+	Worker string
+	Slot   int64 // from when it may start
+	Spent  int64 // the slot that the rules remember: Slot and the place's spread
+}
+
+// A Drop is the decision that a job never runs.
+type Drop struct {
+	Lane         envelope.Lane
+	Head         Head
+	Reason, Rule string // Reason is one below, or "" for a job that cannot be read
+}
+
+// The reasons of drops.
+const (
+	Expired   = "expired"
+	Refused   = "rule"
+	Cancelled = "cancelled"
+	Full      = "full"
+)
+
+// A Plan is what was decided.
+type Plan struct {
+	Starts []Start
+	Drops  []Drop
+	Left   []Left  // all jobs that leave their lanes, in their order
+	Blamed []Blame // what jobs have waited for
+	Object []string
+	Next   int64 // when there is more to decide, if nothing happens before
+	Hungry bool  // jobs are due and there is no place for them
+}
+
+// A Left is a job that leaves its lane.
+type Left struct {
+	Lane  envelope.Lane
+	Begin string // how its entry begins
+}
+
+// A Blame says how long a rule, or a pause, kept a job waiting.
+type Blame struct {
+	Rule string
+	For  int64
+}
+
+// Decide takes the jobs that may start at now, or within the lead, n at most. What it
+// takes counts as taken: whoever cannot make that last throws the scheduler away.
+func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
+	d := decision{s: s, now: now, horizon: now + Lead, places: places, left: n}
+	d.visits = 8*n + 200
+	for d.left > 0 && d.visits > 0 {
+		if !s.ready(d.horizon) {
+			d.plan.Next = Never // what is needed comes first
+			return d.plan
+		}
+		t := s.next()
+		if t == nil {
+			d.plan.Next = Never
+			return d.plan
+		}
+		if bound := s.due.bound(t); bound > d.horizon {
+			if s.held == t {
+				s.held = nil
+				continue
+			}
+			d.plan.Next = bound - Lead/2
+			return d.plan
+		}
+		if !d.serve(t) {
+			return d.plan
+		}
+	}
+	d.plan.Next = now
+	return d.plan
+}
+
+// ready reports whether the front of the tenants is known as far as it matters; if not,
+// it asks for more.
+func (s *Scheduler) ready(horizon int64) bool {
+	if s.front.frontier > min(s.due.first(), horizon) || s.front.frontier == Never {
+		return true
+	}
+	if !s.front.asked {
+		s.front.asked, s.needs.Tenants = true, true
+	}
+	return s.due.len() > 0 && s.due.first() < s.front.frontier
+}
+
+// next returns the tenant whose turn it is, or nil.
+func (s *Scheduler) next() *tenant {
+	if s.held != nil && s.held.at != outside {
+		return s.held
+	}
+	if s.due.len() == 0 {
+		return nil
+	}
+	return s.due.entries[0].item
+}
+
+// A decision is under way.
+type decision struct {
+	s            *Scheduler
+	now, horizon int64
+	places       Places
+	left, visits int
+	plan         Plan
+}
+
+// A verdict is what came of looking at a tenant.
+type verdict int
+
+const (
+	took   verdict = iota // a job was taken or dropped; there may be more
+	moved                 // a bound was corrected
+	gone                  // the tenant has nothing for now, or something has to be read first
+	passed                // the tenant lets others go first, and keeps its credit
+	stop                  // nobody can start anything now; the plan says until when
+)
+
+// serve lets a tenant have its turn. It returns false if nobody can start anything now.
+func (d *decision) serve(t *tenant) bool {
+	t.credit += Turn
+	turn := Turn
+	for turn > 0 && d.left > 0 && d.visits > 0 {
+		d.visits--
+		switch d.step(t) {
+		case took:
+			turn--
+		case moved:
+		case gone:
+			t.credit = 0
+			return true
+		case passed:
+			return true
+		case stop:
+			return false
+		}
+		bound := d.s.due.bound(t)
+		if bound > d.horizon || bound > d.now && bound > d.s.due.first() {
+			break
+		}
+	}
+	if d.s.held != t {
+		t.credit = 0
+		d.yield(t)
+	}
+	return true
+}
+
+// yield puts a tenant that has had its turn behind all that are due.
+func (d *decision) yield(t *tenant) {
+	if bound := d.s.due.bound(t); bound <= d.now {
+		d.s.turns = max(d.now, d.s.turns) + 1 // a microsecond makes them take turns
+		d.s.due.set(t, d.s.turns)
+	}
+}
+
+// step looks at the next lane of a tenant, and takes its first job if that may start.
+func (d *decision) step(t *tenant) verdict {
+	s := d.s
+	if !t.known {
+		return d.ask(t)
+	}
+	open := max(d.now, t.paused, s.queue.paused)
+	at, _ := t.rules.Earliest(&t.state, open, 1)
+	if at > max(d.now, s.due.bound(t)) {
+		s.due.set(t, at)
+		return moved
+	}
+	l, bound := d.lane(t, at)
+	switch {
+	case l == nil && bound == needed:
+		return gone
+	case l == nil:
+		s.due.remove(t)
+		return gone
+	case max(at, bound) > max(d.now, s.due.bound(t)):
+		s.due.set(t, max(at, bound))
+		return moved
+	}
+	if len(l.heads) == 0 {
+		d.read(l)
+		return moved
+	}
+	if !l.user.known {
+		d.askUser(l)
+		return moved
+	}
+	return d.judge(t, l, at)
+}
+
+// ask asks for what is remembered of a tenant.
+func (d *decision) ask(t *tenant) verdict {
+	t.asked = true
+	d.s.due.remove(t)
+	d.s.needs.States = append(d.s.needs.States, t.scope())
+	for p := range t.lanes {
+		if due := &t.lanes[p].due; due.len() > 0 && !due.entries[0].item.user.known {
+			d.askUser(due.entries[0].item)
+		}
+	}
+	return gone
+}
+
+func (d *decision) askUser(l *lane) {
+	u := l.user
+	u.tenant.lanes[l.priority].due.remove(l)
+	if !u.asked {
+		u.asked = true
+		d.s.needs.States = append(d.s.needs.States, u.scope())
+	}
+}
+
+// read asks for the first jobs of a lane.
+func (d *decision) read(l *lane) {
+	l.user.tenant.lanes[l.priority].due.remove(l)
+	if !l.asked {
+		l.asked = true
+		d.s.needs.Heads = append(d.s.needs.Heads, l.name())
+	}
+}
+
+// needed is the bound of a lane that has to be read first.
+const needed = -1
+
+// lane returns the lane to look at and its bound: of the highest priority that has one
+// due at t, or else the one that is due first. It returns needed without a lane if an
+// index has to be read first, and Never if nothing waits.
+func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
+	var first *lane
+	soonest := int64(Never)
+	for p := range t.lanes {
+		index := &t.lanes[p]
+		bound := index.due.first()
+		if index.frontier <= max(at, d.horizon) && bound >= index.frontier {
+			d.askLanes(t, p)
+			return nil, needed
+		}
+		if bound <= at {
+			return index.due.entries[0].item, bound
+		}
+		if bound < soonest {
+			first, soonest = index.due.entries[0].item, bound
+		}
+		if index.frontier < soonest { // what is not known may be due before
+			first, soonest = nil, index.frontier
+		}
+	}
+	if first == nil && soonest < Never {
+		// Nothing in memory is due before the frontier: look again then.
+		d.s.due.set(t, soonest)
+		return nil, needed
+	}
+	return first, soonest
+}
+
+func (d *decision) askLanes(t *tenant, priority int) {
+	index := &t.lanes[priority]
+	if !index.asked {
+		index.asked = true
+		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.frontier, index.limit})
+	}
+	t.asked = true
+	d.s.due.remove(t)
+}

@@ -1,0 +1,17 @@
+// Package schedule decides which job of a queue starts when. It is pure: no Redis, no
+// clock, no goroutines. A [Scheduler] is told facts (what waits, what the rules of a
+// subject remember, what is paused) and returns decisions for an instant.
+//
+// Every lane has a bound: its next job does not start earlier. So has every tenant.
+// Bounds are lower bounds, corrected lazily: [Scheduler.Decide] looks at whoever has the
+// earliest one, computes the true slot of the first job, and either takes the job or
+// moves the bound there. A blocked lane is one entry of a heap that nobody looks at before
+// its bound.
+//
+// A scheduler holds the front of what Redis holds: of each index those members that are
+// due soon. What it lacks it lists in [Needs]; whoever runs it reads that and tells it.
+// After any doubt it is thrown away and a new one reads everything again.
+//
+// The files: decide.go whose turn it is; slot.go the slot of one job; learn.go facts;
+// amend.go what changes a decision afterwards (late starts, refunds); index.go bounds.
+package schedule

@@ -1,0 +1,135 @@
+package schedule
+
+import "math"
+
+// Never is later than any instant.
+const Never = math.MaxInt64
+
+// A heap holds items by their bounds, the earliest first. Items know their places in it.
+type heap[T interface{ place() *int }] struct{ entries []entry[T] }
+
+type entry[T any] struct {
+	bound int64
+	item  T
+}
+
+const outside = -1 // the place of an item in no heap
+
+func (h *heap[T]) len() int { return len(h.entries) }
+
+// first returns the earliest bound, or Never.
+func (h *heap[T]) first() int64 {
+	if len(h.entries) == 0 {
+		return Never
+	}
+	return h.entries[0].bound
+}
+
+// second returns the earliest bound but one, or Never.
+func (h *heap[T]) second() int64 {
+	second := int64(Never)
+	for i := 1; i < len(h.entries) && i <= 2; i++ {
+		second = min(second, h.entries[i].bound)
+	}
+	return second
+}
+
+// set gives an item a bound, and puts it in if it is not there.
+func (h *heap[T]) set(item T, bound int64) {
+	i := *item.place()
+	if i == outside {
+		i = len(h.entries)
+		h.entries = append(h.entries, entry[T]{bound, item})
+		*item.place() = i
+	}
+	h.entries[i].bound = bound
+	h.down(h.up(i))
+}
+
+// lower gives an item an earlier bound, if it has a later one or none.
+func (h *heap[T]) lower(item T, bound int64) {
+	if i := *item.place(); i == outside || h.entries[i].bound > bound {
+		h.set(item, bound)
+	}
+}
+
+func (h *heap[T]) bound(item T) int64 {
+	if i := *item.place(); i != outside {
+		return h.entries[i].bound
+	}
+	return Never
+}
+
+func (h *heap[T]) remove(item T) {
+	i, last := *item.place(), len(h.entries)-1
+	if i == outside {
+		return
+	}
+	h.swap(i, last)
+	var none entry[T]
+	h.entries[last] = none
+	h.entries = h.entries[:last]
+	*item.place() = outside
+	if i < last {
+		h.down(h.up(i))
+	}
+}
+
+func (h *heap[T]) swap(i, j int) {
+	h.entries[i], h.entries[j] = h.entries[j], h.entries[i]
+	*h.entries[i].item.place(), *h.entries[j].item.place() = i, j
+}
+
+func (h *heap[T]) up(i int) int {
+	for parent := (i - 1) / 2; i > 0 && h.entries[i].bound < h.entries[parent].bound; parent = (i - 1) / 2 {
+		h.swap(i, parent)
+		i = parent
+	}
+	return i
+}
+
+func (h *heap[T]) down(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(h.entries) {
+			return
+		}
+		if child+1 < len(h.entries) && h.entries[child+1].bound < h.entries[child].bound {
+			child++
+		}
+		if h.entries[i].bound <= h.entries[child].bound {
+			return
+		}
+		h.swap(i, child)
+		i = child
+	}
+}
+
+// A front is how far an index in Redis is known: all of its members with a bound before
+// the frontier are in memory, and what is in memory may lie beyond.
+type front struct {
+	frontier int64 // Never if all is known
+	asked    bool
+	limit    int // how many members to ask for
+}
+
+// frontChunk is how many members of an index are read at a time.
+const frontChunk = 64
+
+func newFront() front { return front{frontier: 0, limit: frontChunk} }
+
+// whole is the front of an index that is known to be empty.
+func whole() front { return front{frontier: Never, limit: frontChunk} }
+
+// learn notes what was read: n members, the last at that bound, fresh of them unknown.
+func (f *front) learn(n, fresh int, last int64) {
+	f.asked = false
+	switch {
+	case n < f.limit:
+		f.frontier, f.limit = Never, frontChunk
+	case fresh == 0 && last == f.frontier: // more of one bound than were asked for
+		f.limit *= 2
+	default:
+		f.frontier, f.limit = last, frontChunk
+	}
+}

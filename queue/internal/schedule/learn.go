@@ -1,0 +1,236 @@
+package schedule
+
+import (
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// Needs are what a scheduler has to be told before it can decide on.
+type Needs struct {
+	Tenants bool        // the next tenants of the index
+	Lanes   []LanesNeed // the next lanes of indexes
+	Heads   []envelope.Lane
+	States  []string // scopes
+}
+
+// A LanesNeed asks for lanes of a tenant and priority from a bound on, n at most.
+type LanesNeed struct {
+	Tenant   string
+	Priority int
+	From     int64
+	N        int
+}
+
+// Empty reports whether nothing is needed.
+func (n Needs) Empty() bool {
+	return !n.Tenants && len(n.Lanes)+len(n.Heads)+len(n.States) == 0
+}
+
+// Needs returns what is needed now, once: whoever asks has to tell.
+func (s *Scheduler) Needs() Needs {
+	needs := s.needs
+	s.needs = Needs{}
+	return needs
+}
+
+// TenantsFront says which part of the index of tenants is needed next.
+func (s *Scheduler) TenantsFront() (from int64, n int) { return s.front.frontier, s.front.limit }
+
+// A Bound is a member of an index as Redis holds it.
+type Bound struct {
+	Name string
+	At   int64
+}
+
+// LearnTenants tells the next tenants of the index.
+func (s *Scheduler) LearnTenants(found []Bound) {
+	fresh := 0
+	for _, b := range found {
+		if s.tenants[b.Name] == nil {
+			fresh++
+			s.due.set(s.tenant(b.Name), b.At)
+		}
+	}
+	s.front.learn(len(found), fresh, lastOf(found))
+}
+
+func lastOf(found []Bound) int64 {
+	if len(found) == 0 {
+		return 0
+	}
+	return found[len(found)-1].At
+}
+
+// LearnLanes tells the next lanes of an index.
+func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
+	t := s.tenant(need.Tenant)
+	index := &t.lanes[need.Priority]
+	fresh := 0
+	for _, b := range found {
+		l := t.user(s, b.Name).lane(need.Priority)
+		if l.at != outside || l.asked || len(l.heads) > 0 {
+			continue
+		}
+		fresh++
+		l.noted = b.At
+		index.due.set(l, b.At)
+	}
+	index.learn(len(found), fresh, lastOf(found))
+	t.asked = false
+	s.due.lower(t, now)
+}
+
+// LearnHeads tells the first jobs of a lane, all of them if there are fewer than were
+// asked for.
+func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
+	t := s.tenant(lane.Tenant)
+	l := t.user(s, lane.User).lane(lane.Priority)
+	l.asked = false
+	l.heads = heads
+	if len(heads) == 0 {
+		t.lanes[lane.Priority].due.remove(l)
+		s.rest(l.user)
+		return
+	}
+	s.wake(l, now)
+}
+
+// LearnUserState tells what the rules of a user remember.
+func (s *Scheduler) LearnUserState(tenant, user, state string, now int64) {
+	u := s.tenant(tenant).user(s, user)
+	u.learn(state)
+	u.asked = false
+	for _, l := range u.lanes {
+		if l != nil && len(l.heads) > 0 {
+			s.wake(l, now)
+		}
+	}
+}
+
+// LearnTenantState tells what the rules of a tenant remember, and how much of it waits.
+func (s *Scheduler) LearnTenantState(name, state string, waiting, now int64) {
+	t := s.tenant(name)
+	t.learn(state)
+	t.asked = false
+	t.over = t.policy.Capacity > 0 && waiting > int64(t.policy.Capacity)
+	s.due.lower(t, now)
+}
+
+// wake lets a lane be looked at from an instant on.
+func (s *Scheduler) wake(l *lane, at int64) {
+	t := l.user.tenant
+	t.lanes[l.priority].due.lower(l, at)
+	if !t.asked {
+		s.due.lower(t, at)
+	}
+}
+
+// Notice tells that a lane has got its first job. It reports whether the job has to be
+// told with [Scheduler.LearnHeads] and its states read: if not, the scheduler knows the lane
+// or will find it in its index.
+func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
+	t := s.tenant(lane.Tenant)
+	index := &t.lanes[lane.Priority]
+	if index.frontier <= now {
+		if !t.asked {
+			s.due.lower(t, now)
+		}
+		return
+	}
+	l := t.user(s, lane.User).lane(lane.Priority)
+	if l.asked || len(l.heads) > 0 || l.at != outside {
+		return
+	}
+	l.noted = now
+	l.heads = append(l.heads, head)
+	s.wake(l, now)
+}
+
+// Look lets all lanes of a user be read again and looked at: their first jobs, or what
+// bounds them, may have changed.
+func (s *Scheduler) Look(tenant, user string, now int64) {
+	t := s.tenant(tenant)
+	u := t.user(s, user)
+	u.paused = s.paused[u.scope()]
+	for priority := range u.lanes {
+		l := u.lane(priority)
+		l.heads = nil
+		if !l.asked {
+			t.lanes[priority].due.set(l, now)
+		}
+	}
+	if !t.asked {
+		s.due.lower(t, now)
+	}
+}
+
+// ForgetLanes drops what is known of a tenant's lanes: they are read again.
+func (s *Scheduler) ForgetLanes(tenant string, now int64) {
+	t := s.tenant(tenant)
+	for p := range t.lanes {
+		for _, entry := range t.lanes[p].due.entries {
+			entry.item.at = outside
+		}
+		t.lanes[p] = lanes{front: newFront()}
+	}
+	for _, u := range t.users {
+		u.lanes = [3]*lane{}
+	}
+	t.asked = false
+	s.due.lower(t, now)
+}
+
+// Pause tells until when a scope is paused; 0 lifts the pause.
+func (s *Scheduler) Pause(paused map[string]int64, now int64) {
+	s.paused = paused
+	s.queue.paused = paused[envelope.QueueScope]
+	for _, t := range s.tenants {
+		t.paused = paused[t.scope()]
+		if !t.asked {
+			s.due.lower(t, now)
+		}
+		for _, u := range t.users {
+			if until := paused[u.scope()]; until != u.paused {
+				u.paused = until
+				for _, l := range u.lanes {
+					if l != nil && l.at != outside {
+						s.wake(l, now)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Cancel tells that a job with that ID never runs.
+func (s *Scheduler) Cancel(id string) { s.cancelled[id] = true }
+
+// idleUsers is how many users with nothing waiting are remembered, to spare reading their
+// states again.
+const idleUsers = 10_000
+
+// rest notes that nothing of a user may be waiting.
+func (s *Scheduler) rest(u *user) {
+	if u.idle {
+		return
+	}
+	u.idle = true
+	s.idle = append(s.idle, u)
+	for len(s.idle) > idleUsers {
+		u := s.idle[0]
+		s.idle = s.idle[1:]
+		u.idle = false
+		if u.quiet() {
+			delete(u.tenant.users, u.name)
+		}
+	}
+}
+
+// quiet reports whether nothing is lost by forgetting a user.
+func (u *user) quiet() bool {
+	for _, l := range u.lanes {
+		if l != nil && (l.at != outside || l.asked || len(l.heads) > 0) {
+			return false
+		}
+	}
+	return !u.changed && !u.asked
+}

@@ -1,0 +1,205 @@
+package schedule
+
+import (
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// Lead is how long before its slot a job may be given to a worker, in µs: it hides the
+// round trips.
+const Lead = 20_000
+
+// Grace is how long after its slot a job may start without asking again, in µs. The rules
+// about starts are that much wider than written.
+const Grace = 5_000
+
+// Turn is how many jobs a tenant that is behind its bound starts before others do.
+const Turn = 8
+
+// A Scheduler decides for one queue.
+type Scheduler struct {
+	policies  *Policies
+	queue     subject
+	paused    map[string]int64 // scope → until when
+	cancelled map[string]bool  // IDs of jobs that never run
+
+	tenants map[string]*tenant
+	due     heap[*tenant]
+	front   front   // of the index of tenants
+	held    *tenant // whose big job waits for room in the queue's rules: it is next
+	turns   int64   // the bound of whoever has had its turn last
+
+	needs   Needs
+	touched []toucher // whose states have changed since they were written
+	parked  []*lane   // whose bounds have moved so far that Redis should know
+	idle    []*user   // with nothing waiting: forgotten some time later
+}
+
+// A subject is whoever a set of rules counts for.
+type subject struct {
+	rules   *rules.Set
+	state   rules.State
+	known   bool // the state was read
+	changed bool // and not written since
+	paused  int64
+}
+
+// A toucher has a state to write.
+type toucher interface {
+	subjectOf() *subject
+	scope() string
+}
+
+type tenant struct {
+	subject
+	name   string
+	policy Policy
+	lanes  [3]lanes // by priority
+	users  map[string]*user
+	at     int // place in the heap
+	asked  bool
+	credit int  // what it may still spend of its turn, in cost
+	over   bool // its backlog is above its capacity
+}
+
+// lanes are those of one priority of a tenant.
+type lanes struct {
+	front
+	due heap[*lane]
+}
+
+type user struct {
+	subject
+	tenant *tenant
+	name   string
+	lanes  [3]*lane
+	asked  bool
+	idle   bool // in the list of the idle
+}
+
+type lane struct {
+	user     *user
+	priority int
+	heads    []Head
+	asked    bool // its heads are being read
+	at       int  // place in the heap
+	noted    int64
+	parked   bool // in the list of the parked
+}
+
+func (t *tenant) place() *int { return &t.at }
+func (l *lane) place() *int   { return &l.at }
+
+func (s *Scheduler) subjectOf() *subject { return &s.queue }
+func (s *Scheduler) scope() string       { return envelope.QueueScope }
+func (t *tenant) subjectOf() *subject    { return &t.subject }
+func (t *tenant) scope() string          { return envelope.TenantScope(t.name) }
+func (u *user) subjectOf() *subject      { return &u.subject }
+func (u *user) scope() string            { return envelope.UserScope(u.tenant.name, u.name) }
+
+func (l *lane) name() envelope.Lane {
+	return envelope.Lane{Tenant: l.user.tenant.name, User: l.user.name, Priority: l.priority}
+}
+
+// A Head is one of the first jobs of a lane.
+type Head struct {
+	Entry string             // as it stands in the lane: the job, or "=" and a collapse key
+	Job   string             // the job
+	Env   *envelope.Envelope // read; nil if it cannot be
+	Err   error              // why not
+}
+
+// Collapse returns the collapse key under which the job is kept apart, if it is.
+func (h Head) Collapse() (key string, folded bool) {
+	if len(h.Entry) > 0 && h.Entry[0] == '=' {
+		return h.Entry[1:], true
+	}
+	return "", false
+}
+
+// Begin returns how the entry begins: what tells it from any other.
+func (h Head) Begin() string {
+	if len(h.Entry) > 0 && h.Entry[0] == '=' {
+		return h.Entry
+	}
+	return h.Entry[:min(len(h.Entry), envelope.StampLen)]
+}
+
+// Facts are what a scheduler knows from the beginning.
+type Facts struct {
+	Policies  *Policies
+	Paused    map[string]int64
+	Cancelled []string
+	Queue     string // state of the queue's rules
+}
+
+// New returns a scheduler that knows of no lanes yet.
+func New(f Facts) *Scheduler {
+	s := &Scheduler{
+		policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
+		tenants: make(map[string]*tenant), front: front{limit: 256},
+	}
+	if f.Policies != nil {
+		s.queue.rules = f.Policies.Queue
+	}
+	s.queue.learn(f.Queue)
+	s.queue.paused = f.Paused[envelope.QueueScope]
+	for _, id := range f.Cancelled {
+		s.cancelled[id] = true
+	}
+	return s
+}
+
+// learn reads what the rules remember. What cannot be read is nothing: the rules begin
+// anew.
+func (u *subject) learn(text string) {
+	if !u.known {
+		if err := u.state.Decode(text); err != nil {
+			u.state.Reset()
+		}
+		u.known = true
+	}
+}
+
+func (s *Scheduler) touch(t toucher) {
+	if u := t.subjectOf(); !u.changed && (u.rules.Len() > 0 || !u.state.Empty()) {
+		u.changed = true
+		s.touched = append(s.touched, t)
+	}
+}
+
+func (s *Scheduler) tenant(name string) *tenant {
+	t := s.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, policy: s.policies.Of(name), users: make(map[string]*user), at: outside}
+		t.rules, t.paused = t.policy.Tenant, s.paused[envelope.TenantScope(name)]
+		for p := range t.lanes {
+			t.lanes[p].front = newFront()
+			if s.front.frontier == Never { // every tenant with lanes is known: this one has none
+				t.lanes[p].front = whole()
+			}
+		}
+		s.tenants[name] = t
+	}
+	return t
+}
+
+func (t *tenant) user(s *Scheduler, name string) *user {
+	u := t.users[name]
+	if u == nil {
+		u = &user{tenant: t, name: name}
+		u.rules = t.policy.User
+		if len(s.paused) > 0 {
+			u.paused = s.paused[u.scope()]
+		}
+		t.users[name] = u
+	}
+	return u
+}
+
+func (u *user) lane(priority int) *lane {
+	if u.lanes[priority] == nil {
+		u.lanes[priority] = &lane{user: u, priority: priority, at: outside}
+	}
+	return u.lanes[priority]
+}

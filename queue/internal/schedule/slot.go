@@ -1,0 +1,213 @@
+package schedule
+
+// judge decides about the first job of a lane whose tenant may start one at `at`.
+func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
+	s, u, h := d.s, l.user, l.heads[0]
+	if h.Env == nil {
+		d.drop(t, l, "", h.Err.Error())
+		return took
+	}
+	slot, by, since := d.slot(t, u, h, at)
+	if reason, rule := d.unfit(t, u, h, slot); reason != "" {
+		d.drop(t, l, reason, rule)
+		if reason == Refused {
+			d.countRefused(t, u, h)
+		}
+		return took
+	}
+	if slot > max(d.now, s.due.bound(t)) {
+		return d.wait(t, l, slot)
+	}
+	place := d.places.Next()
+	if place == nil {
+		d.plan.Hungry, d.plan.Next = true, Never
+		return stop
+	}
+	s.held = nil
+	if ahead := d.now + place.Ahead; ahead > slot && place.Ahead > 0 {
+		slot = d.earliest(t, u, ahead, h.Env.Cost)
+	}
+	if by != "" && since > h.Env.Since() {
+		d.plan.Blamed = append(d.plan.Blamed, Blame{by, since - h.Env.Since()})
+	}
+	d.take(t, l, slot, place)
+	return took
+}
+
+// earliest asks all rules.
+func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
+	at, _ = d.s.queue.rules.Earliest(&d.s.queue.state, at, cost)
+	at, _ = t.rules.Earliest(&t.state, at, cost)
+	at, _ = u.rules.Earliest(&u.state, at, cost)
+	return at
+}
+
+// slot returns the slot of a job, and what bound it: a rule's name, "paused", or nothing,
+// and until when. Every rule is asked since when the job could have started, were it not
+// for the rules: what it allows then, it allows later.
+func (d *decision) slot(t *tenant, u *user, h Head, at int64) (slot int64, by string, until int64) {
+	q, cost := &d.s.queue, h.Env.Cost
+	slot = min(h.Env.Since(), at)
+	if t2, i := q.rules.Earliest(&q.state, slot, cost); i >= 0 {
+		slot, by = t2, q.rules.Name(i)
+	}
+	if t2, i := t.rules.Earliest(&t.state, slot, cost); i >= 0 {
+		slot, by = t2, t.rules.Name(i)
+	}
+	if t2, i := u.rules.Earliest(&u.state, slot, cost); i >= 0 {
+		slot, by = t2, u.rules.Name(i)
+	}
+	until = slot
+	if paused := max(t.paused, q.paused, u.paused); paused > slot {
+		slot, by, until = paused, "paused", paused
+	}
+	return max(slot, d.now), by, until
+}
+
+// unfit returns why a job that may not start before its slot is not to start at all.
+func (d *decision) unfit(t *tenant, u *user, h Head, slot int64) (reason, rule string) {
+	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
+		return Cancelled, ""
+	}
+	if deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Since()); deadline > 0 && slot > deadline {
+		return Expired, ""
+	}
+	if slot > d.horizon {
+		return "", ""
+	}
+	for _, who := range []*subject{&d.s.queue, &t.subject, &u.subject} {
+		if who.rules.Drops() {
+			if i := who.rules.Refusing(&who.state, slot, h.Env.Cost); i >= 0 {
+				return Refused, who.rules.Name(i)
+			}
+		}
+	}
+	return "", ""
+}
+
+// countRefused lets the rules count that want to know of refused jobs.
+func (d *decision) countRefused(t *tenant, u *user, h Head) {
+	for _, who := range []toucher{d.s, t, u} {
+		of := who.subjectOf()
+		if of.rules.Counts() && of.rules.SpendRefused(&of.state, d.now, h.Env.Cost) {
+			d.s.touch(who)
+		}
+	}
+}
+
+// wait moves the bound of whoever keeps a job from starting before its slot: of the lane,
+// where that is its user's rules; of the tenant, whose other lanes wait with it, since a job
+// of a higher cost would never find room otherwise; or of all, for the rules of the
+// queue.
+func (d *decision) wait(t *tenant, l *lane, slot int64) verdict {
+	s, u, cost := d.s, l.user, l.heads[0].Env.Cost
+	index := &t.lanes[l.priority]
+	if own, _ := u.rules.Earliest(&u.state, max(d.now, u.paused), cost); own > max(d.now, index.due.bound(l)) {
+		index.due.set(l, own)
+		if u.paused <= d.now {
+			s.park(l, own, d.now)
+		}
+		return moved
+	}
+	open := max(d.now, t.paused, s.queue.paused)
+	if own, _ := t.rules.Earliest(&t.state, open, cost); own > max(d.now, s.due.bound(t)) {
+		s.due.set(t, own)
+		return moved
+	}
+	if slot <= d.horizon {
+		s.due.set(t, slot)
+		return moved
+	}
+	if cost > 1 && t.credit < cost && s.due.second() <= d.now {
+		d.yield(t) // others spend what there is, until this one has waited for as much
+		return passed
+	}
+	if cost > 1 {
+		s.held = t
+	}
+	d.plan.Next = slot - Lead/2
+	return stop
+}
+
+// park notes that a lane's bound has moved so far that Redis should know, and that the
+// lane needs not be remembered until then.
+func (s *Scheduler) park(l *lane, at, now int64) {
+	const far = 1_000_000
+	if at-now > far && at-l.noted > far && !l.parked {
+		l.parked = true
+		s.parked = append(s.parked, l)
+	}
+}
+
+// take takes the first job of a lane for a place.
+func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
+	s, u, h := d.s, l.user, l.heads[0]
+	spent := slot + place.Spread
+	d.spend(t, u, spent, h.Env.Cost)
+	place.Taken()
+	d.plan.Starts = append(d.plan.Starts, Start{l.name(), h, place.Worker, slot, spent})
+	d.plan.Left = append(d.plan.Left, Left{l.name(), h.Begin()})
+	d.left--
+	t.credit -= h.Env.Cost
+	d.advance(t, l, slot)
+	if bound := s.due.bound(t); slot > bound {
+		s.due.set(t, slot)
+	}
+}
+
+// spend takes a slot from all rules. Shadow rules have a world of their own: they are
+// spent only if all of them would have let the job start.
+func (d *decision) spend(t *tenant, u *user, slot int64, cost int) {
+	all := [...]toucher{d.s, t, u}
+	objection := ""
+	for _, who := range all {
+		of := who.subjectOf()
+		if objection == "" && of.rules.Shadows() {
+			if i := of.rules.Objecting(&of.state, slot, cost); i >= 0 {
+				objection = of.rules.Name(i)
+			}
+		}
+	}
+	if objection != "" {
+		d.plan.Object = append(d.plan.Object, objection)
+	}
+	for _, who := range all {
+		of := who.subjectOf()
+		if of.rules.Len() > 0 {
+			of.rules.Spend(&of.state, slot, cost, objection == "")
+			d.s.touch(who)
+		}
+	}
+}
+
+// advance takes the first job out of a lane, whose next one may start from the slot on.
+func (d *decision) advance(t *tenant, l *lane, slot int64) {
+	index := &t.lanes[l.priority]
+	bound := index.due.bound(l)
+	l.heads = l.heads[1:]
+	if len(l.heads) == 0 {
+		d.read(l)
+		return
+	}
+	next, _ := l.user.rules.Earliest(&l.user.state, slot, 1)
+	index.due.set(l, max(next, slot+1, bound+1)) // a microsecond makes lanes take turns
+}
+
+// drop takes the first job out of a lane for good.
+func (d *decision) drop(t *tenant, l *lane, reason, rule string) {
+	h := l.heads[0]
+	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), h, reason, rule})
+	d.plan.Left = append(d.plan.Left, Left{l.name(), h.Begin()})
+	d.left--
+	if h.Env != nil {
+		delete(d.s.cancelled, h.Env.ID)
+	}
+	index := &t.lanes[l.priority]
+	bound := index.due.bound(l)
+	l.heads = l.heads[1:]
+	if len(l.heads) == 0 {
+		d.read(l)
+		return
+	}
+	index.due.set(l, bound)
+}
