@@ -21,9 +21,8 @@ var decideLua string
 //go:embed lua/refund.lua
 var refundLua string
 
-// NewScript returns source as a Redis script that can use the rules: the prelude
-// (lua/state.lua, lua/kinds.lua and lua/rules.lua) stands before it. It is how package queue decides by
-// the same rules.
-func NewScript(source string) *redis.Script {
+// script returns source as a Redis script that can use the rules: lua/state.lua,
+// lua/kinds.lua and lua/rules.lua stand before it.
+func script(source string) *redis.Script {
 	return redis.NewScript(stateLua + kindsLua + rulesLua + source)
 }

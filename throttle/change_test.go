@@ -1,0 +1,101 @@
+package throttle
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// A shifting contest lets stores answer for a subject whose rules change all the time: in
+// numbers, kind, options, and place. The memory store, whose rules are tested by
+// themselves, says what is right.
+type shifting struct {
+	t           *testing.T
+	contestants []contestant
+	now         int64
+	rules       []Rule
+	granted     [][]Decision
+}
+
+func (c *shifting) decide(v verb, cost int) {
+	var want Decision
+	for i, contestant := range c.contestants {
+		contestant.set(c.now)
+		got, err := New(contestant.store).decide(c.t.Context(), request{v, cost, []Subject{{"u", c.rules}}})
+		if err != nil {
+			c.t.Fatalf("%s: %v", contestant.name, err)
+		}
+		if i == 0 {
+			want = got
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Decision{})); diff != "" {
+			c.t.Fatalf("%s of cost %d under %v: %s and memory (-) differ:\n%s", v, cost, c.rules, contestant.name, diff)
+		}
+		if got.spent != nil {
+			c.granted[i] = append(c.granted[i], got)
+		}
+	}
+}
+
+func (c *shifting) refund(n int) {
+	for i, contestant := range c.contestants {
+		contestant.set(c.now)
+		if err := New(contestant.store).Refund(c.t.Context(), c.granted[i][n]); err != nil {
+			c.t.Fatalf("%s: %v", contestant.name, err)
+		}
+		c.granted[i] = slices.Delete(c.granted[i], n, n+1)
+	}
+}
+
+func (c *shifting) play(random *rand.Rand, steps int) {
+	shapes := make([][]Rule, 3)
+	for i := range shapes {
+		for range 1 + random.IntN(3) {
+			shapes[i] = append(shapes[i], randomRule(random.IntN))
+		}
+	}
+	for range steps {
+		switch random.IntN(8) {
+		case 0, 1:
+			c.rules = shapes[random.IntN(len(shapes))]
+		case 2:
+			c.now += random.Int64N(100_000)
+		case 3, 4:
+			c.now += random.Int64N(5_000)
+		case 5:
+			if n := len(c.granted[0]); n > 0 {
+				c.refund(random.IntN(n))
+			}
+			continue
+		}
+		cost := 1 + max(0, random.IntN(6)-3)
+		if c.rules != nil && checkCost(cost, c.rules) == nil {
+			c.decide([]verb{verbAllow, verbAllow, verbReserve, verbPeek}[random.IntN(4)], cost)
+		}
+	}
+}
+
+func TestStoresAgreeWhileRulesChange(t *testing.T) {
+	mini, real := redistest.Mini(t), redistest.Start(t).Client(t)
+	contestants := []contestant{
+		memoryContestant(), redisContestant(t, "miniredis", mini), longContestant(t, "miniredis", mini),
+		redisContestant(t, "redis", real), longContestant(t, "redis", real),
+	}
+	seed := uint64(time.Now().UnixNano())
+	for round := range uint64(30) {
+		for _, contestant := range contestants {
+			if err := New(contestant.store).Reset(t.Context(), "u"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := &shifting{t: t, contestants: contestants, now: 1_763_600_000_123_457, granted: make([][]Decision, len(contestants))}
+		t.Logf("seed %d, %d", seed, round)
+		c.play(rand.New(rand.NewPCG(seed, round)), 80)
+	}
+}
