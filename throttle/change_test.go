@@ -1,8 +1,12 @@
 package throttle
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,21 +25,37 @@ type shifting struct {
 	now         int64
 	rules       []Rule
 	granted     [][]Decision
+	history     []string
+}
+
+func (c *shifting) fatal(format string, args ...any) {
+	c.t.Helper()
+	c.t.Fatalf("%s\n%s", strings.Join(c.history[max(0, len(c.history)-30):], "\n"), fmt.Sprintf(format, args...))
+}
+
+func texts(rules []Rule) (texts []string) {
+	for _, r := range rules {
+		text, _ := r.MarshalText()
+		texts = append(texts, string(text))
+	}
+	return texts
 }
 
 func (c *shifting) decide(v verb, cost int) {
 	var want Decision
+	c.history = append(c.history, fmt.Sprintf("at %d: %s %d under %s", c.now, v, cost, texts(c.rules)))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
 		got, err := New(contestant.store).decide(c.t.Context(), request{v, cost, []Subject{{"u", c.rules}}})
 		if err != nil {
-			c.t.Fatalf("%s: %v", contestant.name, err)
+			c.fatal("%s: %v", contestant.name, err)
 		}
 		if i == 0 {
 			want = got
+			c.history = append(c.history, fmt.Sprintf("  %v at %d by %s", got.Outcome, got.Slot.UnixMicro(), got.Rule))
 		}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Decision{})); diff != "" {
-			c.t.Fatalf("%s of cost %d under %v: %s and memory (-) differ:\n%s", v, cost, c.rules, contestant.name, diff)
+			c.fatal("%s and memory (-) differ:\n%s", contestant.name, diff)
 		}
 		if got.spent != nil {
 			c.granted[i] = append(c.granted[i], got)
@@ -44,10 +64,11 @@ func (c *shifting) decide(v verb, cost int) {
 }
 
 func (c *shifting) refund(n int) {
+	c.history = append(c.history, fmt.Sprintf("at %d: refund %d at %d", c.now, c.granted[0][n].spent.cost, c.granted[0][n].spent.slot))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
 		if err := New(contestant.store).Refund(c.t.Context(), c.granted[i][n]); err != nil {
-			c.t.Fatalf("%s: %v", contestant.name, err)
+			c.fatal("%s: %v", contestant.name, err)
 		}
 		c.granted[i] = slices.Delete(c.granted[i], n, n+1)
 	}
@@ -87,7 +108,11 @@ func TestStoresAgreeWhileRulesChange(t *testing.T) {
 		memoryContestant(), redisContestant(t, "miniredis", mini), longContestant(t, "miniredis", mini),
 		redisContestant(t, "redis", real), longContestant(t, "redis", real),
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed, err := strconv.ParseUint(os.Getenv("WATERCLOCK_SEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("WATERCLOCK_SEED=%d", seed)
 	for round := range uint64(30) {
 		for _, contestant := range contestants {
 			if err := New(contestant.store).Reset(t.Context(), "u"); err != nil {
@@ -95,7 +120,6 @@ func TestStoresAgreeWhileRulesChange(t *testing.T) {
 			}
 		}
 		c := &shifting{t: t, contestants: contestants, now: 1_763_600_000_123_457, granted: make([][]Decision, len(contestants))}
-		t.Logf("seed %d, %d", seed, round)
 		c.play(rand.New(rand.NewPCG(seed, round)), 80)
 	}
 }

@@ -36,7 +36,7 @@ func TestRollingRateLimiter(t *testing.T) {
 			{0, "allow", 1, 0, 2, unsaid},
 			{4 * ms, "allow", 1, 4 * ms, 1, unsaid},
 			{5 * ms, "allow", 1, 5 * ms, 0, unsaid},
-			{5 * ms, "peek", 1, 10 * ms, 0, unsaid}, // its 5 ms until allowed
+			{5 * ms, "peek", 1, 10 * ms, 0, unsaid},  // its 5 ms until allowed
 			{8 * ms, "allow", 1, 14 * ms, 0, unsaid}, // its 6 ms, since the refused one counts
 			{8 * ms, "peek", 1, 14 * ms, 0, unsaid},
 			{11 * ms, "peek", 1, 14 * ms, 0, unsaid},

@@ -114,11 +114,20 @@ func (s *Set) Spend(st *State, t int64, cost int, shadows bool) {
 	s.skipped(st, t)
 }
 
+// widen lets the logs hold what the rules look at, from now on until they are empty.
+func (s *Set) widen(st *State) {
+	for of := range s.logs {
+		if size := s.logs[of]; size.keep > 0 {
+			st.logs[of].size(size.keep, size.span)
+		}
+	}
+}
+
 // pushStart puts a slot into the logs that the rules look at.
 func (s *Set) pushStart(st *State, t int64, cost int, shadows bool) {
+	s.widen(st)
 	for of := own; of < sides; of++ {
-		if size := s.logs[of]; size.keep > 0 && (of != shadow || shadows) {
-			st.logs[of].size(size.keep, size.span)
+		if s.logs[of].keep > 0 && (of != shadow || shadows) {
 			st.logs[of].push(t, units(cost), false)
 		}
 	}
@@ -154,9 +163,8 @@ func (s *Set) SpendRefused(st *State, t int64, cost int) bool {
 		return false
 	}
 	t = min(t, Never)
-	if size := s.logs[counting]; size.keep > 0 {
-		log := &st.logs[counting]
-		log.size(size.keep, size.span)
+	s.widen(st)
+	if log := &st.logs[counting]; s.logs[counting].keep > 0 {
 		log.push(max(t, log.newest()), units(cost), true)
 	}
 	for i := range s.rules {
@@ -179,9 +187,9 @@ func (s *Set) undoStarts(st *State, t int64, cost int, objected bool) {
 	if s == nil {
 		return
 	}
+	s.widen(st)
 	for of := own; of < sides; of++ {
-		if size := s.logs[of]; size.keep > 0 && !(of == shadow && objected) {
-			st.logs[of].size(size.keep, size.span)
+		if s.logs[of].keep > 0 && !(of == shadow && objected) {
 			st.logs[of].refund(t, units(cost), of == counting)
 		}
 	}

@@ -276,6 +276,9 @@ end
 
 -- close_list writes what is to be in a list, for ttl ms. Returns the log as text.
 local function close_list(log, ttl)
+  if not log.long then
+    call('DEL', list(log)) -- one that was forgotten, and has not expired yet
+  end
   for at = #log.slots - DIGITS + 1, 1, -DIGITS do
     call('LPUSH', list(log), int(tonumber(sub(log.slots, at, at + DIGITS - 1))))
   end
