@@ -106,11 +106,12 @@ end
 local function scan(log, backward, visit)
   local from = 0
   while true do
-    local first, last = from, from + CHUNK - 1
+    local texts
     if backward then
-      first, last = -last - 1, -first - 1
+      texts = call('LRANGE', list(log), int(-from - CHUNK), int(-from - 1))
+    else
+      texts = call('LRANGE', list(log), int(from), int(from + CHUNK - 1))
     end
-    local texts = call('LRANGE', list(log), int(first), int(last))
     for i = 1, #texts do
       local slot, cost = entry(texts[backward and #texts + 1 - i or i])
       local found = visit(slot, cost, from + i - 1)
