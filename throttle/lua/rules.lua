@@ -1,5 +1,5 @@
--- rules: how rules decide together. The last of the three files that stand before every
--- script that decides: state.lua, kinds.lua, rules.lua.
+-- rules: how rules decide together. The last of the four files that stand before every
+-- script that decides: logs.lua, state.lua, kinds.lua, rules.lua.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
 -- Several rules on several subjects are one decision: `earliest` finds the instant
