@@ -106,9 +106,9 @@ func readRequest(l store.Letter) (q request, ok bool) {
 	var words []string
 	switch l.Subject {
 	case store.MailLate:
-		if words = store.Words(l.Text); len(words) == 3 {
+		if words = store.Words(l.Text); len(words) == 4 {
 			ok = true
-			q.worker, q.claim, q.doubt = words[0], words[1], number(words[2])
+			q.worker, q.claim, q.doubt, q.ahead = words[0], words[1], number(words[2]), number(words[3])
 		}
 	case store.MailReturn:
 		if words = store.Words(l.Text); len(words) == 5 {
@@ -268,6 +268,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	if !own {
 		ahead = 2*q.doubt + 300
 	}
+	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
 	spread := max(0, q.doubt-schedule.Grace)
 	c.EndClaim(q.worker, q.claim)

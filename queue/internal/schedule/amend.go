@@ -76,7 +76,7 @@ func (s *Scheduler) Refund(lane envelope.Lane, slot int64, cost int, all bool, n
 func (s *Scheduler) lookAgain(u *user, at int64) {
 	t := u.tenant
 	for priority := range u.lanes {
-		if l := u.lane(priority); l.at != outside || len(l.heads) == 0 && !l.asked {
+		if l := u.lane(priority); t.knows(l, at) && !l.asked && !l.stalled {
 			t.lanes[priority].due.lower(l, at)
 		}
 	}

@@ -158,12 +158,22 @@ func (s *Scheduler) Look(tenant, user string, now int64) {
 // in at an instant.
 func (s *Scheduler) readAgain(l *lane, at int64) {
 	t := l.user.tenant
+	if !t.knows(l, at) { // its index brings it, in its place in line
+		s.rouse(t, at)
+		return
+	}
 	l.heads, l.stalled = nil, false
 	if !l.asked {
 		l.bound = min(at, t.lanes[l.priority].due.bound(l))
 		s.read(l)
 	}
 	s.rouse(t, at)
+}
+
+// knows reports whether what is known of a lane is all that Redis knows: it is in memory,
+// or would be if it were due by that instant.
+func (t *tenant) knows(l *lane, at int64) bool {
+	return l.at != outside || l.asked || l.stalled || len(l.heads) > 0 || t.lanes[l.priority].frontier > at
 }
 
 // read asks for the first jobs of a lane.
