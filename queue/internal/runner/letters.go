@@ -94,6 +94,7 @@ type request struct {
 	env    *envelope.Envelope // of the claim; nil if it is gone
 	job    string
 	doubt  int64  // of a late job's worker
+	ahead  int64  // how far ahead its slot has to lie for the answer to come in time
 	kind   string // of a return
 	scope  string // that it pauses
 	until  int64
