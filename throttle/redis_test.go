@@ -176,3 +176,26 @@ func TestBracesOnACluster(t *testing.T) {
 		}
 	}
 }
+
+// What an older release wrote is read as far as it says the same: a log does, and other
+// rules begin anew.
+func TestOlderStates(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
+		now := client.Time(t.Context()).Val().UnixMicro()
+		old := fmt.Sprintf("%016d%016d;leak1 %d 0 1;%%counting %016d", now, now-1, now, now)
+		client.Set(t.Context(), "rl{u}", old, time.Hour)
+		subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Window(3, time.Hour), throttle.Leak(1, time.Hour)}}
+		if d := ask(t, limiter, "allow", 1, subject); d.Outcome != throttle.Admitted {
+			t.Errorf("%+v, want the third of a window of 3", d)
+		}
+		if d := ask(t, limiter, "peek", 1, subject); d.RetryAfter < 59*time.Minute {
+			t.Errorf("%+v", d)
+		}
+		client.Set(t.Context(), "rl{v}", old, time.Hour)
+		counting := throttle.Subject{Key: "v", Rules: []throttle.Rule{throttle.Window(1, time.Hour).CountingDropped()}}
+		if d := ask(t, limiter, "allow", 1, counting); d.Outcome != throttle.Deferred {
+			t.Errorf("%+v, want it deferred", d)
+		}
+	})
+}

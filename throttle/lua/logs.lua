@@ -17,8 +17,10 @@ local function open_log(log, text, size)
     text = sub(text, #mark + 1)
   else
     local keep, span, from = match(text, '^(%d+) (%d+)@()')
-    log.size = new_size(max(size.keep, tonumber(keep)), max(size.span, tonumber(span)))
-    text = sub(text, from)
+    if from then -- an older release wrote none
+      log.size = new_size(max(size.keep, tonumber(keep)), max(size.span, tonumber(span)))
+      text = sub(text, from)
+    end
   end
   log.slots, log.newest = text, tonumber(sub(text, 1, DIGITS))
   if not log.newest then

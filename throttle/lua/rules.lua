@@ -31,7 +31,7 @@ local function new_rule(compiled, place, seen)
   if not rule.kind.logged then
     local field = rule.shadow and 'shadow:' .. kind or kind
     seen[field] = (seen[field] or 0) + 1
-    rule.field = field .. seen[field]
+    rule.field = field .. '#' .. seen[field] -- older releases wrote none, and other numbers
   end
   return rule
 end
