@@ -234,6 +234,7 @@ func (s *Set) Restart(st *State, from, to int64, cost int) bool {
 		}
 	}
 	s.respend(st, to, cost, !objects)
+	s.skipped(st, to)
 	return true
 }
 
