@@ -66,7 +66,7 @@ func (s *redisStore) key(subject string) string {
 	return s.prefix + ":" + subject
 }
 
-// shortLog is SHORT in logs.lua: logs of more slots are lists with keys of their own.
+// shortLog is SHORT in base.lua: logs of more slots are lists with keys of their own.
 const shortLog = 128
 
 // lists appends the keys of the lists that the logs of a subject may be, under its rules.

@@ -6,6 +6,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+//go:embed lua/base.lua
+var baseLua string
+
+//go:embed lua/costs.lua
+var costsLua string
+
 //go:embed lua/logs.lua
 var logsLua string
 
@@ -24,8 +30,7 @@ var decideLua string
 //go:embed lua/refund.lua
 var refundLua string
 
-// script returns source as a Redis script that can use the rules: lua/logs.lua,
-// lua/state.lua, lua/kinds.lua and lua/rules.lua stand before it.
+// script returns source as a Redis script that can use the rules, see lua/base.lua.
 func script(source string) *redis.Script {
-	return redis.NewScript(logsLua + stateLua + kindsLua + rulesLua + source)
+	return redis.NewScript(baseLua + costsLua + logsLua + stateLua + kindsLua + rulesLua + source)
 }

@@ -64,7 +64,6 @@ func TestWaitGivesBack(t *testing.T) {
 	})
 }
 
-
 // Whoever waits exactly RetryAfter is admitted, also where the refused tries count.
 func TestRetryAfterCountsTheRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

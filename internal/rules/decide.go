@@ -108,7 +108,7 @@ func (s *Set) Spend(st *State, t int64, cost int, shadows bool) {
 	s.pushStart(st, t, cost, shadows)
 	for i := range s.rules {
 		if r := &s.rules[i]; !r.logged && (shadows || !r.Shadow) {
-			r.kind.spend(st, r, t, units(cost), false)
+			r.kind.spend(st, r, action{at: t, cost: units(cost)})
 		}
 	}
 	s.skipped(st, t)
@@ -169,7 +169,7 @@ func (s *Set) SpendRefused(st *State, t int64, cost int) bool {
 	}
 	for i := range s.rules {
 		if r := &s.rules[i]; r.Counts && !r.Shadow && !r.logged {
-			r.kind.spend(st, r, t, units(cost), true)
+			r.kind.spend(st, r, action{at: t, cost: units(cost), refused: true})
 		}
 	}
 	return true
@@ -234,6 +234,7 @@ func (s *Set) Restart(st *State, from, to int64, cost int) bool {
 		}
 	}
 	s.respend(st, to, cost, !objects)
+	s.skipped(st, to)
 	return true
 }
 
@@ -242,7 +243,7 @@ func (s *Set) respend(st *State, t int64, cost int, shadows bool) {
 	s.pushStart(st, t, cost, shadows)
 	for i := range s.rules {
 		if r := &s.rules[i]; r.aboutStarts() && !r.logged && (shadows || !r.Shadow) {
-			r.kind.spend(st, r, t, units(cost), false)
+			r.kind.spend(st, r, action{at: t, cost: units(cost)})
 		}
 	}
 }

@@ -172,9 +172,9 @@ func (window) when(st *State, r *rule, t, cost int64) int64 {
 	return t
 }
 
-func (window) full(st *State, r *rule) int64           { return fullAfter(st, r) }
-func (window) spend(*State, *rule, int64, int64, bool) {} // the set pushes into logs
-func (window) undo(*State, *rule, int64, int64)        {}
+func (window) full(st *State, r *rule) int64    { return fullAfter(st, r) }
+func (window) spend(*State, *rule, action)      {} // the set pushes into logs
+func (window) undo(*State, *rule, int64, int64) {}
 
 // A spacing keeps slots a period apart, whatever they cost. (The minimum difference of
 // ClassDojo's rolling-rate-limiter.)
@@ -182,5 +182,5 @@ type spacing struct{}
 
 func (spacing) when(st *State, r *rule, t, _ int64) int64 { return max(t, fullAfter(st, r)) }
 func (spacing) full(st *State, r *rule) int64             { return fullAfter(st, r) }
-func (spacing) spend(*State, *rule, int64, int64, bool)   {}
+func (spacing) spend(*State, *rule, action)               {}
 func (spacing) undo(*State, *rule, int64, int64)          {}

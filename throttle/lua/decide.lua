@@ -70,15 +70,6 @@ end
 
 local states, stale
 
--- earliest_for answers when the cost may start, by which rule of whom.
-local function earliest_for(subjects, cost)
-  if #subjects == 1 then
-    local slot, rule = earliest_of(subjects[1], now, cost)
-    return slot, rule, subjects[1]
-  end
-  return earliest(subjects, now, cost)
-end
-
 -- decide decides one request, whose subjects are the keys behind the first `before`, and
 -- writes the reply behind the first `at` numbers.
 local function decide(shape, before, replies, at)
@@ -90,7 +81,12 @@ local function decide(shape, before, replies, at)
     subject.place = i - 2
     subjects[i - 2] = subject
   end
-  local slot, rule, whose = earliest_for(subjects, cost)
+  local slot, rule, whose = now, nil, subjects[1]
+  if #subjects == 1 then
+    slot, rule = earliest_of(whose, now, cost)
+  else
+    slot, rule, whose = earliest(subjects, now, cost)
+  end
   local outcome = slot > now and 1 or 0
   if shape.drops then
     local refused, by = refusing(subjects, slot, cost)
@@ -108,7 +104,7 @@ local function decide(shape, before, replies, at)
       written = true
       spend_refused(subjects, now, cost)
       if outcome == 1 then -- the refusal counts against whoever comes back
-        slot, rule, whose = earliest_for(subjects, cost)
+        slot, rule, whose = earliest(subjects, now, cost)
       end
     end
     if shape.shadow then

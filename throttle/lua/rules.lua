@@ -1,5 +1,5 @@
--- rules: how rules decide together. The last of the four files that stand before every
--- script that decides: logs.lua, state.lua, kinds.lua, rules.lua.
+-- rules: how rules decide together. The last of the six files that stand before every
+-- script that decides, see base.lua.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
 -- Several rules on several subjects are one decision: `earliest` finds the instant
@@ -31,7 +31,7 @@ local function new_rule(compiled, place, seen)
   if not rule.kind.logged then
     local field = rule.shadow and 'shadow:' .. kind or kind
     seen[field] = (seen[field] or 0) + 1
-    rule.field = field .. seen[field]
+    rule.field = field .. '#' .. seen[field] -- older releases wrote none, and other numbers
   end
   return rule
 end
@@ -39,9 +39,8 @@ end
 -- note_log widens what a log keeps to what the rule looks at: its slots and one more, so
 -- that a log which has forgotten some can be told from one which has not.
 local function note_log(size, rule)
-  size.keep = max(size.keep, rule.n + 1)
-  size.span = max(size.span, rule.period)
-  size.mark = '@' .. int(size.keep) .. ' ' .. int(size.span)
+  local widened = new_size(max(size.keep, rule.n + 1), max(size.span, rule.period))
+  size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
 -- make_rules makes rules of compiled ones: a list of {kind, n, period, burst, flags}.
@@ -251,10 +250,10 @@ local function forget(subject, now)
   for _, side in ipairs({ 'shadow', 'counting' }) do
     if not subject.rules.sides[side] and subject.fields['%' .. side] then
       local log = log_of(subject, { side = side })
-      if log.newest + log.span <= now then
+      if log.newest + size_of(log).span <= now then
         subject.fields['%' .. side], subject.sides[side] = nil, nil
       else
-        full = max(full, log.newest + log.span)
+        full = max(full, log.newest + size_of(log).span)
       end
     end
   end
@@ -264,13 +263,15 @@ end
 -- forgotten_at returns from when nobody can tell the state of a subject from none.
 local function forgotten_at(subject, now)
   local rules = subject.rules
-  local full = subject.newest + subject.span
+  local full = subject.newest + (subject.size or rules).span
   if rules.keep == 0 and full <= now then
     subject.slots, subject.entries, subject.long, subject.newest = '', nil, nil, 0
   end
-  for side in pairs(rules.sides) do
-    local log = log_of(subject, { side = side })
-    full = max(full, log.newest + log.span)
+  if rules.sides ~= none then
+    for side in pairs(rules.sides) do
+      local log = log_of(subject, { side = side })
+      full = max(full, log.newest + size_of(log).span)
+    end
   end
   local stateful = rules.stateful
   for r = 1, #stateful do
@@ -296,8 +297,8 @@ local function refund_log(log, t, cost)
   local held, newest = units(log), log.newest
   local oldest = slot_at(log, max(0, held - 1))
   local removed = remove(log, t, cost)
-  if removed > 0 and held >= log.keep then
-    append(log, log.side == 'counting' and oldest or max(0, min(oldest, newest - log.span)), removed)
+  if removed > 0 and held >= size_of(log).keep then
+    append(log, log.side == 'counting' and oldest or max(0, min(oldest, newest - size_of(log).span)), removed)
   end
 end
 

@@ -16,7 +16,7 @@ end
 -- already. It is a log as well: its own. With few fields, as here, a table is small: that
 -- is felt where there is one for each user.
 local function read_subject(key, rules, text)
-  local subject = { key = key, rules = rules, fields = none, slots = '', newest = 0, keep = rules.keep, span = rules.span }
+  local subject = { key = key, rules = rules, fields = none, slots = '', newest = 0 }
   text = text or rules.any and call('GET', key)
   if not text then
     return subject
@@ -28,6 +28,9 @@ local function read_subject(key, rules, text)
       subject.fields[field] = value
     end
     text = sub(text, 1, first - 1)
+    if text == '' then
+      return subject
+    end
   end
   return open_log(subject, text, rules)
 end
@@ -40,7 +43,7 @@ local function owned(by, field)
   return by[field]
 end
 
-local no_size = { keep = 0, span = 0, mark = '' }
+local no_size = { keep = 0, span = 0, mark = '' } -- of a log that no rule looks at
 
 -- log_of returns the log that a rule looks at: the subject's, or one on the side.
 local function log_of(subject, rule)
@@ -50,8 +53,10 @@ local function log_of(subject, rule)
   end
   local sides = owned(subject, 'sides')
   if not sides[side] then
-    sides[side] = open_log({ key = subject.key, side = side, newest = 0 },
-      subject.fields['%' .. side] or '', subject.rules.sides[side] or no_size)
+    local size = subject.rules.sides[side] or no_size
+    local log = { key = subject.key, side = side, size = size, slots = '', newest = 0 }
+    local text = subject.fields['%' .. side]
+    sides[side] = text and open_log(log, text, size) or log
   end
   return sides[side]
 end
@@ -108,11 +113,11 @@ local function write_subject(subject, ttl)
   local lives = int(ttl)
   if subject.sides then
     for side, log in pairs(subject.sides) do
-      local slots = close_log(log, lives, subject.rules.sides[side] or no_size)
+      local slots = close_log(log, lives)
       owned(subject, 'fields')['%' .. side] = slots ~= '' and slots or nil
     end
   end
-  local text = close_log(subject, lives, subject.rules)
+  local text = close_log(subject, lives)
   if subject.fields ~= none then
     for field, value in pairs(subject.fields) do
       text = text .. ';' .. field .. ' ' .. (type(value) == 'table' and numerals(value) or value)
