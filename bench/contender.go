@@ -62,15 +62,33 @@ func newJob(tenant, user string) job {
 	return job{tenant, user, []byte(payload + strings.Repeat(".", max(0, payloadSize-len(payload))))}
 }
 
+// clientOf returns a client of the bench's queue.
+func clientOf(rdb redis.UniversalClient) *queue.Client {
+	client, err := queue.NewClient(rdb, queueName)
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return client
+}
+
+// inspectorOf returns an inspector of the bench's queue.
+func inspectorOf(rdb redis.UniversalClient) *queue.Inspector {
+	inspector, err := queue.NewInspector(rdb, queueName)
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return inspector
+}
+
 // waterclockOn returns waterclock with that many workers, which reach Redis at the
 // address.
 func (b *bench) waterclockOn(addr string, workers int, policies queue.Policies) contender {
-	client := queue.NewClient(b.client, queueName)
+	client, inspector := clientOf(b.client), inspectorOf(b.client)
 	return contender{
 		name:      fmt.Sprintf("waterclock, %s", plural(workers, "worker")),
 		producers: 4, batch: 100,
 		prepare: func(ctx context.Context) error {
-			return queue.NewInspector(b.client, queueName).SetPolicies(ctx, policies)
+			return inspector.SetPolicies(ctx, policies)
 		},
 		offer: func(ctx context.Context, jobs []job) error {
 			offered := make([]queue.Job, len(jobs))

@@ -187,7 +187,7 @@ func (n *neighbours) ProcessTask(ctx context.Context, t *asynq.Task) error {
 
 // watchBacklog notes how many jobs of the noisy tenant wait.
 func (n *neighbours) watchBacklog(ctx context.Context) error {
-	inspector := queue.NewInspector(n.b.client, queueName)
+	inspector := inspectorOf(n.b.client)
 	for ctx.Err() == nil {
 		stats, err := inspector.Tenant(ctx, noisy)
 		if err != nil {

@@ -63,7 +63,7 @@ func newSchool(t *testing.T, sender notify.Sender, cfg notify.HandlerConfig, p q
 	return s
 }
 
-func (s *school) inspector() *queue.Inspector { return queue.NewInspector(s.rdb, "push") }
+func (s *school) inspector() *queue.Inspector { return newInspector(s.t, s.rdb, "push") }
 
 func (s *school) stats() queue.Stats {
 	s.t.Helper()
@@ -77,7 +77,7 @@ func (s *school) notify(user string, m notify.Message) {
 	s.t.Helper()
 	job, err := notify.NewJob("school", user, m)
 	must(s.t, err)
-	_, err = queue.NewClient(s.rdb, "push").Enqueue(s.t.Context(), job)
+	_, err = newClient(s.t, s.rdb, "push").Enqueue(s.t.Context(), job)
 	must(s.t, err)
 }
 
@@ -107,7 +107,7 @@ func TestOutage(t *testing.T) {
 			batch = append(batch, job)
 		}
 		for part := range slices.Chunk(batch, 100) {
-			_, err := queue.NewClient(s.rdb, "push").Enqueue(t.Context(), part...)
+			_, err := newClient(t, s.rdb, "push").Enqueue(t.Context(), part...)
 			must(t, err)
 		}
 		time.Sleep(60 * time.Second)
@@ -357,4 +357,22 @@ func TestTargetsKeepTheirSecret(t *testing.T) {
 	if text, err := json.Marshal(m); err != nil || !strings.Contains(string(text), "secret") {
 		t.Errorf("%s, %v: in a payload it has to stand", text, err)
 	}
+}
+
+func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.Inspector {
+	t.Helper()
+	inspector, err := queue.NewInspector(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inspector
+}
+
+func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -99,7 +99,7 @@ func (m Message) ttl(now time.Time, most time.Duration) int64 {
 }
 
 // NewJob returns the job that delivers the message to a user of a tenant: its collapse
-// key counts in the user's lane too, its end is the job's deadline, its priority the
+// key counts in the user's lane too, its end is the job's StartBy, its priority the
 // job's. ID and Type ("push") may be changed.
 func NewJob(tenant, user string, m Message) (queue.Job, error) {
 	if err := m.check(); err != nil {
@@ -112,7 +112,7 @@ func NewJob(tenant, user string, m Message) (queue.Job, error) {
 	priority := map[Priority]queue.Priority{High: queue.High, Low: queue.Low}[m.Priority]
 	return queue.Job{
 		Tenant: tenant, User: user, Type: "push", Payload: payload,
-		CollapseKey: m.CollapseKey, Deadline: m.Expires, Priority: priority,
+		CollapseKey: m.CollapseKey, StartBy: m.Expires, Priority: priority,
 	}, nil
 }
 

@@ -73,7 +73,7 @@ func TestLogInWorker(t *testing.T) {
 		var log bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := queue.NewClient(client, "push").Enqueue(ctx, queue.Job{
+		_, err := newClient(t, client, "push").Enqueue(ctx, queue.Job{
 			ID: "1", Tenant: "a b", User: "u", Type: "push", Payload: []byte(`{"at":1748607359}`),
 			NotBefore: time.Now().Add(10 * time.Second),
 		})

@@ -3,23 +3,25 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A Client offers jobs into the lanes of one queue. It is safe for concurrent use and
-// needs no policies: those live in Redis.
+// A Client offers jobs into the lanes of one queue. It is safe for concurrent use. It
+// needs no policies: those live in Redis, from where it reads them when they change.
 type Client struct {
-	queue   string
-	scripts *scripts
+	store    *store.Store
+	policies *policyCache
+	idFor    func(Job) time.Duration // how long the ID of a job is known
 }
 
 const (
@@ -28,24 +30,28 @@ const (
 	offerPatience = 30 * time.Second
 )
 
-// NewClient returns a client of the queue. The name becomes part of every key:
-// [Client.Enqueue] refuses one with braces, colons or white space.
-func NewClient(rdb redis.UniversalClient, queue string) *Client {
-	return &Client{queue: queue, scripts: newScripts(rdb, queue)}
+// NewClient returns a client of the queue. The name becomes part of every key: it has 1
+// to 128 bytes without braces, colons and white space, or the error wraps
+// [ErrInvalidQueue].
+func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
+	s, err := store.New(rdb, queue)
+	if err != nil {
+		return nil, err
+	}
+	day := func(Job) time.Duration { return store.IDMemory }
+	return &Client{store: s, policies: &policyCache{store: s}, idFor: day}, nil
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
-// take one round trip. Every job is checked first: if one is invalid, none is offered
-// and the error, wrapping [ErrInvalidJob], says which.
+// take one round trip, two where one of them has a NotBefore or a deadline. Every job is
+// checked first: if one is invalid, none is offered and the error, wrapping
+// [ErrInvalidJob], says which.
 //
 // When the connection breaks, Enqueue tries again for half a minute, or until ctx ends.
 // A batch that had arrived already is not doubled by that. If it gives up, the error
 // comes with the receipts of the batches before; the fate of the rest is unknown, and
 // jobs with an ID of their own can safely be offered again.
 func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
-	if err := checkQueue(c.queue); err != nil {
-		return nil, err
-	}
 	for i, j := range jobs {
 		if err := j.Validate(); err != nil {
 			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(jobs), err)
@@ -54,9 +60,9 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	receipts := make([]Receipt, 0, len(jobs))
 	for len(jobs) > 0 {
 		n := min(len(jobs), offerBatch)
-		batch, err := c.offer(ctx, jobs[:n])
+		batch, err := c.offer(ctx, newBatch(jobs[:n], c.idFor))
 		if err != nil {
-			return receipts, fmt.Errorf("offering to queue %q: %w", c.queue, err)
+			return receipts, fmt.Errorf("offering to queue %q: %w", c.store.Queue, err)
 		}
 		receipts = append(receipts, batch...)
 		jobs = jobs[n:]
@@ -65,13 +71,15 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 }
 
 // offer offers one batch, again and again while Redis cannot be reached.
-func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
-	args := offerArgs(jobs)
+func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 	deadline := time.Now().Add(offerPatience)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		reply, err := c.scripts.run(ctx, c.scripts.offer, args...).Text()
+		reply, policies, err := c.send(ctx, b)
 		if err == nil {
-			return readReceipts(reply, jobs)
+			// The batch has arrived: what is left of replaced jobs must not fail it.
+			ids, spilled := replaced(reply)
+			_ = c.store.Dropped(ctx, ids, spilled)
+			return b.receipts(reply, policies), nil
 		}
 		if !unreachable(err) || time.Now().Add(wait).After(deadline) {
 			return nil, err
@@ -84,49 +92,39 @@ func (c *Client) offer(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	}
 }
 
-// offerArgs returns the arguments of offer.lua.
-func offerArgs(jobs []Job) []any {
-	args := make([]any, 0, 2+4*len(jobs))
-	args = append(args, rand.Text(), batchMemory.Milliseconds())
-	for _, j := range jobs {
-		args = append(args, escape(j.Tenant), escape(j.User), micros(j.NotBefore), seal(j))
+// newPolicies bounds how often a batch is sent again because the policies have changed.
+const newPolicies = 10
+
+// send sends a batch under the policies in force, which it returns.
+func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedule.Policies, error) {
+	for range newPolicies {
+		policies := c.policies.known()
+		reply, err := c.sendUnder(ctx, b, policies)
+		if !errors.Is(err, store.ErrStale) {
+			return reply, policies, err
+		}
+		if err := c.policies.reload(ctx); err != nil {
+			return reply, nil, err
+		}
 	}
-	return args
+	return store.OfferReply{}, nil, errors.New("the policies in force are not there, or change all the time; set them again")
 }
 
-// micros is a time as the scripts know it; the zero time is 0.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return max(0, t.UnixMicro())
-}
-
-// readReceipts reads the reply of offer.lua to the jobs.
-func readReceipts(reply string, jobs []Job) ([]Receipt, error) {
-	lines := strings.Split(reply, "\n")
-	if len(lines) != len(jobs) {
-		return nil, fmt.Errorf("queue: %d receipts for %d jobs", len(lines), len(jobs))
-	}
-	receipts := make([]Receipt, len(lines))
-	for i, line := range lines {
-		words := strings.SplitN(line, " ", 6)
-		if len(words) != 6 {
-			return nil, fmt.Errorf("queue: malformed receipt %q", line)
+// sendUnder sends a batch under the given policies. It fails with [store.ErrStale] if
+// others are in force.
+func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Policies) (store.OfferReply, error) {
+	o := b.offer(policies)
+	if b.timed(policies) {
+		view, err := c.store.Look(ctx, o.Scopes)
+		if err != nil {
+			return store.OfferReply{}, err
 		}
-		place, _ := strconv.Atoi(words[2])
-		start, _ := strconv.ParseInt(words[3], 10, 64)
-		r := Receipt{ID: cmp.Or(jobs[i].ID, words[0]), Status: Status(words[1]), Place: place}
-		if start > 0 {
-			r.Start = time.UnixMicro(start)
+		if view.Policies != version(policies) {
+			return store.OfferReply{}, store.ErrStale
 		}
-		if r.Status == Rejected {
-			r.Reason = Reason(words[4])
-			r.Rule = strings.TrimPrefix(words[5], "-")
-		}
-		receipts[i] = r
+		b.judge(&o, newPicture(policies, view))
 	}
-	return receipts, nil
+	return c.store.Offer(ctx, o)
 }
 
 // unreachable tells a broken connection, which may heal, from an answer of Redis or the
@@ -149,4 +147,20 @@ func changing(err error) bool {
 		}
 	}
 	return false
+}
+
+// receiptOf reads what became of a job.
+func receiptOf(job Job, from store.OfferReceipt) Receipt {
+	r := Receipt{ID: cmp.Or(job.ID, from.Stamp), Place: from.Place}
+	switch from.Status {
+	case store.StatusAccepted, store.StatusLater:
+		r.Status = Accepted
+	case store.StatusReplaced:
+		r.Status = Replaced
+	case store.StatusDuplicate:
+		r.Status = Duplicate
+	default:
+		r.Status, r.Reason, r.Rule = Dropped, Reason(from.Reason), from.Rule
+	}
+	return r
 }

@@ -18,15 +18,15 @@ func TestSeveralQueuesOnACluster(t *testing.T) {
 	queues := []string{"push-0", "push-1", "push-2", "push-3"}
 	policy := leakOf(200)
 	for _, name := range queues {
-		must(t, queue.NewInspector(client, name).SetPolicies(t.Context(), policies(policy)))
-		must(t, queue.NewInspector(client, name).PauseTenant(t.Context(), "paused", time.Now().Add(time.Hour)))
+		must(t, newInspector(t, client, name).SetPolicies(t.Context(), policies(policy)))
+		must(t, newInspector(t, client, name).PauseTenant(t.Context(), "paused", time.Now().Add(time.Hour)))
 	}
 	var got recorder
 	runWorker(t, client, &got, queue.WorkerConfig{Queues: queues, Inbox: true})
 	for _, name := range queues {
 		batch := append(jobs("school", "teacher", 20), jobs("paused", "teacher", 3)...)
 		batch[22].ID = "last"
-		if _, err := queue.NewClient(client, name).Enqueue(t.Context(), batch...); err != nil {
+		if _, err := newClient(t, client, name).Enqueue(t.Context(), batch...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestSeveralQueuesOnACluster(t *testing.T) {
 		must(t, err)
 	}
 	for _, name := range queues {
-		inspector := queue.NewInspector(client, name)
+		inspector := newInspector(t, client, name)
 		redistest.Eventually(t, 20*time.Second, "all of "+name+" has run", func() bool {
 			s, err := inspector.Stats(t.Context())
 			must(t, err)

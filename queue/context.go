@@ -14,8 +14,8 @@ type Info struct {
 	Offered time.Time // when it was accepted
 
 	// Attempt is 1 for the first execution. Waiting, however long, is no attempt.
-	Attempt  int
-	MaxRetry int
+	Attempt     int
+	MaxAttempts int
 
 	// Waited is the time from the offer to the start.
 	Waited time.Duration

@@ -3,60 +3,56 @@ package queue
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // SetPolicies replaces the policies of the queue. They are checked whole first; the
-// error says what is wrong and nothing changes. The next pull of every worker obeys
-// them, for waiting jobs too. Setting the same policies again changes nothing.
+// error says what is wrong and nothing changes. The next start obeys them, also of a job
+// that waits already. Setting the same policies again changes nothing.
 func (i *Inspector) SetPolicies(ctx context.Context, p Policies) error {
-	if err := checkQueue(i.queue); err != nil {
-		return err
-	}
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	fields, err := p.compile(Grace)
+	source, err := p.source()
 	if err != nil {
 		return err
 	}
-	var args []any
-	for field, text := range fields {
-		args = append(args, field, text)
-	}
-	if err := i.scripts.run(ctx, i.scripts.policies, args...).Err(); err != nil {
-		return fmt.Errorf("setting the policies of queue %q: %w", i.queue, err)
+	if _, err := i.store.SetPolicies(ctx, source); err != nil {
+		return i.failed("setting the policies of", err)
 	}
 	return nil
 }
 
 // Policies returns the policies in force. The zero value means that none were ever set.
 func (i *Inspector) Policies(ctx context.Context) (Policies, error) {
-	text, err := i.client.HGet(ctx, prefix(i.queue)+"policies", "source").Result()
-	if err == redis.Nil {
+	source, version, err := i.store.Policies(ctx)
+	if err != nil {
+		return Policies{}, i.failed("reading the policies of", err)
+	}
+	if version == 0 {
 		return Policies{}, nil
 	}
-	if err != nil {
-		return Policies{}, fmt.Errorf("reading the policies of queue %q: %w", i.queue, err)
-	}
-	return ParsePolicies("policies of queue "+i.queue, []byte(text))
+	return ParsePolicies("policies of queue "+i.store.Queue, []byte(source))
 }
 
-// PauseQueue lets nothing start before until. Jobs pulled already start.
+// PauseQueue lets nothing start before until, on Redis's clock. Jobs claimed already
+// start.
 func (i *Inspector) PauseQueue(ctx context.Context, until time.Time) error {
-	return i.pause(ctx, scopeQueue, "", "", until)
+	return i.pause(ctx, envelope.QueueScope, until)
 }
 
 // PauseTenant lets no job of the tenant start before until.
 func (i *Inspector) PauseTenant(ctx context.Context, tenant string, until time.Time) error {
-	return i.pause(ctx, scopeTenant, tenant, "", until)
+	return i.pause(ctx, envelope.TenantScope(tenant), until)
 }
 
 // PauseUser lets no job of the tenant's user start before until.
 func (i *Inspector) PauseUser(ctx context.Context, tenant, user string, until time.Time) error {
-	return i.pause(ctx, scopeUser, tenant, user, until)
+	return i.pause(ctx, envelope.UserScope(tenant, user), until)
 }
 
 // ResumeQueue lifts a pause of the queue; those of its tenants and users stay.
@@ -74,10 +70,12 @@ func (i *Inspector) ResumeUser(ctx context.Context, tenant, user string) error {
 	return i.PauseUser(ctx, tenant, user, time.Time{})
 }
 
-func (i *Inspector) pause(ctx context.Context, s scope, tenant, user string, until time.Time) error {
-	err := i.scripts.run(ctx, i.scripts.pause, string(s), escape(tenant), escape(user), micros(until), "").Err()
-	if err != nil {
-		return fmt.Errorf("pausing in queue %q: %w", i.queue, err)
+func (i *Inspector) pause(ctx context.Context, scope string, until time.Time) error {
+	if until.UTC().Year() > lastYear {
+		until = time.Date(lastYear, time.December, 31, 0, 0, 0, 0, time.UTC)
+	}
+	if err := i.store.Pause(ctx, scope, micros(until)); err != nil {
+		return i.failed("pausing in", err)
 	}
 	return nil
 }
@@ -87,11 +85,12 @@ func (i *Inspector) pause(ctx context.Context, s scope, tenant, user string, unt
 // is known (see [Job.ID]), and returns false if the job is not known, has started, or
 // has ended otherwise.
 func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
-	was, err := i.scripts.run(ctx, i.scripts.cancel, escape(id)).Text()
+	was, err := i.store.Cancel(ctx, id)
 	if err != nil {
-		return false, fmt.Errorf("cancelling %q in queue %q: %w", id, i.queue, err)
+		return false, i.failed(fmt.Sprintf("cancelling %q in", id), err)
 	}
-	return was == "waiting" || was == "cancelled", nil
+	_, ended := envelope.ParseLane(was)
+	return ended == nil || was == store.WasCancelled, nil
 }
 
 // Purge drops all jobs that wait in the tenant's lanes, with ReasonPurged, and returns
@@ -100,28 +99,37 @@ func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
 func (i *Inspector) Purge(ctx context.Context, tenant string) (int, error) {
 	const step = 200
 	for all := 0; ; {
-		n, err := i.scripts.run(ctx, i.scripts.purge, escape(tenant), step).Int()
+		n, empty, err := i.store.Purge(ctx, tenant, step)
+		all += n
 		if err != nil {
-			return all, fmt.Errorf("purging tenant %q of queue %q: %w", tenant, i.queue, err)
+			return all, i.failed(fmt.Sprintf("purging tenant %q of", tenant), err)
 		}
-		if all += n; n < step {
+		if empty {
 			return all, nil
 		}
 	}
 }
 
+var deadEntry = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
+
 // Revive puts dead jobs, named by [DeadJob.Entry], back at the end of their lanes with
-// all their attempts, and returns how many it found.
+// all their attempts, and returns how many it found. If one of the names is not an
+// entry, nothing happens and the error wraps [ErrInvalidEntry].
 func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) {
+	for k, entry := range entries {
+		if !deadEntry.MatchString(entry) {
+			return 0, fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
+		}
+	}
 	const step = 200
 	all := 0
 	for len(entries) > 0 {
 		part := entries[:min(step, len(entries))]
-		n, err := i.scripts.run(ctx, i.scripts.revive, tokenArgs(part)...).Int()
-		if err != nil {
-			return all, fmt.Errorf("reviving in queue %q: %w", i.queue, err)
-		}
+		n, err := i.store.Revive(ctx, part)
 		all += n
+		if err != nil {
+			return all, i.failed("reviving in", err)
+		}
 		entries = entries[len(part):]
 	}
 	return all, nil

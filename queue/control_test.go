@@ -89,7 +89,7 @@ func TestPauseAndResume(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			onStages(t, func(t *testing.T, s stage) {
-				inspector := queue.NewInspector(s.client, "push")
+				inspector := newInspector(t, s.client, "push")
 				var got recorder
 				runWorker(t, s.client, &got, queue.WorkerConfig{})
 				until := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)
@@ -133,7 +133,7 @@ func TestExplain(t *testing.T) {
 				User:   []throttle.Rule{throttle.Window(2, time.Hour), throttle.Spacing(10 * time.Millisecond), throttle.Window(5, 24*time.Hour).OrDrop()},
 			}},
 		})
-		inspector := queue.NewInspector(client, "push")
+		inspector := newInspector(t, client, "push")
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{})
 		batch := jobs("school", "teacher", 4)
@@ -182,7 +182,7 @@ func TestCancel(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		setPolicies(t, client, policies(leakOf(100)))
-		inspector := queue.NewInspector(client, "push")
+		inspector := newInspector(t, client, "push")
 		batch := jobs("school", "teacher", 3)
 		batch[1].ID = "second"
 		enqueue(t, client, batch...)
@@ -221,7 +221,7 @@ func checkState(t *testing.T, inspector *queue.Inspector, id, want string) {
 func TestPurge(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
-		inspector := queue.NewInspector(client, "push")
+		inspector := newInspector(t, client, "push")
 		for user := range 5 {
 			enqueue(t, client, jobs("school", fmt.Sprint(user), 100)...)
 		}
@@ -246,7 +246,7 @@ func TestPurge(t *testing.T) {
 func TestRevive(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
-		inspector := queue.NewInspector(client, "push")
+		inspector := newInspector(t, client, "push")
 		broken := true
 		got := recorder{then: func(context.Context, queue.Info) error {
 			if broken {
@@ -256,7 +256,7 @@ func TestRevive(t *testing.T) {
 		}}
 		stop := runWorker(t, client, &got, queue.WorkerConfig{})
 		job := jobs("school", "teacher", 1)[0]
-		job.ID, job.MaxRetry = "mortal", -1
+		job.ID, job.MaxAttempts = "mortal", 1
 		receipt := enqueue(t, client, job)[0]
 		s.eventually(t, "it is dead", func() bool { return stats(t, client).Dead == 1 })
 		stop()
@@ -297,7 +297,7 @@ func TestPoliciesRoundTrip(t *testing.T) {
 			},
 			Tenants: map[string]string{"school 7: {x}": "free"},
 		}
-		inspector := queue.NewInspector(client, "push")
+		inspector := newInspector(t, client, "push")
 		if none, err := inspector.Policies(t.Context()); err != nil || none.Policies != nil {
 			t.Errorf("before any were set: %+v, %v", none, err)
 		}

@@ -71,19 +71,22 @@ func TestInvalidJobs(t *testing.T) {
 		"type is missing":           func(j *queue.Job) { j.Type = "" },
 		"user has 1025 bytes":       func(j *queue.Job) { j.User = strings.Repeat("u", 1025) },
 		"cost -1":                   func(j *queue.Job) { j.Cost = -1 },
-		"priority 7":                func(j *queue.Job) { j.Priority = 7 },
+		"priority 7; Low":           func(j *queue.Job) { j.Priority = 7 },
 		"timeout -1s is negative":   func(j *queue.Job) { j.Timeout = -time.Second },
 		"collapse_key has 2000 byt": func(j *queue.Job) { j.CollapseKey = strings.Repeat("k", 2000) },
 	}
 	for want, spoil := range tests {
 		bad := good
 		spoil(&bad)
-		_, err := queue.NewClient(client, "push").Enqueue(t.Context(), good, bad)
+		_, err := newClient(t, client, "push").Enqueue(t.Context(), good, bad)
 		if !errors.Is(err, queue.ErrInvalidJob) || !strings.Contains(err.Error(), "job 2 of 2") || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := queue.NewClient(client, "pu{sh}").Enqueue(t.Context(), good); !errors.Is(err, queue.ErrInvalidQueue) {
+	if _, err := queue.NewClient(client, "pu{sh}"); !errors.Is(err, queue.ErrInvalidQueue) {
+		t.Errorf("got %v, want the queue's name refused", err)
+	}
+	if _, err := queue.NewInspector(client, "pu{sh}"); !errors.Is(err, queue.ErrInvalidQueue) {
 		t.Errorf("got %v, want the queue's name refused", err)
 	}
 	if n := client.DBSize(t.Context()).Val(); n != 0 {
@@ -95,13 +98,13 @@ func TestOwnIDIsOfferedOnce(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{Capacity: 1}))
 		first, second := named("one", "teacher"), named("two", "parent")
-		for i, want := range []queue.Status{queue.Accepted, queue.Duplicate, queue.Rejected, queue.Rejected} {
+		for i, want := range []queue.Status{queue.Accepted, queue.Duplicate, queue.Dropped, queue.Dropped} {
 			receipt := enqueue(t, s.client, []queue.Job{first, first, second, second}[i])[0]
 			if receipt.Status != want || receipt.ID != []string{"one", "one", "two", "two"}[i] {
 				t.Errorf("offer %d: %+v, want it %s", i+1, receipt, want)
 			}
 		}
-		drops, err := queue.NewInspector(s.client, "push").Drops(t.Context(), 10)
+		drops, err := newInspector(t, s.client, "push").Drops(t.Context(), 10)
 		if err != nil || len(drops) != 2 || drops[0].ID != "two" || drops[0].Reason != queue.ReasonFull || drops[0].User != "parent" {
 			t.Errorf("drops %+v, %v", drops, err)
 		}
@@ -166,7 +169,7 @@ func TestInbox(t *testing.T) {
 		redistest.Eventually(t, 10*time.Second, "all have run", func() bool { return stats(t, client).Done == 20 })
 		verify(t, got.all(), leakOf(200))
 		for _, s := range got.all() {
-			if s.Tenant != "school" || s.User != "teacher" || !strings.HasPrefix(s.ID, "id-") || s.MaxRetry != 3 {
+			if s.Tenant != "school" || s.User != "teacher" || !strings.HasPrefix(s.ID, "id-") || s.MaxAttempts != 4 {
 				t.Errorf("started %+v", s)
 			}
 		}

@@ -22,7 +22,11 @@ func openExample(ctx context.Context) (rdb *redis.Client, stop func()) {
 		panic(err)
 	}
 	rdb = redis.NewClient(&redis.Options{Addr: server.Addr()})
-	err = queue.NewInspector(rdb, "push").SetPolicies(ctx, queue.Policies{
+	inspector, err := queue.NewInspector(rdb, "push")
+	if err != nil {
+		panic(err)
+	}
+	err = inspector.SetPolicies(ctx, queue.Policies{
 		Default:  "standard",
 		Policies: map[string]queue.Policy{"standard": {User: []throttle.Rule{throttle.Window(1, time.Minute)}, Capacity: 4}},
 	})
@@ -43,10 +47,15 @@ func ExampleClient_Enqueue() {
 	weather := queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", CollapseKey: "weather"}
 	order := queue.Job{ID: "order-17", Tenant: "school-7", User: "teacher-42", Type: "push"}
 	tomorrow := queue.Job{Tenant: "school-7", User: "teacher-43", Type: "push", NotBefore: time.Now().Add(24 * time.Hour)}
-	late := queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", Deadline: time.Now().Add(-time.Second)}
+	late := queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", StartBy: time.Now().Add(-time.Second)}
 	big := queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", Cost: 2}
 
-	receipts, err := queue.NewClient(rdb, "push").Enqueue(ctx, weather, order, order, weather, tomorrow, late, big)
+	client, err := queue.NewClient(rdb, "push")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	receipts, err := client.Enqueue(ctx, weather, order, order, weather, tomorrow, late, big)
 	if err != nil {
 		fmt.Println(err)
 	}
@@ -54,7 +63,7 @@ func ExampleClient_Enqueue() {
 		switch r.Status {
 		case queue.Accepted:
 			fmt.Println("accepted, place", r.Place)
-		case queue.Rejected:
+		case queue.Dropped:
 			fmt.Printf("dropped: %s %q\n", r.Reason, r.Rule)
 		default:
 			fmt.Println(r.Status)
@@ -94,7 +103,16 @@ func ExampleInspector() {
 	ctx := context.Background()
 	rdb, stop := openExample(ctx)
 	defer stop()
-	client, inspector := queue.NewClient(rdb, "push"), queue.NewInspector(rdb, "push")
+	client, err := queue.NewClient(rdb, "push")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	inspector, err := queue.NewInspector(rdb, "push")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	if _, err := client.Enqueue(ctx,
 		queue.Job{ID: "a", Tenant: "school-7", User: "teacher-42", Type: "push"},
 		queue.Job{ID: "b", Tenant: "school-7", User: "teacher-42", Type: "push"},
@@ -136,10 +154,10 @@ func ExampleInspector() {
 
 // A provider that is overloaded says when to come back: nothing of the tenant is tried
 // before, and the attempt does not count.
-func ExamplePauseTenant() {
+func ExamplePauseTenantFor() {
 	handler := func(context.Context, *asynq.Task) error {
 		const retryAfter = 30 * time.Second // from the provider's answer
-		return queue.PauseTenant(time.Now().Add(retryAfter), errors.New("429 Too Many Requests"))
+		return queue.PauseTenantFor(retryAfter, errors.New("429 Too Many Requests"))
 	}
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("push", handler)
@@ -149,7 +167,11 @@ func ExampleInspector_Revive() {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 	defer rdb.Close()
-	inspector := queue.NewInspector(rdb, "push")
+	inspector, err := queue.NewInspector(rdb, "push")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	dead, err := inspector.Dead(ctx, 100)
 	if err != nil {
 		fmt.Println(err)

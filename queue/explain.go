@@ -2,19 +2,19 @@ package queue
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
+	"math"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
 type Explanation struct {
 	Now           time.Time
 	Policy        string // the tenant's policy; empty if it has none
-	TenantWaiting int64  // jobs in the tenant's bucket
+	TenantWaiting int64  // jobs in the tenant's lanes
 	Waiting       int64  // of these, in the user's lanes
 
 	// Start is when the user's next job may start; the zero time if none waits. Other
@@ -42,48 +42,97 @@ type RuleState struct {
 
 // Explain says why the jobs of a tenant's user wait, and until when.
 func (i *Inspector) Explain(ctx context.Context, tenant, user string) (Explanation, error) {
-	reply, err := i.scripts.run(ctx, i.scripts.explain, escape(tenant), escape(user)).Slice()
-	if err != nil {
-		return Explanation{}, fmt.Errorf("explaining in queue %q: %w", i.queue, err)
-	}
-	return readExplanation(reply)
+	e, _, err := i.explain(ctx, tenant, user)
+	return e, err
 }
 
-// explainFields is how many fields of a reply stand before the rules.
-const explainFields = 9
-
-func readExplanation(reply []any) (Explanation, error) {
-	if len(reply) < explainFields {
-		return Explanation{}, fmt.Errorf("queue: malformed explanation of %d fields", len(reply))
+// explain returns the picture that the explanation is about, too.
+func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanation, *picture, error) {
+	p, err := i.picture(ctx, tenant, user)
+	if err != nil {
+		return Explanation{}, nil, i.failed("explaining in", err)
 	}
-	number := func(v any) int64 { n, _ := v.(int64); return n }
-	policy, _ := reply[5].(string)
+	waiting, next, err := i.waiting(ctx, tenant, user)
+	if err != nil {
+		return Explanation{}, nil, i.failed("explaining in", err)
+	}
+	views, err := i.store.Tenants(ctx, []string{tenant})
+	if err != nil {
+		return Explanation{}, nil, i.failed("explaining in", err)
+	}
+	cost := 1
+	if next != nil {
+		cost = next.Cost
+	}
 	e := Explanation{
-		Now: time.UnixMicro(number(reply[0])), TenantWaiting: number(reply[1]), Waiting: number(reply[2]), Policy: policy,
+		Now: instant(p.now), Policy: p.policies.Of(tenant).Name, TenantWaiting: views[0].Waiting, Waiting: int64(waiting),
+		Rules: p.rules(tenant, user, cost),
 	}
-	for k, scope := range []string{"queue", "tenant", "user"} {
-		if until := number(reply[6+k]); until > number(reply[0]) {
-			e.Rules = append(e.Rules, RuleState{Scope: scope, Rule: "paused", When: time.UnixMicro(until), Limit: 1})
-		}
-	}
-	for _, item := range reply[explainFields:] {
-		f, ok := item.([]any)
-		if !ok || len(f) < 7 {
-			return Explanation{}, fmt.Errorf("queue: malformed rule %v in an explanation", item)
-		}
-		scope, _ := f[0].(string)
-		rule, _ := f[1].(string)
-		e.Rules = append(e.Rules, RuleState{
-			Scope: scope, Rule: rule, When: time.UnixMicro(number(f[2])),
-			Limit: int(number(f[3])), Remaining: int(number(f[4])), Drops: number(f[5]) == 1, Shadow: number(f[6]) == 1,
-		})
-	}
-	if start := number(reply[3]); start > 0 {
-		e.Start = time.UnixMicro(start)
+	if next != nil {
+		start, _ := p.earliest(tenant, user, cost)
+		e.Start = instant(start)
 		e.Binding = binding(e)
 	}
-	return e, nil
+	return e, p, nil
 }
+
+// picture reads what says when jobs of a user may start.
+func (i *Inspector) picture(ctx context.Context, tenant, user string) (*picture, error) {
+	var scopes []string
+	for _, limit := range limits(nil, tenant, user) {
+		scopes = append(scopes, limit.scope)
+	}
+	view, err := i.store.Look(ctx, scopes)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := i.policies.at(ctx, view.Policies)
+	return newPicture(policies, view), err
+}
+
+// waiting returns how many jobs of a user wait, and the next; nil if none does.
+func (i *Inspector) waiting(ctx context.Context, tenant, user string) (int, *envelope.Envelope, error) {
+	lanes, all := lanesOf(tenant, user), 0
+	lengths, err := i.store.Lengths(ctx, lanes)
+	if err != nil {
+		return 0, nil, err
+	}
+	var pages []store.Page
+	for k, lane := range lanes {
+		all += lengths[k]
+		pages = append(pages, store.Page{Lane: lane, N: 1})
+	}
+	firsts, err := i.store.Entries(ctx, pages)
+	for _, first := range firsts {
+		if next, _ := envelope.Open(first.Job); next != nil {
+			return all, next, err
+		}
+	}
+	return all, nil, err
+}
+
+// rules returns what the pauses and the rules of a user say about a job.
+func (p *picture) rules(tenant, user string, cost int) (all []RuleState) {
+	subjects, scopes := p.subjectsOf(tenant, user), [3]string{ScopeQueue, ScopeTenant, ScopeUser}
+	for k, s := range subjects {
+		if s.paused > p.now {
+			all = append(all, RuleState{Scope: scopes[k], Rule: "paused", When: instant(s.paused), Limit: 1})
+		}
+	}
+	for k, s := range subjects {
+		for i := range s.set.Len() {
+			rule := s.set.Rule(i)
+			all = append(all, RuleState{
+				Scope: scopes[k], Rule: s.set.Name(i), When: instant(s.set.When(&s.state, i, p.now, cost)),
+				Limit: most(rule), Remaining: s.set.Room(&s.state, i, p.now), Drops: rule.Drop, Shadow: rule.Shadow,
+			})
+		}
+	}
+	return all
+}
+
+// most returns how many jobs of cost 1 a rule lets start at once.
+func most(rule rules.Rule) int { return min(rule.Most(), math.MaxInt32) }
 
 // binding returns the rule or pause that lets the next job start last, if that is not now.
 func binding(e Explanation) (last *RuleState) {
@@ -99,52 +148,6 @@ func binding(e Explanation) (last *RuleState) {
 	return last
 }
 
-// A WaitingJob is a job in its lane.
-type WaitingJob struct {
-	Job
-	Place   int // in line among the user's jobs of its priority; 1 is next
-	Offered time.Time
-	Attempt int // what its next execution will be
-}
-
-// Lane returns the waiting jobs of a user in their order, from the given place on (0 is
-// the first), at most n of each priority.
-func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) ([]WaitingJob, error) {
-	lane := escape(tenant) + ":" + escape(user)
-	var jobs []WaitingJob
-	for _, suffix := range []string{":high", "", ":low"} {
-		entries, err := i.client.LRange(ctx, prefix(i.queue)+"lane:"+lane+suffix, int64(from), int64(from+n-1)).Result()
-		if err != nil {
-			return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
-		}
-		for k, entry := range entries {
-			e, ok, err := i.open(ctx, lane, entry)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				jobs = append(jobs, WaitingJob{e.job, from + k + 1, e.offered, e.failures + 1})
-			}
-		}
-	}
-	return jobs, nil
-}
-
-// open reads an entry of a lane; not ok if it left while we looked.
-func (i *Inspector) open(ctx context.Context, lane, entry string) (e envelope, ok bool, err error) {
-	if fold, folded := strings.CutPrefix(entry, "="); folded {
-		texts, err := i.client.HMGet(ctx, prefix(i.queue)+"fold:"+lane, fold).Result()
-		if err != nil {
-			return e, false, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
-		}
-		if entry, ok = texts[0].(string); !ok {
-			return e, false, nil
-		}
-	}
-	e, err = openEnvelope(lane, entry)
-	return e, err == nil, err
-}
-
 // JobState says where a job with the caller's own ID is.
 type JobState struct {
 	// State is "waiting", "started", "dropped", "dead" or "cancelled".
@@ -156,44 +159,37 @@ type JobState struct {
 	// 10,000 or not yet in it (scheduled, or backing off).
 	Place int
 
-	Explanation // of its user, if it waits
+	// Explanation is that of its user, if the job waits; but Start is an estimate for the
+	// job itself: when it starts if nobody comes in between, the zero time where Place is 0.
+	Explanation
 }
 
 // ExplainJob says where a job with the caller's own ID is, and why it waits there; false
 // if the ID is not known, or not any more (see [Job.ID]).
 func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, error) {
-	where, err := i.client.Get(ctx, prefix(i.queue)+"id:"+escape(id)).Result()
-	if errors.Is(err, redis.Nil) {
-		return JobState{}, false, nil
-	}
+	where, err := i.store.Where(ctx, id)
 	if err != nil {
-		return JobState{}, false, fmt.Errorf("explaining a job of queue %q: %w", i.queue, err)
+		return JobState{}, false, i.failed("explaining a job of", err)
 	}
-	parts := strings.Split(where, ":")
-	if len(parts) != 3 {
-		return JobState{State: where}, true, nil
+	lane, bad := envelope.ParseLane(where)
+	if bad != nil {
+		return JobState{State: where}, where != "", nil
 	}
-	state := JobState{State: "waiting", Tenant: unescape(parts[0]), User: unescape(parts[1])}
-	if state.Explanation, err = i.Explain(ctx, state.Tenant, state.User); err != nil {
+	state := JobState{State: "waiting", Tenant: lane.Tenant, User: lane.User}
+	e, p, err := i.explain(ctx, lane.Tenant, lane.User)
+	if err != nil {
 		return JobState{}, false, err
 	}
-	state.Place, err = i.place(ctx, state.Tenant, state.User, id)
-	return state, err == nil, err
-}
-
-// place looks for a job in its lanes, through a bounded part of them.
-func (i *Inspector) place(ctx context.Context, tenant, user, id string) (int, error) {
-	const step, most = 1000, 10_000
-	for from := 0; from < most; from += step {
-		jobs, err := i.Lane(ctx, tenant, user, from, step)
-		if err != nil || len(jobs) == 0 {
-			return 0, err
-		}
-		for _, job := range jobs {
-			if job.ID == id {
-				return job.Place, nil
-			}
-		}
+	at, err := i.find(ctx, lane, id)
+	if err != nil {
+		return JobState{}, false, i.failed("explaining a job of", err)
 	}
-	return 0, nil
+	state.Explanation, state.Place = e, at.place
+	if at.place != 1 || at.before > 0 { // otherwise it is its user's next
+		state.Start = time.Time{}
+	}
+	if at.place > 0 && at.before > 0 {
+		state.Start = instant(p.estimate(lane.Tenant, lane.User, ahead{tenant: at.before, user: at.before}))
+	}
+	return state, true, nil
 }

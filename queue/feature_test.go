@@ -43,7 +43,7 @@ func named(id, user string, changes ...func(*queue.Job)) queue.Job {
 
 func cost(n int) func(*queue.Job)             { return func(j *queue.Job) { j.Cost = n } }
 func notBefore(at time.Time) func(*queue.Job) { return func(j *queue.Job) { j.NotBefore = at } }
-func deadline(at time.Time) func(*queue.Job)  { return func(j *queue.Job) { j.Deadline = at } }
+func deadline(at time.Time) func(*queue.Job)  { return func(j *queue.Job) { j.StartBy = at } }
 func high(j *queue.Job)                       { j.Priority = queue.High }
 func low(j *queue.Job)                        { j.Priority = queue.Low }
 func news(j *queue.Job)                       { j.CollapseKey = "news" }
@@ -143,7 +143,7 @@ func inTime(t *testing.T, s stage, lead int, paint func(scenery) scene, through 
 	at := scenery{s, time.Now().Add(s.units(lead)).Truncate(time.Microsecond), lead}
 	sc := paint(at)
 	setPolicies(t, s.client, policies(sc.policy))
-	must(t, queue.NewInspector(s.client, "push").PauseQueue(t.Context(), at.begin))
+	must(t, newInspector(t, s.client, "push").PauseQueue(t.Context(), at.begin))
 	var got recorder
 	stop := runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: !straightOn})
 	defer stop()
@@ -209,7 +209,7 @@ func (sc scene) checkStart(t *testing.T, s scenery, want string, got queue.Info,
 // dropped lists the drops with their reasons, newest first.
 func dropped(t *testing.T, s stage) string {
 	t.Helper()
-	drops, err := queue.NewInspector(s.client, "push").Drops(t.Context(), 10)
+	drops, err := newInspector(t, s.client, "push").Drops(t.Context(), 10)
 	must(t, err)
 	var all []string
 	for _, d := range drops {

@@ -2,26 +2,56 @@ package queue
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 )
 
 // Forward returns a handler that releases each job, at its slot, into an asynq queue,
-// where an existing fleet of asynq servers runs it. The job's ID becomes the task's, so
-// that asynq recognises a hand-over that is repeated. The options are for every task.
+// where an existing fleet of asynq servers runs it. Its tenant and user go along in the
+// headers of [Headers], where they are UTF-8. The options are for every task.
+//
+// The task's ID is "queue:ID:offer:digest": the waterclock queue, the job's ID, the
+// instant of its offer in hexadecimal microseconds, and a digest of what it is. So asynq
+// refuses the hand-over of a job that was handed over before, which is what happens when a
+// worker dies in between, and never that of another one.
 func Forward(c *asynq.Client, queue string, opts ...asynq.Option) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		info, ok := FromContext(ctx)
 		if !ok {
 			return errors.New("queue: Forward runs only as the handler of a Worker")
 		}
-		all := append(opts[:len(opts):len(opts)], asynq.Queue(queue), asynq.TaskID(info.ID))
-		_, err := c.EnqueueContext(ctx, t, all...)
+		headers := maps.Clone(t.Headers())
+		if headers == nil {
+			headers = make(map[string]string)
+		}
+		for name, value := range Headers(info.Tenant, info.User) {
+			if utf8.ValidString(value) { // asynq carries nothing else
+				headers[name] = value
+			}
+		}
+		task := asynq.NewTaskWithHeaders(t.Type(), t.Payload(), headers)
+		all := append(opts[:len(opts):len(opts)], asynq.Queue(queue), asynq.TaskID(forwardedID(info, t)))
+		_, err := c.EnqueueContext(ctx, task, all...)
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 			return fmt.Errorf("forwarding to asynq queue %q: %w", queue, err)
 		}
 		return nil
 	})
+}
+
+// forwardedID returns the ID of the task that a job becomes. No two jobs have the same,
+// wherever they come from.
+func forwardedID(info Info, t *asynq.Task) string {
+	digest := sha256.New()
+	for _, part := range []string{info.ID, info.Tenant, info.User, t.Type(), string(t.Payload())} {
+		fmt.Fprintf(digest, "%d:%s", len(part), part)
+	}
+	return fmt.Sprintf("%s:%s:%x:%s", info.Queue, strings.ToValidUTF8(info.ID, "\uFFFD"), info.Offered.UnixMicro(), hex.EncodeToString(digest.Sum(nil)[:8]))
 }

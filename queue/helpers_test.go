@@ -76,7 +76,7 @@ func runWorker(t *testing.T, client redis.UniversalClient, h asynq.Handler, cfg 
 
 func setPolicies(t *testing.T, client redis.UniversalClient, p queue.Policies) {
 	t.Helper()
-	if err := queue.NewInspector(client, "push").SetPolicies(t.Context(), p); err != nil {
+	if err := newInspector(t, client, "push").SetPolicies(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,7 +88,7 @@ func policies(p queue.Policy) queue.Policies {
 
 func enqueue(t *testing.T, client redis.UniversalClient, jobs ...queue.Job) []queue.Receipt {
 	t.Helper()
-	receipts, err := queue.NewClient(client, "push").Enqueue(t.Context(), jobs...)
+	receipts, err := newClient(t, client, "push").Enqueue(t.Context(), jobs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func enqueue(t *testing.T, client redis.UniversalClient, jobs ...queue.Job) []qu
 
 func stats(t *testing.T, client redis.UniversalClient) queue.Stats {
 	t.Helper()
-	s, err := queue.NewInspector(client, "push").Stats(t.Context())
+	s, err := newInspector(t, client, "push").Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,4 +238,22 @@ func (c *countingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 		c.n.Add(int64(len(cmds)))
 		return next(ctx, cmds)
 	}
+}
+
+func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.Inspector {
+	t.Helper()
+	inspector, err := queue.NewInspector(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inspector
+}
+
+func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -2,42 +2,59 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // runInbox files the tasks of the asynq queue into their lanes until ctx ends.
 func (w *Worker) runInbox(ctx context.Context, queue string) error {
-	log := w.cfg.Logger.With("queue", queue, "part", "inbox")
+	client, err := NewClient(w.client, queue)
+	if err != nil {
+		return err
+	}
+	client.idFor = taskIDMemory
+	b := &inbox{
+		client: client, tasks: asynq.NewInspectorFromRedisClient(w.client),
+		log: w.cfg.Logger.With("queue", queue, "part", "inbox"),
+	}
 	server := asynq.NewServerFromRedisClient(w.client, asynq.Config{
 		Queues:      map[string]int{queue: 1},
 		Concurrency: 50,
 		// A task at the door has waited for its poll, and its start for nothing else.
 		TaskCheckInterval:        100 * time.Millisecond,
 		DelayedTaskCheckInterval: time.Second,
-		// Filing fails only while Redis does: it will do later, and is no attempt of the job.
-		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
-		IsFailure:      func(error) bool { return false },
-		Logger:         asynqLog{log},
-		LogLevel:       asynq.WarnLevel,
+		RetryDelayFunc:           b.delay,
+		IsFailure:                refiled,
+		ErrorHandler:             asynq.ErrorHandlerFunc(b.failed),
+		Logger:                   asynqLog{b.log},
+		LogLevel:                 asynq.WarnLevel,
 	})
-	if err := server.Start(&inbox{client: NewClient(w.client, queue), log: log}); err != nil {
+	if err := server.Start(b); err != nil {
 		return fmt.Errorf("queue %q: starting the inbox: %w", queue, err)
 	}
 	<-ctx.Done()
 	server.Shutdown()
+	b.archiving.Wait()
 	return nil
 }
 
-// inbox is the handler at the door: it files a task into its lane and is done. The
-// task's ID is the job's: a task that asynq runs twice is filed once. One that is no job
-// goes to asynq's archive with what is wrong: it is neither lost nor tried for ever.
+// inbox is the handler at the door: it files a task into its lane and is done. One that
+// is no job goes to asynq's archive with what is wrong: it is neither lost nor tried for
+// ever.
 type inbox struct {
-	client *Client
-	log    *slog.Logger
+	client    *Client
+	tasks     *asynq.Inspector
+	log       *slog.Logger
+	archiving sync.WaitGroup
 }
 
 func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
@@ -46,14 +63,154 @@ func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		b.log.Error("archived a task that cannot be filed", "id", job.ID, "type", t.Type(), "err", err)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
-	receipts, err := b.client.Enqueue(ctx, job)
+	if job.FinishBy.IsZero() {
+		if job.FinishBy, err = b.deadline(ctx); err != nil {
+			return err
+		}
+	}
+	receipt, err := b.file(ctx, job)
 	if err != nil {
 		return err
 	}
-	if receipts[0].Status == Rejected {
-		b.log.Debug("dropped at the door", "id", job.ID, "reason", receipts[0].Reason)
+	switch receipt.Status {
+	case Dropped:
+		b.log.Debug("dropped at the door", "id", job.ID, "reason", receipt.Reason)
+	case Duplicate:
+		b.log.Warn("refused a task: a job that waits or runs has its ID", "id", job.ID, "type", job.Type, "tenant", job.Tenant)
+		return b.record(ctx, job, ReasonDuplicate)
 	}
 	return nil
+}
+
+// file offers the job. Its ID binds while a job with it waits or runs: the ID of one that
+// has ended is free, as in asynq.
+func (b *inbox) file(ctx context.Context, job Job) (Receipt, error) {
+	for {
+		receipts, err := b.client.Enqueue(ctx, job)
+		if err != nil || receipts[0].Status != Duplicate {
+			return first(receipts), err
+		}
+		if n, _ := asynq.GetRetryCount(ctx); n > 0 {
+			// A worker died that had this task: it may have filed it.
+			b.log.Debug("filed before", "id", job.ID)
+			return Receipt{ID: job.ID, Status: Accepted}, nil
+		}
+		where, alive, err := b.alive(ctx, job.ID)
+		if err != nil || alive {
+			return receipts[0], err
+		}
+		if err := b.client.store.ForgetID(ctx, job.ID, where); err != nil {
+			return receipts[0], err
+		}
+	}
+}
+
+func first(receipts []Receipt) Receipt {
+	if len(receipts) == 0 {
+		return Receipt{}
+	}
+	return receipts[0]
+}
+
+// alive reports whether a job with the ID waits or runs.
+func (b *inbox) alive(ctx context.Context, id string) (where string, alive bool, err error) {
+	where, err = b.client.store.Where(ctx, id)
+	switch where {
+	case "", store.WasDropped, store.WasDead:
+		return where, false, err
+	case store.WasStarted:
+		alive, err = b.client.store.Runs(ctx, func(job string) bool {
+			head, ok := envelope.Head(job)
+			return ok && head.ID == id
+		})
+		return where, alive, err
+	}
+	return where, true, err
+}
+
+// record notes that a task was refused.
+func (b *inbox) record(ctx context.Context, job Job, why Reason) error {
+	lane := store.Lane{Tenant: job.Tenant, User: job.User, Priority: rank(job.Priority)}
+	return b.client.store.RecordRefused(ctx, lane, string(why), seal(job))
+}
+
+// taskIDMemory is how long the ID of a job is known that came as a task: ten minutes if
+// asynq has made it up, since nobody will ask for it.
+func taskIDMemory(j Job) time.Duration {
+	if uuid.MatchString(j.ID) {
+		return 10 * time.Minute
+	}
+	return store.IDMemory
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// refiled counts a task that asynq takes from a dead worker as tried before, and no other:
+// filing fails only while Redis does, and that is no attempt of the job.
+func refiled(err error) bool { return errors.Is(err, asynq.ErrLeaseExpired) }
+
+// delay is the time until a task is tried again. One that has expired is archived before.
+func (b *inbox) delay(_ int, err error, _ *asynq.Task) time.Duration {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return time.Minute
+	}
+	return time.Second
+}
+
+// deadline returns what [asynq.Deadline] says of the task, the zero time for nothing. The
+// end of a context comes from a timeout if it was reckoned from now.
+func (b *inbox) deadline(ctx context.Context) (time.Time, error) {
+	end, ok := ctx.Deadline()
+	if reckoned := end != end.Round(0); !ok || reckoned {
+		return time.Time{}, nil
+	}
+	id, _ := asynq.GetTaskID(ctx)
+	task, err := b.tasks.GetTaskInfo(b.client.store.Queue, id)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the task's deadline: %w", err)
+	}
+	return task.Deadline, nil
+}
+
+// failed archives a task whose [asynq.Deadline] has passed. asynq would try it again for
+// ever, without calling a handler.
+func (b *inbox) failed(ctx context.Context, t *asynq.Task, err error) {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	deadline, err := b.deadline(ctx)
+	if err != nil || deadline.IsZero() || deadline.After(time.Now()) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	job, invalid := jobOf(ctx, t)
+	b.archiving.Go(func() {
+		if err := b.archive(job.ID); err != nil {
+			b.log.Error("archiving a task whose asynq.Deadline has passed", "id", job.ID, "err", err)
+			return
+		}
+		b.log.Error("archived a task whose asynq.Deadline has passed", "id", job.ID, "type", t.Type(), "deadline", deadline)
+		if invalid == nil {
+			if err := b.record(ctx, job, ReasonExpired); err != nil {
+				b.log.Error("recording a task whose asynq.Deadline has passed", "id", job.ID, "err", err)
+			}
+		}
+	})
+}
+
+// archive archives a task that is about to be retried, as soon as asynq has let go of it.
+func (b *inbox) archive(id string) (err error) {
+	for range 40 {
+		if err = b.tasks.ArchiveTask(b.client.store.Queue, id); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
+			return nil
+		}
+		task, look := b.tasks.GetTaskInfo(b.client.store.Queue, id)
+		if look == nil && task.State == asynq.TaskStateArchived {
+			return nil // asynq itself did, since it had no retries left
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return err
 }
 
 // asynqLog lets an asynq server write to a slog.Logger.

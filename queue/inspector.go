@@ -2,44 +2,64 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// An Inspector looks into a queue (this file and explain.go) and steers it (control.go).
-// Nothing that it does takes longer the more jobs wait.
+// An Inspector looks into a queue (this file, lane.go and explain.go) and steers it
+// (control.go). It is safe for concurrent use. Nothing that it does takes longer the more
+// jobs wait.
 type Inspector struct {
-	queue   string
-	client  redis.UniversalClient
-	scripts *scripts
+	store    *store.Store
+	policies *policyCache
 }
 
-// NewInspector returns an inspector of the queue.
-func NewInspector(rdb redis.UniversalClient, queue string) *Inspector {
-	return &Inspector{queue: queue, client: rdb, scripts: newScripts(rdb, queue)}
+// NewInspector returns an inspector of the queue. The error wraps [ErrInvalidQueue], as
+// that of [NewClient] does.
+func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
+	s, err := store.New(rdb, queue)
+	if err != nil {
+		return nil, err
+	}
+	return &Inspector{store: s, policies: &policyCache{store: s}}, nil
+}
+
+// failed says what of an inspector has failed.
+func (i *Inspector) failed(doing string, err error) error {
+	return fmt.Errorf("%s queue %q: %w", doing, i.store.Queue, err)
 }
 
 // Counters count the jobs of a queue or of one tenant since the beginning.
 type Counters struct {
 	Offered int64 // by producers, without duplicates
-	Started int64 // pulled to be started: one for each attempt
+	Started int64 // claimed to be started: one for each attempt
 	Done    int64 // ended well; for a queue only, 0 for a tenant
 	Failed  int64 // attempts that failed or whose worker was lost
 	Dropped int64 // never to run, with a reason in Drops
 	Dead    int64 // attempts exhausted
 }
 
+func countersOf(c store.Counts) Counters {
+	return Counters{
+		Offered: c.Offered, Started: c.Started, Done: c.Done, Failed: c.Failed, Dropped: c.Dropped, Dead: c.Dead,
+	}
+}
+
 // Stats are the state of a queue at one moment.
 type Stats struct {
 	Waiting int64 // in lanes
 	Later   int64 // not before a time: scheduled, or backing off
-	Running int64 // pulled and not yet done
+	Running int64 // claimed and not yet done
 	Counters
+
+	// Duplicates counts the asynq tasks that the inbox has refused since a living job had
+	// their ID; Drops has them with ReasonDuplicate.
+	Duplicates int64
 
 	// Blocked is how long the jobs that have started had waited, all together, by the rule
 	// that bound their slot, or "paused".
@@ -51,51 +71,31 @@ type Stats struct {
 
 // Stats returns the state of the queue.
 func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
-	p := prefix(i.queue)
-	pipe := i.client.TxPipeline()
-	counters := pipe.HGetAll(ctx, p+"stats")
-	later := pipe.ZCard(ctx, p+"later")
-	running := pipe.HLen(ctx, p+"running")
-	blocked := pipe.HGetAll(ctx, p+"blocked")
-	shadowed := pipe.HGetAll(ctx, p+"shadowed")
-	if _, err := pipe.Exec(ctx); err != nil {
-		return Stats{}, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+	t, err := i.store.Totals(ctx)
+	if err != nil {
+		return Stats{}, i.failed("inspecting", err)
 	}
-	stats := Stats{Later: later.Val(), Running: running.Val(), Counters: readCounters(counters.Val()),
-		Blocked: make(map[string]time.Duration), Shadowed: make(map[string]int64)}
-	for rule, text := range shadowed.Val() {
-		stats.Shadowed[rule], _ = strconv.ParseInt(text, 10, 64)
+	stats := Stats{
+		Waiting: t.Waiting, Later: t.Later, Running: t.Running, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
+		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed,
 	}
-	for rule, text := range blocked.Val() {
-		us, _ := strconv.ParseInt(text, 10, 64)
+	for rule, us := range t.Blocked {
 		stats.Blocked[rule] = time.Duration(us) * time.Microsecond
 	}
-	stats.Waiting, _ = strconv.ParseInt(counters.Val()["waiting"], 10, 64)
 	return stats, nil
-}
-
-func readCounters(fields map[string]string) Counters {
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(fields[name], 10, 64)
-		return n
-	}
-	return Counters{
-		Offered: number("offered"), Started: number("started"), Done: number("done"),
-		Failed: number("failed"), Dropped: number("dropped"), Dead: number("dead"),
-	}
 }
 
 // TenantStats are the state of one tenant.
 type TenantStats struct {
 	Tenant  string
-	Waiting int64     // in its bucket
+	Waiting int64     // in its lanes
 	Next    time.Time // no job of it starts before; the zero time if none waits
 	Counters
 }
 
 // Tenant returns the state of a tenant, all zero if it was never heard of.
 func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, error) {
-	all, err := i.tenants(ctx, []string{escape(tenant)})
+	all, err := i.tenants(ctx, []string{tenant})
 	if err != nil {
 		return TenantStats{}, err
 	}
@@ -103,35 +103,26 @@ func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, err
 }
 
 // Tenants returns the tenants with waiting jobs in the order in which they are due,
-// from the given place on, at most n.
+// from the given place on (0 is the first), at most n.
 func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, error) {
-	names, err := i.client.ZRange(ctx, prefix(i.queue)+"due", int64(from), int64(from+n-1)).Result()
+	if from < 0 || n < 1 {
+		return nil, nil
+	}
+	names, err := i.store.DuePage(ctx, from, n)
 	if err != nil {
-		return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+		return nil, i.failed("inspecting", err)
 	}
 	return i.tenants(ctx, names)
 }
 
-// tenants returns the state of tenants by their escaped names.
 func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats, error) {
-	p := prefix(i.queue)
-	pipe := i.client.Pipeline()
-	fields := make([]*redis.MapStringStringCmd, len(names))
-	due := make([]*redis.FloatCmd, len(names))
-	for k, name := range names {
-		fields[k] = pipe.HGetAll(ctx, p+"tenant:"+name)
-		due[k] = pipe.ZScore(ctx, p+"due", name)
+	views, err := i.store.Tenants(ctx, names)
+	if err != nil {
+		return nil, i.failed("inspecting", err)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
-	}
-	all := make([]TenantStats, len(names))
-	for k, name := range names {
-		all[k] = TenantStats{Tenant: unescape(name), Counters: readCounters(fields[k].Val())}
-		all[k].Waiting, _ = strconv.ParseInt(fields[k].Val()["waiting"], 10, 64)
-		if us, err := due[k].Result(); err == nil {
-			all[k].Next = time.UnixMicro(int64(us))
-		}
+	all := make([]TenantStats, len(views))
+	for k, v := range views {
+		all[k] = TenantStats{Tenant: v.Tenant, Waiting: v.Waiting, Next: instant(v.Next), Counters: countersOf(v.Counts)}
 	}
 	return all, nil
 }
@@ -139,23 +130,29 @@ func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats,
 // A Drop is the record of a job that was dropped.
 type Drop struct {
 	ID, Tenant, User string
+	Type             string // empty if the job's names are too long to be kept
 	Reason           Reason
 	Rule             string // which rule refused it, for ReasonRule and ReasonImpossible
 	At               time.Time
 }
 
-// Drops returns the newest drops, newest first, at most n. Redis keeps the last 100,000.
+// Drops returns the newest drops, newest first, at most n. Redis keeps the last 100,000
+// of accepted jobs, and the last 10,000 that were refused at the door.
 func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
-	entries, err := i.client.XRevRangeN(ctx, prefix(i.queue)+"drops", "+", "-", int64(n)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+	if n < 1 {
+		return nil, nil
 	}
-	drops := make([]Drop, len(entries))
-	for k, entry := range entries {
-		field := fieldsOf(entry)
+	records, err := i.store.Drops(ctx, n)
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	drops := make([]Drop, len(records))
+	for k, r := range records {
 		drops[k] = Drop{
-			ID: field("id"), Tenant: field("tenant"), User: field("user"),
-			Reason: Reason(field("reason")), Rule: field("rule"), At: microTime(field("at")),
+			Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: Reason(r.Reason), Rule: r.Rule, At: instant(r.At),
+		}
+		if job, ok := envelope.Head(r.Job); ok {
+			drops[k].ID, drops[k].Type = job.Name(), job.Type
 		}
 	}
 	return drops, nil
@@ -165,40 +162,27 @@ func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
 type DeadJob struct {
 	Entry            string // names it to Revive
 	ID, Tenant, User string
+	Type             string
+	Attempts         int    // how many there were
 	Error            string // of its last attempt
 	At               time.Time
 }
 
 // Dead returns the newest dead jobs, newest first, at most n. Redis keeps the last 100,000.
 func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
-	entries, err := i.client.XRevRangeN(ctx, prefix(i.queue)+"dead", "+", "-", int64(n)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("inspecting queue %q: %w", i.queue, err)
+	if n < 1 {
+		return nil, nil
 	}
-	dead := make([]DeadJob, len(entries))
-	for k, entry := range entries {
-		field := fieldsOf(entry)
-		dead[k] = DeadJob{
-			Entry: entry.ID, ID: field("id"), Tenant: field("tenant"), User: field("user"),
-			Error: field("error"), At: microTime(field("at")),
+	records, err := i.store.Dead(ctx, n)
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	dead := make([]DeadJob, len(records))
+	for k, r := range records {
+		dead[k] = DeadJob{Entry: r.Entry, Tenant: r.Lane.Tenant, User: r.Lane.User, Error: r.Error, At: instant(r.At)}
+		if job, ok := envelope.Head(r.Job); ok {
+			dead[k].ID, dead[k].Type, dead[k].Attempts = job.Name(), job.Type, job.Failures
 		}
 	}
 	return dead, nil
-}
-
-// fieldsOf returns the fields of a stream entry by name, names unescaped.
-func fieldsOf(entry redis.XMessage) func(string) string {
-	return func(name string) string {
-		text, _ := entry.Values[name].(string)
-		switch name {
-		case "id", "tenant", "user":
-			return unescape(text)
-		}
-		return text
-	}
-}
-
-func microTime(text string) time.Time {
-	n, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	return time.UnixMicro(n)
 }

@@ -13,7 +13,7 @@ import (
 
 func TestStats(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		inspector := queue.NewInspector(s.client, "push")
+		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.PauseUser(t.Context(), "school", "waits", time.Now().Add(time.Hour)))
 		release := make(chan struct{})
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {
@@ -47,7 +47,7 @@ func TestTenantsByThePage(t *testing.T) {
 				t.Fatal(status)
 			}
 		}
-		inspector := queue.NewInspector(s.client, "push")
+		inspector := newInspector(t, s.client, "push")
 		for from, want := range map[int]string{0: "e, d: {}", 2: "c, b", 4: "a", 6: ""} {
 			page, err := inspector.Tenants(t.Context(), from, 2)
 			must(t, err)
@@ -69,7 +69,7 @@ func TestTenantsByThePage(t *testing.T) {
 func TestLaneByThePage(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		enqueue(t, s.client, named("n1", "u"), named("n2", "u", news), named("n3", "u"), named("l1", "u", low), named("h1", "u", high), named("h2", "u", high))
-		inspector := queue.NewInspector(s.client, "push")
+		inspector := newInspector(t, s.client, "push")
 		for from, want := range map[int]string{0: "h1.1 h2.2 n1.1 n2.2 l1.1", 2: "n3.3", 3: ""} {
 			lane, err := inspector.Lane(t.Context(), "school", "u", from, 2)
 			must(t, err)
@@ -118,7 +118,7 @@ func TestWaitsAreAttributed(t *testing.T) {
 					batch = append(batch, named("", user))
 				}
 				pause := func() {
-					must(t, queue.NewInspector(s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(max(test.pause, -test.pause)))))
+					must(t, newInspector(t, s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(max(test.pause, -test.pause)))))
 				}
 				if test.pause < 0 {
 					pause()

@@ -4,15 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A Job is one unit of work for one user of one tenant. Tenant, User and Type are
 // required, arbitrary bytes; the zero value of everything else is its default.
 type Job struct {
-	// ID makes offers idempotent: a second job with the ID is a duplicate. It is known
-	// for a day, or a day after NotBefore; so long the job can be cancelled and
-	// explained by it. Defaults to the instant of the offer, which no other job of the
-	// queue has; it is not kept.
+	// ID makes offers idempotent: a second job of the queue with the ID is a duplicate,
+	// whichever its tenant. It is known for a day, or a day after NotBefore; so long the
+	// job can be cancelled and explained by it. Defaults to the instant of the offer,
+	// which no other job of the queue has; it is not kept.
 	ID string
 
 	Tenant string // whose leak rate it is
@@ -28,9 +30,13 @@ type Job struct {
 	// NotBefore is the earliest start. The zero time means now.
 	NotBefore time.Time
 
-	// Deadline is the latest start: a job whose slot would lie beyond it is dropped.
-	// Defaults to the policy's max_wait after the offer, if it has one.
-	Deadline time.Time
+	// StartBy is the latest start: a job whose slot would lie beyond it is dropped.
+	// Defaults to the policy's MaxWait after the offer, or after NotBefore, if there is one.
+	StartBy time.Time
+
+	// FinishBy is when the context of its handler ends, however late it starts. The zero
+	// time means never. It may be combined with Timeout.
+	FinishBy time.Time
 
 	// Priority orders the jobs of one tenant. Defaults to Normal.
 	Priority Priority
@@ -39,39 +45,40 @@ type Job struct {
 	// key, if there is one: that one is dropped, its place in line is kept.
 	CollapseKey string
 
-	// MaxRetry is how many times the job is attempted again after a failure. 0 means
-	// 25, as in asynq; a negative number means never.
-	MaxRetry int
+	// MaxAttempts is how many times the job is attempted at most. 0 means
+	// [DefaultMaxAttempts], 1 means once.
+	MaxAttempts int
 
 	// Timeout bounds one attempt: the handler's context ends then. 0 means no bound.
 	Timeout time.Duration
 }
 
 // Priority orders the jobs of one tenant among each other: high ones first, low ones
-// when there is nothing else. It never lifts a limit.
+// when there is nothing else. It never lifts a limit. A higher priority is a higher
+// number.
 type Priority int
 
 const (
-	Normal Priority = iota
-	High
-	Low
+	Low    Priority = -1
+	Normal Priority = 0
+	High   Priority = 1
 )
 
-// String returns "normal", "high" or "low".
+// String returns "low", "normal" or "high".
 func (p Priority) String() string {
 	switch p {
+	case Low:
+		return "low"
 	case Normal:
 		return "normal"
 	case High:
 		return "high"
-	case Low:
-		return "low"
 	}
 	return fmt.Sprintf("priority %d", int(p))
 }
 
-// DefaultMaxRetry is what a [Job.MaxRetry] of 0 means.
-const DefaultMaxRetry = 25
+// DefaultMaxAttempts is what a [Job.MaxAttempts] of 0 means.
+const DefaultMaxAttempts = envelope.DefaultAttempts
 
 // Status says what became of an offered job.
 type Status string
@@ -80,20 +87,21 @@ const (
 	Accepted  Status = "accepted"  // it waits in its lane
 	Replaced  Status = "replaced"  // it took the place of a job with its collapse key
 	Duplicate Status = "duplicate" // a job with its ID was offered before
-	Rejected  Status = "dropped"   // it was dropped at once, see Reason
+	Dropped   Status = "dropped"   // it was dropped at once, see Reason
 )
 
 // Reason says why a job was dropped.
 type Reason string
 
 const (
-	ReasonFull       Reason = "full"       // the tenant's bucket was at its capacity
+	ReasonFull       Reason = "full"       // the tenant's backlog was at its capacity
 	ReasonRule       Reason = "rule"       // a rule with over: drop refused it
 	ReasonExpired    Reason = "expired"    // its slot lay beyond its deadline
 	ReasonCollapsed  Reason = "collapsed"  // a newer job took its place
 	ReasonImpossible Reason = "impossible" // it costs more than a rule ever admits
 	ReasonCancelled  Reason = "cancelled"  // see Inspector.Cancel
 	ReasonPurged     Reason = "purged"     // see Inspector.Purge
+	ReasonDuplicate  Reason = "duplicate"  // an asynq task whose ID a living job has
 )
 
 // A Receipt tells a producer what became of an offered job.
@@ -112,13 +120,16 @@ type Receipt struct {
 	Rule   string // which rule, for ReasonImpossible
 }
 
-// ErrInvalidJob is returned when a job is missing something or has a value that means
-// nothing. No job of the batch is offered then.
-var ErrInvalidJob = errors.New("queue: invalid job")
-
+// The bounds of a job. They keep every sum of instants, costs and attempts far from
+// overflowing.
 const (
-	maxName = 1024 // bytes in a tenant, user, type, ID or collapse key
-	maxCost = 1_000_000
+	maxName     = 1024 // bytes in a tenant, user, type, ID or collapse key
+	maxCost     = 1_000_000
+	maxAttempts = 1_000_000_000
+	maxPayload  = 1 << 20  // bytes
+	maxHeaders  = 64 << 10 // bytes in all names and values
+	maxTimeout  = 366 * 24 * time.Hour
+	lastYear    = 2200
 )
 
 // Validate returns an error wrapping [ErrInvalidJob] that says what is wrong with the
@@ -142,12 +153,42 @@ func (j Job) Validate() error {
 	switch {
 	case j.Cost < 0 || j.Cost > maxCost:
 		return fmt.Errorf("%w: cost %d; from 1 to %d, or 0 for 1", ErrInvalidJob, j.Cost, maxCost)
-	case j.Priority < Normal || j.Priority > Low:
-		return fmt.Errorf("%w: priority %d; Normal, High or Low", ErrInvalidJob, j.Priority)
-	case !j.Deadline.IsZero() && j.Deadline.UnixMicro() <= 0:
-		return fmt.Errorf("%w: deadline %s; a time after 1970", ErrInvalidJob, j.Deadline.Format(time.RFC3339))
+	case j.Priority < Low || j.Priority > High:
+		return fmt.Errorf("%w: %v; Low, Normal or High", ErrInvalidJob, j.Priority)
+	case j.MaxAttempts < 0 || j.MaxAttempts > maxAttempts:
+		return fmt.Errorf("%w: max attempts %d; from 1 to %d, or 0 for %d", ErrInvalidJob, j.MaxAttempts, maxAttempts, DefaultMaxAttempts)
 	case j.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrInvalidJob, j.Timeout)
+	case j.Timeout > maxTimeout:
+		return fmt.Errorf("%w: timeout %v; at most %v", ErrInvalidJob, j.Timeout, maxTimeout)
+	case len(j.Payload) > maxPayload:
+		return fmt.Errorf("%w: payload has %d bytes; at most %d", ErrInvalidJob, len(j.Payload), maxPayload)
+	}
+	return errors.Join(j.validateTimes(), j.validateHeaders())
+}
+
+func (j Job) validateTimes() error {
+	if j.NotBefore.UTC().Year() > lastYear {
+		return fmt.Errorf("%w: not_before is in the year %d; at most %d", ErrInvalidJob, j.NotBefore.UTC().Year(), lastYear)
+	}
+	for _, limit := range []struct {
+		field string
+		at    time.Time
+	}{{"deadline", j.StartBy}, {"finish_by", j.FinishBy}} {
+		if year := limit.at.UTC().Year(); !limit.at.IsZero() && (year < 1970 || year > lastYear || limit.at.UnixMicro() <= 0) {
+			return fmt.Errorf("%w: %s is in the year %d; a time after 1970, up to %d", ErrInvalidJob, limit.field, year, lastYear)
+		}
+	}
+	return nil
+}
+
+func (j Job) validateHeaders() error {
+	size := 0
+	for name, value := range j.Headers {
+		size += len(name) + len(value)
+	}
+	if size > maxHeaders {
+		return fmt.Errorf("%w: headers have %d bytes; at most %d", ErrInvalidJob, size, maxHeaders)
 	}
 	return nil
 }

@@ -32,18 +32,18 @@ func ended(t *testing.T, client redis.UniversalClient, jobs int64) func() bool {
 
 func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
-		then     func(ctx context.Context, info queue.Info) error
-		maxRetry int
-		attempts int
-		want     queue.Counters // without Offered and Started
-		dead     string         // part of the last error
+		then        func(ctx context.Context, info queue.Info) error
+		maxAttempts int
+		attempts    int
+		want        queue.Counters // without Offered and Started
+		dead        string         // part of the last error
 	}{
 		"nil ends it":            {func(context.Context, queue.Info) error { return nil }, 0, 1, queue.Counters{Done: 1}, ""},
 		"RevokeTask ends it":     {func(context.Context, queue.Info) error { return fmt.Errorf("gone: %w", asynq.RevokeTask) }, 0, 1, queue.Counters{Done: 1}, ""},
 		"an error is retried":    {failUntil(3, errors.New("no")), 0, 3, queue.Counters{Done: 1, Failed: 2}, ""},
 		"a panic is an error":    {panicUntil(2), 0, 2, queue.Counters{Done: 1, Failed: 1}, ""},
-		"attempts end":           {failUntil(99, errors.New("no way")), 2, 3, queue.Counters{Failed: 3, Dead: 1}, "no way"},
-		"never retried":          {failUntil(99, errors.New("no")), -1, 1, queue.Counters{Failed: 1, Dead: 1}, "no"},
+		"attempts end":           {failUntil(99, errors.New("no way")), 3, 3, queue.Counters{Failed: 3, Dead: 1}, "no way"},
+		"never retried":          {failUntil(99, errors.New("no")), 1, 1, queue.Counters{Failed: 1, Dead: 1}, "no"},
 		"SkipRetry ends in dead": {failUntil(99, fmt.Errorf("bad: %w", asynq.SkipRetry)), 0, 1, queue.Counters{Failed: 1, Dead: 1}, "bad"},
 	}
 	for name, test := range tests {
@@ -52,7 +52,7 @@ func TestOutcomes(t *testing.T) {
 				got := recorder{then: test.then}
 				runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(s.unit)})
 				job := jobs("school", "teacher", 1)[0]
-				job.MaxRetry = test.maxRetry
+				job.MaxAttempts = test.maxAttempts
 				begin := time.Now().Truncate(time.Microsecond)
 				enqueue(t, s.client, job)
 				s.eventually(t, "it has ended", ended(t, s.client, 1))
@@ -81,7 +81,7 @@ func checkOutcome(t *testing.T, client redis.UniversalClient, want queue.Counter
 	if s.Counters != want {
 		t.Errorf("got %+v, want %+v", s.Counters, want)
 	}
-	buried, err := queue.NewInspector(client, "push").Dead(t.Context(), 10)
+	buried, err := newInspector(t, client, "push").Dead(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestKillerJobEndsInDead(t *testing.T) {
 		server := newMini(t)
 		client := redistest.MiniClient(t, server)
 		job := jobs("school", "teacher", 1)[0]
-		job.MaxRetry = 2
+		job.MaxAttempts = 3
 		enqueue(t, client, job)
 		for range 3 {
 			lost := make(chan struct{})

@@ -1,21 +1,17 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// Policies say what limits whom in a queue. They live in Redis, where every pull reads
-// them: a change governs the whole fleet, and the jobs that wait already, at once.
+// Policies say what limits whom in a queue. They live in Redis: a change governs the
+// whole fleet, and the jobs that wait already, at once.
 // The zero value limits nothing.
 type Policies struct {
 	Queue    []throttle.Rule   // rules for everything together
@@ -30,30 +26,26 @@ type Policy struct {
 	Tenant []throttle.Rule // for the tenant as a whole
 	User   []throttle.Rule // for each of its users
 
-	// Capacity is how many waiting jobs the tenant's bucket holds. Jobs that are scheduled,
+	// Capacity is how many waiting jobs the tenant's backlog holds. Jobs that are scheduled,
 	// or back off, do not count, and when their time comes they go in even if it is full:
 	// they were accepted. 0 means no bound.
 	Capacity int
 
-	// Overflow says what a full bucket does. Defaults to DropNewest.
+	// Overflow says what a full backlog does. Defaults to DropNewest.
 	Overflow Overflow
 
-	// MaxWait is the deadline of jobs that have none: so long after their offer.
-	// 0 means they may wait for ever.
+	// MaxWait is the latest start of jobs that have no StartBy: so long after their offer,
+	// or after their NotBefore. 0 means they may wait for ever.
 	MaxWait time.Duration
 }
 
-// Overflow says what a full bucket does with one more job.
+// Overflow says what a full backlog does with one more job.
 type Overflow string
 
 const (
 	DropNewest Overflow = "drop_newest" // refuse the new job
 	DropOldest Overflow = "drop_oldest" // drop the job that has waited longest
 )
-
-// ErrInvalidPolicies is returned when policies contradict themselves or hold a value
-// that means nothing. They are checked whole before anything changes.
-var ErrInvalidPolicies = errors.New("queue: invalid policies")
 
 var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
@@ -75,6 +67,9 @@ func (p Policies) Validate() error {
 		return err
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(p.Tenants)) {
+		if tenant == "" || len(tenant) > maxName {
+			return invalid("tenants", "a tenant's name has 1 to %d bytes, not %d", maxName, len(tenant))
+		}
 		if err := p.knows(fmt.Sprintf("tenants.%s", tenant), p.Tenants[tenant]); err != nil {
 			return err
 		}
@@ -118,58 +113,4 @@ func validateRules(where string, rules []throttle.Rule) error {
 
 func invalid(where, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrInvalidPolicies, where, fmt.Sprintf(format, args...))
-}
-
-// compile returns the policies as fields of their hash. Distances are widened by the
-// grace, so that the starts, which may come that much after their slots, keep them.
-func (p Policies) compile(grace time.Duration) (map[string]string, error) {
-	source, err := yaml.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("queue: writing policies: %w", err)
-	}
-	fields := map[string]string{
-		"default": p.Default, "queue": throttle.Compile(grace, p.Queue...), "source": string(source),
-	}
-	for name, policy := range p.Policies {
-		fields[name+"/tenant"] = throttle.Compile(grace, policy.Tenant...)
-		fields[name+"/user"] = throttle.Compile(grace, policy.User...)
-		overflow := policy.Overflow
-		if overflow == "" {
-			overflow = DropNewest
-		}
-		fields[name+"/bucket"] = strconv.Itoa(policy.Capacity) + " " + string(overflow) + " " +
-			strconv.FormatInt(policy.MaxWait.Microseconds(), 10)
-	}
-	for tenant, name := range p.Tenants {
-		fields["tenant:"+escape(tenant)] = name
-		fields["assigned"] = "1"
-	}
-	return fields, nil
-}
-
-// MarshalYAML returns the policies in the form that [ParsePolicies] reads.
-func (p Policies) MarshalYAML() (any, error) {
-	type rules struct {
-		Rules []throttle.Rule `yaml:",omitempty,flow"`
-	}
-	type bucket struct {
-		rules    `yaml:",inline"`
-		Capacity int      `yaml:",omitempty"`
-		Overflow Overflow `yaml:",omitempty"`
-	}
-	type policy struct {
-		Tenant  bucket        `yaml:",omitempty"`
-		User    rules         `yaml:",omitempty"`
-		MaxWait time.Duration `yaml:"max_wait,omitempty"`
-	}
-	file := struct {
-		Queue    rules             `yaml:",omitempty"`
-		Default  string            `yaml:",omitempty"`
-		Policies map[string]policy `yaml:",omitempty"`
-		Tenants  map[string]string `yaml:",omitempty"`
-	}{rules{p.Queue}, p.Default, make(map[string]policy), p.Tenants}
-	for name, from := range p.Policies {
-		file.Policies[name] = policy{bucket{rules{from.Tenant}, from.Capacity, from.Overflow}, rules{from.User}, from.MaxWait}
-	}
-	return file, nil
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,8 @@ import (
 //	  premium: {tenant: {rules: [{leak: 500/s}]}}
 //	tenants: {school-7: premium}
 //
-// What rules look like is written at [throttle.Rule.UnmarshalYAML].
+// What rules look like is written at [throttle.Rule.UnmarshalYAML]. A tenant whose name
+// is not UTF-8 stands there as YAML's !!binary, in base64.
 func ParsePolicies(name string, data []byte) (Policies, error) {
 	r := &policyReader{file: name}
 	var p Policies
@@ -242,17 +244,30 @@ func (r *policyReader) entries(at place) (entries []entry) {
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(at.Content); i += 2 {
 		key, value := resolve(at.Content[i]), resolve(at.Content[i+1])
-		path := join(at.path, key.Value)
+		name := r.name(key, at.path)
+		path := join(at.path, name)
 		if key.Kind != yaml.ScalarNode || isNull(key) {
 			r.fail(key.Line, at.path, "a key that is %s; want a name", kindOf(key))
 		}
-		if first, twice := lines[key.Value]; twice {
+		if first, twice := lines[name]; twice {
 			r.fail(key.Line, path, "stands there twice, first in line %d", first)
 		}
-		lines[key.Value] = key.Line
-		entries = append(entries, entry{key.Value, place{path, key.Line, value}})
+		lines[name] = key.Line
+		entries = append(entries, entry{name, place{path, key.Line, value}})
 	}
 	return entries
+}
+
+// name returns what a key says.
+func (r *policyReader) name(key *yaml.Node, path string) string {
+	if key.ShortTag() != "!!binary" {
+		return key.Value
+	}
+	name, err := base64.StdEncoding.DecodeString(key.Value)
+	if err != nil {
+		r.fail(key.Line, path, "%q is not base64, which !!binary stands for", key.Value)
+	}
+	return string(name)
 }
 
 func keysOf(entries []entry) (names []string) {

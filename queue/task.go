@@ -26,12 +26,18 @@ const (
 	headerPriority    = headerPrefix + "priority"
 	headerCollapseKey = headerPrefix + "collapse-key"
 	headerTimeout     = headerPrefix + "timeout"
+	headerFinishBy    = headerPrefix + "finish-by"
 )
 
 // Headers returns the headers that make an ordinary asynq task a job of a user of a
 // tenant, for [asynq.NewTaskWithHeaders]. Enqueued to an asynq queue of the same name
-// as a waterclock queue, with whatever asynq offers (a schedule, uniqueness, cron), it
-// is filed into its lane by the first worker with an inbox that sees it.
+// as a waterclock queue, with whatever asynq offers (a schedule, cron), it is filed into
+// its lane by the first worker with an inbox that sees it. Of the task's options these go
+// on with the job: TaskID is its ID, MaxRetry its attempts less one, Deadline its
+// FinishBy. A TaskID is the job's while that waits or runs: another task with the ID is
+// refused then, logged and found in [Inspector.Drops], and may come when the job has
+// ended. asynq.Unique holds only until the task is filed, and knows no tenants and users:
+// use a TaskID or a CollapseKey. Retention and ResultWriter have no meaning.
 //
 // Whatever else a [Job] carries can be added by hand, in headers such as
 // "waterclock-priority"; docs/jobs.md lists them. [NewTask] sets them all.
@@ -57,8 +63,11 @@ func NewTask(j Job) (*asynq.Task, error) {
 	if !j.NotBefore.IsZero() {
 		headers[headerNotBefore] = j.NotBefore.Format(time.RFC3339Nano)
 	}
-	if !j.Deadline.IsZero() {
-		headers[headerDeadline] = j.Deadline.Format(time.RFC3339Nano)
+	if !j.StartBy.IsZero() {
+		headers[headerDeadline] = j.StartBy.Format(time.RFC3339Nano)
+	}
+	if !j.FinishBy.IsZero() {
+		headers[headerFinishBy] = j.FinishBy.Format(time.RFC3339Nano)
 	}
 	if j.Priority != Normal {
 		headers[headerPriority] = j.Priority.String()
@@ -103,8 +112,8 @@ func taskOptions(j Job) (options []asynq.Option) {
 	if j.ID != "" {
 		options = append(options, asynq.TaskID(j.ID))
 	}
-	if j.MaxRetry != 0 {
-		options = append(options, asynq.MaxRetry(max(0, j.MaxRetry)))
+	if j.MaxAttempts != 0 {
+		options = append(options, asynq.MaxRetry(j.MaxAttempts-1))
 	}
 	if !j.NotBefore.IsZero() {
 		options = append(options, asynq.ProcessAt(j.NotBefore))
@@ -118,10 +127,7 @@ func jobOf(ctx context.Context, t *asynq.Task) (Job, error) {
 	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
 	job.ID, _ = asynq.GetTaskID(ctx)
 	if retries, ok := asynq.GetMaxRetry(ctx); ok {
-		job.MaxRetry = retries
-		if retries == 0 {
-			job.MaxRetry = -1
-		}
+		job.MaxAttempts = min(max(0, retries), maxAttempts-1) + 1
 	}
 	headers := t.Headers()
 	for _, required := range []string{headerTenant, headerUser} {
@@ -155,7 +161,9 @@ func readHeader(job *Job, name, value string) (err error) {
 	case headerNotBefore:
 		job.NotBefore, err = readTime(value)
 	case headerDeadline:
-		job.Deadline, err = readTime(value)
+		job.StartBy, err = readTime(value)
+	case headerFinishBy:
+		job.FinishBy, err = readTime(value)
 	case headerPriority:
 		job.Priority, err = readPriority(value)
 	case headerTimeout:

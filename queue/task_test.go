@@ -17,7 +17,7 @@ import (
 // NewTask, or as one with the headers that docs/jobs.md lists, made by hand.
 func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		inspector := queue.NewInspector(s.client, "push")
+		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
@@ -25,7 +25,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 		job := func(user, id string) queue.Job {
 			return queue.Job{
 				ID: id, Tenant: "school", User: user, Type: "push", Payload: []byte("hello"), Headers: map[string]string{"trace": "7"},
-				Cost: 3, Deadline: due, Priority: queue.High, CollapseKey: "k:1", MaxRetry: -1, Timeout: 90 * time.Second,
+				Cost: 3, StartBy: due, Priority: queue.High, CollapseKey: "k:1", MaxAttempts: 1, Timeout: 90 * time.Second,
 			}
 		}
 		straight(t, s, job("one", "1"))
@@ -46,7 +46,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 				t.Fatalf("%d jobs wait for user %s", len(lane), user)
 			}
 			waits := lane[0].Job
-			waits.Deadline = waits.Deadline.UTC()
+			waits.StartBy = waits.StartBy.UTC()
 			if diff := cmp.Diff(job(user, id), waits); diff != "" {
 				t.Errorf("job %s (-want +got):\n%s", id, diff)
 			}
@@ -121,7 +121,7 @@ func TestFilingIsNoAttempt(t *testing.T) {
 		must(t, s.client.Set(t.Context(), broken, "not a hash", 0).Err())
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
-		task, err := queue.NewTask(named("a", "u", func(j *queue.Job) { j.MaxRetry = 1 }))
+		task, err := queue.NewTask(named("a", "u", func(j *queue.Job) { j.MaxAttempts = 2 }))
 		must(t, err)
 		_, err = asynq.NewClientFromRedisClient(s.client).Enqueue(task, asynq.Queue("push"))
 		must(t, err)
@@ -137,7 +137,7 @@ func TestFilingIsNoAttempt(t *testing.T) {
 		})
 		must(t, s.client.Del(t.Context(), broken).Err())
 		s.eventually(t, "it has run", func() bool { return got.count() == 1 })
-		if start := got.all()[0]; start.Attempt != 1 || start.MaxRetry != 1 {
+		if start := got.all()[0]; start.Attempt != 1 || start.MaxAttempts != 2 {
 			t.Errorf("started %+v", start)
 		}
 	})

@@ -172,7 +172,9 @@ func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*
 	return runner.New(runner.Config{
 		Store: s, Worker: rand.Text()[:16], Host: fmt.Sprintf("%s/%d", host, os.Getpid()), Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
-		Policies: func(source string, version int64) (*schedule.Policies, error) { return compilePolicies(queue, source, version) },
-		Handle:   a.handle, Metrics: w.metrics.of(queue), Log: a.log,
+		Policies: func(source string, version int64) (*schedule.Policies, error) {
+			return compilePolicies(queue, source, version)
+		},
+		Handle: a.handle, Metrics: w.metrics.of(queue), Log: a.log,
 	}), nil
 }

@@ -72,7 +72,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			server := redistest.Start(t)
 			client := server.Client(t)
-			inspector := queue.NewInspector(client, "push")
+			inspector := newInspector(t, client, "push")
 			err := inspector.SetPolicies(t.Context(), queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": {
 				Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: []throttle.Rule{throttle.Window(2, 300*time.Millisecond)},
 			}}})
@@ -158,7 +158,7 @@ func runWorker(t *testing.T, client redis.UniversalClient, h asynq.Handler) {
 func checkEffects(t *testing.T, seen *journal, notBefore time.Time) {
 	t.Helper()
 	if plain := seen.one(t, "plain"); plain.payload != `{"n": 1.0}` || plain.Tenant != "t" || plain.User != "a" ||
-		plain.Type != "push" || plain.MaxRetry != queue.DefaultMaxRetry || plain.limit != 0 {
+		plain.Type != "push" || plain.MaxAttempts != queue.DefaultMaxAttempts || plain.limit != 0 {
 		t.Errorf("plain: %+v", plain)
 	}
 	if gap := seen.one(t, "after").Slot.Sub(seen.one(t, "costly").Slot).Abs(); gap < 300*time.Millisecond {

@@ -35,6 +35,7 @@ A line:
   cost                 how much of its limits the job spends (default 1)
   not_before           no start before this time, such as 2026-11-21T08:00:00Z
   deadline             dropped if it cannot start by this time
+  finish_by            the handler's context ends at this time
   priority             high, normal or low
   collapse_key         the job takes the place of the user's waiting one with this key
   max_retry            attempts after the first that failed; 0 is none (default 25)

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-const knownKeys = "tenant, user, type, payload, id, cost, not_before, deadline, priority, collapse_key, max_retry or timeout"
+const knownKeys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry or timeout"
 
 // parseJob reads a line. It is strict: a key that nobody reads would be a limit or a
 // deadline that silently does not hold.
@@ -110,14 +110,16 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 	case "cost":
 		job.Cost, err = readNumber(value, 1)
 	case "max_retry":
-		// In a line, 0 is said on purpose: never again. In a Job it is the default.
-		if job.MaxRetry, err = readNumber(value, 0); job.MaxRetry == 0 {
-			job.MaxRetry = -1
+		// In a line, 0 is said on purpose: never again.
+		if job.MaxAttempts, err = readNumber(value, 0); err == nil {
+			job.MaxAttempts++
 		}
 	case "not_before":
 		job.NotBefore, err = readTime(value)
 	case "deadline":
-		job.Deadline, err = readTime(value)
+		job.StartBy, err = readTime(value)
+	case "finish_by":
+		job.FinishBy, err = readTime(value)
 	case "priority":
 		job.Priority, err = readPriority(value)
 	case "timeout":

@@ -22,11 +22,11 @@ func TestParseJob(t *testing.T) {
 			Tenant: "a\x00b", User: "школа\n", Type: ":{}", Payload: []byte(`{"b": 1.0,  "a":"<\u003c" }`),
 		},
 		`{"tenant":"t","user":"u","type":"push","payload":null}`:                 {Tenant: "t", User: "u", Type: "push", Payload: []byte("null")},
-		`{"tenant":"t","user":"u","type":"push","max_retry":0,"priority":"low"}`: {Tenant: "t", User: "u", Type: "push", MaxRetry: -1, Priority: queue.Low},
+		`{"tenant":"t","user":"u","type":"push","max_retry":0,"priority":"low"}`: {Tenant: "t", User: "u", Type: "push", MaxAttempts: 1, Priority: queue.Low},
 		`{"tenant":"t","user":"u","type":"push","id":"7","cost":3,"not_before":"2026-11-21T09:00:00.5+01:00",` +
 			`"deadline":"2026-11-21T08:00:00.5Z","priority":"high","collapse_key":"k","max_retry":2,"timeout":"1m30s"}`: {
-			Tenant: "t", User: "u", Type: "push", ID: "7", Cost: 3, NotBefore: at, Deadline: at, Priority: queue.High,
-			CollapseKey: "k", MaxRetry: 2, Timeout: 90 * time.Second,
+			Tenant: "t", User: "u", Type: "push", ID: "7", Cost: 3, NotBefore: at, StartBy: at, Priority: queue.High,
+			CollapseKey: "k", MaxAttempts: 3, Timeout: 90 * time.Second,
 		},
 		`{"tenant":"\ufffd","user":"` + "\ufffd" + `","type":"\ud83d\ude00"}`: {Tenant: "\ufffd", User: "\ufffd", Type: "😀"},
 	}

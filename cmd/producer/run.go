@@ -33,7 +33,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 
 	p := producer{options: o, stderr: stderr, summary: summary{Dropped: make(map[queue.Reason]int)}}
-	p.door = lanes(queue.NewClient(rdb, o.queue))
+	client, err := queue.NewClient(rdb, o.queue)
+	if err != nil {
+		return err
+	}
+	p.door = lanes(client)
 	r := &reader{name: in.name, lines: newLines(in), size: o.batchSize()}
 	if o.via == "asynq" {
 		p.door, r.check = viaAsynq(rdb, o.queue), fitsAsynq

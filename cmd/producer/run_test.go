@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -83,7 +84,7 @@ func jobLine(n int, more string) string {
 func TestOffer(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
-	err := queue.NewInspector(client, "push").SetPolicies(t.Context(), queue.Policies{
+	err := newInspector(t, client, "push").SetPolicies(t.Context(), queue.Policies{
 		Default: "small", Policies: map[string]queue.Policy{"small": {Capacity: 3}},
 	})
 	if err != nil {
@@ -117,7 +118,7 @@ func TestOffer(t *testing.T) {
 	if diff := cmp.Diff(wantSummary, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	stats, err := queue.NewInspector(client, "push").Stats(t.Context())
+	stats, err := newInspector(t, client, "push").Stats(t.Context())
 	if err != nil || stats.Waiting != 3 {
 		t.Errorf("%+v, %v", stats, err)
 	}
@@ -160,7 +161,7 @@ func TestViaAsynq(t *testing.T) {
 // an interruption there is a summary.
 func TestPipe(t *testing.T) {
 	server := redistest.Start(t)
-	inspector := queue.NewInspector(server.Client(t), "push")
+	inspector := newInspector(t, server.Client(t), "push")
 	stdin, feed := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	var stdout bytes.Buffer
@@ -290,4 +291,13 @@ func TestInterruptedOffer(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
+}
+
+func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.Inspector {
+	t.Helper()
+	inspector, err := queue.NewInspector(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inspector
 }

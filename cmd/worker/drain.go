@@ -74,7 +74,11 @@ func (d *drain) empty(ctx context.Context) (bool, error) {
 
 func (d *drain) lanesEmpty(ctx context.Context) (bool, error) {
 	for _, name := range d.queues {
-		stats, err := queue.NewInspector(d.rdb, name).Stats(ctx)
+		inspector, err := queue.NewInspector(d.rdb, name)
+		if err != nil {
+			return false, err
+		}
+		stats, err := inspector.Stats(ctx)
 		if err != nil || stats.Waiting+stats.Later+stats.Running > 0 {
 			return false, err
 		}

@@ -64,7 +64,11 @@ func newPolicies(o options, rdb redis.UniversalClient, file *policyFile, log *sl
 func (p *policies) apply(ctx context.Context) error {
 	p.owed = true
 	for _, name := range p.queues {
-		if err := queue.NewInspector(p.rdb, name).SetPolicies(ctx, p.file.parsed); err != nil {
+		inspector, err := queue.NewInspector(p.rdb, name)
+		if err != nil {
+			return err
+		}
+		if err := inspector.SetPolicies(ctx, p.file.parsed); err != nil {
 			return err
 		}
 	}

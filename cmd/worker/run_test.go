@@ -132,7 +132,7 @@ func offer(t *testing.T, client redis.UniversalClient, name string, n int) {
 			ID: fmt.Sprint(i), Tenant: "t", User: fmt.Sprint("u", i%3), Type: "push", Payload: []byte(`{"at":1748607359}`),
 		}
 	}
-	if _, err := queue.NewClient(client, name).Enqueue(t.Context(), jobs...); err != nil {
+	if _, err := newClient(t, client, name).Enqueue(t.Context(), jobs...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -252,4 +252,13 @@ func TestEmbedded(t *testing.T) {
 	if !strings.Contains(stderr.String(), "stopped") {
 		t.Error(stderr.String())
 	}
+}
+
+func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
-	"github.com/waterclock/waterclock/queue"
 )
 
 func must(t *testing.T, err error) {
@@ -58,7 +57,7 @@ func TestProviders(t *testing.T) {
 			for _, user := range []string{"teacher", "gone"} {
 				job, err := notify.NewJob("school", user, notify.Message{Title: user, Targets: []notify.Target{tt.target}})
 				must(t, err)
-				_, err = queue.NewClient(server.Client(t), "push").Enqueue(t.Context(), job)
+				_, err = newClient(t, server.Client(t), "push").Enqueue(t.Context(), job)
 				must(t, err)
 			}
 			tt.host.Answer(func(r notifytest.Received) *notifytest.Answer {

@@ -15,7 +15,10 @@ import (
 
 // Batch offers jobs straight into the lanes and reads the receipts.
 func Batch(ctx context.Context, rdb redis.UniversalClient, text []byte) error {
-	client := queue.NewClient(rdb, "push")
+	client, err := queue.NewClient(rdb, "push")
+	if err != nil {
+		return err
+	}
 	receipts, err := client.Enqueue(ctx,
 		queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", Payload: text},
 		queue.Job{Tenant: "school-7", User: "teacher-43", Type: "push", Payload: text},
@@ -24,7 +27,7 @@ func Batch(ctx context.Context, rdb redis.UniversalClient, text []byte) error {
 		return err
 	}
 	for _, r := range receipts {
-		if r.Status == queue.Rejected {
+		if r.Status == queue.Dropped {
 			log.Printf("job %s was dropped: %s", r.ID, r.Reason)
 			continue
 		}

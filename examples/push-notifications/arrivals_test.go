@@ -30,7 +30,10 @@ func TestTheProvidersSeeWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.close()
-		s := newStory(client, p, schools(), 1)
+		s, err := newStory(client, p, schools(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		s.began = time.Now()
 		p.begin(s.began)
 		send := func(school, user string) {

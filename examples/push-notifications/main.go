@@ -62,7 +62,10 @@ func play(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s := newStory(client, p, schools(), o.parents)
+	s, err := newStory(client, p, schools(), o.parents)
+	if err != nil {
+		return err
+	}
 	if err := s.tell(ctx, newBoard(stdout, s), log); err != nil {
 		return err
 	}

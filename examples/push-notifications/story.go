@@ -70,7 +70,11 @@ type story struct {
 	began     time.Time
 }
 
-func newStory(client *redis.Client, p *providers, schools []school, parents int) *story {
+func newStory(client *redis.Client, p *providers, schools []school, parents int) (*story, error) {
+	inspector, err := queue.NewInspector(client, queueName)
+	if err != nil {
+		return nil, err
+	}
 	return &story{
 		redis:     client,
 		schools:   schools,
@@ -78,8 +82,8 @@ func newStory(client *redis.Client, p *providers, schools []school, parents int)
 		journal:   &journal{},
 		offers:    &offers{},
 		providers: p,
-		inspector: queue.NewInspector(client, queueName),
-	}
+		inspector: inspector,
+	}, nil
 }
 
 // tell plays the story from beginning to end and returns when no job waits any more.
@@ -147,7 +151,10 @@ func (s *story) work(ctx context.Context, n int, deliver asynq.Handler) error {
 // batchProducer is the first door: it plays the timetable with a queue.Client, which
 // offers any number of jobs in a few round trips and gets a receipt for each.
 func (s *story) batchProducer(ctx context.Context, view *board) error {
-	client := queue.NewClient(s.redis, queueName)
+	client, err := queue.NewClient(s.redis, queueName)
+	if err != nil {
+		return err
+	}
 	for _, a := range s.timetable {
 		if err := s.sleepUntil(ctx, a.at); err != nil {
 			return err

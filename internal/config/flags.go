@@ -1,7 +1,6 @@
 package config
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -58,8 +57,7 @@ func wanted(kind string) string {
 
 // CheckQueue refuses a name that no queue can have.
 func CheckQueue(name string) error {
-	// Nothing is offered, so there is nothing to reach either.
-	if _, err := queue.NewClient(nil, name).Enqueue(context.Background()); err != nil {
+	if _, err := queue.NewClient(nil, name); err != nil {
 		return Usagef("--queue %q: want 1 to 128 bytes without braces, colons or white space", name)
 	}
 	return nil

@@ -267,7 +267,7 @@ func full(t *testing.T, name string) *scene {
 		for range s.rounds {
 			s.outage(lease+time.Second, func() {
 				limit("1mb")()
-				_, err := queue.NewClient(s.client, queueName).Enqueue(t.Context(), queue.Job{
+				_, err := newClient(t, s.client, queueName).Enqueue(t.Context(), queue.Job{
 					Tenant: "t", User: "u", Type: "push",
 				})
 				if err == nil || !strings.Contains(err.Error(), "OOM command not allowed") {

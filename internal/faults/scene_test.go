@@ -72,7 +72,7 @@ func newScene(t *testing.T, name string, at stage) *scene {
 	fmt.Fprint(h, name)
 	s := &scene{
 		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
-		stage: at, inspector: queue.NewInspector(at.client, queueName), accepted: make(map[string]bool),
+		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]bool),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
 	}
 	err := s.inspector.SetPolicies(t.Context(), queue.Policies{
@@ -100,7 +100,7 @@ func (s *scene) tenantRules() []throttle.Rule {
 // offer offers n jobs and remembers which were accepted. An offer that failed is made
 // again until it is known what became of it: the IDs make that safe.
 func (s *scene) offer(ctx context.Context, n int) {
-	client := queue.NewClient(s.client, queueName)
+	client := newClient(s.t, s.client, queueName)
 	jobs := make([]queue.Job, n)
 	s.mu.Lock()
 	for i := range jobs {
@@ -112,7 +112,7 @@ func (s *scene) offer(ctx context.Context, n int) {
 		}
 		if k%20 == 19 { // some that may expire
 			if now, err := s.client.Time(ctx).Result(); err == nil {
-				jobs[i].Deadline = now.Add(4 * time.Second)
+				jobs[i].StartBy = now.Add(4 * time.Second)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func (s *scene) note(receipts []queue.Receipt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range receipts {
-		if r.Status != queue.Rejected {
+		if r.Status != queue.Dropped {
 			s.accepted[r.ID] = true
 		}
 	}
@@ -209,4 +209,22 @@ func (s *scene) busiest() string {
 		return "" // it is being written
 	}
 	return l.Worker
+}
+
+func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.Inspector {
+	t.Helper()
+	inspector, err := queue.NewInspector(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inspector
+}
+
+func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -24,7 +24,7 @@ func TestSize(t *testing.T) {
 	}
 	const count, perUser, payload = 50_000, 10, 100
 	client := redistest.Start(t).Client(t)
-	err := queue.NewInspector(client, queueName).SetPolicies(t.Context(), queue.Policies{
+	err := newInspector(t, client, queueName).SetPolicies(t.Context(), queue.Policies{
 		Default: "p", Policies: map[string]queue.Policy{"p": {User: []throttle.Rule{throttle.Window(perUser, time.Hour)}}},
 	})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestSize(t *testing.T) {
 			Tenant: "school-7", User: fmt.Sprint("teacher-", i%(count/perUser)), Type: "push", Payload: make([]byte, payload),
 		}
 	}
-	if _, err := queue.NewClient(client, queueName).Enqueue(t.Context(), jobs...); err != nil {
+	if _, err := newClient(t, client, queueName).Enqueue(t.Context(), jobs...); err != nil {
 		t.Fatal(err)
 	}
 	perJob := (memory(t, client) - before) / count

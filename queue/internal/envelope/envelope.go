@@ -126,9 +126,9 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
 	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
 	b = appendNumber(b, tagTimeout, uint64(e.Timeout), 0)
-	b = appendText(b, tagCollapse, e.CollapseKey)
-	b = appendText(b, tagID, e.ID)
+	b = appendText(b, tagID, e.ID) // before all that is long: see Head
 	b = appendText(b, tagSpilled, e.Spilled)
+	b = appendText(b, tagCollapse, e.CollapseKey)
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		pair := appendString(nil, name)
 		b = appendOption(b, tagHeader, append(pair, e.Headers[name]...))
@@ -206,6 +206,34 @@ func Open(text string) (*Envelope, error) {
 	return e, newer
 }
 
+// Head reads what it can of the beginning of an envelope: who it is, if that is 2 kB
+// long. It reports false where not even the stamp is there.
+func Head(text string) (*Envelope, bool) {
+	if e, _ := Open(text); e != nil {
+		return e, true
+	}
+	if len(text) < StampLen {
+		return nil, false
+	}
+	e := &Envelope{Stamp: text[:StampLen], Cost: 1, MaxAttempts: DefaultAttempts, Priority: Normal}
+	r := &reader{rest: text[StampLen:]}
+	for {
+		tag := r.byte()
+		if r.err != nil || tag == tagEnd {
+			break
+		}
+		value := r.text()
+		if r.err != nil {
+			return e, true
+		}
+		if _, err := e.set(tag, value); err != nil {
+			return e, true
+		}
+	}
+	e.Type = r.text()
+	return e, true
+}
+
 // set reads one option, and reports whether this version knows it.
 func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 	switch tag {
@@ -243,7 +271,7 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 // The bounds of what an envelope may say. They keep every sum of instants and costs far
 // from overflowing.
 const (
-	maxInstant = uint64(1) << 52
+	maxInstant = uint64(1) << 53
 	maxCount   = 1_000_000_000
 )
 

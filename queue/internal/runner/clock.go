@@ -57,6 +57,21 @@ func (c *clock) observe(r store.Reading) {
 	}
 }
 
+// reached learns that Redis's clock has reached an instant.
+func (c *clock) reached(at int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if !c.known || c.suspended(now) {
+		return
+	}
+	local := now.Sub(c.start)
+	aged := c.aged(local)
+	if low := time.Duration(at)*time.Microsecond - local; low > aged && low <= c.bound+c.width {
+		c.bound, c.width, c.at, c.wall = low, c.bound+c.width-low, local, c.wallAt(now)
+	}
+}
+
 func (c *clock) aged(local time.Duration) time.Duration {
 	return c.bound - time.Duration(drift*float64(local-c.at))
 }

@@ -70,7 +70,7 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	t.fleet.dead = dead
 	t.musterAt = now + musterEvery
 	t.appoint(alive)
-	return nil
+	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
 }
 
 // count reads how many places the other workers have free.

@@ -28,7 +28,8 @@ type given struct {
 type job struct {
 	given
 	lane  envelope.Lane
-	spent int64 // the slot that the rules remember
+	spent int64 // the slot that the rules about starts remember
+	paid  int64 // the slot that it was given first, which a leak has counted
 	env   *envelope.Envelope
 }
 
@@ -125,6 +126,7 @@ func (r *Runner) open(g given) (*job, bool) {
 	if j.slot == 0 {
 		j.slot = j.spent
 	}
+	j.paid = j.slot
 	ok := r.retry("reading jobs", func(ctx context.Context) error {
 		if j.job == "" {
 			jobs, err := r.store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: g.claim}})
@@ -200,7 +202,7 @@ func (r *Runner) ask(j *job, doubt time.Duration) bool {
 	r.cfg.Metrics.Late()
 	answer := r.letters.await(j.claim)
 	defer r.letters.forget(j.claim)
-	late := store.Letter{Subject: store.MailLate, Text: pack(r.cfg.Worker, j.claim, strconv.FormatInt(min(doubt, time.Minute).Microseconds(), 10))}
+	late := store.Letter{Subject: store.MailLate, Text: store.Pack(r.cfg.Worker, j.claim, strconv.FormatInt(min(doubt, time.Minute).Microseconds(), 10))}
 	for {
 		sent := time.Now()
 		if !r.tell(late) {
@@ -268,8 +270,8 @@ func (r *Runner) handle(j *job, at int64) Outcome {
 		})
 		defer stuck.Stop()
 	}
-	r.cfg.Metrics.Started(micros(at - j.slot))
-	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.slot, Started: at, Clock: r.now})
+	r.cfg.Metrics.Started(micros(at - j.paid))
+	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.paid, Started: at, Clock: r.now})
 }
 
 // stuckAfter is how long after the end of its context a handler counts as stuck.
@@ -290,7 +292,7 @@ func limitOf(e *envelope.Envelope, at int64) time.Duration {
 func (r *Runner) finish(j *job, o Outcome) {
 	refund := ""
 	if o.Refund {
-		refund = pack(j.claim, strconv.Itoa(j.env.Cost))
+		refund = store.Pack(j.claim, strconv.Itoa(j.env.Cost))
 	}
 	switch {
 	case o.Pause != nil:
@@ -365,7 +367,7 @@ func clip(text string) string {
 // giveBack returns a claim that will not start here: the rules get its slot back.
 func (r *Runner) giveBack(claim string) {
 	r.claims.giveUp(claim)
-	r.tell(store.Letter{Subject: store.MailReturn, Text: pack(r.cfg.Worker, claim, returnUnstarted, "", "0")})
+	r.tell(store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, returnUnstarted, "", "0")})
 }
 
 // giveBackAfter returns a claim whose attempt does not count, and pauses its scope.
@@ -375,7 +377,7 @@ func (r *Runner) giveBackAfter(j *job, o Outcome) {
 		kind = returnRefunded
 	}
 	r.claims.giveUp(j.claim)
-	r.tell(store.Letter{Subject: store.MailReturn, Text: pack(r.cfg.Worker, j.claim, kind, o.Pause.Scope, strconv.FormatInt(o.Pause.Until, 10))})
+	r.tell(store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, j.claim, kind, o.Pause.Scope, strconv.FormatInt(o.Pause.Until, 10))})
 }
 
 // tell writes a letter to the leader; to this worker's own term directly. It returns
@@ -401,13 +403,4 @@ func (r *Runner) retry(act string, do func(ctx context.Context) error) bool {
 		}
 		pause(r.outlive, wait)
 	}
-}
-
-// pack writes words into one text, and unpack reads them: none holds a line break but the
-// last.
-func pack(words ...string) string { return strings.Join(words, "\n") }
-
-func unpack(text string, n int) ([]string, bool) {
-	words := strings.SplitN(text, "\n", n)
-	return words, len(words) == n
 }

@@ -47,6 +47,7 @@ type term struct {
 	ripeAt   int64 // when something that waits for its time is due
 	musterAt int64 // when to look who works
 	trimAt   int64 // when to trim the mail
+	trimmed  string
 	lateness lateness
 	inDoubt  func(happened bool) // what follows from a commit of which nobody knows
 }
@@ -302,6 +303,7 @@ func (t *term) wait(ctx context.Context, next int64) error {
 		case name := <-t.swept:
 			t.sched.ForgetLanes(name, now)
 		case <-t.kicks:
+			return nil // a place is free, or a job waits for an answer: at once
 		case <-timer.C:
 			t.lateness.note(time.Since(due))
 		}

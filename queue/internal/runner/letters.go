@@ -106,15 +106,18 @@ func readRequest(l store.Letter) (q request, ok bool) {
 	var words []string
 	switch l.Subject {
 	case store.MailLate:
-		if words, ok = unpack(l.Text, 3); ok {
+		if words = store.Words(l.Text); len(words) == 3 {
+			ok = true
 			q.worker, q.claim, q.doubt = words[0], words[1], number(words[2])
 		}
 	case store.MailReturn:
-		if words, ok = unpack(l.Text, 5); ok {
+		if words = store.Words(l.Text); len(words) == 5 {
+			ok = true
 			q.worker, q.claim, q.kind, q.scope, q.until = words[0], words[1], words[2], words[3], number(words[4])
 		}
 	case store.MailRefund:
-		if words, ok = unpack(l.Text, 2); ok {
+		if words = store.Words(l.Text); len(words) == 2 {
+			ok = true
 			q.claim, q.cost = words[0], max(1, int(number(words[1])))
 		}
 	}

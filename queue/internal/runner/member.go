@@ -92,7 +92,7 @@ func (r *Runner) startedThrough(now int64) int64 {
 func (r *Runner) takeHand(ctx context.Context) {
 	trouble := newTrouble(r.log, "waiting for jobs")
 	for ctx.Err() == nil {
-		message, err := r.store.Hand(ctx, r.cfg.Worker, handPatience)
+		message, at, err := r.store.Hand(ctx, r.cfg.Worker, handPatience)
 		if wait := trouble.after(err); wait > 0 {
 			if ctx.Err() != nil {
 				return
@@ -104,6 +104,7 @@ func (r *Runner) takeHand(ctx context.Context) {
 			}
 			continue
 		}
+		r.clock.reached(at)
 		switch {
 		case message == "" || message == "!":
 		case message == "!lead":

@@ -331,8 +331,8 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 	if err := t.learnHeads(ctx, b.reads, reply.Reads); err != nil {
 		return err
 	}
-	if now >= t.trimAt {
-		t.trimAt = now + musterEvery
+	if now >= t.trimAt && t.mailed != t.trimmed {
+		t.trimAt, t.trimmed = now+musterEvery, t.mailed
 		if err := t.r.store.TrimMail(ctx, t.mailed); err != nil {
 			t.r.log.Debug("trimming the mail", "err", err)
 		}

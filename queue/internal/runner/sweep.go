@@ -12,7 +12,7 @@ func (t *term) sweep(ctx context.Context, version int64) {
 	}
 	trouble := newTrouble(t.r.log, "sweeping bounds")
 	for cursor := uint64(0); ; {
-		names, next, err := t.r.store.TenantPage(ctx, cursor)
+		names, next, err := t.r.store.ScanTenants(ctx, cursor)
 		for _, name := range names {
 			if err != nil {
 				break

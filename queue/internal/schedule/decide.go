@@ -141,30 +141,35 @@ const (
 	stop                  // nobody can start anything now; the plan says until when
 )
 
-// serve lets a tenant have its turn. It returns false if nobody can start anything now.
+// serve lets a tenant have its turn, which may go on in another decision. It returns
+// false if nobody can start anything now.
 func (d *decision) serve(t *tenant) bool {
-	t.credit += Turn
-	turn := Turn
-	for turn > 0 && d.left > 0 && d.visits > 0 {
+	if t.turn == 0 {
+		t.turn = Turn
+		t.credit += Turn
+	}
+	for t.turn > 0 && d.left > 0 && d.visits > 0 {
 		d.visits--
 		switch d.step(t) {
 		case took:
-			turn--
+			t.turn--
 		case moved:
 		case gone:
-			t.credit = 0
+			t.turn, t.credit = 0, 0
 			return true
 		case passed:
+			t.turn = 0
 			return true
 		case stop:
 			return false
 		}
 		bound := d.s.due.bound(t)
 		if bound > d.horizon || bound > d.now && bound > d.s.due.first() {
-			break
+			t.turn, t.credit = 0, 0
+			return true
 		}
 	}
-	if d.s.held != t {
+	if t.turn == 0 && d.s.held != t {
 		t.credit = 0
 		d.yield(t)
 	}

@@ -234,3 +234,35 @@ func (u *user) quiet() bool {
 	}
 	return !u.changed && !u.asked
 }
+
+// Rest returns tenants that have had nothing to do for some time: since it was asked
+// twice. They are forgotten.
+func (s *Scheduler) Rest() (names []string) {
+	for name, t := range s.tenants {
+		if t.at != outside || t.asked || t.changed || t == s.held || !t.empty() {
+			t.resting = 0
+			continue
+		}
+		if t.resting++; t.resting < 2 {
+			continue
+		}
+		names = append(names, name)
+		delete(s.tenants, name)
+	}
+	return names
+}
+
+// empty reports whether a tenant has no lane, as far as Redis knows any.
+func (t *tenant) empty() bool {
+	for p := range t.lanes {
+		if t.lanes[p].frontier != Never || t.lanes[p].due.len() > 0 {
+			return false
+		}
+	}
+	for _, u := range t.users {
+		if !u.quiet() {
+			return false
+		}
+	}
+	return true
+}

@@ -52,14 +52,16 @@ type toucher interface {
 
 type tenant struct {
 	subject
-	name   string
-	policy Policy
-	lanes  [3]lanes // by priority
-	users  map[string]*user
-	at     int // place in the heap
-	asked  bool
-	credit int  // what it may still spend of its turn, in cost
-	over   bool // its backlog is above its capacity
+	name    string
+	policy  Policy
+	lanes   [3]lanes // by priority
+	users   map[string]*user
+	at      int // place in the heap
+	asked   bool
+	turn    int  // jobs left of its turn
+	credit  int  // what it may still spend of its turn, in cost
+	resting int  // how often it was found with nothing to do
+	over    bool // its backlog is above its capacity
 }
 
 // lanes are those of one priority of a tenant.

@@ -21,6 +21,7 @@ type Commit struct {
 	check list
 	folds list // jobs to claim from under their collapse keys
 	write list // fails as a whole
+	told  list // messages for the hands of workers
 	extra list // each alone
 	fill  list
 
@@ -96,15 +97,21 @@ func (c *Commit) Ack(worker string, claims []string) {
 
 // Tell puts words into a worker's hand, in one message; see [Words].
 func (c *Commit) Tell(worker string, words ...string) {
-	b := c.hands[worker]
+	c.hands[worker] = appendWords(c.hands[worker], words)
+}
+
+// Pack writes words into one text, whatever bytes they hold.
+func Pack(words ...string) string { return string(appendWords(nil, words)) }
+
+func appendWords(b []byte, words []string) []byte {
 	for _, word := range words {
 		b = strconv.AppendInt(b, int64(len(word)), 10)
 		b = append(append(b, ' '), word...)
 	}
-	c.hands[worker] = b
+	return b
 }
 
-// Words reads a message from a worker's hand.
+// Words reads what Pack wrote.
 func Words(message string) (words []string) {
 	for message != "" {
 		length, rest, found := strings.Cut(message, " ")
@@ -164,18 +171,6 @@ func (c *Commit) Bound(lane Lane, at int64) {
 // Sooner lowers the bound of a lane, if anything waits there.
 func (c *Commit) Sooner(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", "LT", at, Escape(lane.User))
-}
-
-// TenantBound does so for a tenant.
-func (c *Commit) TenantBound(tenant string, at int64) {
-	c.op(&c.extra, "ZADD", c.s.key.Tenants(), "XX", at, Escape(tenant))
-}
-
-// ForgetTenant takes a tenant with nothing to do out of the index; its counters are kept
-// for that long.
-func (c *Commit) ForgetTenant(tenant string, keep time.Duration) {
-	c.op(&c.extra, "ZREM", c.s.key.Tenants(), Escape(tenant))
-	c.op(&c.extra, "PEXPIRE", c.s.key.Tenant(tenant), keep.Milliseconds())
 }
 
 // Mature takes a job out of what waits for its time.
@@ -310,7 +305,7 @@ func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, er
 	c.gather()
 	args := make([]any, 0, 16+len(c.check.args)+len(c.write.args)+len(c.extra.args)+len(c.fill.args))
 	args = append(args, f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail)
-	for _, l := range []*list{&c.check, &c.folds, &c.write, &c.extra, &c.fill} {
+	for _, l := range []*list{&c.check, &c.folds, &c.write, &c.told, &c.extra, &c.fill} {
 		args = append(append(args, l.n), l.args...)
 	}
 	asked := time.Now()
@@ -367,7 +362,7 @@ func (c *Commit) gather() {
 	}
 	c.write = list{c.write.n + rest.n, append(c.write.args, rest.args...)}
 	for _, worker := range sortedKeys(c.hands) {
-		c.op(&c.write, "RPUSH", c.s.key.Hand(worker), c.hands[worker])
+		c.told.add(c.keys.number(c.s.key.Hand(worker)), c.hands[worker])
 	}
 	counters := make([][2]string, 0, len(c.counters))
 	for counter, by := range c.counters {

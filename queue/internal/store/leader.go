@@ -320,9 +320,9 @@ func (s *Store) SetSwept(ctx context.Context, version int64) error {
 	return s.client.HSet(ctx, s.key.Meta(), "swept", version).Err()
 }
 
-// TenantPage returns some of the tenants with waiting jobs, and the cursor of the next
+// ScanTenants returns some of the tenants with waiting jobs, and the cursor of the next
 // page: 0 after the last one. A tenant may come twice.
-func (s *Store) TenantPage(ctx context.Context, cursor uint64) (names []string, next uint64, err error) {
+func (s *Store) ScanTenants(ctx context.Context, cursor uint64) (names []string, next uint64, err error) {
 	found, next, err := s.client.ZScan(ctx, s.key.Tenants(), cursor, "", 100).Result()
 	for i := 0; i < len(found); i += 2 {
 		names = append(names, Unescape(found[i]))
@@ -359,4 +359,18 @@ func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any b
 		}
 	}
 	return any, nil
+}
+
+// tenantMemory is how long the counters of a tenant with nothing to do are kept.
+const tenantMemory = 24 * time.Hour
+
+// ForgetTenants takes those of the tenants out of the index that have no lanes.
+func (s *Store) ForgetTenants(ctx context.Context, names []string) error {
+	for _, name := range names {
+		keys := []string{s.key.Tenants(), s.key.Tenant(name), s.key.Due(name, 0), s.key.Due(name, 1), s.key.Due(name, 2)}
+		if err := s.run(ctx, "forget", keys, Escape(name), tenantMemory.Milliseconds()).Err(); err != nil && !wrongType(err) {
+			return err
+		}
+	}
+	return nil
 }

@@ -67,8 +67,7 @@ func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ..
 func checked(cmd *redis.Cmd) *redis.Cmd {
 	if err := cmd.Err(); err != nil {
 		if schema, found := strings.CutPrefix(err.Error(), "SCHEMA "); found {
-			cmd.SetErr(fmt.Errorf("%w: %s; this program reads %s: drain the queue with the version that wrote it, see the changelog",
-				ErrSchema, schema, Schema))
+			cmd.SetErr(checkSchema(schema))
 		}
 	}
 	return cmd

@@ -266,16 +266,21 @@ func (s *Store) Fail(ctx context.Context, f Failure) (bool, error) {
 }
 
 // Hand waits for a message in the worker's hand, at most for the given time; "" if none
-// came.
-func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (string, error) {
+// came. Redis's clock had reached the returned instant when the message was written.
+func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
 	popped, err := s.client.BLPop(ctx, patience, s.key.Hand(worker)).Result()
 	if errors.Is(err, redis.Nil) {
-		return "", nil
+		return "", 0, nil
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	return popped[1], nil
+	when, message, _ := strings.Cut(popped[1], " ")
+	at, err = strconv.ParseInt(when, 10, 64)
+	if err != nil { // not of a commit
+		return popped[1], 0, nil
+	}
+	return message, at, nil
 }
 
 // Nudge puts a message into a worker's hand that only wakes it.

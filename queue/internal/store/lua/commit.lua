@@ -7,7 +7,7 @@
 -- ARGV[3]  number of this commit: one more than that of the last
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
--- then five lists, each after its length:
+-- then six lists, each after its length:
 --   checks   lane key n entry... (the first n entries of a list begin so)
 --            field key name (a hash has it), member key name (a sorted set has it)
 --            fold key name stamp (a hash has a value that begins so), absent key name
@@ -15,7 +15,8 @@
 --            whichever is there by now
 --   writes   n command key argument...: n arguments. Where one fails nothing has been done if it
 --            is the first; those that can fail for a key of another type stand first
---   extras   the same; where one fails, the others are done, and the reply says so
+--   told     key of a worker's hand, message: the instant and a space are put before it
+--   extras   as writes; where one fails, the others are done, and the reply says so
 --   refills  key of a lane, key of its index, user, n: returns its first n entries, and takes an
 --            empty lane out of the index
 --
@@ -102,6 +103,10 @@ for _ = 1, list() do
   local n = tonumber(ARGV[at])
   call(ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
   at = at + 3 + n
+end
+for _ = 1, list() do
+  call('RPUSH', key(at), string.format('%d', now) .. ' ' .. ARGV[at + 1])
+  at = at + 2
 end
 local errors = {}
 for _ = 1, list() do

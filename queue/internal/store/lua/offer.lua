@@ -178,8 +178,10 @@ for _, tenant in ipairs(tenants) do
     mail[#mail + 1], mail[#mail + 2] = '!full ' .. #mail, tenant.name
   end
 end
-if #due > 0 then
-  call('ZADD', KEYS[3], 'NX', unpack(due))
+if #due > 0 and call('ZADD', KEYS[3], 'NX', unpack(due)) > 0 then
+  for _, tenant in ipairs(tenants) do
+    call('PERSIST', tenant.counters) -- those of a tenant with nothing to do expire
+  end
 end
 if later then
   mail[#mail + 1], mail[#mail + 2] = '!later', int(later)

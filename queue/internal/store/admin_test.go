@@ -1,0 +1,474 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A desk is a store with what a test does to it.
+type desk struct {
+	*Store
+	t      *testing.T
+	client redis.UniversalClient
+	mail   string // the last letter that was read
+	before int64  // changes that the leader knows of
+}
+
+// onDesks runs a test on miniredis and on a real Redis.
+func onDesks(t *testing.T, test func(t *testing.T, d *desk)) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		s, err := New(client, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, &desk{Store: s, t: t, client: client, mail: "0"})
+	})
+}
+
+func (d *desk) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// offer offers a job to a user of tenant "t", and returns its stamp.
+func (d *desk) offer(user string, change func(*envelope.Envelope)) string {
+	d.t.Helper()
+	e := envelope.Envelope{Cost: 1, MaxAttempts: envelope.DefaultAttempts, Priority: envelope.Normal, Type: "x"}
+	if change != nil {
+		change(&e)
+	}
+	version, err := d.client.HGet(d.t.Context(), "wc:{q}:meta", "policies").Int64()
+	if err != nil && err != redis.Nil {
+		d.t.Fatal(err)
+	}
+	job := OfferJob{
+		Lane: Lane{Tenant: "t", User: user, Priority: e.Priority}, Body: e.Body(), NotBefore: e.Ready, ID: e.ID, IDFor: IDMemory, Collapse: e.CollapseKey,
+		Spilled: e.Spilled,
+	}
+	if e.Spilled != "" {
+		job.Payload = []byte("apart")
+	}
+	reply, err := d.Offer(d.t.Context(), Offer{
+		Batch: fmt.Sprint(time.Now().UnixNano(), user, e), Keep: time.Minute, Policies: version, Tenants: []OfferTenant{{Name: "t"}}, Jobs: []OfferJob{job},
+	})
+	d.must(err)
+	return reply.Receipts[0].Stamp
+}
+
+// told checks that the number of changes has grown once for each of the letters, and that
+// the leader finds them: even when nobody leads.
+func (d *desk) told(changes int64, want ...Letter) {
+	d.t.Helper()
+	now, err := d.client.HGet(d.t.Context(), "wc:{q}:meta", "changes").Int64()
+	if err != nil && err != redis.Nil {
+		d.t.Fatal(err)
+	}
+	if now != d.before+changes {
+		d.t.Errorf("%d changes, want %d", now-d.before, changes)
+	}
+	d.before = now
+	var letters []Letter
+	d.mail, letters, err = d.ReadMail(d.t.Context(), d.mail, -1)
+	d.must(err)
+	if !slices.Equal(letters, want) {
+		d.t.Errorf("letters %v, want %v", letters, want)
+	}
+}
+
+func (d *desk) counts() Counts {
+	d.t.Helper()
+	totals, err := d.Totals(d.t.Context())
+	d.must(err)
+	tenants, err := d.Tenants(d.t.Context(), []string{"t"})
+	d.must(err)
+	if tenants[0].Counts != totals.Counts {
+		d.t.Errorf("the only tenant has %+v, the queue %+v", tenants[0].Counts, totals.Counts)
+	}
+	return totals.Counts
+}
+
+// lane returns the IDs of the jobs in a user's lane.
+func (d *desk) lane(user string) string {
+	d.t.Helper()
+	entries, err := d.Entries(d.t.Context(), []Page{{Lane{Tenant: "t", User: user, Priority: envelope.Normal}, 0, 100}})
+	d.must(err)
+	var ids []string
+	for _, entry := range entries {
+		job, err := envelope.Open(entry.Job)
+		d.must(err)
+		ids = append(ids, job.Name())
+	}
+	return strings.Join(ids, " ")
+}
+
+func (d *desk) where(id string) string {
+	d.t.Helper()
+	where, err := d.Where(d.t.Context(), id)
+	d.must(err)
+	return where
+}
+
+func (d *desk) exists(key string) bool {
+	return d.client.Exists(d.t.Context(), "wc:{q}:"+key).Val() == 1
+}
+
+func id(id string) func(*envelope.Envelope) { return func(e *envelope.Envelope) { e.ID = id } }
+
+func folded(id, key string) func(*envelope.Envelope) {
+	return func(e *envelope.Envelope) { e.ID, e.CollapseKey = id, key }
+}
+
+func TestSetPolicies(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		source, version, err := d.Policies(t.Context())
+		if source != "" || version != 0 || err != nil {
+			t.Errorf("before any were set: %q, %d, %v", source, version, err)
+		}
+		last := int64(0)
+		for i, source := range []string{"a: 1\n", "b: 2\n", "a: 1\n"} {
+			changed, err := d.SetPolicies(t.Context(), source)
+			if err != nil || !changed {
+				t.Fatalf("set %d: %v, %v", i, changed, err)
+			}
+			got, version, err := d.Policies(t.Context())
+			if got != source || version <= last || err != nil {
+				t.Errorf("set %d: %q, version %d after %d, %v", i, got, version, last, err)
+			}
+			view, err := d.Look(t.Context(), nil)
+			if err != nil || view.Policies != version {
+				t.Errorf("meta says version %d, %v; want %d", view.Policies, err, version)
+			}
+			last = version
+			d.told(1, Letter{MailPolicies, fmt.Sprint(version)})
+		}
+		if changed, err := d.SetPolicies(t.Context(), "a: 1\n"); err != nil || changed {
+			t.Errorf("the same again: %v, %v", changed, err)
+		}
+		d.told(0)
+		d.must(d.client.Del(t.Context(), "wc:{q}:policies").Err()) // evicted
+		_, err = d.SetPolicies(t.Context(), "a: 1\n")
+		d.must(err)
+		if _, version, _ := d.Policies(t.Context()); version <= last {
+			t.Errorf("version %d after the policies were lost, %d before", version, last)
+		}
+	})
+}
+
+func TestPauses(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		view, err := d.Look(t.Context(), nil)
+		d.must(err)
+		hour := int64(time.Hour / time.Microsecond)
+		pauses := func(flag string, want map[string]int64) {
+			t.Helper()
+			got, err := d.Pauses(t.Context())
+			if err != nil || !maps.Equal(got, want) {
+				t.Errorf("paused %v, %v; want %v", got, err, want)
+			}
+			view, err := d.Look(t.Context(), nil)
+			if err != nil || !maps.Equal(view.Pauses, want) {
+				t.Errorf("seen %v, %v; want %v", view.Pauses, err, want)
+			}
+			if now := d.client.HGet(t.Context(), "wc:{q}:meta", "paused").Val(); now != flag {
+				t.Errorf("the flag says %q, want %q", now, flag)
+			}
+		}
+		d.must(d.Pause(t.Context(), "t:a", view.Now+hour))
+		d.told(1, Letter{MailPaused, "t:a"})
+		d.must(d.Pause(t.Context(), "q", view.Now+2*hour))
+		d.told(1, Letter{MailPaused, "q"})
+		pauses("1", map[string]int64{"t:a": view.Now + hour, "q": view.Now + 2*hour})
+		d.must(d.client.ZAdd(t.Context(), "wc:{q}:paused", redis.Z{Score: float64(view.Now - 1), Member: "t:ended"}).Err())
+		d.must(d.Pause(t.Context(), "t:a", view.Now+hour/2)) // shorter
+		d.told(1, Letter{MailPaused, "t:a"})
+		pauses("1", map[string]int64{"t:a": view.Now + hour/2, "q": view.Now + 2*hour})
+		d.must(d.Pause(t.Context(), "q", 0))
+		d.told(1, Letter{MailPaused, "q"})
+		d.must(d.Pause(t.Context(), "t:a", 1))
+		d.told(1, Letter{MailPaused, "t:a"})
+		pauses("0", map[string]int64{})
+	})
+}
+
+func TestCancel(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.offer("u", id("a: %"))
+		was, err := d.Cancel(t.Context(), "a: %")
+		if lane, bad := envelope.ParseLane(was); err != nil || bad != nil || lane.User != "u" {
+			t.Errorf("it was %q, %v", was, err)
+		}
+		d.told(1, Letter{MailCancel, "a: %"})
+		if left := d.client.PTTL(t.Context(), "wc:{q}:id:a%3A%20%25").Val(); left >= 0 {
+			t.Errorf("a cancelled job is known for %v, want until it is dropped", left)
+		}
+		for _, want := range []string{WasCancelled, ""} {
+			if was, err = d.Cancel(t.Context(), map[string]string{WasCancelled: "a: %", "": "nobody"}[want]); was != want || err != nil {
+				t.Errorf("it was %q, %v, want %q", was, err, want)
+			}
+		}
+		d.told(0)
+		if ids, err := d.CancelledIDs(t.Context()); err != nil || !slices.Equal(ids, []string{"a: %"}) {
+			t.Errorf("cancelled %q, %v", ids, err)
+		}
+		d.must(d.Dropped(t.Context(), []string{"a: %", "nobody"}, nil))
+		d.told(1, Letter{MailCancel, "a: %"})
+		if left := d.client.PTTL(t.Context(), "wc:{q}:id:a%3A%20%25").Val(); d.where("a: %") != WasDropped || left <= 0 || left > IDMemory {
+			t.Errorf("it is %q, and known for %v", d.where("a: %"), left)
+		}
+		if d.where("nobody") != "" {
+			t.Error("an ID that was not known is known")
+		}
+	})
+}
+
+func TestPurge(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		for i := range 7 {
+			d.offer(fmt.Sprint("u", i%2), id(fmt.Sprint("job-", i)))
+		}
+		d.offer("u0", folded("old", "k"))
+		d.offer("u0", folded("new", "k"))
+		d.offer("u1", func(e *envelope.Envelope) { e.Spilled = "big" })
+		d.offer("high", func(e *envelope.Envelope) { e.Priority = envelope.High })
+		d.offer("later", func(e *envelope.Envelope) { e.Ready = time.Now().Add(time.Hour).UnixMicro() })
+		d.must(d.client.ZAdd(t.Context(), "wc:{q}:due:t", redis.Z{Score: 1, Member: "nobody"}).Err()) // a lane that is gone
+		before := d.counts()
+		d.told(0)
+		var each []int
+		for range 20 {
+			n, empty, err := d.Purge(t.Context(), "t", 4)
+			d.must(err)
+			if empty {
+				break
+			}
+			each = append(each, n)
+			d.told(1, Letter{MailTenant, "t"})
+		}
+		if !slices.Equal(each, []int{4, 4, 2}) && !slices.Equal(each, []int{4, 4, 2, 0}) {
+			t.Errorf("purged %v", each)
+		}
+		after := d.counts()
+		if after.Waiting != 0 || after.Dropped-before.Dropped != 10 || after.Offered != before.Offered {
+			t.Errorf("from %+v to %+v", before, after)
+		}
+		records, err := d.Drops(t.Context(), 100)
+		d.must(err)
+		if len(records) != 11 || records[0].Reason != "purged" || records[10].Reason != "collapsed" {
+			t.Errorf("%d records, %+v", len(records), records)
+		}
+		for _, name := range []string{"job-0", "job-6", "new"} {
+			if d.where(name) != WasDropped {
+				t.Errorf("%s is %q", name, d.where(name))
+			}
+		}
+		for _, key := range []string{"body:big", "due:t", "due:t:high", "tenants", "lane:t:u0", "fold:t:u0"} {
+			if d.exists(key) {
+				t.Errorf("%s is left", key)
+			}
+		}
+		if !d.exists("later") {
+			t.Error("what is scheduled was purged")
+		}
+	})
+}
+
+// What leaves its lane, or is replaced, between the look and the change stays as it is.
+func TestPurgeLeavesWhatHasChanged(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.offer("u", id("a"))
+		d.offer("u", id("b"))
+		d.offer("u", folded("old", "k"))
+		entries, err := d.Entries(t.Context(), []Page{{Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, 0, 10}})
+		d.must(err)
+		d.must(d.client.LPop(t.Context(), "wc:{q}:lane:t:u").Err()) // the leader has claimed it
+		d.offer("u", folded("new", "k"))
+		c := d.newChange()
+		c.tell(MailTenant, "t")
+		for _, entry := range entries {
+			d.Store.purge(c, entry, 1)
+		}
+		done, err := c.apply(t.Context())
+		d.must(err)
+		if len(done) != 1 || !done[1] || d.lane("u") != "new" {
+			t.Errorf("done %v, left %q", done, d.lane("u"))
+		}
+	})
+}
+
+// bury makes a dead job of a user and returns its entry.
+func (d *desk) bury(user, job string) string {
+	d.t.Helper()
+	lane := Lane{Tenant: "t", User: user, Priority: envelope.Normal}
+	d.must(d.client.HSet(d.t.Context(), "wc:{q}:running:w", "claim", "."+job).Err())
+	held, err := d.Fail(d.t.Context(), Failure{Worker: "w", Claim: "claim", Lane: lane, Delay: -1, Job: job, Error: "no"})
+	if err != nil || !held {
+		d.t.Fatal(held, err)
+	}
+	records, err := d.Dead(d.t.Context(), 1)
+	d.must(err)
+	return records[0].Entry
+}
+
+// die takes a job out of its lane as the leader does, and buries it.
+func (d *desk) die(user string, change func(*envelope.Envelope)) string {
+	d.t.Helper()
+	d.offer(user, func(e *envelope.Envelope) {
+		e.Failures, e.Lost = 3, 1
+		if change != nil {
+			change(e)
+		}
+	})
+	entries, err := d.Entries(d.t.Context(), []Page{{Lane{Tenant: "t", User: user, Priority: envelope.Normal}, 0, 1}})
+	d.must(err)
+	d.must(d.client.Del(d.t.Context(), "wc:{q}:lane:t:"+user, "wc:{q}:fold:t:"+user, "wc:{q}:tenants").Err())
+	d.must(d.client.ZRem(d.t.Context(), "wc:{q}:due:t", user).Err())
+	for _, key := range []string{"meta", "tenant:t"} {
+		d.must(d.client.HIncrBy(d.t.Context(), "wc:{q}:"+key, "started", 1).Err())
+	}
+	return d.bury(user, entries[0].Job)
+}
+
+func TestRevive(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		a, b := d.die("u", id("a")), d.die("v", nil)
+		d.told(0)
+		n, err := d.Revive(t.Context(), []string{a, "1-1", b, a})
+		if n != 2 || err != nil {
+			t.Errorf("revived %d, %v, want 2", n, err)
+		}
+		d.told(1, Letter{MailTenant, "t"})
+		if all := d.counts(); all.Waiting != 2 || all.Dead != 2 || all.Offered != 2 {
+			t.Errorf("%+v", all)
+		}
+		if lane := d.where("a"); lane != "t:u:1" {
+			t.Errorf("it is %q", lane)
+		}
+		entries, err := d.Entries(t.Context(), []Page{{Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, 0, 10}})
+		d.must(err)
+		job, err := envelope.Open(entries[0].Job)
+		d.must(err)
+		if len(entries) != 1 || job.Failures != 0 || job.Lost != 0 || job.Ready < job.Offered() {
+			t.Errorf("%d jobs wait, the first is %+v", len(entries), job)
+		}
+		if names, err := d.DuePage(t.Context(), 0, 10); err != nil || !slices.Equal(names, []string{"t"}) {
+			t.Errorf("due are %q, %v", names, err)
+		}
+		if due, err := d.lanesOf(t.Context(), "t", 10); err != nil || len(due) != 2 {
+			t.Errorf("lanes %v, %v", due, err)
+		}
+		if n, err = d.Revive(t.Context(), []string{a, b}); n != 0 || err != nil {
+			t.Errorf("again: %d, %v", n, err)
+		}
+	})
+}
+
+// A revived job takes the place of the one under its collapse key, whoever that is.
+func TestRevivedJobsCollapse(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		first, second := d.die("u", folded("first", "k")), d.die("u", folded("second", "k"))
+		d.offer("u", id("before"))
+		d.offer("u", folded("waits", "k"))
+		d.offer("u", id("after"))
+		n, err := d.Revive(t.Context(), []string{first, second})
+		if n != 2 || err != nil {
+			t.Errorf("revived %d, %v", n, err)
+		}
+		if lane := d.lane("u"); lane != "before second after" {
+			t.Errorf("waiting: %s", lane)
+		}
+		if d.where("waits") != WasDropped || d.where("first") != WasDropped || d.where("second") != "t:u:1" {
+			t.Errorf("waits: %q, first: %q, second: %q", d.where("waits"), d.where("first"), d.where("second"))
+		}
+		if all := d.counts(); all.Waiting != 3 || all.Dropped != 2 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// One job that nobody can read does not keep the others dead.
+func TestReviveBesideAMalformedJob(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		good, bad := d.die("u", id("good")), d.bury("u", "not a job")
+		n, err := d.Revive(t.Context(), []string{bad, good})
+		if n != 1 || err == nil || !strings.Contains(err.Error(), bad) || d.lane("u") != "good" {
+			t.Errorf("revived %d, %v; waiting %q", n, err, d.lane("u"))
+		}
+		if dead, err := d.Dead(t.Context(), 10); err != nil || len(dead) != 1 || dead[0].Entry != bad {
+			t.Errorf("dead %+v, %v", dead, err)
+		}
+	})
+}
+
+// A key of another kind is one command's trouble: all else is done, and the leader told.
+func TestAChangeGoesOnAfterAnError(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		c := d.newChange()
+		c.tell(MailTenant, "t")
+		c.always()
+		c.do("SET", d.key.ID("string"), "x")
+		c.do("HSET", d.key.ID("string"), "x", "y")
+		c.do("SET", d.key.ID("after"), "x")
+		c.when(1, "HLEN", []string{d.key.ID("string")})
+		c.do("SET", d.key.ID("never"), "x")
+		c.when("x", "GET", []string{d.key.ID("after")})
+		c.do("SET", d.key.ID("last"), "x")
+		done, err := c.apply(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "HSET wc:{q}:id:string") || len(done) != 2 || !done[0] || !done[2] {
+			t.Errorf("done %v, %v", done, err)
+		}
+		if d.where("after") != "x" || d.where("never") != "" || d.where("last") != "x" {
+			t.Error("what stands after an error was not done, or what has no reason was")
+		}
+		d.told(1, Letter{MailTenant, "t"})
+	})
+}
+
+func TestForgetID(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.offer("u", id("a"))
+		d.must(d.ForgetID(t.Context(), "a", WasStarted))
+		if d.where("a") == "" {
+			t.Error("forgotten although it waits")
+		}
+		d.must(d.ForgetID(t.Context(), "a", d.where("a")))
+		d.must(d.ForgetID(t.Context(), "nobody", WasDead))
+		if d.where("a") != "" {
+			t.Error("not forgotten")
+		}
+	})
+}
+
+// Keys of another schema are not touched, and the error says so.
+func TestOtherSchema(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "schema", "9").Err())
+		errs := map[string]error{"pause": d.Pause(t.Context(), "q", 1)}
+		_, errs["set policies"] = d.SetPolicies(t.Context(), "x")
+		_, errs["look"] = d.Look(t.Context(), nil)
+		_, errs["totals"] = d.Totals(t.Context())
+		_, _, errs["purge"] = d.Purge(t.Context(), "t", 10)
+		_, errs["revive"] = d.Revive(t.Context(), []string{d.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "wc:{q}:dead", Values: []any{"lane", "t:u:1", "job", "x"}}).Val()})
+		c := d.newChange()
+		c.always()
+		_, errs["change"] = c.apply(t.Context())
+		for name, err := range errs {
+			if err == nil || !strings.Contains(err.Error(), "another schema: 9; this program reads 2") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n := d.client.DBSize(t.Context()).Val(); n != 2 {
+			t.Errorf("%d keys, want the two that there were", n)
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A change is what somebody other than the leader has decided: steps, each of which is
+// done if its condition holds, and a letter that tells the leader.
+type change struct {
+	s       *Store
+	keys    *keyList
+	letters []any
+	steps   []step
+}
+
+type step struct {
+	conditions int
+	condition  []any
+	commands   int
+	args       []any
+}
+
+func (s *Store) newChange() *change {
+	return &change{s: s, keys: newKeyList(s.key.Meta(), s.key.Mail())}
+}
+
+// tell adds a letter to the leader, unless there is the same already.
+func (c *change) tell(subject, text string) {
+	for i := 0; i < len(c.letters); i += 2 {
+		if c.letters[i+1] == text {
+			return
+		}
+	}
+	c.letters = append(c.letters, subject+" "+strconv.Itoa(len(c.letters)), text)
+}
+
+// always begins a step without a condition.
+func (c *change) always() { c.steps = append(c.steps, step{}) }
+
+// when begins a step that is done if a command on keys replies as expected. The reply of
+// a command that finds nothing is "".
+func (c *change) when(want any, command string, keys []string, args ...any) {
+	c.always()
+	c.and(want, command, keys, args...)
+}
+
+// and adds a condition to the last step. It is looked at if those before it hold: so only
+// the last one may change something.
+func (c *change) and(want any, command string, keys []string, args ...any) {
+	last := &c.steps[len(c.steps)-1]
+	last.conditions++
+	last.condition = append(last.condition, want, command, len(keys))
+	for _, key := range keys {
+		last.condition = append(last.condition, c.keys.number(key))
+	}
+	last.condition = append(append(last.condition, len(args)), args...)
+}
+
+// do adds a command on a key to the last step.
+func (c *change) do(command, key string, args ...any) {
+	last := &c.steps[len(c.steps)-1]
+	last.commands++
+	last.args = append(append(last.args, len(args), command, c.keys.number(key)), args...)
+}
+
+// count adds to a counter of a tenant and of the queue.
+func (c *change) count(tenant, counter string, by int) {
+	c.do("HINCRBY", c.s.key.Meta(), counter, by)
+	c.do("HINCRBY", c.s.key.Tenant(tenant), counter, by)
+}
+
+// record notes that a job was dropped, and why.
+func (c *change) record(lane Lane, reason, job string, now int64) {
+	c.do("XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
+		"lane", lane.Name(), "reason", reason, "rule", "", "at", now, "job", job[:min(len(job), headLen)])
+}
+
+// apply makes the change and reports which steps were done. It may be called once.
+func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
+	args := append([]any{Schema, len(c.letters)}, c.letters...)
+	args = append(args, len(c.steps))
+	for _, s := range c.steps {
+		args = append(append(args, s.conditions), s.condition...)
+		args = append(append(args, s.commands), s.args...)
+	}
+	reply := readFields(c.s.runOnce(ctx, "change", c.keys.keys, args...), 3)
+	if reply.err != nil {
+		return nil, reply.err
+	}
+	done = make(map[int]bool)
+	numbers, _ := reply.values[1].([]any)
+	for _, number := range numbers {
+		n, _ := number.(int64)
+		done[int(n-1)] = true
+	}
+	if failed := reply.texts(2); len(failed) > 0 {
+		return done, fmt.Errorf("queue: in part not done: %w", errors.New(strings.Join(failed, "; ")))
+	}
+	return done, nil
+}

@@ -1,0 +1,292 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A View is what says, at one instant, when jobs may start.
+type View struct {
+	Now      int64
+	Policies int64            // version
+	Pauses   map[string]int64 // scope → until when
+	States   map[string]string
+}
+
+// Look returns the pauses and the states of the given scopes.
+func (s *Store) Look(ctx context.Context, scopes []string) (View, error) {
+	keys := []string{s.key.Meta(), s.key.Paused()}
+	for _, scope := range scopes {
+		keys = append(keys, s.key.State(scope))
+	}
+	reply := readFields(s.run(ctx, "look", keys, Schema), 4)
+	v := View{Now: reply.int(0), Policies: reply.int(1), Pauses: pairs(reply.texts(2)), States: make(map[string]string)}
+	for i, text := range reply.texts(3) {
+		if text != "" && i < len(scopes) {
+			v.States[scopes[i]] = text
+		}
+	}
+	return v, reply.err
+}
+
+// Counts are the counters of a queue or of a tenant.
+type Counts struct {
+	Offered, Waiting, Started, Done, Failed, Dropped, Dead, Duplicates int64
+}
+
+// readCounts reads the counters from their fields. A job enters a lane at the door (in)
+// and again when it matures, is requeued or revived (back); it leaves when it is claimed
+// (started) or dropped. Other jobs were offered without entering a lane, and some were
+// dropped without (out).
+func readCounts(fields map[string]string) Counts {
+	n := func(name string) int64 { n, _ := strconv.ParseInt(fields[name], 10, 64); return n }
+	return Counts{
+		Offered: n("in") + n("other"), Waiting: n("in") + n("back") - n("started") - n("dropped"), Started: n("started"),
+		Done: n("done"), Failed: n("failed"), Dropped: n("dropped") + n("out"), Dead: n("dead"), Duplicates: n("duplicates"),
+	}
+}
+
+// Totals are the state of a queue.
+type Totals struct {
+	Counts
+	Later, Running    int64
+	Blocked, Shadowed map[string]int64
+}
+
+// Totals returns the state of the queue at one instant.
+func (s *Store) Totals(ctx context.Context) (Totals, error) {
+	workers, err := s.client.ZRange(ctx, s.key.Workers(), 0, -1).Result()
+	for err == nil {
+		pipe := s.client.TxPipeline()
+		meta, later := pipe.HGetAll(ctx, s.key.Meta()), pipe.ZCard(ctx, s.key.Later())
+		blocked, shadowed := pipe.HGetAll(ctx, s.key.Blocked()), pipe.HGetAll(ctx, s.key.Shadowed())
+		now := pipe.ZRange(ctx, s.key.Workers(), 0, -1)
+		running := make([]*redis.IntCmd, len(workers))
+		for i, worker := range workers {
+			running[i] = pipe.HLen(ctx, s.key.Running(worker))
+		}
+		if _, err = pipe.Exec(ctx); err != nil {
+			break
+		}
+		if known := now.Val(); !sameMembers(workers, known) {
+			workers = known // one came or went: look again
+			continue
+		}
+		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), Blocked: numbers(blocked.Val()), Shadowed: numbers(shadowed.Val())}
+		for _, held := range running {
+			t.Running += held.Val()
+		}
+		return t, checkSchema(meta.Val()["schema"])
+	}
+	return Totals{}, err
+}
+
+func sameMembers(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func numbers(fields map[string]string) map[string]int64 {
+	all := make(map[string]int64, len(fields))
+	for name, text := range maps.All(fields) {
+		all[name], _ = strconv.ParseInt(text, 10, 64)
+	}
+	return all
+}
+
+// A TenantView is the state of a tenant.
+type TenantView struct {
+	Tenant string
+	Counts
+	Next int64 // no job of it starts before; 0 if none waits
+}
+
+// Tenants returns the state of tenants.
+func (s *Store) Tenants(ctx context.Context, tenants []string) ([]TenantView, error) {
+	pipe := s.client.Pipeline()
+	fields := make([]*redis.MapStringStringCmd, len(tenants))
+	next := make([]*redis.FloatCmd, len(tenants))
+	for i, tenant := range tenants {
+		fields[i], next[i] = pipe.HGetAll(ctx, s.key.Tenant(tenant)), pipe.ZScore(ctx, s.key.Tenants(), Escape(tenant))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(tenants) > 0 {
+		return nil, err
+	}
+	all := make([]TenantView, len(tenants))
+	for i, tenant := range tenants {
+		all[i] = TenantView{tenant, readCounts(fields[i].Val()), int64(next[i].Val())}
+	}
+	return all, nil
+}
+
+// DuePage returns the names of tenants with waiting jobs in the order in which they
+// are due.
+func (s *Store) DuePage(ctx context.Context, from, n int) ([]string, error) {
+	names, err := s.client.ZRange(ctx, s.key.Tenants(), int64(from), int64(from+n-1)).Result()
+	for i, name := range names {
+		names[i] = Unescape(name)
+	}
+	return names, err
+}
+
+// Lengths returns how many jobs wait in each lane.
+func (s *Store) Lengths(ctx context.Context, lanes []Lane) ([]int, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.IntCmd, len(lanes))
+	for i, lane := range lanes {
+		found[i] = pipe.LLen(ctx, s.key.Lane(lane))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(lanes) > 0 {
+		return nil, err
+	}
+	lengths := make([]int, len(lanes))
+	for i := range lanes {
+		lengths[i] = int(found[i].Val())
+	}
+	return lengths, nil
+}
+
+// A Page is a part of a lane.
+type Page struct {
+	Lane
+	From, N int
+}
+
+// An Entry is what stands in a lane: a job, or a stub for the job under a collapse key.
+type Entry struct {
+	Lane
+	Place int // from 1
+	Text  string
+	Job   string // "" if there is none under the collapse key
+}
+
+// Folded reports whether the entry is a stub.
+func (e Entry) Folded() bool { return strings.HasPrefix(e.Text, "=") }
+
+// Entries returns parts of lanes, one after the other.
+func (s *Store) Entries(ctx context.Context, pages []Page) ([]Entry, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StringSliceCmd, len(pages))
+	for i, p := range pages {
+		found[i] = pipe.LRange(ctx, s.key.Lane(p.Lane), int64(p.From), int64(p.From+p.N-1))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(pages) > 0 {
+		return nil, err
+	}
+	var entries []Entry
+	var folded []Folded
+	for i, p := range pages {
+		for k, text := range found[i].Val() {
+			e := Entry{Lane: p.Lane, Place: p.From + k + 1, Text: text, Job: text}
+			if e.Folded() {
+				folded = append(folded, Folded{p.Tenant, p.User, text[1:]})
+			}
+			entries = append(entries, e)
+		}
+	}
+	jobs, err := s.FoldedJobs(ctx, folded)
+	for i := range entries {
+		if len(jobs) > 0 && entries[i].Folded() {
+			entries[i].Job, jobs = jobs[0], jobs[1:]
+		}
+	}
+	return entries, err
+}
+
+// Payloads returns payloads that are kept apart; "" for one that is gone.
+func (s *Store) Payloads(ctx context.Context, spilled []string) ([]string, error) {
+	if len(spilled) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(spilled))
+	for i, name := range spilled {
+		keys[i] = s.key.Body(name)
+	}
+	values, err := s.client.MGet(ctx, keys...).Result()
+	return textsOf(values), err
+}
+
+// A Record tells of a job that was dropped, or is dead.
+type Record struct {
+	Entry        string // of the stream
+	Lane         Lane
+	Reason, Rule string
+	Error        string
+	At           int64
+	Job          string // of a dropped job only the beginning
+}
+
+// Drops returns the newest records of dropped jobs, of those refused at the door and of
+// those dropped later, newest first.
+func (s *Store) Drops(ctx context.Context, n int) ([]Record, error) {
+	pipe := s.client.Pipeline()
+	dropped := pipe.XRevRangeN(ctx, s.key.Drops(), "+", "-", int64(n))
+	refused := pipe.XRevRangeN(ctx, s.key.Refused(), "+", "-", int64(n))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	all := append(recordsOf(dropped.Val()), recordsOf(refused.Val())...)
+	slices.SortStableFunc(all, func(a, b Record) int { return cmp.Compare(b.At, a.At) })
+	return all[:min(n, len(all))], nil
+}
+
+// Dead returns the newest dead jobs, newest first.
+func (s *Store) Dead(ctx context.Context, n int) ([]Record, error) {
+	entries, err := s.client.XRevRangeN(ctx, s.key.Dead(), "+", "-", int64(n)).Result()
+	return recordsOf(entries), err
+}
+
+func recordsOf(messages []redis.XMessage) []Record {
+	records := make([]Record, len(messages))
+	for i, message := range messages {
+		records[i] = recordOf(message)
+	}
+	return records
+}
+
+func recordOf(message redis.XMessage) Record {
+	field := func(name string) string { text, _ := message.Values[name].(string); return text }
+	lane, _ := envelope.ParseLane(field("lane")) // a record without a lane is shown without
+	at, _ := strconv.ParseInt(field("at"), 10, 64)
+	return Record{
+		Entry: message.ID, Lane: lane, Reason: field("reason"), Rule: field("rule"), Error: field("error"), At: at, Job: field("job"),
+	}
+}
+
+// Runs reports whether a worker has a job with that ID.
+func (s *Store) Runs(ctx context.Context, has func(job string) bool) (bool, error) {
+	workers, err := s.client.ZRange(ctx, s.key.Workers(), 0, -1).Result()
+	if err != nil {
+		return false, err
+	}
+	for _, worker := range workers {
+		claims, err := s.Claims(ctx, worker)
+		if err != nil {
+			return false, err
+		}
+		for _, claim := range claims {
+			if has(claim.Job) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// checkSchema returns an error for keys of another schema; "" are none.
+func checkSchema(schema string) error {
+	if schema == "" || schema == Schema {
+		return nil
+	}
+	return fmt.Errorf("%w: %s; this program reads %s: drain the queue with the version that wrote it, see the changelog",
+		ErrSchema, schema, Schema)
+}

@@ -1,0 +1,20 @@
+-- look reads, at one instant, what says when jobs may start. It changes nothing.
+--
+-- KEYS     1 meta, 2 paused, then states
+-- ARGV[1]  schema
+--
+-- Returns {now, version of the policies, pauses, states}.
+
+local call = redis.call
+local meta = call('HMGET', KEYS[1], 'schema', 'policies')
+if (meta[1] or ARGV[1]) ~= ARGV[1] then
+  return redis.error_reply('SCHEMA ' .. meta[1])
+end
+local time, states = call('TIME'), {}
+if #KEYS > 2 then
+  states = call('MGET', unpack(KEYS, 3))
+  for i = 1, #states do
+    states[i] = states[i] or ''
+  end
+end
+return { time[1] * 1000000 + time[2], tonumber(meta[2] or 0), call('ZRANGE', KEYS[2], '0', '-1', 'WITHSCORES'), states }

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// priorities are the ranks of a tenant's lanes, those served first before the others.
+var priorities = [...]int{envelope.High, envelope.Normal, envelope.Low}
+
+// Purge drops up to n jobs that wait in a tenant's lanes. It returns how many, and
+// whether nothing was left.
+func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, empty bool, err error) {
+	view, err := s.Look(ctx, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	lanes, err := s.lanesOf(ctx, tenant, n)
+	if err != nil || len(lanes) == 0 {
+		return 0, true, err
+	}
+	entries, err := s.firstOf(ctx, lanes, n)
+	if err != nil {
+		return 0, false, err
+	}
+	c := s.newChange()
+	c.tell(MailTenant, Escape(tenant))
+	for _, entry := range entries {
+		s.purge(c, entry, view.Now)
+	}
+	for _, lane := range lanes {
+		c.when(0, "EXISTS", []string{s.key.Lane(lane)})
+		c.do("ZREM", s.key.Due(lane.Tenant, lane.Priority), Escape(lane.User))
+	}
+	var indexes []string
+	for _, priority := range priorities {
+		indexes = append(indexes, s.key.Due(tenant, priority))
+	}
+	c.when(0, "EXISTS", indexes)
+	c.do("ZREM", s.key.Tenants(), Escape(tenant))
+	done, err := c.apply(ctx)
+	var ids, spilled []string
+	for i, entry := range entries {
+		if !done[i] {
+			continue
+		}
+		purged++
+		if head, ok := envelope.Head(entry.Job); ok {
+			ids, spilled = appendOwn(ids, head.ID), appendOwn(spilled, head.Spilled)
+		}
+	}
+	return purged, len(entries)+len(done) == 0, errors.Join(err, s.Dropped(ctx, ids, spilled))
+}
+
+// purge takes one entry out of its lane, unless it has left that or was replaced under
+// its collapse key.
+func (s *Store) purge(c *change, entry Entry, now int64) {
+	lane, fold := s.key.Lane(entry.Lane), s.key.Fold(entry.Lane.Tenant, entry.Lane.User)
+	c.always()
+	if entry.Folded() {
+		c.and(entry.Job, "HGET", []string{fold}, entry.Text[1:])
+		c.do("HDEL", fold, entry.Text[1:])
+	}
+	c.and(1, "LREM", []string{lane}, 1, entry.Text)
+	c.count(entry.Lane.Tenant, "dropped", 1)
+	if entry.Job != "" {
+		c.record(entry.Lane, "purged", entry.Job, now)
+	}
+}
+
+func appendOwn(all []string, one string) []string {
+	if one == "" {
+		return all
+	}
+	return append(all, one)
+}
+
+// lanesOf returns up to n lanes of a tenant.
+func (s *Store) lanesOf(ctx context.Context, tenant string, n int) ([]Lane, error) {
+	var lanes []Lane
+	for _, priority := range priorities {
+		users, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, int64(n-1)).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, user := range users {
+			lanes = append(lanes, Lane{Tenant: tenant, User: Unescape(user), Priority: priority})
+		}
+	}
+	return lanes[:min(n, len(lanes))], nil
+}
+
+// firstOf returns the first n entries of the lanes, one lane after the other.
+func (s *Store) firstOf(ctx context.Context, lanes []Lane, n int) ([]Entry, error) {
+	lengths, err := s.Lengths(ctx, lanes)
+	if err != nil {
+		return nil, err
+	}
+	var pages []Page
+	for i, lane := range lanes {
+		if take := min(n, lengths[i]); take > 0 {
+			pages = append(pages, Page{lane, 0, take})
+			n -= take
+		}
+	}
+	return s.Entries(ctx, pages)
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// Revive puts dead jobs, named by their entries, back at the ends of their lanes with all
+// their attempts. It returns how many it found. A job that cannot be read stays where it
+// is, and the error says so.
+func (s *Store) Revive(ctx context.Context, entries []string) (int, error) {
+	revived, errs := 0, []error(nil)
+	for len(entries) > 0 {
+		dead, err := s.deadEntries(ctx, entries)
+		if err != nil {
+			return revived, err
+		}
+		n, left, err := s.revive(ctx, dead)
+		revived, entries, errs = revived+n, left, append(errs, err)
+	}
+	return revived, errors.Join(errs...)
+}
+
+// deadEntries returns those of the dead jobs that are there, each once.
+func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.XMessageSliceCmd, len(entries))
+	for i, entry := range entries {
+		found[i] = pipe.XRange(ctx, s.key.Dead(), entry, entry)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	var dead []Record
+	seen := make(map[string]bool)
+	for _, one := range found {
+		for _, message := range one.Val() {
+			if !seen[message.ID] {
+				seen[message.ID] = true
+				dead = append(dead, recordOf(message))
+			}
+		}
+	}
+	return dead, nil
+}
+
+// A revival is a dead job as it is to wait again.
+type revival struct {
+	Record
+	job     *envelope.Envelope
+	waiting string // the job that waits under its collapse key
+}
+
+// revive puts back as many of the jobs as one change can. It returns the entries that are
+// left: the second job with the same collapse key, and one whose place was taken meanwhile.
+func (s *Store) revive(ctx context.Context, dead []Record) (n int, left []string, err error) {
+	view, err := s.Look(ctx, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	revivals, left, unread := s.revivals(ctx, dead)
+	if len(revivals) == 0 {
+		return 0, left, unread
+	}
+	c := s.newChange()
+	for _, r := range revivals {
+		r.job.Failures, r.job.Lost, r.job.Ready = 0, 0, view.Now
+		s.enter(c, r, view.Now)
+	}
+	done, err := c.apply(ctx)
+	var ids, spilled []string
+	for i, r := range revivals {
+		head, replaced := envelope.Head(r.waiting)
+		switch {
+		case !done[i]:
+			left = append(left, r.Entry)
+		case replaced:
+			ids, spilled = appendOwn(ids, head.ID), appendOwn(spilled, head.Spilled)
+		}
+	}
+	if err != nil {
+		left = nil // it would go on for ever
+	}
+	return len(done), left, errors.Join(unread, err, s.Dropped(ctx, ids, spilled))
+}
+
+// revivals reads the jobs, and what waits in their places.
+func (s *Store) revivals(ctx context.Context, dead []Record) (all []revival, left []string, err error) {
+	var folded []Folded
+	seen := make(map[Folded]bool)
+	for _, record := range dead {
+		job, bad := envelope.Open(record.Job)
+		if job == nil {
+			err = errors.Join(err, fmt.Errorf("dead job %s: %w", record.Entry, bad))
+			continue
+		}
+		fold := Folded{record.Lane.Tenant, record.Lane.User, job.CollapseKey}
+		if seen[fold] {
+			left = append(left, record.Entry)
+			continue
+		}
+		seen[fold] = fold.Key != ""
+		folded, all = append(folded, fold), append(all, revival{record, job, ""})
+	}
+	waiting, failed := s.FoldedJobs(ctx, folded)
+	if failed != nil {
+		return nil, nil, errors.Join(err, failed)
+	}
+	for i := range all {
+		all[i].waiting = waiting[i]
+	}
+	return all, left, err
+}
+
+// enter puts a job at the end of its lane, or into the place of the one that waits under
+// its collapse key.
+func (s *Store) enter(c *change, r revival, now int64) {
+	lane, key, job := r.Lane, r.job.CollapseKey, r.job.String()
+	fold := s.key.Fold(lane.Tenant, lane.User)
+	c.tell(MailTenant, Escape(lane.Tenant))
+	c.always()
+	if key != "" {
+		c.and(r.waiting, "HGET", []string{fold}, key)
+	}
+	c.and(1, "XDEL", []string{s.key.Dead()}, r.Entry)
+	entry := job
+	if key != "" {
+		c.do("HSET", fold, key, job)
+		entry = "=" + key
+	}
+	c.count(lane.Tenant, "back", 1)
+	if r.job.ID != "" {
+		c.do("SET", s.key.ID(r.job.ID), lane.Name(), "XX", "KEEPTTL")
+	}
+	if r.waiting != "" {
+		c.record(lane, "collapsed", r.waiting, now)
+		c.count(lane.Tenant, "dropped", 1)
+		return
+	}
+	c.do("RPUSH", s.key.Lane(lane), entry)
+	c.do("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, Escape(lane.User))
+	c.do("ZADD", s.key.Tenants(), "LT", now, Escape(lane.Tenant))
+}

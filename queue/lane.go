@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A WaitingJob is a job in its lane.
+type WaitingJob struct {
+	Job
+	Place   int // in line among the user's jobs of its priority; 1 is next
+	Offered time.Time
+	Attempt int // what its next execution will be
+}
+
+// Lane returns the waiting jobs of a user in their order, from the given place on (0 is
+// the first), at most n of each priority.
+func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) ([]WaitingJob, error) {
+	if from < 0 || n < 1 {
+		return nil, nil
+	}
+	var pages []store.Page
+	for _, lane := range lanesOf(tenant, user) {
+		pages = append(pages, store.Page{Lane: lane, From: from, N: n})
+	}
+	entries, err := i.store.Entries(ctx, pages)
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	var jobs []WaitingJob
+	var spilled []string
+	var missing []int // the jobs whose payloads these are
+	for _, entry := range entries {
+		e, _ := envelope.Open(entry.Job)
+		if e == nil {
+			continue // it left while we looked, or nobody can read it
+		}
+		if e.Spilled != "" {
+			spilled, missing = append(spilled, e.Spilled), append(missing, len(jobs))
+		}
+		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, instant(e.Offered()), e.Failures + 1})
+	}
+	payloads, err := i.store.Payloads(ctx, spilled)
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	for k, payload := range payloads {
+		jobs[missing[k]].Payload = []byte(payload)
+	}
+	return jobs, nil
+}
+
+// lanesOf returns the lanes of a user, that which is served first before the others.
+func lanesOf(tenant, user string) []store.Lane {
+	return []store.Lane{{Tenant: tenant, User: user, Priority: envelope.High},
+		{Tenant: tenant, User: user, Priority: envelope.Normal}, {Tenant: tenant, User: user, Priority: envelope.Low}}
+}
+
+// A position is where a job stands in its lane.
+type position struct {
+	place  int // from 1; 0 if it was not found
+	before int // jobs of its user that come first
+}
+
+// find looks for a job with the caller's own ID in its lane, through a bounded part of
+// that.
+func (i *Inspector) find(ctx context.Context, lane store.Lane, id string) (position, error) {
+	const step, most = 1000, 10_000
+	lanes := lanesOf(lane.Tenant, lane.User)
+	lengths, err := i.store.Lengths(ctx, lanes)
+	if err != nil {
+		return position{}, err
+	}
+	before := 0
+	for k, other := range lanes {
+		if other.Priority < lane.Priority {
+			before += lengths[k]
+		}
+	}
+	for from := 0; from < most; from += step {
+		entries, err := i.store.Entries(ctx, []store.Page{{Lane: lane, From: from, N: step}})
+		if err != nil || len(entries) == 0 {
+			return position{}, err
+		}
+		for _, entry := range entries {
+			if head, ok := envelope.Head(entry.Job); ok && head.ID == id {
+				return position{entry.Place, before + entry.Place - 1}, nil
+			}
+		}
+	}
+	return position{}, nil
+}

@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// spillAbove is the size of a payload in bytes above which it is kept apart: lanes are
+// read often, and moved.
+const spillAbove = 4 << 10
+
+// seal returns a job as Redis keeps it, without the instant of its offer, which is
+// Redis's to say.
+func seal(j Job) *envelope.Envelope {
+	e := &envelope.Envelope{
+		ID: j.ID, Cost: max(1, j.Cost), Deadline: micros(j.StartBy), Until: micros(j.FinishBy),
+		MaxAttempts: j.MaxAttempts, Priority: rank(j.Priority), CollapseKey: j.CollapseKey,
+		Timeout: j.Timeout, Headers: j.Headers, Type: j.Type, Payload: string(j.Payload),
+	}
+	if e.MaxAttempts == 0 {
+		e.MaxAttempts = DefaultMaxAttempts
+	}
+	if len(j.Payload) > spillAbove {
+		e.Payload, e.Spilled = "", rand.Text()
+	}
+	return e
+}
+
+// open returns the job that an envelope of a lane is. A payload that is kept apart is
+// missing.
+func open(lane store.Lane, e *envelope.Envelope) Job {
+	j := Job{
+		ID: e.Name(), Tenant: lane.Tenant, User: lane.User, Type: e.Type, Headers: e.Headers, Cost: e.Cost,
+		StartBy: instant(e.Deadline), FinishBy: instant(e.Until), Priority: priorityOf(e.Priority),
+		CollapseKey: e.CollapseKey, MaxAttempts: e.MaxAttempts, Timeout: e.Timeout,
+	}
+	if e.Payload != "" {
+		j.Payload = []byte(e.Payload)
+	}
+	return j
+}
+
+// rank returns a priority as lanes know it: 0 is served first.
+func rank(p Priority) int { return envelope.Normal - int(p) }
+
+func priorityOf(rank int) Priority { return Priority(envelope.Normal - rank) }
+
+// micros returns an instant as the store knows it: 0 for the zero time.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, t.UnixMicro())
+}
+
+// instant returns what [micros] was given.
+func instant(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
