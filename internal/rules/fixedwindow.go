@@ -55,7 +55,4 @@ func (k fixedWindow) undo(st *State, r *rule, t, cost int64) {
 	}
 	f.units = max(0, f.units-cost)
 	f.until = k.full(st, r)
-	if f.units == 0 {
-		st.drop(f)
-	}
 }

@@ -35,8 +35,8 @@ func (k leak) spend(st *State, r *rule, t, cost int64, _ bool) {
 	}
 	if t >= turn || at == t {
 		f.last, f.rest, f.units = at, rest, cost
+		f.until = k.full(st, r)
 	}
-	f.until = k.full(st, r)
 }
 
 // undo gives only the newest slot back: what follows an older one stays where it is.

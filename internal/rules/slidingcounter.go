@@ -95,10 +95,4 @@ func (k slidingCounter) undo(st *State, r *rule, t, cost int64) {
 	}
 	f.ring[i] = max(0, f.ring[i]-cost)
 	f.until = k.full(st, r)
-	for _, count := range f.ring {
-		if count > 0 {
-			return
-		}
-	}
-	st.drop(f)
 }

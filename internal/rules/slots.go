@@ -44,16 +44,21 @@ func (l *log) size(keep, span int64) {
 	l.keep, l.span = max(l.keep, keep), max(l.span, span)
 }
 
-// push puts a slot into the log, in order, and forgets what nobody looks at any more.
-func (l *log) push(t, cost int64) {
-	l.add(t, cost)
-	for {
-		oldest := l.slots[l.head]
-		if l.units-oldest.cost < l.keep {
-			break
+// push puts a slot into the log, in order, and forgets what nobody looks at any more. What
+// was refused counts for no more than the log holds.
+func (l *log) push(t, cost int64, refused bool) {
+	holds := l.keep
+	if !refused {
+		holds = max(holds, cost)
+	}
+	l.add(t, min(cost, holds))
+	for excess := l.units - holds; excess > 0; excess = l.units - holds {
+		oldest := &l.slots[l.head]
+		taken := min(oldest.cost, excess)
+		l.units -= taken
+		if oldest.cost -= taken; oldest.cost == 0 {
+			l.head++
 		}
-		l.units -= oldest.cost
-		l.head++
 	}
 	l.compact()
 }
@@ -116,17 +121,6 @@ func (l *log) refund(t, cost int64, counting bool) {
 	}
 	if forgot {
 		l.add(latest, cost)
-	}
-}
-
-// forget drops the slots at or before t.
-func (l *log) forget(t int64) {
-	for !l.empty() && l.slots[l.head].at <= t {
-		l.units -= l.slots[l.head].cost
-		l.head++
-	}
-	if l.empty() {
-		l.clear()
 	}
 }
 

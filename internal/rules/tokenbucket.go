@@ -30,6 +30,9 @@ func (k tokenBucket) when(st *State, r *rule, t, cost int64) int64 {
 		return t
 	}
 	at, rest := k.fullAt(f, r)
+	if empty, odd := r.advance(f.last, 0, int64(r.Burst)); isLater(at, rest, empty, odd) {
+		at, rest = empty, odd // a bucket that became smaller lacks at most all its tokens
+	}
 	return max(t, roundUp(r.advance(at, rest, cost-int64(r.Burst))))
 }
 

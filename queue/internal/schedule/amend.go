@@ -9,7 +9,7 @@ func (s *Scheduler) Known(lane envelope.Lane) bool {
 	u := t.user(s, lane.User)
 	if !t.known && !t.asked {
 		t.asked = true
-		s.due.remove(t)
+		s.pass(t)
 		s.needs.States = append(s.needs.States, t.scope())
 	}
 	if !u.known && !u.asked {
@@ -80,9 +80,7 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 			t.lanes[priority].due.lower(l, at)
 		}
 	}
-	if !t.asked {
-		s.due.lower(t, at)
-	}
+	s.rouse(t, at)
 }
 
 // Returned tells that a job is the first of its lane again.
@@ -93,9 +91,7 @@ func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
 	if !l.asked {
 		t.lanes[lane.Priority].due.set(l, now)
 	}
-	if !t.asked {
-		s.due.lower(t, now)
-	}
+	s.rouse(t, now)
 }
 
 // A State is what the rules of a subject remember, to be written.

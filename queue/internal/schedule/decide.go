@@ -72,25 +72,24 @@ type Blame struct {
 func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	d := decision{s: s, now: now, horizon: now + Lead, places: places, left: n}
 	d.visits = 8*n + 200
-	for d.left > 0 && d.visits > 0 {
-		if !s.ready(d.horizon) {
+	d.early = d.horizon
+	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
+		d.early = now
+	}
+	for ; d.left > 0 && d.visits > 0; d.visits-- {
+		if !s.known(d.horizon) {
 			d.plan.Next = Never // what is needed comes first
 			return d.plan
 		}
-		t := s.next()
+		t := d.next()
 		if t == nil {
 			d.plan.Next = Never
-			return d.plan
-		}
-		if bound := s.due.bound(t); bound > d.horizon {
-			if s.held == t {
-				s.held = nil
-				continue
+			if first := s.due.first(); first < Never {
+				d.plan.Next = first - Lead/2
 			}
-			d.plan.Next = bound - Lead/2
 			return d.plan
 		}
-		if !d.serve(t) {
+		if d.step(t) == stop {
 			return d.plan
 		}
 	}
@@ -98,33 +97,51 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	return d.plan
 }
 
-// ready reports whether the front of the tenants is known as far as it matters; if not,
+// known reports whether the front of the tenants is known as far as it matters; if not,
 // it asks for more.
-func (s *Scheduler) ready(horizon int64) bool {
-	if s.front.frontier > min(s.due.first(), horizon) || s.front.frontier == Never {
+func (s *Scheduler) known(horizon int64) bool {
+	first := s.due.first()
+	if s.ready.len() > 0 {
+		first = min(first, s.ready.entries[0].item.bound)
+	}
+	if s.front.frontier > min(first, horizon) || s.front.frontier == Never {
 		return true
 	}
 	if !s.front.asked {
 		s.front.asked, s.needs.Tenants = true, true
 	}
-	return s.due.len() > 0 && s.due.first() < s.front.frontier
+	return first < s.front.frontier
 }
 
-// next returns the tenant whose turn it is, or nil.
-func (s *Scheduler) next() *tenant {
-	if s.held != nil && s.held.at != outside {
+// next returns the tenant whose turn it is, or nil: among those that are ready the one
+// that has been served least, for its weight; then those whose bounds come soon. (It is
+// start-time fair queueing: an idle tenant saves nothing up.)
+func (d *decision) next() *tenant {
+	s := d.s
+	if s.held != nil && s.held.inLine() && s.held.bound <= d.horizon {
 		return s.held
 	}
-	if s.due.len() == 0 {
-		return nil
+	s.held = nil
+	for s.due.first() <= d.early {
+		t := s.due.entries[0].item
+		s.due.remove(t)
+		t.share = max(t.share, s.share)
+		s.ready.set(t, t.share)
 	}
-	return s.due.entries[0].item
+	if s.ready.len() > 0 {
+		return s.ready.entries[0].item
+	}
+	if s.due.first() <= d.horizon {
+		return s.due.entries[0].item
+	}
+	return nil
 }
 
 // A decision is under way.
 type decision struct {
 	s            *Scheduler
 	now, horizon int64
+	early        int64 // who has a bound until then is ready
 	places       Places
 	left, visits int
 	plan         Plan
@@ -134,55 +151,9 @@ type decision struct {
 type verdict int
 
 const (
-	took   verdict = iota // a job was taken or dropped; there may be more
-	moved                 // a bound was corrected
-	gone                  // the tenant has nothing for now, or something has to be read first
-	passed                // the tenant lets others go first, and keeps its credit
-	stop                  // nobody can start anything now; the plan says until when
+	on   verdict = iota // something was decided, corrected or asked for
+	stop                // nobody can start anything now; the plan says until when
 )
-
-// serve lets a tenant have its turn, which may go on in another decision. It returns
-// false if nobody can start anything now.
-func (d *decision) serve(t *tenant) bool {
-	if t.turn == 0 {
-		t.turn = Turn
-		t.credit += Turn
-	}
-	for t.turn > 0 && d.left > 0 && d.visits > 0 {
-		d.visits--
-		switch d.step(t) {
-		case took:
-			t.turn--
-		case moved:
-		case gone:
-			t.turn, t.credit = 0, 0
-			return true
-		case passed:
-			t.turn = 0
-			return true
-		case stop:
-			return false
-		}
-		bound := d.s.due.bound(t)
-		if bound > d.horizon || bound > d.now && bound > d.s.due.first() {
-			t.turn, t.credit = 0, 0
-			return true
-		}
-	}
-	if t.turn == 0 && d.s.held != t {
-		t.credit = 0
-		d.yield(t)
-	}
-	return true
-}
-
-// yield puts a tenant that has had its turn behind all that are due.
-func (d *decision) yield(t *tenant) {
-	if bound := d.s.due.bound(t); bound <= d.now {
-		d.s.turns = max(d.now, d.s.turns) + 1 // a microsecond makes them take turns
-		d.s.due.set(t, d.s.turns)
-	}
-}
 
 // step looks at the next lane of a tenant, and takes its first job if that may start.
 func (d *decision) step(t *tenant) verdict {
@@ -192,28 +163,28 @@ func (d *decision) step(t *tenant) verdict {
 	}
 	open := max(d.now, t.paused, s.queue.paused)
 	at, _ := t.rules.Earliest(&t.state, open, 1)
-	if at > max(d.now, s.due.bound(t)) {
-		s.due.set(t, at)
-		return moved
+	if at > max(d.now, t.bound) {
+		s.move(t, at)
+		return on
 	}
 	l, bound := d.lane(t, at)
 	switch {
 	case l == nil && bound == needed:
-		return gone
+		return on
 	case l == nil:
-		s.due.remove(t)
-		return gone
-	case max(at, bound) > max(d.now, s.due.bound(t)):
-		s.due.set(t, max(at, bound))
-		return moved
+		s.pass(t)
+		return on
+	case max(at, bound) > max(d.now, t.bound):
+		s.move(t, max(at, bound))
+		return on
 	}
 	if len(l.heads) == 0 {
 		d.read(l)
-		return moved
+		return on
 	}
 	if !l.user.known {
 		d.askUser(l)
-		return moved
+		return on
 	}
 	return d.judge(t, l, at)
 }
@@ -221,19 +192,20 @@ func (d *decision) step(t *tenant) verdict {
 // ask asks for what is remembered of a tenant.
 func (d *decision) ask(t *tenant) verdict {
 	t.asked = true
-	d.s.due.remove(t)
+	d.s.pass(t)
 	d.s.needs.States = append(d.s.needs.States, t.scope())
 	for p := range t.lanes {
 		if due := &t.lanes[p].due; due.len() > 0 && !due.entries[0].item.user.known {
 			d.askUser(due.entries[0].item)
 		}
 	}
-	return gone
+	return on
 }
 
 func (d *decision) askUser(l *lane) {
 	u := l.user
 	u.tenant.lanes[l.priority].due.remove(l)
+	l.stalled = true
 	if !u.asked {
 		u.asked = true
 		d.s.needs.States = append(d.s.needs.States, u.scope())
@@ -277,7 +249,7 @@ func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
 	}
 	if first == nil && soonest < Never {
 		// Nothing in memory is due before the frontier: look again then.
-		d.s.due.set(t, soonest)
+		d.s.move(t, soonest)
 		return nil, needed
 	}
 	return first, soonest
@@ -290,5 +262,5 @@ func (d *decision) askLanes(t *tenant, priority int) {
 		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.frontier, index.limit})
 	}
 	t.asked = true
-	d.s.due.remove(t)
+	d.s.pass(t)
 }

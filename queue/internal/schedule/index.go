@@ -5,8 +5,11 @@ import "math"
 // Never is later than any instant.
 const Never = math.MaxInt64
 
-// A heap holds items by their bounds, the earliest first. Items know their places in it.
-type heap[T interface{ place() *int }] struct{ entries []entry[T] }
+// A heap holds items by a number, the least first. Items know their places in it.
+type heap[T any] struct {
+	entries []entry[T]
+	at      func(T) *int // the place of an item
+}
 
 type entry[T any] struct {
 	bound int64
@@ -25,22 +28,13 @@ func (h *heap[T]) first() int64 {
 	return h.entries[0].bound
 }
 
-// second returns the earliest bound but one, or Never.
-func (h *heap[T]) second() int64 {
-	second := int64(Never)
-	for i := 1; i < len(h.entries) && i <= 2; i++ {
-		second = min(second, h.entries[i].bound)
-	}
-	return second
-}
-
 // set gives an item a bound, and puts it in if it is not there.
 func (h *heap[T]) set(item T, bound int64) {
-	i := *item.place()
+	i := *h.at(item)
 	if i == outside {
 		i = len(h.entries)
 		h.entries = append(h.entries, entry[T]{bound, item})
-		*item.place() = i
+		*h.at(item) = i
 	}
 	h.entries[i].bound = bound
 	h.down(h.up(i))
@@ -48,20 +42,20 @@ func (h *heap[T]) set(item T, bound int64) {
 
 // lower gives an item an earlier bound, if it has a later one or none.
 func (h *heap[T]) lower(item T, bound int64) {
-	if i := *item.place(); i == outside || h.entries[i].bound > bound {
+	if i := *h.at(item); i == outside || h.entries[i].bound > bound {
 		h.set(item, bound)
 	}
 }
 
 func (h *heap[T]) bound(item T) int64 {
-	if i := *item.place(); i != outside {
+	if i := *h.at(item); i != outside {
 		return h.entries[i].bound
 	}
 	return Never
 }
 
 func (h *heap[T]) remove(item T) {
-	i, last := *item.place(), len(h.entries)-1
+	i, last := *h.at(item), len(h.entries)-1
 	if i == outside {
 		return
 	}
@@ -69,7 +63,7 @@ func (h *heap[T]) remove(item T) {
 	var none entry[T]
 	h.entries[last] = none
 	h.entries = h.entries[:last]
-	*item.place() = outside
+	*h.at(item) = outside
 	if i < last {
 		h.down(h.up(i))
 	}
@@ -77,7 +71,7 @@ func (h *heap[T]) remove(item T) {
 
 func (h *heap[T]) swap(i, j int) {
 	h.entries[i], h.entries[j] = h.entries[j], h.entries[i]
-	*h.entries[i].item.place(), *h.entries[j].item.place() = i, j
+	*h.at(h.entries[i].item), *h.at(h.entries[j].item) = i, j
 }
 
 func (h *heap[T]) up(i int) int {

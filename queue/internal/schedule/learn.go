@@ -47,7 +47,7 @@ func (s *Scheduler) LearnTenants(found []Bound) {
 	for _, b := range found {
 		if s.tenants[b.Name] == nil {
 			fresh++
-			s.due.set(s.tenant(b.Name), b.At)
+			s.rouse(s.tenant(b.Name), b.At)
 		}
 	}
 	s.front.learn(len(found), fresh, lastOf(found))
@@ -67,7 +67,7 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 	fresh := 0
 	for _, b := range found {
 		l := t.user(s, b.Name).lane(need.Priority)
-		if l.at != outside || l.asked || len(l.heads) > 0 {
+		if l.at != outside || l.asked || l.stalled || len(l.heads) > 0 {
 			continue
 		}
 		fresh++
@@ -76,7 +76,7 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 	}
 	index.learn(len(found), fresh, lastOf(found))
 	t.asked = false
-	s.due.lower(t, now)
+	s.rouse(t, now)
 }
 
 // LearnHeads tells the first jobs of a lane, all of them if there are fewer than were
@@ -100,7 +100,8 @@ func (s *Scheduler) LearnUserState(tenant, user, state string, now int64) {
 	u.learn(state)
 	u.asked = false
 	for _, l := range u.lanes {
-		if l != nil && len(l.heads) > 0 {
+		if l != nil && l.stalled {
+			l.stalled = false
 			s.wake(l, now)
 		}
 	}
@@ -112,16 +113,14 @@ func (s *Scheduler) LearnTenantState(name, state string, waiting, now int64) {
 	t.learn(state)
 	t.asked = false
 	t.over = t.policy.Capacity > 0 && waiting > int64(t.policy.Capacity)
-	s.due.lower(t, now)
+	s.rouse(t, now)
 }
 
 // wake lets a lane be looked at from an instant on.
 func (s *Scheduler) wake(l *lane, at int64) {
 	t := l.user.tenant
 	t.lanes[l.priority].due.lower(l, at)
-	if !t.asked {
-		s.due.lower(t, at)
-	}
+	s.rouse(t, at)
 }
 
 // Notice tells that a lane has got its first job. It reports whether the job has to be
@@ -131,13 +130,11 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	index := &t.lanes[lane.Priority]
 	if index.frontier <= now {
-		if !t.asked {
-			s.due.lower(t, now)
-		}
+		s.rouse(t, now)
 		return
 	}
 	l := t.user(s, lane.User).lane(lane.Priority)
-	if l.asked || len(l.heads) > 0 || l.at != outside {
+	if l.asked || l.stalled || len(l.heads) > 0 || l.at != outside {
 		return
 	}
 	l.noted = now
@@ -158,9 +155,7 @@ func (s *Scheduler) Look(tenant, user string, now int64) {
 			t.lanes[priority].due.set(l, now)
 		}
 	}
-	if !t.asked {
-		s.due.lower(t, now)
-	}
+	s.rouse(t, now)
 }
 
 // ForgetLanes drops what is known of a tenant's lanes: they are read again.
@@ -170,13 +165,13 @@ func (s *Scheduler) ForgetLanes(tenant string, now int64) {
 		for _, entry := range t.lanes[p].due.entries {
 			entry.item.at = outside
 		}
-		t.lanes[p] = lanes{front: newFront()}
+		t.lanes[p] = newLanes()
 	}
 	for _, u := range t.users {
 		u.lanes = [3]*lane{}
 	}
 	t.asked = false
-	s.due.lower(t, now)
+	s.rouse(t, now)
 }
 
 // Pause tells until when a scope is paused; 0 lifts the pause.
@@ -185,9 +180,7 @@ func (s *Scheduler) Pause(paused map[string]int64, now int64) {
 	s.queue.paused = paused[envelope.QueueScope]
 	for _, t := range s.tenants {
 		t.paused = paused[t.scope()]
-		if !t.asked {
-			s.due.lower(t, now)
-		}
+		s.rouse(t, now)
 		for _, u := range t.users {
 			if until := paused[u.scope()]; until != u.paused {
 				u.paused = until
@@ -228,7 +221,7 @@ func (s *Scheduler) rest(u *user) {
 // quiet reports whether nothing is lost by forgetting a user.
 func (u *user) quiet() bool {
 	for _, l := range u.lanes {
-		if l != nil && (l.at != outside || l.asked || len(l.heads) > 0) {
+		if l != nil && (l.at != outside || l.asked || l.stalled || len(l.heads) > 0) {
 			return false
 		}
 	}
@@ -239,7 +232,7 @@ func (u *user) quiet() bool {
 // twice. They are forgotten.
 func (s *Scheduler) Rest() (names []string) {
 	for name, t := range s.tenants {
-		if t.at != outside || t.asked || t.changed || t == s.held || !t.empty() {
+		if t.inLine() || t.asked || t.changed || !t.empty() {
 			t.resting = 0
 			continue
 		}

@@ -13,9 +13,6 @@ const Lead = 20_000
 // about starts are that much wider than written.
 const Grace = 5_000
 
-// Turn is how many jobs a tenant that is behind its bound starts before others do.
-const Turn = 8
-
 // A Scheduler decides for one queue.
 type Scheduler struct {
 	policies  *Policies
@@ -24,10 +21,11 @@ type Scheduler struct {
 	cancelled map[string]bool  // IDs of jobs that never run
 
 	tenants map[string]*tenant
-	due     heap[*tenant]
-	front   front   // of the index of tenants
-	held    *tenant // whose big job waits for room in the queue's rules: it is next
-	turns   int64   // the bound of whoever has had its turn last
+	due     heap[*tenant] // by bound: those that are not ready
+	ready   heap[*tenant] // by share: those whose bounds have come
+	share   int64         // that of the tenant that was served last
+	front   front         // of the index of tenants
+	held    *tenant       // whose big job waits for room in the queue's rules: it is next
 
 	needs   Needs
 	touched []toucher // whose states have changed since they were written
@@ -56,10 +54,11 @@ type tenant struct {
 	policy  Policy
 	lanes   [3]lanes // by priority
 	users   map[string]*user
-	at      int // place in the heap
+	bound   int64 // no job of it starts before
+	share   int64 // what it has been served, by its weight
+	at      int   // place among those that are due
+	rank    int   // place among those that are ready
 	asked   bool
-	turn    int  // jobs left of its turn
-	credit  int  // what it may still spend of its turn, in cost
 	resting int  // how often it was found with nothing to do
 	over    bool // its backlog is above its capacity
 }
@@ -68,6 +67,10 @@ type tenant struct {
 type lanes struct {
 	front
 	due heap[*lane]
+}
+
+func newLanes() lanes {
+	return lanes{front: newFront(), due: heap[*lane]{at: func(l *lane) *int { return &l.at }}}
 }
 
 type user struct {
@@ -84,13 +87,11 @@ type lane struct {
 	priority int
 	heads    []Head
 	asked    bool // its heads are being read
+	stalled  bool // it waits for its user's state
 	at       int  // place in the heap
 	noted    int64
 	parked   bool // in the list of the parked
 }
-
-func (t *tenant) place() *int { return &t.at }
-func (l *lane) place() *int   { return &l.at }
 
 func (s *Scheduler) subjectOf() *subject { return &s.queue }
 func (s *Scheduler) scope() string       { return envelope.QueueScope }
@@ -141,6 +142,8 @@ func New(f Facts) *Scheduler {
 		policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
 		tenants: make(map[string]*tenant), front: front{limit: 256},
 	}
+	s.due.at = func(t *tenant) *int { return &t.at }
+	s.ready.at = func(t *tenant) *int { return &t.rank }
 	if f.Policies != nil {
 		s.queue.rules = f.Policies.Queue
 	}
@@ -173,10 +176,10 @@ func (s *Scheduler) touch(t toucher) {
 func (s *Scheduler) tenant(name string) *tenant {
 	t := s.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, policy: s.policies.Of(name), users: make(map[string]*user), at: outside}
+		t = &tenant{name: name, policy: s.policies.Of(name), users: make(map[string]*user), bound: Never, at: outside, rank: outside}
 		t.rules, t.paused = t.policy.Tenant, s.paused[envelope.TenantScope(name)]
 		for p := range t.lanes {
-			t.lanes[p].front = newFront()
+			t.lanes[p] = newLanes()
 			if s.front.frontier == Never { // every tenant with lanes is known: this one has none
 				t.lanes[p].front = whole()
 			}
@@ -205,3 +208,32 @@ func (u *user) lane(priority int) *lane {
 	}
 	return u.lanes[priority]
 }
+
+// move gives a tenant a bound. It is ready when that comes.
+func (s *Scheduler) move(t *tenant, bound int64) {
+	t.bound = bound
+	s.ready.remove(t)
+	s.due.set(t, bound)
+}
+
+// rouse lets a tenant be looked at from an instant on.
+func (s *Scheduler) rouse(t *tenant, at int64) {
+	if t.asked || t.rank != outside {
+		t.bound = min(t.bound, at)
+		return
+	}
+	if at < t.bound || t.at == outside {
+		t.bound = at
+		s.due.set(t, at)
+	}
+}
+
+// pass takes a tenant out of all lines.
+func (s *Scheduler) pass(t *tenant) {
+	t.bound = Never
+	s.due.remove(t)
+	s.ready.remove(t)
+}
+
+// inLine reports whether a tenant waits for its bound or its turn.
+func (t *tenant) inLine() bool { return t.at != outside || t.rank != outside }

@@ -5,7 +5,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	s, u, h := d.s, l.user, l.heads[0]
 	if h.Env == nil {
 		d.drop(t, l, "", h.Err.Error())
-		return took
+		return on
 	}
 	slot, by, since := d.slot(t, u, h, at)
 	if reason, rule := d.unfit(t, u, h, slot); reason != "" {
@@ -13,10 +13,12 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		if reason == Refused {
 			d.countRefused(t, u, h)
 		}
-		return took
+		return on
 	}
-	if slot > max(d.now, s.due.bound(t)) {
-		return d.wait(t, l, slot)
+	if slot > max(d.now, t.bound) {
+		if v, waits := d.wait(t, l, slot); waits {
+			return v
+		}
 	}
 	place := d.places.Next()
 	if place == nil {
@@ -31,7 +33,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		d.plan.Blamed = append(d.plan.Blamed, Blame{by, since - h.Env.Since()})
 	}
 	d.take(t, l, slot, place)
-	return took
+	return on
 }
 
 // earliest asks all rules.
@@ -98,8 +100,8 @@ func (d *decision) countRefused(t *tenant, u *user, h Head) {
 // wait moves the bound of whoever keeps a job from starting before its slot: of the lane,
 // where that is its user's rules; of the tenant, whose other lanes wait with it, since a job
 // of a higher cost would never find room otherwise; or of all, for the rules of the
-// queue.
-func (d *decision) wait(t *tenant, l *lane, slot int64) verdict {
+// queue. It reports false where only the queue's rules do, and the slot comes soon.
+func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) {
 	s, u, cost := d.s, l.user, l.heads[0].Env.Cost
 	index := &t.lanes[l.priority]
 	if own, _ := u.rules.Earliest(&u.state, max(d.now, u.paused), cost); own > max(d.now, index.due.bound(l)) {
@@ -107,26 +109,21 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) verdict {
 		if u.paused <= d.now {
 			s.park(l, own, d.now)
 		}
-		return moved
+		return on, true
 	}
 	open := max(d.now, t.paused, s.queue.paused)
-	if own, _ := t.rules.Earliest(&t.state, open, cost); own > max(d.now, s.due.bound(t)) {
-		s.due.set(t, own)
-		return moved
+	if own, _ := t.rules.Earliest(&t.state, open, cost); own > max(d.now, t.bound) {
+		s.move(t, own)
+		return on, true
 	}
 	if slot <= d.horizon {
-		s.due.set(t, slot)
-		return moved
-	}
-	if cost > 1 && t.credit < cost && s.due.second() <= d.now {
-		d.yield(t) // others spend what there is, until this one has waited for as much
-		return passed
+		return on, false
 	}
 	if cost > 1 {
 		s.held = t
 	}
 	d.plan.Next = slot - Lead/2
-	return stop
+	return stop, true
 }
 
 // park notes that a lane's bound has moved so far that Redis should know, and that the
@@ -148,12 +145,16 @@ func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
 	d.plan.Starts = append(d.plan.Starts, Start{l.name(), h, place.Worker, slot, spent})
 	d.plan.Left = append(d.plan.Left, Left{l.name(), h.Begin()})
 	d.left--
-	t.credit -= h.Env.Cost
-	d.advance(t, l, slot)
-	if bound := s.due.bound(t); slot > bound {
-		s.due.set(t, slot)
+	s.share = max(s.share, t.share)
+	t.share += int64(h.Env.Cost) * shareOfOne / int64(max(1, t.policy.Weight))
+	if t.rank != outside {
+		s.ready.set(t, t.share)
 	}
+	d.advance(t, l, slot)
 }
+
+// shareOfOne is what a job of cost 1 adds to the share of a tenant of weight 1.
+const shareOfOne = 1 << 20
 
 // spend takes a slot from all rules. Shadow rules have a world of their own: they are
 // spent only if all of them would have let the job start.
