@@ -85,13 +85,7 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 
 // Returned tells that a job is the first of its lane again.
 func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
-	t := s.tenant(lane.Tenant)
-	l := t.user(s, lane.User).lane(lane.Priority)
-	l.heads = nil
-	if !l.asked {
-		t.lanes[lane.Priority].due.set(l, now)
-	}
-	s.rouse(t, now)
+	s.readAgain(s.tenant(lane.Tenant).user(s, lane.User).lane(lane.Priority), now)
 }
 
 // A State is what the rules of a subject remember, to be written.
