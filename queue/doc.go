@@ -1,30 +1,69 @@
 // Package queue is a work queue that starts each job at the instant its limits allow.
 //
-// A [Job] belongs to one user of one tenant. It waits in that user's lane, a FIFO line
-// in Redis, until its slot comes: the earliest instant that suits the rules of the
-// queue, of its tenant and of its user (package throttle). A worker pulls it at that
-// moment and not before, so that nothing polls blocked jobs, rules that change govern
-// the jobs that wait already, and no tenant stands in front of another.
+// A [Job] belongs to one user of one tenant. Rules of three scopes limit it: those of the
+// queue, of its tenant and of its user (package throttle has the rules, [Policies] say whose
+// they are). Together they give the job its slot, the earliest instant at which it may
+// start:
 //
-// The way of a job, and the file that is about it:
+//   - the slot has come: the job starts as soon as a worker has a place for it,
+//   - the slot lies ahead: the job is deferred, and waits in its lane until then,
+//   - a rule refuses it, or the slot lies behind [Job.StartBy]: the job is dropped, with a
+//     [Reason].
 //
-//	job.go, envelope.go    what a job is, and how it travels (envelopes.lua)
-//	client.go  offer.lua   a producer offers jobs and gets a receipt for each
-//	inbox.go, task.go      the other door: tasks of ordinary asynq producers
-//	lanes.lua              lanes, buckets and the index of who is due next
-//	puller.go  pull.lua    a worker takes what may start now, and sleeps until more may
-//	                       (upkeep.lua, lines.lua: what every pull does, how it reads)
-//	run.go     admit.lua   the handler starts at the slot, never before (late.go: after)
-//	lease.go   claims.lua  claims: renewed, acknowledged, failed, taken back
-//	policy.go, policyfile.go  the rules of everybody, live in Redis
-//	inspector.go, explain.go  what there is, and why it waits
-//	control.go, pause.go   pauses, cancelled, purged and revived jobs
+// A lane is the first-in, first-out line of one user's waiting jobs of one priority. A job
+// in it is touched when it is offered and when its slot is near, and not in between. Rules
+// are asked when a job is next in its lane, so that a changed policy governs the jobs that
+// wait already.
+//
+// # A producer
+//
+// [Client.Enqueue] offers jobs in batches and returns a [Receipt] for each: its place in
+// line and an estimate of its start, or why it was dropped.
+//
+//	client, err := queue.NewClient(rdb, "push")
+//	if err != nil {
+//		return err
+//	}
+//	receipts, err := client.Enqueue(ctx,
+//		queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", Payload: text},
+//	)
+//
+// Programs that use asynq keep its client. [Headers], or [NewTask] for all that a job can
+// carry, make an ordinary asynq task a job, and workers with an [WorkerConfig.Inbox] take
+// it into its lane.
+//
+// # A worker
+//
+// [Worker.Run] runs an [asynq.Handler] for each job at its slot. A handler's error decides
+// what becomes of the job:
+//
+//	nil, asynq.RevokeTask    the job is done
+//	any other error          a failed attempt; the next one after WorkerConfig.RetryDelay
+//	asynq.SkipRetry          a failed attempt, and the last: the job is dead
+//	RetryAfter               a failed attempt; the next one not sooner than that
+//	PauseUser, PauseUserFor  no attempt: this job and others of the scope wait; likewise
+//	                         PauseTenant and PauseQueue
+//	RefundUser               what the error in it says, and the user gets the slot back
+//
+// Any number of workers share a queue, and each may stop or die at any time. One of them
+// leads: it decides which job starts when and on which worker. If it dies another leads
+// within about half a second; offers, acknowledgements and everything that [Inspector]
+// does need no leader.
+//
+// # An operator
+//
+// [Inspector] says what waits and why ([Inspector.Explain], [Inspector.Stats]), what was
+// dropped and what is dead, and steers: policies, pauses, cancelled, purged and revived
+// jobs.
 //
 // # Promises
 //
-// Starts keep the rules of their user and tenant in the whole fleet, through crashes
-// and wrong worker clocks. An accepted job is started at least once, or dropped with a
-// reason that [Inspector.Drops] lists. A waiting job is touched once when it is offered
-// and once when it is pulled. Handlers are asynq handlers and may run a job twice if
-// their worker dies: make them idempotent.
+// Windows and spacings hold for starts, leaks and token buckets for slots, in the whole
+// fleet and through crashes and wrong worker clocks: the one clock is Redis's. An accepted
+// job is started at least once, or dropped with a reason that [Inspector.Drops] lists. A
+// handler may run twice for a job if its worker dies or loses Redis for longer than
+// [WorkerConfig.Lease]: make handlers idempotent.
+//
+// The examples of [Client.Enqueue], [NewTask] and [Inspector] run as tests. How it works is
+// in docs/design.md; which job starts when is decided in queue/internal/schedule.
 package queue

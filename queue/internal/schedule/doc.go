@@ -3,10 +3,10 @@
 // subject remember, what is paused) and returns decisions for an instant.
 //
 // Every lane has a bound: its next job does not start earlier. So has every tenant.
-// Bounds are lower bounds, corrected lazily: [Scheduler.Decide] looks at whoever has the
-// earliest one, computes the true slot of the first job, and either takes the job or
-// moves the bound there. A blocked lane is one entry of a heap that nobody looks at before
-// its bound.
+// Bounds are lower bounds, corrected lazily: when one comes, [Scheduler.Decide] computes
+// the true slot of the first job, and either takes the job or moves the bound there. A
+// blocked lane is one entry of a heap that nobody looks at before its bound. Among the
+// tenants whose bounds have come, the one that has been served least is next.
 //
 // A scheduler holds the front of what Redis holds: of each index those members that are
 // due soon. What it lacks it lists in [Needs]; whoever runs it reads that and tells it.

@@ -1,7 +1,8 @@
 -- ack ends claims of jobs that need no more attempts.
 --
--- KEYS     1 meta, 2 the worker's claims, 3 mail, then IDs to note the end of, and payloads to
---          delete
+-- KEYS[1]  meta
+-- KEYS[2]  the worker's claims
+-- KEYS[3]  mail; then payloads to delete
 -- ARGV[1]  name of the worker
 -- ARGV[2]  number of payloads among KEYS, the last ones
 -- ARGV[3]  then the claims

@@ -1,6 +1,10 @@
 -- beat says that a worker lives: it renews the worker's lease, and with it all its claims.
 --
--- KEYS     1 meta, 2 workers, 3 the worker's record, 4 its claims, 5 mail
+-- KEYS[1]  meta
+-- KEYS[2]  workers
+-- KEYS[3]  the worker's record
+-- KEYS[4]  its claims
+-- KEYS[5]  mail
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  its lease in µs

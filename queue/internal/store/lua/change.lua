@@ -2,7 +2,8 @@
 -- commits nothing until it knows. It decides nothing: every step is done if its conditions
 -- hold, whatever becomes of the others.
 --
--- KEYS     1 meta, 2 mail; others are named in ARGV by their number
+-- KEYS[1]  meta
+-- KEYS[2]  mail; others are named in ARGV by their number
 -- ARGV[1]  schema
 -- ARGV[2]  number of words, then the letter in subjects and texts
 -- then      number of steps, then for each: number of conditions, these, number of commands, these

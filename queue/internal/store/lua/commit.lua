@@ -1,7 +1,7 @@
 -- commit makes the leader's decisions last, all or none. It decides nothing: it checks that the
 -- leader still leads and that everything is as the leader saw it, then does what it is told.
 --
--- KEYS     1 meta; others are named in ARGV by their number
+-- KEYS[1]  meta; others are named in ARGV by their number
 -- ARGV[1]  the leader's token
 -- ARGV[2]  lease of the leader in µs
 -- ARGV[3]  number of this commit: one more than that of the last

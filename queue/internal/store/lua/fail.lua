@@ -1,8 +1,13 @@
 -- fail ends the claim of an attempt that did not succeed: the job waits for its next one, or is
 -- dead.
 --
--- KEYS     1 meta, 2 the worker's claims, 3 mail, 4 counters of the tenant, 5 later, 6 dead, 7 the
---          job's ID, or meta for a job without one
+-- KEYS[1]  meta
+-- KEYS[2]  the worker's claims
+-- KEYS[3]  mail
+-- KEYS[4]  counters of the tenant
+-- KEYS[5]  later
+-- KEYS[6]  dead
+-- KEYS[7]  the job's ID, or meta for a job without one
 -- ARGV[1]  claim
 -- ARGV[2]  µs until the next attempt, or -1 for none
 -- ARGV[3]  lane's name

@@ -1,6 +1,8 @@
 -- forget takes a tenant without lanes out of the index; its counters are kept for a while.
 --
--- KEYS     1 tenants, 2 counters of the tenant, 3 to 5 its indexes
+-- KEYS[1]  tenants
+-- KEYS[2]  counters of the tenant
+-- KEYS[3], KEYS[4], KEYS[5]  its indexes
 -- ARGV[1]  escaped name
 -- ARGV[2]  ms for which the counters are kept
 --

@@ -1,6 +1,6 @@
 -- lead makes a worker the leader, if there is none whose lease holds.
 --
--- KEYS     1 meta, 2 paused
+-- KEYS[1]  meta
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  lease of the leader in µs

@@ -1,6 +1,7 @@
 -- look reads, at one instant, what says when jobs may start. It changes nothing.
 --
--- KEYS     1 meta, 2 paused, then states
+-- KEYS[1]  meta
+-- KEYS[2]  paused; then states
 -- ARGV[1]  schema
 --
 -- Returns {now, version of the policies, pauses, states}.

@@ -1,6 +1,6 @@
 -- mark notes in a claim that its handler is about to start.
 --
--- KEYS     1 the worker's claims
+-- KEYS[1]  the worker's claims
 -- ARGV[1]  claim
 --
 -- Returns 1, or 0 if the claim was lost.

@@ -1,8 +1,15 @@
 -- offer puts jobs at the ends of their lanes and says what became of each. It decides only what
 -- the door decides: capacity, repeated IDs, collapse keys.
 --
--- KEYS     1 meta, 2 mail, 3 tenants, 4 later, 5 refused, 6 drops, 7 batch, 8 paused; others are
---          named in ARGV by their number; the last ones, from ARGV[4] on, are states
+-- KEYS[1]  meta
+-- KEYS[2]  mail
+-- KEYS[3]  tenants
+-- KEYS[4]  later
+-- KEYS[5]  refused
+-- KEYS[6]  drops
+-- KEYS[7]  batch
+-- KEYS[8]  paused; others are named in ARGV by their number; the last ones, from ARGV[4] on, are
+--          states
 -- ARGV[1]  schema
 -- ARGV[2]  version of the policies that the client knows
 -- ARGV[3]  ms for which the batch is remembered

@@ -1,6 +1,7 @@
 -- resign ends a leader's lease, so that another worker can lead at once, and tells one.
 --
--- KEYS     1 meta, 2 hand of the worker that is to lead
+-- KEYS[1]  meta
+-- KEYS[2]  hand of the worker that is to lead
 -- ARGV[1]  the leader's token
 -- ARGV[2]  "1" to tell that worker
 --
