@@ -79,7 +79,7 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 	if e.Spilled != "" {
 		offered.Payload = j.Payload
 	}
-	e.Ready = offered.NotBefore
+	e.NotBefore = offered.NotBefore
 	offered.Body = e.Body()
 	for _, limit := range limits(policies, j.Tenant, j.User) {
 		if rule := limit.set.Impossible(e.Cost); rule >= 0 {

@@ -119,7 +119,7 @@ func featureLines(notBefore time.Time) string {
 		`"user":"b","id":"after"`,
 		`"user":"c","id":"later","not_before":"` + notBefore.Format(time.RFC3339Nano) + `"`,
 		`"user":"d","id":"missed","deadline":"2020-01-01T00:00:00Z"`,
-		`"user":"e","id":"in time","deadline":"2100-01-01T00:00:00Z"`,
+		`"user":"e","id":"in time","deadline":"2100-01-01T00:00:00Z","finish_by":"2100-01-01T00:00:00Z"`,
 		`"user":"f","id":"low","priority":"low"`,
 		`"user":"g","id":"normal","priority":"normal"`,
 		`"user":"h","id":"high","priority":"high"`,

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
 )
 
 // Every kind of change of the file, looked at one by one.
@@ -65,8 +66,12 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: it says %q, want %q", step.what, said, step.wantLog)
 		}
 		for _, name := range p.queues {
-			if got := client.HGet(t.Context(), "wc:{"+name+"}:policies", "default").Val(); got != step.wantDefault {
-				t.Errorf("%s: the default of queue %s is %q, want %q", step.what, name, got, step.wantDefault)
+			inspector, err := queue.NewInspector(client, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if in, err := inspector.Policies(t.Context()); err != nil || in.Default != step.wantDefault {
+				t.Errorf("%s: the default of queue %s is %q, %v, want %q", step.what, name, in.Default, err, step.wantDefault)
 			}
 		}
 	}

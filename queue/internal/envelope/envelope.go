@@ -43,6 +43,7 @@ const (
 	tagHeader   = 10 // name and value
 	tagLost     = 11 // workers lost with it while nobody knows whether it had started
 	tagSpilled  = 12 // the name of its payload, which is kept apart
+	tagBegin    = 14 // the earliest start that was asked for, microseconds
 	tagUntil    = 13 // end of the handler's context, microseconds
 )
 
@@ -65,7 +66,8 @@ type Envelope struct {
 	Cost        int
 	Deadline    int64 // latest start
 	Until       int64 // end of its handler's context
-	Ready       int64 // since when it may start; its stamp if 0
+	NotBefore   int64 // the earliest start that was asked for
+	Ready       int64 // since when it may start after it was requeued
 	Failures    int
 	Lost        int
 	MaxAttempts int
@@ -105,8 +107,11 @@ func (e *Envelope) Since() int64 {
 	if e.Ready != 0 {
 		return e.Ready
 	}
-	return e.Offered()
+	return e.Begin()
 }
+
+// Begin returns the instant from which it was to start: what a longest wait counts from.
+func (e *Envelope) Begin() int64 { return max(e.Offered(), e.NotBefore) }
 
 // Body returns the envelope without its stamp, which Redis puts before it.
 func (e *Envelope) Body() []byte { return e.append(make([]byte, 0, 32+len(e.Type)+len(e.Payload))) }
@@ -125,6 +130,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagAttempts, uint64(e.MaxAttempts), DefaultAttempts)
 	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
 	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
+	b = appendNumber(b, tagBegin, uint64(e.NotBefore), 0)
 	b = appendNumber(b, tagTimeout, uint64(e.Timeout), 0)
 	b = appendText(b, tagID, e.ID) // before all that is long: see Head
 	b = appendText(b, tagSpilled, e.Spilled)
@@ -297,6 +303,8 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 		return instant(&e.Until)
 	case tagReady:
 		return instant(&e.Ready)
+	case tagBegin:
+		return instant(&e.NotBefore)
 	case tagTimeout:
 		return func(n int64) { e.Timeout = time.Duration(n) }, 1<<63 - 1
 	}

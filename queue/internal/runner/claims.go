@@ -32,6 +32,7 @@ type claims struct {
 type held struct {
 	cancel context.CancelCauseFunc // of its handler; nil before the start
 	over   bool                    // it has ended
+	lost   bool                    // it is another worker's now
 }
 
 // An end is a job that needs no more attempts.
@@ -108,10 +109,15 @@ func (c *claims) returning() int {
 	return len(c.returned)
 }
 
-func (c *claims) count() int {
+func (c *claims) count() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.held)
+	for _, h := range c.held {
+		if !h.lost {
+			n++
+		}
+	}
+	return n
 }
 
 // done notes that a job needs no more attempts.
@@ -119,6 +125,11 @@ func (c *claims) done(e end) {
 	c.mu.Lock()
 	if h := c.held[e.claim]; h != nil {
 		h.over, h.cancel = true, nil
+		if h.lost { // its end means nothing any more
+			delete(c.held, e.claim)
+			c.mu.Unlock()
+			return
+		}
 	}
 	if len(c.ended) == 0 {
 		c.since = time.Now()
@@ -285,8 +296,8 @@ func (c *claims) lose(claim string) {
 	c.mu.Lock()
 	h := c.held[claim]
 	var cancel context.CancelCauseFunc
-	if h != nil && !h.over {
-		cancel = h.cancel
+	if h != nil && !h.over && !h.lost {
+		cancel, h.lost = h.cancel, true
 	}
 	c.mu.Unlock()
 	if cancel != nil {

@@ -177,7 +177,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 		c.Forget(dead)
 		t.fleet.dead = t.fleet.dead[1:]
 	}
-	t.reaped = dead
+	c.Expired(dead)
 	for _, claim := range claims {
 		if err := t.reapClaim(c, dead, claim, records[0].Started, now); err != nil {
 			return err

@@ -42,7 +42,7 @@ type term struct {
 	trimmers map[string]*trimmer
 	empties  []envelope.Lane // that stand in their index for nothing
 	deputies []string
-	reaped   string
+	counted  bool  // their places were counted for that
 	freed    bool  // other workers have places again
 	ripeAt   int64 // when something that waits for its time is due
 	musterAt int64 // when to look who works
@@ -187,11 +187,26 @@ func (t *term) lead(ctx context.Context) error {
 		}
 		// Nobody knows what became of the last commit. Under a new token nothing that was
 		// sent under the old one can happen any more.
-		wait := trouble.after(err)
-		pause(ctx, wait)
-		if err := t.renew(ctx); err != nil && errors.Is(err, store.ErrDeposed) {
-			return err
+		for err != nil {
+			pause(ctx, trouble.after(err))
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			} else {
+				err = t.renew(ctx)
+			}
+			if errors.Is(err, store.ErrDeposed) || ctx.Err() != nil {
+				t.resolve(false) // what it gave to this worker, its next look at Redis tells
+				return err
+			}
 		}
+	}
+}
+
+// resolve does what follows from a commit of which nobody knew whether it happened.
+func (t *term) resolve(happened bool) {
+	if t.inDoubt != nil {
+		t.inDoubt(happened)
+		t.inDoubt = nil
 	}
 }
 
@@ -211,20 +226,18 @@ func (t *term) renew(ctx context.Context) error {
 	if next.Token == "" {
 		return store.ErrDeposed
 	}
-	if t.inDoubt != nil {
-		t.inDoubt(next.Seq >= t.fence.Seq)
-		t.inDoubt = nil
-	}
+	t.resolve(next.Seq >= t.fence.Seq)
 	t.fence.Token, t.fence.Seq = next.Token, next.Seq+1
 	return nil
 }
 
 // resync reads everything anew.
 func (t *term) resync(ctx context.Context) error {
-	changes, err := t.r.store.Changes(ctx)
+	changes, policies, err := t.r.store.Changes(ctx)
 	if err != nil {
 		return err
 	}
+	t.r.policies.Store(max(policies, t.r.policies.Load()))
 	facts, err := t.facts(ctx)
 	if err != nil {
 		return err

@@ -148,8 +148,12 @@ func (t *term) open(letters []store.Letter) {
 			t.hungry.Store(false)
 		case store.MailWorkers:
 			t.musterAt = 0
-		case store.MailPolicies, store.MailPaused, store.MailCancel, store.MailTenant:
+		case store.MailPolicies, store.MailPaused:
 			t.stale = true
+		case store.MailCancel:
+			t.sched.Cancel(l.Text)
+		case store.MailTenant:
+			t.sched.ForgetLanes(envelope.Unescape(l.Text), now)
 		case store.MailLate, store.MailReturn, store.MailRefund:
 			if q, ok := readRequest(l); ok {
 				t.requests = append(t.requests, q)
@@ -332,14 +336,20 @@ func (t *term) put(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, 
 			return err
 		}
 		if other := others[0]; other != "" {
-			dropped := entry
+			dropped, loser := entry, env
 			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
 				c.Refold(folded, other[:envelope.StampLen], entry)
-				dropped = other
+				dropped, loser = other, headOf(other).Env
 				t.sched.Look(lane.Tenant, lane.User, now)
 			}
 			c.Count(lane.Tenant, "dropped", 1)
 			c.Drop(lane, dropped, "collapsed", "", now)
+			if loser != nil && loser.Spilled != "" {
+				c.Discard(loser.Spilled)
+			}
+			if loser != nil && loser.ID != "" {
+				c.Track(loser.ID, "dropped")
+			}
 			return nil
 		}
 		c.Fold(folded, entry)

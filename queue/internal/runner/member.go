@@ -68,9 +68,13 @@ func (r *Runner) beat(ctx context.Context) {
 	}
 }
 
+// onItsWay is how long a claim may take from its commit to its worker.
+const onItsWay = time.Second
+
 // startedThrough returns an instant such that every claim of this worker with an earlier
 // slot has started, or has asked for another.
 func (r *Runner) startedThrough(now int64) int64 {
+	now -= onItsWay.Microseconds()
 	r.claims.mu.Lock()
 	defer r.claims.mu.Unlock()
 	for claim, h := range r.claims.held {

@@ -159,6 +159,5 @@ func (t *term) headsOf(ctx context.Context, lane envelope.Lane, entries []string
 
 // undone reports whether a commit that failed so has certainly done nothing.
 func undone(err error) bool {
-	var differs *store.DiffersError
-	return errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrChanged) || errors.As(err, &differs)
+	return errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrChanged)
 }

@@ -2,7 +2,9 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -42,29 +44,72 @@ func (t *term) round(ctx context.Context) error {
 	if err := t.ask(ctx); err != nil {
 		return err
 	}
-	b := &bundle{t: t, c: t.r.store.NewCommit()}
-	plan, err := t.plan(ctx, b)
-	if err != nil {
+	if done, err := t.amend(ctx, now); done || err != nil {
 		return err
 	}
+	return t.decide(ctx)
+}
+
+// amend commits what has to be mended before anything is decided: late and returned jobs,
+// jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
+// whether there was something.
+func (t *term) amend(ctx context.Context, now int64) (bool, error) {
+	b := &bundle{t: t, c: t.r.store.NewCommit()}
+	var err error
+	if b.answers, err = t.settle(b.c, now); err != nil {
+		return false, err
+	}
+	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.trim} {
+		if err := step(ctx, b.c, now); err != nil {
+			return false, err
+		}
+	}
+	if b.c.Empty() && len(t.requests) == 0 {
+		return false, nil
+	}
+	b.requests = len(t.requests)
+	b.write(now)
 	needs := t.sched.Needs()
-	if t.due(b, plan) {
+	for _, lane := range needs.Heads {
+		b.read(lane)
+	}
+	needs.Heads = nil
+	if err := b.send(ctx, now); err != nil || needs.Empty() {
+		return true, err
+	}
+	return true, t.read(ctx, needs)
+}
+
+// decide decides and commits, reads what is needed, or waits if there is nothing to do.
+func (t *term) decide(ctx context.Context) error {
+	now, _ := t.r.clock.now()
+	b := &bundle{t: t, c: t.r.store.NewCommit(), plan: t.sched.Decide(now, &t.fleet, batch)}
+	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
+		t.freed, t.counted = true, true // some may have places again
+	}
+	b.write(now)
+	needs := t.sched.Needs()
+	if t.due(b) {
 		for _, lane := range needs.Heads {
 			b.read(lane)
 		}
 		needs.Heads = nil
-		if err := b.send(ctx, now); err != nil {
+		if err := b.sendPlan(ctx, now); err != nil {
 			return err
 		}
 	}
 	if !needs.Empty() {
 		return t.read(ctx, needs)
 	}
-	t.hungry.Store(plan.Hungry)
-	if plan.Next <= now || len(b.reads) > 0 {
+	if t.freed {
 		return nil
 	}
-	return t.wait(ctx, plan.Next)
+	t.hungry.Store(b.plan.Hungry)
+	t.counted = b.plan.Hungry
+	if b.plan.Next <= now || len(b.reads) > 0 {
+		return nil
+	}
+	return t.wait(ctx, b.plan.Next)
 }
 
 // fit reports why this worker should not lead on.
@@ -100,35 +145,13 @@ func (t *term) ask(ctx context.Context) error {
 	return nil
 }
 
-// plan decides, and writes everything into the commit.
-func (t *term) plan(ctx context.Context, b *bundle) (schedule.Plan, error) {
-	now, _ := t.r.clock.now()
-	var err error
-	if b.answers, err = t.settle(b.c, now); err != nil {
-		return schedule.Plan{}, err
-	}
-	if err := t.reap(ctx, b.c, now); err != nil {
-		return schedule.Plan{}, err
-	}
-	if err := t.mature(ctx, b.c, now); err != nil {
-		return schedule.Plan{}, err
-	}
-	if err := t.trim(ctx, b.c, now); err != nil {
-		return schedule.Plan{}, err
-	}
-	plan := t.sched.Decide(now, &t.fleet, batch)
-	b.starts = plan.Starts
-	b.write(plan, now)
-	return plan, nil
-}
-
 // due reports whether the commit is to be sent now.
-func (t *term) due(b *bundle, plan schedule.Plan) bool {
-	if plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 {
+func (t *term) due(b *bundle) bool {
+	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.freed {
 		b.c.Hungry()
 	}
 	n, age := t.r.claims.due()
-	return !b.c.Empty() || len(t.requests) > 0 || n > 0 && (age >= ackDelay || n >= 20) ||
+	return !b.c.Empty() || n > 0 && (age >= ackDelay || n >= 20) ||
 		time.Since(t.renewed) >= renewEvery
 }
 
@@ -180,14 +203,17 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 
 // A bundle is a commit with all that follows from it.
 type bundle struct {
-	t       *term
-	c       *store.Commit
-	starts  []schedule.Start
-	parks   []schedule.Park
-	ends    []end
-	reads   []envelope.Lane
-	answers map[string]answer
-	sent    int // requests that are settled by it
+	t         *term
+	c         *store.Commit
+	plan      schedule.Plan
+	checks    map[int]envelope.Lane // what the checks of the plan are about
+	cancelled map[int]string        // whose cancelling a check looks for
+	states    []schedule.State
+	parks     []schedule.Park
+	ends      []end
+	reads     []envelope.Lane
+	answers   map[string]answer
+	requests  int // that are settled by it
 }
 
 // read reads the first jobs of a lane with the commit.
@@ -196,30 +222,32 @@ func (b *bundle) read(lane envelope.Lane) {
 	b.c.Read(lane, headsEach)
 }
 
-// write puts a plan into the commit.
-func (b *bundle) write(plan schedule.Plan, now int64) {
+// write puts the plan, and what has changed with it, into the commit.
+func (b *bundle) write(now int64) {
 	t, c := b.t, b.c
-	b.leave(plan.Left)
-	for _, start := range plan.Starts {
+	b.checks, b.cancelled = make(map[int]envelope.Lane), make(map[int]string)
+	b.leave()
+	for _, start := range b.plan.Starts {
 		b.start(start)
 	}
-	for _, drop := range plan.Drops {
+	for _, drop := range b.plan.Drops {
 		b.drop(drop, now)
 	}
-	for _, blame := range plan.Blamed {
+	for _, blame := range b.plan.Blamed {
 		c.Blame(blame.Rule, blame.For)
 	}
-	for _, rule := range plan.Object {
+	for _, rule := range b.plan.Object {
 		c.Object(rule)
 	}
-	for _, state := range t.sched.States(now) {
+	b.states = t.sched.States(now)
+	for _, state := range b.states {
 		ms := (state.Until-now)/1000 + 1
 		if ms <= 0 {
 			state.Text = ""
 		}
 		c.State(state.Scope, state.Text, ms)
 	}
-	b.parks = t.sched.Parks()
+	b.parks = append(b.parks, t.sched.Parks()...)
 	for _, p := range b.parks {
 		c.Bound(p.Lane, p.At)
 	}
@@ -229,20 +257,81 @@ func (b *bundle) write(plan schedule.Plan, now int64) {
 	for _, lane := range t.empties {
 		b.read(lane)
 	}
+	t.empties = nil
 }
 
 // leave takes the jobs out of their lanes.
-func (b *bundle) leave(left []schedule.Left) {
+func (b *bundle) leave() {
 	var lanes []envelope.Lane
 	entries := make(map[envelope.Lane][]string)
-	for _, l := range left {
+	for _, l := range b.plan.Left {
 		if entries[l.Lane] == nil {
 			lanes = append(lanes, l.Lane)
 		}
 		entries[l.Lane] = append(entries[l.Lane], l.Begin)
 	}
 	for _, lane := range lanes {
-		b.c.Take(lane, entries[lane])
+		b.checks[b.c.Take(lane, entries[lane])] = lane
+	}
+}
+
+// tries is how often a plan is sent without the lanes that are not as they were.
+const tries = 4
+
+// sendPlan sends a plan. Lanes that are not as the leader saw them are left out and read
+// again: the others do not wait for that.
+func (b *bundle) sendPlan(ctx context.Context, now int64) error {
+	for try := 1; ; try++ {
+		err := b.send(ctx, now)
+		var differs *store.DiffersError
+		if !errors.As(err, &differs) {
+			return err
+		}
+		if try == tries {
+			b.giveUp()
+			return err
+		}
+		b.without(differs.Checks, now)
+	}
+}
+
+// without takes the lanes of some checks out of the plan.
+func (b *bundle) without(checks []int, now int64) {
+	t := b.t
+	bad := make(map[envelope.Lane]bool)
+	for _, check := range checks {
+		lane := b.checks[check]
+		bad[lane] = true
+		if id := b.cancelled[check]; id != "" {
+			t.sched.Cancel(id)
+		}
+		t.r.log.Debug("a lane is not as it was", "tenant", lane.Tenant, "user", lane.User)
+	}
+	t.sched.Unwritten(b.states)
+	var starts []schedule.Start
+	for _, s := range b.plan.Starts {
+		switch {
+		case !bad[s.Lane]:
+			starts = append(starts, s)
+		default:
+			b.free(s)
+			t.sched.Refund(s.Lane, s.Spent, s.Head.Env.Cost, true, now)
+		}
+	}
+	b.plan.Starts = starts
+	b.plan.Drops = slices.DeleteFunc(b.plan.Drops, func(d schedule.Drop) bool { return bad[d.Lane] })
+	b.plan.Left = slices.DeleteFunc(b.plan.Left, func(l schedule.Left) bool { return bad[l.Lane] })
+	b.c = t.r.store.NewCommit()
+	for lane := range bad {
+		t.sched.Returned(lane, now)
+	}
+	reads := b.reads
+	b.reads = nil
+	b.write(now)
+	for _, lane := range append(reads, t.sched.Needs().Heads...) {
+		if !slices.Contains(b.reads, lane) {
+			b.read(lane)
+		}
 	}
 }
 
@@ -261,6 +350,8 @@ func (b *bundle) start(s schedule.Start) {
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if id := s.Head.Env.ID; id != "" {
+		check := b.c.NotCancelled(id)
+		b.checks[check], b.cancelled[check] = s.Lane, id
 		b.c.Track(id, "started")
 	}
 }
@@ -306,16 +397,19 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 		}
 		b.c.Ack(t.r.cfg.Worker, claims)
 	}
-	b.sent = len(t.requests)
 	t.fence.Mail = t.mailed
 	reply, err := t.r.store.Commit(ctx, t.fence, b.c)
 	t.r.clock.observe(reply.Reading)
 	if err != nil {
-		if !undone(err) {
+		var differs *store.DiffersError
+		switch {
+		case errors.As(err, &differs):
+			t.r.claims.giveBack(b.ends)
+		case undone(err):
+			b.decided(false)
+		default:
 			t.inDoubt = b.decided
-			return err
 		}
-		b.decided(false)
 		return err
 	}
 	t.r.cfg.Metrics.Committed()
@@ -343,28 +437,40 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 	return nil
 }
 
+// giveUp gives the places back that the plan has taken in this worker.
+func (b *bundle) giveUp() {
+	for _, s := range b.plan.Starts {
+		b.free(s)
+	}
+}
+
+func (b *bundle) free(s schedule.Start) {
+	if s.Worker == b.t.r.cfg.Worker {
+		b.t.r.cfg.Places.give()
+	}
+}
+
 // decided does what follows when it is known whether the commit happened.
 func (b *bundle) decided(happened bool) {
 	t, own := b.t, b.t.r.cfg.Worker
 	if !happened {
 		t.r.claims.giveBack(b.ends)
-		for _, s := range b.starts {
-			if s.Worker == own {
-				t.r.cfg.Places.give()
-			}
-		}
+		b.giveUp()
 		return
 	}
 	t.r.claims.confirmed(b.ends)
-	t.requests = t.requests[b.sent:]
-	t.orders, t.empties = nil, nil
+	for _, d := range b.plan.Drops {
+		if d.Reason == schedule.Cancelled {
+			t.sched.Uncancel(d.Head.Env.ID)
+		}
+	}
+	t.requests = t.requests[b.requests:]
+	t.orders = nil
 	for claim, a := range b.answers {
 		t.r.letters.answer(claim, a)
 	}
-	mine := 0
-	for _, s := range b.starts {
+	for _, s := range b.plan.Starts {
 		if s.Worker == own {
-			mine++
 			job := s.Head.Job
 			if _, folded := s.Head.Collapse(); folded {
 				job = ""
@@ -372,5 +478,5 @@ func (b *bundle) decided(happened bool) {
 			t.r.accept(given{claim: store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Lane), job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true})
 		}
 	}
-	t.r.cfg.Metrics.Claimed(len(b.starts))
+	t.r.cfg.Metrics.Claimed(len(b.plan.Starts))
 }

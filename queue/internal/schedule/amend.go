@@ -76,7 +76,7 @@ func (s *Scheduler) Refund(lane envelope.Lane, slot int64, cost int, all bool, n
 func (s *Scheduler) lookAgain(u *user, at int64) {
 	t := u.tenant
 	for priority := range u.lanes {
-		if l := u.lane(priority); t.knows(l, at) && !l.asked && !l.stalled {
+		if l := u.lane(priority); t.knows(l, at) && !l.asked {
 			t.lanes[priority].due.lower(l, at)
 		}
 	}
@@ -92,6 +92,7 @@ func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
 type State struct {
 	Scope, Text string
 	Until       int64 // from then on it equals nothing
+	of          toucher
 }
 
 // States returns what has changed since it was asked last.
@@ -101,10 +102,17 @@ func (s *Scheduler) States(now int64) []State {
 		of := who.subjectOf()
 		of.changed = false
 		of.rules.Forget(&of.state, now)
-		states = append(states, State{who.scope(), string(of.state.Append(nil)), of.rules.Full(&of.state)})
+		states = append(states, State{who.scope(), string(of.state.Append(nil)), of.rules.Full(&of.state), who})
 	}
 	s.touched = s.touched[:0]
 	return states
+}
+
+// Unwritten tells that states could not be written: they are returned again.
+func (s *Scheduler) Unwritten(states []State) {
+	for _, state := range states {
+		s.touch(state.of)
+	}
 }
 
 // A Park is a lane's bound that Redis should know.

@@ -178,13 +178,8 @@ func (d *decision) step(t *tenant) verdict {
 		s.move(t, max(at, bound))
 		return on
 	}
-	if len(l.heads) == 0 {
-		l.bound = bound
-		s.read(l)
-		return on
-	}
-	if !l.user.known {
-		d.askUser(l)
+	if len(l.heads) == 0 || !l.user.known {
+		d.fetch(t)
 		return on
 	}
 	return d.judge(t, l, at)
@@ -195,21 +190,37 @@ func (d *decision) ask(t *tenant) verdict {
 	t.asked = true
 	d.s.pass(t)
 	d.s.needs.States = append(d.s.needs.States, t.scope())
-	for p := range t.lanes {
-		if due := &t.lanes[p].due; due.len() > 0 && !due.entries[0].item.user.known {
-			d.askUser(due.entries[0].item)
-		}
-	}
+	d.fetch(t)
 	return on
 }
 
-func (d *decision) askUser(l *lane) {
-	u := l.user
-	u.tenant.lanes[l.priority].due.remove(l)
-	l.stalled = true
-	if !u.asked {
-		u.asked = true
-		d.s.needs.States = append(d.s.needs.States, u.scope())
+// fetchMost is how many lanes of a tenant and priority are read at a time.
+const fetchMost = 128
+
+// fetch asks for what is lacking of a tenant's lanes that are due soon. The tenant waits
+// for it, so that its lanes keep their order.
+func (d *decision) fetch(t *tenant) {
+	d.s.pass(t)
+	for p := range t.lanes {
+		var empty []*lane
+		due := &t.lanes[p].due
+		for _, entry := range due.entries[:min(fetchMost, due.len())] {
+			l := entry.item
+			if entry.bound > d.horizon {
+				continue
+			}
+			if !l.user.known && !l.user.asked {
+				l.user.asked = true
+				d.s.needs.States = append(d.s.needs.States, l.user.scope())
+			}
+			if len(l.heads) == 0 {
+				l.bound = entry.bound
+				empty = append(empty, l)
+			}
+		}
+		for _, l := range empty {
+			d.s.read(l)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 	fresh := 0
 	for _, b := range found {
 		l := t.user(s, b.Name).lane(need.Priority)
-		if l.at != outside || l.asked || l.stalled || len(l.heads) > 0 {
+		if l.at != outside || l.asked || len(l.heads) > 0 {
 			continue
 		}
 		fresh++
@@ -100,12 +100,7 @@ func (s *Scheduler) LearnUserState(tenant, user, state string, now int64) {
 	u := s.tenant(tenant).user(s, user)
 	u.learn(state)
 	u.asked = false
-	for _, l := range u.lanes {
-		if l != nil && l.stalled {
-			l.stalled = false
-			s.wake(l, now)
-		}
-	}
+	s.rouse(u.tenant, now)
 }
 
 // LearnTenantState tells what the rules of a tenant remember, and how much of it waits.
@@ -135,7 +130,7 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 		return
 	}
 	l := t.user(s, lane.User).lane(lane.Priority)
-	if l.asked || l.stalled || len(l.heads) > 0 || l.at != outside {
+	if l.asked || len(l.heads) > 0 || l.at != outside {
 		return
 	}
 	l.noted = now
@@ -162,7 +157,7 @@ func (s *Scheduler) readAgain(l *lane, at int64) {
 		s.rouse(t, at)
 		return
 	}
-	l.heads, l.stalled = nil, false
+	l.heads = nil
 	if !l.asked {
 		l.bound = min(at, t.lanes[l.priority].due.bound(l))
 		s.read(l)
@@ -173,7 +168,7 @@ func (s *Scheduler) readAgain(l *lane, at int64) {
 // knows reports whether what is known of a lane is all that Redis knows: it is in memory,
 // or would be if it were due by that instant.
 func (t *tenant) knows(l *lane, at int64) bool {
-	return l.at != outside || l.asked || l.stalled || len(l.heads) > 0 || t.lanes[l.priority].frontier > at
+	return l.at != outside || l.asked || len(l.heads) > 0 || t.lanes[l.priority].frontier > at
 }
 
 // read asks for the first jobs of a lane.
@@ -224,6 +219,9 @@ func (s *Scheduler) Pause(paused map[string]int64, now int64) {
 // Cancel tells that a job with that ID never runs.
 func (s *Scheduler) Cancel(id string) { s.cancelled[id] = true }
 
+// Uncancel tells that the job has been dropped.
+func (s *Scheduler) Uncancel(id string) { delete(s.cancelled, id) }
+
 // idleUsers is how many users with nothing waiting are remembered, to spare reading their
 // states again.
 const idleUsers = 10_000
@@ -248,7 +246,7 @@ func (s *Scheduler) rest(u *user) {
 // quiet reports whether nothing is lost by forgetting a user.
 func (u *user) quiet() bool {
 	for _, l := range u.lanes {
-		if l != nil && (l.at != outside || l.asked || l.stalled || len(l.heads) > 0) {
+		if l != nil && (l.at != outside || l.asked || len(l.heads) > 0) {
 			return false
 		}
 	}

@@ -87,7 +87,6 @@ type lane struct {
 	priority int
 	heads    []Head
 	asked    bool  // its heads are being read
-	stalled  bool  // it waits for its user's state
 	bound    int64 // where it comes in again when its heads are read
 	at       int   // place in the heap
 	noted    int64

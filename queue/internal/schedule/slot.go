@@ -71,7 +71,8 @@ func (d *decision) unfit(t *tenant, u *user, h Head, slot int64) (reason, rule s
 	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
 		return Cancelled, ""
 	}
-	if deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Since()); deadline > 0 && slot > deadline {
+	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin())
+	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
 		return Expired, ""
 	}
 	if slot > d.horizon {
@@ -200,9 +201,6 @@ func (d *decision) drop(t *tenant, l *lane, reason, rule string) {
 	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), h, reason, rule})
 	d.plan.Left = append(d.plan.Left, Left{l.name(), h.Begin()})
 	d.left--
-	if h.Env != nil {
-		delete(d.s.cancelled, h.Env.ID)
-	}
 	l.bound = t.lanes[l.priority].due.bound(l)
 	l.heads = l.heads[1:]
 	if len(l.heads) == 0 {

@@ -43,6 +43,7 @@ func (s *Store) SetPolicies(ctx context.Context, source string) (bool, error) {
 		version := max(old+1, view.Policies+1, view.Now)
 		c := s.newChange()
 		c.tell(MailPolicies, strconv.FormatInt(version, 10))
+		c.fences = true
 		c.when(was, "HGET", []string{s.key.Policies()}, "version")
 		c.do("HSET", s.key.Policies(), "source", source, "version", version)
 		c.do("HSET", s.key.Meta(), "policies", version)
@@ -63,6 +64,7 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64) error {
 	paused := s.key.Paused()
 	c := s.newChange()
 	c.tell(MailPaused, scope)
+	c.fences = true
 	c.always()
 	c.do("ZREMRANGEBYSCORE", paused, "-inf", view.Now)
 	if until > view.Now {

@@ -14,6 +14,7 @@ type change struct {
 	s       *Store
 	keys    *keyList
 	letters []any
+	fences  bool // the leader must know before it commits anything more
 	steps   []step
 }
 
@@ -81,7 +82,7 @@ func (c *change) record(lane Lane, reason, job string, now int64) {
 
 // apply makes the change and reports which steps were done. It may be called once.
 func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
-	args := append([]any{Schema, len(c.letters)}, c.letters...)
+	args := append([]any{Schema, flag(c.fences), len(c.letters)}, c.letters...)
 	args = append(args, len(c.steps))
 	for _, s := range c.steps {
 		args = append(append(args, s.conditions), s.condition...)

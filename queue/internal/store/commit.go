@@ -59,7 +59,7 @@ func (c *Commit) op(l *list, command, key string, args ...any) {
 
 // Take takes the first entries out of a lane: those that begin with the given stamps, or
 // are the given stubs.
-func (c *Commit) Take(lane Lane, entries []string) int {
+func (c *Commit) Take(lane Lane, entries []string) (check int) {
 	key := c.keys.number(c.s.key.Lane(lane))
 	number := c.check.add("lane", key, len(entries))
 	for _, entry := range entries {
@@ -140,6 +140,7 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 func (c *Commit) Look(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "LT", at, Escape(lane.User))
 	c.op(&c.extra, "ZADD", c.s.key.Tenants(), "LT", at, Escape(lane.Tenant))
+	c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))
 }
 
 // Fold keeps a job under its collapse key, where there is none.
@@ -242,6 +243,16 @@ func (c *Commit) Object(rule string) { c.counters[[2]string{c.s.key.Shadowed(), 
 
 // Hungry asks whoever ends a claim to say so.
 func (c *Commit) Hungry() { c.op(&c.extra, "HSET", c.s.key.Meta(), "hungry", "1") }
+
+// NotCancelled checks that a job was not cancelled meanwhile.
+func (c *Commit) NotCancelled(id string) int {
+	return c.check.add("outside", c.keys.number(c.s.key.Cancelled()), id)
+}
+
+// Expired checks that a worker has not renewed its lease meanwhile.
+func (c *Commit) Expired(worker string) int {
+	return c.check.add("expired", c.keys.number(c.s.key.Workers()), worker)
+}
 
 // Forget removes a worker that is dead, and what it was told.
 func (c *Commit) Forget(worker string) {

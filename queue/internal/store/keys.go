@@ -56,7 +56,11 @@ func (k Keys) Drops() string     { return k.prefix + "drops" }
 func (k Keys) Refused() string   { return k.prefix + "refused" }
 func (k Keys) Dead() string      { return k.prefix + "dead" }
 func (k Keys) Blocked() string   { return k.prefix + "blocked" }
-func (k Keys) Shadowed() string  { return k.prefix + "shadowed" }
+
+// Pulse is a key that the first schema had and this one has not.
+func (k Keys) Pulse() string { return k.prefix + "pulse" }
+
+func (k Keys) Shadowed() string { return k.prefix + "shadowed" }
 
 func (k Keys) Worker(name string) string   { return k.prefix + "worker:" + name }
 func (k Keys) Running(name string) string  { return k.prefix + "running:" + name }

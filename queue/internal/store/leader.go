@@ -97,14 +97,17 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	return pauses, err
 }
 
-// Changes returns how many changes there were that a leader has to know of.
-func (s *Store) Changes(ctx context.Context) (int64, error) {
-	text, err := s.client.HGet(ctx, s.key.Meta(), "changes").Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
+// Changes returns how many changes there were that a leader has to know of, and the
+// version that the policies had at last.
+func (s *Store) Changes(ctx context.Context) (changes, policies int64, err error) {
+	values, err := s.client.HMGet(ctx, s.key.Meta(), "changes", "policies").Result()
+	if err != nil {
+		return 0, 0, err
 	}
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n, err
+	texts := textsOf(values)
+	changes, _ = strconv.ParseInt(texts[0], 10, 64)
+	policies, _ = strconv.ParseInt(texts[1], 10, 64)
+	return changes, policies, nil
 }
 
 // CancelledIDs returns the IDs of waiting jobs that never run.

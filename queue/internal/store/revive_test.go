@@ -49,7 +49,7 @@ func TestRevive(t *testing.T) {
 		if n != 2 || err != nil {
 			t.Errorf("revived %d, %v, want 2", n, err)
 		}
-		d.told(1, Letter{MailTenant, "t"})
+		d.told(0, Letter{MailTenant, "t"})
 		if all := d.counts(); all.Waiting != 2 || all.Dead != 2 || all.Offered != 2 {
 			t.Errorf("%+v", all)
 		}

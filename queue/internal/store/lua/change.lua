@@ -5,7 +5,8 @@
 -- KEYS[1]  meta
 -- KEYS[2]  mail; others are named in ARGV by their number
 -- ARGV[1]  schema
--- ARGV[2]  number of words, then the letter in subjects and texts
+-- ARGV[2]  "1" if the leader must know before it commits anything more
+-- ARGV[3]  number of words, then the letter in subjects and texts
 -- then      number of steps, then for each: number of conditions, these, number of commands, these
 --   condition  expected reply, command, number of keys, keys, number of arguments, arguments;
 --              the reply of a command that finds nothing is ""
@@ -29,7 +30,7 @@ local function try(words)
   return fine, reply
 end
 
-local at = 2
+local at = 3
 local function next_word()
   at = at + 1
   return ARGV[at - 1]
@@ -74,7 +75,9 @@ for step = 1, tonumber(next_word()) do
 end
 if #done > 0 then
   call('HSET', KEYS[1], 'schema', ARGV[1])
-  call('HINCRBY', KEYS[1], 'changes', '1')
+  if ARGV[2] == '1' then
+    call('HINCRBY', KEYS[1], 'changes', '1')
+  end
   call('XADD', unpack(letter))
 end
 return { time[1] * 1000000 + time[2], done, errors }

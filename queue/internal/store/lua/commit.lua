@@ -10,7 +10,9 @@
 -- then six lists, each after its length:
 --   checks   lane key n entry... (the first n entries of a list begin so)
 --            field key name (a hash has it), member key name (a sorted set has it)
---            fold key name stamp (a hash has a value that begins so), absent key name
+--            fold key name stamp (a hash has a value that begins so), absent key name,
+--            expired key name (a sorted set has a score before now, or none), outside key name (a
+--            set does not have it)
 --   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
 --            whichever is there by now
 --   writes   n command key argument...: n arguments. Where one fails nothing has been done if it
@@ -68,10 +70,16 @@ function check.fold(i)
   local value = call('HGET', key(i), ARGV[i + 1])
   return value ~= false and find(value, ARGV[i + 2], 1, true) == 1
 end
+function check.expired(i)
+  return tonumber(call('ZSCORE', key(i), ARGV[i + 1]) or 0) < now
+end
+function check.outside(i)
+  return call('SISMEMBER', key(i), ARGV[i + 1]) == 0
+end
 function check.absent(i)
   return call('HEXISTS', key(i), ARGV[i + 1]) == 0
 end
-local arity = { field = 2, member = 2, fold = 3, absent = 2 }
+local arity = { field = 2, member = 2, fold = 3, absent = 2, expired = 2, outside = 2 }
 
 local differs = {}
 for number = 1, list() do
@@ -87,7 +95,7 @@ if #differs > 0 then
 end
 
 local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
-call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'beat', string.format('%d', now), 'seq', ARGV[3])
+call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'seq', ARGV[3])
 if ARGV[5] ~= '' then
   call('HSET', KEYS[1], 'mail', ARGV[5])
 end

@@ -42,6 +42,8 @@ local known = call('GET', KEYS[7])
 local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out')
 if (meta[1] or ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. meta[1])
+elseif not meta[1] and call('EXISTS', KEYS[9]) == 1 then
+  return redis.error_reply('SCHEMA 1')
 elseif (meta[2] or '0') ~= ARGV[2] then
   return redis.error_reply('STALE ' .. (meta[2] or '0'))
 end
