@@ -86,13 +86,13 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	l := t.user(s, lane.User).lane(lane.Priority)
 	l.asked = false
 	l.heads = heads
+	s.rouse(t, now)
 	if len(heads) == 0 {
 		t.lanes[lane.Priority].due.remove(l)
 		s.rest(l.user)
 		return
 	}
 	t.lanes[l.priority].due.set(l, l.bound)
-	s.rouse(t, now)
 }
 
 // LearnUserState tells what the rules of a user remember.
