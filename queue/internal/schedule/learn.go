@@ -134,7 +134,11 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 		return
 	}
 	l := t.user(s, lane.User).lane(lane.Priority)
-	if l.asked || l.stalled || len(l.heads) > 0 || l.at != outside {
+	if l.asked || l.stalled || len(l.heads) > 0 {
+		return
+	}
+	if l.at != outside { // its bound is that of another job, or of a late start
+		s.wake(l, now)
 		return
 	}
 	l.noted = now
