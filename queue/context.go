@@ -24,7 +24,8 @@ type Info struct {
 type infoKey struct{}
 
 // FromContext returns what is known of the job in whose handler ctx was received, and
-// false outside of one.
+// false outside of one. asynq.GetTaskID, GetRetryCount, GetMaxRetry and GetQueueName know
+// only contexts that asynq itself has made, and a task's ResultWriter is nil here.
 func FromContext(ctx context.Context) (Info, bool) {
 	info, ok := ctx.Value(infoKey{}).(Info)
 	return info, ok

@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -157,7 +158,7 @@ func clientUntil(t *testing.T, server *miniredis.Miniredis, lost chan struct{}) 
 				return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
 			default:
 			}
-			conn, err := server.Dial()
+			conn, err := inprocess.Dial(server)
 			if err == nil {
 				go func() {
 					<-lost

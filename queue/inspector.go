@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -103,7 +104,8 @@ func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, err
 }
 
 // Tenants returns the tenants with waiting jobs in the order in which they are due,
-// from the given place on (0 is the first), at most n.
+// from the given place on (0 is the first), at most n: fewer where a tenant's last job
+// has just started.
 func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, error) {
 	if from < 0 || n < 1 {
 		return nil, nil
@@ -112,7 +114,8 @@ func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, er
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}
-	return i.tenants(ctx, names)
+	all, err := i.tenants(ctx, names)
+	return slices.DeleteFunc(all, func(t TenantStats) bool { return t.Waiting == 0 }), err
 }
 
 func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats, error) {

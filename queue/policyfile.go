@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/waterclock/waterclock/internal/ruleyaml"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -40,8 +41,16 @@ import (
 //	  premium: {tenant: {rules: [{leak: 500/s}]}}
 //	tenants: {school-7: premium}
 //
-// What rules look like is written at [throttle.Rule.UnmarshalYAML]. A tenant whose name
-// is not UTF-8 stands there as YAML's !!binary, in base64.
+// A rule is one kind with its rate, and options:
+//
+//	{leak: 50/s}
+//	{token_bucket: 10/1m, burst: 20}
+//	{window: 50/24h, over: drop}
+//	{spacing: 3s}
+//	{fixed_window: 100/1h, shadow: true}
+//	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
+//
+// A tenant whose name is not UTF-8 stands there as YAML's !!binary, in base64.
 func ParsePolicies(name string, data []byte) (Policies, error) {
 	r := &policyReader{file: name}
 	var p Policies
@@ -174,9 +183,8 @@ func (r *policyReader) rules(at place) (rules []throttle.Rule) {
 		return nil
 	}
 	for i, node := range at.Content {
-		var rule throttle.Rule
-		// Not by node.Decode, which takes an empty item for the zero rule.
-		if err := rule.UnmarshalYAML(node); err != nil {
+		rule, err := ruleyaml.Read(node)
+		if err != nil {
 			line, what := splitLine(err.Error())
 			r.fail(line, fmt.Sprintf("%s[%d]", at.path, i), "%s", what)
 		}

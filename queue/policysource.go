@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/ruleyaml"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/throttle"
@@ -28,20 +29,33 @@ type (
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
 	}
 	backlog struct {
-		Rules    []throttle.Rule `yaml:",omitempty,flow"`
-		Capacity int             `yaml:",omitempty"`
-		Overflow Overflow        `yaml:",omitempty"`
+		Rules    []ruleEntry `yaml:",omitempty,flow"`
+		Capacity int         `yaml:",omitempty"`
+		Overflow Overflow    `yaml:",omitempty"`
 	}
 	ruleList struct {
-		Rules []throttle.Rule `yaml:",omitempty,flow"`
+		Rules []ruleEntry `yaml:",omitempty,flow"`
 	}
 )
 
+// A ruleEntry is a rule that writes itself.
+type ruleEntry struct{ rule throttle.Rule }
+
+// MarshalYAML returns the rule as package ruleyaml writes it.
+func (r ruleEntry) MarshalYAML() (any, error) { return ruleyaml.Write(r.rule) }
+
+func ruleEntries(rules []throttle.Rule) (entries []ruleEntry) {
+	for _, rule := range rules {
+		entries = append(entries, ruleEntry{rule})
+	}
+	return entries
+}
+
 // MarshalYAML returns the policies in the form that [ParsePolicies] reads.
 func (p Policies) MarshalYAML() (any, error) {
-	file := policyFile{ruleList{p.Queue}, p.Default, make(map[string]policyEntry), p.Tenants}
+	file := policyFile{ruleList{ruleEntries(p.Queue)}, p.Default, make(map[string]policyEntry), p.Tenants}
 	for name, from := range p.Policies {
-		file.Policies[name] = policyEntry{backlog{from.Tenant, from.Capacity, from.Overflow}, ruleList{from.User}, from.MaxWait}
+		file.Policies[name] = policyEntry{backlog{ruleEntries(from.Tenant), from.Capacity, from.Overflow}, ruleList{ruleEntries(from.User)}, from.MaxWait}
 	}
 	return file, nil
 }

@@ -117,7 +117,7 @@ func TestTasksThatAreNoJobs(t *testing.T) {
 // has: these are for its handler.
 func TestFilingIsNoAttempt(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		const broken = "wc:{push}:policies"
+		const broken = "wc:{push}:meta"
 		must(t, s.client.Set(t.Context(), broken, "not a hash", 0).Err())
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})

@@ -47,6 +47,7 @@ func TestRetryAfter(t *testing.T) {
 // tenant's leak.
 func TestRefundUser(t *testing.T) {
 	ends := map[string]func(error) error{
+		"nil":    func(error) error { return nil },
 		"done":   func(err error) error { return fmt.Errorf("%w: %w", err, asynq.RevokeTask) },
 		"dead":   func(err error) error { return fmt.Errorf("%w: %w", err, asynq.SkipRetry) },
 		"failed": func(err error) error { return err },

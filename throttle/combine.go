@@ -17,7 +17,7 @@ type call struct {
 }
 
 func (c *call) fail(err error) {
-	c.decision = Decision{Outcome: Undecided}
+	c.decision = Decision{}
 	c.err = fmt.Errorf("throttle: deciding in Redis: %w", err)
 }
 
@@ -37,14 +37,14 @@ func (c *call) decode(now any, reply []any) {
 	}
 	at, _ := now.(int64)
 	found := ruling{now: at, remaining: int(numbers[1]), slot: numbers[2], full: numbers[3]}
-	found.outcome, found.subject, found.rule = whom(numbers[0])
-	_, found.objector, found.shadow = whom(numbers[4])
+	found.outcome, found.binding = whom(numbers[0])
+	_, found.objector = whom(numbers[4])
 	c.decision, c.err = c.request.decision(found)
 }
 
 // whom unpacks what whom in decide.lua packs.
-func whom(n int64) (outcome Outcome, subject, rule int) {
-	return Outcome(n % 4), int(n / 4 % 65536), int(n / 4 / 65536)
+func whom(n int64) (outcome Outcome, of place) {
+	return Outcome(n % 4), place{int(n/4%65536) - 1, int(n/4/65536) - 1}
 }
 
 // A combiner lets callers that come at the same time share a round trip: while as many
@@ -61,12 +61,12 @@ type combiner struct {
 
 func (c *combiner) decide(ctx context.Context, r request) (Decision, error) {
 	if err := ctx.Err(); err != nil {
-		return Decision{Outcome: Undecided}, fmt.Errorf("throttle: deciding in Redis: %w", err)
+		return Decision{}, fmt.Errorf("throttle: deciding in Redis: %w", err)
 	}
 	asked := &call{request: r}
 	if c.board(asked) {
+		defer c.land(ctx) // also when a hook of the client panics
 		c.run(ctx, []*call{asked})
-		c.land(ctx)
 		return asked.decision, asked.err
 	}
 	select {
@@ -74,7 +74,7 @@ func (c *combiner) decide(ctx context.Context, r request) (Decision, error) {
 		return asked.decision, asked.err
 	case <-ctx.Done():
 		c.leave(asked)
-		return Decision{Outcome: Undecided}, fmt.Errorf("throttle: deciding in Redis: %w", ctx.Err())
+		return Decision{}, fmt.Errorf("throttle: deciding in Redis: %w", ctx.Err())
 	}
 }
 

@@ -4,47 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
 )
 
 // ErrImpossibleCost is returned when an action costs more than one of its rules can
 // ever admit: waiting would never end.
 var ErrImpossibleCost = errors.New("throttle: cost can never be admitted")
 
-// most returns the most that the rule can ever admit at once.
-func (r Rule) most() int {
-	switch r.kind {
-	case kindLeak, kindSpacing:
-		return 1
-	case kindTokenBucket:
-		return r.burst
-	}
-	return r.limit
-}
-
 // admits returns an error wrapping [ErrImpossibleCost] if the rule can never admit cost.
 func (r Rule) admits(cost int) error {
-	switch {
-	case r.shadow || r.kind == kindSpacing:
+	switch plain := r.plain(); {
+	case !plain.Impossible(cost):
 		return nil
-	case r.kind == kindLeak:
-		if r.takes(cost) > horizon {
-			return fmt.Errorf("%w: %d, for which %q takes more than a century", ErrImpossibleCost, cost, r)
-		}
-		return nil
-	case cost > r.most():
-		return fmt.Errorf("%w: %d, but %q admits %d at most", ErrImpossibleCost, cost, r, r.most())
+	case r.kind == KindLeak:
+		return fmt.Errorf("%w: %d, for which %q takes more than a century", ErrImpossibleCost, cost, r)
+	default:
+		return fmt.Errorf("%w: %d, but %q admits %d at most", ErrImpossibleCost, cost, r, plain.Most())
 	}
-	return nil
 }
 
-// CheckCost returns an error wrapping [ErrImpossibleCost] if one of the rules can never
+// checkCost returns an error wrapping [ErrImpossibleCost] if one of the rules can never
 // admit cost, or if cost is not positive. A shadow rule admits every cost.
-func CheckCost(cost int, rules ...Rule) error {
-	if cost < 1 || cost > maxLimit {
-		return fmt.Errorf("%w: %d; a cost is from 1 to %d", ErrImpossibleCost, cost, maxLimit)
+func checkCost(cost int, of []Rule) error {
+	if cost < 1 || cost > rules.MaxLimit {
+		return fmt.Errorf("%w: %d; a cost is from 1 to %d, and 0 means 1", ErrImpossibleCost, cost, rules.MaxLimit)
 	}
-	for _, r := range rules {
+	for _, r := range of {
 		if err := r.admits(cost); err != nil {
 			return err
 		}
@@ -52,38 +38,23 @@ func CheckCost(cost int, rules ...Rule) error {
 	return nil
 }
 
-// Compile returns the rules in the form in which the scripts read them (parse in
-// rules.lua). The distances that windows and spacings keep are widened by slack:
-// whoever starts up to slack after the slot still keeps them.
-func Compile(slack time.Duration, rules ...Rule) string {
-	return string(compile(nil, slack, rules, Rule.String))
-}
-
-// compile appends a JSON list of [kind, n, period_µs, burst, flags, name]. It is on the
-// path of every decision, where nobody needs the names.
-func compile(b []byte, slack time.Duration, rules []Rule, name func(Rule) string) []byte {
+// compile appends the rules in the form in which the scripts read them (make_rules in
+// rules.lua): a JSON list of [kind, n, period_µs, burst, flags].
+func compile(b []byte, of []Rule) []byte {
 	b = append(b, '[')
-	for i, r := range rules {
+	for i, r := range of {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		period := r.period
-		if r.kind == kindWindow || r.kind == kindSpacing {
-			period += slack
-		}
 		b = append(append(b, `["`...), r.kind...)
 		b = append(b, '"')
-		for _, n := range [...]int64{int64(r.limit), period.Microseconds(), int64(r.burst + r.buckets)} {
+		for _, n := range [...]int64{int64(r.limit), r.period.Microseconds(), int64(r.burst + r.buckets)} {
 			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
-		b = append(r.flags(append(b, `,"`...)), `",`...)
-		b = append(strconv.AppendQuote(b, name(r)), ']')
+		b = append(r.flags(append(b, `,"`...)), `"]`...)
 	}
 	return append(b, ']')
 }
-
-// nameless spares the scripts that need no names of rules from reading them.
-func nameless(Rule) string { return "" }
 
 // flags appends a letter for each option of the rule, or a dash.
 func (r Rule) flags(b []byte) []byte {

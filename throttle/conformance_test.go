@@ -75,8 +75,8 @@ func longContestant(t testing.TB, name string, client redis.UniversalClient) con
 }
 
 func drivenContestant(t testing.TB, name string, client redis.UniversalClient, store *redisStore, prelude string) contestant {
-	store.decider = NewScript(prelude + decideLua)
-	store.refunds = NewScript(prelude + refundLua)
+	store.decider = script(prelude + decideLua)
+	store.refunds = script(prelude + refundLua)
 	return contestant{name, store, func(now int64) {
 		if err := client.Set(t.Context(), "now", now, 0).Err(); err != nil {
 			t.Fatal(err)
@@ -241,7 +241,7 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 		cost := 1 + max(0, roll(6)-3)
 		possible := true
 		for _, key := range keys {
-			possible = possible && CheckCost(cost, c.model.subjects[key].Rules...) == nil
+			possible = possible && checkCost(cost, c.model.subjects[key].Rules) == nil
 		}
 		if possible {
 			c.decide([]verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)], cost, keys...)

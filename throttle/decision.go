@@ -1,19 +1,18 @@
 package throttle
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// Outcome says what became of an action.
+// Outcome says what became of an action. The zero value lets nothing start.
 type Outcome int
 
 const (
-	Admitted Outcome = iota // it may start now
-	Deferred                // it may start at its slot, not before
-	Dropped                 // a rule made with OrDrop refused it
-
-	Undecided Outcome = -1 // there is no decision, see the error
+	Undecided Outcome = iota // there is no decision, see the error
+	Admitted                 // it may start now
+	Deferred                 // it may start at its slot, not before
+	Dropped                  // a rule made with OrDrop refused it
 )
 
 func (o Outcome) String() string {
@@ -37,7 +36,8 @@ type Decision struct {
 	Slot time.Time
 
 	// RetryAfter is the time from the decision to the slot, 0 when admitted. Waiting
-	// exactly this long is enough.
+	// exactly this long is enough, also where refused actions count
+	// ([Rule.CountingDropped]): this one is in it.
 	RetryAfter time.Duration
 
 	// Limit and Remaining are those of the binding rule: the most it lets start at
@@ -65,5 +65,7 @@ type grant struct {
 	cost     int
 	subjects []Subject
 	objected bool // by a shadow rule, so that no shadow rule was spent
-	refunded atomic.Bool
+
+	mu       sync.Mutex
+	refunded bool
 }

@@ -25,12 +25,14 @@
 //	)
 //
 // The [Decision] is a value; an error means trouble (Redis is gone, a rule is
-// malformed, a cost can never be met). Waiting exactly Decision.RetryAfter is enough,
-// if nobody else takes the slot first; [Limiter.Reserve] takes it.
+// malformed, a cost can never be met). The zero Decision is undecided and lets nothing
+// start. Waiting exactly Decision.RetryAfter is enough, if nobody else takes the slot
+// first; [Limiter.Reserve] takes it, and [Limiter.Wait] takes it and waits.
 //
 // Rules have options: [Rule.OrDrop] drops what the rule would defer, [Rule.AsShadow]
 // tries a limit out on live traffic, [Rule.CountingDropped] keeps a flood blocked until
-// it ends. docs/rules.md compares the rules and says when to choose which.
+// it ends. docs/rules.md compares the rules and says when to choose which. A rule has a
+// text form ([ParseRule]: "window 10/1m over=drop"), for flags and JSON.
 //
 // State is kept in Redis ([NewRedisStore]) or in the process ([NewMemoryStore]). Both
 // answer alike, decision by decision.
@@ -38,9 +40,10 @@
 // # Time
 //
 // There is one clock, Redis's, read once in the script that decides. The clocks of the
-// callers play no part. Slots of a subject never run backward: if Redis's clock steps
-// back, its subjects wait until the clock has caught up with their newest slot, so a
-// step mints nothing. All times are integer microseconds.
+// callers play no part. If Redis's clock steps back, subjects wait until it has caught up
+// with their newest slot, so a step mints nothing. (A token bucket that still has tokens
+// does not wait: it admits at an instant before its newest slot, and spends as ever.) All
+// times are integer microseconds.
 //
 // # Proof
 //

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -142,4 +143,30 @@ func ExampleRule_AsShadow() {
 	// Output:
 	// admitted, objection: ""
 	// admitted, objection: "window 1/1m"
+}
+
+// A deadline that is nearer than the slot is refused at once.
+func ExampleLimiter_Wait() {
+	limiter := throttle.New(throttle.NewMemoryStore())
+	every := throttle.Subject{Key: "api", Rules: []throttle.Rule{throttle.Spacing(20 * time.Millisecond)}}
+	for range 2 {
+		fmt.Println(limiter.Wait(context.Background(), 1, every))
+	}
+	hurried, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	fmt.Println(errors.Is(limiter.Wait(hurried, 1, every), throttle.ErrTooLate))
+	// Output:
+	// <nil>
+	// <nil>
+	// true
+}
+
+func ExampleParseRule() {
+	rule, err := throttle.ParseRule("window 50/24h over=drop")
+	fmt.Println(rule, rule.Limit(), rule.Period(), rule.Drops(), err)
+	_, err = throttle.ParseRule("window fifty/24h")
+	fmt.Println(err)
+	// Output:
+	// window 50/24h 50 24h0m0s true <nil>
+	// throttle: invalid rule "window fifty/24h": window "fifty/24h": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
 )
 
 // A Subject is whoever a set of rules counts for. State is kept by Key, so the rules of
-// one key should always come together, and one decision names a key only once.
+// one key should always come together, and one decision names a key only once. An empty
+// Key is an error: it is most often one that was not found.
 type Subject struct {
 	Key   string
 	Rules []Rule
@@ -27,11 +30,18 @@ type Request struct {
 //   - [Limiter.AllowMany] is Allow for many actions in one round trip.
 //   - [Limiter.Reserve] spends at the slot, however far ahead: whoever holds the slot
 //     starts then and needs not ask again.
+//   - [Limiter.Wait] reserves, and returns when the slot has come.
 //   - [Limiter.Peek] spends nothing and writes nothing.
 //   - [Limiter.Refund] gives back what was spent for an action that did not start.
 //   - [Limiter.Reset] forgets everything about a subject.
 //
+// A cost of 0 means 1. The zero Decision is undecided, and comes with every error.
+//
 // A Limiter is safe for concurrent use. It has no state of its own: all is in its store.
+//
+// When a context ends while Redis decides, nobody can tell whether something was spent;
+// and go-redis waits for its own ReadTimeout, unless the client's ContextTimeoutEnabled is
+// set.
 type Limiter struct {
 	store Store
 }
@@ -62,6 +72,14 @@ const (
 	verbPeek    verb = "peek"
 )
 
+// newRequest returns a request. A cost of 0 means 1.
+func newRequest(v verb, cost int, subjects []Subject) request {
+	if cost == 0 {
+		cost = 1
+	}
+	return request{v, cost, subjects}
+}
+
 // New returns a limiter on the store.
 func New(store Store) *Limiter {
 	return &Limiter{store: store}
@@ -70,18 +88,18 @@ func New(store Store) *Limiter {
 // Allow admits the action if every rule lets it start now, and only then spends cost.
 // Otherwise the decision says when to come back, or that the action is dropped.
 func (l *Limiter) Allow(ctx context.Context, cost int, subjects ...Subject) (Decision, error) {
-	return l.decide(ctx, request{verbAllow, cost, subjects})
+	return l.decide(ctx, newRequest(verbAllow, cost, subjects))
 }
 
 // Reserve takes the earliest slot that suits every rule, however far ahead (but not
 // beyond a century). A dropped action takes nothing.
 func (l *Limiter) Reserve(ctx context.Context, cost int, subjects ...Subject) (Decision, error) {
-	return l.decide(ctx, request{verbReserve, cost, subjects})
+	return l.decide(ctx, newRequest(verbReserve, cost, subjects))
 }
 
 // Peek decides as Allow would, spends nothing and writes nothing.
 func (l *Limiter) Peek(ctx context.Context, cost int, subjects ...Subject) (Decision, error) {
-	return l.decide(ctx, request{verbPeek, cost, subjects})
+	return l.decide(ctx, newRequest(verbPeek, cost, subjects))
 }
 
 // AllowMany decides as many calls of Allow would, one after the other, in one round trip
@@ -92,10 +110,7 @@ func (l *Limiter) Peek(ctx context.Context, cost int, subjects ...Subject) (Deci
 func (l *Limiter) AllowMany(ctx context.Context, requests ...Request) ([]Decision, error) {
 	asked := make([]request, len(requests))
 	for i, r := range requests {
-		asked[i] = request{verbAllow, max(r.Cost, 1), r.Subjects}
-		if r.Cost < 0 {
-			asked[i].cost = r.Cost
-		}
+		asked[i] = newRequest(verbAllow, r.Cost, r.Subjects)
 		if err := asked[i].check(); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
@@ -110,12 +125,26 @@ func (l *Limiter) AllowMany(ctx context.Context, requests ...Request) ([]Decisio
 //
 // Windows and spacings get all of it back. A leak and a fixed window get back what
 // is in their newest slot or window. A token bucket gets the tokens back that it could
-// have kept: less those that came in between the refunded slot and its newest.
+// have kept: less those that came in between the refunded slot and its newest. A rule that
+// has not counted the slot, because it is newer, gets nothing.
+//
+// After an error nothing is known to be given back, and Refund may be called again. (If
+// Redis did it and the answer was lost, it gives back twice what was spent at that very
+// microsecond, if anything was.)
 func (l *Limiter) Refund(ctx context.Context, d Decision) error {
-	if d.spent == nil || !d.spent.refunded.CompareAndSwap(false, true) {
+	if d.spent == nil {
 		return nil
 	}
-	return l.store.refund(ctx, d.spent)
+	d.spent.mu.Lock()
+	defer d.spent.mu.Unlock()
+	if d.spent.refunded {
+		return nil
+	}
+	if err := l.store.refund(ctx, d.spent); err != nil {
+		return err
+	}
+	d.spent.refunded = true
+	return nil
 }
 
 // Reset forgets all state of the subjects with these keys, as if they had never acted.
@@ -128,20 +157,27 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 
 func (l *Limiter) decide(ctx context.Context, r request) (Decision, error) {
 	if err := r.check(); err != nil {
-		return Decision{Outcome: Undecided}, err
+		return Decision{}, err
 	}
 	return l.store.decide(ctx, r)
 }
 
+// errNoKey is returned for a subject without a key: its rules would count for everybody
+// together whose key was not found either.
+var errNoKey = errors.New("throttle: a subject has an empty key")
+
 // check returns what is wrong with the request, before anything is spent.
 func (r request) check() error {
 	for i, s := range r.subjects {
+		if s.Key == "" {
+			return errNoKey
+		}
 		for _, rule := range s.Rules {
 			if err := rule.Validate(); err != nil {
 				return fmt.Errorf("subject %q: %w", s.Key, err)
 			}
 		}
-		if err := CheckCost(r.cost, s.Rules...); err != nil {
+		if err := checkCost(r.cost, s.Rules); err != nil {
 			return fmt.Errorf("subject %q: %w", s.Key, err)
 		}
 		for _, other := range r.subjects[:i] {
@@ -151,18 +187,18 @@ func (r request) check() error {
 		}
 	}
 	if len(r.subjects) == 0 {
-		return CheckCost(r.cost)
+		return checkCost(r.cost, nil)
 	}
 	return nil
 }
 
-// A ruling is what a store found out about a request. Places are 1-based, 0 for none.
+// A ruling is what a store found out about a request.
 type ruling struct {
-	outcome          Outcome
-	slot, now, full  int64 // microseconds
-	subject, rule    int   // the binding rule
-	remaining        int
-	objector, shadow int // the subject and rule of the shadow rule that objected
+	outcome         Outcome
+	slot, now, full int64 // microseconds
+	binding         place // of the rule that binds, or nowhere
+	remaining       int
+	objector        place // of the shadow rule that objected, or nowhere
 }
 
 // errTooFar is returned for a slot that lies more than a century ahead.
@@ -171,8 +207,8 @@ var errTooFar = errors.New("its slot lies more than a century ahead")
 // decision puts a ruling into the words of the request.
 func (r request) decision(found ruling) (Decision, error) {
 	ahead := micros(found.slot - found.now)
-	if r.verb == verbReserve && found.outcome == Deferred && ahead > horizon {
-		return Decision{Outcome: Undecided}, fmt.Errorf("%w: %w", ErrImpossibleCost, errTooFar)
+	if r.verb == verbReserve && found.outcome == Deferred && ahead > rules.Century {
+		return Decision{}, fmt.Errorf("%w: %w", ErrImpossibleCost, errTooFar)
 	}
 	d := Decision{
 		Outcome:    found.outcome,
@@ -181,21 +217,26 @@ func (r request) decision(found ruling) (Decision, error) {
 		Remaining:  found.remaining,
 		ResetAfter: micros(max(0, found.full-found.now)),
 	}
-	if found.rule > 0 {
-		subject := r.subjects[found.subject-1]
-		rule := subject.Rules[found.rule-1]
-		d.Subject, d.Rule, d.Limit = subject.Key, rule.String(), rule.most()
+	if found.binding != nowhere {
+		subject, rule := r.at(found.binding)
+		d.Subject, d.Rule, d.Limit = subject, rule.String(), rule.most()
 	}
-	if found.shadow > 0 {
-		d.Shadow = r.subjects[found.objector-1].Rules[found.shadow-1].String()
+	if found.objector != nowhere {
+		_, rule := r.at(found.objector)
+		d.Shadow = rule.String()
 	}
 	if found.outcome == Admitted && r.verb != verbPeek || found.outcome == Deferred && r.verb == verbReserve {
 		d.spent = &grant{
-			slot: found.slot, cost: r.cost, objected: found.shadow > 0,
+			slot: found.slot, cost: r.cost, objected: found.objector != nowhere,
 			subjects: append([]Subject(nil), r.subjects...),
 		}
 	}
 	return d, nil
+}
+
+// at returns the rule at a place, and the key of its subject.
+func (r request) at(p place) (subject string, rule Rule) {
+	return r.subjects[p.subject].Key, r.subjects[p.subject].Rules[p.rule]
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

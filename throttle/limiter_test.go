@@ -204,7 +204,7 @@ func TestBadRequests(t *testing.T) {
 		"no period":       {throttle.Window(1, 0), 1, throttle.ErrInvalidRule},
 		"negative":        {throttle.Spacing(-sec), 1, throttle.ErrInvalidRule},
 		"a nanosecond":    {throttle.Spacing(1), 1, throttle.ErrInvalidRule},
-		"cost 0":          {throttle.Leak(1, sec), 0, throttle.ErrImpossibleCost},
+		"a negative cost": {throttle.Leak(1, sec), -1, throttle.ErrImpossibleCost},
 		"cost 3 of 2":     {throttle.Window(2, sec), 3, throttle.ErrImpossibleCost},
 	}
 	for name, test := range tests {

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"math"
 	"math/big"
 	"slices"
 )
@@ -19,8 +20,8 @@ type modelSpend struct{ slot, cost int64 }
 
 func (m *modelRule) n() int64      { return int64(m.limit) }
 func (m *modelRule) per() int64    { return m.period.Microseconds() }
-func (m *modelRule) logged() bool  { return m.kind == kindWindow || m.kind == kindSpacing }
-func (m *modelRule) metered() bool { return m.kind == kindLeak || m.kind == kindTokenBucket }
+func (m *modelRule) logged() bool  { return m.kind == KindWindow || m.kind == KindSpacing }
+func (m *modelRule) metered() bool { return m.kind == KindLeak || m.kind == KindTokenBucket }
 func (m *modelRule) takes(cost int64) *big.Rat {
 	return new(big.Rat).Mul(rat(cost), big.NewRat(m.per(), m.n()))
 }
@@ -57,16 +58,20 @@ func (m *modelRule) during(from, to int64) (cost int64) {
 // when is the earliest instant >= t at which the definition lets cost start.
 func (m *modelRule) when(t, cost int64) int64 {
 	switch m.kind {
-	case kindLeak:
+	case KindLeak:
 		return max(t, ceil(m.busy))
-	case kindTokenBucket:
-		return max(t, ceil(sum(m.busy, m.takes(cost-int64(m.burst)))))
-	case kindSpacing:
+	case KindTokenBucket:
+		busy := m.busy
+		if empty := sum(rat(m.last), m.takes(int64(m.burst))); busy.Cmp(empty) > 0 {
+			busy = empty
+		}
+		return max(t, ceil(sum(busy, m.takes(cost-int64(m.burst)))))
+	case KindSpacing:
 		for _, s := range m.spent {
 			t = max(t, s.slot+m.per())
 		}
 		return t
-	case kindWindow:
+	case KindWindow:
 		at := max(t, m.last)
 		ends := []int64{at}
 		for _, s := range m.spent {
@@ -77,7 +82,7 @@ func (m *modelRule) when(t, cost int64) int64 {
 			return m.during(end-m.per()+1, end+1)+cost <= m.n()
 		})
 		return ends[i]
-	case kindFixedWindow:
+	case KindFixedWindow:
 		number := max(t, m.last) / m.per()
 		if m.during(number*m.per(), (number+1)*m.per())+cost > m.n() {
 			number++
@@ -129,11 +134,16 @@ func (m *modelRule) whenCounted(t, cost int64) int64 {
 // full is the instant from which nothing that was spent matters any more.
 func (m *modelRule) full() int64 {
 	switch m.kind {
-	case kindLeak, kindTokenBucket:
+	case KindLeak:
+		if !m.busy.IsInt() {
+			return ceil(m.busy) + 1 // a start at the turn carries its fraction on
+		}
 		return ceil(m.busy)
-	case kindFixedWindow:
+	case KindTokenBucket:
+		return ceil(m.busy)
+	case KindFixedWindow:
 		return (m.last/m.per() + 1) * m.per()
-	case kindSlidingCounter:
+	case KindSlidingCounter:
 		return (m.last/m.length() + int64(m.buckets)) * m.length()
 	}
 	return m.last + m.per()
@@ -150,7 +160,7 @@ func (m *modelRule) room(t int64) (room int) {
 // spend takes the slot, or counts what was refused at t. It reports whether it counted.
 func (m *modelRule) spend(t, cost int64, refused bool) bool {
 	switch m.kind {
-	case kindLeak:
+	case KindLeak:
 		next := sum(rat(t), m.takes(cost))
 		switch {
 		case ceil(m.busy) == t:
@@ -160,17 +170,21 @@ func (m *modelRule) spend(t, cost int64, refused bool) bool {
 		}
 		m.busy, m.last = next, t
 		return true
-	case kindTokenBucket:
+	case KindTokenBucket:
+		had := m.busy
 		m.busy = sum(later(m.busy, rat(t)), m.takes(cost))
-		m.emptyAtMost(max(m.last, t))
-	case kindFixedWindow:
+		if refused {
+			m.emptyAtMost(max(m.last, t))
+			m.busy = later(m.busy, had)
+		}
+	case KindFixedWindow:
 		slot := max(t, m.last)
 		start := slot / m.per() * m.per()
-		t, cost = slot, min(cost, m.n()-m.during(start, start+m.per()))
-	case kindSlidingCounter:
+		t, cost = slot, m.counted(cost, m.during(start, start+m.per()), refused)
+	case KindSlidingCounter:
 		slot := max(t, m.last/m.length()*m.length())
 		start := slot / m.length() * m.length()
-		t, cost = slot, min(cost, m.n()-m.during(start, start+m.length()))
+		t, cost = slot, m.counted(cost, m.during(start, start+m.length()), refused)
 	default:
 		t = max(t, m.last)
 	}
@@ -179,7 +193,23 @@ func (m *modelRule) spend(t, cost int64, refused bool) bool {
 	return true
 }
 
-// emptyAtMost says that after a slot a bucket can lack no more than all its tokens.
+// counted is what of a cost is counted: what was refused fills the count and no more.
+func (m *modelRule) counted(cost, count int64, refused bool) int64 {
+	if refused {
+		return max(0, min(cost, m.n()-count))
+	}
+	return cost
+}
+
+// since is when the first slot was that the rule counted.
+func (m *modelRule) since() int64 {
+	if len(m.spent) == 0 {
+		return math.MaxInt64
+	}
+	return m.spent[0].slot
+}
+
+// emptyAtMost says that what was refused takes no more tokens than a bucket holds.
 func (m *modelRule) emptyAtMost(slot int64) {
 	if empty := sum(rat(slot), m.takes(int64(m.burst))); m.busy.Cmp(empty) > 0 {
 		m.busy = empty
@@ -189,7 +219,7 @@ func (m *modelRule) emptyAtMost(slot int64) {
 // undo gives back what is not in a log. It reports whether there was anything.
 func (m *modelRule) undo(slot, cost int64) bool {
 	switch m.kind {
-	case kindLeak:
+	case KindLeak:
 		if m.last == slot {
 			// The newest slot is free again, its remainder included.
 			if free := sum(m.busy, m.takes(-cost)); ceil(free) == slot {
@@ -198,26 +228,25 @@ func (m *modelRule) undo(slot, cost int64) bool {
 			}
 		}
 		return false
-	case kindTokenBucket:
-		if slot > m.last || m.busy.Sign() == 0 {
+	case KindTokenBucket:
+		if slot > m.last || slot < m.since() {
 			return false
 		}
 		if back := sum(m.takes(cost), rat(slot-m.last)); back.Sign() > 0 {
 			m.busy = sum(m.busy, back.Neg(back))
 		}
-		if slot == m.last {
+		if slot == m.last && m.before >= m.since() {
 			m.last = m.before
 		}
-		m.emptyAtMost(m.last)
-	case kindFixedWindow:
+	case KindFixedWindow:
 		start := slot / m.per() * m.per()
-		if start != m.last/m.per()*m.per() {
+		if start != m.last/m.per()*m.per() || slot < m.since() {
 			return false
 		}
 		m.spent = append(m.spent, modelSpend{slot, -min(cost, m.during(start, start+m.per()))})
-	case kindSlidingCounter:
+	case KindSlidingCounter:
 		start := slot / m.length() * m.length()
-		if age := m.last/m.length() - slot/m.length(); age < 0 || age >= int64(m.buckets) {
+		if age := m.last/m.length() - slot/m.length(); age < 0 || age >= int64(m.buckets) || slot < m.since() {
 			return false
 		}
 		m.spent = append(m.spent, modelSpend{slot, -min(cost, m.during(start, start+m.length()))})

@@ -48,7 +48,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 		}
 		for range 40 {
 			cost := 1 + random.IntN(2)
-			if CheckCost(cost, subject.Rules...) != nil {
+			if checkCost(cost, subject.Rules) != nil {
 				continue
 			}
 			now += random.Int64N(3000)
@@ -187,7 +187,8 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
-// A changed rule finds the state of the old one, clipped to what it could have made.
+// A changed rule finds the state of the old one, clipped to what it could have made. Tokens
+// that a bucket lacks come back at the new rate.
 func TestChangedRules(t *testing.T) {
 	const sec, ms = time.Second, time.Millisecond
 	tests := map[string]struct {
@@ -199,7 +200,7 @@ func TestChangedRules(t *testing.T) {
 		"leak, loosened":            {Leak(1, 10*sec), Leak(1, sec), 1, 500 * ms, sec},
 		"leak, tightened":           {Leak(1, sec), Leak(1, 10*sec), 1, 500 * ms, 10 * sec},
 		"token bucket, loosened":    {TokenBucket(1, 10*sec, 2), TokenBucket(1, sec, 2), 2, 500 * ms, sec},
-		"token bucket, tightened":   {TokenBucket(1, sec, 10), TokenBucket(1, 10*sec, 10), 10, sec, sec},
+		"token bucket, tightened":   {TokenBucket(1, sec, 10), TokenBucket(1, 10*sec, 10), 10, sec, 10 * sec},
 		"token bucket, more burst":  {TokenBucket(1, sec, 1), TokenBucket(1, sec, 5), 1, 100 * ms, 100 * ms},
 		"token bucket, less burst":  {TokenBucket(1, sec, 10), TokenBucket(1, sec, 1), 10, 100 * ms, sec},
 		"window, more":              {Window(2, 10*sec), Window(3, 10*sec), 2, sec, sec},

@@ -27,7 +27,7 @@ func TestRollingRateLimiter(t *testing.T) {
 		}},
 		"prevents actions less than minDistance apart": {[]Rule{Window(4, 10*ms).CountingDropped(), Spacing(2 * ms).CountingDropped()}, []fact{
 			row(0, "allow", 1, 0), row(0, "allow", 1, 2*ms),
-			row(1*ms, "allow", 1, 2*ms),
+			row(1*ms, "allow", 1, 3*ms),
 			row(3*ms, "allow", 1, 3*ms), row(3*ms, "allow", 1, 10*ms),
 		}},
 		// It says when an action could succeed that follows the one asked about, as if that
@@ -36,17 +36,17 @@ func TestRollingRateLimiter(t *testing.T) {
 			{0, "allow", 1, 0, 2, unsaid},
 			{4 * ms, "allow", 1, 4 * ms, 1, unsaid},
 			{5 * ms, "allow", 1, 5 * ms, 0, unsaid},
-			{5 * ms, "peek", 1, 10 * ms, 0, unsaid}, // its 5 ms until allowed
-			{8 * ms, "allow", 1, 10 * ms, 0, unsaid},
-			{8 * ms, "peek", 1, 14 * ms, 0, unsaid}, // its 6 ms, since the refused one counts
+			{5 * ms, "peek", 1, 10 * ms, 0, unsaid},  // its 5 ms until allowed
+			{8 * ms, "allow", 1, 14 * ms, 0, unsaid}, // its 6 ms, since the refused one counts
+			{8 * ms, "peek", 1, 14 * ms, 0, unsaid},
 			{11 * ms, "peek", 1, 14 * ms, 0, unsaid},
 			{17 * ms, "peek", 1, 17 * ms, 2, unsaid},
 		}},
 		"returns info about limiting (with min distance)": {[]Rule{Window(3, 10*ms).CountingDropped(), Spacing(2 * ms).CountingDropped()}, []fact{
 			row(0, "allow", 1, 0), row(0, "peek", 1, 2*ms),
 			row(4*ms, "allow", 1, 4*ms), row(4*ms, "peek", 1, 6*ms),
-			row(5*ms, "allow", 1, 6*ms), row(5*ms, "peek", 1, 10*ms),
-			row(8*ms, "allow", 1, 10*ms), row(8*ms, "peek", 1, 14*ms),
+			row(5*ms, "allow", 1, 10*ms), row(5*ms, "peek", 1, 10*ms),
+			row(8*ms, "allow", 1, 14*ms), row(8*ms, "peek", 1, 14*ms),
 			row(11*ms, "peek", 1, 14*ms), row(17*ms, "peek", 1, 17*ms),
 		}},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,8 +40,8 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 	s := &redisStore{
 		client:  client,
 		prefix:  prefix,
-		decider: NewScript(decideLua),
-		refunds: NewScript(refundLua),
+		decider: script(decideLua),
+		refunds: script(refundLua),
 	}
 	s.combine.run = s.run
 	switch client.(type) {
@@ -59,13 +60,34 @@ func (s *redisStore) key(subject string) string {
 	if strings.Contains(subject, "%") {
 		subject = strings.ReplaceAll(subject, "%", "%25")
 	}
-	if subject == "" {
-		subject = "%" // empty braces are no hash tag
-	}
 	if whole := s.prefix + subject; hashTag(whole) == whole {
-		return s.prefix + "{" + subject + "}"
+		return s.prefix + "{" + strings.ReplaceAll(subject, "}", "%7D") + "}"
 	}
 	return s.prefix + ":" + subject
+}
+
+// shortLog is SHORT in base.lua: logs of more slots are lists with keys of their own.
+const shortLog = 128
+
+// lists appends the keys of the lists that the logs of a subject may be, under its rules.
+func lists(keys []string, key string, of []Rule) []string {
+	known := len(keys)
+	for _, r := range of {
+		if r.kind != KindWindow || r.limit < shortLog {
+			continue
+		}
+		list := key + "%"
+		switch {
+		case r.shadow:
+			list += "shadow"
+		case r.counts:
+			list += "counting"
+		}
+		if !slices.Contains(keys[known:], list) {
+			keys = append(keys, list)
+		}
+	}
+	return keys
 }
 
 // hashTag returns the part of a key that places it on a cluster.
@@ -101,7 +123,7 @@ func (s *redisStore) decideMany(ctx context.Context, requests []request) ([]Deci
 // run decides all calls, in as few round trips as it takes.
 func (s *redisStore) run(ctx context.Context, calls []*call) {
 	for _, b := range s.batches(calls) {
-		reply, err := s.decider.Run(ctx, s.client, b.keys, b.args()...).Slice()
+		reply, err := s.decider.Run(ctx, s.client, append(b.keys, b.lists...), b.args()...).Slice()
 		if want := 1 + fields*len(b.calls); err == nil && len(reply) != want {
 			err = fmt.Errorf("a reply of %d, want %d", len(reply), want)
 		}
@@ -163,6 +185,7 @@ func sharedTag(keys []string) (string, error) {
 type batch struct {
 	calls  []*call
 	keys   []string
+	lists  []string       // keys of logs that may be long
 	known  map[string]int // shapes → their number
 	shapes []byte         // the shapes, a JSON list without its end
 	runs   []run
@@ -178,8 +201,9 @@ func (b *batch) add(c *call, keys []string) {
 	b.calls, b.keys = append(b.calls, c), append(b.keys, keys...)
 	b.shape = append(append(b.shape[:0], `["`...), c.verb...)
 	b.shape = strconv.AppendInt(append(b.shape, `",`...), int64(c.cost), 10)
-	for _, subject := range c.subjects {
-		b.shape = compile(append(b.shape, ','), 0, subject.Rules, nameless)
+	for i, subject := range c.subjects {
+		b.lists = lists(b.lists, keys[i], subject.Rules)
+		b.shape = compile(append(b.shape, ','), subject.Rules)
 	}
 	b.shape = append(b.shape, ']')
 	number := b.known[string(b.shape)]
@@ -206,16 +230,17 @@ func (b *batch) args() []any {
 }
 
 func (s *redisStore) refund(ctx context.Context, g *grant) error {
-	var keys []string
+	var keys, long []string
 	args := []any{strconv.FormatInt(g.slot, 10), g.cost, 0}
 	if g.objected {
 		args[2] = 1
 	}
 	for _, subject := range g.subjects {
 		keys = append(keys, s.key(subject.Key))
-		args = append(args, compile(nil, 0, subject.Rules, nameless))
+		long = lists(long, keys[len(keys)-1], subject.Rules)
+		args = append(args, compile(nil, subject.Rules))
 	}
-	if err := s.refunds.Run(ctx, s.client, keys, args...).Err(); err != nil {
+	if err := s.refunds.Run(ctx, s.client, append(keys, long...), args...).Err(); err != nil {
 		return fmt.Errorf("throttle: refunding in Redis: %w", err)
 	}
 	return nil

@@ -6,6 +6,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+//go:embed lua/base.lua
+var baseLua string
+
+//go:embed lua/costs.lua
+var costsLua string
+
+//go:embed lua/logs.lua
+var logsLua string
+
 //go:embed lua/state.lua
 var stateLua string
 
@@ -21,9 +30,7 @@ var decideLua string
 //go:embed lua/refund.lua
 var refundLua string
 
-// NewScript returns source as a Redis script that can use the rules: the prelude
-// (lua/state.lua, lua/kinds.lua and lua/rules.lua) stands before it. It is how package queue decides by
-// the same rules.
-func NewScript(source string) *redis.Script {
-	return redis.NewScript(stateLua + kindsLua + rulesLua + source)
+// script returns source as a Redis script that can use the rules, see lua/base.lua.
+func script(source string) *redis.Script {
+	return redis.NewScript(baseLua + costsLua + logsLua + stateLua + kindsLua + rulesLua + source)
 }

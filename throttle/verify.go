@@ -59,17 +59,17 @@ func verify(log []Event, r Rule) []Violation {
 		return nil
 	}
 	switch r.kind {
-	case kindLeak:
+	case KindLeak:
 		return verifyLeak(log, r)
-	case kindTokenBucket:
+	case KindTokenBucket:
 		return verifyTokenBucket(log, r)
-	case kindWindow:
+	case KindWindow:
 		return verifyWindow(log, r)
-	case kindSpacing:
+	case KindSpacing:
 		return verifySpacing(log, r)
-	case kindFixedWindow:
+	case KindFixedWindow:
 		return verifyFixedWindow(log, r)
-	case kindSlidingCounter:
+	case KindSlidingCounter:
 		return verifySlidingCounter(log, r)
 	}
 	return nil

@@ -72,16 +72,15 @@ func (m *modelSubject) touch(now int64) {
 }
 
 func (m *modelSubject) spend(rules []*modelRule, now, t, cost int64, refused bool) {
-	logs, written := map[string]bool{}, false
+	logs := map[string]bool{}
 	for _, r := range rules {
-		counted := r.spend(t, cost, refused)
-		written = written || counted || r.logged()
+		r.spend(t, cost, refused)
 		if side := r.side(); r.logged() && !logs[side] {
 			logs[side] = true
 			m.units[side] = append(m.units[side], slices.Repeat([]int64{r.last}, int(cost))...)
 		}
 	}
-	if written {
+	if len(rules) > 0 || !refused {
 		m.touch(now)
 	}
 }
@@ -109,30 +108,31 @@ func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer 
 		}
 		rules, shadows = append(rules, m.rules...), append(shadows, m.shadows...)
 	}
-	var binding, objector *modelRule
-	t := now
-	for again := true; again; {
-		again = false
-		for _, r := range rules {
-			if at := r.when(t, min(cost, r.topCost())); !r.drop && at > t {
-				t, binding, again = at, r, true
-			}
-		}
-	}
-	answer := modelAnswer{Slot: t, Full: now}
+	var objector *modelRule
+	t, binding := earliestOf(rules, now, cost)
+	answer := modelAnswer{Outcome: Admitted, Full: now}
 	if t > now {
 		answer.Outcome = Deferred
 	}
 	if i := slices.IndexFunc(rules, func(r *modelRule) bool { return r.drop && r.when(t, cost) > t }); i >= 0 {
 		answer.Outcome, binding = Dropped, rules[i]
 	}
+	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve
+	if !answer.Spent && (v == verbAllow || v == verbReserve && answer.Outcome == Dropped) {
+		for _, m := range subjects {
+			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, cost, true)
+		}
+		if answer.Outcome == Deferred { // who waits exactly so long must not be refused for this try
+			t, binding = earliestOf(rules, now, cost)
+		}
+	}
+	answer.Slot = t
 	for _, r := range shadows {
 		if objector == nil && (cost > r.topCost() || r.when(t, cost) > t) {
 			objector = r
 			answer.Shadow = r.place
 		}
 	}
-	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve
 	for _, m := range subjects {
 		if answer.Spent {
 			spending := m.rules
@@ -140,8 +140,6 @@ func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer 
 				spending = m.all()
 			}
 			m.spend(spending, now, t, cost, false)
-		} else if v == verbAllow || v == verbReserve && answer.Outcome == Dropped {
-			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, cost, true)
 		}
 	}
 	if binding == nil && len(rules) > 0 {
@@ -154,8 +152,22 @@ func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer 
 	return answer
 }
 
+// earliestOf asks the rules until all of them allow the instant.
+func earliestOf(rules []*modelRule, t, cost int64) (int64, *modelRule) {
+	var binding *modelRule
+	for again := true; again; {
+		again = false
+		for _, r := range rules {
+			if at := r.when(t, min(cost, r.topCost())); !r.drop && at > t {
+				t, binding, again = at, r, true
+			}
+		}
+	}
+	return t, binding
+}
+
 func (m *modelRule) topCost() int64 {
-	if m.kind == kindLeak || m.kind == kindSpacing {
+	if m.kind == KindLeak || m.kind == KindSpacing {
 		return 1 << 40
 	}
 	return int64(m.most())
@@ -167,16 +179,15 @@ func (w *modelWorld) refund(keys []string, slot, cost, now int64, objected bool)
 	w.expire(now)
 	for _, key := range keys {
 		m := w.subjects[key]
-		logs, written := map[string]bool{}, false
+		logs := map[string]bool{}
 		for _, r := range m.all() {
 			if r.shadow && objected {
 				continue
 			}
 			if !r.logged() {
-				written = r.undo(slot, cost) || written
+				r.undo(slot, cost)
 			} else if !logs[r.side()] {
 				logs[r.side()] = m.removeUnits(r.side(), slot, int(cost))
-				written = written || logs[r.side()]
 			}
 		}
 		for _, r := range m.all() {
@@ -187,9 +198,7 @@ func (w *modelWorld) refund(keys []string, slot, cost, now int64, objected bool)
 				}
 			}
 		}
-		if written {
-			m.touch(now)
-		}
+		m.touch(now)
 	}
 }
 

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/notify"
 )
 
@@ -21,7 +20,7 @@ func TestTheProvidersSeeWhatIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
 		client := redis.NewClient(&redis.Options{
-			Addr: "127.0.0.1:0", Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+			Addr: "127.0.0.1:0", Dialer: inprocess.Dialer(server),
 		})
 		defer server.Close()
 		defer client.Close()

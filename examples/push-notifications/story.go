@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -52,7 +52,7 @@ func embeddedRedis() (client *redis.Client, closeRedis func()) {
 	server := miniredis.NewMiniRedis()
 	client = redis.NewClient(&redis.Options{
 		Addr:   "127.0.0.1:0", // never dialled
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+		Dialer: inprocess.Dialer(server),
 	})
 	return client, func() { client.Close(); server.Close() }
 }

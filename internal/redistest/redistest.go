@@ -18,6 +18,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/inprocess"
 )
 
 // Required is the environment variable that turns a missing redis-server from a
@@ -44,7 +46,7 @@ func MiniClient(t testing.TB, server *miniredis.Miniredis) *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		// An IP literal: a name would be looked up outside of the bubble.
 		Addr:   "127.0.0.1:6379",
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+		Dialer: inprocess.Dialer(server),
 	})
 	t.Cleanup(func() { client.Close() })
 	return client

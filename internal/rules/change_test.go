@@ -65,7 +65,11 @@ func changing(t *testing.T, rnd *rand.Rand, rs []rules.Rule) []start {
 // Rules of one kind whose numbers change at random never admit more than the loosest of
 // them would.
 func TestChangesMintNothing(t *testing.T) {
+	seeds := []uint64{8807} // in which a token bucket once gained from a refund between two rates
 	for seed := range uint64(2000) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		kind := []rules.Kind{rules.Window, rules.FixedWindow, rules.TokenBucket, rules.SlidingCounter, rules.Spacing}[seed%5]
 		var rs []rules.Rule
@@ -140,6 +144,25 @@ func TestTightenedAndLoosened(t *testing.T) {
 	}
 }
 
+// Starts that a tightened rule of a shorter period has no use for are not forgotten.
+func TestTightenedForAWhile(t *testing.T) {
+	const sec = int64(1_000_000)
+	for _, kind := range []rules.Kind{rules.Window, rules.SlidingCounter} {
+		wide := rules.Compile(0, rules.Rule{Kind: kind, Limit: 5, Period: 8 * time.Second, Buckets: 4})
+		tight := rules.Compile(0, rules.Rule{Kind: kind, Limit: 3, Period: 4 * time.Second, Buckets: 2})
+		now := start0 / (8 * sec) * (8 * sec)
+		var st rules.State
+		for i := range int64(4) {
+			wide.Spend(&st, now+i*2*sec, 1, true)
+		}
+		tight.Spend(&st, now+7*sec, 1, true)
+		recode(t, &st)
+		if room := wide.Room(&st, 0, now+7*sec+1); room != 0 {
+			t.Errorf("%s: room for %d after 5 of 5", kind, room)
+		}
+	}
+}
+
 // Costs that a tightened rule takes for less are what they were for the loosened one.
 func TestTightenedCosts(t *testing.T) {
 	for _, kind := range []rules.Kind{rules.Window, rules.FixedWindow, rules.SlidingCounter, rules.TokenBucket} {
@@ -178,10 +201,11 @@ func TestRefundToARuleThatDidNotCount(t *testing.T) {
 					set.Spend(&st, at, 1, true)
 				}
 			}
+			before.Restart(&st, now+3, now+15, 1)
 			recode(t, &st)
 			at, _ := set.Earliest(&st, now+20, 1)
-			for i := range int64(3) {
-				set.Refund(&st, now+1+i, 1, false)
+			for _, slot := range []int64{now + 1, now + 2, now + 3, now + 15} {
+				set.Refund(&st, slot, 1, false)
 			}
 			if after, _ := set.Earliest(&st, now+20, 1); after != at {
 				t.Errorf("%s: %d µs earlier after a refund of what it did not count", kind, at-after)

@@ -105,24 +105,31 @@ func (s *Set) Spend(st *State, t int64, cost int, shadows bool) {
 		return
 	}
 	t = min(t, Never)
-	s.push(st, own, t, cost)
-	s.push(st, counting, t, cost)
-	if shadows {
-		s.push(st, shadow, t, cost)
-	}
+	s.pushStart(st, t, cost, shadows)
 	for i := range s.rules {
 		if r := &s.rules[i]; !r.logged && (shadows || !r.Shadow) {
-			r.kind.spend(st, r, t, units(cost), false)
+			r.kind.spend(st, r, action{at: t, cost: units(cost)})
 		}
 	}
 	s.skipped(st, t)
 }
 
-// push puts the slot into a log, if the rules look at it.
-func (s *Set) push(st *State, of side, t int64, cost int) {
-	if size := s.logs[of]; size.keep > 0 {
-		st.logs[of].size(size.keep, size.span)
-		st.logs[of].push(t, units(cost))
+// widen lets the logs hold what the rules look at, from now on until they are empty.
+func (s *Set) widen(st *State) {
+	for of := range s.logs {
+		if size := s.logs[of]; size.keep > 0 {
+			st.logs[of].size(size.keep, size.span)
+		}
+	}
+}
+
+// pushStart puts a slot into the logs that the rules look at.
+func (s *Set) pushStart(st *State, t int64, cost int, shadows bool) {
+	s.widen(st)
+	for of := own; of < sides; of++ {
+		if s.logs[of].keep > 0 && (of != shadow || shadows) {
+			st.logs[of].push(t, units(cost), false)
+		}
 	}
 }
 
@@ -156,10 +163,13 @@ func (s *Set) SpendRefused(st *State, t int64, cost int) bool {
 		return false
 	}
 	t = min(t, Never)
-	s.push(st, counting, max(t, st.logs[counting].newest()), cost)
+	s.widen(st)
+	if log := &st.logs[counting]; s.logs[counting].keep > 0 {
+		log.push(max(t, log.newest()), units(cost), true)
+	}
 	for i := range s.rules {
 		if r := &s.rules[i]; r.Counts && !r.Shadow && !r.logged {
-			r.kind.spend(st, r, t, units(cost), true)
+			r.kind.spend(st, r, action{at: t, cost: units(cost), refused: true})
 		}
 	}
 	return true
@@ -177,9 +187,9 @@ func (s *Set) undoStarts(st *State, t int64, cost int, objected bool) {
 	if s == nil {
 		return
 	}
+	s.widen(st)
 	for of := own; of < sides; of++ {
-		if size := s.logs[of]; size.keep > 0 && !(of == shadow && objected) {
-			st.logs[of].size(size.keep, size.span)
+		if s.logs[of].keep > 0 && !(of == shadow && objected) {
 			st.logs[of].refund(t, units(cost), of == counting)
 		}
 	}
@@ -224,19 +234,16 @@ func (s *Set) Restart(st *State, from, to int64, cost int) bool {
 		}
 	}
 	s.respend(st, to, cost, !objects)
+	s.skipped(st, to)
 	return true
 }
 
 // respend takes a slot from the rules that promise something about starts.
 func (s *Set) respend(st *State, t int64, cost int, shadows bool) {
-	for of := own; of < sides; of++ {
-		if of != shadow || shadows {
-			s.push(st, of, t, cost)
-		}
-	}
+	s.pushStart(st, t, cost, shadows)
 	for i := range s.rules {
 		if r := &s.rules[i]; r.aboutStarts() && !r.logged && (shadows || !r.Shadow) {
-			r.kind.spend(st, r, t, units(cost), false)
+			r.kind.spend(st, r, action{at: t, cost: units(cost)})
 		}
 	}
 }
@@ -272,18 +279,16 @@ func (s *Set) fieldFull(st *State, f *field) int64 {
 // nothing.
 func (s *Set) FullOf(st *State, i int) int64 { return s.rules[i].kind.full(st, &s.rules[i]) }
 
-// Forget drops what no rule can tell from nothing at the instant now, and keeps states
-// short. Without it the parts of rules that are gone stay as long as the state.
+// Forget drops what belongs to rules that are gone, and that nobody can tell from nothing at
+// the instant now. Without it that stays as long as the state.
 func (s *Set) Forget(st *State, now int64) {
 	for of := own; of < sides; of++ {
-		span := st.logs[of].span
-		if s != nil {
-			span = max(span, s.logs[of].span)
+		if log := &st.logs[of]; (s == nil || s.logs[of].keep == 0) && !log.empty() && later(log.newest(), log.span) <= now {
+			log.clear()
 		}
-		st.logs[of].forget(now - span)
 	}
 	for i := len(st.fields) - 1; i >= 0; i-- {
-		if f := &st.fields[i]; s.fieldFull(st, f) <= now {
+		if f := &st.fields[i]; s.ruleOf(f) == nil && f.until <= now {
 			st.drop(f)
 		}
 	}

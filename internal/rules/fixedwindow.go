@@ -29,14 +29,14 @@ func (k fixedWindow) full(st *State, r *rule) int64 {
 	return min((number+1)*r.period, Never)
 }
 
-func (k fixedWindow) spend(st *State, r *rule, t, cost int64, refused bool) {
-	f := st.own(r.id, t)
+func (k fixedWindow) spend(st *State, r *rule, a action) {
+	f := st.own(r.id, a.at)
 	number, count := k.used(f, r)
-	if t/r.period > number {
+	if a.at/r.period > number {
 		count = 0
 	}
-	f.units = counted(count, cost, r.n, refused)
-	f.last = max(f.last, t)
+	f.units = counted(count, a.cost, r.n, a.refused)
+	f.last = max(f.last, a.at)
 	f.until = k.full(st, r)
 }
 
@@ -55,7 +55,4 @@ func (k fixedWindow) undo(st *State, r *rule, t, cost int64) {
 	}
 	f.units = max(0, f.units-cost)
 	f.until = k.full(st, r)
-	if f.units == 0 {
-		st.drop(f)
-	}
 }

@@ -26,17 +26,17 @@ func (k leak) full(st *State, r *rule) int64 {
 	return at
 }
 
-func (k leak) spend(st *State, r *rule, t, cost int64, _ bool) {
-	f := st.own(r.id, t)
+func (k leak) spend(st *State, r *rule, a action) {
+	f := st.own(r.id, a.at)
 	at, rest := k.turn(f, r)
 	turn := roundUp(at, rest)
-	if from, part := r.advance(t, 0, cost); t > turn || t < turn && isLater(from, part, at, rest) {
-		at, rest = t, 0
+	if from, part := r.advance(a.at, 0, a.cost); a.at > turn || a.at < turn && isLater(from, part, at, rest) {
+		at, rest = a.at, 0
 	}
-	if t >= turn || at == t {
-		f.last, f.rest, f.units = at, rest, cost
+	if a.at >= turn || at == a.at {
+		f.last, f.rest, f.units = at, rest, a.cost
+		f.until = k.full(st, r)
 	}
-	f.until = k.full(st, r)
 }
 
 // undo gives only the newest slot back: what follows an older one stays where it is.

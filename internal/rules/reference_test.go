@@ -231,7 +231,7 @@ func TestFull(t *testing.T) {
 			set.Spend(&st, at, 1, true)
 		}
 		full := set.Full(&st)
-		if set.Forget(&none, full); full <= now {
+		if full <= now {
 			t.Fatalf("%s: full at %d", r, full)
 		}
 		for range 20 {
@@ -243,8 +243,13 @@ func TestFull(t *testing.T) {
 			set.Spend(&st, a, 1, true)
 			set.Spend(&none, b, 1, true)
 		}
-		if set.Forget(&st, set.Full(&st)); !st.Empty() {
-			t.Errorf("%s: not empty when full", r)
+		var nobody *rules.Set // to whom all of it is somebody else's
+		until := nobody.Full(&st)
+		if nobody.Forget(&st, until-1); st.Empty() {
+			t.Errorf("%s: forgotten too early", r)
+		}
+		if nobody.Forget(&st, until); !st.Empty() {
+			t.Errorf("%s: not forgotten", r)
 		}
 	}
 }

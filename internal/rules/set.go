@@ -32,13 +32,19 @@ type rule struct {
 // the subject.
 type kind interface {
 	// when returns the first instant >= t at which the rule admits cost, at most r.top.
-	when(st *State, r *rule, t int64, cost int64) int64
+	when(st *State, r *rule, t, cost int64) int64
 	// full returns the instant from which the rule cannot tell the state from none.
 	full(st *State, r *rule) int64
-	// spend takes the slot t, or counts what was refused then.
-	spend(st *State, r *rule, t int64, cost int64, refused bool)
+	// spend counts an action.
+	spend(st *State, r *rule, a action)
 	// undo gives the slot t back.
-	undo(st *State, r *rule, t int64, cost int64)
+	undo(st *State, r *rule, t, cost int64)
+}
+
+// An action starts at a slot and costs something, or was refused then.
+type action struct {
+	at, cost int64
+	refused  bool
 }
 
 var kinds = map[Kind]struct {

@@ -64,12 +64,12 @@ func (k slidingCounter) full(st *State, r *rule) int64 {
 	return min((k.newest(f, r)+int64(r.Buckets))*r.length, Never)
 }
 
-func (k slidingCounter) spend(st *State, r *rule, t, cost int64, refused bool) {
-	f := st.own(r.id, t)
+func (k slidingCounter) spend(st *State, r *rule, a action) {
+	f := st.own(r.id, a.at)
 	newest := k.newest(f, r)
-	f.shift(max(newest, t/r.length)-newest, r.Buckets)
-	f.ring[0] = counted(f.ring[0], cost, r.n, refused)
-	f.last = max(f.last, t)
+	f.shift(max(newest, a.at/r.length)-newest, r.Buckets)
+	f.ring[0] = counted(f.ring[0], a.cost, r.n, a.refused)
+	f.last = max(f.last, a.at)
 	f.until = k.full(st, r)
 }
 
@@ -95,10 +95,4 @@ func (k slidingCounter) undo(st *State, r *rule, t, cost int64) {
 	}
 	f.ring[i] = max(0, f.ring[i]-cost)
 	f.until = k.full(st, r)
-	for _, count := range f.ring {
-		if count > 0 {
-			return
-		}
-	}
-	st.drop(f)
 }

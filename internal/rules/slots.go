@@ -44,16 +44,21 @@ func (l *log) size(keep, span int64) {
 	l.keep, l.span = max(l.keep, keep), max(l.span, span)
 }
 
-// push puts a slot into the log, in order, and forgets what nobody looks at any more.
-func (l *log) push(t, cost int64) {
-	l.add(t, cost)
-	for {
-		oldest := l.slots[l.head]
-		if l.units-oldest.cost < l.keep {
-			break
+// push puts a slot into the log, in order, and forgets what nobody looks at any more. What
+// was refused counts for no more than the log holds.
+func (l *log) push(t, cost int64, refused bool) {
+	holds := l.keep
+	if !refused {
+		holds = max(holds, cost)
+	}
+	l.add(t, min(cost, holds))
+	for excess := l.units - holds; excess > 0; excess = l.units - holds {
+		oldest := &l.slots[l.head]
+		taken := min(oldest.cost, excess)
+		l.units -= taken
+		if oldest.cost -= taken; oldest.cost == 0 {
+			l.head++
 		}
-		l.units -= oldest.cost
-		l.head++
 	}
 	l.compact()
 }
@@ -119,17 +124,6 @@ func (l *log) refund(t, cost int64, counting bool) {
 	}
 }
 
-// forget drops the slots at or before t.
-func (l *log) forget(t int64) {
-	for !l.empty() && l.slots[l.head].at <= t {
-		l.units -= l.slots[l.head].cost
-		l.head++
-	}
-	if l.empty() {
-		l.clear()
-	}
-}
-
 func (l *log) clear() { *l = log{slots: l.slots[:0]} }
 
 // nth returns the slot of the n-th newest unit, from 0, and whether there is one. It
@@ -178,9 +172,9 @@ func (window) when(st *State, r *rule, t, cost int64) int64 {
 	return t
 }
 
-func (window) full(st *State, r *rule) int64           { return fullAfter(st, r) }
-func (window) spend(*State, *rule, int64, int64, bool) {} // the set pushes into logs
-func (window) undo(*State, *rule, int64, int64)        {}
+func (window) full(st *State, r *rule) int64    { return fullAfter(st, r) }
+func (window) spend(*State, *rule, action)      {} // the set pushes into logs
+func (window) undo(*State, *rule, int64, int64) {}
 
 // A spacing keeps slots a period apart, whatever they cost. (The minimum difference of
 // ClassDojo's rolling-rate-limiter.)
@@ -188,5 +182,5 @@ type spacing struct{}
 
 func (spacing) when(st *State, r *rule, t, _ int64) int64 { return max(t, fullAfter(st, r)) }
 func (spacing) full(st *State, r *rule) int64             { return fullAfter(st, r) }
-func (spacing) spend(*State, *rule, int64, int64, bool)   {}
+func (spacing) spend(*State, *rule, action)               {}
 func (spacing) undo(*State, *rule, int64, int64)          {}

@@ -30,6 +30,9 @@ func (k tokenBucket) when(st *State, r *rule, t, cost int64) int64 {
 		return t
 	}
 	at, rest := k.fullAt(f, r)
+	if empty, odd := r.advance(f.last, 0, int64(r.Burst)); isLater(at, rest, empty, odd) {
+		at, rest = empty, odd // a bucket that became smaller lacks at most all its tokens
+	}
 	return max(t, roundUp(r.advance(at, rest, cost-int64(r.Burst))))
 }
 
@@ -38,24 +41,24 @@ func (k tokenBucket) full(st *State, r *rule) int64 {
 }
 
 // spend takes tokens. What was refused takes no more than there are in a bucket.
-func (k tokenBucket) spend(st *State, r *rule, t, cost int64, refused bool) {
-	f := st.own(r.id, t)
+func (k tokenBucket) spend(st *State, r *rule, a action) {
+	f := st.own(r.id, a.at)
 	had, part := k.fullAt(f, r)
 	at, rest := had, part
-	if at < t {
-		at, rest = t, 0
+	if at < a.at {
+		at, rest = a.at, 0
 	}
-	at, rest = r.advance(at, rest, cost)
-	if refused {
-		if empty, odd := r.advance(max(f.last, t), 0, int64(r.Burst)); isLater(at, rest, empty, odd) {
+	at, rest = r.advance(at, rest, a.cost)
+	if a.refused {
+		if empty, odd := r.advance(max(f.last, a.at), 0, int64(r.Burst)); isLater(at, rest, empty, odd) {
 			at, rest = empty, odd
 		}
 		if isLater(had, part, at, rest) {
 			at, rest = had, part
 		}
 	}
-	f.before = max(f.before, min(f.last, t))
-	f.last = max(f.last, t)
+	f.before = max(f.before, min(f.last, a.at))
+	f.last = max(f.last, a.at)
 	k.set(f, r, at, rest)
 }
 

@@ -1,7 +1,8 @@
 -- decide answers, for each request, when its cost may start under the rules of all its
 -- subjects, and spends it.
 --
--- KEYS    the subjects of each request, in order
+-- KEYS    the subjects of each request, in order, then the lists of logs that may be long:
+--         declared, so that a cluster whose slots move does not take them for empty
 -- ARGV[1] JSON list of the shapes of requests: {verb, cost, rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
 --         "peek" spends and writes nothing; rules are as compiled, and decoded here
@@ -40,7 +41,7 @@ local function strictest(subjects)
   return found, whose, least or 0
 end
 
--- whom packs an outcome (0 admitted, 1 deferred, 2 dropped), and the places of a subject
+-- whom packs an outcome (1 admitted, 2 deferred, 3 dropped), and the places of a subject
 -- and of its rule, from 1, or 0 for none.
 local function whom(outcome, subject, rule)
   return outcome + (rule and 4 * (subject.place + 65536 * rule.place) or 0)
@@ -56,10 +57,18 @@ local function has(shape, property)
   return false
 end
 
--- Reading all states at once takes Redis half the time of reading them one by one. Those
--- that were written since, and those that it cannot read, are read again.
-local states = #KEYS > 1 and #KEYS < 1000 and call('MGET', unpack(KEYS)) or none
-local stale = {}
+-- states_of reads all states at once, which takes Redis half the time of reading them one
+-- by one. Those that were written since, and those that it cannot read, are read again.
+local function states_of(n)
+  if n < 2 or n >= 1000 then
+    return none
+  elseif n == #KEYS then
+    return call('MGET', unpack(KEYS))
+  end
+  return call('MGET', unpack(KEYS, 1, n))
+end
+
+local states, stale
 
 -- decide decides one request, whose subjects are the keys behind the first `before`, and
 -- writes the reply behind the first `at` numbers.
@@ -91,11 +100,15 @@ local function decide(shape, before, replies, at)
   if written then
     objection, objector = spend(subjects, slot, cost)
   else
+    if shape.counts and (verb == 'allow' or outcome == 2 and verb == 'reserve') then
+      written = true
+      spend_refused(subjects, now, cost)
+      if outcome == 1 then -- the refusal counts against whoever comes back
+        slot, rule, whose = earliest(subjects, now, cost)
+      end
+    end
     if shape.shadow then
       objection, objector = objecting(subjects, slot, cost)
-    end
-    if shape.counts and (verb == 'allow' or outcome == 2 and verb == 'reserve') then
-      written = spend_refused(subjects, now, cost)
     end
   end
 
@@ -105,7 +118,7 @@ local function decide(shape, before, replies, at)
   elseif cost > 1 then
     remaining = room(whose, rule, now)
   end
-  replies[at + 1] = whom(outcome, whose, rule)
+  replies[at + 1] = whom(outcome + 1, whose, rule)
   replies[at + 2] = remaining
   replies[at + 3] = slot
   replies[at + 4] = rule and rule.kind.full(whose, rule) or now
@@ -123,6 +136,12 @@ for _, shape in ipairs(shapes) do
   end
   shape.drops, shape.counts, shape.shadow = has(shape, 'drops'), has(shape, 'counts'), has(shape, 'shadow')
 end
+
+local subjects = 0
+for i = 2, #ARGV, 2 do
+  subjects = subjects + (#shapes[tonumber(ARGV[i])] - 2) * ARGV[i + 1]
+end
+states, stale = states_of(subjects), {}
 
 local replies, keys, at = { now }, 0, 1
 for i = 2, #ARGV, 2 do

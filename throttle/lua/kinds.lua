@@ -1,17 +1,28 @@
 -- kinds: what each kind of rule does. Stands between state.lua, which keeps what they
--- remember, and rules.lua, which lets them decide together.
+-- remember, and rules.lua, which lets them decide together. Package internal/rules does the
+-- same in Go, and decides alike.
 --
 -- Products of a cost and a period may not be exact in a Lua number, so `advance` never
 -- forms one. It uses the rule's step, its period / n in whole microseconds, and what is odd.
 
 -- advance moves an instant, whole microseconds and a remainder in n-ths of one, by the
--- time that the rule's rate takes for `cost`, so that no rate drifts by rounding.
+-- time that the rule's rate takes for `cost`, so that no rate drifts by rounding. It ends
+-- where time does.
 local function advance(rule, at, rest, cost)
-  if rest == 0 and rule.odd == 0 then
-    return at + cost * rule.step, 0
+  if cost >= rule.far then
+    return NEVER, 0
+  elseif cost <= -rule.far then
+    return 0, 0
   end
-  local ticks = rest + cost * rule.odd
-  return at + cost * rule.step + floor(ticks / rule.n), ticks % rule.n
+  at = at + cost * rule.step
+  if rest ~= 0 or rule.odd ~= 0 then
+    local ticks = rest + cost * rule.odd
+    at, rest = at + floor(ticks / rule.n), ticks % rule.n
+  end
+  if at >= NEVER then
+    return NEVER, 0
+  end
+  return at, rest
 end
 
 local function round_up(at, rest)
@@ -23,13 +34,21 @@ local function is_later(at, rest, than, part)
   return at > than or at == than and rest > part
 end
 
+-- counted adds a cost to a count. What was refused fills it up to n and no further.
+local function counted(count, cost, n, refused)
+  if refused then
+    return max(count, min(n, count + cost))
+  end
+  return min(count + cost, 1000000000)
+end
+
 -- kinds holds one table per kind of rule, made when it is first asked for, and is the
 -- only place that knows it. Each has
 --   when(subject, rule, t, cost)   the earliest instant >= t; cost <= rule.top
 --   full(subject, rule)            the instant from which the state equals no state
 -- and those that are not `logged` (windows and spacings are: log_of, refund) also have
---   spend(subject, rule, t, cost)  take the slot t, or count what was refused at t
---   undo(subject, rule, t, cost)   give the slot t back
+--   spend(subject, rule, t, cost, refused)  take the slot t, or count what was refused at t
+--   undo(subject, rule, t, cost)            give the slot t back, if it was counted
 local make = {}
 local kinds = setmetatable({}, { __index = function(made, kind)
   made[kind] = make[kind]()
@@ -47,13 +66,14 @@ function make.leak()
     end
     return advance(rule, slot, min(rest, rule.n - 1), cost)
   end
-  local function when(subject, rule, t)
-    return max(t, round_up(next_turn(subject, rule)))
-  end
   return {
-    when = when,
+    when = function(subject, rule, t)
+      return max(t, round_up(next_turn(subject, rule)))
+    end,
+    -- It lies behind the turn as long as a start at the turn would carry its fraction on.
     full = function(subject, rule)
-      return when(subject, rule, 0)
+      local at, rest = next_turn(subject, rule)
+      return rest > 0 and at + 2 or at
     end,
     spend = function(subject, rule, t, cost)
       local at, rest = next_turn(subject, rule)
@@ -63,63 +83,97 @@ function make.leak()
         at, rest = t, 0
       end
       if t >= turn or at == t then
-        set_fields(subject, rule, at, rest, cost)
+        set_fields(subject, rule, t, at, rest, cost)
       end
     end,
     -- Only the newest slot comes back: what follows an older one stays where it is.
     undo = function(subject, rule, t, cost)
       local slot, rest, spent = fields(subject, rule)
       if slot and round_up(slot, rest) == t and spent == cost then
-        set_fields(subject, rule, slot, rest, 0)
+        set_fields(subject, rule, t, slot, rest, 0)
       end
     end,
   }
 end
 
 -- token_bucket: burst tokens, n more per period. Keeps the instant at which the bucket
--- will be full again, and its two newest slots: the newest bounds that instant when the
--- rate has changed, and both bound what a refund may give. (GCRA.)
+-- will be full again, the pace (n and period) that this was reckoned by, and its two newest
+-- slots, which bound what a refund may give. (GCRA.)
 function make.token_bucket()
-  local function bucket(subject, rule)
-    local tat, rest, last, before = fields(subject, rule)
+  -- full_at returns the instant at which the bucket will be full. Tokens that were missing
+  -- at the newest slot under another pace are still missing, and come back at the pace in
+  -- force: a change of rules mints none.
+  local function full_at(subject, rule)
+    local tat, rest, last, _, n, period = fields(subject, rule)
     if not tat then
-      return 0, 0, 0, 0
+      return 0, 0
+    elseif n == rule.n and period == rule.period or tat <= last then
+      return tat, min(rest, rule.n - 1)
     end
-    local latest, part = advance(rule, last, 0, rule.burst)
-    rest = min(rest, rule.n - 1)
-    if is_later(tat, rest, latest, part) then
-      tat, rest = latest, part
+    return advance(rule, last, 0, min(ceil((round_up(tat, rest) - last) * n / period), 1000000000))
+  end
+  local function set_bucket(subject, rule, tat, rest, last, before)
+    local _, _, newest, _, n, period = fields(subject, rule)
+    set_fields(subject, rule, last, tat, rest, last, before, rule.n, rule.period)
+    if n and (n ~= rule.n or period ~= rule.period) then
+      local numbers = numbers_of(subject, rule.field) -- tokens came in at another pace before
+      numbers[1] = max(numbers[1], newest, last)
     end
-    return tat, rest, last, before
   end
   return {
     when = function(subject, rule, t, cost)
-      local tat, rest = bucket(subject, rule)
+      local _, _, last = fields(subject, rule)
+      if not last then
+        return t
+      end
+      local tat, rest = full_at(subject, rule)
+      local empty, odd = advance(rule, last, 0, rule.burst)
+      if is_later(tat, rest, empty, odd) then
+        tat, rest = empty, odd -- a bucket that became smaller lacks at most all its tokens
+      end
       return max(t, round_up(advance(rule, tat, rest, cost - rule.burst)))
     end,
     full = function(subject, rule)
-      return round_up(bucket(subject, rule))
+      return round_up(full_at(subject, rule))
     end,
-    spend = function(subject, rule, t, cost)
-      local tat, rest, last, before = bucket(subject, rule)
+    -- What was refused takes no more tokens than there are in a bucket.
+    spend = function(subject, rule, t, cost, refused)
+      local had, part = full_at(subject, rule)
+      local _, _, last, before = fields(subject, rule)
+      local tat, rest = had, part
+      last, before = last or 0, before or 0
       if tat < t then
         tat, rest = t, 0
       end
       tat, rest = advance(rule, tat, rest, cost)
-      set_fields(subject, rule, tat, rest, max(last, t), max(before, min(last, t)))
+      if refused then
+        local empty, odd = advance(rule, max(last, t), 0, rule.burst)
+        if is_later(tat, rest, empty, odd) then
+          tat, rest = empty, odd
+        end
+        if is_later(had, part, tat, rest) then
+          tat, rest = had, part
+        end
+      end
+      set_bucket(subject, rule, tat, rest, max(last, t), max(before, min(last, t)))
     end,
     -- The bucket may have been full between t and the newest slot, and what overflowed
     -- then is not there to give back: that much less.
     undo = function(subject, rule, t, cost)
-      local tat, rest, last, before = bucket(subject, rule)
-      if tat == 0 or t > last then
+      local tat, rest, last, before, n, period = fields(subject, rule)
+      if not tat or t < counts_since(subject, rule) or t > last
+        or t < last and (n ~= rule.n or period ~= rule.period) then
         return
       end
+      tat, rest = full_at(subject, rule)
       local at, part = advance(rule, tat + last - t, rest, -cost)
       if is_later(at, part, tat, rest) then
         at, part = tat, rest
       end
-      set_fields(subject, rule, at, part, t == last and before or last, before)
+      set_bucket(subject, rule, max(at, 0), part, last, before)
+      if t == last and before >= counts_since(subject, rule) then
+        numbers_of(subject, rule.field)[5] = before
+      end
     end,
   }
 end
@@ -163,12 +217,12 @@ function make.spacing()
   }
 end
 
--- fixed_window: at most n in each period since the epoch. Keeps the start of the newest
--- window that was used, and its count.
+-- fixed_window: at most n in each period since the epoch. Keeps its newest slot, and the
+-- count of that slot's period.
 function make.fixed_window()
   local function window(subject, rule)
-    local start, count = fields(subject, rule)
-    return floor((start or 0) / rule.period), count or 0
+    local last, count = fields(subject, rule)
+    return floor((last or 0) / rule.period), count or 0, last or 0
   end
   return {
     when = function(subject, rule, t, cost)
@@ -179,38 +233,36 @@ function make.fixed_window()
       return max(t, number * rule.period)
     end,
     full = function(subject, rule)
-      return (window(subject, rule) + 1) * rule.period
+      return fields(subject, rule) and (window(subject, rule) + 1) * rule.period or 0
     end,
-    spend = function(subject, rule, t, cost)
-      local number, count = window(subject, rule)
+    spend = function(subject, rule, t, cost, refused)
+      local number, count, last = window(subject, rule)
       if floor(t / rule.period) > number then
-        number, count = floor(t / rule.period), 0
+        count = 0
       end
-      set_fields(subject, rule, number * rule.period, min(rule.n, count + cost))
+      set_fields(subject, rule, t, max(last, t), counted(count, cost, rule.n, refused))
     end,
     undo = function(subject, rule, t, cost)
-      local number, count = window(subject, rule)
-      if floor(t / rule.period) == number then
-        set_fields(subject, rule, number * rule.period, max(0, count - cost))
+      local number, count, last = window(subject, rule)
+      if floor(t / rule.period) == number and t >= counts_since(subject, rule) then
+        set_fields(subject, rule, t, last, max(0, count - cost))
       end
     end,
   }
 end
 
--- sliding_counter: counts of the newest buckets, newest first, behind the start of the
--- newest. Two buckets are this period and the one before, which counts by how much of
--- it overlaps the rolling period; more are parts of one period and count in full.
+-- sliding_counter: counts of the newest buckets, newest first, behind the newest slot. Two
+-- buckets are this period and the one before, which counts by how much of it overlaps the
+-- rolling period; more are parts of one period and count in full.
 function make.sliding_counter()
   local function length(rule)
     return rule.burst == 2 and rule.period or ceil(rule.period / rule.burst)
   end
+  -- ring returns the number of the newest bucket, the counts, and the newest slot.
   local function ring(subject, rule)
     local counts = { fields(subject, rule) }
-    local number = floor((table.remove(counts, 1) or 0) / length(rule))
-    return number, counts
-  end
-  local function set_ring(subject, rule, number, counts)
-    set_fields(subject, rule, number * length(rule), unpack(counts))
+    local last = table.remove(counts, 1) or 0
+    return floor(last / length(rule)), counts, last
   end
   -- weighted returns the first instant >= t of the bucket `number` at which `room` is
   -- left beside what still overlaps of the `old` ones before, or nothing.
@@ -251,25 +303,27 @@ function make.sliding_counter()
       return max(t, number * size)
     end,
     full = function(subject, rule)
-      return (ring(subject, rule) + rule.burst) * length(rule)
+      return fields(subject, rule) and (ring(subject, rule) + rule.burst) * length(rule) or 0
     end,
-    spend = function(subject, rule, t, cost)
-      local newest, counts = ring(subject, rule)
+    -- A ring does not shrink: a rule that is changed for a moment must not make it forget.
+    spend = function(subject, rule, t, cost, refused)
+      local newest, counts, last = ring(subject, rule)
       local number = max(newest, floor(t / length(rule)))
       local moved = {}
-      for i = 1, rule.burst do
+      for i = 1, max(rule.burst, #counts) do
         moved[i] = counts[i - (number - newest)] or 0
       end
-      moved[1] = min(rule.n, moved[1] + cost)
-      set_ring(subject, rule, number, moved)
+      moved[1] = counted(moved[1], cost, rule.n, refused)
+      set_fields(subject, rule, t, max(last, t), unpack(moved))
     end,
     undo = function(subject, rule, t, cost)
-      local newest, counts = ring(subject, rule)
+      local newest, counts, last = ring(subject, rule)
       local i = newest - floor(t / length(rule)) + 1
-      if counts[i] then
-        counts[i] = max(0, counts[i] - cost)
-        set_ring(subject, rule, newest, counts)
+      if (counts[i] or 0) == 0 or t < counts_since(subject, rule) then
+        return
       end
+      counts[i] = max(0, counts[i] - cost)
+      set_fields(subject, rule, t, last, unpack(counts))
     end,
   }
 end

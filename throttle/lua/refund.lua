@@ -1,16 +1,16 @@
 -- refund gives a slot that was spent and not used back to the rules of its subjects.
 --
--- KEYS[i]    subject i
--- ARGV[1]    the slot in microseconds
--- ARGV[2]    its cost
--- ARGV[3]    1 if a shadow rule objected, and so no shadow rule was spent
--- ARGV[3+i]  compiled rules of subject i
+-- KEYS     the subjects, then the lists of their logs that may be long
+-- ARGV[1]  the slot in microseconds
+-- ARGV[2]  its cost
+-- ARGV[3]  1 if a shadow rule objected, and so no shadow rule was spent
+-- ARGV     then the compiled rules of each subject
 --
 -- Returns 0.
 
 local now, subjects = clock(), {}
-for i = 1, #KEYS do
-  subjects[i] = read_subject(KEYS[i], parse(ARGV[3 + i]))
+for i = 1, #ARGV - 3 do
+  subjects[i] = read_subject(KEYS[i], make_rules(cjson.decode(ARGV[3 + i])))
 end
 refund(subjects, tonumber(ARGV[1]), tonumber(ARGV[2]), now, ARGV[3] == '1')
 return 0

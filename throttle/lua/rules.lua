@@ -1,5 +1,5 @@
--- rules: how rules decide together. The last of the three files that stand before every
--- script that decides: state.lua, kinds.lua, rules.lua.
+-- rules: how rules decide together. The last of the six files that stand before every
+-- script that decides, see base.lua.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
 -- Several rules on several subjects are one decision: `earliest` finds the instant
@@ -11,26 +11,27 @@
 local function new_rule(compiled, place, seen)
   local kind, flags = compiled[1], compiled[5]
   local rule = {
-    kind = kinds[kind], place = place, name = compiled[6], field = kind,
+    kind = kinds[kind], place = place, field = kind,
     n = compiled[2], period = compiled[3], burst = compiled[4], top = compiled[2],
     step = floor(compiled[3] / compiled[2]), odd = compiled[3] % compiled[2],
     drop = false, shadow = false, counts = false, side = false,
   }
+  rule.far = floor(NEVER / (rule.step + 1))
   if kind == 'leak' or kind == 'spacing' then
     rule.top = math.huge
   elseif kind == 'token_bucket' then
     rule.top = rule.burst
   end
   if flags ~= '-' then
-    rule.drop = string.find(flags, 'd', 1, true) ~= nil
-    rule.shadow = string.find(flags, 's', 1, true) ~= nil
-    rule.counts = string.find(flags, 'c', 1, true) ~= nil and not rule.shadow
+    rule.drop = find(flags, 'd', 1, true) ~= nil
+    rule.shadow = find(flags, 's', 1, true) ~= nil
+    rule.counts = find(flags, 'c', 1, true) ~= nil and not rule.shadow
     rule.side = rule.shadow and 'shadow' or rule.counts and 'counting'
   end
   if not rule.kind.logged then
     local field = rule.shadow and 'shadow:' .. kind or kind
     seen[field] = (seen[field] or 0) + 1
-    rule.field = field .. seen[field]
+    rule.field = field .. '#' .. seen[field] -- older releases wrote none, and other numbers
   end
   return rule
 end
@@ -38,17 +39,17 @@ end
 -- note_log widens what a log keeps to what the rule looks at: its slots and one more, so
 -- that a log which has forgotten some can be told from one which has not.
 local function note_log(size, rule)
-  size.keep = max(size.keep, rule.n + 1)
-  size.span = max(size.span, rule.period)
+  local widened = new_size(max(size.keep, rule.n + 1), max(size.span, rule.period))
+  size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones: a list of {kind, n, period, burst, flags, name}.
+-- make_rules makes rules of compiled ones: a list of {kind, n, period, burst, flags}.
 -- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
--- their own; rules.keep and rules.span, and those of rules.sides, say how many slots the
--- others look at, and for how long.
+-- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
+-- slots the others look at, and for how long.
 local function make_rules(compiled)
   local rules = {
-    any = #compiled > 0, keep = 0, span = 0, stateful = none, sides = none,
+    any = #compiled > 0, keep = 0, span = 0, mark = '', stateful = none, sides = none,
     drops = false, counts = false, shadow = none,
   }
   local seen = {}
@@ -59,7 +60,7 @@ local function make_rules(compiled)
       stateful[#stateful + 1] = rule
     elseif rule.side then
       local sides = owned(rules, 'sides')
-      sides[rule.side] = sides[rule.side] or { keep = 0, span = 0 }
+      sides[rule.side] = sides[rule.side] or { keep = 0, span = 0, mark = '' }
       note_log(sides[rule.side], rule)
     else
       note_log(rules, rule)
@@ -73,25 +74,6 @@ local function make_rules(compiled)
     end
   end
   return rules
-end
-
--- parse reads compiled rules, which are JSON.
-local function parse(compiled)
-  return make_rules(compiled and compiled ~= '' and cjson.decode(compiled) or none)
-end
-
--- logged returns only those of the rules that look at a log.
-local function logged(rules)
-  local some = {}
-  for name, value in pairs(rules) do
-    if type(name) ~= 'number' then
-      some[name] = value
-    elseif value.kind.logged then
-      some[#some + 1] = value
-    end
-  end
-  some.shadow = none
-  return some
 end
 
 -- rule_when asks one rule: cost above what it can ever admit counts as all of that.
@@ -177,19 +159,40 @@ end
 
 -- take_all takes the slot t from rules that have a state or a log of their own: a log once
 -- for all its rules, and in order, even where what was refused stands in it.
-local function take_all(subject, rules, t, cost)
+local function take_all(subject, rules, t, cost, refused)
   local pushed = {}
   for r = 1, #rules do
     local rule = rules[r]
     if not rule.kind.logged then
-      rule.kind.spend(subject, rule, t, cost)
+      rule.kind.spend(subject, rule, t, cost, refused)
     elseif rule.side and not pushed[rule.side] then
       pushed[rule.side] = true
       local log = log_of(subject, rule)
-      push(log, max(t, log.newest), cost)
-      subject.written = true
+      push(log, max(t, log.newest), cost, refused)
     end
   end
+end
+
+-- foreign calls `visit` with the name and the numbers of each field that no rule of the
+-- subject looks at: other rules did, and may again.
+local function foreign(subject, visit)
+  for name in pairs(subject.fields) do
+    local known = sub(name, 1, 1) == '%'
+    for _, rule in ipairs(subject.rules.stateful) do
+      known = known or rule.field == name
+    end
+    if not known then
+      visit(name, numbers_of(subject, name))
+    end
+  end
+end
+
+-- skip tells the fields of other rules that they have not counted the slot t, and so may
+-- not give it back.
+local function skip(subject, t)
+  foreign(subject, function(_, numbers)
+    numbers[1] = max(numbers[1], t + 1)
+  end)
 end
 
 -- spend takes the slot t from every rule of every subject. Shadow rules have a world of
@@ -200,9 +203,9 @@ local function spend(subjects, t, cost)
   for s = 1, #subjects do
     local subject = subjects[s]
     local rules = subject.rules
+    subject.written = rules.any
     if rules.keep > 0 then
       push(subject, t, cost)
-      subject.written = true
     end
     if rules.stateful ~= none or rules.sides ~= none then
       take_all(subject, rules, t, cost)
@@ -210,14 +213,15 @@ local function spend(subjects, t, cost)
         take_all(subject, rules.shadow, t, cost)
       end
     end
+    if subject.fields ~= none then
+      skip(subject, t)
+    end
   end
   return objection, whose
 end
 
--- spend_refused counts what was refused at t in the rules that count that. True when
--- there are any, and so something to save.
+-- spend_refused counts what was refused at t in the rules that count that.
 local function spend_refused(subjects, t, cost)
-  local counted = false
   for _, subject in ipairs(subjects) do
     if subject.rules.counts then
       local counting = {}
@@ -226,68 +230,75 @@ local function spend_refused(subjects, t, cost)
           counting[#counting + 1] = rule
         end
       end
-      take_all(subject, counting, t, cost)
-      counted = true
+      take_all(subject, counting, t, cost, true)
+      subject.written = true
     end
   end
-  return counted
+end
+
+-- forget drops the logs on the side and the fields of other rules that nobody can tell
+-- from none any more, and returns from when that is so of those that are left.
+local function forget(subject, now)
+  local full = 0
+  foreign(subject, function(name, numbers)
+    if numbers[2] <= now then
+      subject.fields[name] = nil
+    else
+      full = max(full, numbers[2])
+    end
+  end)
+  for _, side in ipairs({ 'shadow', 'counting' }) do
+    if not subject.rules.sides[side] and subject.fields['%' .. side] then
+      local log = log_of(subject, { side = side })
+      if log.newest + size_of(log).span <= now then
+        subject.fields['%' .. side], subject.sides[side] = nil, nil
+      else
+        full = max(full, log.newest + size_of(log).span)
+      end
+    end
+  end
+  return full
 end
 
 -- forgotten_at returns from when nobody can tell the state of a subject from none.
-local function forgotten_at(subject, rules)
-  local full = subject.newest + rules.span
+local function forgotten_at(subject, now)
+  local rules = subject.rules
+  local full = subject.newest + (subject.size or rules).span
+  if rules.keep == 0 and full <= now then
+    subject.slots, subject.entries, subject.long, subject.newest = '', nil, nil, 0
+  end
   if rules.sides ~= none then
-    for side, size in pairs(rules.sides) do
-      full = max(full, log_of(subject, { side = side }).newest + size.span)
+    for side in pairs(rules.sides) do
+      local log = log_of(subject, { side = side })
+      full = max(full, log.newest + size_of(log).span)
     end
   end
   local stateful = rules.stateful
   for r = 1, #stateful do
     full = max(full, stateful[r].kind.full(subject, stateful[r]))
   end
+  if subject.fields ~= none then
+    full = max(full, forget(subject, now))
+  end
   return full
 end
 
--- has_more tells whether a subject remembers what its rules do not look at: other rules
--- did, and may again.
-local function has_more(subject, rules)
-  if rules.keep == 0 and subject.newest > 0 then
-    return true
-  elseif subject.fields == none then
-    return false
-  end
-  for field, value in pairs(subject.fields) do
-    if type(value) == 'string' and not (sub(field, 1, 1) == '%' and rules.sides[sub(field, 2)]) then
-      return true
-    end
-  end
-  return false
-end
-
--- save writes what was spent, until its rules cannot tell it from nothing, rounded up.
+-- save writes what was spent, until nobody can tell it from nothing, rounded up.
 local function save(subject, now)
   if subject.written then
-    local rules = subject.rules
-    local ttl = max(1, ceil((forgotten_at(subject, rules) - now) / 1000))
-    if has_more(subject, rules) then
-      ttl = max(ttl, call('PTTL', subject.key))
-    end
-    write_subject(subject, ttl)
+    write_subject(subject, max(1, ceil((forgotten_at(subject, now) - now) / 1000)))
     subject.written = false
   end
 end
 
 -- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
 -- slot, out of every rule's sight; it stands in with the latest slot that it can have been.
-local function refund_log(subject, log, t, cost)
-  local held, newest = length(log), log.newest
+local function refund_log(log, t, cost)
+  local held, newest = units(log), log.newest
   local oldest = slot_at(log, max(0, held - 1))
-  local removed = remove(log, t, min(cost, size_of(log).keep))
-  if removed > 0 then
-    subject.written = true
-    if held >= size_of(log).keep then
-      append(log, log.side == 'counting' and oldest or min(oldest, newest - size_of(log).span), removed)
-    end
+  local removed = remove(log, t, cost)
+  if removed > 0 and held >= size_of(log).keep then
+    append(log, log.side == 'counting' and oldest or max(0, min(oldest, newest - size_of(log).span)), removed)
   end
 end
 
@@ -295,11 +306,11 @@ end
 -- never had it if one of them objected.
 local function refund_logs(subject, t, cost, objected)
   if subject.rules.keep > 0 then
-    refund_log(subject, subject, t, cost)
+    refund_log(subject, t, cost)
   end
-  for side, size in pairs(subject.rules.sides) do
-    if size.keep > 0 and not (objected and side == 'shadow') then
-      refund_log(subject, log_of(subject, { side = side }), t, cost)
+  for side in pairs(subject.rules.sides) do
+    if not (objected and side == 'shadow') then
+      refund_log(log_of(subject, { side = side }), t, cost)
     end
   end
 end
@@ -318,6 +329,7 @@ local function refund(subjects, t, cost, now, objected)
   for _, subject in ipairs(subjects) do
     refund_logs(subject, t, cost, objected)
     refund_states(subject, t, cost, objected)
+    subject.written = subject.rules.any
     save(subject, now)
   end
 end

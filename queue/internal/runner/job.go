@@ -28,8 +28,9 @@ type given struct {
 type job struct {
 	given
 	lane  envelope.Lane
-	spent int64 // the slot that the rules about starts remember
-	paid  int64 // the slot that it was given first, which a leak has counted
+	spent int64         // the slot that the rules about starts remember
+	trip  time.Duration // how long the last answer to it, as a late job, took
+	paid  int64         // the slot that it was given first, which a leak has counted
 	env   *envelope.Envelope
 }
 
@@ -196,13 +197,21 @@ func (r *Runner) sleepUnlessStopped(d time.Duration) bool {
 	}
 }
 
+// longestTrip bounds how far ahead a late job's slot can lie for the sake of its way.
+const longestTrip = time.Second
+
 // ask asks the leader for another slot for a job that has missed its own. It reports
 // whether the job has one; otherwise it is in its lane again, or somebody else's.
 func (r *Runner) ask(j *job, doubt time.Duration) bool {
 	r.cfg.Metrics.Late()
 	answer := r.letters.await(j.claim)
 	defer r.letters.forget(j.claim)
-	late := store.Letter{Subject: store.MailLate, Text: store.Pack(r.cfg.Worker, j.claim, strconv.FormatInt(min(doubt, time.Minute).Microseconds(), 10))}
+	// When the answer to the first question came late as well, the next one asks for an
+	// instant that lies further ahead.
+	late := store.Letter{Subject: store.MailLate, Text: store.Pack(r.cfg.Worker, j.claim,
+		text(min(doubt, time.Minute).Microseconds()), text(min(2*j.trip, longestTrip).Microseconds()))}
+	asked := time.Now()
+	defer func() { j.trip = time.Since(asked) }()
 	for {
 		sent := time.Now()
 		if !r.tell(late) {

@@ -94,6 +94,7 @@ type request struct {
 	env    *envelope.Envelope // of the claim; nil if it is gone
 	job    string
 	doubt  int64  // of a late job's worker
+	ahead  int64  // how far ahead its slot has to lie for the answer to come in time
 	kind   string // of a return
 	scope  string // that it pauses
 	until  int64
@@ -106,9 +107,9 @@ func readRequest(l store.Letter) (q request, ok bool) {
 	var words []string
 	switch l.Subject {
 	case store.MailLate:
-		if words = store.Words(l.Text); len(words) == 3 {
+		if words = store.Words(l.Text); len(words) == 4 {
 			ok = true
-			q.worker, q.claim, q.doubt = words[0], words[1], number(words[2])
+			q.worker, q.claim, q.doubt, q.ahead = words[0], words[1], number(words[2]), number(words[3])
 		}
 	case store.MailReturn:
 		if words = store.Words(l.Text); len(words) == 5 {
@@ -268,6 +269,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	if !own {
 		ahead = 2*q.doubt + 300
 	}
+	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
 	spread := max(0, q.doubt-schedule.Grace)
 	c.EndClaim(q.worker, q.claim)

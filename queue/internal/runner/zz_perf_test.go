@@ -93,3 +93,54 @@ func TestZZPerf(t *testing.T) {
 	cancel()
 	<-done
 }
+
+func TestZZPaced(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	client.HSet(t.Context(), "wc:{q}:policies", "version", 1, "source", "x")
+	client.HSet(t.Context(), "wc:{q}:meta", "policies", 1)
+	sec := time.Second
+	p := &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {
+		Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 50, Period: sec}),
+		User:   rules.Compile(5*time.Millisecond, rules.Rule{Kind: rules.Window, Limit: 20, Period: sec}, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 25 * time.Millisecond}),
+	}}}
+	s, _ := store.New(client, "q")
+	var n, late atomic.Int64
+	r := New(Config{
+		Store: s, Worker: "w", Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
+		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: func(_ context.Context, a Attempt) Outcome {
+			n.Add(1)
+			if a.Started-a.Slot > 2000 {
+				late.Add(1)
+			}
+			return Outcome{}
+		}, Metrics: noMetrics{},
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	time.Sleep(100 * time.Millisecond)
+	c0, k0 := cost(client)
+	const N = 6000
+	b := time.Now()
+	for i := range N {
+		o := store.Offer{Batch: fmt.Sprint(i), Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: fmt.Sprint("tenant-", i%50)}}}
+		u := fmt.Sprint("user-", (i/50)%40)
+		e := envelope.Envelope{Cost: 1, MaxAttempts: envelope.DefaultAttempts, Priority: 1, Type: "push", Payload: strings.Repeat(".", 120)}
+		l := envelope.Lane{Tenant: fmt.Sprint("tenant-", i%50), User: u, Priority: 1}
+		o.Jobs = append(o.Jobs, store.OfferJob{Lane: l, Body: e.Body()})
+		o.Scopes = append(o.Scopes, envelope.UserScope(l.Tenant, u), envelope.TenantScope(l.Tenant))
+		go s.Offer(t.Context(), o)
+		if d := time.Duration(i)*time.Second/2000 - time.Since(b); d > 0 {
+			time.Sleep(d)
+		}
+	}
+	for n.Load() < N && time.Since(b) < 30*time.Second {
+		time.Sleep(time.Millisecond)
+	}
+	c1, k1 := cost(client)
+	t.Logf("paced: %d, %.1f us/job, %.1f commands, late %d, took %v", n.Load(), (c1-c0)/N, float64(k1-k0)/N, late.Load(), time.Since(b))
+	t.Log(client.Info(t.Context(), "commandstats").Val())
+	cancel()
+	<-done
+}

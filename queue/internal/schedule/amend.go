@@ -76,7 +76,7 @@ func (s *Scheduler) Refund(lane envelope.Lane, slot int64, cost int, all bool, n
 func (s *Scheduler) lookAgain(u *user, at int64) {
 	t := u.tenant
 	for priority := range u.lanes {
-		if l := u.lane(priority); l.at != outside || len(l.heads) == 0 && !l.asked {
+		if l := u.lane(priority); t.knows(l, at) && !l.asked && !l.stalled {
 			t.lanes[priority].due.lower(l, at)
 		}
 	}
@@ -85,13 +85,7 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 
 // Returned tells that a job is the first of its lane again.
 func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
-	t := s.tenant(lane.Tenant)
-	l := t.user(s, lane.User).lane(lane.Priority)
-	l.heads = nil
-	if !l.asked {
-		t.lanes[lane.Priority].due.set(l, now)
-	}
-	s.rouse(t, now)
+	s.readAgain(s.tenant(lane.Tenant).user(s, lane.User).lane(lane.Priority), now)
 }
 
 // A State is what the rules of a subject remember, to be written.

@@ -179,7 +179,8 @@ func (d *decision) step(t *tenant) verdict {
 		return on
 	}
 	if len(l.heads) == 0 {
-		d.read(l)
+		l.bound = bound
+		s.read(l)
 		return on
 	}
 	if !l.user.known {
@@ -209,15 +210,6 @@ func (d *decision) askUser(l *lane) {
 	if !u.asked {
 		u.asked = true
 		d.s.needs.States = append(d.s.needs.States, u.scope())
-	}
-}
-
-// read asks for the first jobs of a lane.
-func (d *decision) read(l *lane) {
-	l.user.tenant.lanes[l.priority].due.remove(l)
-	if !l.asked {
-		l.asked = true
-		d.s.needs.Heads = append(d.s.needs.Heads, l.name())
 	}
 }
 

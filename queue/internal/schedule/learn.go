@@ -91,7 +91,8 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 		s.rest(l.user)
 		return
 	}
-	s.wake(l, now)
+	t.lanes[l.priority].due.set(l, l.bound)
+	s.rouse(t, now)
 }
 
 // LearnUserState tells what the rules of a user remember.
@@ -153,13 +154,39 @@ func (s *Scheduler) Look(tenant, user string, now int64) {
 	u := t.user(s, user)
 	u.paused = s.paused[u.scope()]
 	for priority := range u.lanes {
-		l := u.lane(priority)
-		l.heads = nil
-		if !l.asked {
-			t.lanes[priority].due.set(l, now)
-		}
+		s.readAgain(u.lane(priority), now)
 	}
-	s.rouse(t, now)
+}
+
+// readAgain lets the first jobs of a lane be read. It keeps its place in line, or comes
+// in at an instant.
+func (s *Scheduler) readAgain(l *lane, at int64) {
+	t := l.user.tenant
+	if !t.knows(l, at) { // its index brings it, in its place in line
+		s.rouse(t, at)
+		return
+	}
+	l.heads, l.stalled = nil, false
+	if !l.asked {
+		l.bound = min(at, t.lanes[l.priority].due.bound(l))
+		s.read(l)
+	}
+	s.rouse(t, at)
+}
+
+// knows reports whether what is known of a lane is all that Redis knows: it is in memory,
+// or would be if it were due by that instant.
+func (t *tenant) knows(l *lane, at int64) bool {
+	return l.at != outside || l.asked || l.stalled || len(l.heads) > 0 || t.lanes[l.priority].frontier > at
+}
+
+// read asks for the first jobs of a lane.
+func (s *Scheduler) read(l *lane) {
+	l.user.tenant.lanes[l.priority].due.remove(l)
+	if !l.asked {
+		l.asked = true
+		s.needs.Heads = append(s.needs.Heads, l.name())
+	}
 }
 
 // ForgetLanes drops what is known of a tenant's lanes: they are read again.

@@ -86,9 +86,10 @@ type lane struct {
 	user     *user
 	priority int
 	heads    []Head
-	asked    bool // its heads are being read
-	stalled  bool // it waits for its user's state
-	at       int  // place in the heap
+	asked    bool  // its heads are being read
+	stalled  bool  // it waits for its user's state
+	bound    int64 // where it comes in again when its heads are read
+	at       int   // place in the heap
 	noted    int64
 	parked   bool // in the list of the parked
 }

@@ -198,14 +198,14 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) {
 // advance takes the first job out of a lane, whose next one may start from the slot on.
 func (d *decision) advance(t *tenant, l *lane, slot int64) {
 	index := &t.lanes[l.priority]
-	bound := index.due.bound(l)
 	l.heads = l.heads[1:]
+	next, _ := l.user.rules.Earliest(&l.user.state, slot, 1)
+	l.bound = max(next, slot+1, index.due.bound(l)+1) // a microsecond makes lanes take turns
 	if len(l.heads) == 0 {
-		d.read(l)
+		d.s.read(l)
 		return
 	}
-	next, _ := l.user.rules.Earliest(&l.user.state, slot, 1)
-	index.due.set(l, max(next, slot+1, bound+1)) // a microsecond makes lanes take turns
+	index.due.set(l, l.bound)
 }
 
 // drop takes the first job out of a lane for good.
@@ -217,12 +217,9 @@ func (d *decision) drop(t *tenant, l *lane, reason, rule string) {
 	if h.Env != nil {
 		delete(d.s.cancelled, h.Env.ID)
 	}
-	index := &t.lanes[l.priority]
-	bound := index.due.bound(l)
+	l.bound = t.lanes[l.priority].due.bound(l)
 	l.heads = l.heads[1:]
 	if len(l.heads) == 0 {
-		d.read(l)
-		return
+		d.s.read(l)
 	}
-	index.due.set(l, bound)
 }

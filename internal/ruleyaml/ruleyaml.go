@@ -1,0 +1,192 @@
+// Package ruleyaml reads and writes rules as policy files have them: a mapping of one kind
+// to its rate, and options.
+//
+//	{leak: 50/s}
+//	{token_bucket: 10/1m, burst: 20}
+//	{window: 50/24h, over: drop}
+//	{spacing: 3s}
+//	{fixed_window: 100/1h, shadow: true}
+//	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
+//
+// It stands apart so that package throttle links no YAML.
+package ruleyaml
+
+import (
+	"fmt"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Read reads a rule. A rate is COUNT/PERIOD, a period is Go's: 50/s is 50/1s. Options are
+// over (defer, which is the default, or drop), shadow, count_dropped, burst (of a token
+// bucket) and buckets (of a sliding counter, 2 by default). It is strict: an error begins
+// with the line and says what would be right.
+func Read(node *yaml.Node) (throttle.Rule, error) {
+	node = resolve(node)
+	if node.Kind != yaml.MappingNode {
+		return throttle.Rule{}, wrongAt(node, "want a rule such as {window: 10/1m}")
+	}
+	var read rules.Rule
+	seen := make(map[string]bool)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], resolve(node.Content[i+1])
+		if seen[key.Value] {
+			return throttle.Rule{}, wrongAt(key, "%s stands twice in one rule", key.Value)
+		}
+		seen[key.Value] = true
+		if value.Kind != yaml.ScalarNode {
+			return throttle.Rule{}, wrongAt(value, "%s: want a single value", key.Value)
+		}
+		if err := set(&read, key, value); err != nil {
+			return throttle.Rule{}, err
+		}
+	}
+	if err := complete(&read, node, seen); err != nil {
+		return throttle.Rule{}, err
+	}
+	return build(read), nil
+}
+
+func resolve(node *yaml.Node) *yaml.Node {
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	return node
+}
+
+// set reads one key of the mapping.
+func set(r *rules.Rule, key, value *yaml.Node) (err error) {
+	switch k := rules.Kind(key.Value); k {
+	case rules.Leak, rules.TokenBucket, rules.Window, rules.Spacing, rules.FixedWindow, rules.SlidingCounter:
+		if r.Kind != "" {
+			return wrongAt(key, "%s and %s in one rule: make them two", r.Kind, k)
+		}
+		r.Kind = k
+		if err := r.SetRate(value.Value); err != nil {
+			return wrongAt(value, "%w", err)
+		}
+		return nil
+	}
+	switch key.Value {
+	case "over":
+		if r.Drop = value.Value == "drop"; !r.Drop && value.Value != "defer" {
+			return wrongAt(value, "over %q: want defer or drop", value.Value)
+		}
+	case "shadow":
+		r.Shadow, err = readBool(key, value)
+	case "count_dropped":
+		r.Counts, err = readBool(key, value)
+	case "burst":
+		r.Burst, err = readCount(key, value)
+	case "buckets":
+		r.Buckets, err = readCount(key, value)
+	default:
+		err = wrongAt(key, "unknown key %q: want a kind (leak, token_bucket, window, spacing, fixed_window, "+
+			"sliding_counter) or an option (over, shadow, count_dropped, burst, buckets)", key.Value)
+	}
+	return err
+}
+
+// complete checks the rule as a whole and fills in what may be left out.
+func complete(r *rules.Rule, node *yaml.Node, seen map[string]bool) error {
+	switch {
+	case r.Kind == "":
+		return wrongAt(node, "a rule without a kind: want one such as {window: 10/1m}")
+	case seen["burst"] && r.Kind != rules.TokenBucket:
+		return wrongAt(node, "%s has no burst: only token_bucket has", r.Kind)
+	case seen["buckets"] && r.Kind != rules.SlidingCounter:
+		return wrongAt(node, "%s has no buckets: only sliding_counter has", r.Kind)
+	case r.Kind == rules.TokenBucket && !seen["burst"]:
+		return wrongAt(node, "token_bucket needs burst, the tokens that it holds: {token_bucket: %s, burst: %d}", r.Rate(), r.Limit)
+	case r.Kind == rules.SlidingCounter && !seen["buckets"]:
+		r.Buckets = 2
+	}
+	if wrong := r.Wrong(); wrong != "" {
+		return wrongAt(node, "%s: %s", r, wrong)
+	}
+	return nil
+}
+
+// build makes the rule that was read.
+func build(r rules.Rule) (built throttle.Rule) {
+	switch r.Kind {
+	case rules.Leak:
+		built = throttle.Leak(r.Limit, r.Period)
+	case rules.TokenBucket:
+		built = throttle.TokenBucket(r.Limit, r.Period, r.Burst)
+	case rules.Window:
+		built = throttle.Window(r.Limit, r.Period)
+	case rules.Spacing:
+		built = throttle.Spacing(r.Period)
+	case rules.FixedWindow:
+		built = throttle.FixedWindow(r.Limit, r.Period)
+	case rules.SlidingCounter:
+		built = throttle.SlidingCounter(r.Limit, r.Period, r.Buckets)
+	}
+	if r.Drop {
+		built = built.OrDrop()
+	}
+	if r.Shadow {
+		built = built.AsShadow()
+	}
+	if r.Counts {
+		built = built.CountingDropped()
+	}
+	return built
+}
+
+func readBool(key, value *yaml.Node) (bool, error) {
+	switch value.Value {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, wrongAt(value, "%s %q: want true or false", key.Value, value.Value)
+}
+
+func readCount(key, value *yaml.Node) (int, error) {
+	n, err := strconv.Atoi(value.Value)
+	if err != nil {
+		return 0, wrongAt(value, "%s %q: want a whole number", key.Value, value.Value)
+	}
+	return n, nil
+}
+
+// wrongAt returns an error at the line of a node.
+func wrongAt(node *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("line %d: "+format, append([]any{node.Line}, args...)...)
+}
+
+// Write writes the rule as [Read] reads it, on one line. It returns an error wrapping
+// [throttle.ErrInvalidRule] for a rule that is none.
+func Write(r throttle.Rule) (*yaml.Node, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	node := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	add := func(key, value string) {
+		node.Content = append(node.Content,
+			&yaml.Node{Kind: yaml.ScalarNode, Value: key}, &yaml.Node{Kind: yaml.ScalarNode, Value: value})
+	}
+	add(string(r.Kind()), rules.Rule{Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period()}.Rate())
+	switch r.Kind() {
+	case throttle.KindTokenBucket:
+		add("burst", strconv.Itoa(r.Burst()))
+	case throttle.KindSlidingCounter:
+		add("buckets", strconv.Itoa(r.Buckets()))
+	}
+	for _, option := range []struct {
+		set        bool
+		key, value string
+	}{{r.Drops(), "over", "drop"}, {r.Shadows(), "shadow", "true"}, {r.CountsDropped(), "count_dropped", "true"}} {
+		if option.set {
+			add(option.key, option.value)
+		}
+	}
+	return node, nil
+}
