@@ -29,12 +29,16 @@ func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spre
 	for i, who := range all {
 		of := who.subjectOf()
 		s.touch(who)
-		if of.rules.Restart(&of.state, missed, to, cost) {
+		moved := of.rules.Restart(&of.state, missed, to, cost)
+		if moved && (spread == 0 || of.rules.Restart(&of.state, to, to+spread, cost)) {
 			continue
+		}
+		if moved { // and could not move on: what was paid stands where it was
+			of.rules.Refund(&of.state, missed, cost, false)
 		}
 		for _, before := range all[:i] {
 			b := before.subjectOf()
-			b.rules.Refund(&b.state, to, cost, false)
+			b.rules.Refund(&b.state, to+spread, cost, false)
 			b.rules.Refund(&b.state, missed, cost, false)
 		}
 		for _, after := range all[i+1:] {
@@ -43,12 +47,6 @@ func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spre
 			a.rules.Refund(&a.state, missed, cost, false)
 		}
 		return false
-	}
-	if spread > 0 {
-		for _, who := range all {
-			of := who.subjectOf()
-			of.rules.Restart(&of.state, to, to+spread, cost)
-		}
 	}
 	s.lookAgain(u, to)
 	return true
