@@ -133,6 +133,10 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	if slot <= d.horizon {
 		return on, false
 	}
+	if own, _ := s.queue.rules.Earliest(&s.queue.state, open, cost); own <= open {
+		index.due.set(l, slot) // all rules of the job together, and not those of the queue
+		return on, true
+	}
 	if cost > 1 {
 		s.held = t
 	}
