@@ -37,7 +37,7 @@ func TestModel(t *testing.T) {
 		}
 		m.drain()
 		if m.err != nil {
-			t.Fatalf("world %d: %v; under %s; after:\n%s", round, m.err, m.law, strings.Join(m.done[max(0, len(m.done)-25):], "\n"))
+			t.Fatalf("world %d: %v; under %s; after:\n%s", round, m.err, m.law, strings.Join(m.done[max(0, len(m.done)-60):], "\n"))
 		}
 	}
 }
@@ -114,8 +114,8 @@ func newModel(r *rand.Rand) *model {
 }
 
 func (m *model) note(format string, args ...any) {
-	if len(m.done) > 200 {
-		m.done = slices.Delete(m.done, 0, 100)
+	if len(m.done) > 900 {
+		m.done = slices.Delete(m.done, 0, 400)
 	}
 	m.done = append(m.done, fmt.Sprintf("%d.%06d ", m.now/1_000_000%1000, m.now%1_000_000)+fmt.Sprintf(format, args...))
 }
@@ -419,15 +419,7 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 			m.note("%d starts in %d at %s", t.id, starts[0].Slot-m.now, starts[0].Worker)
 			err = m.start(t, starts[0], m.aheadOf(starts[0]))
 			if err != nil {
-				for _, sc := range scopesOf(t.lane) {
-					led := m.ledger(sc)
-					for _, sp := range led.paid[max(0, len(led.paid)-8):] {
-						m.note("paid %s %+v %d", sc, sp, sp.at-m.now)
-					}
-					for _, sp := range led.starts[max(0, len(led.starts)-8):] {
-						m.note("start %s %+v %d", sc, sp, sp.at-m.now)
-					}
-				}
+				m.explain(t.lane)
 			}
 			starts = starts[1:]
 		} else if len(drops) > 0 && drops[0].Lane == l.Lane && drops[0].Head.Begin() == l.Begin {
@@ -446,6 +438,19 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 		return false, fmt.Errorf("%d starts and %d drops leave no lane", len(starts), len(drops))
 	}
 	return true, nil
+}
+
+// explain notes what the rules of a lane go by.
+func (m *model) explain(l envelope.Lane) {
+	for _, scope := range scopesOf(l) {
+		led := m.ledger(scope)
+		for _, s := range led.paid[max(0, len(led.paid)-20):] {
+			m.note("  %s: paid at %d: %+v", scope, s.at-m.now, s)
+		}
+		for _, s := range led.starts[max(0, len(led.starts)-20):] {
+			m.note("  %s: starts at %d: %+v", scope, s.at-m.now, s)
+		}
+	}
 }
 
 func (m *model) aheadOf(s schedule.Start) int64 {
@@ -529,6 +534,9 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		}
 		t := jobs[0]
 		slot := m.slot(t, max(m.now, m.slots[lane]), true)
+		if slot < max(m.now+schedule.Lead-1000, plan.Next) && !m.blocked(t) {
+			m.explain(lane)
+		}
 		if slot < m.now+schedule.Lead-1000 && !m.blocked(t) {
 			return fmt.Errorf("job %d of %s may start in %d µs and was left behind (next in %d)", t.id, lane.Name(), slot-m.now, plan.Next-m.now)
 		}
@@ -633,6 +641,7 @@ func (m *model) back(t *task) {
 	t.running, t.returned = false, true
 	m.lanes[t.lane] = slices.Insert(m.lanes[t.lane], 0, t)
 	m.notes(t.lane, m.now)
+	m.sooner(t.lane)
 	m.s.Returned(t.lane, m.now)
 }
 
@@ -695,6 +704,7 @@ func (m *model) trim() {
 		m.over1(jobs[0])
 		delete(m.dead, jobs[0].env.ID)
 		m.lanes[lane] = jobs[1:]
+		m.sooner(lane)
 		m.s.Look(lane.Tenant, lane.User, m.now)
 		return
 	}

@@ -26,6 +26,7 @@ type spend struct {
 	id       int
 	at, cost int64
 	era      int
+	odd      bool  // it lies before one that was made earlier
 	gone     bool  // it was refunded
 	again    bool  // by another slot than was paid
 	newest   int64 // the newest start when that happened
@@ -151,7 +152,7 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 			if s.at >= begin+l.period {
 				later = max(later, s.at/l.period*l.period)
 			}
-			if s.at >= begin && s.at < begin+l.period && !(s.gone && s.newest/l.period == s.at/l.period) {
+			if s.at >= begin && s.at < begin+l.period && !(s.gone && !s.odd && s.newest/l.period == s.at/l.period) {
 				sum += s.cost
 			}
 		}
@@ -166,12 +167,26 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 	}
 }
 
-// lenient says that the refund of a job that started late is not held against the
-// scheduler, where a token bucket gives back what it was refilled with since.
+// lenient says that two refunds are not held against the scheduler, which give back what
+// was not spent: that of a job that started late, where a token bucket gives back what it
+// was refilled with since; and that of a slot ahead of the first that newer rules counted.
 const lenient = true
+
+// foreign tells whether a slot ahead that other rules had counted was given back.
+func (led *ledger) foreign() bool {
+	for _, s := range led.starts {
+		if s.gone && s.era < led.era && s.at > led.since {
+			return true
+		}
+	}
+	return false
+}
 
 // first returns the first instant that all limits allow which defer.
 func (led *ledger) first(from, cost int64, upper bool) int64 {
+	if lenient && !upper && led.foreign() {
+		return from
+	}
 	for t := from; ; {
 		before := t
 		for _, l := range led.limits {
@@ -199,8 +214,9 @@ func (led *ledger) refuses(at, cost int64, upper bool) bool {
 }
 
 func (led *ledger) spend(id int, at, cost int64) {
-	led.starts = append(led.starts, spend{id: id, at: at, cost: cost, era: led.era})
-	led.paid = append(led.paid, spend{id: id, at: at, cost: cost, era: led.era})
+	made := spend{id: id, at: at, cost: cost, era: led.era}
+	made.odd = slices.ContainsFunc(led.starts, func(s spend) bool { return s.at > at })
+	led.starts, led.paid = append(led.starts, made), append(led.paid, made)
 }
 
 // refund takes a start back: exactly, if that is told of the slot that was paid.
@@ -213,7 +229,7 @@ func refund(all []spend, id int, exact bool) {
 	}
 	for i := range all {
 		if s := &all[i]; s.id == id && !s.gone {
-			s.gone, s.newest, s.last, s.again = true, newest, exact && s.at == newest, !exact
+			s.gone, s.newest, s.last, s.again = true, newest, exact && s.at == newest && !s.odd, !exact
 		}
 	}
 }
@@ -406,12 +422,14 @@ func (w *world) restart(t *task, to, spread int64, ok bool) error {
 	for _, scope := range scopesOf(t.lane) {
 		led := w.ledger(scope)
 		before := slices.Clone(led.starts)
+		moved := slices.IndexFunc(led.starts, func(s spend) bool { return s.id == t.attempt && !s.gone })
+		old := lenient && moved >= 0 && led.starts[moved].era < led.era // see foreign
 		led.starts = slices.DeleteFunc(led.starts, func(s spend) bool { return s.id == t.attempt && !s.gone })
 		for _, l := range led.limits {
 			if l.kind == rules.Leak || l.kind == rules.TokenBucket {
 				continue
 			}
-			strict = strict || l.first(led, to, t.cost(), false) > to
+			strict = strict || !old && !(lenient && led.foreign()) && l.first(led, to, t.cost(), false) > to
 			lax = lax || l.first(led, to, t.cost(), true) > to
 		}
 		led.starts = before
