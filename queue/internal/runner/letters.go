@@ -288,6 +288,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
 	}
 	t.reply(c, answers, q, answer{})
+	t.sooner(c, q.lane, now)
 	c.Count(q.lane.Tenant, "started", -1)
 	return t.requeue(c, q.lane, q.env, now)
 }
@@ -297,6 +298,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 	c.EndClaim(q.worker, q.claim)
 	if q.kind == returnUnstarted {
 		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
+		t.sooner(c, q.lane, now)
 		c.Count(q.lane.Tenant, "started", -1)
 	} else {
 		c.Count(q.lane.Tenant, "back", 1)
@@ -304,6 +306,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 	}
 	if q.kind == returnRefunded {
 		t.sched.Refund(q.lane, q.spent, q.cost, false, now)
+		t.sooner(c, q.lane, now)
 	}
 	if q.scope != "" {
 		c.Pause(q.scope, q.until)

@@ -113,6 +113,7 @@ func (t *term) trimTenant(ctx context.Context, c *store.Commit, name string, n i
 	}
 	for _, lane := range order {
 		c.Take(lane, dropped[lane])
+		t.sooner(c, lane, now) // the next one may cost less
 		t.sched.Look(lane.Tenant, lane.User, now)
 	}
 	return nil

@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
+import (
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // Known reports whether the states of a lane's user and tenant are known; if not, they are
 // needed.
@@ -26,32 +29,36 @@ func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spre
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
 	all := [...]toucher{s, t, u}
+	var moved [len(all)]rules.State
+	ok := true
+	for i, who := range all {
+		s.touch(who)
+		of := who.subjectOf()
+		moved[i] = copied(&of.state)
+		ok = ok && of.rules.Restart(&moved[i], missed, to, cost) &&
+			(spread == 0 || of.rules.Restart(&moved[i], to, to+spread, cost))
+	}
 	for i, who := range all {
 		of := who.subjectOf()
-		s.touch(who)
-		if of.rules.Restart(&of.state, missed, to, cost) {
-			continue
+		if ok {
+			of.state = moved[i]
+		} else {
+			of.rules.Refund(&of.state, missed, cost, false)
 		}
-		for _, before := range all[:i] {
-			b := before.subjectOf()
-			b.rules.Refund(&b.state, to, cost, false)
-			b.rules.Refund(&b.state, missed, cost, false)
-		}
-		for _, after := range all[i+1:] {
-			a := after.subjectOf()
-			s.touch(after)
-			a.rules.Refund(&a.state, missed, cost, false)
-		}
-		return false
 	}
-	if spread > 0 {
-		for _, who := range all {
-			of := who.subjectOf()
-			of.rules.Restart(&of.state, to, to+spread, cost)
-		}
+	if !ok {
+		return false
 	}
 	s.lookAgain(u, to)
 	return true
+}
+
+// copied returns a copy that shares nothing.
+func copied(st *rules.State) (c rules.State) {
+	if err := c.Decode(string(st.Append(nil))); err != nil {
+		c.Reset() // as learn does
+	}
+	return c
 }
 
 // Refund gives the slot of a job back: to the rules of its user, and those of its tenant
@@ -83,9 +90,12 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 	s.rouse(t, at)
 }
 
-// Returned tells that a job is the first of its lane again.
+// Returned tells that a job is the first of its lane again. What the rules got back may
+// let the user's other lanes start something too.
 func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
-	s.readAgain(s.tenant(lane.Tenant).user(s, lane.User).lane(lane.Priority), now)
+	u := s.tenant(lane.Tenant).user(s, lane.User)
+	s.lookAgain(u, now)
+	s.readAgain(u.lane(lane.Priority), now)
 }
 
 // A State is what the rules of a subject remember, to be written.

@@ -125,18 +125,26 @@ func (s *Scheduler) wake(l *lane, at int64) {
 func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	index := &t.lanes[lane.Priority]
-	if index.frontier <= now {
+	if index.frontier <= now && head.Env != nil && head.Env.Offered()-letterDelay >= index.frontier {
 		s.rouse(t, now)
 		return
 	}
 	l := t.user(s, lane.User).lane(lane.Priority)
-	if l.asked || len(l.heads) > 0 || l.at != outside {
+	if l.asked || len(l.heads) > 0 {
+		return
+	}
+	if l.at != outside { // its bound is that of another job, or of a late start
+		s.wake(l, now)
 		return
 	}
 	l.noted = now
 	l.heads = append(l.heads, head)
 	s.wake(l, now)
 }
+
+// letterDelay is how much earlier than the stamp of its first job a lane's bound may be, in
+// µs. A lane whose bound lies before the frontier is not found behind it.
+const letterDelay = 1_000_000
 
 // Look lets all lanes of a user be read again and looked at: their first jobs, or what
 // bounds them, may have changed.

@@ -28,6 +28,10 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	s.held = nil
 	if ahead := d.now + place.Ahead; ahead > slot && place.Ahead > 0 {
 		slot = d.earliest(t, u, ahead, h.Env.Cost)
+		if reason, rule := d.unfit(t, u, h, slot); reason != "" { // it would get there too late
+			d.drop(t, l, reason, rule)
+			return on
+		}
 	}
 	if by != "" && since > h.Env.Since() {
 		d.plan.Blamed = append(d.plan.Blamed, Blame{by, since - h.Env.Since()})
@@ -36,13 +40,23 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	return on
 }
 
-// earliest asks all rules.
+// earliest asks all rules. It asks again as long as one of them moves the instant: into
+// the guarded end of another one's period, perhaps.
 func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
-	at, _ = d.s.queue.rules.Earliest(&d.s.queue.state, at, cost)
-	at, _ = t.rules.Earliest(&t.state, at, cost)
-	at, _ = u.rules.Earliest(&u.state, at, cost)
+	for range passes {
+		before := at
+		at, _ = d.s.queue.rules.Earliest(&d.s.queue.state, at, cost)
+		at, _ = t.rules.Earliest(&t.state, at, cost)
+		at, _ = u.rules.Earliest(&u.state, at, cost)
+		if at == before {
+			break
+		}
+	}
 	return at
 }
+
+// passes bounds how often all rules are asked.
+const passes = 100
 
 // slot returns the slot of a job, and what bound it: a rule's name, "paused", or nothing,
 // and until when. Every rule is asked since when the job could have started, were it not
@@ -63,7 +77,7 @@ func (d *decision) slot(t *tenant, u *user, h Head, at int64) (slot int64, by st
 	if paused := max(t.paused, q.paused, u.paused); paused > slot {
 		slot, by, until = paused, "paused", paused
 	}
-	return max(slot, d.now), by, until
+	return d.earliest(t, u, max(slot, d.now), cost), by, until
 }
 
 // unfit returns why a job that may not start before its slot is not to start at all.
@@ -119,6 +133,10 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	}
 	if slot <= d.horizon {
 		return on, false
+	}
+	if own, _ := s.queue.rules.Earliest(&s.queue.state, open, cost); own <= open {
+		index.due.set(l, slot) // all rules of the job together, and not those of the queue
+		return on, true
 	}
 	if cost > 1 {
 		s.held = t

@@ -99,6 +99,7 @@ local function enter(tenant, i, job)
   if ARGV[i + 9] ~= '0' then
     local other = collapse(i, job)
     if other then
+      call('ZADD', key(i + 4), 'XX', 'LT', int(now), ARGV[i + 1]) -- it may cost less
       call('XADD', KEYS[6], 'MAXLEN', '~', '100000', '*', 'lane', ARGV[i + 2], 'reason', 'collapsed', 'rule', '',
         'at', int(now), 'job', string.sub(other, 1, HEAD))
       count(tenant, 'other')
