@@ -122,7 +122,7 @@ func TestAccessToken(t *testing.T) {
 		must(t, err)
 		m, to := notify.Message{ID: "1", Title: "a"}, notify.Target{Token: "device"}
 		open := func(account []byte) notify.Sender {
-			s, err := notify.NewFCM(notify.FCMConfig{ServiceAccount: account, Redis: rdb, Wire: wire(&p.Host)})
+			s, err := notify.NewFCM(notify.FCMConfig{Credentials: account, Redis: rdb, Wire: wire(&p.Host)})
 			must(t, err)
 			closeLater(t, &p.Host, s)
 			return s
@@ -148,7 +148,7 @@ func TestNoRedisNoToken(t *testing.T) {
 	defer gone.Close()
 	s := apnsStage(t, gone)
 	o := s.sender.Send(context.Background(), notify.Message{ID: "1", Title: "a"}, s.target)
-	if o.Action != notify.Retry || o.Reached || len(s.host.Received()) != 0 {
-		t.Errorf("outcome %+v", o)
+	if o.Action != notify.Defer || o.After <= 0 || o.Reached || len(s.host.Received()) != 0 {
+		t.Errorf("outcome %+v, want it deferred: no attempt was made", o)
 	}
 }

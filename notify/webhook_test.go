@@ -35,10 +35,10 @@ func TestWebhookSignatures(t *testing.T) {
 			{"another's secret", []string{stranger.Secret}, notify.Retry},
 			{"another's key", []string{stranger.PrivateKey}, notify.Retry},
 		} {
-			s, err := notify.NewWebhook(notify.WebhookConfig{Secrets: tt.secrets, Wire: wire(&p.Host)})
+			s, err := notify.NewWebhook(notify.WebhookConfig{Endpoint: p.URL + "/hook", EndpointSecrets: tt.secrets, Wire: wire(&p.Host)})
 			must(t, err)
 			closeLater(t, &p.Host, s)
-			o := s.Send(t.Context(), notify.Message{ID: "job-1", Title: "a"}, notify.Target{Token: p.URL + "/hook"})
+			o := s.Send(t.Context(), notify.Message{ID: "job-1", Title: "a"}, notify.Target{})
 			if o.Action != tt.want {
 				t.Errorf("%s: outcome %+v, want %s", tt.name, o, tt.want)
 			}
@@ -51,8 +51,8 @@ func TestBadSecrets(t *testing.T) {
 	for _, secret := range []string{
 		"", "whsec_", "whsec_c2VjcmV0", "whsec_" + encode(65), "whsk_" + encode(24), "whsk_" + encode(64), "whpk_" + encode(32), "$",
 	} {
-		_, err := notify.NewWebhook(notify.WebhookConfig{Secrets: []string{secret}})
-		if err == nil || !strings.Contains(err.Error(), "Secrets[0]: want whsec_") || strings.Contains(err.Error(), "c2VjcmV0") {
+		_, err := notify.NewWebhook(notify.WebhookConfig{Keys: []string{secret}})
+		if err == nil || !strings.Contains(err.Error(), "Keys[0]: want whsec_") || strings.Contains(err.Error(), "c2VjcmV0") {
 			t.Errorf("%q: error %v", secret, err)
 		}
 	}
