@@ -66,6 +66,7 @@ type Answer struct {
 	Status     int
 	Body       string
 	RetryAfter string        // the header
+	Location   string        // the header
 	Delay      time.Duration // before the answer
 	Hang       bool          // never answer: until the client goes away
 	Cut        bool          // break the connection in place of an answer
@@ -344,6 +345,9 @@ func (h *Host) await(ctx context.Context, a *Answer) bool {
 func (h *Host) write(w http.ResponseWriter, got Received, a *Answer) {
 	if a.RetryAfter != "" {
 		w.Header().Set("Retry-After", a.RetryAfter)
+	}
+	if a.Location != "" {
+		w.Header().Set("Location", a.Location)
 	}
 	if a.GoAway {
 		w.Header().Set("Connection", "close") // HTTP/2: GOAWAY when all streams have ended
