@@ -54,8 +54,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			if took := time.Since(begin); took > time.Second {
 				t.Errorf("500 requests took %v", took)
 			}
-			if made, _ := p.Connections(); made > connections || len(p.Received()) != 500 {
-				t.Errorf("%d connections, want at most %d; %d requests", made, connections, len(p.Received()))
+			if made, _ := p.Connections(); made != connections || len(p.Received()) != 500 {
+				t.Errorf("%d connections, want %d; %d requests", made, connections, len(p.Received()))
 			}
 		})
 	}

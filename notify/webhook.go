@@ -120,6 +120,9 @@ func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
 		return Outcome{Action: Defer, Err: errClosed, After: until.Sub(now)}
 	}
 	signers, err := w.signersOf(ctx, to)
+	if errors.Is(err, errLookup) {
+		return Outcome{Action: Retry, Err: err}
+	}
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
 	}
@@ -160,6 +163,8 @@ func (w *Webhook) post(ctx context.Context, address string, header http.Header, 
 	return classifyWebhook(r)
 }
 
+var errLookup = errors.New("notify: webhook: looking up the secrets of an endpoint")
+
 // signersOf returns what signs the requests to a target.
 func (w *Webhook) signersOf(ctx context.Context, to Target) ([]signer, error) {
 	if to.Token == "" {
@@ -169,7 +174,7 @@ func (w *Webhook) signersOf(ctx context.Context, to Target) ([]signer, error) {
 	if w.secrets != nil {
 		more, err := w.secrets(ctx, to)
 		if err != nil {
-			return nil, fmt.Errorf("notify: webhook: the secrets of an endpoint: %w", err)
+			return nil, fmt.Errorf("%w: %w", errLookup, err)
 		}
 		secrets = append(secrets, more...)
 	}
