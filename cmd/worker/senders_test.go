@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,5 +165,64 @@ func TestCredentialsAreChecked(t *testing.T) {
 		if tt.name == "nobody there" && !strings.Contains(stderr, "could not be checked") {
 			t.Errorf("%s: no warning: %s", tt.name, stderr)
 		}
+	}
+}
+
+// A symmetric secret is one endpoint's: the command does not sign for all with it.
+func TestSharedWebhookSecret(t *testing.T) {
+	hook, err := notifytest.NewWebhook(notifytest.Options{TCP: true})
+	must(t, err)
+	defer hook.Close()
+	t.Setenv(senders.SecretVariable, hook.Secret)
+	status, _, stderr := work(t, "--redis=embedded", "--sender=webhook", "--drain")
+	if status != 2 || !strings.Contains(stderr, "it belongs to one endpoint") || strings.Contains(stderr, hook.Secret) {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	server := redistest.Start(t)
+	job, err := notify.NewJob("school", "app", notify.Message{Title: "a"})
+	must(t, err)
+	_, err = queue.NewClient(server.Client(t), "push").Enqueue(t.Context(), job)
+	must(t, err)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, ca, string(hook.CA))
+	status, _, stderr = work(t, "--redis="+server.URL(), "--sender=webhook", "--drain", "--inbox=false", "--provider-ca="+ca,
+		"--webhook-url="+hook.URL+"/own", "--webhook-private")
+	if all := hook.Received(); status != 0 || len(all) != 1 || all[0].Device != "/own" || all[0].Refused != "" {
+		t.Errorf("status %d, received %+v, %s", status, all, stderr)
+	}
+}
+
+// Without a secret FCM's credentials are those that Google's own libraries would find.
+func TestGoogleDefaultCredentials(t *testing.T) {
+	fcm, err := notifytest.NewFCM(notifytest.Options{TCP: true})
+	must(t, err)
+	defer fcm.Close()
+	dir := t.TempDir()
+	ca, own, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, ".config", "gcloud"), filepath.Join(dir, "account.json")
+	write(t, ca, string(fcm.CA))
+	write(t, file, string(fcm.ServiceAccount))
+	must(t, os.MkdirAll(own, 0o700))
+	machine := httptest.NewServer(fcm.Metadata())
+	defer machine.Close()
+	t.Setenv(senders.SecretVariable, "")
+	args := []string{"--sender=fcm", "--fcm-project=school-push", "--drain", "--inbox=false", "--provider-url=" + fcm.URL, "--provider-ca=" + ca}
+	for _, tt := range []struct{ name, variable, home, machine string }{
+		{"GOOGLE_APPLICATION_CREDENTIALS", file, t.TempDir(), "127.0.0.1:1"},
+		{"gcloud", "", dir, "127.0.0.1:1"},
+		{"the metadata server", "", t.TempDir(), strings.TrimPrefix(machine.URL, "http://")},
+	} {
+		write(t, filepath.Join(own, "application_default_credentials.json"), string(fcm.UserCredentials()))
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", tt.variable)
+		t.Setenv("HOME", tt.home)
+		t.Setenv("GCE_METADATA_HOST", tt.machine)
+		before := fcm.Minted()
+		status, _, stderr := work(t, append(args, "--redis="+redistest.Start(t).URL())...)
+		if status != 0 || fcm.Minted() != before+1 || strings.Contains(stderr, "could not be checked") {
+			t.Errorf("%s: status %d, %d tokens, %s", tt.name, status, fcm.Minted()-before, stderr)
+		}
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(dir, "none"))
+	if status, _, stderr := work(t, append(args, "--redis=embedded")...); status != 1 || !strings.Contains(stderr, "GOOGLE_APPLICATION_CREDENTIALS: open") {
+		t.Errorf("a file that is not there: status %d, %s", status, stderr)
 	}
 }
