@@ -133,6 +133,7 @@ func TestFailingEndpoint(t *testing.T) {
 			t.Errorf("%d requests to a disabled endpoint", n-count)
 		}
 		send("again", "/bad", time.Now())
+		time.Sleep(time.Second)
 		send("and again", "/bad", time.Time{})
 		time.Sleep(time.Minute)
 		if r := last(t, &p.Host); r.Device != "/bad" || r.Status != 200 || len(p.Received()) != count+2 {
