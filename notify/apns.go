@@ -148,7 +148,7 @@ func (a *APNs) Check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o := a.request(ctx, strings.Repeat("0", 64), header, []byte(`{"aps":{"alert":"check"}}`))
+		o := a.request(ctx, strings.Repeat("f", 64), header, []byte(`{"aps":{"alert":"check"}}`))
 		var e *ProviderError
 		unknown := errors.As(o.Err, &e) && (e.Code == "BadDeviceToken" || e.Code == "Unregistered" || e.Code == "DeviceTokenNotForTopic")
 		if o.Action != Done && !unknown {

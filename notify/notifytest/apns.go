@@ -87,7 +87,7 @@ func (a *APNs) check(r *http.Request, body []byte) (got Received, refusal *Answe
 	if reason := a.checkHeader(h); reason != "" {
 		return refuse(http.StatusBadRequest, reason)
 	}
-	if strings.Trim(got.Device, "0") == "" {
+	if strings.Trim(got.Device, "f") == "" {
 		return refuse(http.StatusBadRequest, "BadDeviceToken") // no device has that
 	}
 	if seconds, _ := strconv.ParseInt(h.Get("apns-expiration"), 10, 64); seconds > 0 {

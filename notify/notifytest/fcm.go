@@ -28,6 +28,7 @@ type FCM struct {
 
 	mu     sync.Mutex
 	tokens map[string]time.Time // access token → its end
+	cloud  map[string]bool      // access tokens that FCM does not take: for service accounts'
 	minted int
 	sent   int
 }
@@ -44,7 +45,7 @@ func NewFCM(o Options) (*FCM, error) {
 	}
 	f := &FCM{
 		project: "school-push", email: "push@school-push.example", public: &key.PublicKey,
-		tokens: make(map[string]time.Time),
+		tokens: make(map[string]time.Time), cloud: make(map[string]bool),
 	}
 	f.verify, f.success = f.check, f.ok
 	if err := f.start(o, false); err != nil {
@@ -117,6 +118,14 @@ func (f *FCM) ok(w http.ResponseWriter, got Received) {
 		end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 		_, _ = io.WriteString(w, `{"accessToken":"`+f.mint()+`","expireTime":"`+end+`"}`)
 		return
+	case got.tokenFor == "cloud":
+		token := f.mint()
+		f.mu.Lock()
+		delete(f.tokens, token)
+		f.cloud[token] = true
+		f.mu.Unlock()
+		_, _ = io.WriteString(w, `{"access_token":"`+token+`","expires_in":3599,"token_type":"Bearer"}`)
+		return
 	case got.tokenFor != "":
 		_, _ = io.WriteString(w, `{"access_token":"`+f.mint()+`","expires_in":3599,"token_type":"Bearer"}`)
 		return
@@ -180,8 +189,11 @@ func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer
 	}
 	if check := f.tokenEndpoint(r.URL.Path); check != nil {
 		got.tokenFor = strings.TrimPrefix(r.URL.Path, "/")
-		if strings.HasSuffix(got.tokenFor, ":generateAccessToken") {
+		switch {
+		case strings.HasSuffix(got.tokenFor, ":generateAccessToken"):
 			got.tokenFor = "account"
+		case got.tokenFor == "sts" && strings.Contains(string(body), url.QueryEscape(cloudScope)):
+			got.tokenFor = "cloud"
 		}
 		if why := check(r, body); why != "" {
 			got.Refused = "oauth: " + why

@@ -91,7 +91,7 @@ func (f *FCM) checkExchange(r *http.Request, body []byte) string {
 func (f *FCM) checkImpersonation(r *http.Request, body []byte) string {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	f.mu.Lock()
-	_, known := f.tokens[token]
+	known := f.cloud[token]
 	f.mu.Unlock()
 	var ask struct {
 		Scope    []string
