@@ -190,3 +190,48 @@ func TestNoConvoyForAToken(t *testing.T) {
 		}
 	})
 }
+
+// An attempt that is cancelled while a token is obtained says nothing to the others.
+func TestACancelledAttemptIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := notifytest.NewFCM(notifytest.Options{})
+		must(t, err)
+		asked := 0
+		s, err := notify.NewFCM(notify.FCMConfig{Project: "school-push", Wire: wire(&p.Host), Token: func(ctx context.Context) (string, time.Time, error) {
+			if asked++; asked == 1 {
+				<-ctx.Done()
+				return "", time.Time{}, ctx.Err()
+			}
+			return p.Token(), time.Now().Add(time.Hour), nil
+		}})
+		must(t, err)
+		closeLater(t, &p.Host, s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		m, to := notify.Message{ID: "1", Title: "a"}, notify.Target{Token: "device"}
+		if o := s.Send(ctx, m, to); o.Action == notify.Done {
+			t.Errorf("cancelled: %+v", o)
+		}
+		if o := s.Send(t.Context(), m, to); o.Action != notify.Done {
+			t.Errorf("the next, at once: %+v", o)
+		}
+	})
+}
+
+// Apple's refusal of the project's key for iPhones is not Google's of our token.
+func TestThirdPartyRefusalKeepsTheToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := fcmStage(t)
+		m := notify.Message{ID: "1", Title: "a"}
+		s.sender.Send(t.Context(), m, s.target)
+		time.Sleep(10 * time.Minute)
+		p.Answer(func(notifytest.Received) *notifytest.Answer { return notifytest.FCMError(401, "THIRD_PARTY_AUTH_ERROR") })
+		if o := s.sender.Send(t.Context(), m, s.target); o.Action == notify.Defer || o.Action == notify.Done {
+			t.Errorf("%+v", o)
+		}
+		p.Answer(nil)
+		if o := s.sender.Send(t.Context(), m, s.target); o.Action != notify.Done || p.Minted() != 1 {
+			t.Errorf("%+v, %d tokens; want it done with the first", o, p.Minted())
+		}
+	})
+}
