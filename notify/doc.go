@@ -29,6 +29,7 @@
 //	  "targets": ["device-token-1", "device-token-2"]
 //	}
 //
-// Every field may be missing; one of title, body, data and badge must be there. Other fields
-// are an error: what nobody reads would be lost without a word.
+// Every field may be missing; one of title, body, data and badge must be there. [Message] has
+// further fields for single platforms, and objects that are merged over what the senders
+// write. Unknown fields are an error, so that a misspelt one is noticed.
 package notify
