@@ -225,7 +225,9 @@ func TestThirdPartyRefusalKeepsTheToken(t *testing.T) {
 		m := notify.Message{ID: "1", Title: "a"}
 		s.sender.Send(t.Context(), m, s.target)
 		time.Sleep(10 * time.Minute)
-		p.Answer(func(notifytest.Received) *notifytest.Answer { return notifytest.FCMError(401, "THIRD_PARTY_AUTH_ERROR") })
+		p.Answer(func(notifytest.Received) *notifytest.Answer {
+			return notifytest.FCMError(401, "THIRD_PARTY_AUTH_ERROR")
+		})
 		if o := s.sender.Send(t.Context(), m, s.target); o.Action == notify.Defer || o.Action == notify.Done {
 			t.Errorf("%+v", o)
 		}
