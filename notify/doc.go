@@ -5,7 +5,7 @@
 // the queue knows the limits. [Handler] connects the two: it is the handler that a
 // worker runs at a job's slot.
 //
-//	sender, err := notify.NewFCM(notify.FCMConfig{ServiceAccount: account, Redis: rdb})
+//	sender, err := notify.NewFCM(notify.FCMConfig{Credentials: account, Redis: rdb})
 //	...
 //	handler, err := notify.NewHandler(sender, notify.HandlerConfig{Redis: rdb, Shared: true})
 //	...
@@ -29,6 +29,7 @@
 //	  "targets": ["device-token-1", "device-token-2"]
 //	}
 //
-// Every field may be missing; one of title, body, data and badge must be there. Other fields
-// are an error: what nobody reads would be lost without a word.
+// Every field may be missing; one of title, body, data and badge must be there. [Message] has
+// further fields for single platforms, and objects that are merged over what the senders
+// write. Unknown fields are an error, so that a misspelt one is noticed.
 package notify
