@@ -2,6 +2,8 @@ package notify
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,10 +13,19 @@ import (
 
 // A Target is one of a user's devices, or one endpoint. In JSON it is a string, the
 // token; or an object {"token", "registered_at"}; or the PushSubscription that a
-// browser's toJSON gives, {"endpoint", "keys": {"p256dh", "auth"}}.
+// browser's toJSON gives, {"endpoint", "keys": {"p256dh", "auth"}}. Where messages go
+// through several providers an object says its "provider" and "app" too.
 //
 // Whoever knows a target can send to it, so it never appears in logs and errors.
 type Target struct {
+	// Provider is who the target is for where there are several: fcm, apns, webpush or
+	// webhook. Empty leaves it to what the target looks like.
+	Provider string
+
+	// App says which of a provider's apps the device belongs to, where there are several:
+	// for Apple a topic. Empty means the first.
+	App string
+
 	// Token is FCM's or Apple's token of the device, or the URL of an endpoint.
 	Token string
 
@@ -35,8 +46,19 @@ func (Target) GoString() string { return "[target]" }
 // LogValue hides the token.
 func (Target) LogValue() slog.Value { return slog.StringValue("[target]") }
 
+// device is what names the device, whatever else is known of it.
+func (t Target) device() Target { return Target{Provider: t.Provider, App: t.App, Token: t.Token} }
+
+// fingerprint names a target where its token must not appear.
+func fingerprint(t Target) string {
+	sum := sha256.Sum256([]byte(t.Token))
+	return hex.EncodeToString(sum[:6])
+}
+
 // targetJSON is a target as an object.
 type targetJSON struct {
+	Provider       string        `json:"provider,omitempty"`
+	App            string        `json:"app,omitempty"`
 	Token          string        `json:"token,omitempty"`
 	Registered     time.Time     `json:"registered_at,omitzero"`
 	Endpoint       string        `json:"endpoint,omitempty"`
@@ -49,15 +71,16 @@ type targetSecret struct {
 	Auth   string `json:"auth"`
 }
 
-// MarshalJSON writes the shortest of the three forms.
+// MarshalJSON writes the shortest form.
 func (t Target) MarshalJSON() ([]byte, error) {
-	switch {
-	case t.P256dh != "" || t.Auth != "":
-		return json.Marshal(targetJSON{Endpoint: t.Token, Keys: &targetSecret{t.P256dh, t.Auth}, Registered: t.Registered})
-	case !t.Registered.IsZero():
-		return json.Marshal(targetJSON{Token: t.Token, Registered: t.Registered})
+	if t == (Target{Token: t.Token}) {
+		return json.Marshal(t.Token)
 	}
-	return json.Marshal(t.Token)
+	o := targetJSON{Provider: t.Provider, App: t.App, Token: t.Token, Registered: t.Registered}
+	if t.P256dh != "" || t.Auth != "" {
+		o.Token, o.Endpoint, o.Keys = "", t.Token, &targetSecret{t.P256dh, t.Auth}
+	}
+	return json.Marshal(o)
 }
 
 // UnmarshalJSON reads all three forms.
@@ -86,7 +109,7 @@ func (t *Target) set(o targetJSON) error {
 	if (o.Token == "") == (o.Endpoint == "") {
 		return errTarget
 	}
-	*t = Target{Token: o.Token + o.Endpoint, Registered: o.Registered}
+	*t = Target{Provider: o.Provider, App: o.App, Token: o.Token + o.Endpoint, Registered: o.Registered}
 	if o.Keys != nil {
 		t.P256dh, t.Auth = o.Keys.P256dh, o.Keys.Auth
 	}

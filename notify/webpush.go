@@ -40,7 +40,6 @@ type WebPush struct {
 	public  string
 	subject string
 	padding int
-	routes  *routes // by origin: a push service's pause is not for the others
 
 	mu     sync.Mutex
 	tokens map[string]mintedToken // by origin
@@ -84,7 +83,7 @@ func NewWebPush(cfg WebPushConfig) (*WebPush, error) {
 	}
 	return &WebPush{
 		line: line, relay: relay, key: key, public: b64.EncodeToString(public), subject: cfg.Subject,
-		padding: cfg.Padding, routes: newRoutes(), tokens: make(map[string]mintedToken),
+		padding: cfg.Padding, tokens: make(map[string]mintedToken),
 	}, nil
 }
 
@@ -131,9 +130,6 @@ func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 		return unsendable("the target is no push subscription: want {endpoint, keys: {p256dh, auth}}")
 	}
 	origin := endpoint.Scheme + "://" + endpoint.Host
-	if until := w.routes.closed(origin, clockNow(ctx)); !until.IsZero() {
-		return Outcome{Action: Defer, Err: errClosed, After: until.Sub(clockNow(ctx))}
-	}
 	plain, err := bounded(Message{Title: m.Title, Body: m.Body, Data: m.Data, Sound: m.Sound, Badge: m.Badge, Image: m.Image})
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
@@ -164,9 +160,8 @@ func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 		return *failed
 	}
 	o := classifyWebPush(r)
-	if o.Action == Defer {
-		now := clockNow(ctx)
-		o.After = w.routes.close(origin, now, o.After).Sub(now)
+	if o.Action == Forget && w.relay != "" {
+		o.Doubtful = true // a relay that has lost its way says so of every subscription
 	}
 	return o
 }
