@@ -54,6 +54,10 @@ type verdict struct {
 	refund bool // the user saw nothing, or had seen the message before
 }
 
+// restWait is how long a message waits at least for the rest of its devices: each look
+// takes a slot of the tenant's.
+const restWait = defaultTimeout
+
 // sumUp draws the verdict from the results of all devices.
 func sumUp(results []result, s settled) verdict {
 	by := make(map[fate][]result)
@@ -79,7 +83,7 @@ func sumUp(results []result, s settled) verdict {
 			v.whole = v.whole && r.hold.suspended && !r.hold.local
 		}
 		if len(waits) < len(results) {
-			v.ending, v.wait = retry, max(v.wait, time.Second)
+			v.ending, v.wait = retry, max(v.wait, restWait)
 		}
 	case len(by[delivered]) > 0:
 	case len(by[rejected]) > 0:
