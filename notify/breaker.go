@@ -248,9 +248,9 @@ func (bs *breakers) leave(p pass, e event, now time.Time) (n news) {
 	}
 	switch e.finding {
 	case works:
-		b.guard.works(now)
+		b.guard.works()
 	case doubts:
-		n.believed, n.next = b.guard.doubts(e.device, now)
+		n.believed, n.next = b.guard.doubts(e.device)
 	}
 	n.began = b.note(e, now, p.probe)
 	if b.until.After(now) {

@@ -7,10 +7,10 @@ import "time"
 // believes that deletes them all. So a doubtful answer is believed when a message to
 // another device has got through since. Until then its message is not given up either.
 type guard struct {
-	row    int                  // doubtful answers since a message got through
-	worked time.Time            // when the last one did
-	said   map[string]time.Time // when a device was first said to be bad
-	next   chan struct{}        // closed when the next message gets through
+	row    int            // doubtful answers since a message got through
+	worked int            // messages that did
+	said   map[string]int // how many had, when a device was first said to be bad
+	next   chan struct{}  // closed when the next message gets through
 }
 
 const (
@@ -25,13 +25,13 @@ const (
 
 // doubts notes that a device is said to be bad. It returns whether to believe that, or
 // else what ends when it is worth another look.
-func (g *guard) doubts(device string, now time.Time) (believed bool, next <-chan struct{}) {
+func (g *guard) doubts(device string) (believed bool, next <-chan struct{}) {
 	g.row++
 	if g.said == nil || len(g.said) >= maxSaid {
-		g.said = make(map[string]time.Time)
+		g.said = make(map[string]int)
 	}
 	if _, before := g.said[device]; !before {
-		g.said[device] = now
+		g.said[device] = g.worked
 	}
 	if g.next == nil {
 		g.next = make(chan struct{})
@@ -42,7 +42,7 @@ func (g *guard) doubts(device string, now time.Time) (believed bool, next <-chan
 // believes tells whether a message got through after the device was said to be bad.
 func (g *guard) believes(device string) bool {
 	said, ok := g.said[device]
-	if !ok || !g.worked.After(said) {
+	if !ok || g.worked == said {
 		return false
 	}
 	delete(g.said, device)
@@ -50,11 +50,12 @@ func (g *guard) believes(device string) bool {
 }
 
 // works notes that a message got through.
-func (g *guard) works(now time.Time) {
+func (g *guard) works() {
 	if g.row > longestRow {
 		g.said = nil
 	}
-	g.row, g.worked = 0, now
+	g.row = 0
+	g.worked++
 	if g.next != nil {
 		close(g.next)
 		g.next = nil
