@@ -1,17 +1,19 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +24,12 @@ type APNsConfig struct {
 	Key    []byte // the .p8 file with the private key, a secret
 	KeyID  string
 	TeamID string
-	Topic  string // the app's bundle ID
+
+	// Topic is the app's bundle ID: of targets that name no App.
+	Topic string
+
+	// Topics are further apps of the team. A target chooses one as its App.
+	Topics []string
 
 	// Sandbox sends to the apps that developers run. Its device tokens are others.
 	Sandbox bool
@@ -38,16 +45,16 @@ const (
 	apnsProduction = "https://api.push.apple.com"
 	apnsSandbox    = "https://api.sandbox.push.apple.com"
 	apnsTokenLife  = 45 * time.Minute // Apple: renew after 20 minutes, before 60
-	maxPayload     = 4096             // bytes: Apple's bound, FCM's, and that of the push services
 	maxTTL         = 28 * 24 * time.Hour
 )
 
 // APNs sends to Apple's devices, over HTTP/2, with a provider token.
 type APNs struct {
-	line       *line
+	pool       *pool
 	base       string
-	topic      string
+	topics     []string // the first is that of targets without an app
 	credential *credential
+	dryRun     bool
 }
 
 // NewAPNs returns a sender to Apple's devices. Close it in the end.
@@ -71,43 +78,56 @@ func NewAPNs(cfg APNsConfig) (*APNs, error) {
 	if err != nil {
 		return nil, err
 	}
-	line, err := cfg.open("apns", true)
+	pool, err := cfg.open("apns", reach{onlyHTTP2: true, clients: cfg.Connections})
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCredential(cfg.Redis, "apns", append([]byte(cfg.TeamID+" "+cfg.KeyID+" "), cfg.Key...))
+	der, err := x509.MarshalPKCS8PrivateKey(ec) // of the parsed key: two copies of the file may differ in a line break
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("notify: apns: Key: %w", err)
 	}
-	c.young = apnsTokenWait
-	c.mint = func(ctx context.Context) (string, time.Duration, error) {
+	a := &APNs{pool: pool, base: base, topics: append([]string{cfg.Topic}, cfg.Topics...), dryRun: cfg.DryRun}
+	a.credential = newCredential(func(ctx context.Context) (string, time.Duration, error) {
 		claims := map[string]any{"iss": cfg.TeamID, "iat": clockNow(ctx).Unix()}
 		token, err := signJWT(ec, cfg.KeyID, claims)
 		return token, apnsTokenLife, err
-	}
-	return &APNs{line: line, base: base, topic: cfg.Topic, credential: c}, nil
+	}, pool.timeout)
+	a.credential.young = apnsTokenWait
+	return a, a.credential.share(cfg.Redis, "apns", append([]byte(cfg.TeamID+" "+cfg.KeyID+" "), der...))
 }
 
 // Close closes idle connections.
-func (a *APNs) Close() error { a.line.close(); return nil }
+func (a *APNs) Close() error { a.pool.close(); return nil }
 
 // Send makes one attempt. The target's token is the device's, in hexadecimal.
 func (a *APNs) Send(ctx context.Context, m Message, to Target) Outcome {
 	if to.Token == "" {
 		return unsendable("the message has no target")
 	}
+	if _, err := hex.DecodeString(to.Token); err != nil || to.P256dh != "" {
+		return unsendable("the target is not a device token of APNs: want hexadecimal digits")
+	}
+	header, err := a.header(m, to)
+	if err != nil {
+		return Outcome{Action: Drop, Err: err}
+	}
 	payload, err := apnsPayload(m)
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
 	}
+	return a.request(ctx, to.Token, header, payload)
+}
+
+func (a *APNs) request(ctx context.Context, device string, header http.Header, payload []byte) Outcome {
 	token, err := a.credential.get(ctx)
 	if err != nil {
-		return Outcome{Action: Retry, Err: err}
+		return Outcome{Action: Defer, Err: err, After: tokenWait}
 	}
-	header := apnsHeader(m, to)
+	if a.dryRun {
+		return Outcome{Action: Done}
+	}
 	header.Set("authorization", "bearer "+token)
-	header.Set("apns-topic", a.topic)
-	r, failed := a.line.post(ctx, a.base+"/3/device/"+url.PathEscape(to.Token), header, payload)
+	r, failed := a.pool.post(ctx, a.base+"/3/device/"+device, header, payload)
 	if failed != nil {
 		return *failed
 	}
@@ -119,15 +139,54 @@ func (a *APNs) Send(ctx context.Context, m Message, to Target) Outcome {
 	return o
 }
 
-// apnsHeader is what Apple is told about the message.
+// Check tells whether Apple accepts the key, for each topic: it sends to a device that
+// does not exist, which Apple says only to those whose key is right. It returns a
+// [ProviderError] if Apple refuses the key or a topic.
+func (a *APNs) Check(ctx context.Context) error {
+	for _, topic := range a.topics {
+		header, err := a.header(Message{Title: "check"}, Target{App: topic})
+		if err != nil {
+			return err
+		}
+		o := a.request(ctx, strings.Repeat("0", 64), header, []byte(`{"aps":{"alert":"check"}}`))
+		var e *ProviderError
+		unknown := errors.As(o.Err, &e) && (e.Code == "BadDeviceToken" || e.Code == "Unregistered" || e.Code == "DeviceTokenNotForTopic")
+		if o.Action != Done && !unknown {
+			return fmt.Errorf("notify: apns: checking the key for %s: %w", topic, o.Err)
+		}
+	}
+	return nil
+}
+
+// header is what Apple is told about the message, with the message's own headers over it.
+func (a *APNs) header(m Message, to Target) (http.Header, error) {
+	h := apnsHeader(m, to)
+	h.Set("apns-topic", cmp.Or(to.App, a.topics[0]))
+	for name, value := range object(m.APNs, "headers") {
+		text, _ := value.(string)
+		if !strings.HasPrefix(strings.ToLower(name), "apns-") {
+			return nil, fmt.Errorf("%w: apns.headers: %q is not one of Apple's, which begin with apns-", errLocal, name)
+		}
+		h.Set(name, text)
+	}
+	if topic := h.Get("apns-topic"); !slices.Contains(a.topics, topic) {
+		return nil, fmt.Errorf("%w: the topic %q is not one of this sender's", errLocal, topic)
+	}
+	return h, nil
+}
+
+// apnsHeader is what Apple is told about the message, but for the topic.
 func apnsHeader(m Message, to Target) http.Header {
 	h := http.Header{}
 	h.Set("content-type", "application/json")
 	h.Set("apns-id", uuidOf(m.ID, to.Token))
 	h.Set("apns-push-type", "alert")
-	h.Set("apns-priority", map[Priority]string{High: "10", Low: "1"}[m.Priority])
-	if h.Get("apns-priority") == "" {
-		h.Set("apns-priority", "5")
+	h.Set("apns-priority", "5")
+	switch m.Priority {
+	case High:
+		h.Set("apns-priority", "10")
+	case Low:
+		h.Set("apns-priority", "1")
 	}
 	if m.silent() && m.Badge == nil {
 		h.Set("apns-push-type", "background")
@@ -146,7 +205,7 @@ func apnsHeader(m Message, to Target) http.Header {
 func apnsPayload(m Message) ([]byte, error) {
 	aps := appleEffects(m)
 	if !m.silent() {
-		aps["alert"] = map[string]string{"title": m.Title, "body": m.Body}
+		aps["alert"] = map[string]any{"title": m.Title, "body": m.Body}
 	}
 	payload := map[string]any{"aps": aps}
 	if m.Image != "" {
@@ -158,15 +217,14 @@ func apnsPayload(m Message) ([]byte, error) {
 		}
 		payload[name] = value
 	}
-	return bounded(payload)
+	return bounded(merge(payload, object(m.APNs, "payload")))
 }
 
 // appleEffects is what a device of Apple's does with a message beside showing its text.
 func appleEffects(m Message) map[string]any {
-	aps := map[string]any{}
-	if m.Sound != "" {
-		aps["sound"] = m.Sound
-	}
+	aps := fields(map[string]any{
+		"sound": m.Sound, "category": m.Category, "thread-id": m.ThreadID, "interruption-level": m.InterruptionLevel,
+	})
 	if m.Badge != nil {
 		aps["badge"] = *m.Badge
 	}
@@ -177,15 +235,6 @@ func appleEffects(m Message) map[string]any {
 		aps["content-available"] = 1 // wakes the app
 	}
 	return aps
-}
-
-// bounded is the JSON of a payload, if providers take that much.
-func bounded(payload any) ([]byte, error) {
-	text, err := json.Marshal(payload)
-	if err == nil && len(text) > maxPayload {
-		err = fmt.Errorf("%w: the message has %d bytes; at most %d", errLocal, len(text), maxPayload)
-	}
-	return text, err
 }
 
 // uuidOf names an attempt's message on its device: the same in every attempt.

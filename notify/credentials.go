@@ -2,13 +2,6 @@ package notify
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -16,74 +9,72 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A credential is a short-lived token that a sender shows to its provider. All workers of
-// a fleet share one through Redis: Apple refuses keys that mint more than one in twenty
-// minutes, and Google's token costs a request.
-//
-// In Redis it lies sealed with a key that is derived from the private key which mints
-// it: who can read Redis cannot send.
+// A credential is a short-lived token that a sender shows to its provider. One attempt
+// at a time renews it, and the others wait for the result. With Redis all workers share
+// it: Apple refuses keys that mint more than one token in twenty minutes, and Google's
+// costs a request.
 type credential struct {
-	rdb  redis.UniversalClient // nil: each process has its own
-	name string
-	seal cipher.AEAD
+	mint    mintFunc
+	shared  *sharedToken  // nil: each process has its own
+	timeout time.Duration // bounds the wait for a token
 
-	// mint makes a new token and says how long it may be used.
-	mint func(ctx context.Context) (token string, life time.Duration, err error)
-
-	// young is the age under which a token that is refused is not to be replaced: a
-	// fresh one would be refused too.
+	// young is the age below which a refused token is not replaced: a new one would be
+	// refused too.
 	young time.Duration
 
-	turn chan struct{} // holds one: whose turn it is
-	held mintedToken
+	turn   chan struct{} // holds one: whoever reads or changes the fields below
+	held   mintedToken
+	failed mintFailure
 }
+
+// A mintFunc makes a new token and says how long it may be used.
+type mintFunc func(ctx context.Context) (token string, life time.Duration, err error)
 
 type mintedToken struct {
 	text           string
 	minted, usable time.Time
 }
 
-// newCredential returns a credential of that kind, named after the secret that mints it.
-func newCredential(rdb redis.UniversalClient, kind string, secret []byte) (*credential, error) {
-	key, err := hkdf.Key(sha256.New, secret, nil, "waterclock "+kind+" seal", 32)
-	if err != nil {
-		return nil, err
-	}
-	name, err := hkdf.Key(sha256.New, secret, nil, "waterclock "+kind+" name", 12)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	seal, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
-	return &credential{
-		rdb: rdb, name: "wc:notify:{" + kind + ":" + hex.EncodeToString(name) + "}", seal: seal,
-		turn: make(chan struct{}, 1),
-	}, nil
+// A mintFailure answers those who ask soon after a failure.
+type mintFailure struct {
+	err   error
+	until time.Time
 }
 
-// get returns a token to use now.
+const (
+	failureWait = 5 * time.Second       // until the next try to obtain a token
+	shareTurn   = 20 * time.Second      // of one worker to mint for all; longer than a request takes
+	shareLook   = 50 * time.Millisecond // how often the others look
+)
+
+func newCredential(mint mintFunc, timeout time.Duration) *credential {
+	return &credential{mint: mint, timeout: timeout, turn: make(chan struct{}, 1)}
+}
+
+// get returns a token to use now. It takes at most the credential's timeout.
 func (c *credential) get(ctx context.Context) (string, error) {
-	if err := c.lock(ctx); err != nil {
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	if err := c.lock(bounded); err != nil {
 		return "", err
 	}
 	defer c.unlock()
-	if now := clockNow(ctx); now.Before(c.held.usable) {
+	now := clockNow(ctx)
+	switch {
+	case now.Before(c.held.usable):
 		return c.held.text, nil
+	case now.Before(c.failed.until):
+		return "", c.failed.err
 	}
-	if c.rdb == nil {
-		return c.renew(ctx)
+	err := c.renew(bounded)
+	if err != nil && ctx.Err() == nil { // an attempt that was cancelled says nothing to the others
+		c.failed = mintFailure{err, clockNow(ctx).Add(failureWait)}
 	}
-	return c.share(ctx)
+	return c.held.text, err
 }
 
-// refused notes that a provider did not take a token. It returns true if a new one will
-// be tried, false if it was young: then something else is wrong.
+// refused notes that the provider did not take a token. It returns true if a new one will
+// be tried, and false if the token was young: then something else is wrong.
 func (c *credential) refused(ctx context.Context, token string) bool {
 	if c.lock(ctx) != nil {
 		return true
@@ -96,10 +87,8 @@ func (c *credential) refused(ctx context.Context, token string) bool {
 		return false
 	}
 	c.held = mintedToken{}
-	if c.rdb != nil {
-		if shared, err := c.load(ctx); err == nil && shared.text == token {
-			c.rdb.Del(ctx, c.name)
-		}
+	if c.shared != nil {
+		c.shared.drop(ctx, token)
 	}
 	return true
 }
@@ -109,97 +98,89 @@ func (c *credential) lock(ctx context.Context) error {
 	case c.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("notify: waiting for a token: %w", ctx.Err())
 	}
 }
 
 func (c *credential) unlock() { <-c.turn }
 
-func (c *credential) renew(ctx context.Context) (string, error) {
-	token, life, err := c.mint(ctx)
-	if err != nil {
-		return "", err
+// renew replaces the held token, by the shared one if there is one that may be used.
+func (c *credential) renew(ctx context.Context) error {
+	c.held = mintedToken{}
+	if c.shared == nil {
+		return c.mintNew(ctx)
 	}
-	now := clockNow(ctx)
-	c.held = mintedToken{token, now, now.Add(life)}
-	return token, nil
-}
-
-// share takes the fleet's token from Redis, or mints it for all.
-func (c *credential) share(ctx context.Context) (string, error) {
-	const turn, look = 20 * time.Second, 50 * time.Millisecond
-	me := rand.Text()
 	for {
-		shared, err := c.load(ctx)
-		if err == nil && clockNow(ctx).Before(shared.usable) {
-			c.held = shared
-			return shared.text, nil
-		}
-		if err != nil && !errors.Is(err, redis.Nil) && !errors.Is(err, errSeal) {
-			return "", fmt.Errorf("notify: looking for the fleet's token: %w", err)
-		}
-		mine, err := c.rdb.SetNX(ctx, c.name+":minting", me, turn).Result()
+		token, err := c.shared.load(ctx)
 		if err != nil {
-			return "", fmt.Errorf("notify: taking the turn to mint a token: %w", err)
+			return err
+		}
+		if clockNow(ctx).Before(token.usable) {
+			c.held = token
+			return nil
+		}
+		release, mine, err := c.shared.lead(ctx)
+		if err != nil {
+			return err
 		}
 		if mine {
+			defer release()
 			return c.mintForAll(ctx)
 		}
-		timer := time.NewTimer(look)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return "", fmt.Errorf("notify: another worker mints the token: %w", context.Cause(ctx))
-		case <-timer.C:
+		if err := waitFor(ctx, shareLook); err != nil {
+			return fmt.Errorf("notify: another worker obtains the token: %w", err)
 		}
 	}
 }
 
-func (c *credential) mintForAll(ctx context.Context) (string, error) {
-	defer c.rdb.Del(context.WithoutCancel(ctx), c.name+":minting")
-	// Another one may have minted it between our look and our turn.
-	if shared, err := c.load(ctx); err == nil && clockNow(ctx).Before(shared.usable) {
-		c.held = shared
-		return shared.text, nil
-	}
-	token, err := c.renew(ctx)
+func (c *credential) mintNew(ctx context.Context) error {
+	text, life, err := c.mint(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
-	life := c.held.usable.Sub(c.held.minted)
-	if err := c.rdb.Set(ctx, c.name, c.sealed(c.held), life).Err(); err != nil {
-		return "", fmt.Errorf("notify: sharing a token: %w", err)
-	}
-	return token, nil
+	now := clockNow(ctx)
+	c.held = mintedToken{text, now, now.Add(life)}
+	return nil
 }
 
-// errSeal is returned for what cannot be opened: it is as good as nothing.
-var errSeal = errors.New("notify: a token that was sealed otherwise")
-
-func (c *credential) sealed(t mintedToken) []byte {
-	text := binary.BigEndian.AppendUint64(nil, uint64(t.minted.UnixMicro()))
-	text = binary.BigEndian.AppendUint64(text, uint64(t.usable.UnixMicro()))
-	nonce := make([]byte, c.seal.NonceSize())
-	rand.Read(nonce) // never fails
-	return c.seal.Seal(nonce, nonce, append(text, t.text...), []byte(c.name))
+func (c *credential) mintForAll(ctx context.Context) error {
+	// Another worker may have shared a token between our look and our turn.
+	token, err := c.shared.load(ctx)
+	if err == nil && clockNow(ctx).Before(token.usable) {
+		c.held = token
+		return nil
+	}
+	if err := c.mintNew(ctx); err != nil {
+		return err
+	}
+	if err := c.shared.store(ctx, c.held); err != nil {
+		c.held = mintedToken{} // a token that the others do not know makes two
+		return err
+	}
+	return nil
 }
 
-func (c *credential) load(ctx context.Context) (t mintedToken, err error) {
-	sealed, err := c.rdb.Get(ctx, c.name).Bytes()
-	if err != nil {
-		return t, err
+// waitFor waits, or returns why the context ended before.
+func waitFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
-	n := c.seal.NonceSize()
-	if len(sealed) < n {
-		return t, errSeal
+}
+
+// share lets all workers that have the same secret use one token.
+func (c *credential) share(rdb redis.UniversalClient, kind string, secret []byte) error {
+	if rdb == nil {
+		return nil
 	}
-	text, err := c.seal.Open(nil, sealed[:n], sealed[n:], []byte(c.name))
-	if err != nil || len(text) < 16 {
-		return t, errSeal
+	if len(secret) == 0 {
+		return errors.New("notify: a token without a secret cannot be shared")
 	}
-	return mintedToken{
-		text:   string(text[16:]),
-		minted: time.UnixMicro(int64(binary.BigEndian.Uint64(text))),
-		usable: time.UnixMicro(int64(binary.BigEndian.Uint64(text[8:]))),
-	}, nil
+	shared, err := newSharedToken(rdb, kind, secret)
+	c.shared = shared
+	return err
 }

@@ -5,7 +5,7 @@
 // the queue knows the limits. [Handler] connects the two: it is the handler that a
 // worker runs at a job's slot.
 //
-//	sender, err := notify.NewFCM(notify.FCMConfig{ServiceAccount: account, Redis: rdb})
+//	sender, err := notify.NewFCM(notify.FCMConfig{Credentials: account, Redis: rdb})
 //	...
 //	handler, err := notify.NewHandler(sender, notify.HandlerConfig{Redis: rdb, Shared: true})
 //	...

@@ -83,7 +83,7 @@ func encryptWith(to Target, plain []byte, padding int, key *ecdh.PrivateKey, sal
 }
 
 // errKeys says nothing about the keys, which are secrets.
-var errKeys = fmt.Errorf("%w: the keys of the push subscription are none", errLocal)
+var errKeys = fmt.Errorf("%w: invalid keys of the push subscription", errLocal)
 
 // decodeB64 reads base64 as browsers and libraries write it: URL-safe or not, padded or not.
 func decodeB64(text string) ([]byte, error) {

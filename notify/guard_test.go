@@ -219,7 +219,7 @@ func TestNoWayOut(t *testing.T) {
 		closeLater(t, &p.Host, sender)
 		s := newSchool(t, sender, notify.HandlerConfig{Shared: true}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(20, time.Second)}})
 		for i := range 60 {
-			s.notify(fmt.Sprint("parent-", i), notify.Message{Title: "a", Targets: []notify.Target{{Token: fmt.Sprintf("%016x", i)}}})
+			s.notify(fmt.Sprint("parent-", i), notify.Message{Title: "a", Targets: []notify.Target{{Token: fmt.Sprintf("%016x", i+1)}}})
 		}
 		time.Sleep(24 * time.Hour)
 		st := s.stats()

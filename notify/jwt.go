@@ -34,7 +34,7 @@ func signJWT(key crypto.Signer, keyID string, claims any) (string, error) {
 	}
 	text := b64.EncodeToString(head) + "." + b64.EncodeToString(body)
 	digest := sha256.Sum256([]byte(text))
-	signature, err := sign(key, digest[:])
+	signature, err := signDigest(key, digest[:])
 	if err != nil {
 		return "", fmt.Errorf("notify: signing a token: %w", err)
 	}
@@ -44,7 +44,7 @@ func signJWT(key crypto.Signer, keyID string, claims any) (string, error) {
 // b64 is the base64 of all web tokens.
 var b64 = base64.RawURLEncoding
 
-func sign(key crypto.Signer, digest []byte) ([]byte, error) {
+func signDigest(key crypto.Signer, digest []byte) ([]byte, error) {
 	switch k := key.(type) {
 	case *rsa.PrivateKey:
 		return rsa.SignPKCS1v15(rand.Reader, k, crypto.SHA256, digest)

@@ -46,6 +46,34 @@ type Message struct {
 	// Priority is how much a device is to be disturbed. Defaults to Normal.
 	Priority Priority `json:"priority,omitempty"`
 
+	// ChannelID is the Android app's notification channel. Android 8 and later take from it
+	// sound and importance; without it messages land in the channel "Miscellaneous".
+	ChannelID string `json:"channel_id,omitempty"`
+
+	// Category names the buttons that an Apple app has defined for such messages.
+	Category string `json:"category,omitempty"`
+
+	// ThreadID groups messages on Apple's devices.
+	ThreadID string `json:"thread_id,omitempty"`
+
+	// InterruptionLevel is Apple's: passive, active, time-sensitive or critical.
+	InterruptionLevel string `json:"interruption_level,omitempty"`
+
+	// ClickAction is what a tap opens: in Android the intent filter of an activity, in
+	// browsers a URL.
+	ClickAction string `json:"click_action,omitempty"`
+
+	// Tag replaces a message with the same tag that is shown on Android or in a browser.
+	// Defaults to CollapseKey.
+	Tag string `json:"tag,omitempty"`
+
+	// Android, APNs and WebPush are merged over what the senders write for a platform.
+	// They have the form of FCM's AndroidConfig, ApnsConfig and WebpushConfig, also for
+	// the senders to Apple and to browsers. null takes a field away.
+	Android map[string]any `json:"android,omitempty"`
+	APNs    map[string]any `json:"apns,omitempty"`
+	WebPush map[string]any `json:"webpush,omitempty"`
+
 	// Targets are the user's devices.
 	Targets []Target `json:"targets,omitempty"`
 }
@@ -78,7 +106,7 @@ func (m Message) check() error {
 	case len(m.Targets) > maxTargets:
 		return fmt.Errorf("%w: %d targets; at most %d, others are other users", ErrNotMessage, len(m.Targets), maxTargets)
 	}
-	return nil
+	return m.checkPlatforms()
 }
 
 // silent tells whether there is nothing to show, only data for the app or a badge.
@@ -165,7 +193,19 @@ func explain(err error) string {
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if field, found := strings.CutPrefix(text, "unknown field "); found {
-		return "unknown field " + field + "; want title, body, data, sound, badge, image, collapse_key, expires, priority or targets"
+		return "unknown field " + field + "; want " + fieldNames()
 	}
 	return text
+}
+
+// fieldNames lists the fields of a message, for errors.
+func fieldNames() string {
+	var names []string
+	for field := range reflect.TypeFor[Message]().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" {
+			names = append(names, name)
+		}
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

@@ -38,7 +38,7 @@ func TestParseMessage(t *testing.T) {
 	}
 }
 
-const wantTargets = `targets: want tokens, or objects such as {"token", "registered_at"} or {"endpoint", "keys": {"p256dh", "auth"}}`
+const wantTargets = `targets: want tokens, or objects such as {"token", "app", "registered_at"}, {"endpoint", "keys": {"p256dh", "auth"}} or {"endpoint", "secret"}`
 
 func TestNotMessage(t *testing.T) {
 	tests := map[string]string{
@@ -47,7 +47,7 @@ func TestNotMessage(t *testing.T) {
 		`["title"]`:                          `want an object such as {"title":"Hello"}`,
 		`{}`:                                 `it has no title, no body, no data and no badge; want one of them`,
 		`{"targets":["a"]}`:                  `it has no title, no body, no data and no badge; want one of them`,
-		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, sound, badge, image, collapse_key, expires, priority or targets`,
+		`{"at":1748607359}`:                  `unknown field "at"; want title, body, data, sound, badge, image, collapse_key, expires, priority, channel_id, category, thread_id, interruption_level, click_action, tag, android, apns, webpush or targets`,
 		`{"title":5}`:                        `title: a number; want a string`,
 		`{"title":"a","data":[]}`:            `data: a list; want an object`,
 		`{"title":"a","data":{"n":1}}`:       `data: a number; want a string`,
@@ -58,7 +58,7 @@ func TestNotMessage(t *testing.T) {
 		`{"title":"a","targets":[{}]}`:       wantTargets,
 		`{"title":"a","targets":[""]}`:       wantTargets,
 		`{"title":"a","targets":[{"tokn":"secret"}]}`:                    wantTargets,
-		`{"title":"a","targets":[{"endpoint":"secret"}]}`:                `targets: an endpoint needs both keys, p256dh and auth, and a token none`,
+		`{"title":"a","targets":[{"endpoint":"secret"}]}`:                `targets: a push subscription needs both keys, p256dh and auth; a webhook's endpoint a secret; a token neither`,
 		`{"title":"a","targets":["` + strings.Repeat(`","`, 100) + `"]}`: wantTargets,
 		`{"title":"a","expires":5}`:                                      `expires: want a time such as 2026-11-21T08:00:00Z`,
 		`{"badge":-1}`:                                                   `badge -1; want 0 or more`,

@@ -30,7 +30,7 @@ func openCrowd(t *testing.T, provider string) crowd {
 	switch provider {
 	case "apns":
 		s := apnsStage(t, nil)
-		token := func(device int) string { return fmt.Sprintf("%064x", device) }
+		token := func(device int) string { return fmt.Sprintf("%064x", device+1) }
 		return crowd{s.host, s.sender, func(d int) notify.Target { return notify.Target{Token: token(d)} }, token}
 	case "fcm":
 		s, _ := fcmStage(t)
@@ -39,7 +39,7 @@ func openCrowd(t *testing.T, provider string) crowd {
 	case "webhook":
 		s := webhookStage(t)
 		path := func(device int) string { return fmt.Sprint("/hooks/", device) }
-		return crowd{s.host, s.sender, func(d int) notify.Target { return notify.Target{Token: s.host.URL + path(d)} }, path}
+		return crowd{s.host, s.sender, func(d int) notify.Target { return notify.Target{Token: s.host.URL + path(d), Secret: s.target.Secret} }, path}
 	}
 	return openBrowsers(t, false)
 }
@@ -55,7 +55,7 @@ func openBrowsers(t *testing.T, relay bool) crowd {
 	if !relay {
 		reach.URL = ""
 	}
-	s, err := notify.NewWebPush(notify.WebPushConfig{Key: p.Key, Subject: "mailto:push@school.example", Wire: reach})
+	s, err := notify.NewWebPush(notify.WebPushConfig{Key: p.Key, Subject: "mailto:push@school.example", AllowPrivate: true, Wire: reach})
 	must(t, err)
 	closeLater(t, &p.Host, s)
 	subscribed := make(map[int]notify.Target)

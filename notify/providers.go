@@ -181,12 +181,11 @@ func (h *handler) routeOf(p Provider, tenant string, to Target) route {
 	return route{endpoint, shares}
 }
 
-// endpointOrigin returns the scheme and host of an endpoint, written the same however the
-// endpoint writes them.
+// endpointOrigin returns the origin of an endpoint, empty if it has none.
 func endpointOrigin(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return ""
 	}
-	return strings.ToLower(u.Scheme + "://" + strings.TrimSuffix(u.Host, ":443"))
+	return originOf(u)
 }

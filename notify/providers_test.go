@@ -86,7 +86,7 @@ func TestThreeProvidersOneWindow(t *testing.T) {
 
 // Each target goes to its own provider. What is none's is refused, with the reason and
 // without the token: never sent, never forgotten.
-func TestTargetsOfOthers(t *testing.T) {
+func TestTargetsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		apns, fcm, web, all := threeProviders(t)
 		several := []notify.Sender{all, apns.sender, fcm.sender, web.sender}

@@ -181,7 +181,7 @@ func TestFCMIsStrict(t *testing.T) {
 		f, err := notifytest.NewFCM(notifytest.Options{})
 		must(t, err)
 		defer f.Close()
-		var account serviceAccount
+		var account googleFile
 		must(t, json.Unmarshal(f.ServiceAccount, &account))
 		key := signerOf(t, account.PrivateKey)
 		otherRSA, err := rsa.GenerateKey(rand.Reader, 1024) // short: for this test alone
@@ -210,14 +210,14 @@ func TestFCMIsStrict(t *testing.T) {
 			{"method", "not a form", func(p *parcel) { p.method = http.MethodGet }},
 			{"no form", "not a form", func(p *parcel) { p.set("Content-Type", "application/json") }},
 		})
-		s, err := NewFCM(FCMConfig{ServiceAccount: f.ServiceAccount, Wire: Wire{RootCAs: f.RootCAs, Dial: f.Dial}})
+		s, err := NewFCM(FCMConfig{Credentials: f.ServiceAccount, Wire: Wire{RootCAs: f.RootCAs, Dial: f.Dial}})
 		must(t, err)
 		defer s.Close()
 		access, err := s.credential.get(t.Context())
 		must(t, err)
 		send := func() *parcel {
 			m := Message{Title: "a", Data: map[string]string{"screen": "news"}, CollapseKey: "k"}
-			body, err := json.Marshal(fcmMessage(m, Target{Token: "device"}, time.Now()))
+			body, err := toJSON(map[string]any{"message": fcmMessage(m, Target{Token: "device"}, time.Now())})
 			must(t, err)
 			header := http.Header{"Authorization": {"Bearer " + access}, "Content-Type": {"application/json"}}
 			return &parcel{http.MethodPost, f.URL + "/v1/projects/" + account.ProjectID + "/messages:send", header, string(body), false}
@@ -306,12 +306,12 @@ func TestEndpointIsStrict(t *testing.T) {
 		w, err := notifytest.NewWebhook(notifytest.Options{})
 		must(t, err)
 		defer w.Close()
-		s, err := NewWebhook(WebhookConfig{Secrets: []string{w.Secret}})
+		signers, err := parseSecrets("Secrets", []string{w.Secret}, symmetric)
 		must(t, err)
 		body := `{"type":"push","timestamp":"2026-11-21T08:00:00Z","data":{"title":"a"}}`
 		signed := func(id string, at time.Time, body string) *parcel {
 			p := &parcel{http.MethodPost, w.URL + "/hook", http.Header{"Content-Type": {"application/json"}}, body, false}
-			s.sign(p.header, id, at, []byte(body))
+			sign(p.header, signers, signedRequest{id, at, []byte(body)})
 			return p
 		}
 		again := func(p *parcel, at time.Time, body string) { *p = *signed("job-1", at, body) }

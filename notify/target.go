@@ -12,9 +12,10 @@ import (
 )
 
 // A Target is one of a user's devices, or one endpoint. In JSON it is a string, the
-// token; or an object {"token", "registered_at"}; or the PushSubscription that a
-// browser's toJSON gives, {"endpoint", "keys": {"p256dh", "auth"}}. Where messages go
-// through several providers an object says its "provider" and "app" too.
+// token; or an object {"token", "app", "registered_at"}; or the PushSubscription that a
+// browser's toJSON gives, {"endpoint", "keys": {"p256dh", "auth"}}; or a webhook's
+// {"endpoint", "secret"}. Where messages go through several providers an object says its
+// "provider" too.
 //
 // Whoever knows a target can send to it, so it never appears in logs and errors.
 type Target struct {
@@ -28,6 +29,10 @@ type Target struct {
 
 	// Token is FCM's or Apple's token of the device, or the URL of an endpoint.
 	Token string
+
+	// Secret signs the requests to a webhook endpoint, and is its alone: "whsec_" and
+	// base64, or several with spaces between while the receiver changes to another.
+	Secret string
 
 	// P256dh and Auth are the keys of a Web Push subscription, in base64.
 	P256dh, Auth string
@@ -64,6 +69,7 @@ type targetJSON struct {
 	Endpoint       string        `json:"endpoint,omitempty"`
 	ExpirationTime *float64      `json:"expirationTime,omitempty"` // browsers give it, mostly null
 	Keys           *targetSecret `json:"keys,omitempty"`
+	Secret         string        `json:"secret,omitempty"`
 }
 
 type targetSecret struct {
@@ -76,14 +82,17 @@ func (t Target) MarshalJSON() ([]byte, error) {
 	if t == (Target{Token: t.Token}) {
 		return json.Marshal(t.Token)
 	}
-	o := targetJSON{Provider: t.Provider, App: t.App, Token: t.Token, Registered: t.Registered}
+	o := targetJSON{Provider: t.Provider, App: t.App, Token: t.Token, Registered: t.Registered, Secret: t.Secret}
 	if t.P256dh != "" || t.Auth != "" {
-		o.Token, o.Endpoint, o.Keys = "", t.Token, &targetSecret{t.P256dh, t.Auth}
+		o.Keys = &targetSecret{t.P256dh, t.Auth}
+	}
+	if o.Keys != nil || t.Secret != "" {
+		o.Token, o.Endpoint = "", t.Token
 	}
 	return json.Marshal(o)
 }
 
-// UnmarshalJSON reads all three forms.
+// UnmarshalJSON reads all forms.
 func (t *Target) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte(`"`)) {
 		var token string
@@ -102,19 +111,20 @@ func (t *Target) UnmarshalJSON(text []byte) error {
 }
 
 // errTarget says nothing about the target that was given: it may hold a token.
-var errTarget = errors.New(`targets: want tokens, or objects such as {"token", "registered_at"} or ` +
-	`{"endpoint", "keys": {"p256dh", "auth"}}`)
+var errTarget = errors.New(`targets: want tokens, or objects such as {"token", "app", "registered_at"}, ` +
+	`{"endpoint", "keys": {"p256dh", "auth"}} or {"endpoint", "secret"}`)
 
 func (t *Target) set(o targetJSON) error {
 	if (o.Token == "") == (o.Endpoint == "") {
 		return errTarget
 	}
-	*t = Target{Provider: o.Provider, App: o.App, Token: o.Token + o.Endpoint, Registered: o.Registered}
+	*t = Target{Provider: o.Provider, App: o.App, Token: o.Token + o.Endpoint, Registered: o.Registered, Secret: o.Secret}
 	if o.Keys != nil {
 		t.P256dh, t.Auth = o.Keys.P256dh, o.Keys.Auth
 	}
-	if (o.Endpoint != "") != (t.P256dh != "" && t.Auth != "") {
-		return fmt.Errorf("targets: an endpoint needs both keys, p256dh and auth, and a token none")
+	keys := t.P256dh != "" && t.Auth != ""
+	if o.Endpoint == "" && o.Keys != nil || o.Endpoint != "" && !keys && (t.Secret == "" || o.Keys != nil) {
+		return fmt.Errorf("targets: a push subscription needs both keys, p256dh and auth; a webhook's endpoint a secret; a token neither")
 	}
 	return nil
 }

@@ -3,33 +3,49 @@ package notify
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"syscall"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue"
 )
 
-// WebhookConfig configures [NewWebhook]. Secrets is required.
+// WebhookConfig configures [NewWebhook]. Each request is signed: with Keys, and with the
+// secrets of its endpoint.
 type WebhookConfig struct {
-	// Secrets sign the requests, each with a signature of its own, so that a receiver
-	// can change from one to the next. They are written as Standard Webhooks has it: one
-	// that the receiver has too as "whsec_" and the base64 of 24 to 64 bytes, the private
-	// half of an ed25519 key as "whsk_" and its base64.
-	Secrets []string
+	// Keys sign the requests to all endpoints: the private halves of ed25519 keys, "whsk_"
+	// and base64. Receivers know the public half and can sign nothing with it. With two
+	// keys a request has two signatures, so that receivers can change to the next one.
+	Keys []string
 
-	// Endpoint is where messages without targets go.
-	Endpoint string
+	// Secrets returns the secrets of an endpoint, "whsec_" and the base64 of 24 to 64
+	// bytes, beside that of the target. A receiver can sign with its own secret, so each
+	// endpoint needs another. nil means that of the target alone.
+	Secrets func(ctx context.Context, to Target) ([]string, error)
 
-	// AllowPrivate also calls addresses of private networks and of this machine, and
-	// plain http. Endpoints are often written by users: without it they reach only what
-	// everybody can.
+	// Endpoint is where messages without targets go, and EndpointSecrets are its secrets.
+	Endpoint        string
+	EndpointSecrets []string
+
+	// Delays are the waits between the attempts of a message. When they are used up the
+	// message is dead. nil means those that Standard Webhooks suggests: 5 s, 5 min,
+	// 30 min, 2, 5, 10, 14, 20 and 24 h, about three days.
+	Delays []time.Duration
+
+	// Redis remembers since when an endpoint fails. One where nothing has succeeded while
+	// a message used up its delays is disabled: the app is told through
+	// HandlerConfig.Forget, and messages to it are dead at once, until a target says that
+	// it was registered later. nil disables no endpoint.
+	Redis redis.UniversalClient
+
+	// AllowPrivate also calls addresses that are not public, and plain http. Without it
+	// an endpoint, which users write, reaches only what everybody can reach.
 	AllowPrivate bool
 
 	Wire // URL replaces the origin of every endpoint
@@ -38,78 +54,141 @@ type WebhookConfig struct {
 // Webhook posts messages to endpoints, signed as Standard Webhooks (standardwebhooks.com)
 // has it.
 type Webhook struct {
-	line     *line
-	signers  []signer
+	pool     *pool
+	keys     []signer
+	own      []signer // of the configured endpoint
+	secrets  func(ctx context.Context, to Target) ([]string, error)
 	endpoint string
 	relay    string
 	private  bool
+	dryRun   bool
+	delays   []time.Duration
+	health   endpoints
 	routes   *routes // by endpoint
 }
 
 // NewWebhook returns a sender to endpoints. Close it in the end.
-func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
-	w := &Webhook{endpoint: cfg.Endpoint, private: cfg.AllowPrivate, routes: newRoutes()}
-	for i, text := range cfg.Secrets {
-		s, err := parseSecret(text)
-		if err != nil {
-			return nil, fmt.Errorf("notify: webhook: Secrets[%d]: %w", i, err)
-		}
-		w.signers = append(w.signers, s)
+func NewWebhook(cfg WebhookConfig) (w *Webhook, err error) {
+	w = &Webhook{
+		secrets: cfg.Secrets, endpoint: cfg.Endpoint, private: cfg.AllowPrivate, dryRun: cfg.DryRun,
+		delays: cfg.Delays, health: endpoints{cfg.Redis}, routes: newRoutes(),
 	}
-	if len(w.signers) == 0 {
-		return nil, errors.New("notify: webhook: Secrets is empty; want at least one")
+	if w.delays == nil {
+		w.delays = webhookDelays()
 	}
-	var err error
-	if cfg.Endpoint != "" && !w.callable(cfg.Endpoint) {
+	if w.keys, err = parseSecrets("Keys", cfg.Keys, asymmetric); err != nil {
+		return nil, err
+	}
+	if w.own, err = parseSecrets("EndpointSecrets", cfg.EndpointSecrets, symmetric|asymmetric); err != nil {
+		return nil, err
+	}
+	switch {
+	case cfg.Endpoint != "" && !w.callable(cfg.Endpoint):
 		return nil, errors.New("notify: webhook: Endpoint: want a https URL")
+	case cfg.Endpoint != "" && len(w.keys)+len(w.own) == 0:
+		return nil, errors.New("notify: webhook: Endpoint: its requests need EndpointSecrets or Keys")
+	case cfg.Endpoint == "" && len(w.own) > 0:
+		return nil, errors.New("notify: webhook: EndpointSecrets without Endpoint: a secret belongs to one endpoint; want Keys for all")
 	}
 	if cfg.URL != "" {
 		if w.relay, err = cfg.base(""); err != nil {
 			return nil, err
 		}
 	}
-	if cfg.Dial == nil && !cfg.AllowPrivate {
-		cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, Control: refusePrivate}).DialContext
-	}
-	cfg.Connections = cmp.Or(cfg.Connections, 8)
-	w.line, err = cfg.open("webhook", false)
+	public := !cfg.AllowPrivate && w.relay == "" // the operator has chosen the relay
+	w.pool, err = cfg.open("webhook", reach{public: public, perHost: cmp.Or(cfg.Connections, 8)})
 	return w, err
 }
 
-// callable tells whether an endpoint is one.
+// callable tells whether an endpoint is a URL that may be called.
 func (w *Webhook) callable(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && u.Host != "" && u.User == nil && (u.Scheme == "https" || w.private && u.Scheme == "http")
 }
 
-var errPrivate = errors.New("an address of a private network")
+// Close closes idle connections.
+func (w *Webhook) Close() error { w.pool.close(); return nil }
 
-// refusePrivate stops a connection to what is not public, after names were resolved.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
+// Send makes one attempt. The target's token is the endpoint's URL.
+func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
+	endpoint := cmp.Or(to.Token, w.endpoint)
+	if !w.callable(endpoint) || to.P256dh != "" {
+		return unsendable("the target is not a https URL of a webhook")
+	}
+	now := clockNow(ctx)
+	if until := w.routes.closed(endpoint, now); !until.IsZero() {
+		return Outcome{Action: Defer, Err: errClosed, After: until.Sub(now)}
+	}
+	signers, err := w.signersOf(ctx, to)
+	if errors.Is(err, errLookup) {
+		return Outcome{Action: Retry, Err: err}
+	}
 	if err != nil {
-		return err
+		return Outcome{Action: Drop, Err: err}
 	}
-	ip := at.Addr().Unmap()
-	// Carrier-grade NAT and the translations of IPv4 are not the world either.
-	for _, inside := range []string{"100.64.0.0/10", "0.0.0.0/8", "192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4", "64:ff9b::/96", "2002::/16"} {
-		if netip.MustParsePrefix(inside).Contains(ip) {
-			return errPrivate
-		}
+	state, err := w.health.read(ctx, to)
+	if err != nil {
+		return Outcome{Action: Defer, Err: err, After: tokenWait}
 	}
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
-		return errPrivate
+	if state.disabledFor(to) {
+		return Outcome{Action: Drop, Err: errDisabled}
 	}
-	return nil
+	info, _ := queue.FromContext(ctx)
+	body, err := toJSON(webhookContent(m, info, now))
+	if err != nil {
+		return Outcome{Action: Drop, Err: err}
+	}
+	if w.dryRun {
+		return Outcome{Action: Done}
+	}
+	header := http.Header{}
+	header.Set("Content-Type", "application/json")
+	sign(header, signers, signedRequest{m.ID, now, body})
+	address := endpoint
+	if u, err := url.Parse(endpoint); err == nil && w.relay != "" {
+		address = w.relay + u.RequestURI()
+	}
+	o := w.post(ctx, address, header, body)
+	if o.Action == Defer {
+		w.routes.close(endpoint, now, o.After)
+	}
+	return w.consequence(ctx, o, webhookAttempt{to, info, state})
 }
 
-// Close closes idle connections.
-func (w *Webhook) Close() error { w.line.close(); return nil }
+func (w *Webhook) post(ctx context.Context, address string, header http.Header, body []byte) Outcome {
+	r, failed := w.pool.post(ctx, address, header, body)
+	if failed != nil {
+		return unreached(failed)
+	}
+	return classifyWebhook(r)
+}
+
+var errLookup = errors.New("notify: webhook: looking up the secrets of an endpoint")
+
+// signersOf returns what signs the requests to a target.
+func (w *Webhook) signersOf(ctx context.Context, to Target) ([]signer, error) {
+	if to.Token == "" {
+		return slices.Concat(w.keys, w.own), nil
+	}
+	secrets := strings.Fields(to.Secret)
+	if w.secrets != nil {
+		more, err := w.secrets(ctx, to)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errLookup, err)
+		}
+		secrets = append(secrets, more...)
+	}
+	own, err := parseSecrets("the target's secret", secrets, symmetric|asymmetric)
+	if err == nil && len(own)+len(w.keys) == 0 {
+		err = fmt.Errorf("%w: the endpoint has no secret: want one in the target, or Keys", errLocal)
+	}
+	return slices.Concat(w.keys, own), err
+}
 
 // A webhookBody is what an endpoint gets.
 type webhookBody struct {
 	Type      string      `json:"type"`
-	Timestamp time.Time   `json:"timestamp"`
+	Timestamp time.Time   `json:"timestamp"` // of the event: the same in every attempt
 	Data      webhookData `json:"data"`
 }
 
@@ -123,43 +202,16 @@ type webhookData struct {
 	Badge       *int              `json:"badge,omitempty"`
 	Image       string            `json:"image,omitempty"`
 	CollapseKey string            `json:"collapse_key,omitempty"`
+	ClickAction string            `json:"click_action,omitempty"`
 	Expires     time.Time         `json:"expires,omitzero"`
 }
 
-// Send makes one attempt. The target's token is the endpoint's URL.
-func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
-	endpoint := cmp.Or(to.Token, w.endpoint)
-	if !w.callable(endpoint) {
-		return unsendable("the target is no https URL")
+func webhookContent(m Message, info queue.Info, now time.Time) webhookBody {
+	at := info.Offered
+	if at.IsZero() {
+		at = now
 	}
-	now := clockNow(ctx)
-	if until := w.routes.closed(endpoint, now); !until.IsZero() {
-		return Outcome{Action: Defer, Err: errClosed, After: until.Sub(now)}
-	}
-	info, _ := queue.FromContext(ctx)
-	body, err := json.Marshal(webhookBody{cmp.Or(info.Type, "push"), now.UTC(), webhookData{
-		info.Tenant, info.User, m.Title, m.Body, m.Data, m.Sound, m.Badge, m.Image, m.CollapseKey, m.Expires,
-	}})
-	if err != nil {
-		return Outcome{Action: Drop, Err: fmt.Errorf("%w: %w", errLocal, err)}
-	}
-	header := http.Header{}
-	header.Set("Content-Type", "application/json")
-	w.sign(header, m.ID, now, body)
-	address := endpoint
-	if u, err := url.Parse(endpoint); err == nil && w.relay != "" {
-		address = w.relay + u.RequestURI()
-	}
-	r, failed := w.line.post(ctx, address, header, body)
-	if failed != nil {
-		if errors.Is(failed.Err, errPrivate) {
-			failed.Action = Drop
-		}
-		return *failed
-	}
-	o := classifyWebhook(r)
-	if o.Action == Defer {
-		o.After = w.routes.close(endpoint, now, o.After).Sub(now)
-	}
-	return o
+	return webhookBody{cmp.Or(info.Type, "push"), at.UTC(), webhookData{
+		info.Tenant, info.User, m.Title, m.Body, m.Data, m.Sound, m.Badge, m.Image, m.CollapseKey, m.ClickAction, m.Expires,
+	}}
 }

@@ -1,12 +1,14 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/mail"
 	"net/url"
@@ -28,18 +30,23 @@ type WebPushConfig struct {
 	// hides it. Defaults to 128.
 	Padding int
 
+	// AllowPrivate also sends to push services at addresses that are not public. Without
+	// it a subscription, which users write, reaches only what everybody can reach.
+	AllowPrivate bool
+
 	Wire // URL replaces the origin of every subscription
 }
 
 // WebPush sends to browsers: encrypted for the subscription alone (RFC 8291), with a
 // signature that says who sends (VAPID, RFC 8292).
 type WebPush struct {
-	line    *line
+	pool    *pool
 	relay   string // replaces the origins of subscriptions, or ""
 	key     *ecdsa.PrivateKey
 	public  string
 	subject string
 	padding int
+	dryRun  bool
 
 	mu     sync.Mutex
 	tokens map[string]mintedToken // by origin
@@ -61,7 +68,7 @@ func NewWebPush(cfg WebPushConfig) (*WebPush, error) {
 	if err := checkSubject(cfg.Subject); err != nil {
 		return nil, err
 	}
-	public, err := key.PublicKey.Bytes()
+	point, err := key.PublicKey.Bytes()
 	if err != nil {
 		return nil, fmt.Errorf("notify: webpush: Key: %w", err)
 	}
@@ -77,13 +84,14 @@ func NewWebPush(cfg WebPushConfig) (*WebPush, error) {
 	if cfg.Padding == 0 {
 		cfg.Padding = 128
 	}
-	line, err := cfg.open("webpush", false)
+	public := !cfg.AllowPrivate && relay == "" // the operator has chosen the relay
+	pool, err := cfg.open("webpush", reach{public: public, clients: cfg.Connections})
 	if err != nil {
 		return nil, err
 	}
 	return &WebPush{
-		line: line, relay: relay, key: key, public: b64.EncodeToString(public), subject: cfg.Subject,
-		padding: cfg.Padding, tokens: make(map[string]mintedToken),
+		pool: pool, relay: relay, key: key, public: b64.EncodeToString(point), subject: cfg.Subject,
+		padding: cfg.Padding, dryRun: cfg.DryRun, tokens: make(map[string]mintedToken),
 	}, nil
 }
 
@@ -120,50 +128,108 @@ func checkSubject(subject string) error {
 }
 
 // Close closes idle connections.
-func (w *WebPush) Close() error { w.line.close(); return nil }
+func (w *WebPush) Close() error { w.pool.close(); return nil }
 
 // Send makes one attempt. The target is a browser's subscription. The browser's service
-// worker gets the message in JSON: title, body, data, sound, badge, image.
+// worker gets the message in JSON: title, body, data, sound, badge, image, tag,
+// click_action, and the fields of the message's own webpush.notification.
 func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 	endpoint, err := url.Parse(to.Token)
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" || to.P256dh == "" {
-		return unsendable("the target is no push subscription: want {endpoint, keys: {p256dh, auth}}")
+		return unsendable("the target is not a push subscription: want {endpoint, keys: {p256dh, auth}}")
 	}
-	origin := endpoint.Scheme + "://" + endpoint.Host
-	plain, err := bounded(Message{Title: m.Title, Body: m.Body, Data: m.Data, Sound: m.Sound, Badge: m.Badge, Image: m.Image})
+	origin := originOf(endpoint)
+	body, err := w.content(m, to)
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
 	}
-	body, err := encrypt(to, plain, w.padding)
+	header, err := w.header(ctx, m, origin)
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
 	}
-	token, err := w.vapid(ctx, origin)
-	if err != nil {
-		return Outcome{Action: Halt, Err: err}
-	}
-	header := http.Header{}
-	header.Set("Authorization", "vapid t="+token+", k="+w.public)
-	header.Set("Content-Encoding", "aes128gcm")
-	header.Set("Content-Type", "application/octet-stream")
-	header.Set("TTL", strconv.FormatInt(m.ttl(clockNow(ctx), maxTTL), 10))
-	header.Set("Urgency", urgencyOf(m.Priority))
-	if m.CollapseKey != "" {
-		header.Set("Topic", topicOf(m.CollapseKey))
+	if w.dryRun {
+		return Outcome{Action: Done}
 	}
 	address := to.Token
 	if w.relay != "" {
 		address = w.relay + endpoint.RequestURI()
 	}
-	r, failed := w.line.post(ctx, address, header, body)
+	r, failed := w.pool.post(ctx, address, header, body)
 	if failed != nil {
-		return *failed
+		return unreached(failed)
 	}
 	o := classifyWebPush(r)
 	if o.Action == Forget && w.relay != "" {
 		o.Doubtful = true // a relay that has lost its way says so of every subscription
 	}
 	return o
+}
+
+// unreached is what to do without an answer from an address that a user wrote: one that
+// is not public never becomes right.
+func unreached(o *Outcome) Outcome {
+	if errors.Is(o.Err, errPrivate) {
+		o.Action = Drop
+	}
+	return *o
+}
+
+// originOf is what a VAPID token is made for: in lower case, without the default port.
+func originOf(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	return strings.ToLower(u.Scheme) + "://" + strings.TrimSuffix(host, ":443")
+}
+
+// content is the encrypted message.
+func (w *WebPush) content(m Message, to Target) ([]byte, error) {
+	seen := fields(map[string]any{
+		"title": m.Title, "body": m.Body, "sound": m.Sound, "image": m.Image,
+		"tag": cmp.Or(m.Tag, m.CollapseKey), "click_action": m.ClickAction,
+	})
+	if len(m.Data) > 0 {
+		data := make(map[string]any, len(m.Data))
+		for name, value := range m.Data {
+			data[name] = value
+		}
+		seen["data"] = data
+	}
+	if m.Badge != nil {
+		seen["badge"] = *m.Badge
+	}
+	seen = merge(seen, object(m.WebPush, "notification"))
+	if data := object(m.WebPush, "data"); data != nil {
+		seen = merge(seen, map[string]any{"data": data})
+	}
+	plain, err := toJSON(seen)
+	if err != nil {
+		return nil, err
+	}
+	return encrypt(to, plain, w.padding)
+}
+
+// header is what the push service is told, with the message's own headers over it.
+func (w *WebPush) header(ctx context.Context, m Message, origin string) (http.Header, error) {
+	token, err := w.vapid(ctx, origin)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	header.Set("TTL", strconv.FormatInt(m.ttl(clockNow(ctx), maxTTL), 10))
+	header.Set("Urgency", urgencyOf(m.Priority))
+	if m.CollapseKey != "" {
+		header.Set("Topic", topicOf(m.CollapseKey))
+	}
+	for name, value := range object(m.WebPush, "headers") {
+		text, _ := value.(string)
+		header.Set(name, text)
+	}
+	// After the message's own: it must not take away who sends and how to decrypt.
+	maps.Copy(header, http.Header{
+		"Authorization":    {"vapid t=" + token + ", k=" + w.public},
+		"Content-Encoding": {"aes128gcm"},
+		"Content-Type":     {"application/octet-stream"},
+	})
+	return header, nil
 }
 
 // vapid returns the token for a push service. One is used for hours: signing each time

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -19,80 +20,154 @@ import (
 
 // A Wire is how a sender reaches its provider. The zero value is right for the real one.
 type Wire struct {
-	// URL replaces the scheme and host of the provider, for a stand-in or a relay.
+	// URL replaces the scheme and host of the provider, for a relay or a test.
 	URL string
 
-	// RootCAs are who vouches for the provider. nil means the system's.
+	// RootCAs verify the provider's certificate. nil means the system's roots.
 	RootCAs *x509.CertPool
 
-	// Dial makes a connection. nil means a [net.Dialer].
+	// Proxy is the URL of a proxy for all requests, http://egress.internal:4750 for
+	// example. Empty means the environment: HTTPS_PROXY and NO_PROXY.
+	Proxy string
+
+	// Dial makes the connections. nil means a [net.Dialer], which for Web Push and
+	// webhooks refuses addresses that are not public. A Dial has to do that itself, and
+	// without a Proxy it gets the connections to all hosts, whatever the environment says.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Connections is the most connections to one host at a time. Providers take a burst
-	// of new ones for an attack, and one of HTTP/2 carries thousands of messages a second.
-	// Defaults to 1; for webhooks, whose endpoints may know nothing but HTTP/1, to 8.
+	// Connections bounds the connections to one host. Providers take a burst of new ones
+	// for an attack, and one of HTTP/2 carries as many requests at once as the provider
+	// allows. Defaults to 1; for webhooks, whose endpoints may only know HTTP/1, to 8.
 	Connections int
 
 	// Timeout bounds one attempt. Defaults to 15 seconds.
 	Timeout time.Duration
+
+	// DryRun does everything but the delivery: messages are built and checked, tokens are
+	// obtained, and FCM validates each message without delivering it. Nothing is sent to
+	// the other providers.
+	DryRun bool
 }
 
-const (
-	defaultTimeout = 15 * time.Second
-	maxStreams     = 100 // requests on one connection: what every server of HTTP/2 allows
-)
+const defaultTimeout = 15 * time.Second
 
-// A line is the connections of one sender: several clients, each with one to a host.
-// (A client that may have two opens more than that when many requests come at once.)
-type line struct {
+// A pool is the connections of one sender.
+type pool struct {
 	provider string
-	clients  []*http.Client
-	streams  []chan struct{} // full when a client has all the requests that it may
+	clients  []*http.Client // used in turn
 	next     atomic.Uint32
 	timeout  time.Duration
 }
 
-// open checks the wire and returns a line.
-func (w Wire) open(provider string, onlyHTTP2 bool) (*line, error) {
-	if w.Connections < 0 || w.Timeout < 0 {
-		return nil, fmt.Errorf("notify: %s: Connections %d, Timeout %v; not negative", provider, w.Connections, w.Timeout)
-	}
-	l := &line{provider: provider, timeout: cmp.Or(w.Timeout, defaultTimeout)}
-	for range cmp.Or(w.Connections, 1) {
-		l.clients = append(l.clients, w.client(onlyHTTP2))
-		l.streams = append(l.streams, make(chan struct{}, maxStreams))
-	}
-	return l, nil
+// A reach says what a sender asks of its connections.
+type reach struct {
+	onlyHTTP2 bool
+	public    bool // addresses come from users: connect to public ones alone
+	clients   int  // with connections of their own; 0 means one
+	perHost   int  // connections of each client to a host; 0 means one
 }
 
-// client returns a client that has one connection to a host at a time.
-func (w Wire) client(onlyHTTP2 bool) *http.Client {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP2(true)
-	protocols.SetHTTP1(!onlyHTTP2)
-	dial := w.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+// open checks the wire and returns a pool.
+func (w Wire) open(provider string, r reach) (*pool, error) {
+	if w.Connections < 0 || w.Timeout < 0 {
+		return nil, fmt.Errorf("notify: %s: Connections %d, Timeout %v: want 0 or more", provider, w.Connections, w.Timeout)
 	}
-	transport := &http.Transport{
-		DialContext:         dial,
-		TLSClientConfig:     &tls.Config{RootCAs: w.RootCAs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout: 10 * time.Second,
-		MaxConnsPerHost:     1,
-		MaxIdleConnsPerHost: 1,
-		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true,
-		Protocols:           protocols,
-		// A connection that died without a word is found out by a ping.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second, WriteByteTimeout: 10 * time.Second},
+	proxy := http.ProxyFromEnvironment
+	switch u, err := url.Parse(w.Proxy); {
+	case w.Proxy == "" && w.Dial != nil:
+		proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	case w.Proxy == "":
+	case err != nil || u.Host == "":
+		return nil, fmt.Errorf("notify: %s: Proxy: want a URL such as http://egress.internal:4750", provider)
+	default:
+		proxy = http.ProxyURL(u)
 	}
-	if w.Dial == nil {
-		transport.Proxy = http.ProxyFromEnvironment
+	p := &pool{provider: provider, timeout: cmp.Or(w.Timeout, defaultTimeout)}
+	for range cmp.Or(r.clients, 1) {
+		p.clients = append(p.clients, w.client(r, proxy))
+	}
+	return p, nil
+}
+
+// client returns a client that does not follow redirects: they would take a message, and
+// perhaps a token, to a third party.
+func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http.Client {
+	anywhere, direct := dialAnywhere(), dialAnywhere()
+	if r.public {
+		direct = dialPublic()
+	}
+	if w.Dial != nil {
+		anywhere, direct = w.Dial, w.Dial
+	}
+	proxied := w.transport(r, anywhere)
+	proxied.Proxy = proxy
+	proxied.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+		if resp.StatusCode != http.StatusOK {
+			return errProxy
+		}
+		return nil
 	}
 	return &http.Client{
-		Transport:     transport,
+		Transport:     &outbound{proxy: proxy, direct: w.transport(r, direct), proxied: proxied, public: r.public},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	protocols.SetHTTP1(!r.onlyHTTP2)
+	idle := 90 * time.Second
+	if r.onlyHTTP2 {
+		idle = time.Hour // Apple asks for connections that stay
+	}
+	return &http.Transport{
+		DialContext:         dial,
+		TLSClientConfig:     &tls.Config{RootCAs: w.RootCAs, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: dialTimeout,
+		MaxConnsPerHost:     cmp.Or(r.perHost, 1),
+		MaxIdleConnsPerHost: cmp.Or(r.perHost, 1),
+		IdleConnTimeout:     idle,
+		DisableCompression:  true,
+		Protocols:           protocols,
+		HTTP2: &http.HTTP2Config{
+			// Requests beyond what the server allows at once wait. Without it they would
+			// open connections beyond MaxConnsPerHost.
+			StrictMaxConcurrentRequests: true,
+			// A ping finds a connection that died silently.
+			SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second, WriteByteTimeout: 10 * time.Second,
+		},
+	}
+}
+
+// outbound sends a request to its host, or through a proxy. The two have connections of
+// their own, because a proxy may have a private address and a user's endpoint may not.
+type outbound struct {
+	proxy           func(*http.Request) (*url.URL, error)
+	direct, proxied *http.Transport
+	public          bool
+}
+
+// RoundTrip is that of an [http.RoundTripper].
+func (o *outbound) RoundTrip(req *http.Request) (*http.Response, error) {
+	proxy, err := o.proxy(req)
+	if err != nil {
+		return nil, errProxy // its text may hold the proxy's password
+	}
+	if proxy == nil {
+		return o.direct.RoundTrip(req)
+	}
+	// The proxy resolves names and judges them. An address needs no resolution.
+	if ip, err := netip.ParseAddr(req.URL.Hostname()); err == nil && o.public && !isPublic(ip) {
+		return nil, errPrivate
+	}
+	return o.proxied.RoundTrip(req)
+}
+
+// CloseIdleConnections is for [http.Client.CloseIdleConnections].
+func (o *outbound) CloseIdleConnections() {
+	o.direct.CloseIdleConnections()
+	o.proxied.CloseIdleConnections()
 }
 
 // base is the URL to use in place of the provider's own.
@@ -109,77 +184,73 @@ func (w Wire) base(own string) (string, error) {
 //
 // The connection may send it again if the provider said that it has not looked at it (a
 // GOAWAY that arrives at the wrong moment); that is no second attempt.
-func (l *line) post(ctx context.Context, address string, header http.Header, body []byte) (reply, *Outcome) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+func (p *pool) post(ctx context.Context, address string, header http.Header, body []byte) (reply, *Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
 	if err != nil {
-		o := unsendable("the target is no address")
+		o := unsendable("the target is not a URL")
 		return reply{}, &o
 	}
 	req.Header = header
-	var written atomic.Bool // by then the provider may have acted on it
-	req.Body = &notingBody{Reader: bytes.NewReader(body), done: &written}
+	var written atomic.Bool // from then on the provider may have acted on it
 	req.GetBody = func() (io.ReadCloser, error) {
-		return &notingBody{Reader: bytes.NewReader(body), done: &written}, nil
+		return &trackedBody{Reader: bytes.NewReader(body), written: &written}, nil
 	}
-	client, free, err := l.take(ctx)
+	req.Body, _ = req.GetBody() // never fails
+	req.ContentLength = int64(len(body))
+	r, err := p.do(req)
 	if err != nil {
-		return reply{}, &Outcome{Action: Retry, Err: l.trouble(err)}
+		return reply{}, &Outcome{Action: Retry, Err: err, Reached: written.Load()}
 	}
-	defer free()
+	return r, nil
+}
+
+// get fetches what a token is made of.
+func (p *pool) get(ctx context.Context, address string, header http.Header) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return reply{}, &connectionError{p.provider, errConnection}
+	}
+	req.Header = header
+	return p.do(req)
+}
+
+// do makes a request and reads its answer. Its errors name neither host nor address.
+func (p *pool) do(req *http.Request) (reply, error) {
+	client := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
 	resp, err := client.Do(req)
 	if err != nil {
-		o := Outcome{Action: Retry, Err: l.trouble(err), Reached: written.Load()}
-		return reply{}, &o
+		return reply{}, &connectionError{p.provider, reasonOf(err)}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil && resp.StatusCode >= 300 {
 		text = nil // the status will do
 	}
-	return reply{status: resp.StatusCode, header: resp.Header, body: text, now: clockNow(ctx)}, nil
+	return reply{status: resp.StatusCode, header: resp.Header, body: text, now: clockNow(req.Context())}, nil
 }
 
-// trouble is an error of the connection without the address that was called: that of a
-// device is a secret.
-func (l *line) trouble(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
-	}
-	return fmt.Errorf("notify: reaching %s: %w", l.provider, err)
-}
-
-// take returns the client whose turn it is, when it has room for a request.
-func (l *line) take(ctx context.Context) (client *http.Client, free func(), err error) {
-	i := int(l.next.Add(1)) % len(l.clients)
-	select {
-	case l.streams[i] <- struct{}{}:
-		return l.clients[i], func() { <-l.streams[i] }, nil
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-}
-
-func (l *line) close() {
-	for _, c := range l.clients {
+func (p *pool) close() {
+	for _, c := range p.clients {
 		c.CloseIdleConnections()
 	}
 }
 
-// A notingBody notes when all of it was read, which is about when it was sent.
-type notingBody struct {
+// A trackedBody notes when all of it was read, which is about when it was sent.
+type trackedBody struct {
 	*bytes.Reader
-	done *atomic.Bool
+	written *atomic.Bool
 }
 
-func (b *notingBody) Read(p []byte) (int, error) {
+func (b *trackedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if b.Len() == 0 {
-		b.done.Store(true)
+		b.written.Store(true)
 	}
 	return n, err
 }
 
-func (*notingBody) Close() error { return nil }
+func (*trackedBody) Close() error { return nil }

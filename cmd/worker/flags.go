@@ -33,19 +33,27 @@ Flags:
       --log-file FILE       where the log sender appends its lines; - is standard output
                             (default -)
       --forward-queue NAME  the asynq queue of --sender forward (default default)
-      --secret-file FILE    the secret of the sender: of fcm the service account's JSON, of apns
-                            the .p8 file, of webpush the VAPID private key, of webhook one or
-                            more secrets, whsec_… or whsk_…; or in the environment,
-                            WATERCLOCK_SECRET
+      --secret-file FILE    the secret of the sender: of fcm the JSON of a service account or
+                            of workload identity federation, of apns the .p8 file, of webpush
+                            the VAPID private key, of webhook ed25519 keys, whsk_…, and the
+                            secrets of --webhook-url, whsec_…; or in the environment,
+                            WATERCLOCK_SECRET. Without it fcm looks where Google's libraries
+                            do: GOOGLE_APPLICATION_CREDENTIALS, gcloud, the metadata server
+      --fcm-project ID      the Firebase project, unless a service account's file names it
       --apns-key-id ID, --apns-team-id ID, --apns-topic BUNDLE
-                            who sends to which app; --apns-sandbox: to those of developers
-      --webpush-subject URL mailto: or https:, where push services reach you
+                            who sends to which app; the topic may be repeated, the first is
+                            that of targets without "app"; --apns-sandbox: to the apps that
+                            developers run
+      --webpush-subject URL mailto: or https:, where push services reach you;
+                            --webpush-private also reaches them at private addresses
       --webhook-url URL     where messages without targets go; --webhook-private also calls
                             private addresses and plain http
       --forgotten-file FILE where tokens of devices that are gone are appended, for the app
       --connections N       the most connections to a provider's host
       --provider-url URL    another place for the provider: a relay, a stand-in
-      --provider-ca FILE    who vouches for it, in PEM; by default the system's authorities
+      --provider-ca FILE    the authorities that verify it, in PEM; by default the system's
+      --proxy URL           a proxy for all requests to providers; by default that of HTTPS_PROXY
+      --dry-run             deliver nothing: build and check messages, and have FCM validate them
       --concurrency N       how many jobs run at once (default 100)
       --inbox               also take the tasks of the asynq queues of the same names and
                             file them into the lanes; --inbox=false does not (default true)

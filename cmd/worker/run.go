@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
 )
@@ -112,6 +114,9 @@ func openProvider(o options, rdb redis.UniversalClient, log *slog.Logger) (asynq
 	if err != nil {
 		return nil, nothing, err
 	}
+	if err := checkCredentials(sender, log); err != nil {
+		return nil, nothing, errors.Join(err, sender.Close())
+	}
 	gone, err := openForgotten(o.forgottenFile)
 	if err != nil {
 		return nil, nothing, errors.Join(err, sender.Close())
@@ -122,4 +127,16 @@ func openProvider(o options, rdb redis.UniversalClient, log *slog.Logger) (asynq
 	}
 	handler, err := notify.NewHandler(sender, cfg)
 	return handler, func() error { return errors.Join(sender.Close(), gone.close()) }, err
+}
+
+// checkCredentials asks the provider whether it accepts the sender's credentials. A
+// provider that does not answer now is no reason to stay down.
+func checkCredentials(s notify.Sender, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	unasked, refused := senders.Check(ctx, s)
+	if unasked != nil {
+		log.Warn("the credentials could not be checked", "err", unasked)
+	}
+	return refused
 }

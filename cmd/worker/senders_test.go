@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,9 +49,9 @@ func TestProviders(t *testing.T) {
 		}},
 		{"fcm", string(fcm.ServiceAccount), &fcm.Host, notify.Target{Token: "device"}, []string{"--provider-url", fcm.URL}},
 		{"webpush", web.Key, &web.Host, notify.Target{Token: sub.Endpoint, P256dh: sub.P256dh, Auth: sub.Auth}, []string{
-			"--webpush-subject", "mailto:push@school.example",
+			"--webpush-subject", "mailto:push@school.example", "--webpush-private",
 		}},
-		{"webhook", hook.Secret, &hook.Host, notify.Target{Token: hook.URL + "/hook"}, []string{"--webhook-private"}},
+		{"webhook", hook.PrivateKey, &hook.Host, notify.Target{Token: hook.URL + "/hook"}, []string{"--webhook-private"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.sender, func(t *testing.T) {
@@ -63,7 +65,7 @@ func TestProviders(t *testing.T) {
 			}
 			tt.host.Answer(func(r notifytest.Received) *notifytest.Answer {
 				switch {
-				case r.Title == "teacher":
+				case r.Title != "gone": // the teacher's, or the check of the credentials
 					return nil
 				case tt.sender == "fcm":
 					return notifytest.Unregistered()
@@ -76,13 +78,24 @@ func TestProviders(t *testing.T) {
 				"--redis", server.URL(), "--inbox=false", "--drain", "--sender", tt.sender, "--provider-ca", ca, "--forgotten-file", gone,
 			}, tt.args...)
 			t.Setenv(senders.SecretVariable, "")
-			if status, _, stderr := work(t, args...); status != 2 || !strings.Contains(stderr, senders.SecretVariable) {
-				t.Errorf("without a secret: status %d, %s", status, stderr)
+			t.Setenv("HOME", dir) // no credentials of gcloud's
+			t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
+			missing := map[string]string{"apns": senders.SecretVariable, "webpush": senders.SecretVariable, "fcm": "Project is required"}
+			if want := missing[tt.sender]; want != "" {
+				if status, _, stderr := work(t, args...); status == 0 || !strings.Contains(stderr, want) {
+					t.Errorf("without a secret: status %d, %s", status, stderr)
+				}
 			}
 			t.Setenv(senders.SecretVariable, tt.secret)
 			status, stdout, stderr := work(t, args...)
-			if status != 0 || len(tt.host.Refusals()) > 0 || len(tt.host.Received()) != 2 {
-				t.Errorf("status %d, refused %q, received %+v\n%s", status, tt.host.Refusals(), tt.host.Received(), stderr)
+			var titles []string
+			for _, r := range tt.host.Received() {
+				if r.Title != "" && r.Title != "check" && r.Refused == "" {
+					titles = append(titles, r.Title)
+				}
+			}
+			if slices.Sort(titles); status != 0 || !slices.Equal(titles, []string{"gone", "teacher"}) {
+				t.Errorf("status %d, received %q\n%s", status, titles, stderr)
 			}
 			text, err := os.ReadFile(gone)
 			must(t, err)
@@ -110,5 +123,106 @@ func TestBadSecret(t *testing.T) {
 		if status != 1 || strings.Contains(fmt.Sprint(stdout, stderr), "s3cr3t") || !strings.Contains(stderr, "worker: notify: ") {
 			t.Errorf("%s: status %d, %s", sender, status, stderr)
 		}
+	}
+}
+
+// A worker whose credentials the provider refuses does not start: it says so at once.
+func TestCredentialsAreChecked(t *testing.T) {
+	tcp := notifytest.Options{TCP: true}
+	apns, err := notifytest.NewAPNs(tcp)
+	must(t, err)
+	defer apns.Close()
+	fcm, err := notifytest.NewFCM(tcp)
+	must(t, err)
+	defer fcm.Close()
+	other, err := notifytest.NewAPNs(tcp)
+	must(t, err)
+	defer other.Close()
+	server := redistest.Start(t) // one: Apple takes one token in 20 minutes
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, ca, string(apns.CA)+string(fcm.CA))
+	apple := []string{"--sender=apns", "--provider-url=" + apns.URL, "--apns-key-id=" + apns.KeyID, "--apns-team-id=" + apns.TeamID}
+	google := []string{"--sender=fcm", "--provider-url=" + fcm.URL}
+	for _, tt := range []struct {
+		name, secret string
+		args         []string
+		want         string // empty: it starts
+	}{
+		{"apns", string(apns.Key), append(apple, "--apns-topic="+apns.Topic), ""},
+		{"another key", string(other.Key), append(apple, "--apns-topic="+apns.Topic), "InvalidProviderToken"},
+		{"another app", string(apns.Key), append(apple, "--apns-topic="+apns.Topic, "--apns-topic=com.example.other"), "com.example.other: notify: apns answered 400 Bad Request, TopicDisallowed"},
+		{"fcm", string(fcm.ServiceAccount), google, ""},
+		{"another project", string(fcm.ServiceAccount), append(google, "--fcm-project=other"), "checking the credentials: notify: fcm answered 404"},
+		{"another account", strings.Replace(string(fcm.ServiceAccount), "push@", "other@", 1), google, "invalid_grant"},
+		{"nobody there", string(fcm.ServiceAccount), []string{"--sender=fcm", "--provider-url=https://127.0.0.1:1"}, ""},
+	} {
+		t.Setenv(senders.SecretVariable, tt.secret)
+		args := append([]string{"--redis=" + server.URL(), "--inbox=false", "--drain", "--provider-ca=" + ca}, tt.args...)
+		status, _, stderr := work(t, args...)
+		if (status == 0) != (tt.want == "") || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: status %d, %s; want %q", tt.name, status, stderr, tt.want)
+		}
+		if tt.name == "nobody there" && !strings.Contains(stderr, "could not be checked") {
+			t.Errorf("%s: no warning: %s", tt.name, stderr)
+		}
+	}
+}
+
+// A symmetric secret is one endpoint's: the command does not sign for all with it.
+func TestSharedWebhookSecret(t *testing.T) {
+	hook, err := notifytest.NewWebhook(notifytest.Options{TCP: true})
+	must(t, err)
+	defer hook.Close()
+	t.Setenv(senders.SecretVariable, hook.Secret)
+	status, _, stderr := work(t, "--redis=embedded", "--sender=webhook", "--drain")
+	if status != 2 || !strings.Contains(stderr, "it belongs to one endpoint") || strings.Contains(stderr, hook.Secret) {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	server := redistest.Start(t)
+	job, err := notify.NewJob("school", "app", notify.Message{Title: "a"})
+	must(t, err)
+	_, err = queue.NewClient(server.Client(t), "push").Enqueue(t.Context(), job)
+	must(t, err)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, ca, string(hook.CA))
+	status, _, stderr = work(t, "--redis="+server.URL(), "--sender=webhook", "--drain", "--inbox=false", "--provider-ca="+ca,
+		"--webhook-url="+hook.URL+"/own", "--webhook-private")
+	if all := hook.Received(); status != 0 || len(all) != 1 || all[0].Device != "/own" || all[0].Refused != "" {
+		t.Errorf("status %d, received %+v, %s", status, all, stderr)
+	}
+}
+
+// Without a secret FCM's credentials are those that Google's own libraries would find.
+func TestGoogleDefaultCredentials(t *testing.T) {
+	fcm, err := notifytest.NewFCM(notifytest.Options{TCP: true})
+	must(t, err)
+	defer fcm.Close()
+	dir := t.TempDir()
+	ca, own, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, ".config", "gcloud"), filepath.Join(dir, "account.json")
+	write(t, ca, string(fcm.CA))
+	write(t, file, string(fcm.ServiceAccount))
+	must(t, os.MkdirAll(own, 0o700))
+	machine := httptest.NewServer(fcm.Metadata())
+	defer machine.Close()
+	t.Setenv(senders.SecretVariable, "")
+	args := []string{"--sender=fcm", "--fcm-project=school-push", "--drain", "--inbox=false", "--provider-url=" + fcm.URL, "--provider-ca=" + ca}
+	for _, tt := range []struct{ name, variable, home, machine string }{
+		{"GOOGLE_APPLICATION_CREDENTIALS", file, t.TempDir(), "127.0.0.1:1"},
+		{"gcloud", "", dir, "127.0.0.1:1"},
+		{"the metadata server", "", t.TempDir(), strings.TrimPrefix(machine.URL, "http://")},
+	} {
+		write(t, filepath.Join(own, "application_default_credentials.json"), string(fcm.UserCredentials()))
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", tt.variable)
+		t.Setenv("HOME", tt.home)
+		t.Setenv("GCE_METADATA_HOST", tt.machine)
+		before := fcm.Minted()
+		status, _, stderr := work(t, append(args, "--redis="+redistest.Start(t).URL())...)
+		if status != 0 || fcm.Minted() != before+1 || strings.Contains(stderr, "could not be checked") {
+			t.Errorf("%s: status %d, %d tokens, %s", tt.name, status, fcm.Minted()-before, stderr)
+		}
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(dir, "none"))
+	if status, _, stderr := work(t, append(args, "--redis=embedded")...); status != 1 || !strings.Contains(stderr, "GOOGLE_APPLICATION_CREDENTIALS: open") {
+		t.Errorf("a file that is not there: status %d, %s", status, stderr)
 	}
 }

@@ -72,7 +72,7 @@ func openProviders(rdb *redis.Client) (p *providers, err error) {
 	if p.web, err = notifytest.NewWebPush(notifytest.Options{}); err != nil {
 		return p, err
 	}
-	fcm, err := notify.NewFCM(notify.FCMConfig{ServiceAccount: p.fcm.ServiceAccount, Redis: rdb, Wire: wire(&p.fcm.Host)})
+	fcm, err := notify.NewFCM(notify.FCMConfig{Credentials: p.fcm.ServiceAccount, Redis: rdb, Wire: wire(&p.fcm.Host)})
 	if err != nil {
 		return p, err
 	}

@@ -4,10 +4,14 @@ package senders
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -24,14 +28,18 @@ const SecretVariable = "WATERCLOCK_SECRET"
 
 // Options are the flags.
 type Options struct {
-	secretFile, url, ca string
-	connections         int
+	secretFile, url, ca, proxy string
+	connections                int
+	dryRun                     bool
 
-	apnsKeyID, apnsTeamID, apnsTopic string
-	apnsSandbox                      bool
-	webpushSubject                   string
-	webhookURL                       string
-	webhookPrivate                   bool
+	fcmProject            string
+	apnsKeyID, apnsTeamID string
+	apnsTopics            []string
+	apnsSandbox           bool
+	webpushSubject        string
+	webpushPrivate        bool
+	webhookURL            string
+	webhookPrivate        bool
 
 	// Dial makes the connections, for tests that have no network. It is no flag.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -41,13 +49,17 @@ type Options struct {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.secretFile, "secret-file", "", "the `file` with the secret of the sender, or in the environment "+SecretVariable)
 	flags.StringVar(&o.url, "provider-url", "", "another `URL` of the provider: a relay, a stand-in")
-	flags.StringVar(&o.ca, "provider-ca", "", "a `file` with who vouches for it, in PEM")
+	flags.StringVar(&o.ca, "provider-ca", "", "a `file` with the certificate authorities that verify it, in PEM")
+	flags.StringVar(&o.proxy, "proxy", "", "the `URL` of a proxy for all requests to providers")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "deliver nothing: build, check and, with FCM, validate messages")
 	flags.IntVar(&o.connections, "connections", 0, "the most connections to a provider's host")
+	flags.StringVar(&o.fcmProject, "fcm-project", "", "the `ID` of the Firebase project")
 	flags.StringVar(&o.apnsKeyID, "apns-key-id", "", "the `ID` of the key that signs")
 	flags.StringVar(&o.apnsTeamID, "apns-team-id", "", "the `ID` of its team")
-	flags.StringVar(&o.apnsTopic, "apns-topic", "", "the `bundle` ID of the app")
+	flags.StringArrayVar(&o.apnsTopics, "apns-topic", nil, "the `bundle` ID of the app; may be repeated")
 	flags.BoolVar(&o.apnsSandbox, "apns-sandbox", false, "send to the apps that developers run")
 	flags.StringVar(&o.webpushSubject, "webpush-subject", "", "mailto: or https: `URL` where push services reach you")
+	flags.BoolVar(&o.webpushPrivate, "webpush-private", false, "also reach push services at private addresses")
 	flags.StringVar(&o.webhookURL, "webhook-url", "", "the `URL` where messages without targets go")
 	flags.BoolVar(&o.webhookPrivate, "webhook-private", false, "also call private addresses and plain http")
 }
@@ -58,13 +70,14 @@ func Names() []string { return []string{"fcm", "apns", "webpush", "webhook"} }
 // Check refuses flags that another sender has, and says which are missing. The sender's
 // name may be one that is none of these.
 func (o Options) Check(sender string, said func(flag string) bool) error {
-	for _, flag := range []string{"secret-file", "provider-url", "provider-ca", "connections"} {
+	for _, flag := range []string{"secret-file", "provider-url", "provider-ca", "proxy", "dry-run", "connections"} {
 		if said(flag) && !slices.Contains(Names(), sender) {
 			return config.Usagef("--%s: only the senders %s use it", flag, strings.Join(Names(), ", "))
 		}
 	}
 	for _, flag := range []string{
-		"apns-key-id", "apns-team-id", "apns-topic", "apns-sandbox", "webpush-subject", "webhook-url", "webhook-private",
+		"fcm-project", "apns-key-id", "apns-team-id", "apns-topic", "apns-sandbox", "webpush-subject", "webpush-private",
+		"webhook-url", "webhook-private",
 	} {
 		if owner, _, _ := strings.Cut(flag, "-"); said(flag) && owner != sender {
 			return config.Usagef("--%s: only the sender %s uses it", flag, owner)
@@ -90,7 +103,7 @@ type Sender interface {
 
 // Open opens a sender by its name. Tokens are shared through Redis.
 func (o Options) Open(name string, rdb redis.UniversalClient) (Sender, error) {
-	secret, err := o.secret()
+	secret, err := o.secret(name)
 	if err != nil {
 		return nil, err
 	}
@@ -100,38 +113,102 @@ func (o Options) Open(name string, rdb redis.UniversalClient) (Sender, error) {
 	}
 	switch name {
 	case "fcm":
-		return notify.NewFCM(notify.FCMConfig{ServiceAccount: []byte(secret), Redis: rdb, Wire: wire})
+		return notify.NewFCM(notify.FCMConfig{Credentials: []byte(secret), Project: o.fcmProject, Redis: rdb, Wire: wire})
 	case "apns":
 		return notify.NewAPNs(notify.APNsConfig{
-			Key: []byte(secret), KeyID: o.apnsKeyID, TeamID: o.apnsTeamID, Topic: o.apnsTopic,
+			Key: []byte(secret), KeyID: o.apnsKeyID, TeamID: o.apnsTeamID, Topic: o.apnsTopics[0], Topics: o.apnsTopics[1:],
 			Sandbox: o.apnsSandbox, Redis: rdb, Wire: wire,
 		})
 	case "webpush":
-		return notify.NewWebPush(notify.WebPushConfig{Key: strings.TrimSpace(secret), Subject: o.webpushSubject, Wire: wire})
+		return notify.NewWebPush(notify.WebPushConfig{
+			Key: strings.TrimSpace(secret), Subject: o.webpushSubject, AllowPrivate: o.webpushPrivate, Wire: wire,
+		})
 	}
-	return notify.NewWebhook(notify.WebhookConfig{
-		Secrets: strings.Fields(secret), Endpoint: o.webhookURL, AllowPrivate: o.webhookPrivate, Wire: wire,
-	})
+	return o.openWebhook(strings.Fields(secret), rdb, wire)
+}
+
+func (o Options) openWebhook(secrets []string, rdb redis.UniversalClient, wire notify.Wire) (Sender, error) {
+	cfg := notify.WebhookConfig{Endpoint: o.webhookURL, AllowPrivate: o.webhookPrivate, Redis: rdb, Wire: wire}
+	for _, secret := range secrets {
+		if !strings.HasPrefix(secret, "whsec_") {
+			cfg.Keys = append(cfg.Keys, secret)
+			continue
+		}
+		if o.webhookURL == "" {
+			return nil, config.Usagef("whsec_… in the secret: it belongs to one endpoint; want --webhook-url, a secret in each target, or whsk_…")
+		}
+		cfg.EndpointSecrets = append(cfg.EndpointSecrets, secret)
+	}
+	return notify.NewWebhook(cfg)
+}
+
+// Check asks the provider whether it accepts a sender's credentials. It returns an error
+// only if the provider refuses them: one that cannot be asked now may be there later.
+func Check(ctx context.Context, s notify.Sender) (unasked, refused error) {
+	checker, ok := s.(interface{ Check(context.Context) error })
+	if !ok {
+		return nil, nil // nobody to ask
+	}
+	err := checker.Check(ctx)
+	var answer *notify.ProviderError
+	if errors.As(err, &answer) && answer.Status < 500 && answer.Status != http.StatusTooManyRequests {
+		return nil, err
+	}
+	return err, nil
 }
 
 // secret reads the sender's secret. Errors name the place, not what is there.
-func (o Options) secret() (string, error) {
+func (o Options) secret(sender string) (string, error) {
+	text, err := o.given()
+	if text != "" || err != nil {
+		return text, err
+	}
+	switch sender {
+	case "fcm":
+		return googleDefault()
+	case "webhook":
+		return "", nil // the targets have theirs
+	}
+	return "", config.Usagef("no secret: want --secret-file, or the environment variable %s", SecretVariable)
+}
+
+func (o Options) given() (string, error) {
 	if o.secretFile == "" {
-		text := os.Getenv(SecretVariable)
-		if text == "" {
-			return "", config.Usagef("no secret: want --secret-file, or the environment variable %s", SecretVariable)
-		}
-		return text, nil
+		return os.Getenv(SecretVariable), nil
 	}
 	text, err := os.ReadFile(o.secretFile)
 	if err != nil {
 		return "", fmt.Errorf("--secret-file: %w", err)
 	}
+	if len(text) == 0 {
+		return "", fmt.Errorf("--secret-file: %s is empty", o.secretFile)
+	}
+	return string(text), nil
+}
+
+// googleDefault returns the credentials that Google's own libraries would find: the file
+// that GOOGLE_APPLICATION_CREDENTIALS names, or gcloud's. "" stands for the metadata server.
+func googleDefault() (string, error) {
+	if name := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS"); name != "" {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return "", fmt.Errorf("GOOGLE_APPLICATION_CREDENTIALS: %w", err)
+		}
+		return string(text), nil
+	}
+	dir, err := os.UserHomeDir()
+	if err != nil {
+		return "", nil
+	}
+	text, err := os.ReadFile(filepath.Join(dir, ".config", "gcloud", "application_default_credentials.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("gcloud's credentials: %w", err)
+	}
 	return string(text), nil
 }
 
 func (o Options) wire() (notify.Wire, error) {
-	wire := notify.Wire{URL: o.url, Connections: o.connections, Dial: o.Dial}
+	wire := notify.Wire{URL: o.url, Connections: o.connections, Dial: o.Dial, Proxy: o.proxy, DryRun: o.dryRun}
 	if o.ca == "" {
 		return wire, nil
 	}

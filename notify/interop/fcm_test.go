@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"testing"
 	"time"
@@ -84,16 +85,18 @@ func TestOurFCM(t *testing.T) {
 	must(t, err)
 	defer p.Close()
 	bodies := make(chan []byte, 1)
-	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
 		bodies <- body
 		_, _ = io.WriteString(w, `{"name":"projects/p/messages/1"}`)
-	})
+	}))
+	defer server.Close()
+	p.RootCAs.AddCert(server.Certificate())
 	sender, err := notify.NewFCM(notify.FCMConfig{
-		ServiceAccount: p.ServiceAccount, Wire: notify.Wire{URL: server, RootCAs: p.RootCAs},
+		Credentials: p.ServiceAccount, Wire: notify.Wire{URL: server.URL, RootCAs: p.RootCAs},
 	})
 	must(t, err)
 	defer sender.Close()
@@ -105,6 +108,13 @@ func TestOurFCM(t *testing.T) {
 		},
 		{Data: map[string]string{"screen": "news"}, Priority: notify.Low},
 		{Badge: new(0)},
+		{
+			Title: "Hello", ChannelID: "news", Category: "REPLY", ThreadID: "class-7", InterruptionLevel: "time-sensitive",
+			ClickAction: "https://school.example/news", Tag: "closed",
+			Android: map[string]any{"notification": map[string]any{"color": "#336699"}, "restricted_package_name": "com.example.school"},
+			APNs:    map[string]any{"headers": map[string]any{"apns-priority": "10"}, "payload": map[string]any{"aps": map[string]any{"relevance-score": 0.5}}},
+			WebPush: map[string]any{"notification": map[string]any{"requireInteraction": true}, "headers": map[string]any{"Urgency": "high"}},
+		},
 	} {
 		if o := sender.Send(t.Context(), m, notify.Target{Token: "device"}); o.Action != notify.Done {
 			t.Fatalf("outcome %+v", o)

@@ -121,10 +121,10 @@ func TestOurWebhook(t *testing.T) {
 		}
 		verified <- err
 	})
-	sender, err := notify.NewWebhook(notify.WebhookConfig{Secrets: []string{secret}, AllowPrivate: true})
+	sender, err := notify.NewWebhook(notify.WebhookConfig{AllowPrivate: true})
 	must(t, err)
 	defer sender.Close()
-	if o := sender.Send(t.Context(), notify.Message{ID: "job-1", Title: "Hello"}, notify.Target{Token: server}); o.Action != notify.Done {
+	if o := sender.Send(t.Context(), notify.Message{ID: "job-1", Title: "Hello"}, notify.Target{Token: server, Secret: secret}); o.Action != notify.Done {
 		t.Errorf("outcome %+v", o)
 	}
 	must(t, <-verified)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ type APNs struct {
 	Host
 	Key                  []byte // the .p8 file
 	KeyID, TeamID, Topic string
+	Topics               []string // further apps of the team
 
 	public *ecdsa.PublicKey
 
@@ -67,7 +69,7 @@ func (a *APNs) check(r *http.Request, body []byte) (got Received, refusal *Answe
 	h := r.Header
 	path := devicePath.FindStringSubmatch(r.URL.Path)
 	switch {
-	case r.ProtoMajor != 2 || r.TLS == nil || r.TLS.NegotiatedProtocol != "h2":
+	case r.ProtoMajor != 2:
 		return refuse(http.StatusHTTPVersionNotSupported, "NotHTTP2")
 	case r.Method != http.MethodPost:
 		return refuse(http.StatusMethodNotAllowed, "MethodNotAllowed")
@@ -77,11 +79,16 @@ func (a *APNs) check(r *http.Request, body []byte) (got Received, refusal *Answe
 		return refuse(http.StatusNotFound, "BadPath")
 	}
 	got.Device, got.ID, got.Collapse = path[1], h.Get("apns-id"), h.Get("apns-collapse-id")
+	got.Priority, got.PushType, got.Topic = h.Get("apns-priority"), h.Get("apns-push-type"), h.Get("apns-topic")
 	if status, reason := a.checkToken(h.Get("authorization")); reason != "" {
 		return refuse(status, reason)
 	}
+	got.trusted = true
 	if reason := a.checkHeader(h); reason != "" {
 		return refuse(http.StatusBadRequest, reason)
+	}
+	if strings.Trim(got.Device, "0") == "" {
+		return refuse(http.StatusBadRequest, "BadDeviceToken") // no device has that
 	}
 	if seconds, _ := strconv.ParseInt(h.Get("apns-expiration"), 10, 64); seconds > 0 {
 		got.Expires = time.Unix(seconds, 0)
@@ -146,7 +153,7 @@ func (a *APNs) checkHeader(h http.Header) (reason string) {
 	switch {
 	case h.Get("apns-topic") == "":
 		return "MissingTopic"
-	case h.Get("apns-topic") != a.Topic:
+	case h.Get("apns-topic") != a.Topic && !slices.Contains(a.Topics, h.Get("apns-topic")):
 		return "TopicDisallowed"
 	case kind != "alert" && kind != "background":
 		return "InvalidPushType"

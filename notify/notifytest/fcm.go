@@ -2,12 +2,14 @@ package notifytest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -26,6 +28,7 @@ type FCM struct {
 
 	mu     sync.Mutex
 	tokens map[string]time.Time // access token → its end
+	minted int
 	sent   int
 }
 
@@ -90,21 +93,32 @@ func (f *FCM) Revoke() {
 	clear(f.tokens)
 }
 
-// Minted returns how many access tokens are valid.
+// Minted returns how many access tokens were given out.
 func (f *FCM) Minted() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.tokens)
+	return f.minted
+}
+
+// mint gives out an access token.
+func (f *FCM) mint() string {
+	token := "ya29." + rand.Text()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.minted++
+	f.tokens[token] = time.Now().Add(time.Hour)
+	return token
 }
 
 func (f *FCM) ok(w http.ResponseWriter, got Received) {
 	w.Header().Set("Content-Type", "application/json")
-	if got.Device == "" { // the token endpoint
-		token := "ya29." + rand.Text()
-		f.mu.Lock()
-		f.tokens[token] = time.Now().Add(time.Hour)
-		f.mu.Unlock()
-		_, _ = io.WriteString(w, `{"access_token":"`+token+`","expires_in":3599,"token_type":"Bearer"}`)
+	switch {
+	case got.tokenFor == "account":
+		end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		_, _ = io.WriteString(w, `{"accessToken":"`+f.mint()+`","expireTime":"`+end+`"}`)
+		return
+	case got.tokenFor != "":
+		_, _ = io.WriteString(w, `{"access_token":"`+f.mint()+`","expires_in":3599,"token_type":"Bearer"}`)
 		return
 	}
 	f.mu.Lock()
@@ -116,7 +130,8 @@ func (f *FCM) ok(w http.ResponseWriter, got Received) {
 
 // A fcmMessage is what this FCM knows of the real one's fields; others are refused.
 type fcmMessage struct {
-	Message struct {
+	ValidateOnly bool `json:"validate_only"`
+	Message      struct {
 		Token        string                               `json:"token"`
 		Topic        string                               `json:"topic"`
 		Condition    string                               `json:"condition"`
@@ -127,9 +142,15 @@ type fcmMessage struct {
 			Priority     string `json:"priority"`
 			CollapseKey  string `json:"collapse_key"`
 			Notification struct {
-				Tag   string `json:"tag"`
-				Sound string `json:"sound"`
-				Count int    `json:"notification_count"`
+				Tag         string `json:"tag"`
+				Sound       string `json:"sound"`
+				Count       int    `json:"notification_count"`
+				ChannelID   string `json:"channel_id"`
+				ClickAction string `json:"click_action"`
+				Icon        string `json:"icon"`
+				Color       string `json:"color"`
+				Title       string `json:"title"`
+				Body        string `json:"body"`
 			} `json:"notification"`
 		} `json:"android"`
 		APNs struct {
@@ -140,7 +161,12 @@ type fcmMessage struct {
 			} `json:"fcm_options"`
 		} `json:"apns"`
 		Webpush struct {
-			Headers map[string]string `json:"headers"`
+			Headers      map[string]string `json:"headers"`
+			Data         map[string]string `json:"data"`
+			Notification map[string]any    `json:"notification"`
+			Options      struct {
+				Link string `json:"link"`
+			} `json:"fcm_options"`
 		} `json:"webpush"`
 	} `json:"message"`
 }
@@ -152,8 +178,12 @@ func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer
 		got.Refused = "fcm: " + why
 		return got, FCMError(status, code)
 	}
-	if r.URL.Path == "/token" {
-		if why := f.checkAssertion(r, body); why != "" {
+	if check := f.tokenEndpoint(r.URL.Path); check != nil {
+		got.tokenFor = strings.TrimPrefix(r.URL.Path, "/")
+		if strings.HasSuffix(got.tokenFor, ":generateAccessToken") {
+			got.tokenFor = "account"
+		}
+		if why := check(r, body); why != "" {
 			got.Refused = "oauth: " + why
 			return got, &Answer{Status: http.StatusBadRequest, Body: `{"error":"invalid_grant"}`}
 		}
@@ -183,6 +213,11 @@ func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer
 		got.Title, got.Body, got.Image = n.Title, n.Body, n.Image
 	}
 	got.Sound = m.Message.Android.Notification.Sound
+	got.Priority, got.TTL = m.Message.Android.Priority, m.Message.Android.TTL
+	got.PushType = m.Message.APNs.Headers["apns-push-type"]
+	got.Urgency, got.Topic = m.Message.Webpush.Headers["Urgency"], m.Message.Webpush.Headers["Topic"]
+	got.ValidateOnly = m.ValidateOnly
+	got.Device = cmp.Or(m.Message.Token, m.Message.Topic)
 	if aps, _ := parsePayload(m.Message.APNs.Payload); aps != nil {
 		got.Badge = aps.Badge
 	}
@@ -217,8 +252,10 @@ func (m fcmMessage) wrong(r *http.Request, body []byte) string {
 		return "android.ttl"
 	case p != "" && p != "HIGH" && p != "NORMAL":
 		return "android.priority"
-	case len(body) > 4096:
+	case m.size() > 4096:
 		return "more than 4096 bytes"
+	case m.Message.Webpush.Options.Link != "" && !strings.HasPrefix(m.Message.Webpush.Options.Link, "https://"):
+		return "webpush.fcm_options.link"
 	case len(apple.Payload) > 0 && aps == nil:
 		return "apns.payload has no aps"
 	case apple.Headers["apns-push-type"] == "background" && (aps == nil || !aps.fits("background")):
@@ -232,20 +269,26 @@ func (m fcmMessage) wrong(r *http.Request, body []byte) string {
 	return ""
 }
 
+// size is what FCM bounds: the notification and the data.
+func (m fcmMessage) size() (n int) {
+	if note := m.Message.Notification; note != nil {
+		n += len(note.Title) + len(note.Body) + len(note.Image)
+	}
+	for name, value := range m.Message.Data {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
 // checkAssertion verifies the request for an access token.
 func (f *FCM) checkAssertion(r *http.Request, body []byte) string {
-	form := strings.Split(string(body), "&")
-	values := map[string]string{}
-	for _, pair := range form {
-		name, value, _ := strings.Cut(pair, "=")
-		values[name] = strings.NewReplacer("%3A", ":").Replace(value)
-	}
-	c, kid, err := verifyToken(values["assertion"], "RS256", f.public)
+	values, _ := url.ParseQuery(string(body))
+	c, kid, err := verifyToken(values.Get("assertion"), "RS256", f.public)
 	now := time.Now().Unix()
 	switch {
 	case r.Method != http.MethodPost, r.Header.Get("Content-Type") != "application/x-www-form-urlencoded":
 		return "not a form"
-	case values["grant_type"] != "urn:ietf:params:oauth:grant-type:jwt-bearer":
+	case values.Get("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer":
 		return "grant_type"
 	case err != nil:
 		return err.Error()

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -41,8 +42,22 @@ type Received struct {
 	Collapse     string
 	Expires      time.Time // the zero time if it never does
 
+	// How the device is to be disturbed, in the provider's own words: of APNs the headers
+	// apns-priority, apns-push-type and apns-topic; of Web Push TTL, Urgency and Topic.
+	// Of FCM Priority and TTL are Android's, Urgency and Topic are for browsers, and
+	// PushType is for Apple's devices.
+	Priority, PushType, Urgency, Topic, TTL string
+
+	Header  http.Header    // without what is secret
+	Content map[string]any // the body, decrypted; nil if it was not JSON
+
+	ValidateOnly bool // FCM checks the message and delivers nothing
+
 	Status  int    // what was answered; 0 for no answer
 	Refused string // what was wrong with the request; empty if nothing
+
+	trusted  bool   // its credentials were right
+	tokenFor string // asks for an access token; empty if it is a message
 }
 
 // An Answer is one that a provider gives in place of its success. The zero value of
@@ -51,6 +66,7 @@ type Answer struct {
 	Status     int
 	Body       string
 	RetryAfter string        // the header
+	Location   string        // the header
 	Delay      time.Duration // before the answer
 	Hang       bool          // never answer: until the client goes away
 	Cut        bool          // break the connection in place of an answer
@@ -107,7 +123,8 @@ type connInfo struct {
 	conn   net.Conn
 }
 
-// start serves. onlyHTTP2 refuses clients of HTTP/1.
+// start serves. onlyHTTP2 refuses clients of HTTP/1, and begins with one stream for each
+// connection, as Apple does.
 func (h *Host) start(o Options, onlyHTTP2 bool) error {
 	cert, err := h.certify()
 	if err != nil {
@@ -125,19 +142,27 @@ func (h *Host) start(o Options, onlyHTTP2 bool) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	protocols.SetHTTP1(!onlyHTTP2)
+	secure := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	h.closing = make(chan struct{})
 	h.server = &http.Server{
 		Handler:   http.HandlerFunc(h.serve),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		TLSConfig: secure,
 		Protocols: protocols,
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 1000}, // Apple's
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: mostStreams},
 		ConnState: h.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, connInfo{h.count(), c})
 		},
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	h.served.Go(func() { _ = h.server.ServeTLS(listener, "", "") })
+	if !onlyHTTP2 {
+		h.served.Go(func() { _ = h.server.ServeTLS(listener, "", "") })
+		return nil
+	}
+	// TLS ends before the server, which sees HTTP/2 alone.
+	protocols.SetUnencryptedHTTP2(true)
+	secure.NextProtos = []string{"h2"}
+	h.served.Go(func() { _ = h.server.Serve(limitedListener{listener, secure}) })
 	return nil
 }
 
@@ -239,6 +264,11 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	at := time.Now()
 	got, refusal := h.verify(r, body)
+	got.Header = r.Header.Clone()
+	got.Header.Del("Authorization")
+	if got.Content == nil {
+		_ = json.Unmarshal(body, &got.Content)
+	}
 	if got.At.IsZero() {
 		got.At = at
 	}
@@ -265,6 +295,9 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	if answer.Cut {
 		info.conn.Close()
 		panic(http.ErrAbortHandler)
+	}
+	if c, ok := info.conn.(*streamLimiter); ok && got.trusted {
+		c.allowMany()
 	}
 	h.write(w, got, answer)
 }
@@ -312,6 +345,9 @@ func (h *Host) await(ctx context.Context, a *Answer) bool {
 func (h *Host) write(w http.ResponseWriter, got Received, a *Answer) {
 	if a.RetryAfter != "" {
 		w.Header().Set("Retry-After", a.RetryAfter)
+	}
+	if a.Location != "" {
+		w.Header().Set("Location", a.Location)
 	}
 	if a.GoAway {
 		w.Header().Set("Connection", "close") // HTTP/2: GOAWAY when all streams have ended

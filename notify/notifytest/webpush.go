@@ -138,8 +138,10 @@ func (w *WebPush) check(r *http.Request, body []byte) (got Received, refusal *An
 	if json.Unmarshal(plain, &m) != nil {
 		m.Body = string(plain) // another client's
 	}
+	_ = json.Unmarshal(plain, &got.Content)
 	got.Title, got.Body, got.Data, got.Collapse = m.Title, m.Body, m.Data, topic
 	got.Sound, got.Badge, got.Image = m.Sound, m.Badge, m.Image
+	got.TTL, got.Urgency, got.Topic = r.Header.Get("TTL"), urgency, topic
 	got.Expires = time.Now().Add(time.Duration(ttl) * time.Second)
 	return got, nil
 }

@@ -1,0 +1,156 @@
+package notify_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/notify"
+	"github.com/waterclock/waterclock/notify/notifytest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+func lookFor(t *testing.T, seen string, secrets []string) {
+	t.Helper()
+	for _, secret := range secrets {
+		if at := strings.Index(seen, secret); at >= 0 {
+			t.Errorf("a secret is written down: …%s…", seen[max(0, at-80):min(len(seen), at+80)])
+		}
+	}
+}
+
+// Nothing that is written down anywhere has a secret in it.
+func TestNoSecrets(t *testing.T) {
+	answers := []*notifytest.Answer{
+		nil, notifytest.TooMany(time.Second), notifytest.Unavailable(0), notifytest.HTML(500), notifytest.HTML(403),
+		{Status: 404}, {Status: 400, Body: `{"reason":"BadDeviceToken"}`}, {Hang: true}, {Cut: true},
+	}
+	inBubbles(t, func(t *testing.T, stage stage) {
+		registry := prometheus.NewRegistry()
+		s := newSchool(t, stage.sender, notify.HandlerConfig{Registerer: registry}, queue.Policy{})
+		n := 0
+		stage.host.Answer(func(notifytest.Received) *notifytest.Answer {
+			n++
+			if i := n % (len(answers) + 1); i < len(answers) {
+				return answers[i]
+			}
+			return notifytest.Reason(400, "no such device: "+stage.target.Token)
+		})
+		for i := range 12 {
+			s.notify(fmt.Sprint("user-", i), notify.Message{Title: "a", Targets: []notify.Target{stage.target}})
+			time.Sleep(20 * time.Second)
+		}
+		dead, err := s.inspector().Dead(t.Context(), 100)
+		must(t, err)
+		families, err := registry.Gather()
+		must(t, err)
+		seen := s.logged() + fmt.Sprint(families)
+		for _, d := range dead {
+			seen += d.Error
+		}
+		if !strings.Contains(seen, "waterclock_sends_total") || !strings.Contains(seen, "answered") {
+			t.Errorf("there is too little to look at: %s", seen)
+		}
+		lookFor(t, seen, append(stage.secrets, stage.target.Token, "PRIVATE KEY", "eyJ")) // so a signed token begins
+	})
+}
+
+// Neither the resolver, nor the dialer, nor TLS, nor the guard tells the host of an
+// endpoint, which may be a secret: all of them are the real ones here.
+func TestNoSecretHosts(t *testing.T) {
+	const secret = "s3cr3t-token"
+	hook, err := notifytest.NewWebhook(notifytest.Options{TCP: true})
+	must(t, err)
+	defer hook.Close()
+	for _, private := range []bool{true, false} {
+		endpoints := map[string]string{ // by what is said of it
+			"no such host":              "https://" + secret + ".invalid/" + secret,
+			"connection refused":        "https://127.0.0.1:1/" + secret,
+			"certificate not trusted":   hook.URL + "/" + secret,
+			"TLS handshake failed":      "https://" + plainServer(t) + "/" + secret,
+			"the target is not a https": "ftp://" + secret + ".invalid/",
+		}
+		if !private {
+			endpoints = map[string]string{
+				"not a public address":      hook.URL + "/" + secret,
+				"the target is not a https": "http://" + secret + ".invalid/",
+			}
+		}
+		w, err := notify.NewWebhook(notify.WebhookConfig{Keys: []string{hook.PrivateKey}, AllowPrivate: private})
+		must(t, err)
+		defer w.Close()
+		seen := failing(t, w, endpoints)
+		for what := range endpoints {
+			if !strings.Contains(seen, what) && what != "no such host" { // a machine without DNS says otherwise
+				t.Errorf("nothing says %q: %s", what, seen)
+			}
+		}
+		lookFor(t, seen, []string{secret, "127.0.0.1", hook.URL, hook.PrivateKey})
+	}
+}
+
+// failing has a worker attempt each endpoint once, in real time, and returns what was written
+// down anywhere.
+func failing(t *testing.T, sender notify.Sender, endpoints map[string]string) string {
+	t.Helper()
+	rdb := redistest.Mini(t)
+	var log safeBuffer
+	handler, err := notify.NewHandler(sender, notify.HandlerConfig{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	must(t, err)
+	for _, endpoint := range endpoints {
+		job, err := notify.NewJob("school", "app", notify.Message{Title: "a", Targets: []notify.Target{{Token: endpoint}}})
+		must(t, err)
+		job.MaxRetry = -1
+		_, err = queue.NewClient(rdb, "push").Enqueue(t.Context(), job)
+		must(t, err)
+	}
+	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: []string{"push"}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	must(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- worker.Run(ctx, handler) }()
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	var dead []queue.DeadJob
+	for len(dead) < len(endpoints) {
+		select {
+		case <-ticks.C:
+		case err := <-done:
+			t.Fatalf("the worker ended, %v, with %d of %d dead: %s", err, len(dead), len(endpoints), log.String())
+		}
+		dead, err = queue.NewInspector(rdb, "push").Dead(t.Context(), 100)
+		must(t, err)
+	}
+	stop()
+	must(t, <-done)
+	seen := log.String()
+	for _, d := range dead {
+		seen += d.Error + "\n"
+	}
+	return seen
+}
+
+type safeBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
