@@ -64,7 +64,7 @@ func TestFlags(t *testing.T) {
 		{"--sender=webpush", "--webpush-subject: the sender webpush needs it"},
 		{"--sender=apns --fcm-project=x", "--fcm-project: only the sender fcm uses it"},
 		{"--sender=fcm --webpush-private", "--webpush-private: only the sender webpush uses it"},
-		{"--dry-run", "--dry-run: only the senders fcm, apns, webpush, webhook use it"},
+		{"--sender=log --dry-run", "--dry-run: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=forward --proxy=http://p:1", "--proxy: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=fcm --connections=-1", "--connections -1: want at least 1, or 0 for the sender's own choice"},
 		{"--sender=forward --log-file=x", "--log-file: only --sender log writes it"},
