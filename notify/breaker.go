@@ -177,8 +177,9 @@ type pass struct {
 // A hold is why there is none, and until when.
 type hold struct {
 	until     time.Time
-	suspended bool // the route is; otherwise its share of places is taken
-	local     bool
+	suspended bool // the route is
+	local     bool // since the provider cannot be reached from here
+	busy      bool // its share of places is taken
 }
 
 const shareWait = time.Second // until a place may be free again
@@ -190,13 +191,13 @@ func (bs *breakers) enter(r route, now time.Time) (p pass, h *hold) {
 	b := bs.of(r.name)
 	switch {
 	case b.until.After(now):
-		return p, &hold{b.until, true, b.local}
+		return p, &hold{until: b.until, suspended: true, local: b.local}
 	case !b.until.IsZero() && b.probing:
-		return p, &hold{now.Add(probeWait), true, b.local}
+		return p, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
 	}
 	for _, s := range r.shares {
 		if bs.inFlight[s.of] >= s.most {
-			return p, &hold{until: now.Add(shareWait)}
+			return p, &hold{until: now.Add(shareWait), busy: true}
 		}
 	}
 	for _, s := range r.shares {

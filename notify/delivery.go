@@ -98,6 +98,9 @@ func (d *delivery) attempt(ctx context.Context, device int, to Target) result {
 	if stopped(ctx) {
 		return result{fate: held, err: context.Cause(ctx)}
 	}
+	if until := d.backoffs.until(to, clockNow(ctx)); !until.IsZero() {
+		return result{fate: held, err: errClosed, wait: until.Sub(clockNow(ctx))}
+	}
 	r := d.routeOf(p, d.info.Tenant, to)
 	pass, h := d.breakers.enter(r, clockNow(ctx))
 	if h != nil {
@@ -151,7 +154,7 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass pass, to Target, 
 	case Drop:
 		r.fate = rejected
 	case Defer:
-		r.fate, r.wait = held, d.backoffs.next(to, o.After)
+		r.fate, r.wait = held, d.backoffs.next(to, now, o.After)
 	case Retry:
 		r.fate = retried
 	case Pause:
@@ -201,7 +204,7 @@ func (d *delivery) apply(ctx context.Context, r result, e event, n news, to Targ
 		}
 	}
 	if e.local && !n.until.IsZero() { // no attempt was made, and none counts
-		return result{fate: held, err: r.err, wait: n.until.Sub(now), hold: hold{n.until, true, true}}
+		return result{fate: held, err: r.err, wait: n.until.Sub(now), hold: hold{until: n.until, suspended: true, local: true}}
 	}
 	if r.fate == retried && !n.until.IsZero() {
 		r.wait = max(r.wait, n.until.Sub(now))

@@ -54,7 +54,7 @@ type verdict struct {
 	refund bool // the user saw nothing, or had seen the message before
 }
 
-// restWait is how long a message waits at least for the rest of its devices: each look
+// restWait is how long a message waits for a place for the rest of its devices: each look
 // takes a slot of the tenant's.
 const restWait = defaultTimeout
 
@@ -76,14 +76,17 @@ func sumUp(results []result, s settled) verdict {
 			v.wait = max(v.wait, r.wait)
 		}
 	case len(waits) > 0:
-		v.ending, v.err, v.wait = wait, waits[0].err, waits[0].wait
+		v.ending, v.err, v.wait = wait, waits[0].err, longestWait
 		v.whole = true
 		for _, r := range waits {
+			if r.hold.busy && len(waits) < len(results) {
+				r.wait = restWait
+			}
 			v.wait = min(v.wait, r.wait)
 			v.whole = v.whole && r.hold.suspended && !r.hold.local
 		}
 		if len(waits) < len(results) {
-			v.ending, v.wait = retry, max(v.wait, restWait)
+			v.ending, v.wait = retry, max(v.wait, time.Second)
 		}
 	case len(by[delivered]) > 0:
 	case len(by[rejected]) > 0:
