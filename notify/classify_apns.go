@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// apnsAction is what Apple's reasons mean. What is not here is told by the status.
+// apnsAction is what Apple's reasons mean. What is not here is told by the status: those
+// that are left refuse our credentials or our topic.
 func apnsAction(reason string) (Action, bool) {
 	switch reason {
 	case "Unregistered", "ExpiredToken", "BadDeviceToken":
 		return Forget, true
 	case "PayloadEmpty", "PayloadTooLarge", "BadCollapseId", "BadPriority", "BadExpirationDate",
-		"BadMessageId", "InvalidPushType", "DuplicateHeaders", "MissingDeviceToken":
+		"BadMessageId", "InvalidPushType", "DuplicateHeaders", "MissingDeviceToken", "DeviceTokenNotForTopic":
 		return Drop, true
-	case "IdleTimeout":
+	case "IdleTimeout", "Shutdown": // only the connection ends
 		return Retry, true
 	case "TooManyRequests":
 		return Defer, true
-	case "TooManyProviderTokenUpdates", "InternalServerError", "ServiceUnavailable", "Shutdown":
+	case "TooManyProviderTokenUpdates", "InternalServerError", "ServiceUnavailable":
 		return Pause, true
 	}
 	return Halt, false
@@ -41,15 +42,16 @@ func classifyAPNs(r reply) Outcome {
 	o := r.outcome(action, "apns", e.Reason)
 	switch {
 	case r.status == http.StatusOK:
-		return Outcome{Action: Done}
+		return r.done(r.header.Get("apns-id"))
 	case r.status == http.StatusGone:
-		// Apple says why. Where nobody does it may be a proxy that has moved.
+		// Apple gives a reason. An answer without one may be that of a proxy.
 		o.Action, o.Doubtful = Forget, !known
 		if e.Timestamp > 0 {
 			o.Since = time.UnixMilli(e.Timestamp)
 		}
-	case e.Reason == "BadDeviceToken":
-		// Also what every device says when sandbox and production are mixed up.
+	case e.Reason == "BadDeviceToken", e.Reason == "DeviceTokenNotForTopic":
+		// A token of another build or app; and what every device says when sandbox and
+		// production, or two apps, are mixed up.
 		o.Doubtful = true
 	case e.Reason == "TooManyProviderTokenUpdates":
 		o.After = max(o.After, apnsTokenWait)

@@ -10,6 +10,7 @@ import (
 // fcmError is what FCM says beside the status. Which field holds the code depends on
 // which of Google's layers gave the answer.
 type fcmError struct {
+	Name  string `json:"name"` // of the message, in a success
 	Error struct {
 		Status  string `json:"status"`
 		Message string `json:"message"`
@@ -82,11 +83,14 @@ func classifyFCM(r reply) Outcome {
 	o := r.outcome(Retry, "fcm", code)
 	switch {
 	case r.status == http.StatusOK:
-		return Outcome{Action: Done}
+		return r.done(e.Name)
 	case r.status == http.StatusBadRequest && e.blamesToken():
 		o.Action, o.Doubtful = Forget, true
 	case code == "SENDER_ID_MISMATCH":
 		o.Action, o.Doubtful = Forget, true
+	case code == "THIRD_PARTY_AUTH_ERROR":
+		// The key for Apple's devices or for browsers is wrong: Android's are fine.
+		o.Action, o.Doubtful = Drop, true
 	case r.status == http.StatusNotFound && code == "UNREGISTERED":
 		o.Action = Forget
 	case r.status == http.StatusBadRequest, r.status == http.StatusRequestEntityTooLarge:
@@ -101,7 +105,7 @@ func classifyFCM(r reply) Outcome {
 	case r.status == http.StatusServiceUnavailable:
 		o.Action = Pause
 	case r.status >= 300 && r.status < 500:
-		// 401 THIRD_PARTY_AUTH_ERROR, 403, a 404 without UNREGISTERED, redirects: a wrong
+		// 401, 403, a 404 without UNREGISTERED, redirects: a wrong
 		// project, key or address. No token is to die of that.
 		o.Action = Halt
 	default:

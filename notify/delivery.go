@@ -1,11 +1,11 @@
 package notify
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
 	"sync"
+	"time"
 
 	"github.com/waterclock/waterclock/queue"
 )
@@ -13,149 +13,242 @@ import (
 // A delivery is one attempt to bring a message to all devices of a user.
 type delivery struct {
 	*handler
-	m     Message
-	info  queue.Info
-	route string // whose sends a pause stops: a tenant's, or "" for all
+	m       Message
+	info    queue.Info
+	targets []Target
+	settled settled
 }
 
 // run sends to every device that is not settled yet, all at once, and returns what is to
-// be done with the job, and whether the user's rules get their slot back: the user has
-// seen nothing, or had seen the message before.
-func (d *delivery) run(ctx context.Context) (o Outcome, refund bool, err error) {
-	targets := d.m.Targets
-	if len(targets) == 0 {
-		targets = []Target{{}} // the sender may have an address of its own
+// be done with the job.
+func (d *delivery) run(ctx context.Context) (v verdict, err error) {
+	d.targets = d.m.Targets
+	if len(d.targets) == 0 {
+		d.targets = []Target{{}} // the sender may have an address of its own
 	}
-	settled := map[string]bool{}
-	if len(targets) > 1 {
-		if settled, err = d.ledger.read(ctx, d.info.Queue, d.info.ID); err != nil {
-			return o, true, err
+	if stopped(ctx) {
+		return verdict{ending: wait, err: context.Cause(ctx), refund: true}, nil
+	}
+	several := len(d.targets) > 1
+	if several {
+		if d.settled, err = d.ledger.read(ctx, d.info); err != nil {
+			return v, err
 		}
 	}
-	outcomes := make([]Outcome, len(targets))
+	results := make([]result, len(d.targets))
+	first := make(map[Target]int) // where a device stands first: it may stand there twice
 	var sends sync.WaitGroup
-	for i, to := range targets {
+	for i, to := range d.targets {
+		if _, again := first[to.device()]; again {
+			continue
+		}
+		first[to.device()] = i
 		switch {
-		case settled[strconv.Itoa(i)]:
-			outcomes[i] = Outcome{Action: Done}
-		case len(targets) == 1:
-			outcomes[i] = d.attempt(ctx, i, to)
+		case d.settled.devices[i] != 0:
+			results[i] = result{fate: d.settled.devices[i], err: errSettled}
+		case !several:
+			results[i] = d.attempt(ctx, i, to)
 		default:
-			sends.Go(func() { outcomes[i] = d.attempt(ctx, i, to) })
+			sends.Go(func() { results[i] = d.attempt(ctx, i, to) })
 		}
 	}
 	sends.Wait()
-	o, sawNow := combine(outcomes, settled)
-	return o, settled[seen] || !sawNow, nil
+	for i, to := range d.targets {
+		results[i] = results[first[to.device()]]
+	}
+	v = sumUp(results, d.settled)
+	if several {
+		d.close(ctx, v, results)
+	}
+	return v, nil
 }
 
-// attempt sends to one device and draws the consequences for the others.
-func (d *delivery) attempt(ctx context.Context, device int, to Target) (o Outcome) {
+// stopped tells whether the worker stops. What is not sent yet is another one's then.
+func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+var errSettled = errors.New("notify: the device refused the message in an earlier attempt")
+
+// close ends the ledger of a job that ends with this attempt.
+func (d *delivery) close(ctx context.Context, v verdict, results []result) {
+	for i, r := range results {
+		if r.fate == delivered || r.fate == unregistered {
+			d.settled.devices[i] = delivered
+		}
+	}
+	var err error
+	switch {
+	case v.ending == done:
+		err = d.ledger.end(ctx, d.info)
+	case v.ending == dead, v.ending == retry && d.info.Attempt > d.info.MaxRetry:
+		err = d.ledger.bury(ctx, d.info, d.settled)
+	}
+	if err != nil {
+		d.cfg.Logger.WarnContext(ctx, "a job that is revived may repeat a message on a device", "id", d.info.ID, "err", err)
+	}
+}
+
+// attempt sends to one device, if its route is open, and draws the consequences.
+func (d *delivery) attempt(ctx context.Context, device int, to Target) result {
+	p, err := d.providers.of(to)
+	if err != nil {
+		d.cfg.Logger.WarnContext(ctx, "a message cannot be sent", "id", d.info.ID, "tenant", d.info.Tenant, "err", err)
+		d.metrics.sent(p, Outcome{Action: Drop, Err: err}, 0)
+		return result{fate: rejected, err: err}
+	}
+	if stopped(ctx) {
+		return result{fate: held, err: context.Cause(ctx)}
+	}
+	if until := d.backoffs.until(to, clockNow(ctx)); !until.IsZero() {
+		return result{fate: held, err: errClosed, wait: until.Sub(clockNow(ctx))}
+	}
+	r := d.routeOf(p, d.info.Tenant, to)
+	pass, h := d.breakers.enter(r, clockNow(ctx))
+	if h != nil {
+		return result{fate: held, err: errClosed, hold: *h, wait: h.until.Sub(clockNow(ctx))}
+	}
+	begin := time.Now()
+	o := d.send(ctx, p, to)
+	d.report(ctx, p, to, o, time.Since(begin))
+	res := d.judge(ctx, p, pass, to, o)
+	if len(d.targets) > 1 {
+		if err := d.ledger.note(ctx, d.info, device, res); err != nil {
+			d.cfg.Logger.WarnContext(ctx, "a retry may repeat a message on a device", "id", d.info.ID, "err", err)
+		}
+	}
+	return res
+}
+
+func (d *delivery) send(ctx context.Context, p Provider, to Target) (o Outcome) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			o = Outcome{Action: Retry, Err: fmt.Errorf("notify: the sender panicked: %v", cause), Reached: true}
 		}
-		d.metrics.sent(o.Action)
+		switch {
+		case o.Action == Done:
+			o.Err, o.Reached = nil, true
+		case o.Err == nil:
+			o.Err = errNoCause
+		}
 	}()
-	o = d.sender.Send(ctx, d.m, to)
-	if o.Err == nil {
-		o.Err = errNoCause
+	return p.Sender.Send(ctx, d.m, to)
+}
+
+// judge takes an outcome into account for its route, and returns what it means for the
+// device. What one device is answered decides about this device alone.
+func (d *delivery) judge(ctx context.Context, p Provider, pass pass, to Target, o Outcome) result {
+	now := clockNow(ctx)
+	r := result{err: o.Err, saw: o.Reached, wait: o.After}
+	e := event{finding: findingOf(o), after: o.After}
+	if d.info.Attempt <= 1 {
+		e.witness = d.witness(p, to)
 	}
 	switch o.Action {
 	case Done:
-		o.Err, o.Reached = nil, true
-		d.guard.believes(d.route, false)
-		d.routes.works(d.route)
+		r.fate = delivered
+		d.backoffs.clear(to)
 	case Forget:
-		o = d.forget(ctx, to, o)
+		if r.fate = unregistered; !o.Since.IsZero() && to.Registered.After(o.Since) {
+			r.fate = retried // it has come back to life since
+			e.finding = answers
+		}
 	case Drop:
-		d.cfg.Logger.WarnContext(ctx, "a message cannot be sent", "id", d.info.ID, "tenant", d.info.Tenant, "err", o.Err)
+		r.fate = rejected
 	case Defer:
-		o.After = cmp.Or(o.After, firstWait)
-	}
-	if o.Action == Halt {
-		o.After = cmp.Or(o.After, d.cfg.HaltFor)
-		d.cfg.Logger.ErrorContext(ctx, "HALTED: the provider refuses what no retry can mend; nothing is lost, look at the configuration",
-			"tenant", d.info.Tenant, "everyone", d.cfg.Shared, "again_in", o.After, "err", o.Err)
-	}
-	if o.Action == Halt || o.Action == Pause {
-		now := clockNow(ctx)
-		o.After = d.routes.close(d.route, now, o.After).Sub(now)
-	}
-	d.note(ctx, device, o)
-	return o
-}
-
-// forget believes that a target is gone, or not.
-func (d *delivery) forget(ctx context.Context, to Target, o Outcome) Outcome {
-	if !o.Since.IsZero() && to.Registered.After(o.Since) {
-		o.Action = Retry // it has come back to life since
-		return o
-	}
-	if !d.guard.believes(d.route, o.Doubtful) {
-		return Outcome{Action: Halt, Err: fmt.Errorf("%w: %w", errDoubtful, o.Err)}
-	}
-	d.cfg.Logger.InfoContext(ctx, "a target is gone", "id", d.info.ID, "tenant", d.info.Tenant, "user", d.info.User, "err", o.Err)
-	if d.cfg.Forget == nil {
-		return o
-	}
-	if err := d.cfg.Forget(ctx, d.info, to, o.Err); err != nil {
-		return Outcome{Action: Retry, Err: fmt.Errorf("notify: forgetting a target: %w", err)}
-	}
-	return o
-}
-
-// note writes into the ledger what the next attempt has to know.
-func (d *delivery) note(ctx context.Context, device int, o Outcome) {
-	if len(d.m.Targets) < 2 {
-		return
-	}
-	var err error
-	switch {
-	case o.Action == Done || o.Action == Drop || o.Action == Forget:
-		err = d.ledger.settle(ctx, d.info.Queue, d.info.ID, device, o.Reached)
-	case o.Reached:
-		err = d.ledger.mark(ctx, d.info.Queue, d.info.ID)
-	}
-	if err != nil {
-		d.cfg.Logger.WarnContext(ctx, "a retry may repeat a message on a device", "id", d.info.ID, "err", err)
-	}
-}
-
-// urgency orders actions: what the job does is what the most urgent of its devices asks.
-func urgency(a Action) int {
-	switch a {
-	case Halt:
-		return 6
-	case Pause:
-		return 5
-	case Defer:
-		return 4
+		r.fate, r.wait = held, d.backoffs.next(to, now, o.After)
 	case Retry:
-		return 3
-	case Done:
-		return 2
-	case Drop:
-		return 1
-	case Forget:
-		return 0
+		r.fate = retried
+	case Pause:
+		r.fate, r.wait = retried, max(r.wait, firstWait)
+	case Halt:
+		r.fate, r.wait = retried, max(r.wait, time.Minute)
+	default:
+		r.fate, r.err = retried, fmt.Errorf("notify: unknown action %q: %w", o.Action, o.Err)
 	}
-	return 7 // what nobody knows is nothing to pass over
+	if e.finding == doubts && d.cfg.TrustAnswers {
+		e.finding = answers
+	}
+	e.device = fingerprint(to)
+	var provider *ProviderError
+	if o.Action == Retry && !o.Reached && !errors.As(o.Err, &provider) && !p.hasOrigins() {
+		e.local, e.witness = true, d.info.ID // no device has a part in that
+	}
+	n := d.breakers.leave(pass, e, now)
+	d.announce(ctx, p, pass.route, o, n, now)
+	if e.finding == doubts && !n.believed && !d.confirmed(ctx, pass.route, e.device, n) {
+		r.fate, r.wait, r.err = retried, max(r.wait, doubtWait), fmt.Errorf("%w: %w", errDoubtful, r.err)
+	}
+	return d.apply(ctx, r, e, n, to, now)
 }
 
-// combine makes one outcome of those of all devices, and says whether the user saw, or
-// may have seen, something of this attempt.
-func combine(outcomes []Outcome, settled map[string]bool) (worst Outcome, saw bool) {
-	worst = outcomes[0]
-	for i, o := range outcomes {
-		saw = saw || o.Reached && !settled[strconv.Itoa(i)]
-		after := max(o.After, worst.After)
-		switch {
-		case urgency(o.Action) > urgency(worst.Action):
-			worst = o
-		case o.Action == worst.Action:
-			worst.After = after
+// confirmed waits a little for another message to get through, which proves that the
+// configuration is right and the device is bad.
+func (d *delivery) confirmed(ctx context.Context, r route, device string, n news) bool {
+	if !n.until.IsZero() {
+		return false // the route is suspended: none will
+	}
+	timer := time.NewTimer(doubtPatience)
+	defer timer.Stop()
+	select {
+	case <-n.next:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return d.breakers.believes(r, device)
+}
+
+// apply is what the state of its route makes of a device's result.
+func (d *delivery) apply(ctx context.Context, r result, e event, n news, to Target, now time.Time) result {
+	if r.fate == unregistered {
+		if err := d.tell(ctx, to, r.err); err != nil {
+			return result{fate: retried, err: err}
 		}
 	}
-	return worst, saw
+	if e.local && !n.until.IsZero() { // no attempt was made, and none counts
+		return result{fate: held, err: r.err, wait: n.until.Sub(now), hold: hold{until: n.until, suspended: true, local: true}}
+	}
+	if r.fate == retried && !n.until.IsZero() {
+		r.wait = max(r.wait, n.until.Sub(now))
+	}
+	return r
+}
+
+// findingOf says what an outcome proves about its route.
+func findingOf(o Outcome) finding {
+	var provider *ProviderError
+	answered := errors.As(o.Err, &provider)
+	switch o.Action {
+	case Done:
+		return works
+	case Retry, Pause, Halt:
+		return fails
+	case Drop, Forget:
+		if o.Doubtful {
+			return doubts
+		}
+	}
+	if answered || o.Action == Forget {
+		return answers
+	}
+	return nothing // it never came to a request
+}
+
+// witness names whoever an attempt's failure counts for. A webhook's endpoint is a route
+// of its own, and its messages are the witnesses.
+func (d *delivery) witness(p Provider, to Target) string {
+	if p.Name == "webhook" || to.Token == "" {
+		return d.info.ID
+	}
+	return fingerprint(to)
+}
+
+// tell tells the app of a target that is gone.
+func (d *delivery) tell(ctx context.Context, gone Target, why error) error {
+	d.cfg.Logger.InfoContext(ctx, "a target is gone", "id", d.info.ID, "tenant", d.info.Tenant, "user", d.info.User, "err", why)
+	if d.cfg.Forget == nil {
+		return nil
+	}
+	if err := d.cfg.Forget(ctx, d.info, gone, why); err != nil {
+		return fmt.Errorf("notify: forgetting a target: %w", err)
+	}
+	return nil
 }

@@ -1,52 +1,63 @@
 package notify
 
-import "sync"
+import "time"
 
-// A guard is there against mass loss. When sandbox and production, or two projects, are
-// mixed up, every device's token is answered with "bad token", and whoever believes that
-// deletes them all. So doubtful answers are believed only while they are few among the
-// latest attempts of their route.
+// A guard keeps tokens from mass loss. When sandbox and production, or two projects, are
+// mixed up, or a relay has lost its way, every device is said to be bad, and whoever
+// believes that deletes them all. So a doubtful answer is believed when a message to
+// another device has got through since. Until then its message is not given up either.
 type guard struct {
-	mu     sync.Mutex
-	routes map[string]*record
+	row    int            // doubtful answers since a message got through
+	worked int            // messages that did
+	said   map[string]int // how many had, when a device was first said to be bad
+	next   chan struct{}  // closed when the next message gets through
 }
 
 const (
-	guardSpan  = 100 // attempts that count
-	guardFloor = 50  // fewer attempts are taken for that many
-	guardShare = 5   // one in five may be doubtful
+	// longestRow is a row of dead tokens that a table hardly has: with nine dead of ten,
+	// one in 40,000. After a longer one nothing that was said in it is believed.
+	longestRow = 100
+
+	doubtPatience = 5 * time.Second // how long an attempt waits for another to get through
+	doubtWait     = time.Minute     // then it is made again
+	maxSaid       = 10_000
 )
 
-// A record is the latest attempts of a route.
-type record struct {
-	doubtful [guardSpan]bool
-	n        int // attempts ever
-	count    int // doubtful ones in the span
+// doubts notes that a device is said to be bad. It returns whether to believe that, or
+// else what ends when it is worth another look.
+func (g *guard) doubts(device string) (believed bool, next <-chan struct{}) {
+	g.row++
+	if g.said == nil || len(g.said) >= maxSaid {
+		g.said = make(map[string]int)
+	}
+	if _, before := g.said[device]; !before {
+		g.said[device] = g.worked
+	}
+	if g.next == nil {
+		g.next = make(chan struct{})
+	}
+	return g.believes(device), g.next
 }
 
-func newGuard() *guard { return &guard{routes: make(map[string]*record)} }
-
-// believes notes an attempt and returns whether its answer may be believed. One that
-// is not believed is not noted: it comes again.
-func (g *guard) believes(route string, doubtful bool) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r := g.routes[route]
-	if r == nil {
-		r = &record{}
-		g.routes[route] = r
-	}
-	attempts := max(guardFloor, min(r.n, guardSpan))
-	if doubtful && (r.count+1)*guardShare > attempts {
+// believes tells whether a message got through after the device was said to be bad.
+func (g *guard) believes(device string) bool {
+	said, ok := g.said[device]
+	if !ok || g.worked == said {
 		return false
 	}
-	slot := &r.doubtful[r.n%guardSpan]
-	if *slot {
-		r.count--
-	}
-	if *slot = doubtful; doubtful {
-		r.count++
-	}
-	r.n++
+	delete(g.said, device)
 	return true
+}
+
+// works notes that a message got through.
+func (g *guard) works() {
+	if g.row > longestRow {
+		g.said = nil
+	}
+	g.row = 0
+	g.worked++
+	if g.next != nil {
+		close(g.next)
+		g.next = nil
+	}
 }

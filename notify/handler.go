@@ -17,13 +17,17 @@ import (
 
 // HandlerConfig configures a handler. The zero value works.
 type HandlerConfig struct {
-	// Shared says that all tenants use one account at the provider, so that a pause or a
-	// halt is for the whole queue. By default it is for the tenant whose job met it.
+	// Shared says that all tenants use one account at the provider, so that it is
+	// suspended for all of them. By default it is for the tenant whose jobs met trouble.
 	Shared bool
 
-	// HaltFor is how long nothing is sent when the configuration proves wrong, until one
-	// more try. Defaults to 5 minutes.
-	HaltFor time.Duration
+	// Concurrency is the worker's, see [queue.WorkerConfig]. One of several providers
+	// takes at most half of its places, a webhook's endpoint an eighth. Defaults to 100.
+	Concurrency int
+
+	// TrustAnswers believes providers that call many devices in a row bad: the operator
+	// knows that the configuration is right and the tokens are old.
+	TrustAnswers bool
 
 	// Redis remembers which of a user's devices have a message already, so that a retry
 	// goes only to the others. Without it a retry goes to all of them.
@@ -33,7 +37,11 @@ type HandlerConfig struct {
 	// it fails the job is attempted again. nil only logs that there was one.
 	Forget func(ctx context.Context, job queue.Info, gone Target, why error) error
 
-	// Logger gets what people should know: alarms, forgotten targets. nil is silent.
+	// Sent is told of every attempt to send. It must not block.
+	Sent func(ctx context.Context, s Sent)
+
+	// Logger gets what people should know: alarms, forgotten targets; and every attempt
+	// at debug. nil is silent.
 	Logger *slog.Logger
 
 	// Registerer gets the metrics. nil keeps none.
@@ -41,7 +49,10 @@ type HandlerConfig struct {
 }
 
 // A careless sender takes any payload: it does not look at the message.
-type careless interface{ anyPayload() }
+type careless interface {
+	Sender
+	anyPayload()
+}
 
 // Handler is [NewHandler] without any configuration.
 func Handler(s Sender) asynq.Handler {
@@ -56,114 +67,115 @@ func Handler(s Sender) asynq.Handler {
 // all devices of the user, and tells the queue what became of it:
 //
 //   - delivered to at least one device, and nothing left to try: the job is done
-//   - retry: a failed attempt, repeated after a backoff, for the devices that failed
-//   - defer, pause, halt: the job waits at the front of its lane; no attempt counts
-//   - dropped: the job is dead, and kept for [queue.Inspector.Dead]
+//   - failed: a failed attempt, repeated after a backoff, for the devices that failed
+//   - asked to wait, or the route is suspended: the job waits at the front of its lane; no
+//     attempt counts
+//   - refused: the job is dead, and kept for [queue.Inspector.Dead]
 //   - all targets gone: the job is done, there is nobody to deliver to
 //
 // An attempt that reached none of the user's devices, or repeats one that did, takes no
 // place in the user's window (see [queue.RefundUser]).
 //
 // A payload that is not a message, and a message that has expired, are dropped unsent.
-// For the log sender any payload will do.
+// For the log sender any payload will do. With several senders ([NewProviders]) each
+// target goes to its own.
+//
+// Give workers a [queue.WorkerConfig.ShutdownTimeout] above the senders' timeout of 15
+// seconds, so that no send is cut off whose message may have arrived.
 func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 	metrics, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	cfg.HaltFor = cmp.Or(cfg.HaltFor, 5*time.Minute)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 100)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	_, anything := s.(careless)
-	return &handler{
-		sender: s, cfg: cfg, anything: anything,
-		routes: newRoutes(), guard: newGuard(), ledger: ledger{cfg.Redis}, metrics: metrics,
-	}, nil
+	providers, several := s.(*Providers)
+	if !several {
+		if providers, err = NewProviders(Provider{Sender: s}); err != nil {
+			return nil, err
+		}
+	}
+	h := &handler{
+		cfg: cfg, providers: providers, metrics: metrics,
+		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis},
+	}
+	if c, ok := s.(careless); ok {
+		h.journal = c
+	}
+	return h, nil
 }
 
 type handler struct {
-	sender   Sender
-	cfg      HandlerConfig
-	anything bool
-	routes   *routes
-	guard    *guard
-	ledger   ledger
-	metrics  *metrics
+	cfg       HandlerConfig
+	providers *Providers
+	journal   careless // a sender that takes any payload, or nil
+	breakers  *breakers
+	backoffs  *backoffs
+	ledger    ledger
+	metrics   *metrics
 }
 
 var (
 	errNoCause  = errors.New("notify: the sender gave no cause")
 	errDoubtful = errors.New("notify: too many targets are said to be bad; the configuration is more likely to be")
-	errClosed   = errors.New("notify: the provider asked for a pause")
+	errClosed   = errors.New("notify: the provider or endpoint gets nothing for a while")
 )
 
 // ProcessTask delivers one job's message.
 func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	info, _ := queue.FromContext(ctx)
 	ctx = withClock(ctx, info.Started)
-	if h.anything {
-		return h.asError(ctx, h.sender.Send(ctx, Message{ID: info.ID}, Target{}), false)
+	if h.journal != nil {
+		return h.write(ctx, info)
 	}
 	m, err := ParseMessage(t.Payload())
-	if err != nil {
-		return h.asError(ctx, Outcome{Action: Drop, Err: err}, true)
+	if err == nil {
+		err = m.expired(clockNow(ctx))
 	}
-	if now := clockNow(ctx); !m.Expires.IsZero() && now.After(m.Expires) {
-		late := now.Sub(m.Expires).Round(time.Millisecond)
-		return h.asError(ctx, Outcome{Action: Drop, Err: fmt.Errorf("notify: the message expired %v before its start", late)}, true)
+	if err != nil {
+		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, nil)
 	}
 	m.ID = cmp.Or(info.ID, m.ID)
-	d := &delivery{handler: h, m: m, info: info, route: info.Tenant}
-	if h.cfg.Shared {
-		d.route = ""
-	}
-	if until := h.routes.closed(d.route, clockNow(ctx)); !until.IsZero() {
-		return h.asError(ctx, Outcome{Action: Pause, Err: errClosed, After: until.Sub(clockNow(ctx))}, true)
-	}
-	o, refund, err := d.run(ctx)
+	d := &delivery{handler: h, m: m, info: info}
+	v, err := d.run(ctx)
 	if err != nil {
 		return queue.RefundUser(err)
 	}
-	return h.asError(ctx, o, refund)
+	return v.asError(clockNow(ctx), h.pauseAll())
 }
 
-// asError is the outcome as the queue understands it.
-func (h *handler) asError(ctx context.Context, o Outcome, refund bool) error {
-	if o.Action == Done && !refund {
+// pauseAll returns how everything is paused that goes through a suspended provider, or
+// nil where other messages go elsewhere.
+func (h *handler) pauseAll() func(time.Time, error) error {
+	switch p := h.providers.list; {
+	case len(p) > 1 || p[0].hasOrigins():
 		return nil
+	case h.cfg.Shared:
+		return queue.PauseQueue
 	}
-	err := h.verdict(ctx, o)
-	if refund {
-		return queue.RefundUser(err)
-	}
-	return err
+	return queue.PauseTenant
 }
 
-func (h *handler) verdict(ctx context.Context, o Outcome) error {
-	cause := o.Err
-	if cause == nil {
-		cause = errNoCause
-	}
-	until := clockNow(ctx).Add(o.After)
+// write lets the log sender write down a start.
+func (h *handler) write(ctx context.Context, info queue.Info) error {
+	o := h.journal.Send(ctx, Message{ID: info.ID}, Target{})
 	switch o.Action {
 	case Done:
-		return asynq.RevokeTask
-	case Retry:
-		return queue.RetryAfter(o.After, cause)
-	case Defer:
-		return queue.PauseUser(until, cause)
-	case Pause, Halt:
-		if h.cfg.Shared {
-			return queue.PauseQueue(until, cause)
-		}
-		return queue.PauseTenant(until, cause)
+		return nil
 	case Drop:
-		return fmt.Errorf("%w: %w", cause, asynq.SkipRetry)
-	case Forget:
-		return fmt.Errorf("%w: %w", cause, asynq.RevokeTask)
+		return fmt.Errorf("%w: %w", o.Err, asynq.SkipRetry)
 	}
-	return fmt.Errorf("notify: unknown action %q: %w", o.Action, cause)
+	return o.Err
+}
+
+// expired returns an error if the message has no point any more.
+func (m Message) expired(now time.Time) error {
+	if m.Expires.IsZero() || !now.After(m.Expires) {
+		return nil
+	}
+	return fmt.Errorf("notify: the message expired %v before its start", now.Sub(m.Expires).Round(time.Millisecond))
 }
 
 type clockKey struct{}

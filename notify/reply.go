@@ -43,12 +43,22 @@ func (r reply) retryAfter() time.Duration {
 
 // outcome is what the reply means, said with the provider's own code for it.
 func (r reply) outcome(action Action, provider, code string) Outcome {
-	o := Outcome{Action: action, After: r.retryAfter()}
+	o := Outcome{Action: action, After: r.retryAfter(), Status: r.status}
 	if action != Done {
 		o.Err = &ProviderError{Provider: provider, Status: r.status, Code: word(code)}
 	}
 	return o
 }
+
+// done is a success, with the provider's own name for the message.
+func (r reply) done(id string) Outcome {
+	if len(id) > maxID {
+		id = ""
+	}
+	return Outcome{Action: Done, Status: r.status, ID: id}
+}
+
+const maxID = 512 // bytes of a provider's name for a message
 
 // A ProviderError is what a provider answered. It quotes nothing of the answer but its
 // code, since answers may repeat what nobody else is to see.

@@ -13,11 +13,6 @@ type routes struct {
 	last  map[string]time.Duration // the last wait that we chose ourselves
 }
 
-const (
-	firstWait   = 10 * time.Second // where a provider in trouble does not say
-	longestWait = 15 * time.Minute
-)
-
 func newRoutes() *routes {
 	return &routes{until: make(map[string]time.Time), last: make(map[string]time.Duration)}
 }

@@ -34,7 +34,7 @@ func TestNoSecrets(t *testing.T) {
 	}
 	inBubbles(t, func(t *testing.T, stage stage) {
 		registry := prometheus.NewRegistry()
-		s := newSchool(t, stage.sender, notify.HandlerConfig{Registerer: registry, HaltFor: 5 * time.Second}, queue.Policy{})
+		s := newSchool(t, stage.sender, notify.HandlerConfig{Registerer: registry}, queue.Policy{})
 		n := 0
 		stage.host.Answer(func(notifytest.Received) *notifytest.Answer {
 			n++

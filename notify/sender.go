@@ -29,25 +29,28 @@ type Outcome struct {
 	// the connection broke after the request was sent. Done always means so.
 	Reached bool
 
-	// Doubtful says of a Forget that a wrong configuration gives the same answer for
-	// tokens that are fine. Many such answers at once are not believed.
+	// Doubtful says of a Forget or a Drop that a wrong configuration gives the same
+	// answer for devices that are fine. Many such answers in a row are not believed.
 	Doubtful bool
 
 	// Since says of a Forget when the provider saw the token die. A target that was
 	// registered later is not forgotten. The zero time means always.
 	Since time.Time
+
+	ID     string // the provider's name for the message, if it gave one
+	Status int    // of HTTP; 0 without an answer
 }
 
-// Action says what is to be done after an attempt. Only Retry and Drop count as a failed
-// attempt of the job.
+// Action says what is to be done after an attempt. Only Retry, Pause, Halt and Drop count
+// as a failed attempt of the job.
 type Action string
 
 const (
 	Done   Action = "done"   // it was delivered
 	Retry  Action = "retry"  // attempt it again after a backoff, if it has attempts left
-	Defer  Action = "defer"  // nothing for this user before a time
-	Pause  Action = "pause"  // nothing through this route, a tenant's or all, before a time
-	Halt   Action = "halt"   // the configuration is wrong: as Pause, and raise an alarm
+	Defer  Action = "defer"  // nothing for this device before a time
+	Pause  Action = "pause"  // the provider is in trouble: as Retry; many of them suspend the route
+	Halt   Action = "halt"   // it refuses our credentials or configuration: as Pause, with an alarm
 	Drop   Action = "drop"   // never attempt this message again: it cannot succeed
 	Forget Action = "forget" // the target is gone: never send to it again
 )

@@ -181,7 +181,7 @@ func TestTrouble(t *testing.T) {
 			"apns": notify.Defer, "fcm": notify.Pause, "webpush": notify.Defer, "webhook": notify.Retry,
 		}, 7 * time.Second, false, 0},
 		{"unavailable", notifytest.Unavailable(30 * time.Second), map[string]notify.Action{
-			"apns": notify.Pause, "fcm": notify.Pause, "webpush": notify.Defer, "webhook": notify.Retry,
+			"apns": notify.Pause, "fcm": notify.Pause, "webpush": notify.Pause, "webhook": notify.Retry,
 		}, 30 * time.Second, false, 0},
 		{"html", notifytest.HTML(http.StatusInternalServerError), map[string]notify.Action{
 			"apns": notify.Pause, "fcm": notify.Retry, "webpush": notify.Retry, "webhook": notify.Retry,
@@ -221,9 +221,9 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// During a pause a push service and an endpoint are left alone, whoever wants to send.
+// During a pause an endpoint is left alone, whoever wants to send.
 func TestAPauseIsKept(t *testing.T) {
-	for _, name := range []string{"webpush", "webhook"} {
+	for _, name := range []string{"webhook"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := stages[name](t)
 			s.host.Answer(func(notifytest.Received) *notifytest.Answer {

@@ -2,6 +2,8 @@ package notify
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,16 +14,21 @@ import (
 // A Target is one of a user's devices, or one endpoint. In JSON it is a string, the
 // token; or an object {"token", "app", "registered_at"}; or the PushSubscription that a
 // browser's toJSON gives, {"endpoint", "keys": {"p256dh", "auth"}}; or a webhook's
-// {"endpoint", "secret"}.
+// {"endpoint", "secret"}. Where messages go through several providers an object says its
+// "provider" too.
 //
 // Whoever knows a target can send to it, so it never appears in logs and errors.
 type Target struct {
+	// Provider is who the target is for where there are several: fcm, apns, webpush or
+	// webhook. Empty leaves it to what the target looks like.
+	Provider string
+
+	// App says which of a provider's apps the device belongs to, where there are several:
+	// for Apple a topic. Empty means the first.
+	App string
+
 	// Token is FCM's or Apple's token of the device, or the URL of an endpoint.
 	Token string
-
-	// App says to which of a sender's apps the device belongs: for Apple a topic. Empty
-	// means the sender's first.
-	App string
 
 	// Secret signs the requests to a webhook endpoint, and is its alone: "whsec_" and
 	// base64, or several with spaces between while the receiver changes to another.
@@ -44,14 +51,24 @@ func (Target) GoString() string { return "[target]" }
 // LogValue hides the token.
 func (Target) LogValue() slog.Value { return slog.StringValue("[target]") }
 
+// device is what names the device, whatever else is known of it.
+func (t Target) device() Target { return Target{Provider: t.Provider, App: t.App, Token: t.Token} }
+
+// fingerprint names a target where its token must not appear.
+func fingerprint(t Target) string {
+	sum := sha256.Sum256([]byte(t.Token))
+	return hex.EncodeToString(sum[:6])
+}
+
 // targetJSON is a target as an object.
 type targetJSON struct {
+	Provider       string        `json:"provider,omitempty"`
+	App            string        `json:"app,omitempty"`
 	Token          string        `json:"token,omitempty"`
 	Registered     time.Time     `json:"registered_at,omitzero"`
 	Endpoint       string        `json:"endpoint,omitempty"`
 	ExpirationTime *float64      `json:"expirationTime,omitempty"` // browsers give it, mostly null
 	Keys           *targetSecret `json:"keys,omitempty"`
-	App            string        `json:"app,omitempty"`
 	Secret         string        `json:"secret,omitempty"`
 }
 
@@ -65,7 +82,7 @@ func (t Target) MarshalJSON() ([]byte, error) {
 	if t == (Target{Token: t.Token}) {
 		return json.Marshal(t.Token)
 	}
-	o := targetJSON{Token: t.Token, Registered: t.Registered, App: t.App, Secret: t.Secret}
+	o := targetJSON{Provider: t.Provider, App: t.App, Token: t.Token, Registered: t.Registered, Secret: t.Secret}
 	if t.P256dh != "" || t.Auth != "" {
 		o.Keys = &targetSecret{t.P256dh, t.Auth}
 	}
@@ -101,7 +118,7 @@ func (t *Target) set(o targetJSON) error {
 	if (o.Token == "") == (o.Endpoint == "") {
 		return errTarget
 	}
-	*t = Target{Token: o.Token + o.Endpoint, Registered: o.Registered, App: o.App, Secret: o.Secret}
+	*t = Target{Provider: o.Provider, App: o.App, Token: o.Token + o.Endpoint, Registered: o.Registered, Secret: o.Secret}
 	if o.Keys != nil {
 		t.P256dh, t.Auth = o.Keys.P256dh, o.Keys.Auth
 	}

@@ -47,7 +47,6 @@ type WebPush struct {
 	subject string
 	padding int
 	dryRun  bool
-	routes  *routes // by origin: a push service's pause is not for the others
 
 	mu     sync.Mutex
 	tokens map[string]mintedToken // by origin
@@ -92,7 +91,7 @@ func NewWebPush(cfg WebPushConfig) (*WebPush, error) {
 	}
 	return &WebPush{
 		pool: pool, relay: relay, key: key, public: b64.EncodeToString(point), subject: cfg.Subject,
-		padding: cfg.Padding, dryRun: cfg.DryRun, routes: newRoutes(), tokens: make(map[string]mintedToken),
+		padding: cfg.Padding, dryRun: cfg.DryRun, tokens: make(map[string]mintedToken),
 	}, nil
 }
 
@@ -140,9 +139,6 @@ func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 		return unsendable("the target is not a push subscription: want {endpoint, keys: {p256dh, auth}}")
 	}
 	origin := originOf(endpoint)
-	if until := w.routes.closed(origin, clockNow(ctx)); !until.IsZero() {
-		return Outcome{Action: Defer, Err: errClosed, After: until.Sub(clockNow(ctx))}
-	}
 	body, err := w.content(m, to)
 	if err != nil {
 		return Outcome{Action: Drop, Err: err}
@@ -163,9 +159,8 @@ func (w *WebPush) Send(ctx context.Context, m Message, to Target) Outcome {
 		return unreached(failed)
 	}
 	o := classifyWebPush(r)
-	if o.Action == Defer {
-		now := clockNow(ctx)
-		o.After = w.routes.close(origin, now, o.After).Sub(now)
+	if o.Action == Forget && w.relay != "" {
+		o.Doubtful = true // a relay that has lost its way says so of every subscription
 	}
 	return o
 }

@@ -29,7 +29,8 @@ Flags:
                             they are in Redis
       --sender NAME         log: write each start as a line of JSON; forward: release each
                             job into an asynq queue; fcm, apns, webpush or webhook: send each
-                            job's message to the devices of its user (default log)
+                            job's message to the devices of its user. Required, or --config
+      --config FILE         several senders at once: see docs/notify.md
       --log-file FILE       where the log sender appends its lines; - is standard output
                             (default -)
       --forward-queue NAME  the asynq queue of --sender forward (default default)
@@ -49,6 +50,8 @@ Flags:
       --webhook-url URL     where messages without targets go; --webhook-private also calls
                             private addresses and plain http
       --forgotten-file FILE where tokens of devices that are gone are appended, for the app
+      --forgotten-stream    add them to the stream wc:{QUEUE}:notify:forgotten in Redis
+      --trust-answers       believe a provider that calls device after device bad
       --connections N       the most connections to a provider's host
       --provider-url URL    another place for the provider: a relay, a stand-in
       --provider-ca FILE    the authorities that verify it, in PEM; by default the system's
@@ -61,24 +64,29 @@ Flags:
       --log-level LEVEL     debug, info, warn or error (default info)
   -h, --help                print this
 
-The first SIGINT or SIGTERM lets running jobs end, a second one kills.
+Every flag is also an environment variable: WATERCLOCK_LOG_FILE for --log-file.
+
+SIGHUP opens --log-file and --forgotten-file again, after they were moved away, and reads
+--policies again. The first SIGINT or SIGTERM lets running jobs
+end, for 20 seconds at most; a second one kills.
 
 Exit status: 0 after a clean stop, 1 if something failed, 2 if the flags were wrong.
 
 Example:
-  worker --redis embedded --policies policies.yaml
-  worker --queue push --policies policies.yaml --log-file deliveries.jsonl --drain
+  worker --redis embedded --policies policies.yaml --sender log
+  worker --queue push --policies policies.yaml --sender log --log-file deliveries.jsonl --drain
 `
 
 // options are the flags.
 type options struct {
-	redis, policies, sender, logFile, forwardQueue, forgottenFile string
+	redis, policies, sender, config, logFile, forwardQueue, forgottenFile string
 
-	queues       []string
-	concurrency  int
-	inbox, drain bool
-	senders      senders.Options
-	logLevel     slog.Level
+	queues                        []string
+	concurrency                   int
+	inbox, drain                  bool
+	forgottenStream, trustAnswers bool
+	senders                       senders.Options
+	logLevel                      slog.Level
 }
 
 const maxConcurrency = 100_000
@@ -88,7 +96,10 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.StringVar(&o.redis, "redis", "redis://127.0.0.1:6379/0", "")
 	flags.StringArrayVar(&o.queues, "queue", []string{"push"}, "")
 	flags.StringVar(&o.policies, "policies", "", "")
-	flags.StringVar(&o.sender, "sender", "log", "")
+	flags.StringVar(&o.sender, "sender", "", "")
+	flags.StringVar(&o.config, "config", "", "")
+	flags.BoolVar(&o.forgottenStream, "forgotten-stream", false, "")
+	flags.BoolVar(&o.trustAnswers, "trust-answers", false, "")
 	flags.StringVar(&o.logFile, "log-file", "-", "")
 	flags.StringVar(&o.forwardQueue, "forward-queue", "default", "")
 	flags.IntVar(&o.concurrency, "concurrency", 100, "")
@@ -119,12 +130,16 @@ func (o options) check(said func(flag string) bool) error {
 	switch {
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
+	case o.config != "":
+		return o.checkConfig(said)
+	case o.sender == "":
+		return config.Usagef("--sender: which one? Want log, forward, fcm, apns, webpush or webhook; or --config")
 	case o.sender != "log" && o.sender != "forward" && !slices.Contains(senders.Names(), o.sender):
 		return config.Usagef("--sender %q: want log, forward, fcm, apns, webpush or webhook", o.sender)
 	case o.sender != "log" && said("log-file"):
 		return config.Usagef("--log-file: only --sender log writes it")
-	case said("forgotten-file") && !slices.Contains(senders.Names(), o.sender):
-		return config.Usagef("--forgotten-file: only the senders %s use it", strings.Join(senders.Names(), ", "))
+	case !slices.Contains(senders.Names(), o.sender) && (said("forgotten-file") || said("forgotten-stream") || said("trust-answers")):
+		return config.Usagef("--forgotten-file, --forgotten-stream, --trust-answers: only the senders %s use them", strings.Join(senders.Names(), ", "))
 	case o.sender != "forward" && said("forward-queue"):
 		return config.Usagef("--forward-queue: only --sender forward uses it")
 	case o.logFile == "":
@@ -136,4 +151,14 @@ func (o options) check(said func(flag string) bool) error {
 			"want another queue, or --inbox=false", o.forwardQueue)
 	}
 	return o.senders.Check(o.sender, said)
+}
+
+// checkConfig refuses flags whose place is the configuration file.
+func (o options) checkConfig(said func(flag string) bool) error {
+	for _, flag := range append(senders.Flags(), "sender", "log-file", "forward-queue") {
+		if said(flag) {
+			return config.Usagef("--%s: with --config, the senders and what they need stand in the file", flag)
+		}
+	}
+	return nil
 }

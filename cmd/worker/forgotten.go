@@ -6,60 +6,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
+	"io"
 	"time"
 
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
 )
 
-// forgotten is the file in which the app finds the targets that are gone. It holds their
-// tokens, so nobody else may read it.
-type forgotten struct {
-	mu   sync.Mutex
-	file *os.File
-}
-
-func openForgotten(name string) (*forgotten, error) {
-	if name == "" {
-		return nil, nil
-	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("--forgotten-file: %w", err)
-	}
-	return &forgotten{file: file}, nil
-}
-
-func (f *forgotten) close() error {
-	if f == nil {
-		return nil
-	}
-	return f.file.Close()
-}
+// forgotten is the file in which the app finds the targets that are gone.
+type forgotten struct{ w io.Writer }
 
 // A goneLine is one line of the file.
 type goneLine struct {
-	At     time.Time `json:"at"`
-	Tenant string    `json:"tenant"`
-	User   string    `json:"user"`
-	Token  string    `json:"token"`
-	Why    string    `json:"why"`
+	At       time.Time `json:"at"`
+	Tenant   string    `json:"tenant"`
+	User     string    `json:"user"`
+	Provider string    `json:"provider,omitempty"`
+	App      string    `json:"app,omitempty"`
+	Token    string    `json:"token"`
+	Why      string    `json:"why"`
 }
 
-func (f *forgotten) forget(_ context.Context, job queue.Info, gone notify.Target, why error) error {
-	var code *notify.ProviderError
-	text := ""
-	if errors.As(why, &code) {
-		text = cmp.Or(code.Code, fmt.Sprint(code.Status))
+func (f forgotten) forget(_ context.Context, job queue.Info, gone notify.Target, why error) error {
+	text := goneLine{At: job.Started.UTC(), Tenant: job.Tenant, User: job.User, Provider: gone.Provider, App: gone.App, Token: gone.Token}
+	var answer *notify.ProviderError
+	if errors.As(why, &answer) {
+		text.Provider, text.Why = cmp.Or(text.Provider, answer.Provider), cmp.Or(answer.Code, fmt.Sprint(answer.Status))
 	}
-	line, err := json.Marshal(goneLine{job.Started.UTC(), job.Tenant, job.User, gone.Token, text})
+	line, err := json.Marshal(text)
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, err = f.file.Write(append(line, '\n'))
+	_, err = f.w.Write(append(line, '\n'))
 	return err
 }

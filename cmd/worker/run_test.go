@@ -54,18 +54,22 @@ func TestFlags(t *testing.T) {
 		{"--concurrency=0", "--concurrency 0: want 1 to 100000"},
 		{"--concurrency=all", `--concurrency "all": want a whole number`},
 		{"--sender=sms", `--sender "sms": want log, forward, fcm, apns, webpush or webhook`},
-		{"--secret-file=x", "--secret-file: only the senders fcm, apns, webpush, webhook use it"},
+		{"", "--sender: which one? Want log, forward, fcm, apns, webpush or webhook; or --config"},
+		{"--config=x --sender=fcm", "--sender: with --config, the senders and what they need stand in the file"},
+		{"--config=x --apns-topic=x", "--apns-topic: with --config, the senders and what they need stand in the file"},
+		{"--sender=log --trust-answers", "--forgotten-file, --forgotten-stream, --trust-answers: only the senders fcm, apns, webpush, webhook use them"},
+		{"--sender=log --secret-file=x", "--secret-file: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=fcm --apns-topic=x", "--apns-topic: only the sender apns uses it"},
 		{"--sender=apns --apns-topic=x", "--apns-key-id: the sender apns needs it"},
 		{"--sender=webpush", "--webpush-subject: the sender webpush needs it"},
 		{"--sender=apns --fcm-project=x", "--fcm-project: only the sender fcm uses it"},
 		{"--sender=fcm --webpush-private", "--webpush-private: only the sender webpush uses it"},
-		{"--dry-run", "--dry-run: only the senders fcm, apns, webpush, webhook use it"},
+		{"--sender=log --dry-run", "--dry-run: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=forward --proxy=http://p:1", "--proxy: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=fcm --connections=-1", "--connections -1: want at least 1, or 0 for the sender's own choice"},
 		{"--sender=forward --log-file=x", "--log-file: only --sender log writes it"},
-		{"--forward-queue=x", "--forward-queue: only --sender forward uses it"},
-		{"--log-file=", `--log-file "": want a file, or - for standard output`},
+		{"--sender=log --forward-queue=x", "--forward-queue: only --sender forward uses it"},
+		{"--sender=log --log-file=", `--log-file "": want a file, or - for standard output`},
 		{"--sender=forward --forward-queue=", `--forward-queue "": want the name of an asynq queue`},
 		{"--sender=forward --forward-queue=push", `--forward-queue "push": the inbox would file the released jobs again, ` +
 			"for ever; want another queue, or --inbox=false"},
@@ -74,7 +78,7 @@ func TestFlags(t *testing.T) {
 		{"--log-level=loud", `--log-level "loud": want debug, info, warn or error`},
 		{"--drain=soon", `--drain "soon": want true or false`},
 		{"--http=127.0.0.1:8080", "unknown flag: --http"},
-		{"--redis=ftp://x", "--redis: want a URL such as redis://127.0.0.1:6379/0, redis-sentinel://HOST,HOST/0?master=NAME, redis-cluster://HOST,HOST, or embedded"},
+		{"--sender=log --redis=ftp://x", "--redis: want a URL such as redis://127.0.0.1:6379/0, redis-sentinel://HOST,HOST/0?master=NAME, redis-cluster://HOST,HOST, or embedded"},
 		{"push", `unexpected argument "push": everything is said with flags`},
 	}
 	for _, tt := range tests {
@@ -93,17 +97,17 @@ func TestFailures(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, bad, "policies:\n  standard:\n    usr: {}\n")
 	tests := []struct{ args, want string }{
-		{"--redis=redis://me:hunter2@127.0.0.1:1/0", "no Redis at 127.0.0.1:1: connection refused"},
-		{"--policies=none.yaml", "--policies: stat none.yaml: no such file or directory"},
-		{"--policies=" + bad, bad + ":3: policies.standard.usr: unknown key; want tenant, user or max_wait"},
+		{"--sender=log --redis=redis://me:hunter2@127.0.0.1:1/0", "no Redis at 127.0.0.1:1: connection refused"},
+		{"--sender=log --policies=none.yaml", "--policies: stat none.yaml: no such file or directory"},
+		{"--sender=log --policies=" + bad, bad + ":3: policies.standard.usr: unknown key; want tenant, user or max_wait"},
 	}
 	for _, tt := range tests {
-		status, stdout, stderr := work(t, tt.args)
+		status, stdout, stderr := work(t, strings.Fields(tt.args)...)
 		if want := "worker: " + tt.want + "\n"; status != 1 || stdout != "" || stderr != want {
 			t.Errorf("%s: status %d\n got %swant %s%s", tt.args, status, stderr, want, stdout)
 		}
 	}
-	status, _, stderr := work(t, "--redis=embedded", "--log-file=none/x.jsonl")
+	status, _, stderr := work(t, "--sender=log", "--redis=embedded", "--log-file=none/x.jsonl")
 	if !strings.HasSuffix(stderr, "worker: --log-file: open none/x.jsonl: no such file or directory\n") || status != 1 {
 		t.Errorf("status %d: %s", status, stderr)
 	}
@@ -112,7 +116,7 @@ func TestFailures(t *testing.T) {
 // At its start a worker says what is wrong with its Redis, and goes on where it can.
 func TestServerIsChecked(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	status, _, stderr := work(t, "--redis", server.URL(), "--drain")
+	status, _, stderr := work(t, "--sender=log", "--redis", server.URL(), "--drain")
 	want := "maxmemory-policy is allkeys-lru: when its memory is full, Redis will throw waiting jobs away; want noeviction"
 	if status != 0 || strings.Count(stderr, want) != 1 || !strings.Contains(stderr, "redis="+server.Addr) {
 		t.Errorf("status %d: %s", status, stderr)
@@ -160,7 +164,7 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	args := []string{
-		"--redis", server.URL(), "--queue=one", "--queue=two", "--policies", policies, "--log-file", log, "--drain",
+		"--redis", server.URL(), "--queue=one", "--queue=two", "--policies", policies, "--sender=log", "--log-file", log, "--drain",
 	}
 	var workers sync.WaitGroup
 	for range 2 {
@@ -222,7 +226,7 @@ func TestEmbedded(t *testing.T) {
 	var stdout, stderr lockedBuffer
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	args := []string{"--redis=embedded", "--policies", file}
+	args := []string{"--redis=embedded", "--sender=log", "--policies", file}
 	go func() { done <- run(ctx, args, nil, &stdout, &stderr) }()
 	says := func(what string) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
@@ -8,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/senders"
@@ -68,6 +71,8 @@ func TestProviders(t *testing.T) {
 					return nil
 				case tt.sender == "fcm":
 					return notifytest.Unregistered()
+				case tt.sender == "apns":
+					return notifytest.Gone(time.Now())
 				}
 				return &notifytest.Answer{Status: 410}
 			})
@@ -223,5 +228,102 @@ func TestGoogleDefaultCredentials(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(dir, "none"))
 	if status, _, stderr := work(t, append(args, "--redis=embedded")...); status != 1 || !strings.Contains(stderr, "GOOGLE_APPLICATION_CREDENTIALS: open") {
 		t.Errorf("a file that is not there: status %d, %s", status, stderr)
+	}
+}
+
+// One worker with several senders: each target goes to its own, and SIGHUP opens the file
+// of forgotten tokens again after it was moved away.
+func TestConfigFile(t *testing.T) {
+	tcp := notifytest.Options{TCP: true}
+	apple, err := notifytest.NewAPNs(tcp)
+	must(t, err)
+	defer apple.Close()
+	google, err := notifytest.NewFCM(tcp)
+	must(t, err)
+	defer google.Close()
+	google.Answer(func(r notifytest.Received) *notifytest.Answer {
+		if strings.HasSuffix(r.Device, "-phone") {
+			return notifytest.Unregistered()
+		}
+		return nil
+	})
+	server, dir := redistest.Start(t), t.TempDir()
+	for name, text := range map[string]string{
+		"key.p8": string(apple.Key), "account.json": string(google.ServiceAccount), "apple.pem": string(apple.CA), "google.pem": string(google.CA),
+		"notify.yaml": "providers:\n" +
+			"  - {sender: apns, secret-file: key.p8, apns-key-id: " + apple.KeyID + ", apns-team-id: " + apple.TeamID + ", apns-topic: [" + apple.Topic + "], provider-url: \"" + apple.URL + "\", provider-ca: apple.pem}\n" +
+			"  - {sender: fcm, secret-file: account.json, provider-url: \"" + google.URL + "\", provider-ca: google.pem}\n",
+	} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	t.Setenv(senders.SecretVariable, "")
+	t.Setenv("WATERCLOCK_FORGOTTEN_FILE", filepath.Join(dir, "gone.jsonl"))
+	client := server.Client(t)
+	offer := func(user string) {
+		job, err := notify.NewJob("school", user, notify.Message{Title: user, Targets: []notify.Target{
+			{Provider: "apns", Token: "0123456789abcdef"}, {Provider: "fcm", Token: user + "-phone"},
+		}})
+		must(t, err)
+		_, err = queue.NewClient(client, "push").Enqueue(t.Context(), job)
+		must(t, err)
+	}
+	var stderr lockedBuffer
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(stderr.String())
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	args := []string{"--redis", server.URL(), "--inbox=false", "--config", filepath.Join(dir, "notify.yaml"), "--forgotten-stream"}
+	go func() {
+		err := run(ctx, args, nil, &stderr, &stderr)
+		fmt.Fprint(&stderr, err)
+		ended <- err
+	}()
+	gone := func(name, token string) {
+		t.Helper()
+		redistest.Eventually(t, 20*time.Second, token+" in "+name, func() bool {
+			text, _ := os.ReadFile(filepath.Join(dir, name))
+			return strings.Contains(string(text), `"provider":"fcm","token":"`+token+`"`)
+		})
+	}
+	offer("one")
+	gone("gone.jsonl", "one-phone")
+	must(t, os.Rename(filepath.Join(dir, "gone.jsonl"), filepath.Join(dir, "old.jsonl")))
+	must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	redistest.Eventually(t, 20*time.Second, "the file is there again", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "gone.jsonl"))
+		return err == nil
+	})
+	offer("two")
+	gone("gone.jsonl", "two-phone")
+	stop()
+	must(t, <-ended)
+	if n := len(apple.Received()); n < 2 {
+		t.Errorf("%d messages to Apple's device\n%s", n, stderr.String())
+	}
+	stream, err := client.XRange(context.Background(), "wc:{push}:notify:forgotten", "-", "+").Result()
+	must(t, err)
+	if len(stream) != 2 || stream[1].Values["token"] != "two-phone" || stream[1].Values["why"] != "UNREGISTERED" {
+		t.Errorf("the stream has %+v", stream)
+	}
+}
+
+// A mistake in the configuration file is named with its place.
+func TestBadConfigFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notify.yaml")
+	for text, want := range map[string]string{
+		"":                            "no providers; want a list",
+		"providers: [{sender: sms}]":  `provider 1: sender "sms"; want fcm, apns, webpush, webhook`,
+		"providers: [{sender: apns}]": "provider 1: --apns-key-id: the sender apns needs it",
+		"providers:\n- {sendr: fcm}":  `provider 1: line 2: unknown key "sendr"`,
+		"provider: []":                "field provider not found",
+		"providers: [{sender: fcm, apns-topic: a}]": "provider 1: --apns-topic: only the sender apns uses it",
+	} {
+		write(t, file, text)
+		if status, _, stderr := work(t, "--redis=embedded", "--config", file); status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: status %d, %s; want %s", text, status, stderr, want)
+		}
 	}
 }

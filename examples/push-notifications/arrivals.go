@@ -85,6 +85,10 @@ func (s *story) arrivals() (all []arrival, twice, refused []string) {
 	return all, twice, refused
 }
 
+// believing is how long the sender may take to believe that a provider asks all to wait:
+// it takes the word of several devices.
+const believing = 500 * time.Millisecond
+
 // quiet checks that a provider which asked for a pause was left alone for so long.
 func (s *story) quiet() ruling {
 	r := ruling{who: "provider", limit: "nothing during Retry-After"}
@@ -93,7 +97,7 @@ func (s *story) quiet() ruling {
 	received := s.providers.hosts()[quotaSchool].Received()
 	slices.SortFunc(received, func(a, b notifytest.Received) int { return a.At.Compare(b.At) })
 	for _, got := range received {
-		if !from.IsZero() && got.At.Sub(from) > onTheWay && got.At.Before(until) {
+		if !from.IsZero() && got.At.Sub(from) > believing && got.At.Before(until) {
 			r.broken = append(r.broken, fmt.Sprintf("%v after the 429", got.At.Sub(from)))
 		}
 		if got.Status == 429 {

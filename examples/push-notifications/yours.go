@@ -114,7 +114,7 @@ func (y *yours) rulings() []ruling {
 	type copied struct{ n, device int }
 	var arrivals []arrival
 	var twice, broken, failed []string
-	var asked, pause time.Time
+	asked, pause := make(map[int]time.Time), make(map[int]time.Time) // by device
 	var took []time.Duration
 	last := make(map[copied]delivery)
 	seen := make(map[int]bool)
@@ -125,8 +125,8 @@ func (y *yours) rulings() []ruling {
 		}
 		last[c] = d
 		// What was under way when the answer came cannot be called back.
-		if d.from.Sub(asked) > onTheWay && d.from.Before(pause) {
-			broken = append(broken, fmt.Sprintf("%v too early", pause.Sub(d.from)))
+		if d.from.Sub(asked[d.device]) > onTheWay && d.from.Before(pause[d.device]) {
+			broken = append(broken, fmt.Sprintf("%v too early", pause[d.device].Sub(d.from)))
 		}
 		switch d.outcome.Action {
 		case notify.Done:
@@ -136,7 +136,7 @@ func (y *yours) rulings() []ruling {
 				arrivals = append(arrivals, arrival{d.n, busySchool, busyTeacher, d.from})
 			}
 		case notify.Defer, notify.Pause:
-			asked, pause = d.until, d.until.Add(d.outcome.After)
+			asked[d.device], pause[d.device] = d.until, d.until.Add(d.outcome.After)
 		}
 	}
 	for c, d := range last {

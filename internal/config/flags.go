@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -21,7 +23,8 @@ func Usagef(format string, args ...any) error {
 }
 
 // ParseFlags parses the arguments, which are flags only. It reports true if the caller
-// asked for help and got it: the usage, on stdout.
+// asked for help and got it: the usage, on stdout. A flag that is not given is taken from
+// the environment, if it is there: --log-file is WATERCLOCK_LOG_FILE.
 func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Writer) (helped bool, err error) {
 	flags.Usage = func() {}
 	flags.SetOutput(io.Discard)
@@ -39,7 +42,22 @@ func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Wri
 	if flags.NArg() > 0 {
 		return false, Usagef("unexpected argument %q: everything is said with flags", flags.Arg(0))
 	}
-	return false, nil
+	return false, fromEnvironment(flags)
+}
+
+// fromEnvironment sets the flags that were not given.
+func fromEnvironment(flags *pflag.FlagSet) (err error) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := "WATERCLOCK_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" || err != nil {
+			return
+		}
+		if flags.Set(f.Name, value) != nil {
+			err = Usagef("%s %q: want %s", name, value, wanted(f.Value.Type()))
+		}
+	})
+	return err
 }
 
 // wanted describes the values of a type of flag.

@@ -86,7 +86,7 @@ func deliver(t *testing.T, dir, url, env string) {
 	if err := os.WriteFile(policies, []byte(someRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := run("worker", "", "--policies", policies, "--drain"); strings.Count(out, "\n") != 80 {
+	if out := run("worker", "", "--policies", policies, "--sender", "log", "--drain"); strings.Count(out, "\n") != 80 {
 		t.Errorf("%d starts, want 80", strings.Count(out, "\n"))
 	}
 }

@@ -2,6 +2,7 @@
 package senders
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -29,6 +30,7 @@ const SecretVariable = "WATERCLOCK_SECRET"
 // Options are the flags.
 type Options struct {
 	secretFile, url, ca, proxy string
+	secretVariable             string // in place of SecretVariable
 	connections                int
 	dryRun                     bool
 
@@ -62,6 +64,14 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.webpushPrivate, "webpush-private", false, "also reach push services at private addresses")
 	flags.StringVar(&o.webhookURL, "webhook-url", "", "the `URL` where messages without targets go")
 	flags.BoolVar(&o.webhookPrivate, "webhook-private", false, "also call private addresses and plain http")
+}
+
+// Flags are the names of the flags.
+func Flags() (names []string) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(Options).AddFlags(flags)
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // Names are the senders that there are.
@@ -169,12 +179,12 @@ func (o Options) secret(sender string) (string, error) {
 	case "webhook":
 		return "", nil // the targets have theirs
 	}
-	return "", config.Usagef("no secret: want --secret-file, or the environment variable %s", SecretVariable)
+	return "", config.Usagef("no secret: want --secret-file, or the environment variable %s", cmp.Or(o.secretVariable, SecretVariable))
 }
 
 func (o Options) given() (string, error) {
 	if o.secretFile == "" {
-		return os.Getenv(SecretVariable), nil
+		return os.Getenv(cmp.Or(o.secretVariable, SecretVariable)), nil
 	}
 	text, err := os.ReadFile(o.secretFile)
 	if err != nil {

@@ -1,0 +1,268 @@
+package notify
+
+import (
+	"sync"
+	"time"
+)
+
+// A breaker suspends a route, which is one account at a provider or one origin, when
+// nothing gets through it any more. What one device is answered proves nothing: evidence
+// is a row of different devices that failed, with none between that got its message.
+//
+//	open ── quorum of failures ──▶ suspended ── the time is over ──▶ probing
+//	  ▲                                ▲                                │
+//	  │                                └────── it fails: twice as long ─┤
+//	  └──────────────────────────────────────────── it gets through ────┘
+//
+// While it probes, one message at a time is sent. The message that met the failure is
+// retried later, so the next probe is another one.
+type breaker struct {
+	until    time.Time     // suspended until then, and probing after; the zero time: open
+	wait     time.Duration // the last suspension that we chose ourselves
+	doubtful bool          // suspended for doubts, and not for failures
+	local    bool          // the last failure was that the provider cannot be reached from here
+	probing  bool          // a probe is under way
+
+	failures, doubts evidence
+	guard            guard
+}
+
+const (
+	quorum       = 15               // so many devices in a row that fail suspend a route,
+	slowQuorum   = 3                // or so many if nothing got through
+	slowSpan     = time.Minute      // for so long
+	doubtQuorum  = 200              // devices in a row that are said to be bad
+	evidenceLife = 10 * time.Minute // what is older proves nothing
+	firstWait    = 10 * time.Second // the first suspension, where a provider does not say
+	longestWait  = 15 * time.Minute
+	probeWait    = 500 * time.Millisecond // until another look whether the probe got through
+	maxRoutes    = 10_000                 // remembered; origins come from users
+)
+
+// An evidence is a row of different witnesses.
+type evidence struct {
+	first, last time.Time
+	witnesses   map[string]bool
+}
+
+// add adds a witness and returns how many there are, and over what time.
+func (e *evidence) add(witness string, now time.Time) (n int, span time.Duration) {
+	if e.witnesses == nil || now.Sub(e.last) > evidenceLife {
+		*e = evidence{first: now, witnesses: make(map[string]bool)}
+	}
+	e.last = now
+	e.witnesses[witness] = true
+	return len(e.witnesses), now.Sub(e.first)
+}
+
+// A finding is what an attempt says about its route.
+type finding int
+
+const (
+	nothing finding = iota
+	works           // a device got its message
+	answers         // the provider answered about this device or this message
+	doubts          // it blamed the device, as it would if our configuration was wrong
+	fails           // it took no message, or was not reached
+)
+
+// An attempt through a route has ended.
+type event struct {
+	finding finding
+	witness string        // the device; "" for a repeated attempt, which proves nothing new
+	after   time.Duration // what the provider asked for
+	local   bool          // it was not reached, and no device has a part in that
+	device  string        // of a doubt: who is said to be bad
+}
+
+// note takes an event into account. It returns true if it has suspended the route.
+func (b *breaker) note(e event, now time.Time, probe bool) (began bool) {
+	switch e.finding {
+	case works:
+		*b = breaker{guard: b.guard}
+		return false
+	case answers:
+		b.recover()
+		return false
+	case doubts:
+		b.recover()
+		return b.doubt(e, now, probe)
+	case fails:
+		return b.fail(e, now, probe)
+	}
+	return false
+}
+
+// recover ends what the provider's answer disproves. Doubts about the configuration only
+// end when a message gets through.
+func (b *breaker) recover() {
+	b.failures = evidence{}
+	if !b.doubtful {
+		b.until, b.wait = time.Time{}, 0
+	}
+}
+
+func (b *breaker) fail(e event, now time.Time, probe bool) (began bool) {
+	b.local = e.local
+	enough := probe
+	if e.witness != "" {
+		n, span := b.failures.add(e.witness, now)
+		enough = enough || n >= quorum || n >= slowQuorum && span >= slowSpan
+	}
+	return b.suspend(enough, probe, now, e.after)
+}
+
+func (b *breaker) doubt(e event, now time.Time, probe bool) (began bool) {
+	enough := probe && b.doubtful
+	if e.witness != "" {
+		n, _ := b.doubts.add(e.witness, now)
+		enough = enough || n >= doubtQuorum
+	}
+	if began = b.suspend(enough, probe, now, e.after); began {
+		b.doubtful = true
+	}
+	return began
+}
+
+// suspend suspends the route if there is enough evidence. Answers to requests that were
+// under way when it was suspended only make it as long as the provider asks.
+func (b *breaker) suspend(enough, probe bool, now time.Time, after time.Duration) (began bool) {
+	if !b.until.IsZero() && !probe {
+		if at := now.Add(after); after > 0 && at.After(b.until) {
+			b.until = at
+		}
+		return false
+	}
+	if !enough {
+		return false
+	}
+	if after == 0 {
+		b.wait = max(firstWait, min(2*b.wait, longestWait))
+		after = b.wait
+	}
+	b.until = now.Add(after)
+	return true
+}
+
+// breakers are those of all routes, and how many sends are under way.
+type breakers struct {
+	mu       sync.Mutex
+	routes   map[string]*breaker
+	inFlight map[string]int
+}
+
+func newBreakers() *breakers {
+	return &breakers{routes: make(map[string]*breaker), inFlight: make(map[string]int)}
+}
+
+// A route is the way to a provider: whose failures count together.
+type route struct {
+	name   string
+	shares []share
+}
+
+// A share bounds how many sends may be under way to a host, so that one that does not
+// answer leaves places for others.
+type share struct {
+	of   string
+	most int
+}
+
+// A pass is the permission for one attempt. It is given back with leave.
+type pass struct {
+	route route
+	probe bool
+}
+
+// A hold is why there is none, and until when.
+type hold struct {
+	until     time.Time
+	suspended bool // the route is
+	local     bool // since the provider cannot be reached from here
+	busy      bool // its share of places is taken
+}
+
+const shareWait = time.Second // until a place may be free again
+
+// enter asks for an attempt.
+func (bs *breakers) enter(r route, now time.Time) (p pass, h *hold) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	b := bs.of(r.name)
+	switch {
+	case b.until.After(now):
+		return p, &hold{until: b.until, suspended: true, local: b.local}
+	case !b.until.IsZero() && b.probing:
+		return p, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
+	}
+	for _, s := range r.shares {
+		if bs.inFlight[s.of] >= s.most {
+			return p, &hold{until: now.Add(shareWait), busy: true}
+		}
+	}
+	for _, s := range r.shares {
+		bs.inFlight[s.of]++
+	}
+	p = pass{r, !b.until.IsZero()}
+	b.probing = p.probe
+	return p, nil
+}
+
+// of returns a route's breaker. Those of which nothing is known can be forgotten.
+func (bs *breakers) of(name string) *breaker {
+	b := bs.routes[name]
+	if b != nil {
+		return b
+	}
+	if len(bs.routes) >= maxRoutes {
+		for other, b := range bs.routes {
+			if b.until.IsZero() {
+				delete(bs.routes, other)
+			}
+		}
+	}
+	b = &breaker{}
+	bs.routes[name] = b
+	return b
+}
+
+// News are what became of a route by an event.
+type news struct {
+	began    bool            // it was suspended just now
+	until    time.Time       // it is suspended until then; the zero time: it is not
+	believed bool            // of a doubt: it is to be believed
+	next     <-chan struct{} // else: ends when it is worth another look
+}
+
+// leave gives a pass back and says what the attempt has shown.
+func (bs *breakers) leave(p pass, e event, now time.Time) (n news) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	for _, s := range p.route.shares {
+		if bs.inFlight[s.of]--; bs.inFlight[s.of] == 0 {
+			delete(bs.inFlight, s.of)
+		}
+	}
+	b := bs.of(p.route.name)
+	if p.probe {
+		b.probing = false
+	}
+	switch e.finding {
+	case works:
+		b.guard.works()
+	case doubts:
+		n.believed, n.next = b.guard.doubts(e.device)
+	}
+	n.began = b.note(e, now, p.probe)
+	if b.until.After(now) {
+		n.until = b.until
+	}
+	return n
+}
+
+// believes looks again whether a device is to be believed bad.
+func (bs *breakers) believes(r route, device string) bool {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	return bs.of(r.name).guard.believes(device)
+}

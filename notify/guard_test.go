@@ -1,0 +1,239 @@
+package notify_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/notify"
+	"github.com/waterclock/waterclock/notify/notifytest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// offerAll offers a message to each of so many devices.
+func offerAll(t *testing.T, s *school, c crowd, devices int) {
+	t.Helper()
+	client := queue.NewClient(s.rdb, "push")
+	var batch []queue.Job
+	for i := range devices {
+		job, err := notify.NewJob("school", fmt.Sprint("parent-", i), notify.Message{Title: fmt.Sprint(i), Targets: []notify.Target{c.target(i)}})
+		must(t, err)
+		if batch = append(batch, job); len(batch) == 500 || i == devices-1 {
+			_, err := client.Enqueue(t.Context(), batch...)
+			must(t, err)
+			batch = nil
+		}
+	}
+}
+
+// A campaign over a table of which so many tokens are dead ends when its leak says so, and
+// the app is told of each dead token and of no other.
+func TestCampaign(t *testing.T) {
+	const devices, perSecond = 2000, 100
+	for _, percent := range []int{0, 20, 40, 90} {
+		synctest.Test(t, func(t *testing.T) {
+			c := openCrowd(t, "apns")
+			dead := make(map[string]bool)
+			for i := range devices {
+				dead[c.name(i)] = trial{oneIn: 100}.bucket(i) < percent
+			}
+			c.host.Answer(func(r notifytest.Received) *notifytest.Answer {
+				if dead[r.Device] {
+					return notifytest.Reason(400, "BadDeviceToken")
+				}
+				return &notifytest.Answer{Delay: 30 * time.Millisecond}
+			})
+			var told atomic.Int64
+			s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true, Forget: func(_ context.Context, _ queue.Info, gone notify.Target, _ error) error {
+				if told.Add(1); !dead[gone.Token] {
+					t.Errorf("a good token is forgotten")
+				}
+				return nil
+			}}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(perSecond, time.Second)}})
+			offerAll(t, s, c, devices)
+			// A twentieth more than the leak's time.
+			time.Sleep(devices * time.Second / perSecond * 105 / 100)
+			want := 0
+			for _, d := range dead {
+				if d {
+					want++
+				}
+			}
+			if st, missing := s.stats(), want-int(told.Load()); st.Done < devices*99/100 || missing > devices/100 {
+				t.Errorf("%d %% dead: %d of %d tokens told, %+v", percent, told.Load(), want, st)
+			}
+			if got := delivered(c); got != devices-want {
+				t.Errorf("%d %% dead: %d arrived, want %d", percent, got, devices-want)
+			}
+			time.Sleep(10 * time.Minute)
+			s.notify("last", notify.Message{Title: "last", Targets: []notify.Target{{Token: "0123456789abcdef"}}}) // proves those at the end
+			time.Sleep(2 * time.Hour)
+			if st := s.stats(); st.Done != devices+1 || int(told.Load()) != want {
+				t.Errorf("%d %% dead, in the end: %d of %d tokens told, %+v", percent, told.Load(), want, st)
+			}
+		})
+	}
+}
+
+func delivered(c crowd) (n int) {
+	for _, r := range c.host.Received() {
+		if r.Status/100 == 2 {
+			n++
+		}
+	}
+	return n
+}
+
+// An operator who knows that a table is old says so, and is believed.
+func TestTrustAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCrowd(t, "apns")
+		c.host.Answer(func(notifytest.Received) *notifytest.Answer { return notifytest.Reason(400, "BadDeviceToken") })
+		var told atomic.Int64
+		s := newSchool(t, c.sender, notify.HandlerConfig{TrustAnswers: true, Forget: func(context.Context, queue.Info, notify.Target, error) error {
+			told.Add(1)
+			return nil
+		}}, queue.Policy{})
+		offerAll(t, s, c, 400)
+		time.Sleep(time.Minute)
+		if st := s.stats(); told.Load() != 400 || st.Done != 400 || strings.Contains(s.logged(), "suspended") {
+			t.Errorf("%d told, %+v\n%s", told.Load(), st, s.logged())
+		}
+	})
+}
+
+// Messages to devices of another app are dead, with the reason; their tokens are kept.
+func TestTokensOfAnotherApp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCrowd(t, "apns")
+		c.host.Answer(func(r notifytest.Received) *notifytest.Answer {
+			if strings.HasSuffix(r.Device, "5") {
+				return notifytest.Reason(400, "DeviceTokenNotForTopic")
+			}
+			return nil
+		})
+		s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true, Forget: func(context.Context, queue.Info, notify.Target, error) error {
+			t.Error("a token of another app is forgotten")
+			return nil
+		}}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(20, time.Second)}})
+		offerAll(t, s, c, 320)
+		time.Sleep(20 * time.Second)
+		dead, err := s.inspector().Dead(t.Context(), 100)
+		must(t, err)
+		if st := s.stats(); st.Done != 300 || len(dead) != 20 || !strings.Contains(dead[0].Error, "DeviceTokenNotForTopic") {
+			t.Errorf("%+v; dead %+v", st, dead)
+		}
+	})
+}
+
+// An endpoint that takes requests and never answers holds its share of places: another
+// tenant's messages to the same host are not late.
+func TestHangingEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCrowd(t, "webhook")
+		s := newSchool(t, c.sender, notify.HandlerConfig{}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(50, time.Second)}})
+		c.host.Answer(func(r notifytest.Received) *notifytest.Answer {
+			if r.Title == "slow" {
+				return &notifytest.Answer{Hang: true}
+			}
+			return &notifytest.Answer{Delay: 20 * time.Millisecond}
+		})
+		offer := func(tenant string, n, endpoint int) {
+			client := queue.NewClient(s.rdb, "push")
+			for i := range n {
+				job, err := notify.NewJob(tenant, fmt.Sprint("u", i), notify.Message{Title: tenant, Targets: []notify.Target{c.target(endpoint)}})
+				must(t, err)
+				_, err = client.Enqueue(t.Context(), job)
+				must(t, err)
+			}
+		}
+		offer("slow", 2000, 0)
+		time.Sleep(10 * time.Second)
+		begin := time.Now()
+		offer("quick", 500, 1)
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		quick, slow := 0, 0
+		for _, r := range c.host.Received() {
+			switch {
+			case r.Title == "slow":
+				slow++
+			case !r.At.Before(begin):
+				quick++
+			}
+		}
+		if quick != 500 {
+			t.Errorf("%d of 500 messages arrived within the 10 s that they take alone", quick)
+		}
+		if slow > 50 {
+			t.Errorf("%d requests to an endpoint that never answers", slow)
+		}
+	})
+}
+
+// A 503 now and then costs the message that met it a retry, and nobody else anything.
+func TestLone503(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCrowd(t, "fcm")
+		var n atomic.Int64
+		c.host.Answer(func(notifytest.Received) *notifytest.Answer {
+			if n.Add(1)%1000 == 0 {
+				return notifytest.FCMError(503, "UNAVAILABLE")
+			}
+			return &notifytest.Answer{Delay: 50 * time.Millisecond}
+		})
+		s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(200, time.Second)}})
+		offerAll(t, s, c, 4000)
+		time.Sleep(20*time.Second + time.Second)
+		if st := s.stats(); st.Done < 3995 || st.Failed > 4 {
+			t.Errorf("after the 20 s of work: %+v", st)
+		}
+		time.Sleep(time.Minute)
+		if st := s.stats(); st.Done != 4000 {
+			t.Errorf("in the end: %+v", st)
+		}
+	})
+}
+
+// A worker that cannot reach its provider burns no attempts, and sends all when it can.
+func TestNoWayOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := notifytest.NewAPNs(notifytest.Options{})
+		must(t, err)
+		var out atomic.Bool
+		reach := wire(&p.Host)
+		reach.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if out.Load() {
+				return p.Dial(ctx, network, address)
+			}
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}
+		sender, err := notify.NewAPNs(notify.APNsConfig{Key: p.Key, KeyID: p.KeyID, TeamID: p.TeamID, Topic: p.Topic, Wire: reach})
+		must(t, err)
+		closeLater(t, &p.Host, sender)
+		s := newSchool(t, sender, notify.HandlerConfig{Shared: true}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(20, time.Second)}})
+		for i := range 60 {
+			s.notify(fmt.Sprint("parent-", i), notify.Message{Title: "a", Targets: []notify.Target{{Token: fmt.Sprintf("%016x", i+1)}}})
+		}
+		time.Sleep(24 * time.Hour)
+		st := s.stats()
+		if st.Dead != 0 || st.Failed > 20 || st.Waiting+st.Later != 60 {
+			t.Errorf("after a day: %+v; want at most the attempts that found out", st)
+		}
+		// It touches others' messages no longer than it has to.
+		if strings.Contains(s.logged(), "queue paused") {
+			t.Error("one worker without a network pauses the queue of all")
+		}
+		out.Store(true)
+		time.Sleep(time.Hour)
+		if st := s.stats(); st.Done != 60 || len(p.Received()) != 60 {
+			t.Errorf("%d requests, %+v", len(p.Received()), st)
+		}
+	})
+}

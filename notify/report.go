@@ -1,0 +1,65 @@
+package notify
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A Sent tells of one attempt to send to one device.
+type Sent struct {
+	Job           queue.Info
+	Provider, App string
+	Device        string // a fingerprint of the target, the same for each message to it
+	Action        Action
+	ID            string // the provider's name for the message; empty if it gave none
+	Status        int    // of HTTP; 0 without an answer
+	Err           error  // nil if the message was delivered
+	Latency       time.Duration
+}
+
+// report tells of an attempt: the metrics, the log at debug, and whoever wants to know.
+func (d *delivery) report(ctx context.Context, p Provider, to Target, o Outcome, took time.Duration) {
+	d.metrics.sent(p, o, took)
+	s := Sent{
+		Job: d.info, Provider: p.Name, App: p.App, Device: fingerprint(to),
+		Action: o.Action, ID: o.ID, Status: o.Status, Err: o.Err, Latency: took,
+	}
+	d.cfg.Logger.DebugContext(ctx, "sent", "id", d.info.ID, "tenant", d.info.Tenant, "provider", p.String(), "device", s.Device,
+		"action", o.Action, "provider_id", o.ID, "status", o.Status, "latency", took, "err", o.Err)
+	if o.Action == Drop {
+		d.cfg.Logger.WarnContext(ctx, "a message cannot be sent", "id", d.info.ID, "tenant", d.info.Tenant, "err", o.Err)
+	}
+	if d.cfg.Sent != nil {
+		d.cfg.Sent(ctx, s)
+	}
+}
+
+// announce says what became of a route.
+func (d *delivery) announce(ctx context.Context, p Provider, r route, o Outcome, n news, now time.Time) {
+	if !n.until.IsZero() {
+		d.metrics.suspended.WithLabelValues(p.String()).Set(float64(n.until.Unix()))
+	}
+	if !n.began {
+		return
+	}
+	level, text := slog.LevelWarn, "the provider is in trouble; sending through it is suspended"
+	switch findingOf(o) {
+	case doubts:
+		level, text = slog.LevelError, "the provider calls device after device bad: is it the right project, environment or key? Sending is suspended, no token is forgotten"
+	case fails:
+		if o.Action == Halt {
+			level, text = slog.LevelError, "the provider rejects our credentials or configuration; sending is suspended"
+		}
+	}
+	attrs := []any{"provider", p.String(), "for", n.until.Sub(now).Round(time.Millisecond), "err", o.Err}
+	if p.hasOrigins() {
+		attrs = append(attrs, "origin", fingerprint(Target{Token: r.name}))
+	}
+	if !d.cfg.Shared {
+		attrs = append(attrs, "tenant", d.info.Tenant)
+	}
+	d.cfg.Logger.Log(ctx, level, text, attrs...)
+}

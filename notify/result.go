@@ -1,0 +1,122 @@
+package notify
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A fate is what became of one device in an attempt.
+type fate int
+
+const (
+	delivered    fate = iota + 1
+	unregistered      // it is gone
+	rejected          // it can never get this message
+	retried           // it failed, and is attempted again
+	held              // it was not tried, or asked for time: that is no attempt
+)
+
+// A result is a device's part in an attempt.
+type result struct {
+	fate fate
+	err  error         // why; nil if delivered
+	saw  bool          // the user may have seen something of this attempt
+	wait time.Duration // if retried or held: not before
+	hold hold          // if held: by what
+}
+
+// An ending is what becomes of the job.
+type ending int
+
+const (
+	done  ending = iota
+	retry        // a failed attempt, repeated later
+	wait         // back to the front of its lane; no attempt counts
+	dead
+)
+
+// A verdict on a job sums up its devices:
+//
+//	some failed                         retry: for those
+//	all of them are held                wait: the user, or all if nothing else is sent here
+//	some are held, the others settled   retry: the user's next messages must not wait
+//	some were delivered                 done
+//	all of them were rejected or gone   dead if one was rejected, else done: nobody is there
+type verdict struct {
+	ending ending
+	err    error
+	wait   time.Duration
+	whole  bool // wait: everything waits, not only the user
+	refund bool // the user saw nothing, or had seen the message before
+}
+
+// restWait is how long a message waits for a place for the rest of its devices: each look
+// takes a slot of the tenant's.
+const restWait = defaultTimeout
+
+// sumUp draws the verdict from the results of all devices.
+func sumUp(results []result, s settled) verdict {
+	by := make(map[fate][]result)
+	saw := false
+	for i, r := range results {
+		by[r.fate] = append(by[r.fate], r)
+		_, before := s.devices[i]
+		saw = saw || r.saw && !before
+	}
+	v := verdict{refund: s.seen || !saw}
+	waits := by[held]
+	switch {
+	case len(by[retried]) > 0:
+		v.ending, v.err = retry, by[retried][0].err
+		for _, r := range by[retried] {
+			v.wait = max(v.wait, r.wait)
+		}
+	case len(waits) > 0:
+		v.ending, v.err, v.wait = wait, waits[0].err, longestWait
+		v.whole = true
+		for _, r := range waits {
+			if r.hold.busy && len(waits) < len(results) {
+				r.wait = restWait
+			}
+			v.wait = min(v.wait, r.wait)
+			v.whole = v.whole && r.hold.suspended && !r.hold.local
+		}
+		if len(waits) < len(results) {
+			v.ending, v.wait = retry, max(v.wait, time.Second)
+		}
+	case len(by[delivered]) > 0:
+	case len(by[rejected]) > 0:
+		v.ending, v.err = dead, by[rejected][0].err
+	case len(by[unregistered]) > 0:
+		v.err = by[unregistered][0].err
+	}
+	return v
+}
+
+// asError is the verdict in the words of the queue. pauseAll pauses all that goes where
+// this message goes; nil: there is more in the queue, and only the user waits.
+func (v verdict) asError(now time.Time, pauseAll func(time.Time, error) error) error {
+	err := v.err
+	switch {
+	case v.ending == retry:
+		err = queue.RetryAfter(v.wait, v.err)
+	case v.ending == wait && v.whole && pauseAll != nil:
+		err = pauseAll(now.Add(v.wait), v.err)
+	case v.ending == wait:
+		err = queue.PauseUser(now.Add(v.wait), v.err)
+	case v.ending == dead:
+		err = fmt.Errorf("%w: %w", v.err, asynq.SkipRetry)
+	case v.err != nil:
+		err = fmt.Errorf("%w: %w", v.err, asynq.RevokeTask)
+	case v.refund:
+		err = asynq.RevokeTask // done, and the user's slot goes back
+	}
+	if v.refund {
+		return queue.RefundUser(err)
+	}
+	return err
+}
