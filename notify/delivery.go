@@ -79,7 +79,7 @@ func (d *delivery) close(ctx context.Context, v verdict, results []result) {
 	switch {
 	case v.ending == done:
 		err = d.ledger.end(ctx, d.info)
-	case v.ending == dead, v.ending == retry && d.info.Attempt > d.info.MaxRetry:
+	case v.ending == dead, v.ending == retry && d.info.Attempt >= d.info.MaxAttempts:
 		err = d.ledger.bury(ctx, d.info, d.settled)
 	}
 	if err != nil {

@@ -107,7 +107,7 @@ func failing(t *testing.T, sender notify.Sender, endpoints map[string]string) st
 	for _, endpoint := range endpoints {
 		job, err := notify.NewJob("school", "app", notify.Message{Title: "a", Targets: []notify.Target{{Token: endpoint}}})
 		must(t, err)
-		job.MaxRetry = -1
+		job.MaxAttempts = 1
 		_, err = queue.NewClient(rdb, "push").Enqueue(t.Context(), job)
 		must(t, err)
 	}
