@@ -65,7 +65,12 @@ func ExampleNewHandler() {
 		fmt.Println(err)
 		return
 	}
-	if _, err := queue.NewClient(rdb, "push").Enqueue(ctx, job); err != nil {
+	client, err := queue.NewClient(rdb, "push")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := client.Enqueue(ctx, job); err != nil {
 		fmt.Println(err)
 		return
 	}

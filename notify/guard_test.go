@@ -20,7 +20,7 @@ import (
 // offerAll offers a message to each of so many devices.
 func offerAll(t *testing.T, s *school, c crowd, devices int) {
 	t.Helper()
-	client := queue.NewClient(s.rdb, "push")
+	client := newClient(t, s.rdb, "push")
 	var batch []queue.Job
 	for i := range devices {
 		job, err := notify.NewJob("school", fmt.Sprint("parent-", i), notify.Message{Title: fmt.Sprint(i), Targets: []notify.Target{c.target(i)}})
@@ -146,7 +146,7 @@ func TestHangingEndpoint(t *testing.T) {
 			return &notifytest.Answer{Delay: 20 * time.Millisecond}
 		})
 		offer := func(tenant string, n, endpoint int) {
-			client := queue.NewClient(s.rdb, "push")
+			client := newClient(t, s.rdb, "push")
 			for i := range n {
 				job, err := notify.NewJob(tenant, fmt.Sprint("u", i), notify.Message{Title: tenant, Targets: []notify.Target{c.target(endpoint)}})
 				must(t, err)

@@ -139,7 +139,7 @@ func TestIDAgain(t *testing.T) {
 			job, err := notify.NewJob("school", "teacher", two("digest"))
 			must(t, err)
 			job.ID = "digest-teacher"
-			receipts, err := queue.NewClient(s.rdb, "push").Enqueue(t.Context(), job)
+			receipts, err := newClient(t, s.rdb, "push").Enqueue(t.Context(), job)
 			must(t, err)
 			if receipts[0].Status != queue.Accepted {
 				t.Errorf("%+v", receipts[0])
@@ -182,7 +182,7 @@ func TestStopBeforeTheSend(t *testing.T) {
 		must(t, err)
 		job, err := notify.NewJob("school", "teacher", two("stop"))
 		must(t, err)
-		_, err = queue.NewClient(rdb, "push").Enqueue(t.Context(), job)
+		_, err = newClient(t, rdb, "push").Enqueue(t.Context(), job)
 		must(t, err)
 		worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: []string{"push"}, ShutdownTimeout: time.Nanosecond})
 		must(t, err)
@@ -193,7 +193,7 @@ func TestStopBeforeTheSend(t *testing.T) {
 			return handler.ProcessTask(ctx, task)
 		})
 		must(t, worker.Run(ctx, blocked))
-		st, err := queue.NewInspector(rdb, "push").Stats(t.Context())
+		st, err := newInspector(t, rdb, "push").Stats(t.Context())
 		must(t, err)
 		if got := r.sent(); got != "[]" || st.Failed != 0 || st.Waiting != 1 {
 			t.Errorf("sent %s; %+v", got, st)

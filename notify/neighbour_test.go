@@ -124,7 +124,7 @@ func (tr trial) run(t *testing.T) (v verdict) {
 	})
 	sent := make(map[string]time.Time)
 	good := make(map[string]bool)
-	client := queue.NewClient(s.rdb, "push")
+	client := newClient(t, s.rdb, "push")
 	begin, n := time.Now(), 0
 	for ; time.Since(begin) < time.Hour; n++ {
 		device := n % crowded

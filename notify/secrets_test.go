@@ -108,7 +108,7 @@ func failing(t *testing.T, sender notify.Sender, endpoints map[string]string) st
 		job, err := notify.NewJob("school", "app", notify.Message{Title: "a", Targets: []notify.Target{{Token: endpoint}}})
 		must(t, err)
 		job.MaxAttempts = 1
-		_, err = queue.NewClient(rdb, "push").Enqueue(t.Context(), job)
+		_, err = newClient(t, rdb, "push").Enqueue(t.Context(), job)
 		must(t, err)
 	}
 	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: []string{"push"}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -126,7 +126,7 @@ func failing(t *testing.T, sender notify.Sender, endpoints map[string]string) st
 		case err := <-done:
 			t.Fatalf("the worker ended, %v, with %d of %d dead: %s", err, len(dead), len(endpoints), log.String())
 		}
-		dead, err = queue.NewInspector(rdb, "push").Dead(t.Context(), 100)
+		dead, err = newInspector(t, rdb, "push").Dead(t.Context(), 100)
 		must(t, err)
 	}
 	stop()

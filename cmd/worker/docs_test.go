@@ -93,7 +93,7 @@ func TestDocumentedSetUps(t *testing.T) {
 				}
 			}
 			payload := strings.NewReplacer(tt.instead...).Replace(message)
-			_, err := queue.NewClient(server.Client(t), "push").Enqueue(t.Context(), queue.Job{
+			_, err := newClient(t, server.Client(t), "push").Enqueue(t.Context(), queue.Job{
 				Tenant: "school-7", User: "teacher-42", Type: "push", Payload: json.RawMessage(payload),
 			})
 			must(t, err)

@@ -185,7 +185,7 @@ func TestSharedWebhookSecret(t *testing.T) {
 	server := redistest.Start(t)
 	job, err := notify.NewJob("school", "app", notify.Message{Title: "a"})
 	must(t, err)
-	_, err = queue.NewClient(server.Client(t), "push").Enqueue(t.Context(), job)
+	_, err = newClient(t, server.Client(t), "push").Enqueue(t.Context(), job)
 	must(t, err)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	write(t, ca, string(hook.CA))
@@ -264,7 +264,7 @@ func TestConfigFile(t *testing.T) {
 			{Provider: "apns", Token: "0123456789abcdef"}, {Provider: "fcm", Token: user + "-phone"},
 		}})
 		must(t, err)
-		_, err = queue.NewClient(client, "push").Enqueue(t.Context(), job)
+		_, err = newClient(t, client, "push").Enqueue(t.Context(), job)
 		must(t, err)
 	}
 	var stderr lockedBuffer

@@ -1,6 +1,7 @@
 -- lead makes a worker the leader, if there is none whose lease holds.
 --
 -- KEYS[1]  meta
+-- KEYS[2]  a key that the first schema has
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  lease of the leader in µs

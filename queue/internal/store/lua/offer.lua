@@ -8,8 +8,9 @@
 -- KEYS[5]  refused
 -- KEYS[6]  drops
 -- KEYS[7]  batch
--- KEYS[8]  paused; others are named in ARGV by their number; the last ones, from ARGV[4] on, are
---          states
+-- KEYS[8]  paused
+-- KEYS[9]  a key that the first schema has; others are named in ARGV by their number; the last
+--          ones, from ARGV[4] on, are states
 -- ARGV[1]  schema
 -- ARGV[2]  version of the policies that the client knows
 -- ARGV[3]  ms for which the batch is remembered
