@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -68,9 +69,22 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		}
 	}
 	t.fleet.dead = dead
-	t.musterAt = now + musterEvery
+	t.musterAt, t.fence.Lease = now+musterEvery, leaderLease
+	if t.alone() {
+		t.musterAt, t.fence.Lease = now+3*musterEvery, aloneLease // a new worker says that it has come
+	}
 	t.appoint(alive)
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
+}
+
+// alone reports whether there is no other worker.
+func (t *term) alone() bool { return len(t.fleet.members) <= 1 }
+
+func (t *term) renewEvery() time.Duration {
+	if t.alone() {
+		return aloneRenews
+	}
+	return renewEvery
 }
 
 // count reads how many places the other workers have free.

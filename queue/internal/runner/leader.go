@@ -300,7 +300,7 @@ func (t *term) wait(ctx context.Context, next int64) error {
 	for _, at := range []int64{t.ripeAt, t.musterAt} {
 		next = min(next, at)
 	}
-	left := renewEvery - time.Since(t.renewed)
+	left := t.renewEvery() - time.Since(t.renewed)
 	if next != math.MaxInt64 {
 		left = min(left, micros(next-now))
 	}

@@ -149,10 +149,13 @@ func (r *Runner) standFor(told bool) {
 	}
 }
 
-// The leader's lease, how often it is renewed, and how often a deputy looks after it.
+// The leader's lease, how often it is renewed, and how often a deputy looks after it. A
+// worker that is alone has nobody who would wait for the end of its lease.
 const (
 	leaderLease = 500 * time.Millisecond
 	renewEvery  = 150 * time.Millisecond
+	aloneLease  = 2 * time.Second
+	aloneRenews = 600 * time.Millisecond
 	deputyLooks = 120 * time.Millisecond
 	// sitOut is how long a leader that was deposed, or gave up, does not lead again while
 	// somebody else could.

@@ -152,7 +152,7 @@ func (t *term) due(b *bundle) bool {
 	}
 	n, age := t.r.claims.due()
 	return !b.c.Empty() || n > 0 && (age >= ackDelay || n >= 20) ||
-		time.Since(t.renewed) >= renewEvery
+		time.Since(t.renewed) >= t.renewEvery()
 }
 
 // mature puts jobs whose time has come into their lanes: one that was attempted already
