@@ -221,7 +221,7 @@ func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
 type Ack struct {
 	Worker   string
 	Claims   []string
-	Payloads []string // kept apart, to be deleted
+	Payloads []string // kept apart, to be deleted: those of the first claims
 }
 
 // Ack ends claims of jobs that need no more attempts.
