@@ -167,15 +167,16 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 	}
 }
 
-// lenient says that two refunds are not held against the scheduler, which give back what
-// was not spent: that of a job that started late, where a token bucket gives back what it
-// was refilled with since; and that of a slot ahead of the first that newer rules counted.
+// lenient says that some refunds are not held against the scheduler, which give back more
+// than was spent: that of a job that started late, where a token bucket gives back what it
+// was refilled with since; that of a slot ahead of the first that newer rules counted; and
+// that of a cost above what a log keeps, where longer rules were in force before.
 const lenient = true
 
 // foreign tells whether a slot ahead that other rules had counted was given back.
 func (led *ledger) foreign() bool {
 	for _, s := range led.starts {
-		if s.gone && s.era < led.era && s.at > led.since {
+		if s.gone && s.era < led.era && s.at > led.since || s.gone && led.era > 0 && s.cost > 1 {
 			return true
 		}
 	}
