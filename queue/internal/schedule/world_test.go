@@ -206,6 +206,9 @@ func (led *ledger) first(from, cost int64, upper bool) int64 {
 
 // refuses tells whether a limit that drops does not allow an instant.
 func (led *ledger) refuses(at, cost int64, upper bool) bool {
+	if lenient && !upper && led.foreign() {
+		return false
+	}
 	for _, l := range led.limits {
 		if l.drop && l.first(led, at, cost, upper) > at {
 			return true
