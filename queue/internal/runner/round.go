@@ -42,7 +42,7 @@ func (t *term) round(ctx context.Context) error {
 	if err := t.ask(ctx); err != nil {
 		return err
 	}
-	b := &bundle{t: t, c: t.r.store.NewCommit()}
+	b := &bundle{t: t, c: t.r.store.NewCommit(), given: make(map[string]bool)}
 	plan, err := t.plan(ctx, b)
 	if err != nil {
 		return err
@@ -183,6 +183,7 @@ type bundle struct {
 	t       *term
 	c       *store.Commit
 	starts  []schedule.Start
+	given   map[string]bool // other workers that are given something
 	parks   []schedule.Park
 	ends    []end
 	reads   []envelope.Lane
@@ -257,6 +258,10 @@ func (b *bundle) start(s schedule.Start) {
 		b.c.Claim(s.Worker, claim, job)
 	}
 	if s.Worker != b.t.r.cfg.Worker {
+		if !b.given[s.Worker] {
+			b.given[s.Worker] = true
+			b.c.Lives(s.Worker)
+		}
 		b.c.Tell(s.Worker, wordJob, claim, job, text(s.Slot), text(s.Spent-s.Slot))
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)

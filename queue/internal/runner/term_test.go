@@ -277,6 +277,11 @@ func (s *stage) drain() {
 		}
 	}
 	time.Sleep(2 * time.Second)
+	for payload := range s.offered {
+		if s.done[payload] == 0 {
+			s.t.Errorf("%s was not done; Redis holds\n%s", payload, s.server.Dump())
+		}
+	}
 	for _, w := range s.workers {
 		w.wire.cut(false)
 		w.stop()

@@ -75,6 +75,11 @@ func (c *Commit) Claim(worker, claim, job string) {
 	c.claims[worker] = append(c.claims[worker], claim, "."+job)
 }
 
+// Lives checks that a worker has not left: what it was given then nobody would take back.
+func (c *Commit) Lives(worker string) int {
+	return c.check.add("member", c.keys.number(c.s.key.Workers()), worker)
+}
+
 // ClaimFolded gives a worker the job under a collapse key, whichever is there by then.
 func (c *Commit) ClaimFolded(worker, claim string, f Folded) {
 	c.folds.add(c.keys.number(c.s.key.Running(worker)), claim, c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)

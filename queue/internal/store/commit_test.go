@@ -521,3 +521,38 @@ func TestResharding(t *testing.T) {
 		t.Logf("%d of 6 commits were refused", len(stamps))
 	}
 }
+
+// A worker that was given something stays in the fleet, and one that has left is given
+// nothing: nobody would take it back.
+func TestLeave(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		stamp := d.offer("u", nil)
+		d.beat("b", false, time.Minute)
+		f := d.lead("a")
+		c := d.NewCommit()
+		claim := d.take(c, "b", "u", stamp, 5)
+		c.Lives("b")
+		_, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		if left, err := d.Leave(t.Context(), "b"); left || err != nil {
+			t.Errorf("left %v with a claim, %v", left, err)
+		}
+		if leases, _ := d.Leases(t.Context()); leases["b"] == 0 || !d.exists("hand:b") || !d.exists("worker:b") {
+			t.Error("it is gone")
+		}
+		_, err = d.Ack(t.Context(), Ack{Worker: "b", Claims: []string{claim}})
+		d.must(err)
+		if left, err := d.Leave(t.Context(), "b"); !left || err != nil || d.exists("hand:b") || d.exists("worker:b") {
+			t.Errorf("left %v, %v", left, err)
+		}
+		stamp = d.offer("u", id("job"))
+		f.Seq++
+		c = d.NewCommit()
+		d.take(c, "b", "u", stamp, 6)
+		c.Lives("b")
+		var differs *DiffersError
+		if _, err := d.Commit(t.Context(), f, c); !errors.As(err, &differs) || d.lane("u") != "job" {
+			t.Errorf("%v; the lane holds %q", err, d.lane("u"))
+		}
+	})
+}
