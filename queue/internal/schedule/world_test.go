@@ -353,7 +353,8 @@ func (w *world) pop(l envelope.Lane, begin string) (*task, error) {
 }
 
 // start checks a start and counts it.
-func (w *world) start(t *task, s schedule.Start, ahead int64) error {
+func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
+	ahead := place.Ahead
 	low, high := w.slot(t, w.now, false), w.slot(t, w.now, true)
 	if ahead > 0 && w.now+ahead > low {
 		high = w.slot(t, max(w.now+ahead, w.now), true)
@@ -365,6 +366,8 @@ func (w *world) start(t *task, s schedule.Start, ahead int64) error {
 		return fmt.Errorf("job %d has a slot %d µs too late (in %d)", t.id, s.Slot-high, s.Slot-w.now)
 	case ahead > 0 && s.Slot < w.now+ahead:
 		return fmt.Errorf("job %d has a slot in %d µs, and its worker is %d µs away", t.id, s.Slot-w.now, ahead)
+	case s.Spent != s.Slot+place.Spread:
+		return fmt.Errorf("job %d is remembered %d µs after its slot, want %d", t.id, s.Spent-s.Slot, place.Spread)
 	case w.dead[t.env.ID]:
 		return fmt.Errorf("job %d starts, and is cancelled", t.id)
 	case w.deadline(t) > 0 && s.Slot > w.deadline(t):
