@@ -1,8 +1,10 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -219,6 +221,7 @@ func (c *claims) send(ctx context.Context) error {
 			return nil
 		}
 		ack := store.Ack{Worker: c.r.cfg.Worker}
+		slices.SortStableFunc(ends, func(a, b end) int { return cmp.Compare(b.spilled, a.spilled) }) // "" last
 		for _, e := range ends {
 			ack.Claims = append(ack.Claims, e.claim)
 			if e.spilled != "" {

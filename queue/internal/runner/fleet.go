@@ -77,6 +77,11 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
 }
 
+// remove takes a worker out of the fleet.
+func (f *fleet) remove(worker string) {
+	f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.Worker == worker })
+}
+
 // alone reports whether there is no other worker.
 func (t *term) alone() bool { return len(t.fleet.members) <= 1 }
 

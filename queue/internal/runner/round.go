@@ -208,6 +208,8 @@ type bundle struct {
 	plan      schedule.Plan
 	checks    map[int]envelope.Lane // what the checks of the plan are about
 	cancelled map[int]string        // whose cancelling a check looks for
+	lives     map[int]string        // the worker that a check is about
+	given     map[string]bool       // other workers that are given something
 	states    []schedule.State
 	parks     []schedule.Park
 	ends      []end
@@ -226,6 +228,7 @@ func (b *bundle) read(lane envelope.Lane) {
 func (b *bundle) write(now int64) {
 	t, c := b.t, b.c
 	b.checks, b.cancelled = make(map[int]envelope.Lane), make(map[int]string)
+	b.lives, b.given = make(map[int]string), make(map[string]bool)
 	b.leave()
 	for _, start := range b.plan.Starts {
 		b.start(start)
@@ -300,6 +303,13 @@ func (b *bundle) without(checks []int, now int64) {
 	t := b.t
 	bad := make(map[envelope.Lane]bool)
 	for _, check := range checks {
+		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
+			t.fleet.remove(worker)
+			for _, s := range b.plan.Starts {
+				bad[s.Lane] = bad[s.Lane] || s.Worker == worker
+			}
+			continue
+		}
 		lane := b.checks[check]
 		bad[lane] = true
 		if id := b.cancelled[check]; id != "" {
@@ -346,6 +356,10 @@ func (b *bundle) start(s schedule.Start) {
 		b.c.Claim(s.Worker, claim, job)
 	}
 	if s.Worker != b.t.r.cfg.Worker {
+		if !b.given[s.Worker] {
+			b.given[s.Worker] = true
+			b.lives[b.c.Lives(s.Worker)] = s.Worker
+		}
 		b.c.Tell(s.Worker, wordJob, claim, job, text(s.Slot), text(s.Spent-s.Slot))
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)

@@ -170,9 +170,9 @@ func (r *Runner) awaitReturns() {
 func (r *Runner) leave() {
 	ctx, cancel := context.WithTimeout(r.outlive, lastPatience)
 	defer cancel()
-	left, err := r.store.Claims(ctx, r.cfg.Worker)
-	if err == nil && len(left) == 0 {
-		err = r.store.Leave(ctx, r.cfg.Worker)
+	left, err := r.store.Leave(ctx, r.cfg.Worker)
+	for ; !left && ctx.Err() == nil && r.claims.count() == 0; left, err = r.store.Leave(ctx, r.cfg.Worker) {
+		pause(ctx, 5*time.Millisecond) // something on its way here goes back first
 	}
 	if err != nil {
 		r.log.Debug("leaving the fleet", "err", err)

@@ -417,7 +417,7 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 		}
 		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
 			m.note("%d starts in %d at %s", t.id, starts[0].Slot-m.now, starts[0].Worker)
-			err = m.start(t, starts[0], m.aheadOf(starts[0]))
+			err = m.start(t, starts[0], m.placeOf(starts[0]))
 			if err != nil {
 				m.explain(t.lane)
 			}
@@ -453,13 +453,13 @@ func (m *model) explain(l envelope.Lane) {
 	}
 }
 
-func (m *model) aheadOf(s schedule.Start) int64 {
+func (m *model) placeOf(s schedule.Start) *schedule.Place {
 	for _, p := range m.places.all {
 		if p.Worker == s.Worker {
-			return p.Ahead
+			return p
 		}
 	}
-	return 0
+	return &schedule.Place{}
 }
 
 func (m *model) over1(t *task) {

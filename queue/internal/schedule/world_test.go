@@ -167,15 +167,16 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 	}
 }
 
-// lenient says that two refunds are not held against the scheduler, which give back what
-// was not spent: that of a job that started late, where a token bucket gives back what it
-// was refilled with since; and that of a slot ahead of the first that newer rules counted.
+// lenient says that some refunds are not held against the scheduler, which give back more
+// than was spent: that of a job that started late, where a token bucket gives back what it
+// was refilled with since; that of a slot ahead of the first that newer rules counted; and
+// that of a cost above what a log keeps, where longer rules were in force before.
 const lenient = true
 
 // foreign tells whether a slot ahead that other rules had counted was given back.
 func (led *ledger) foreign() bool {
 	for _, s := range led.starts {
-		if s.gone && s.era < led.era && s.at > led.since {
+		if s.gone && s.era < led.era && s.at > led.since || s.gone && led.era > 0 && s.cost > 1 {
 			return true
 		}
 	}
@@ -205,6 +206,9 @@ func (led *ledger) first(from, cost int64, upper bool) int64 {
 
 // refuses tells whether a limit that drops does not allow an instant.
 func (led *ledger) refuses(at, cost int64, upper bool) bool {
+	if lenient && !upper && led.foreign() {
+		return false
+	}
 	for _, l := range led.limits {
 		if l.drop && l.first(led, at, cost, upper) > at {
 			return true
@@ -349,7 +353,8 @@ func (w *world) pop(l envelope.Lane, begin string) (*task, error) {
 }
 
 // start checks a start and counts it.
-func (w *world) start(t *task, s schedule.Start, ahead int64) error {
+func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
+	ahead := place.Ahead
 	low, high := w.slot(t, w.now, false), w.slot(t, w.now, true)
 	if ahead > 0 && w.now+ahead > low {
 		high = w.slot(t, max(w.now+ahead, w.now), true)
@@ -361,6 +366,8 @@ func (w *world) start(t *task, s schedule.Start, ahead int64) error {
 		return fmt.Errorf("job %d has a slot %d µs too late (in %d)", t.id, s.Slot-high, s.Slot-w.now)
 	case ahead > 0 && s.Slot < w.now+ahead:
 		return fmt.Errorf("job %d has a slot in %d µs, and its worker is %d µs away", t.id, s.Slot-w.now, ahead)
+	case s.Spent != s.Slot+place.Spread:
+		return fmt.Errorf("job %d is remembered %d µs after its slot, want %d", t.id, s.Spent-s.Slot, place.Spread)
 	case w.dead[t.env.ID]:
 		return fmt.Errorf("job %d starts, and is cancelled", t.id)
 	case w.deadline(t) > 0 && s.Slot > w.deadline(t):

@@ -20,6 +20,7 @@ type Commit struct {
 	keys  *keyList
 	check list
 	folds list // jobs to claim from under their collapse keys
+	pop   list // what leaves its lane: before anything is put there
 	write list // fails as a whole
 	told  list // messages for the hands of workers
 	extra list // each alone
@@ -65,13 +66,18 @@ func (c *Commit) Take(lane Lane, entries []string) (check int) {
 	for _, entry := range entries {
 		c.check.args = append(c.check.args, entry)
 	}
-	c.write.add(2, "LTRIM", key, len(entries), -1)
+	c.pop.add(2, "LTRIM", key, len(entries), -1)
 	return number
 }
 
 // Claim gives a job to a worker.
 func (c *Commit) Claim(worker, claim, job string) {
 	c.claims[worker] = append(c.claims[worker], claim, "."+job)
+}
+
+// Lives checks that a worker has not left: what it was given then nobody would take back.
+func (c *Commit) Lives(worker string) int {
+	return c.check.add("member", c.keys.number(c.s.key.Workers()), worker)
 }
 
 // ClaimFolded gives a worker the job under a collapse key, whichever is there by then.
@@ -269,7 +275,7 @@ func (c *Commit) Read(lane Lane, n int) {
 
 // Empty reports whether the commit does nothing.
 func (c *Commit) Empty() bool {
-	return c.folds.n+c.write.n+c.extra.n+c.fill.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
+	return c.folds.n+c.pop.n+c.write.n+c.extra.n+c.fill.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
 }
 
 // A Fence is what makes a commit fail where somebody else leads or something has changed.
@@ -371,7 +377,9 @@ func (c *Commit) gather() {
 	for _, worker := range sortedKeys(c.ended) {
 		c.op(&c.write, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
 	}
-	c.write = list{c.write.n + rest.n, append(c.write.args, rest.args...)}
+	for _, l := range []list{c.pop, rest} {
+		c.write = list{c.write.n + l.n, append(c.write.args, l.args...)}
+	}
 	for _, worker := range sortedKeys(c.hands) {
 		c.told.add(c.keys.number(c.s.key.Hand(worker)), c.hands[worker])
 	}

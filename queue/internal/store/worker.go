@@ -221,7 +221,7 @@ func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
 type Ack struct {
 	Worker   string
 	Claims   []string
-	Payloads []string // kept apart, to be deleted
+	Payloads []string // kept apart, to be deleted: those of the first claims
 }
 
 // Ack ends claims of jobs that need no more attempts.
@@ -292,11 +292,10 @@ func (s *Store) Nudge(ctx context.Context, worker string) error {
 	return err
 }
 
-// Leave removes a worker that has nothing any more.
-func (s *Store) Leave(ctx context.Context, worker string) error {
-	pipe := s.client.TxPipeline()
-	pipe.ZRem(ctx, s.key.Workers(), worker)
-	pipe.Del(ctx, s.key.Hand(worker), s.key.Worker(worker))
-	_, err := pipe.Exec(ctx)
-	return err
+// Leave takes a worker out of the fleet, and reports whether it had nothing any more:
+// otherwise it stays.
+func (s *Store) Leave(ctx context.Context, worker string) (bool, error) {
+	keys := []string{s.key.Workers(), s.key.Worker(worker), s.key.Running(worker), s.key.Hand(worker)}
+	n, err := s.run(ctx, "leave", keys, worker).Int()
+	return n == 1, err
 }

@@ -5,16 +5,23 @@
 -- KEYS[3]  mail; then payloads to delete
 -- ARGV[1]  name of the worker
 -- ARGV[2]  number of payloads among KEYS, the last ones
--- ARGV[3]  then the claims
+-- ARGV[3]  then the claims: first those whose payloads are among KEYS, in their order. A claim
+--          that was lost leaves its payload to whoever has the job
 --
 -- Returns {now, how many of the claims were still held}.
 
 local call = redis.call
-local held = call('HDEL', KEYS[2], unpack(ARGV, 3))
-call('HINCRBY', KEYS[1], 'done', held)
-for i = #KEYS - ARGV[2] + 1, #KEYS do
-  call('UNLINK', KEYS[i])
+local apart, held = tonumber(ARGV[2]), 0
+for i = 1, apart do
+  if call('HDEL', KEYS[2], ARGV[2 + i]) == 1 then
+    held = held + 1
+    call('UNLINK', KEYS[#KEYS - apart + i])
+  end
 end
+if #ARGV > 2 + apart then
+  held = held + call('HDEL', KEYS[2], unpack(ARGV, 3 + apart))
+end
+call('HINCRBY', KEYS[1], 'done', held)
 local meta = call('HMGET', KEYS[1], 'hungry', 'till')
 if meta[1] == '1' then
   call('HSET', KEYS[1], 'hungry', '0')

@@ -94,11 +94,6 @@ if #differs > 0 then
   return { now, 'differs', differs }
 end
 
-local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
-call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'seq', ARGV[3])
-if ARGV[5] ~= '' then
-  call('HSET', KEYS[1], 'mail', ARGV[5])
-end
 for _ = 1, list() do
   local job = call('HGET', key(at + 2), ARGV[at + 3])
   if job then
@@ -111,6 +106,12 @@ for _ = 1, list() do
   local n = tonumber(ARGV[at])
   call(ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
   at = at + 3 + n
+end
+-- Only now: what failed before has not happened.
+local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
+call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'seq', ARGV[3])
+if ARGV[5] ~= '' then
+  call('HSET', KEYS[1], 'mail', ARGV[5])
 end
 for _ = 1, list() do
   call('RPUSH', key(at), string.format('%d', now) .. ' ' .. ARGV[at + 1])
@@ -126,10 +127,12 @@ for _ = 1, list() do
   at = at + 3 + n
 end
 local refills = {}
-for number = 1, list() do
-  local fine, entries = pcall(call, 'LRANGE', key(at), '0', ARGV[at + 3] - 1)
+at = at + 1 -- and not by list(): a failed pcall parts it from its "at" in the embedded Redis
+for number = 1, tonumber(ARGV[at - 1]) do
+  local last = tonumber(ARGV[at + 3]) - 1
+  local fine, entries = pcall(call, 'LRANGE', key(at), '0', last)
   if fine and #entries == 0 then
-    call('ZREM', key(at + 1), ARGV[at + 2])
+    pcall(call, 'ZREM', key(at + 1), ARGV[at + 2])
   end
   refills[number] = fine and entries or {}
   at = at + 4

@@ -1,0 +1,558 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// lead makes a worker the leader and returns the fence of its first commit.
+func (d *desk) lead(worker string) Fence {
+	d.t.Helper()
+	d.must(d.client.HSet(d.t.Context(), "wc:{q}:meta", "till", 0).Err())
+	term, err := d.Lead(d.t.Context(), worker, time.Minute, "")
+	d.must(err)
+	if term.Token == "" {
+		d.t.Fatal("nobody leads, and " + worker + " may not")
+	}
+	return Fence{Token: term.Token, Lease: time.Minute, Seq: term.Seq + 1, Changes: term.Changes, Mail: "9-9"}
+}
+
+// all returns everything that Redis holds.
+func (d *desk) all() map[string]string {
+	d.t.Helper()
+	ctx, all := d.t.Context(), map[string]string{}
+	for _, key := range d.client.Keys(ctx, "*").Val() {
+		var value any
+		switch kind := d.client.Type(ctx, key).Val(); kind {
+		case "string":
+			value = d.client.Get(ctx, key).Val()
+		case "list":
+			value = d.client.LRange(ctx, key, 0, -1).Val()
+		case "hash":
+			value = d.client.HGetAll(ctx, key).Val()
+		case "zset":
+			value = d.client.ZRangeWithScores(ctx, key, 0, -1).Val()
+		case "set":
+			value = d.client.SMembers(ctx, key).Val()
+		case "stream":
+			value = d.client.XRange(ctx, key, "-", "+").Val()
+		default:
+			d.t.Fatal("what is a " + kind)
+		}
+		all[key] = fmt.Sprint(value)
+	}
+	return all
+}
+
+func (d *desk) claimed(worker string) []string {
+	d.t.Helper()
+	claims, err := d.Claims(d.t.Context(), worker)
+	d.must(err)
+	var names []string
+	for _, claim := range claims {
+		names = append(names, claim.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func laneOf(user string) Lane { return Lane{Tenant: "t", User: user, Priority: envelope.Normal} }
+
+// take writes into a commit that a worker gets the first job of a lane.
+func (d *desk) take(c *Commit, worker, user, stamp string, slot int64) string {
+	claim := ClaimName(stamp, slot, laneOf(user))
+	c.Take(laneOf(user), []string{stamp})
+	c.Claim(worker, claim, stamp+"job")
+	c.Tell(worker, "!job", claim)
+	c.State("t:t", "remembered", 1000)
+	c.Count("t", "started", 1)
+	c.Drop(laneOf(user), "x", "expired", "", 1)
+	c.Read(laneOf(user), 5)
+	return claim
+}
+
+// A commit of somebody else, of another number or beside a change that the leader does
+// not know of is refused, and leaves everything as it was.
+func TestFence(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrong func(f *Fence)
+		is    func(err error) bool
+	}{
+		"another token": {func(f *Fence) { f.Token = "7:b" }, func(err error) bool { return errors.Is(err, ErrDeposed) }},
+		"no token":      {func(f *Fence) { f.Token = "" }, func(err error) bool { return errors.Is(err, ErrDeposed) }},
+		"the number before": {func(f *Fence) { f.Seq-- }, func(err error) bool {
+			var order *OrderError
+			return errors.As(err, &order) && order.Last == 0
+		}},
+		"the number after":  {func(f *Fence) { f.Seq++ }, func(err error) bool { return errors.As(err, new(*OrderError)) }},
+		"a change too few":  {func(f *Fence) { f.Changes-- }, func(err error) bool { return errors.Is(err, ErrChanged) }},
+		"a change too many": {func(f *Fence) { f.Changes++ }, func(err error) bool { return errors.Is(err, ErrChanged) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDesks(t, func(t *testing.T, d *desk) {
+				stamp := d.offer("u", nil)
+				d.must(d.Pause(t.Context(), "t:x", 1))
+				f := d.lead("a")
+				bad := f
+				test.wrong(&bad)
+				before, c := d.all(), d.NewCommit()
+				d.take(c, "a", "u", stamp, 5)
+				if _, err := d.Commit(t.Context(), bad, c); !test.is(err) {
+					t.Errorf("%v", err)
+				}
+				if after := d.all(); !maps.Equal(before, after) {
+					t.Errorf("was %v\nis  %v", before, after)
+				}
+				c = d.NewCommit()
+				claim := d.take(c, "a", "u", stamp, 5)
+				if _, err := d.Commit(t.Context(), f, c); err != nil || !slices.Equal(d.claimed("a"), []string{claim}) {
+					t.Errorf("then, as it should be: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A leader whose lease has run out goes on as long as nobody else leads, and is told.
+func TestLapsed(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		f := d.lead("a")
+		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "till", 5).Err())
+		c := d.NewCommit()
+		c.Hungry()
+		reply, err := d.Commit(t.Context(), f, c)
+		if err != nil || !reply.Lapsed {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		f.Seq++
+		c = d.NewCommit()
+		if reply, err = d.Commit(t.Context(), f, c); err != nil || reply.Lapsed {
+			t.Errorf("the lease was not renewed: %+v, %v", reply, err)
+		}
+		if mail := d.client.HGet(t.Context(), "wc:{q}:meta", "mail").Val(); mail != f.Mail {
+			t.Errorf("mail through %q, want %q", mail, f.Mail)
+		}
+		d.must(d.Resign(t.Context(), "0:nobody", ""))
+		if till, _ := d.Till(t.Context()); till < reply.Now {
+			t.Error("somebody else resigned for the leader")
+		}
+		other, err := d.Lead(t.Context(), "b", time.Minute, "")
+		if err != nil || other.Token != "" {
+			t.Errorf("two lead: %+v, %v", other, err)
+		}
+		again, err := d.Lead(t.Context(), "a", time.Minute, f.Token)
+		if err != nil || again.Token == "" || again.Token == f.Token || again.Seq != f.Seq || again.Mail != f.Mail {
+			t.Errorf("leading on: %+v, %v", again, err)
+		}
+		f.Seq++
+		if _, err := d.Commit(t.Context(), f, d.NewCommit()); !errors.Is(err, ErrDeposed) {
+			t.Errorf("a commit under the old token: %v", err)
+		}
+		d.must(d.Resign(t.Context(), again.Token, "b"))
+		if message, _, _ := d.Hand(t.Context(), "b", time.Second); message != "!lead" {
+			t.Errorf("the successor is told %q", message)
+		}
+		if other, _ = d.Lead(t.Context(), "b", time.Minute, ""); other.Token == "" || other.Token == again.Token {
+			t.Errorf("after the leader resigned: %+v", other)
+		}
+	})
+}
+
+// Where one thing is not as the leader saw it, nothing is done, and the reply names it.
+func TestDiffers(t *testing.T) {
+	fold := Folded{"t", "u", "k"}
+	for name, check := range map[string]func(d *desk, c *Commit) int{
+		"another job": func(d *desk, c *Commit) int { return c.Take(laneOf("u"), []string{"0000000000001"}) },
+		"more than wait": func(d *desk, c *Commit) int {
+			return c.Take(laneOf("u"), []string{d.offer("u", nil), "0000000000002", "3"})
+		},
+		"an empty lane": func(d *desk, c *Commit) int { return c.Take(laneOf("nobody"), []string{"0000000000001"}) },
+		"a lane is a text": func(d *desk, c *Commit) int {
+			d.text("lane:t:w")
+			return c.Take(laneOf("w"), []string{"0000000000001"})
+		},
+		"another stub": func(d *desk, c *Commit) int {
+			d.offer("w", folded("", "k"))
+			return c.Take(laneOf("w"), []string{"=kk"})
+		},
+		"half a stub": func(d *desk, c *Commit) int {
+			d.offer("w", folded("", "kk"))
+			return c.Take(laneOf("w"), []string{"=k"})
+		},
+		"a claim is gone":   func(d *desk, c *Commit) int { return c.EndClaim("a", "gone") },
+		"claims are a text": func(d *desk, c *Commit) int { d.text("running:b"); return c.EndClaim("b", "gone") },
+		"nothing matures":   func(d *desk, c *Commit) int { return c.Mature("nothing") },
+		"later is a text":   func(d *desk, c *Commit) int { d.text("later"); return c.Mature("nothing") },
+		"there is a fold":   func(d *desk, c *Commit) int { d.offer("u", folded("", "k")); return c.Fold(fold, "job") },
+		"another fold": func(d *desk, c *Commit) int {
+			d.offer("u", folded("", "k"))
+			return c.Refold(fold, "0000000000001", "job")
+		},
+		"no fold":          func(d *desk, c *Commit) int { return c.Refold(fold, "0000000000001", "job") },
+		"no fold to go":    func(d *desk, c *Commit) int { return c.Unfold(fold, "0000000000001") },
+		"folds are a text": func(d *desk, c *Commit) int { d.text("fold:t:u"); return c.Fold(fold, "job") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDesks(t, func(t *testing.T, d *desk) {
+				c := d.NewCommit()
+				stamp := d.offer("v", nil)
+				d.take(c, "a", "v", stamp, 5)
+				number := check(d, c)
+				f := d.lead("a")
+				before := d.all()
+				var differs *DiffersError
+				if _, err := d.Commit(t.Context(), f, c); !errors.As(err, &differs) || !slices.Equal(differs.Checks, []int{number}) {
+					t.Errorf("%v, want check %d", err, number)
+				}
+				if after := d.all(); !maps.Equal(before, after) {
+					t.Errorf("was %v\nis  %v", before, after)
+				}
+			})
+		})
+	}
+}
+
+// text puts a text where something else belongs.
+func (d *desk) text(key string) {
+	d.t.Helper()
+	d.must(d.client.Set(d.t.Context(), "wc:{q}:"+key, "text", 0).Err())
+}
+
+// A commit does all that it says.
+func TestCommit(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		first, second := d.offer("u", nil), d.offer("u", nil)
+		f := d.lead("a")
+		c := d.NewCommit()
+		claim := d.take(c, "b", "u", first, 5)
+		reply, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		if len(reply.Errors) > 0 || len(reply.Reads) != 1 || len(reply.Reads[0]) != 1 || !strings.HasPrefix(reply.Reads[0][0], second) {
+			t.Errorf("%+v", reply)
+		}
+		message, at, err := d.Hand(t.Context(), "b", time.Second)
+		if words := Words(message); err != nil || at != reply.Now || !slices.Equal(words, []string{"!job", claim}) {
+			t.Errorf("b is told %q at %d, %v", message, at, err)
+		}
+		states, _ := d.States(t.Context(), []string{"t:t"})
+		if !slices.Equal(d.claimed("b"), []string{claim}) || states[0] != "remembered" || d.counts().Started != 1 {
+			t.Errorf("claims %v, state %q, %+v", d.claimed("b"), states, d.counts())
+		}
+		f.Seq++
+		c = d.NewCommit()
+		c.EndClaim("b", claim)
+		c.Put(laneOf("u"), first+"job", true, 3)
+		c.State("t:t", "", 0)
+		c.Take(laneOf("u"), []string{second})
+		c.Read(laneOf("u"), 5)
+		reply, err = d.Commit(t.Context(), f, c)
+		d.must(err)
+		if len(d.claimed("b")) != 0 || d.exists("state:t:t") || len(reply.Reads[0]) != 1 || reply.Reads[0][0] != first+"job" {
+			t.Errorf("a claim taken back: %v, %+v", d.all(), reply)
+		}
+		if due := d.client.ZScore(t.Context(), "wc:{q}:due:t", "u").Val(); due != 3 {
+			t.Errorf("the lane is due at %v, want 3", due)
+		}
+		f.Seq++
+		c = d.NewCommit()
+		c.Take(laneOf("u"), []string{first})
+		c.Read(laneOf("u"), 5)
+		_, err = d.Commit(t.Context(), f, c)
+		d.must(err)
+		if d.exists("lane:t:u") || d.exists("due:t") {
+			t.Error("an empty lane stands in its index")
+		}
+	})
+}
+
+// A worker's claims that are no hash let nothing be taken out of a lane.
+func TestClaimsBeforePops(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		stamp := d.offer("u", id("job"))
+		d.text("running:b")
+		f := d.lead("a")
+		c := d.NewCommit()
+		d.take(c, "b", "u", stamp, 5)
+		if _, err := d.Commit(t.Context(), f, c); err == nil {
+			t.Error("it is done")
+		}
+		if got := d.lane("u"); got != "job" {
+			t.Errorf("the lane holds %q", got)
+		}
+		term, err := d.Lead(t.Context(), "a", time.Minute, f.Token)
+		d.must(err)
+		if term.Seq >= f.Seq || term.Mail == f.Mail {
+			t.Errorf("it counts as done: number %d, mail through %s", term.Seq, term.Mail)
+		}
+	})
+}
+
+// What one tenant's keys cannot take is told, and everything else is done.
+func TestWrongTypeOfOneTenant(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		stamp := d.offer("u", nil)
+		f := d.lead("a")
+		for _, key := range []string{"tenant:x", "due:x", "drops"} {
+			d.must(d.client.Del(t.Context(), "wc:{q}:"+key).Err())
+			d.text(key)
+		}
+		c := d.NewCommit()
+		claim := d.take(c, "a", "u", stamp, 5)
+		c.Count("x", "started", 1)
+		c.Look(Lane{Tenant: "x", User: "y", Priority: 1}, 7)
+		c.Read(Lane{Tenant: "x", User: "y", Priority: 1}, 7)
+		reply, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		if len(reply.Errors) != 3 || !slices.Equal(d.claimed("a"), []string{claim}) || d.lane("u") != "" {
+			t.Errorf("%v, claims %v, lane %q", reply.Errors, d.claimed("a"), d.lane("u"))
+		}
+		if n := d.client.HGet(t.Context(), "wc:{q}:tenant:t", "started").Val(); n != "1" {
+			t.Errorf("the other tenant has started %q", n)
+		}
+	})
+}
+
+// The job under a collapse key is claimed as it is then, even if it was replaced.
+func TestClaimFolded(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.offer("u", folded("old", "k"))
+		f := d.lead("a")
+		c := d.NewCommit()
+		claim := ClaimName("0000000000001", 5, laneOf("u"))
+		c.Take(laneOf("u"), []string{"=k"})
+		c.ClaimFolded("b", claim, Folded{"t", "u", "k"})
+		d.offer("u", folded("new", "k"))
+		_, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		jobs, err := d.ClaimedJobs(t.Context(), []ClaimRef{{"b", claim}})
+		d.must(err)
+		if e, err := envelope.Open(jobs[0]); err != nil || e.ID != "new" {
+			t.Errorf("claimed %q, %v", jobs[0], err)
+		}
+		if d.exists("fold:t:u") || d.exists("lane:t:u") {
+			t.Error("it can be claimed again")
+		}
+	})
+}
+
+// A worker that lost its claims to another one can do nothing with them, whatever Redis
+// has forgotten meanwhile.
+func TestAnOutdatedClaim(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		stamp := d.offer("u", func(e *envelope.Envelope) { e.ID, e.Spilled = "job", "body1" })
+		job := d.client.LIndex(t.Context(), "wc:{q}:lane:t:u", 0).Val()
+		f := d.lead("x")
+		c := d.NewCommit()
+		old := ClaimName(stamp, 5, laneOf("u"))
+		c.Take(laneOf("u"), []string{stamp})
+		c.Claim("a", old, job)
+		_, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		// A replica is promoted that had not got the commit; another worker gets the job.
+		d.must(d.client.Del(t.Context(), "wc:{q}:running:a").Err())
+		d.must(d.client.RPush(t.Context(), "wc:{q}:lane:t:u", job).Err())
+		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "seq", 0, "epoch", 0).Err())
+		f = d.lead("y")
+		c = d.NewCommit()
+		for i, worker := range []string{"b", "a"} { // and even the same one
+			claim := ClaimName(stamp, int64(5+2*i), laneOf("u"))
+			c.Claim(worker, claim, job)
+		}
+		c.Take(laneOf("u"), []string{stamp})
+		_, err = d.Commit(t.Context(), f, c)
+		d.must(err)
+		before := d.all()
+		_, err = d.Ack(t.Context(), Ack{Worker: "a", Claims: []string{old}, Payloads: []string{"body1"}})
+		d.must(err)
+		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Lane: laneOf("u"), Delay: 0, Job: job, ID: "job", Error: "no", Refund: "x"}); held || err != nil {
+			t.Errorf("fail: %v, %v", held, err)
+		}
+		if held, err := d.Mark(t.Context(), "a", old); held || err != nil {
+			t.Errorf("mark: %v, %v", held, err)
+		}
+		after := d.all()
+		for key := range before {
+			if before[key] != after[key] && key != "wc:{q}:meta" { // which counts 0 done
+				t.Errorf("%s was %s, is %s", key, before[key], after[key])
+			}
+		}
+		if n := d.client.HGet(t.Context(), "wc:{q}:meta", "done").Val(); n != "0" && n != "" {
+			t.Errorf("%s done", n)
+		}
+	})
+}
+
+// An epoch that Redis has forgotten is given again, and a token with it is not the same.
+func TestTokensAreNotGivenTwice(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		old := d.lead("a")
+		d.must(d.client.FlushAll(t.Context()).Err())
+		fresh := d.lead("b")
+		if _, err := d.Commit(t.Context(), old, d.NewCommit()); !errors.Is(err, ErrDeposed) || old.Token == fresh.Token {
+			t.Errorf("%v; tokens %s and %s", err, old.Token, fresh.Token)
+		}
+	})
+}
+
+func (d *desk) beat(worker string, leased bool, lease time.Duration) BeatReply {
+	d.t.Helper()
+	reply, err := d.Beat(d.t.Context(), Beat{Worker: worker, Lease: lease, Leased: leased})
+	d.must(err)
+	return reply
+}
+
+// Leases hold after a time in which nobody reached Redis; a lost one is not given again
+// to a worker that has nothing.
+func TestLeases(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		first := d.beat("a", false, 10*time.Second)
+		if leases, _ := d.Leases(t.Context()); !first.Alive || leases["a"] != first.Now+10_000_000 {
+			t.Errorf("%+v, leases %v", first, leases)
+		}
+		if amnesty, _ := d.Amnesty(t.Context()); amnesty != 0 {
+			t.Errorf("amnesty until %d", amnesty)
+		}
+		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "beat", first.Now-60_000_000).Err())
+		second := d.beat("b", false, 10*time.Second)
+		if amnesty, _ := d.Amnesty(t.Context()); amnesty != second.Now+10_000_000 {
+			t.Errorf("amnesty for %d µs after an outage, want a lease", amnesty-second.Now)
+		}
+		d.must(d.client.ZRem(t.Context(), "wc:{q}:workers", "a").Err())
+		if d.beat("a", true, time.Second).Alive {
+			t.Error("a lease that was lost counts as renewed")
+		}
+		d.must(d.client.ZRem(t.Context(), "wc:{q}:workers", "b").Err())
+		d.must(d.client.HSet(t.Context(), "wc:{q}:running:b", "claim", ".job").Err())
+		if reply := d.beat("b", true, time.Second); !reply.Alive || reply.Held != 1 {
+			t.Errorf("its claims are still there: %+v", reply)
+		}
+	})
+}
+
+// Whoever runs when Redis gets full keeps its lease, and its ends are told.
+func TestLeasesHoldInAFullRedis(t *testing.T) {
+	s := redistest.Start(t).Client(t)
+	st, err := New(s, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{Store: st, t: t, client: s, mail: "0"}
+	d.beat("a", false, 200*time.Millisecond)
+	d.must(s.HSet(t.Context(), "wc:{q}:running:a", "claim", ".job").Err())
+	d.must(s.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
+	reply := d.beat("a", true, time.Hour)
+	if leases, _ := d.Leases(t.Context()); !reply.Alive || leases["a"] < reply.Now+3_599_000_000 {
+		t.Errorf("%+v, leases %v", reply, leases)
+	}
+	if _, err := d.Ack(t.Context(), Ack{Worker: "a", Claims: []string{"claim"}}); err != nil || len(d.claimed("a")) > 0 {
+		t.Errorf("ack: %v, claims %v", err, d.claimed("a"))
+	}
+}
+
+// While a hash slot moves to another node, a script refuses or sees all of the queue: it
+// never runs on a node that holds a part.
+func TestResharding(t *testing.T) {
+	cluster := redistest.StartNodes(t, 2)
+	client, ctx := cluster.Client(t), t.Context()
+	s, err := New(client, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{Store: s, t: t, client: client, mail: "0"}
+	d.must(d.Store.Pause(ctx, "t:x", 1))
+	f := d.lead("a")
+	slot := client.ClusterKeySlot(ctx, "wc:{q}:").Val()
+	owner, other := cluster.Owner(t, "wc:{q}:meta"), cluster.Nodes[0]
+	if other == owner {
+		other = cluster.Nodes[1]
+	}
+	from, to := owner.Client(t), other.Client(t)
+	node := func(c *redis.Client) string { name, _ := c.Do(ctx, "CLUSTER", "MYID").Text(); return name }
+	var stamps []string
+	for range 6 {
+		stamps = append(stamps, d.offer("u", nil))
+	}
+	d.must(to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", node(from)).Err())
+	d.must(from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", node(to)).Err())
+	try := func() {
+		c := s.NewCommit()
+		d.take(c, "a", "u", stamps[0], 5)
+		if _, err := s.Commit(ctx, f, c); err == nil {
+			f.Seq, stamps = f.Seq+1, stamps[1:]
+		} else if !strings.Contains(err.Error(), "TRYAGAIN") {
+			t.Errorf("commit: %v", err)
+		}
+		if reply, err := s.Beat(ctx, Beat{Worker: "a", Lease: time.Second}); err == nil && reply.Leader != f.Token || err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
+			t.Errorf("beat: %+v, %v", reply, err)
+		}
+		if term, err := s.Lead(ctx, "b", time.Second, ""); err == nil && term.Token != "" || err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
+			t.Errorf("lead: %+v, %v", term, err)
+		}
+	}
+	try()
+	host, port, _ := strings.Cut(other.Addr, ":")
+	keys, err := from.Do(ctx, "CLUSTER", "GETKEYSINSLOT", slot, 1000).StringSlice()
+	d.must(err)
+	for _, key := range keys {
+		d.must(from.Do(ctx, "MIGRATE", host, port, key, 0, 5000).Err())
+		try()
+	}
+	for _, c := range []*redis.Client{to, from} {
+		d.must(c.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", node(to)).Err())
+	}
+	client.ReloadState(ctx)
+	redistest.Eventually(t, 5*time.Second, "the cluster is whole", func() bool {
+		return client.Ping(ctx).Err() == nil && client.HExists(ctx, "wc:{q}:meta", "leader").Val()
+	})
+	if waiting, held := client.LLen(ctx, "wc:{q}:lane:t:u").Val(), len(d.claimed("a")); int(waiting) != len(stamps) || int(waiting)+held != 6 {
+		t.Errorf("%d wait and %d are claimed of 6, want %d to wait", waiting, held, len(stamps))
+	}
+	if len(stamps) == 6 || len(stamps) == 0 && len(keys) > 3 {
+		t.Logf("%d of 6 commits were refused", len(stamps))
+	}
+}
+
+// A worker that was given something stays in the fleet, and one that has left is given
+// nothing: nobody would take it back.
+func TestLeave(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		stamp := d.offer("u", nil)
+		d.beat("b", false, time.Minute)
+		f := d.lead("a")
+		c := d.NewCommit()
+		claim := d.take(c, "b", "u", stamp, 5)
+		c.Lives("b")
+		_, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		if left, err := d.Leave(t.Context(), "b"); left || err != nil {
+			t.Errorf("left %v with a claim, %v", left, err)
+		}
+		if leases, _ := d.Leases(t.Context()); leases["b"] == 0 || !d.exists("hand:b") || !d.exists("worker:b") {
+			t.Error("it is gone")
+		}
+		_, err = d.Ack(t.Context(), Ack{Worker: "b", Claims: []string{claim}})
+		d.must(err)
+		if left, err := d.Leave(t.Context(), "b"); !left || err != nil || d.exists("hand:b") || d.exists("worker:b") {
+			t.Errorf("left %v, %v", left, err)
+		}
+		stamp = d.offer("u", id("job"))
+		f.Seq++
+		c = d.NewCommit()
+		d.take(c, "b", "u", stamp, 6)
+		c.Lives("b")
+		var differs *DiffersError
+		if _, err := d.Commit(t.Context(), f, c); !errors.As(err, &differs) || d.lane("u") != "job" {
+			t.Errorf("%v; the lane holds %q", err, d.lane("u"))
+		}
+	})
+}
