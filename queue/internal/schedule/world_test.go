@@ -337,7 +337,7 @@ func (w *world) vague(l envelope.Lane) bool {
 
 func (w *world) deadline(t *task) int64 {
 	if t.env.Deadline == 0 && w.maxWait > 0 {
-		return t.env.Since() + w.maxWait
+		return max(t.env.Offered(), t.env.NotBefore) + w.maxWait
 	}
 	return t.env.Deadline
 }

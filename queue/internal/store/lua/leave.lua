@@ -1,6 +1,9 @@
 -- leave takes a worker out of the fleet, unless it has been given something.
 --
--- KEYS     1 workers, 2 the worker's record, 3 its claims, 4 its hand
+-- KEYS[1]  workers
+-- KEYS[2]  the worker's record
+-- KEYS[3]  its claims
+-- KEYS[4]  its hand
 -- ARGV[1]  name of the worker
 --
 -- Returns 1, or 0 if it has claims.
