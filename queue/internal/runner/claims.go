@@ -26,8 +26,9 @@ type claims struct {
 	ended    []end
 	since    time.Time // when the first of them ended
 	returned map[string]bool
-	asking   int             // how many look what Redis holds
-	gone     map[string]bool // confirmed ends while somebody looks
+	asking   int                  // how many look what Redis holds
+	gone     map[string]bool      // confirmed ends while somebody looks
+	found    map[string]time.Time // claims that a look has brought, and when: they may come again
 }
 
 // held is a claim that is held.
@@ -44,14 +45,14 @@ type end struct {
 }
 
 func newClaims(r *Runner) *claims {
-	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[string]*held), returned: make(map[string]bool), gone: make(map[string]bool)}
+	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[string]*held), returned: make(map[string]bool), gone: make(map[string]bool), found: make(map[string]time.Time)}
 }
 
 // hold takes a claim in, and reports whether it is new.
 func (c *claims) hold(claim string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held[claim] != nil || c.gone[claim] || c.returned[claim] {
+	if _, found := c.found[claim]; found || c.held[claim] != nil || c.gone[claim] || c.returned[claim] {
 		return false
 	}
 	c.held[claim] = &held{}
@@ -277,7 +278,9 @@ func (c *claims) reconcile(ctx context.Context) error {
 	there := make(map[string]bool, len(all))
 	for _, claim := range all {
 		there[claim.Name] = true
-		c.r.accept(given{claim: claim.Name, job: claim.Job})
+		if c.r.accept(given{claim: claim.Name, job: claim.Job}) {
+			c.remember(claim.Name)
+		}
 	}
 	for claim := range before {
 		if !there[claim] {
@@ -292,6 +295,22 @@ func (c *claims) reconcile(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// foundFor is how long a message with a claim may be on its way.
+const foundFor = 5 * time.Minute
+
+// remember notes a claim that a look has brought: the message that should have brought it
+// may still come, when the job has long ended.
+func (c *claims) remember(claim string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for old, at := range c.found {
+		if time.Since(at) > foundFor {
+			delete(c.found, old)
+		}
+	}
+	c.found[claim] = time.Now()
 }
 
 // lose cancels the handler of a claim that is another worker's now.

@@ -34,27 +34,28 @@ type job struct {
 	env   *envelope.Envelope
 }
 
-// accept takes a claim in and lets it run in a goroutine of its own. A claim that is held
-// already is passed over.
-func (r *Runner) accept(g given) {
+// accept takes a claim in and lets it run in a goroutine of its own. It reports false for a
+// claim that is held already, or has been.
+func (r *Runner) accept(g given) bool {
 	if !r.claims.hold(g.claim) {
 		if g.placed {
 			r.cfg.Places.give()
 		}
-		return
+		return false
 	}
 	r.gate.Lock()
 	if !r.stopping() {
 		r.waiting.Add(1)
 		r.running.Go(func() { r.run(g) })
 		r.gate.Unlock()
-		return
+		return true
 	}
 	r.gate.Unlock()
 	if g.placed {
 		r.cfg.Places.give()
 	}
 	r.giveBack(g.claim)
+	return true
 }
 
 // run brings one claim to its end.

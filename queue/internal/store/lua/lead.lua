@@ -20,8 +20,15 @@ end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local till, token = tonumber(meta[3] or 0), ''
-local mine = ARGV[4] ~= '' and meta[2] == ARGV[4]
-if till <= now or mine then
+-- Whoever has led goes on only if nobody else has led since: the number of the last commit
+-- would be somebody else's.
+local free = ARGV[4] == ''
+if free then
+  free = till <= now
+else
+  free = meta[2] == ARGV[4]
+end
+if free then
   local epoch = string.format('%d', tonumber(meta[4] or 0) + 1)
   token, till = epoch .. ':' .. ARGV[2], now + ARGV[3]
   call('HSET', KEYS[1], 'schema', ARGV[1], 'leader', token, 'till', string.format('%d', till), 'epoch', epoch)
