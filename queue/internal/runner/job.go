@@ -128,7 +128,7 @@ func (r *Runner) open(g given) (*job, bool) {
 	if j.slot == 0 {
 		j.slot = j.spent
 	}
-	j.paid = j.slot
+	j.paid = store.ClaimSlot(g.claim)
 	ok := r.retry("reading jobs", func(ctx context.Context) error {
 		if j.job == "" {
 			jobs, err := r.store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: g.claim}})

@@ -279,7 +279,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	c.EndClaim(q.worker, q.claim)
 	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
 		slot := now + ahead
-		a := answer{store.ClaimName(q.env.Stamp, slot+spread, q.lane), slot, spread}
+		a := answer{store.ClaimName(q.env.Stamp, slot+spread, store.ClaimSlot(q.claim), q.lane), slot, spread}
 		c.Claim(q.worker, a.claim, q.job)
 		t.reply(c, answers, q, a)
 		return nil
