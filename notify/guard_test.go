@@ -203,6 +203,7 @@ func TestLone503(t *testing.T) {
 
 // A worker that cannot reach its provider burns no attempts, and sends all when it can.
 func TestNoWayOut(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)

@@ -114,6 +114,7 @@ func TestRevive(t *testing.T) {
 
 // A day after its death nobody knows whether an ID means the old job: it is sent to all.
 func TestReviveAfterADay(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -132,6 +133,7 @@ func TestReviveAfterADay(t *testing.T) {
 // An ID may be used again after a day: it is another message then, however late the
 // first one was delivered.
 func TestIDAgain(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})

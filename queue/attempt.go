@@ -40,7 +40,7 @@ func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outc
 func (a *attempts) info(at runner.Attempt) Info {
 	job, lane := at.Job, at.Lane
 	started := time.UnixMicro(at.Started)
-	offered := time.UnixMicro(job.Offered())
+	offered := time.UnixMicro(max(job.Offered(), job.Revived)) // what is revived begins anew
 	return Info{
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,

@@ -44,6 +44,7 @@ const (
 	tagLost     = 11 // workers lost with it while nobody knows whether it had started
 	tagSpilled  = 12 // the name of its payload, which is kept apart
 	tagBegin    = 14 // the earliest start that was asked for, microseconds
+	tagRevived  = 15 // when it was taken back from the dead, microseconds
 	tagUntil    = 13 // end of the handler's context, microseconds
 )
 
@@ -68,6 +69,7 @@ type Envelope struct {
 	Until       int64 // end of its handler's context
 	NotBefore   int64 // the earliest start that was asked for
 	Ready       int64 // since when it may start after it was requeued
+	Revived     int64 // when it was taken back from the dead
 	Failures    int
 	Lost        int
 	MaxAttempts int
@@ -111,7 +113,7 @@ func (e *Envelope) Since() int64 {
 }
 
 // Begin returns the instant from which it was to start: what a longest wait counts from.
-func (e *Envelope) Begin() int64 { return max(e.Offered(), e.NotBefore) }
+func (e *Envelope) Begin() int64 { return max(e.Offered(), e.NotBefore, e.Revived) }
 
 // Body returns the envelope without its stamp, which Redis puts before it.
 func (e *Envelope) Body() []byte { return e.append(make([]byte, 0, 32+len(e.Type)+len(e.Payload))) }
@@ -131,6 +133,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
 	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
 	b = appendNumber(b, tagBegin, uint64(e.NotBefore), 0)
+	b = appendNumber(b, tagRevived, uint64(e.Revived), 0)
 	b = appendNumber(b, tagTimeout, uint64(e.Timeout), 0)
 	b = appendText(b, tagID, e.ID) // before all that is long: see Head
 	b = appendText(b, tagSpilled, e.Spilled)
@@ -303,6 +306,8 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 		return instant(&e.Until)
 	case tagReady:
 		return instant(&e.Ready)
+	case tagRevived:
+		return instant(&e.Revived)
 	case tagBegin:
 		return instant(&e.NotBefore)
 	case tagTimeout:

@@ -155,7 +155,7 @@ func (t *term) readMail(ctx context.Context, after string) {
 }
 
 // mailPatience is how long one wait for mail lasts.
-const mailPatience = 2 * time.Second
+const mailPatience = 5 * time.Second
 
 // wakeReader ends the wait for mail.
 func (r *Runner) wakeReader() {
