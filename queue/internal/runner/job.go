@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -296,98 +294,6 @@ func limitOf(e *envelope.Envelope, at int64) time.Duration {
 		}
 	}
 	return limit
-}
-
-// finish tells how the attempt ended.
-func (r *Runner) finish(j *job, o Outcome) {
-	refund := ""
-	if o.Refund {
-		refund = store.Pack(j.claim, strconv.Itoa(j.env.Cost))
-	}
-	switch {
-	case o.Pause != nil:
-		r.cfg.Metrics.Ended("paused")
-		r.giveBackAfter(j, o)
-	case o.Failed:
-		r.fail(j, o, refund)
-	default:
-		if refund != "" {
-			r.tell(store.Letter{Subject: store.MailRefund, Text: refund})
-		}
-		r.cfg.Metrics.Ended("done")
-		r.claims.done(end{j.claim, j.env.Spilled})
-	}
-}
-
-// fail ends an attempt that did not succeed: the job waits for its next one, or is dead.
-func (r *Runner) fail(j *job, o Outcome, refund string) {
-	next := *j.env
-	next.Failures++
-	next.Ready = 0
-	if next.Spilled != "" {
-		next.Payload = ""
-	}
-	delay := max(0, o.Delay)
-	if o.Dead || next.Failures >= next.MaxAttempts {
-		delay = -1
-	} else {
-		now, _ := r.clock.now()
-		next.Ready = now + delay.Microseconds()
-	}
-	f := store.Failure{
-		Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: delay, Job: next.String(), ID: j.env.ID,
-		Error: clip(o.Error), Refund: refund,
-	}
-	held := false
-	if r.retry("reporting failures", func(ctx context.Context) (err error) {
-		held, err = r.store.Fail(ctx, f)
-		return err
-	}) {
-		r.claims.drop(j.claim)
-	}
-	r.cfg.Metrics.Ended("failed")
-	if held && delay < 0 {
-		r.cfg.Metrics.Ended("dead")
-		r.log.Error("a job is dead", "id", j.env.Name(), "type", j.env.Type, "attempt", next.Failures, "err", f.Error)
-	}
-}
-
-// bury keeps a job that cannot be run among the dead.
-func (r *Runner) bury(j *job, text string, why error) {
-	f := store.Failure{Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: -1, Job: text, Error: why.Error()}
-	r.log.Error("a job is dead", "claim", j.claim, "err", why)
-	if r.retry("reporting failures", func(ctx context.Context) error {
-		_, err := r.store.Fail(ctx, f)
-		return err
-	}) {
-		r.claims.drop(j.claim)
-	}
-	r.cfg.Metrics.Ended("dead")
-}
-
-// clip bounds the text of an error that is kept.
-func clip(text string) string {
-	const most = 4096
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + " …"
-	}
-	return text
-}
-
-// giveBack returns a claim that will not start here: the rules get its slot back.
-func (r *Runner) giveBack(claim string) {
-	r.claims.giveUp(claim)
-	r.tell(store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, returnUnstarted, "", "0")})
-}
-
-// giveBackAfter returns a claim whose attempt does not count, and pauses its scope.
-func (r *Runner) giveBackAfter(j *job, o Outcome) {
-	kind := returnPaused
-	if o.Refund {
-		kind = returnRefunded
-	}
-	r.claims.giveUp(j.claim)
-	r.tell(store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, j.claim, kind, o.Pause.Scope, strconv.FormatInt(o.Pause.Until, 10))})
 }
 
 // tell writes a letter to the leader; to this worker's own term directly. It returns

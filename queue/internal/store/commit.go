@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -104,31 +103,6 @@ func (c *Commit) Ack(worker string, claims []string) {
 // Tell puts words into a worker's hand, in one message; see [Words].
 func (c *Commit) Tell(worker string, words ...string) {
 	c.hands[worker] = appendWords(c.hands[worker], words)
-}
-
-// Pack writes words into one text, whatever bytes they hold.
-func Pack(words ...string) string { return string(appendWords(nil, words)) }
-
-func appendWords(b []byte, words []string) []byte {
-	for _, word := range words {
-		b = strconv.AppendInt(b, int64(len(word)), 10)
-		b = append(append(b, ' '), word...)
-	}
-	return b
-}
-
-// Words reads what Pack wrote.
-func Words(message string) (words []string) {
-	for message != "" {
-		length, rest, found := strings.Cut(message, " ")
-		n, err := strconv.Atoi(length)
-		if !found || err != nil || n < 0 || n > len(rest) {
-			return words
-		}
-		words = append(words, rest[:n])
-		message = rest[n:]
-	}
-	return words
 }
 
 // Put puts a job into its lane, at the front or at the back, where a look at it may be

@@ -1,0 +1,306 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A bundle is a commit with all that follows from it.
+type bundle struct {
+	t         *term
+	c         *store.Commit
+	plan      schedule.Plan
+	checks    map[int]envelope.Lane // what the checks of the plan are about
+	cancelled map[int]string        // whose cancelling a check looks for
+	lives     map[int]string        // the worker that a check is about
+	given     map[string]bool       // other workers that are given something
+	states    []schedule.State
+	parks     []schedule.Park
+	ends      []end
+	reads     []envelope.Lane
+	answers   map[string]answer
+	requests  int // that are settled by it
+}
+
+// read reads the first jobs of a lane with the commit.
+func (b *bundle) read(lane envelope.Lane) {
+	b.reads = append(b.reads, lane)
+	b.c.Read(lane, headsEach)
+}
+
+// write puts the plan, and what has changed with it, into the commit.
+func (b *bundle) write(now int64) {
+	t, c := b.t, b.c
+	b.checks, b.cancelled = make(map[int]envelope.Lane), make(map[int]string)
+	b.lives, b.given = make(map[int]string), make(map[string]bool)
+	b.leave()
+	for _, start := range b.plan.Starts {
+		b.start(start)
+	}
+	for _, drop := range b.plan.Drops {
+		b.drop(drop, now)
+	}
+	for _, blame := range b.plan.Blamed {
+		c.Blame(blame.Rule, blame.For)
+	}
+	for _, rule := range b.plan.Object {
+		c.Object(rule)
+	}
+	b.states = t.sched.States(now)
+	for _, state := range b.states {
+		ms := (state.Until-now)/1000 + 1
+		if ms <= 0 {
+			state.Text = ""
+		}
+		c.State(state.Scope, state.Text, ms)
+	}
+	b.parks = append(b.parks, t.sched.Parks()...)
+	for _, p := range b.parks {
+		c.Bound(p.Lane, p.At)
+	}
+	for _, o := range t.orders {
+		c.Tell(o.worker, o.words...)
+	}
+	for _, lane := range t.empties {
+		b.read(lane)
+	}
+	t.empties = nil
+}
+
+// leave takes the jobs out of their lanes.
+func (b *bundle) leave() {
+	var lanes []envelope.Lane
+	entries := make(map[envelope.Lane][]string)
+	for _, l := range b.plan.Left {
+		if entries[l.Lane] == nil {
+			lanes = append(lanes, l.Lane)
+		}
+		entries[l.Lane] = append(entries[l.Lane], l.Begin)
+	}
+	for _, lane := range lanes {
+		b.checks[b.c.Take(lane, entries[lane])] = lane
+	}
+}
+
+// tries is how often a plan is sent without the lanes that are not as they were.
+const tries = 4
+
+// sendPlan sends a plan. Lanes that are not as the leader saw them are left out and read
+// again: the others do not wait for that.
+func (b *bundle) sendPlan(ctx context.Context, now int64) error {
+	for try := 1; ; try++ {
+		err := b.send(ctx, now)
+		var differs *store.DiffersError
+		if !errors.As(err, &differs) {
+			return err
+		}
+		if try == tries {
+			b.giveUp()
+			return err
+		}
+		b.without(differs.Checks, now)
+	}
+}
+
+// without takes the lanes of some checks out of the plan.
+func (b *bundle) without(checks []int, now int64) {
+	t := b.t
+	bad := make(map[envelope.Lane]bool)
+	for _, check := range checks {
+		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
+			t.fleet.remove(worker)
+			for _, s := range b.plan.Starts {
+				bad[s.Lane] = bad[s.Lane] || s.Worker == worker
+			}
+			continue
+		}
+		lane := b.checks[check]
+		bad[lane] = true
+		if id := b.cancelled[check]; id != "" {
+			t.sched.Cancel(id)
+		}
+		t.r.log.Debug("a lane is not as it was", "tenant", lane.Tenant, "user", lane.User)
+	}
+	t.sched.Unwritten(b.states)
+	var starts []schedule.Start
+	for _, s := range b.plan.Starts {
+		switch {
+		case !bad[s.Lane]:
+			starts = append(starts, s)
+		default:
+			b.free(s)
+			t.sched.Refund(s.Lane, s.Spent, s.Head.Env.Cost, true, now)
+		}
+	}
+	b.plan.Starts = starts
+	b.plan.Drops = slices.DeleteFunc(b.plan.Drops, func(d schedule.Drop) bool { return bad[d.Lane] })
+	b.plan.Left = slices.DeleteFunc(b.plan.Left, func(l schedule.Left) bool { return bad[l.Lane] })
+	b.c = t.r.store.NewCommit()
+	for lane := range bad {
+		t.sched.Returned(lane, now)
+	}
+	reads := b.reads
+	b.reads = nil
+	b.write(now)
+	for _, lane := range append(reads, t.sched.Needs().Heads...) {
+		if !slices.Contains(b.reads, lane) {
+			b.read(lane)
+		}
+	}
+}
+
+// start gives a job to its worker.
+func (b *bundle) start(s schedule.Start) {
+	claim := store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane)
+	job := s.Head.Job
+	if key, folded := s.Head.Collapse(); folded {
+		job = "" // the worker reads which one it is by then
+		b.c.ClaimFolded(s.Worker, claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
+	} else {
+		b.c.Claim(s.Worker, claim, job)
+	}
+	if s.Worker != b.t.r.cfg.Worker {
+		if !b.given[s.Worker] {
+			b.given[s.Worker] = true
+			b.lives[b.c.Lives(s.Worker)] = s.Worker
+		}
+		b.c.Tell(s.Worker, wordJob, claim, job, text(s.Slot), text(s.Spent-s.Slot))
+	}
+	b.c.Count(s.Lane.Tenant, "started", 1)
+	if id := s.Head.Env.ID; id != "" {
+		check := b.c.NotCancelled(id)
+		b.checks[check], b.cancelled[check] = s.Lane, id
+		b.c.Track(id, "started")
+	}
+}
+
+// idMemory is how long the caller's own ID is known after its job was cancelled.
+const idMemory = 24 * time.Hour
+
+// drop records that a job never runs.
+func (b *bundle) drop(d schedule.Drop, now int64) {
+	b.c.Count(d.Lane.Tenant, "dropped", 1)
+	key, folded := d.Head.Collapse()
+	if d.Head.Env == nil {
+		b.t.r.log.Error("a job cannot be read; it is dead", "tenant", d.Lane.Tenant, "user", d.Lane.User, "err", d.Head.Err)
+		b.c.Bury(d.Lane, d.Head.Entry, d.Head.Err.Error(), now)
+		return
+	}
+	if folded {
+		b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
+	}
+	b.c.Drop(d.Lane, d.Head.Job, d.Reason, d.Rule, now)
+	if d.Head.Env.Spilled != "" {
+		b.c.Discard(d.Head.Env.Spilled)
+	}
+	if id := d.Head.Env.ID; id != "" {
+		b.c.Track(id, "dropped")
+		if d.Reason == schedule.Cancelled {
+			b.c.Uncancel(id, idMemory)
+		}
+	}
+}
+
+// send sends the commit and does what follows from it.
+func (b *bundle) send(ctx context.Context, now int64) error {
+	t := b.t
+	b.ends = t.r.claims.take()
+	if len(b.ends) > 0 {
+		claims := make([]string, len(b.ends))
+		for i, e := range b.ends {
+			claims[i] = e.claim
+			if e.spilled != "" {
+				b.c.Discard(e.spilled)
+			}
+		}
+		b.c.Ack(t.r.cfg.Worker, claims)
+	}
+	t.fence.Mail = t.mailed
+	reply, err := t.r.store.Commit(ctx, t.fence, b.c)
+	t.r.clock.observe(reply.Reading)
+	if err != nil {
+		var differs *store.DiffersError
+		switch {
+		case errors.As(err, &differs):
+			t.r.claims.giveBack(b.ends)
+		case undone(err):
+			b.decided(false)
+		default:
+			t.inDoubt = b.decided
+		}
+		return err
+	}
+	t.r.cfg.Metrics.Committed()
+	t.renewed = time.Now()
+	b.decided(true)
+	t.fence.Seq++
+	if b.parks != nil {
+		t.sched.Parked(b.parks)
+	}
+	for _, problem := range reply.Errors {
+		t.r.log.Error("a key of the queue holds something else; its owner is passed over", "err", problem)
+	}
+	if err := t.learnHeads(ctx, b.reads, reply.Reads); err != nil {
+		return err
+	}
+	if now >= t.trimAt && t.mailed != t.trimmed {
+		t.trimAt, t.trimmed = now+musterEvery, t.mailed
+		if err := t.r.store.TrimMail(ctx, t.mailed); err != nil {
+			t.r.log.Debug("trimming the mail", "err", err)
+		}
+	}
+	if reply.Lapsed {
+		return errStale // what was told meanwhile was told to nobody
+	}
+	return nil
+}
+
+// giveUp gives the places back that the plan has taken in this worker.
+func (b *bundle) giveUp() {
+	for _, s := range b.plan.Starts {
+		b.free(s)
+	}
+}
+
+func (b *bundle) free(s schedule.Start) {
+	if s.Worker == b.t.r.cfg.Worker {
+		b.t.r.cfg.Places.give()
+	}
+}
+
+// decided does what follows when it is known whether the commit happened.
+func (b *bundle) decided(happened bool) {
+	t, own := b.t, b.t.r.cfg.Worker
+	if !happened {
+		t.r.claims.giveBack(b.ends)
+		b.giveUp()
+		return
+	}
+	t.r.claims.confirmed(b.ends)
+	for _, d := range b.plan.Drops {
+		if d.Reason == schedule.Cancelled {
+			t.sched.Uncancel(d.Head.Env.ID)
+		}
+	}
+	t.requests = t.requests[b.requests:]
+	t.orders = nil
+	for claim, a := range b.answers {
+		t.r.letters.answer(claim, a)
+	}
+	for _, s := range b.plan.Starts {
+		if s.Worker == own {
+			job := s.Head.Job
+			if _, folded := s.Head.Collapse(); folded {
+				job = ""
+			}
+			t.r.accept(given{claim: store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane), job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true})
+		}
+	}
+	t.r.cfg.Metrics.Claimed(len(b.plan.Starts))
+}

@@ -1,0 +1,31 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Pack writes words into one text, whatever bytes they hold.
+func Pack(words ...string) string { return string(appendWords(nil, words)) }
+
+func appendWords(b []byte, words []string) []byte {
+	for _, word := range words {
+		b = strconv.AppendInt(b, int64(len(word)), 10)
+		b = append(append(b, ' '), word...)
+	}
+	return b
+}
+
+// Words reads what Pack wrote.
+func Words(message string) (words []string) {
+	for message != "" {
+		length, rest, found := strings.Cut(message, " ")
+		n, err := strconv.Atoi(length)
+		if !found || err != nil || n < 0 || n > len(rest) {
+			return words
+		}
+		words = append(words, rest[:n])
+		message = rest[n:]
+	}
+	return words
+}
