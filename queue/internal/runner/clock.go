@@ -51,10 +51,13 @@ func (c *clock) observe(r store.Reading) {
 	low := time.Duration(r.Now)*time.Microsecond - local
 	high := low + r.Answered.Sub(r.Asked)
 	aged := c.aged(local)
-	// An estimate above what is possible comes from before Redis's clock was set back.
-	if !c.known || c.suspended(r.Answered) || low >= aged || aged > high+time.Microsecond {
-		c.bound, c.width, c.at, c.wall, c.known = low, high-low, local, c.wallAt(r.Answered), true
+	most := c.bound + c.width + (c.bound - aged) // it may have drifted the other way
+	// What both say holds, unless they exclude each other: then Redis's clock was set, or the
+	// machine has slept.
+	if c.known && !c.suspended(r.Answered) && aged <= high+time.Microsecond && low <= most+time.Microsecond {
+		low, high = max(low, aged), min(high, most)
 	}
+	c.bound, c.width, c.at, c.wall, c.known = low, max(0, high-low), local, c.wallAt(r.Answered), true
 }
 
 // reached learns that Redis's clock has reached an instant.

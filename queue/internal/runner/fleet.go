@@ -52,9 +52,6 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	}
 	own := &member{}
 	own.Worker = t.r.cfg.Worker
-	if _, doubt := t.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
-		own.Ahead, own.Spread = doubt.Microseconds(), max(0, doubt.Microseconds()-schedule.Grace)
-	}
 	t.fleet.members = append(t.fleet.members[:0], own)
 	for i, name := range alive {
 		r := records[i]
@@ -114,6 +111,10 @@ const maxDoubt = 1_000_000_000 // a second
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
+	own.Ahead, own.Spread = 0, 0
+	if _, doubt := f.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
+		own.Ahead, own.Spread = doubt.Microseconds(), max(0, doubt.Microseconds()-schedule.Grace)
+	}
 	if f.r.stopping() {
 		own.free = 0
 	}
