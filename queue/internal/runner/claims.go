@@ -78,12 +78,29 @@ func (c *claims) note(claim string) {
 	}
 }
 
+// starts reports whether a job may start: it does not if it was lost while it waited.
+func (c *claims) starts(claim string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held[claim]
+	if h == nil || h.lost {
+		delete(c.held, claim)
+		c.note(claim)
+		return false
+	}
+	return true
+}
+
 // begins notes that a handler starts; cancel is called if the claim is lost.
 func (c *claims) begins(claim string, cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.held[claim]; h != nil {
-		h.cancel = cancel
+	h := c.held[claim]
+	if h == nil {
+		return
+	}
+	if h.cancel = cancel; h.lost {
+		cancel(errLeaseLost)
 	}
 }
 
@@ -104,6 +121,7 @@ func (c *claims) giveUp(claim string) {
 	defer c.mu.Unlock()
 	delete(c.held, claim)
 	c.returned[claim] = true
+	c.note(claim)
 }
 
 func (c *claims) returning() int {
@@ -283,7 +301,7 @@ func (c *claims) reconcile(ctx context.Context) error {
 		}
 	}
 	for claim := range before {
-		if !there[claim] {
+		if !there[claim] && !c.r.letters.asks(claim) { // that finds out by itself
 			c.lose(claim)
 		}
 	}
@@ -292,6 +310,7 @@ func (c *claims) reconcile(ctx context.Context) error {
 	for claim := range c.returned {
 		if !there[claim] {
 			delete(c.returned, claim)
+			c.note(claim)
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ type job struct {
 // accept takes a claim in and lets it run in a goroutine of its own. It reports false for a
 // claim that is held already, or has been.
 func (r *Runner) accept(g given) bool {
-	if !r.claims.hold(g.claim) {
+	if r.letters.found(g) || !r.claims.hold(g.claim) {
 		if g.placed {
 			r.cfg.Places.give()
 		}
@@ -79,7 +79,7 @@ func (r *Runner) run(g given) {
 	if !ok {
 		return
 	}
-	if j.env.Lost > 0 && !r.mark(j) {
+	if j.env.Lost > 0 && !r.mark(j) || !r.claims.starts(j.claim) {
 		return
 	}
 	started = true
@@ -204,7 +204,7 @@ const longestTrip = time.Second
 func (r *Runner) ask(j *job, doubt time.Duration) bool {
 	r.cfg.Metrics.Late()
 	answer := r.letters.await(j.claim)
-	defer r.letters.forget(j.claim)
+	defer r.letters.forget(j.claim) // under its old name, or its new one: they are one job's
 	// When the answer to the first question came late as well, the next one asks for an
 	// instant that lies further ahead.
 	late := store.Letter{Subject: store.MailLate, Text: store.Pack(r.cfg.Worker, j.claim,

@@ -23,7 +23,13 @@ type inTray struct {
 	mu       sync.Mutex
 	open     bool
 	letters  []store.Letter
-	awaiting map[string]chan answer
+	awaiting map[string]question // by the jobs, see [store.ClaimedJob]
+}
+
+// A question is a late job's that waits for its answer.
+type question struct {
+	claim  string
+	answer chan answer
 }
 
 // put puts a letter in, unless no term is open.
@@ -54,25 +60,57 @@ func (t *inTray) await(claim string) chan answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.awaiting == nil {
-		t.awaiting = make(map[string]chan answer)
+		t.awaiting = make(map[string]question)
 	}
 	c := make(chan answer, 1)
-	t.awaiting[claim] = c
+	t.awaiting[store.ClaimedJob(claim)] = question{claim, c}
 	return c
 }
 
+// forget ends the wait for an answer; the claim has its new name by then.
 func (t *inTray) forget(claim string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.awaiting, claim)
+	delete(t.awaiting, store.ClaimedJob(claim))
 }
 
 func (t *inTray) answer(claim string, a answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c := t.awaiting[claim]; c != nil {
-		c <- a
-		delete(t.awaiting, claim)
+	if q := t.awaiting[store.ClaimedJob(claim)]; q.claim == claim {
+		q.take(a)
+	}
+}
+
+// found takes a claim that was found in Redis as the answer to a late job, if it is one: it
+// came before the answer itself. Otherwise the job would start twice.
+func (t *inTray) found(g given) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q, waits := t.awaiting[store.ClaimedJob(g.claim)]
+	if !waits || q.claim == g.claim {
+		return false
+	}
+	a := answer{g.claim, g.slot, g.spread}
+	if a.slot == 0 {
+		_, a.slot, _, _ = store.ParseClaim(g.claim)
+	}
+	q.take(a)
+	return true
+}
+
+// asks reports whether a claim waits for an answer: its name may be gone from Redis.
+func (t *inTray) asks(claim string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.awaiting[store.ClaimedJob(claim)].claim == claim
+}
+
+// take takes the first answer; others repeat it.
+func (q question) take(a answer) {
+	select {
+	case q.answer <- a:
+	default:
 	}
 }
 
@@ -233,7 +271,7 @@ func (t *term) settle(c *store.Commit, now int64) (answers map[string]answer, er
 			t.sched.Refund(q.lane, q.spent, q.cost, false, now)
 			t.sooner(c, q.lane, now)
 		case q.env == nil:
-			if q.letter == store.MailLate {
+			if _, repeated := answers[q.claim]; q.letter == store.MailLate && !repeated {
 				t.reply(c, answers, q, answer{})
 			}
 		case q.letter == store.MailLate:

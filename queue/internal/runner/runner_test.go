@@ -45,16 +45,20 @@ func (l *log) count() int {
 	return len(l.all)
 }
 
+func testConfig(t *testing.T, s *store.Store, worker string, p *schedule.Policies, l *log) Config {
+	return Config{
+		Store: s, Worker: worker, Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
+		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: l.handle, Metrics: noMetrics{},
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+}
+
 func start(t *testing.T, client redis.UniversalClient, name string, p *schedule.Policies, l *log) (stop func()) {
 	s, err := store.New(client, "q")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := New(Config{
-		Store: s, Worker: name, Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: l.handle, Metrics: noMetrics{},
-		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	r := New(testConfig(t, s, name, p, l))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -48,6 +48,14 @@ func ParseClaim(claim string) (stamp string, slot int64, lane Lane, err error) {
 	return stamp, slot, lane, err
 }
 
+// ClaimedJob returns what all claims of a job have in common: its stamp and its lane.
+func ClaimedJob(claim string) string {
+	stamp, rest, _ := strings.Cut(claim, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	lane, _, _ := strings.Cut(rest, " ")
+	return stamp + " " + lane
+}
+
 // A Beat is a worker's sign of life.
 type Beat struct {
 	Worker string

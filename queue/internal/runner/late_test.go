@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// TestAnswersThatOvertake lets a worker find in Redis what the leader has answered to a
+// late job, before the answer comes, or without one that comes ever. The job starts once.
+func TestAnswersThatOvertake(t *testing.T) {
+	for name, answers := range map[string]int{"before the answer": 1, "the answer is lost": 0, "the answer comes twice": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				s, err := store.New(client, "q")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var l log
+				r := New(testConfig(t, s, "a", nil, &l))
+				r.outlive, r.handling = t.Context(), t.Context()
+				reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.clock.observe(reply.Reading)
+
+				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+				lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
+				old := store.ClaimName(env.Stamp, reply.Now-1_000_000, reply.Now-1_000_000, lane)
+				client.HSet(t.Context(), "wc:{q}:running:a", old, env.String())
+				r.accept(given{claim: old, job: env.String(), slot: reply.Now - 1_000_000})
+				synctest.Wait() // it asks for another slot
+
+				slot := r.now() + 2000
+				another := store.ClaimName(env.Stamp, slot, reply.Now-1_000_000, lane)
+				client.HDel(t.Context(), "wc:{q}:running:a", old)
+				client.HSet(t.Context(), "wc:{q}:running:a", another, env.String())
+				reconcile := func() {
+					if err := r.claims.reconcile(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				reconcile()
+				for range answers {
+					r.takeWords([]string{wordLate, old, another, text(slot), "0"})
+				}
+				reconcile()
+				time.Sleep(time.Second)
+				reconcile()
+				time.Sleep(time.Second)
+				if l.count() != 1 {
+					t.Errorf("%d starts of one job", l.count())
+				}
+				if n, _ := r.claims.due(); n != 1 {
+					t.Errorf("%d ends of one job are to be told", n)
+				}
+			})
+		})
+	}
+}
+
+// TestLostBeforeStart takes a job away that waits for its slot: it does not start.
+func TestLostBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		s, err := store.New(client, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var l log
+		r := New(testConfig(t, s, "a", nil, &l))
+		r.outlive, r.handling = t.Context(), t.Context()
+		reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.clock.observe(reply.Reading)
+		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+		slot := reply.Now + 3_000_000
+		claim := store.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+		r.accept(given{claim: claim, job: env.String(), slot: slot})
+		if err := r.claims.reconcile(t.Context()); err != nil { // Redis holds no such claim
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if l.count() != 0 || r.claims.count() != 0 {
+			t.Errorf("%d starts, %d claims held", l.count(), r.claims.count())
+		}
+	})
+}
