@@ -176,8 +176,8 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 	if len(t.fleet.dead) == 0 {
 		return nil
 	}
-	amnesty, err := t.r.store.Amnesty(ctx)
-	if err != nil || amnesty > now {
+	amnesty, err := t.r.store.Amnesty(ctx, now, t.r.cfg.Lease)
+	if err != nil || amnesty {
 		return err
 	}
 	dead := t.fleet.dead[0]
@@ -197,7 +197,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 		c.Forget(dead)
 		t.fleet.dead = t.fleet.dead[1:]
 	}
-	c.Expired(dead)
+	c.Expired(dead, t.r.cfg.Lease)
 	for _, claim := range claims {
 		if err := t.reapClaim(c, dead, claim, records[0].Started, now); err != nil {
 			return err

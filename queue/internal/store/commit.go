@@ -229,9 +229,9 @@ func (c *Commit) NotCancelled(id string) int {
 	return c.check.add("outside", c.keys.number(c.s.key.Cancelled()), id)
 }
 
-// Expired checks that a worker has not renewed its lease meanwhile.
-func (c *Commit) Expired(worker string) int {
-	return c.check.add("expired", c.keys.number(c.s.key.Workers()), worker)
+// Expired checks that a worker has not renewed its lease of that length, and could have.
+func (c *Commit) Expired(worker string, lease time.Duration) int {
+	return c.check.add("expired", c.keys.number(c.s.key.Workers()), worker, silence(lease))
 }
 
 // Forget removes a worker that is dead, and what it was told.

@@ -419,13 +419,35 @@ func TestLeases(t *testing.T) {
 		if leases, _ := d.Leases(t.Context()); !first.Alive || leases["a"] != first.Now+10_000_000 {
 			t.Errorf("%+v, leases %v", first, leases)
 		}
-		if amnesty, _ := d.Amnesty(t.Context()); amnesty != 0 {
-			t.Errorf("amnesty until %d", amnesty)
+		lead := d.lead("c")
+		takeBack := func(at int64) (amnesty bool, err error) {
+			amnesty, _ = d.Amnesty(t.Context(), at, 10*time.Second)
+			c := d.NewCommit()
+			c.Expired("nobody", 10*time.Second)
+			_, err = d.Commit(t.Context(), lead, c)
+			if err == nil {
+				lead.Seq++
+			}
+			return amnesty, err
+		}
+		if amnesty, err := takeBack(first.Now); amnesty || err != nil {
+			t.Errorf("amnesty %v, commit: %v", amnesty, err)
 		}
 		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "beat", first.Now-60_000_000).Err())
+		var differs *DiffersError
+		if amnesty, err := takeBack(first.Now); !amnesty || !errors.As(err, &differs) {
+			t.Errorf("amnesty %v before the first beat after an outage, commit: %v", amnesty, err)
+		}
 		second := d.beat("b", false, 10*time.Second)
-		if amnesty, _ := d.Amnesty(t.Context()); amnesty != second.Now+10_000_000 {
-			t.Errorf("amnesty for %d µs after an outage, want a lease", amnesty-second.Now)
+		if amnesty, err := takeBack(second.Now); !amnesty || !errors.As(err, &differs) {
+			t.Errorf("amnesty %v after an outage, commit: %v", amnesty, err)
+		}
+		if amnesty, _ := d.Amnesty(t.Context(), second.Now+2_000_000, 10*time.Second); !amnesty {
+			t.Error("the amnesty does not last")
+		}
+		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "amnesty", second.Now).Err())
+		if amnesty, err := takeBack(second.Now); amnesty || err != nil {
+			t.Errorf("amnesty %v after a lease, commit: %v", amnesty, err)
 		}
 		d.must(d.client.ZRem(t.Context(), "wc:{q}:workers", "a").Err())
 		if d.beat("a", true, time.Second).Alive {

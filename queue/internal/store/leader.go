@@ -298,14 +298,17 @@ func (s *Store) Stamps(ctx context.Context, lanes []Lane) ([]string, error) {
 	return stamps, err
 }
 
-// Amnesty returns until when no claims are taken back, since nobody could reach Redis.
-func (s *Store) Amnesty(ctx context.Context) (int64, error) {
-	text, err := s.client.HGet(ctx, s.key.Meta(), "amnesty").Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
+// Amnesty reports whether no claims are taken back at an instant, since the workers, whose
+// leases are that long, could not reach Redis.
+func (s *Store) Amnesty(ctx context.Context, now int64, lease time.Duration) (bool, error) {
+	values, err := s.client.HMGet(ctx, s.key.Meta(), "amnesty", "beat").Result()
+	if err != nil {
+		return false, err
 	}
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n, err
+	texts := textsOf(values)
+	until, _ := strconv.ParseInt(texts[0], 10, 64)
+	beat, _ := strconv.ParseInt(texts[1], 10, 64)
+	return until > now || now-beat > silence(lease), nil
 }
 
 // Swept returns the version of the policies under which all bounds of lanes are right.

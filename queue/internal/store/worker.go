@@ -90,7 +90,7 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 	r := b.Record
 	reply := readFields(s.run(ctx, "beat",
 		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Mail()},
-		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased),
+		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased), silence(b.Lease),
 		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,
 		"version", r.Version), 6)
 	return BeatReply{
@@ -98,6 +98,10 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 		Till: reply.int(3), Leader: reply.text(4), Policies: reply.int(5),
 	}, reply.err
 }
+
+// silence returns after how many µs without a beat of any worker nobody has reached Redis:
+// then leases say nothing of those who hold them.
+func silence(lease time.Duration) int64 { return max(lease*2/5, time.Second).Microseconds() }
 
 // A Term is a time of leadership.
 type Term struct {

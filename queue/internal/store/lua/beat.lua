@@ -9,7 +9,8 @@
 -- ARGV[2]  name of the worker
 -- ARGV[3]  its lease in µs
 -- ARGV[4]  "1" if the worker has had a lease before: then it is not given a new one
--- ARGV[5]  then the fields of the worker's record and their values
+-- ARGV[5]  how many µs after the last beat of all nobody has reached Redis
+-- ARGV[6]  then the fields of the worker's record and their values
 --
 -- Returns {now, 1 if the lease was renewed or given, 0 if it is lost; number of its claims;
 -- until when the leader's lease holds; the leader's token; version of the policies}.
@@ -29,7 +30,7 @@ local int = function(n) return string.format('%d', n) end
 call('ZREM', KEYS[2], '')
 -- After a time in which nobody reached Redis, nobody could renew a lease: all hold for one
 -- more.
-if now - tonumber(meta[2] or now) > math.max(0.4 * lease, 1000000) then
+if now - tonumber(meta[2] or now) > tonumber(ARGV[5]) then
   call('HSET', KEYS[1], 'amnesty', int(now + lease))
 end
 call('HSET', KEYS[1], 'schema', ARGV[1], 'beat', int(now))
@@ -39,7 +40,7 @@ if not known and ARGV[4] == '1' and held == 0 then
   alive = 0
 end
 call('ZADD', KEYS[2], int(now + lease), ARGV[2])
-call('HSET', KEYS[3], unpack(ARGV, 5))
+call('HSET', KEYS[3], unpack(ARGV, 6))
 call('PEXPIRE', KEYS[3], '86400000')
 if not known and tonumber(meta[4] or 0) > now then
   call('XADD', KEYS[5], '*', '!workers', ARGV[2])

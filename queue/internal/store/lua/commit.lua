@@ -11,7 +11,8 @@
 --   checks   lane key n entry... (the first n entries of a list begin so)
 --            field key name (a hash has it), member key name (a sorted set has it)
 --            fold key name stamp (a hash has a value that begins so), absent key name,
---            expired key name (a sorted set has a score before now, or none), outside key name (a
+--            expired key name silence (a sorted set has a score before now, or none, and workers
+--            could renew their leases: the last did so within that many µs), outside key name (a
 --            set does not have it)
 --   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
 --            whichever is there by now
@@ -71,7 +72,9 @@ function check.fold(i)
   return value ~= false and find(value, ARGV[i + 2], 1, true) == 1
 end
 function check.expired(i)
-  return tonumber(call('ZSCORE', key(i), ARGV[i + 1]) or 0) < now
+  local lives = call('HMGET', KEYS[1], 'amnesty', 'beat')
+  return tonumber(call('ZSCORE', key(i), ARGV[i + 1]) or 0) < now and
+    tonumber(lives[1] or 0) <= now and now - tonumber(lives[2] or 0) <= tonumber(ARGV[i + 2])
 end
 function check.outside(i)
   return call('SISMEMBER', key(i), ARGV[i + 1]) == 0
@@ -79,7 +82,7 @@ end
 function check.absent(i)
   return call('HEXISTS', key(i), ARGV[i + 1]) == 0
 end
-local arity = { field = 2, member = 2, fold = 3, absent = 2, expired = 2, outside = 2 }
+local arity = { field = 2, member = 2, fold = 3, absent = 2, expired = 3, outside = 2 }
 
 local differs = {}
 for number = 1, list() do
