@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,9 +41,6 @@ func TestFaults(t *testing.T) {
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			if f.name == "connections cut" && os.Getenv("WATERCLOCK_FAULT_CUTS") == "" {
-				t.Skip("known to fail now and then: a batch runs twice where connections are cut ten times a second; set WATERCLOCK_FAULT_CUTS=1")
-			}
 			t.Parallel()
 			f.run(t, f.name).judge(f.name)
 		})
