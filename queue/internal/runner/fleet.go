@@ -19,6 +19,8 @@ type fleet struct {
 	r       *Runner
 	members []*member // the first is this worker
 	dead    []string  // whose leases have expired
+	counted time.Time // when the free places of the others were read
+	given   bool      // and some were taken since, or by then
 }
 
 // A member is one worker.
@@ -60,7 +62,10 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
 			m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
 		}
-		m.Taken = func() { m.free-- }
+		m.Taken = func() {
+			m.free--
+			t.fleet.given = true
+		}
 		if r.Doubt < maxDoubt {
 			t.fleet.members = append(t.fleet.members, m)
 		}
@@ -91,7 +96,8 @@ func (t *term) renewEvery() time.Duration {
 
 // count reads how many places the other workers have free.
 func (t *term) count(ctx context.Context) error {
-	t.freed = false
+	t.freed, t.fleet.given = false, false
+	t.fleet.counted = time.Now()
 	others := t.fleet.members[1:]
 	names := make([]string, len(others))
 	for i, m := range others {
@@ -100,8 +106,15 @@ func (t *term) count(ctx context.Context) error {
 	held, err := t.r.store.Held(ctx, names)
 	for i, n := range held {
 		others[i].free = others[i].places - n
+		t.fleet.given = t.fleet.given || n > 0
 	}
 	return err
+}
+
+// outdated reports whether the others' free places should be read again: those that were
+// taken may be free. A larger fleet is asked less often.
+func (t *term) outdated() bool {
+	return t.fleet.given && time.Since(t.fleet.counted) > time.Duration(5+len(t.fleet.members))*2*time.Millisecond
 }
 
 // maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
