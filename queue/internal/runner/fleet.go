@@ -21,12 +21,14 @@ type fleet struct {
 	dead    []string  // whose leases have expired
 	counted time.Time // when the free places of the others were read
 	given   bool      // and some were taken since, or by then
+	musters int
 }
 
 // A member is one worker.
 type member struct {
 	schedule.Place
 	places, free int
+	unsure       bool // it has returned a job: it may be stopping
 }
 
 // musterEvery is how often the leader looks who works, in µs.
@@ -48,27 +50,8 @@ func (t *term) muster(ctx context.Context, now int64) error {
 			alive = append(alive, name)
 		}
 	}
-	records, held, err := t.r.store.Records(ctx, alive)
-	if err != nil {
+	if err := t.meet(ctx, alive); err != nil {
 		return err
-	}
-	own := &member{}
-	own.Worker = t.r.cfg.Worker
-	t.fleet.members = append(t.fleet.members[:0], own)
-	for i, name := range alive {
-		r := records[i]
-		m := &member{places: r.Places, free: r.Places - held[i]}
-		m.Worker = name
-		if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
-			m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
-		}
-		m.Taken = func() {
-			m.free--
-			t.fleet.given = true
-		}
-		if r.Doubt < maxDoubt {
-			t.fleet.members = append(t.fleet.members, m)
-		}
 	}
 	t.fleet.dead = dead
 	t.musterAt, t.fence.Lease = now+musterEvery, leaderLease
@@ -77,6 +60,63 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	}
 	t.appoint(alive)
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
+}
+
+// recordsEvery is at how many musters the record of a worker that is known is read again.
+const recordsEvery = 8
+
+// meet makes the workers that are alive the members of the fleet.
+func (t *term) meet(ctx context.Context, alive []string) error {
+	known := make(map[string]*member)
+	for _, m := range t.fleet.members {
+		known[m.Worker] = m
+	}
+	t.fleet.musters++
+	own := &member{}
+	own.Worker = t.r.cfg.Worker
+	members := []*member{own}
+	var unknown []string
+	for i, name := range alive {
+		if m := known[name]; m != nil && !m.unsure && (t.fleet.musters+i)%recordsEvery != 0 {
+			members = append(members, m)
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	records, held, err := t.r.store.Records(ctx, unknown)
+	if err != nil {
+		return err
+	}
+	for i, name := range unknown {
+		if m := t.memberOf(name, records[i], held[i]); records[i].Doubt < maxDoubt {
+			members = append(members, m)
+		}
+	}
+	t.fleet.members = members
+	return nil
+}
+
+func (t *term) memberOf(name string, r store.WorkerRecord, held int) *member {
+	m := &member{places: r.Places, free: r.Places - held}
+	m.Worker = name
+	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
+		m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
+	}
+	m.Taken = func() {
+		m.free--
+		t.fleet.given = true
+	}
+	return m
+}
+
+// distrust lets a worker that has returned a job get no more until its record was read
+// again.
+func (f *fleet) distrust(worker string) {
+	for _, m := range f.members[1:] {
+		if m.Worker == worker {
+			m.unsure, m.places, m.free = true, 0, 0
+		}
+	}
 }
 
 // remove takes a worker out of the fleet.

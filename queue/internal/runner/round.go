@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -109,7 +110,7 @@ func (t *term) decide(ctx context.Context) error {
 		needs.Heads = nil
 		t.launch(ctx, b)
 	}
-	more := b.plan.Next <= now
+	more := b.plan.Next <= now || b.plan.Hungry && len(b.plan.Starts) > 0
 	if t.flight != nil && !(more && needs.Empty()) {
 		if err := t.land(ctx); err != nil {
 			return err
@@ -118,12 +119,15 @@ func (t *term) decide(ctx context.Context) error {
 	if !needs.Empty() {
 		return t.read(ctx, needs)
 	}
+	if t.flight != nil {
+		runtime.Gosched() // handlers that are quick give their places back by then
+	}
 	if t.freed {
 		return nil
 	}
 	t.hungry.Store(b.plan.Hungry)
 	t.counted = b.plan.Hungry
-	if more || landed || len(b.reads) > 0 {
+	if t.flight != nil || landed || b.plan.Next <= now || len(b.reads) > 0 {
 		return nil
 	}
 	if b.plan.Hungry && t.r.cfg.Places.count() > 0 && !t.r.stopping() {
