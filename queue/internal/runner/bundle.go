@@ -28,6 +28,7 @@ type bundle struct {
 	requests  int     // that are settled by it
 	orders    []order // that it tells
 	at        int64   // when it was decided
+	began     time.Time
 	done      chan struct{}
 	reply     store.CommitReply
 	err       error
@@ -273,6 +274,7 @@ func (b *bundle) settle(ctx context.Context) error {
 	}
 	t.r.cfg.Metrics.Committed()
 	t.renewed = time.Now()
+	t.fleet.took(time.Since(b.began))
 	b.decided(true)
 	t.fence.Seq++
 	if b.parks != nil {

@@ -22,6 +22,7 @@ type fleet struct {
 	counted time.Time // when the free places of the others were read
 	given   bool      // and some were taken since, or by then
 	musters int
+	trip    time.Duration // from a decision until it is known, lately at most
 }
 
 // A member is one worker.
@@ -160,13 +161,25 @@ func (t *term) outdated() bool {
 // maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
 const maxDoubt = 1_000_000_000 // a second
 
+// took notes how long it took from a decision until it was known.
+func (f *fleet) took(trip time.Duration) { f.trip = max(trip, f.trip*15/16) }
+
+// ahead returns how far ahead of its decision a slot has to lie, in µs, so that the job is
+// there in time. Where that is little the grace covers it.
+func (f *fleet) ahead() int64 {
+	if trip := f.trip.Microseconds(); trip > schedule.Grace/3 {
+		return min(trip, schedule.Lead)
+	}
+	return 0
+}
+
 // Next returns the worker with the largest share of its places free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
-	own.Ahead, own.Spread = 0, 0
+	own.Ahead, own.Spread = f.ahead(), 0
 	if _, doubt := f.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
-		own.Ahead, own.Spread = doubt.Microseconds(), max(0, doubt.Microseconds()-schedule.Grace)
+		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), max(0, doubt.Microseconds()-schedule.Grace)
 	}
 	if f.r.stopping() {
 		own.free = 0
@@ -187,7 +200,11 @@ func (f *fleet) Next() *schedule.Place {
 			return f.Next()
 		}
 	}
-	return &best.Place
+	place := best.Place
+	if best != own {
+		place.Ahead = max(place.Ahead, 2*f.ahead())
+	}
+	return &place
 }
 
 // appoint makes the two workers that know Redis's clock best deputies: they look after the

@@ -62,7 +62,7 @@ func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
 // jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
 // whether there was something.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
-	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now}
+	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now()}
 	var err error
 	if b.answers, err = t.settle(b.c, now); err != nil {
 		return false, err
@@ -92,7 +92,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 // While there is more to decide, that is done while the commit is under way.
 func (t *term) decide(ctx context.Context) error {
 	now, _ := t.r.clock.now()
-	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, plan: t.sched.Decide(now, &t.fleet, t.portion())}
+	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
 	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
 		t.freed, t.counted = true, true // some may have places again
 	}
