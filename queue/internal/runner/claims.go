@@ -212,7 +212,7 @@ func (c *claims) ackAll(ctx context.Context) {
 			return
 		case <-c.ready:
 		}
-		for n, age := c.due(); n > 0 && age < ackDelay && (n < 20 || c.r.leading.Load() != nil); n, age = c.due() {
+		for n, age := c.due(); n > 0 && age < ackDelay && !c.full() && (n < 20 || c.r.leading.Load() != nil); n, age = c.due() {
 			pause(ctx, ackDelay-age)
 			if ctx.Err() != nil {
 				return
@@ -231,6 +231,9 @@ func (c *claims) ackAll(ctx context.Context) {
 		}
 	}
 }
+
+// full reports whether the claims fill half of the worker's places: jobs may wait for them.
+func (c *claims) full() bool { return 2*c.count() >= c.r.cfg.Places.all() }
 
 // send tells all ends.
 func (c *claims) send(ctx context.Context) error {

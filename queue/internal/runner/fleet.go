@@ -22,7 +22,7 @@ type fleet struct {
 	counted time.Time // when the free places of the others were read
 	given   bool      // and some were taken since, or by then
 	musters int
-	trip    time.Duration // from a decision until it is known, lately at most
+	trip    time.Duration // from a decision until it is known, on average
 }
 
 // A member is one worker.
@@ -78,7 +78,7 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 	members := []*member{own}
 	var unknown []string
 	for i, name := range alive {
-		if m := known[name]; m != nil && !m.unsure && (t.fleet.musters+i)%recordsEvery != 0 {
+		if m := known[name]; m != nil && !m.unsure && m.Ahead == 0 && (t.fleet.musters+i)%recordsEvery != 0 {
 			members = append(members, m)
 		} else {
 			unknown = append(unknown, name)
@@ -162,22 +162,23 @@ func (t *term) outdated() bool {
 const maxDoubt = 1_000_000_000 // a second
 
 // took notes how long it took from a decision until it was known.
-func (f *fleet) took(trip time.Duration) { f.trip = max(trip, f.trip*15/16) }
+func (f *fleet) took(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
 
-// ahead returns how far ahead of its decision a slot has to lie, in µs, so that the job is
-// there in time. Where that is little the grace covers it.
-func (f *fleet) ahead() int64 {
-	if trip := f.trip.Microseconds(); trip > schedule.Grace/3 {
-		return min(trip, schedule.Lead)
+// ahead returns how far ahead of its decision a slot has to lie, in µs, so that a job that
+// takes so long to its worker comes within the grace, with half of it to spare. Most do
+// anyway, and then need not wait.
+func ahead(trip time.Duration) int64 {
+	if trip.Microseconds() < schedule.Grace*7/10 {
+		return 0
 	}
-	return 0
+	return min(trip.Microseconds()-schedule.Grace/2, schedule.Lead)
 }
 
 // Next returns the worker with the largest share of its places free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
-	own.Ahead, own.Spread = f.ahead(), 0
+	own.Ahead, own.Spread = ahead(f.trip), 0
 	if _, doubt := f.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
 		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), max(0, doubt.Microseconds()-schedule.Grace)
 	}
@@ -202,7 +203,7 @@ func (f *fleet) Next() *schedule.Place {
 	}
 	place := best.Place
 	if best != own {
-		place.Ahead = max(place.Ahead, 2*f.ahead())
+		place.Ahead = max(place.Ahead, ahead(f.trip*3/2))
 	}
 	return &place
 }

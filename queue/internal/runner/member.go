@@ -22,13 +22,11 @@ const wordsEach = 5
 // beat keeps the worker's lease until ctx ends.
 func (r *Runner) beat(ctx context.Context) {
 	trouble := newTrouble(r.log, "renewing the lease")
-	leased, mismatches := false, 0
+	leased, mismatches, hurried := false, 0, 0
 	since := int64(0)
 	for ctx.Err() == nil {
-		if !leased { // the leader gives nothing to a worker that does not know the time
-			if reading, err := r.store.Clock(ctx); err == nil {
-				r.clock.observe(reading)
-			}
+		if !leased {
+			r.learnTime(ctx)
 		}
 		now, doubt := r.clock.now()
 		places := r.cfg.Places.all()
@@ -43,6 +41,12 @@ func (r *Runner) beat(ctx context.Context) {
 			},
 		})
 		wait := r.cfg.Lease / 4
+		if doubt <= goodDoubt {
+			hurried = 0
+		} else if hurried < hurry { // it will be less soon, and the leader should know
+			hurried++
+			wait = min(wait, 200*time.Millisecond)
+		}
 		if retry := trouble.after(err); retry > 0 {
 			pause(ctx, min(retry, r.cfg.Lease/10))
 			continue
@@ -70,6 +74,26 @@ func (r *Runner) beat(ctx context.Context) {
 			mismatches = 0
 		}
 		pause(ctx, wait)
+	}
+}
+
+// goodDoubt is how well a worker should know Redis's clock.
+const goodDoubt = 2 * time.Millisecond
+
+// hurry is how many beats in a row follow each other closely for the sake of the clock: a
+// worker that is far away knows it no better.
+const hurry = 10
+
+// learnTime reads Redis's clock, again and again while the replies take long: the leader
+// gives jobs late, or none, to a worker that does not know the time.
+func (r *Runner) learnTime(ctx context.Context) {
+	for range 8 {
+		if reading, err := r.store.Clock(ctx); err == nil {
+			r.clock.observe(reading)
+		}
+		if _, doubt := r.clock.now(); doubt <= goodDoubt {
+			return
+		}
 	}
 }
 
