@@ -158,6 +158,9 @@ func TestLapsed(t *testing.T) {
 		if _, err := d.Commit(t.Context(), f, d.NewCommit()); !errors.Is(err, ErrDeposed) {
 			t.Errorf("a commit under the old token: %v", err)
 		}
+		if stale, err := d.Lead(t.Context(), "a", time.Minute, f.Token); err != nil || stale.Token != "" {
+			t.Errorf("leading on with a token of before: %+v, %v", stale, err)
+		}
 		d.must(d.Resign(t.Context(), again.Token, "b"))
 		if message, _, _ := d.Hand(t.Context(), "b", time.Second); message != "!lead" {
 			t.Errorf("the successor is told %q", message)
@@ -198,9 +201,14 @@ func TestDiffers(t *testing.T) {
 			d.offer("u", folded("", "k"))
 			return c.Refold(fold, "0000000000001", "job")
 		},
-		"no fold":          func(d *desk, c *Commit) int { return c.Refold(fold, "0000000000001", "job") },
-		"no fold to go":    func(d *desk, c *Commit) int { return c.Unfold(fold, "0000000000001") },
-		"folds are a text": func(d *desk, c *Commit) int { d.text("fold:t:u"); return c.Fold(fold, "job") },
+		"cancelled": func(d *desk, c *Commit) int {
+			d.must(d.client.SAdd(d.t.Context(), "wc:{q}:cancelled", "id").Err())
+			return c.NotCancelled("id")
+		},
+		"a worker has left": func(_ *desk, c *Commit) int { return c.Lives("nobody") },
+		"no fold":           func(d *desk, c *Commit) int { return c.Refold(fold, "0000000000001", "job") },
+		"no fold to go":     func(d *desk, c *Commit) int { return c.Unfold(fold, "0000000000001") },
+		"folds are a text":  func(d *desk, c *Commit) int { d.text("fold:t:u"); return c.Fold(fold, "job") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
