@@ -29,6 +29,7 @@ type fleet struct {
 type member struct {
 	schedule.Place
 	places, free int
+	doubt        time.Duration
 	unsure       bool // it has returned a job: it may be stopping
 }
 
@@ -98,7 +99,7 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 }
 
 func (t *term) memberOf(name string, r store.WorkerRecord, held int) *member {
-	m := &member{places: r.Places, free: r.Places - held}
+	m := &member{places: r.Places, free: r.Places - held, doubt: r.Doubt}
 	m.Worker = name
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
 		m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
@@ -164,22 +165,24 @@ const maxDoubt = 1_000_000_000 // a second
 // took notes how long it took from a decision until it was known.
 func (f *fleet) took(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
 
-// ahead returns how far ahead of its decision a slot has to lie, in µs, so that a job that
-// takes so long to its worker comes within the grace, with half of it to spare. Most do
-// anyway, and then need not wait.
-func ahead(trip time.Duration) int64 {
-	if trip.Microseconds() < schedule.Grace*7/10 {
+// ahead returns how far ahead of its decision a slot has to lie, in µs, for a job that
+// takes so long to its worker, who knows Redis's clock so well, to come within the grace.
+// Most do anyway, and then need not wait.
+func ahead(trip, doubt time.Duration) int64 {
+	takes := (trip + doubt).Microseconds()
+	if takes < schedule.Grace*6/10 {
 		return 0
 	}
-	return min(trip.Microseconds()-schedule.Grace/2, schedule.Lead)
+	return min(takes-schedule.Grace/4, schedule.Lead)
 }
 
 // Next returns the worker with the largest share of its places free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
-	own.Ahead, own.Spread = ahead(f.trip), 0
-	if _, doubt := f.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
+	_, doubt := f.r.clock.now()
+	own.Ahead, own.Spread = ahead(f.trip, min(doubt, time.Minute)), 0
+	if doubt.Microseconds() > schedule.Grace/2 {
 		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), max(0, doubt.Microseconds()-schedule.Grace)
 	}
 	if f.r.stopping() {
@@ -203,7 +206,7 @@ func (f *fleet) Next() *schedule.Place {
 	}
 	place := best.Place
 	if best != own {
-		place.Ahead = max(place.Ahead, ahead(f.trip*3/2))
+		place.Ahead = max(place.Ahead, ahead(f.trip*3/2, best.doubt))
 	}
 	return &place
 }

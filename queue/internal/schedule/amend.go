@@ -83,7 +83,9 @@ func (s *Scheduler) Refund(lane envelope.Lane, slot int64, cost int, all bool, n
 func (s *Scheduler) lookAgain(u *user, at int64) {
 	t := u.tenant
 	for priority := range u.lanes {
-		if l := u.lane(priority); t.knows(l, at) && !l.asked {
+		l := u.lane(priority)
+		l.last = 0
+		if t.knows(l, at) && !l.asked {
 			t.lanes[priority].due.lower(l, at)
 		}
 	}

@@ -89,6 +89,7 @@ type lane struct {
 	asked    bool  // its heads are being read
 	bound    int64 // where it comes in again when its heads are read
 	at       int   // place in the heap
+	last     int64 // slot of the job that was taken last
 	noted    int64
 	parked   bool // in the list of the parked
 }

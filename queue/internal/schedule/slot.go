@@ -26,7 +26,11 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		return stop
 	}
 	s.held = nil
-	if ahead := d.now + place.Ahead; ahead > slot && place.Ahead > 0 {
+	ahead := l.last // what comes after a job that goes far does not overtake it
+	if place.Ahead > 0 {
+		ahead = max(ahead, d.now+place.Ahead)
+	}
+	if ahead > slot {
 		slot = d.earliest(t, u, ahead, h.Env.Cost)
 		if reason, rule := d.unfit(t, u, h, slot); reason != "" { // it would get there too late
 			d.drop(t, l, reason, rule)
@@ -159,6 +163,7 @@ func (s *Scheduler) park(l *lane, at, now int64) {
 func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
 	s, u, h := d.s, l.user, l.heads[0]
 	spent := slot + place.Spread
+	l.last = slot
 	d.spend(t, u, spent, h.Env.Cost)
 	place.Taken()
 	d.plan.Starts = append(d.plan.Starts, Start{l.name(), h, place.Worker, slot, spent})

@@ -359,6 +359,9 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 	if ahead > 0 && w.now+ahead > low {
 		high = w.slot(t, max(w.now+ahead, w.now), true)
 	}
+	if last := w.slots[t.lane]; last > low { // it does not overtake the one before it
+		high = max(high, w.slot(t, max(last, w.now), true))
+	}
 	switch {
 	case s.Slot < low:
 		return fmt.Errorf("job %d has a slot %d µs too early (in %d)", t.id, low-s.Slot, s.Slot-w.now)
