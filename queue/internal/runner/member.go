@@ -43,6 +43,7 @@ func (r *Runner) beat(ctx context.Context) {
 			continue
 		}
 		r.clock.observe(reply.Reading)
+		r.sawPolicies(reply.Policies)
 		if since == 0 || since > reply.Now {
 			since = reply.Now
 		}
@@ -65,6 +66,14 @@ func (r *Runner) beat(ctx context.Context) {
 			mismatches = 0
 		}
 		pause(ctx, wait)
+	}
+}
+
+// sawPolicies notes that policies of a version are in force: without them, or newer ones,
+// this worker does not lead.
+func (r *Runner) sawPolicies(version int64) {
+	for seen := r.policies.Load(); version > seen && !r.policies.CompareAndSwap(seen, version); {
+		seen = r.policies.Load()
 	}
 }
 
