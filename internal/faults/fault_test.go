@@ -33,6 +33,14 @@ var faults = []fault{
 	{"clocks an hour fast, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
 	{"SCRIPT FLUSH", flushed},
 	{"Redis full for 4 s", full},
+	{"workers 6, 30 and 60 ms from Redis, kill -9", far},
+	{"replies delayed by up to 60 ms, requests not", lateReplies},
+	{"worker frozen for less than a lease", dazed},
+	{"payloads of 1 MiB, kill -9 of a worker", heavy},
+	{"policies lost for 2 s, kill -9 of a worker", lawless},
+	{"Redis killed, the AOF's last second is lost", forgetful},
+	{"master killed, its lagging replica promoted", laggard},
+	{"the cluster slot moves to another node", resharded},
 }
 
 func TestFaults(t *testing.T) {
@@ -52,7 +60,7 @@ var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 // on is a stage for 180 starts a second.
 func on(url string, client redis.UniversalClient) stage {
-	return stage{url, client, 60, 300 * time.Millisecond}
+	return stage{url: url, client: client, leak: 60, slack: 300 * time.Millisecond}
 }
 
 func plain(t *testing.T, args ...string) (*redistest.Server, stage) {
@@ -222,7 +230,7 @@ func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
 	}()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
-	s := newScene(t, name, stage{"redis://" + server.Addr() + "/0", client, 12, time.Second})
+	s := newScene(t, name, stage{url: "redis://" + server.Addr() + "/0", client: client, leak: 12, slack: time.Second})
 	s.during(func() {
 		for range 4 * s.rounds { // leases end on Redis's clock too
 			s.pause(s.between(200*time.Millisecond, time.Second))
