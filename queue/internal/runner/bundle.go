@@ -25,7 +25,13 @@ type bundle struct {
 	ends      []end
 	reads     []envelope.Lane
 	answers   map[string]answer
-	requests  int // that are settled by it
+	requests  int     // that are settled by it
+	orders    []order // that it tells
+	at        int64   // when it was decided
+	began     time.Time
+	done      chan struct{}
+	reply     store.CommitReply
+	err       error
 }
 
 // read reads the first jobs of a lane with the commit.
@@ -64,7 +70,8 @@ func (b *bundle) write(now int64) {
 	for _, p := range b.parks {
 		c.Bound(p.Lane, p.At)
 	}
-	for _, o := range t.orders {
+	b.orders, t.orders = append(b.orders, t.orders...), nil
+	for _, o := range b.orders {
 		c.Tell(o.worker, o.words...)
 	}
 	for _, lane := range t.empties {
@@ -91,21 +98,33 @@ func (b *bundle) leave() {
 // tries is how often a plan is sent without the lanes that are not as they were.
 const tries = 4
 
-// sendPlan sends a plan. Lanes that are not as the leader saw them are left out and read
-// again: the others do not wait for that.
-func (b *bundle) sendPlan(ctx context.Context, now int64) error {
-	for try := 1; ; try++ {
-		err := b.send(ctx, now)
+// launch sends a plan. The term decides what comes next while it is under way.
+func (t *term) launch(ctx context.Context, b *bundle) {
+	t.flight = b
+	b.post(ctx)
+}
+
+// land waits for what was launched. Lanes that are not as the leader saw them are left out
+// and read again: the others do not wait for that.
+func (t *term) land(ctx context.Context) error {
+	b := t.flight
+	if b == nil {
+		return nil
+	}
+	t.flight = nil
+	err := b.settle(ctx)
+	for range tries - 1 {
 		var differs *store.DiffersError
 		if !errors.As(err, &differs) {
 			return err
 		}
-		if try == tries {
-			b.giveUp()
-			return err
-		}
-		b.without(differs.Checks, now)
+		b.without(differs.Checks, b.at)
+		err = b.send(ctx)
 	}
+	if errors.As(err, new(*store.DiffersError)) {
+		b.giveUp()
+	}
+	return err
 }
 
 // without takes the lanes of some checks out of the plan.
@@ -208,7 +227,13 @@ func (b *bundle) drop(d schedule.Drop, now int64) {
 }
 
 // send sends the commit and does what follows from it.
-func (b *bundle) send(ctx context.Context, now int64) error {
+func (b *bundle) send(ctx context.Context) error {
+	b.post(ctx)
+	return b.settle(ctx)
+}
+
+// post sends the commit, with the ends of this worker's own jobs.
+func (b *bundle) post(ctx context.Context) {
 	t := b.t
 	b.ends = t.r.claims.take()
 	if len(b.ends) > 0 {
@@ -222,9 +247,20 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 		b.c.Ack(t.r.cfg.Worker, claims)
 	}
 	t.fence.Mail = t.mailed
-	reply, err := t.r.store.Commit(ctx, t.fence, b.c)
+	fence, done := t.fence, make(chan struct{})
+	b.done = done
+	go func() {
+		defer close(done)
+		b.reply, b.err = t.r.store.Commit(ctx, fence, b.c)
+	}()
+}
+
+// settle waits for the reply to the commit and does what follows from it.
+func (b *bundle) settle(ctx context.Context) error {
+	<-b.done
+	t, reply := b.t, b.reply
 	t.r.clock.observe(reply.Reading)
-	if err != nil {
+	if err := b.err; err != nil {
 		var differs *store.DiffersError
 		switch {
 		case errors.As(err, &differs):
@@ -238,6 +274,7 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 	}
 	t.r.cfg.Metrics.Committed()
 	t.renewed = time.Now()
+	t.fleet.took(time.Since(b.began))
 	b.decided(true)
 	t.fence.Seq++
 	if b.parks != nil {
@@ -249,8 +286,8 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 	if err := t.learnHeads(ctx, b.reads, reply.Reads); err != nil {
 		return err
 	}
-	if now >= t.trimAt && t.mailed != t.trimmed {
-		t.trimAt, t.trimmed = now+musterEvery, t.mailed
+	if b.at >= t.trimAt && t.mailed != t.trimmed {
+		t.trimAt, t.trimmed = b.at+musterEvery, t.mailed
 		if err := t.r.store.TrimMail(ctx, t.mailed); err != nil {
 			t.r.log.Debug("trimming the mail", "err", err)
 		}
@@ -261,8 +298,10 @@ func (b *bundle) send(ctx context.Context, now int64) error {
 	return nil
 }
 
-// giveUp gives the places back that the plan has taken in this worker.
+// giveUp gives the places back that the plan has taken in this worker. What was to be told
+// is told with another commit.
 func (b *bundle) giveUp() {
+	b.t.orders = append(b.orders, b.t.orders...)
 	for _, s := range b.plan.Starts {
 		b.free(s)
 	}
@@ -289,7 +328,6 @@ func (b *bundle) decided(happened bool) {
 		}
 	}
 	t.requests = t.requests[b.requests:]
-	t.orders = nil
 	for claim, a := range b.answers {
 		t.r.letters.answer(claim, a)
 	}

@@ -19,12 +19,17 @@ type fleet struct {
 	r       *Runner
 	members []*member // the first is this worker
 	dead    []string  // whose leases have expired
+	counted time.Time // when the free places of the others were read
+	given   bool      // and some were taken since, or by then
+	musters int
+	trip    time.Duration // from a decision until it is known, lately at most
 }
 
 // A member is one worker.
 type member struct {
 	schedule.Place
 	places, free int
+	unsure       bool // it has returned a job: it may be stopping
 }
 
 // musterEvery is how often the leader looks who works, in µs.
@@ -46,24 +51,8 @@ func (t *term) muster(ctx context.Context, now int64) error {
 			alive = append(alive, name)
 		}
 	}
-	records, held, err := t.r.store.Records(ctx, alive)
-	if err != nil {
+	if err := t.meet(ctx, alive); err != nil {
 		return err
-	}
-	own := &member{}
-	own.Worker = t.r.cfg.Worker
-	t.fleet.members = append(t.fleet.members[:0], own)
-	for i, name := range alive {
-		r := records[i]
-		m := &member{places: r.Places, free: r.Places - held[i]}
-		m.Worker = name
-		if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
-			m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
-		}
-		m.Taken = func() { m.free-- }
-		if r.Doubt < maxDoubt {
-			t.fleet.members = append(t.fleet.members, m)
-		}
 	}
 	t.fleet.dead = dead
 	t.musterAt, t.fence.Lease = now+musterEvery, leaderLease
@@ -72,6 +61,63 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	}
 	t.appoint(alive)
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
+}
+
+// recordsEvery is at how many musters the record of a worker that is known is read again.
+const recordsEvery = 8
+
+// meet makes the workers that are alive the members of the fleet.
+func (t *term) meet(ctx context.Context, alive []string) error {
+	known := make(map[string]*member)
+	for _, m := range t.fleet.members {
+		known[m.Worker] = m
+	}
+	t.fleet.musters++
+	own := &member{}
+	own.Worker = t.r.cfg.Worker
+	members := []*member{own}
+	var unknown []string
+	for i, name := range alive {
+		if m := known[name]; m != nil && !m.unsure && (t.fleet.musters+i)%recordsEvery != 0 {
+			members = append(members, m)
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	records, held, err := t.r.store.Records(ctx, unknown)
+	if err != nil {
+		return err
+	}
+	for i, name := range unknown {
+		if m := t.memberOf(name, records[i], held[i]); records[i].Doubt < maxDoubt {
+			members = append(members, m)
+		}
+	}
+	t.fleet.members = members
+	return nil
+}
+
+func (t *term) memberOf(name string, r store.WorkerRecord, held int) *member {
+	m := &member{places: r.Places, free: r.Places - held}
+	m.Worker = name
+	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
+		m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
+	}
+	m.Taken = func() {
+		m.free--
+		t.fleet.given = true
+	}
+	return m
+}
+
+// distrust lets a worker that has returned a job get no more until its record was read
+// again.
+func (f *fleet) distrust(worker string) {
+	for _, m := range f.members[1:] {
+		if m.Worker == worker {
+			m.unsure, m.places, m.free = true, 0, 0
+		}
+	}
 }
 
 // remove takes a worker out of the fleet.
@@ -91,7 +137,8 @@ func (t *term) renewEvery() time.Duration {
 
 // count reads how many places the other workers have free.
 func (t *term) count(ctx context.Context) error {
-	t.freed = false
+	t.freed, t.fleet.given = false, false
+	t.fleet.counted = time.Now()
 	others := t.fleet.members[1:]
 	names := make([]string, len(others))
 	for i, m := range others {
@@ -100,20 +147,39 @@ func (t *term) count(ctx context.Context) error {
 	held, err := t.r.store.Held(ctx, names)
 	for i, n := range held {
 		others[i].free = others[i].places - n
+		t.fleet.given = t.fleet.given || n > 0
 	}
 	return err
+}
+
+// outdated reports whether the others' free places should be read again: those that were
+// taken may be free. A larger fleet is asked less often.
+func (t *term) outdated() bool {
+	return t.fleet.given && time.Since(t.fleet.counted) > time.Duration(5+len(t.fleet.members))*2*time.Millisecond
 }
 
 // maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
 const maxDoubt = 1_000_000_000 // a second
 
+// took notes how long it took from a decision until it was known.
+func (f *fleet) took(trip time.Duration) { f.trip = max(trip, f.trip*15/16) }
+
+// ahead returns how far ahead of its decision a slot has to lie, in µs, so that the job is
+// there in time. Where that is little the grace covers it.
+func (f *fleet) ahead() int64 {
+	if trip := f.trip.Microseconds(); trip > schedule.Grace/3 {
+		return min(trip, schedule.Lead)
+	}
+	return 0
+}
+
 // Next returns the worker with the largest share of its places free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
-	own.Ahead, own.Spread = 0, 0
+	own.Ahead, own.Spread = f.ahead(), 0
 	if _, doubt := f.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 {
-		own.Ahead, own.Spread = doubt.Microseconds(), max(0, doubt.Microseconds()-schedule.Grace)
+		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), max(0, doubt.Microseconds()-schedule.Grace)
 	}
 	if f.r.stopping() {
 		own.free = 0
@@ -134,7 +200,11 @@ func (f *fleet) Next() *schedule.Place {
 			return f.Next()
 		}
 	}
-	return &best.Place
+	place := best.Place
+	if best != own {
+		place.Ahead = max(place.Ahead, 2*f.ahead())
+	}
+	return &place
 }
 
 // appoint makes the two workers that know Redis's clock best deputies: they look after the

@@ -49,6 +49,7 @@ type term struct {
 	trimAt   int64 // when to trim the mail
 	trimmed  string
 	lateness lateness
+	flight   *bundle             // what was launched and has not landed
 	inDoubt  func(happened bool) // what follows from a commit of which nobody knows
 }
 
@@ -174,6 +175,9 @@ func (t *term) lead(ctx context.Context) error {
 		for err == nil {
 			trouble.after(nil)
 			err = t.round(ctx)
+		}
+		if failed := t.land(ctx); failed != nil {
+			err = failed
 		}
 		var differs *store.DiffersError
 		switch {
@@ -328,12 +332,22 @@ func (t *term) wait(ctx context.Context, next int64) error {
 
 // gatherFor is how long after a commit the next one waits for more to do: what comes in
 // quick succession shares commits, what comes alone does not wait.
-const gatherFor = 500 * time.Microsecond
+const gatherFor = time.Millisecond
 
 // gather lets letters come together while commits follow each other closely.
 func (t *term) gather(ctx context.Context) {
 	if left := gatherFor - time.Since(t.renewed); left > 0 {
 		pause(ctx, left)
+	}
+}
+
+// collect takes in what has been told by now.
+func (t *term) collect() {
+	for _, letter := range t.r.letters.take() {
+		t.open([]store.Letter{letter})
+		if n := len(t.requests); n > 0 && t.requests[n-1].own == nil && t.requests[n-1].letter == letter.Subject {
+			t.requests[n-1].own = &letter
+		}
 	}
 	for {
 		select {

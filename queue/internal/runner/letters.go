@@ -335,6 +335,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 	c.EndClaim(q.worker, q.claim)
 	if q.kind == returnUnstarted {
+		t.fleet.distrust(q.worker)
 		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
 		t.sooner(c, q.lane, now)
 		c.Count(q.lane.Tenant, "started", -1)

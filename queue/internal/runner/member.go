@@ -23,8 +23,13 @@ const wordsEach = 5
 func (r *Runner) beat(ctx context.Context) {
 	trouble := newTrouble(r.log, "renewing the lease")
 	leased, mismatches := false, 0
-	since, _ := r.clock.now()
+	since := int64(0)
 	for ctx.Err() == nil {
+		if !leased { // the leader gives nothing to a worker that does not know the time
+			if reading, err := r.store.Clock(ctx); err == nil {
+				r.clock.observe(reading)
+			}
+		}
 		now, doubt := r.clock.now()
 		places := r.cfg.Places.all()
 		if r.stopping() {

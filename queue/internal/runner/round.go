@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -18,40 +19,50 @@ func (t *term) round(ctx context.Context) error {
 	if err := t.fit(); err != nil {
 		return err
 	}
-	for _, letter := range t.r.letters.take() {
-		t.open([]store.Letter{letter})
-		if n := len(t.requests); n > 0 && t.requests[n-1].own == nil && t.requests[n-1].letter == letter.Subject {
-			t.requests[n-1].own = &letter
+	t.collect()
+	now, _ := t.r.clock.now()
+	if t.flight == nil || t.interrupted(now) {
+		if err := t.land(ctx); err != nil {
+			return err
+		}
+		if again, err := t.prelude(ctx, now); again || err != nil {
+			return err
 		}
 	}
+	return t.decide(ctx)
+}
+
+// interrupted reports whether there is something to do before more is decided.
+func (t *term) interrupted(now int64) bool {
+	return t.stale || t.freed || t.outdated() || len(t.requests)+len(t.full)+len(t.fleet.dead) > 0 || now >= min(t.musterAt, t.ripeAt)
+}
+
+// prelude does what comes before more is decided. It reports whether there was something.
+func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
 	if t.stale {
-		return errStale
+		return false, errStale
 	}
-	now, _ := t.r.clock.now()
 	if now >= t.musterAt {
 		if err := t.muster(ctx, now); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if t.freed {
+	if t.freed || t.outdated() {
 		if err := t.count(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := t.ask(ctx); err != nil {
-		return err
+		return false, err
 	}
-	if done, err := t.amend(ctx, now); done || err != nil {
-		return err
-	}
-	return t.decide(ctx)
+	return t.amend(ctx, now)
 }
 
 // amend commits what has to be mended before anything is decided: late and returned jobs,
 // jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
 // whether there was something.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
-	b := &bundle{t: t, c: t.r.store.NewCommit()}
+	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now()}
 	var err error
 	if b.answers, err = t.settle(b.c, now); err != nil {
 		return false, err
@@ -71,45 +82,69 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 		b.read(lane)
 	}
 	needs.Heads = nil
-	if err := b.send(ctx, now); err != nil || needs.Empty() {
+	if err := b.send(ctx); err != nil || needs.Empty() {
 		return true, err
 	}
 	return true, t.read(ctx, needs)
 }
 
 // decide decides and commits, reads what is needed, or waits if there is nothing to do.
+// While there is more to decide, that is done while the commit is under way.
 func (t *term) decide(ctx context.Context) error {
 	now, _ := t.r.clock.now()
-	b := &bundle{t: t, c: t.r.store.NewCommit(), plan: t.sched.Decide(now, &t.fleet, batch)}
+	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
 	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
 		t.freed, t.counted = true, true // some may have places again
 	}
 	b.write(now)
 	needs := t.sched.Needs()
+	landed := t.flight != nil
+	if err := t.land(ctx); err != nil {
+		b.giveUp()
+		return err
+	}
 	if t.due(b) {
 		for _, lane := range needs.Heads {
 			b.read(lane)
 		}
 		needs.Heads = nil
-		if err := b.sendPlan(ctx, now); err != nil {
+		t.launch(ctx, b)
+	}
+	more := b.plan.Next <= now || b.plan.Hungry && len(b.plan.Starts) > 0
+	if t.flight != nil && !(more && needs.Empty()) {
+		if err := t.land(ctx); err != nil {
 			return err
 		}
 	}
 	if !needs.Empty() {
 		return t.read(ctx, needs)
 	}
+	if t.flight != nil {
+		runtime.Gosched() // handlers that are quick give their places back by then
+	}
 	if t.freed {
 		return nil
 	}
 	t.hungry.Store(b.plan.Hungry)
 	t.counted = b.plan.Hungry
-	if b.plan.Next <= now || len(b.reads) > 0 {
+	if t.flight != nil || landed || b.plan.Next <= now || len(b.reads) > 0 {
 		return nil
 	}
 	if b.plan.Hungry && t.r.cfg.Places.count() > 0 && !t.r.stopping() {
 		return nil // one became free before anybody knew that it was waited for
 	}
 	return t.wait(ctx, b.plan.Next)
+}
+
+// portion returns how many jobs the next commit starts at most: half of what the fleet has
+// places for, so that the other half can be decided meanwhile.
+func (t *term) portion() int {
+	const least = 16
+	places := t.r.cfg.Places.all()
+	for _, m := range t.fleet.members[1:] {
+		places += m.places
+	}
+	return max(least, min(batch, places/2))
 }
 
 // fit reports why this worker should not lead on.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,9 +47,13 @@ func (l *log) count() int {
 }
 
 func testConfig(t *testing.T, s *store.Store, worker string, p *schedule.Policies, l *log) Config {
+	var handler func(context.Context, Attempt) Outcome
+	if l != nil {
+		handler = l.handle
+	}
 	return Config{
 		Store: s, Worker: worker, Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: l.handle, Metrics: noMetrics{},
+		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: handler, Metrics: noMetrics{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }
@@ -112,5 +117,37 @@ func TestThinPath(t *testing.T) {
 			stop()
 			stop2()
 		})
+	})
+}
+
+// TestNewWorkersAreSeen starts two workers at once: the leader gives jobs to the other one
+// too, at once.
+func TestNewWorkersAreSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		s, err := store.New(client, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var running atomic.Int64
+		ctx, stop := context.WithCancel(t.Context())
+		var workers sync.WaitGroup
+		for _, name := range []string{"a", "b", "c"} {
+			cfg := testConfig(t, s, name, nil, nil)
+			cfg.Handle = func(ctx context.Context, _ Attempt) Outcome {
+				running.Add(1)
+				<-ctx.Done()
+				return Outcome{}
+			}
+			workers.Go(func() { New(cfg).Run(ctx) })
+		}
+		time.Sleep(100 * time.Millisecond)
+		offer(t, client, 0, "u", 250)
+		time.Sleep(500 * time.Millisecond)
+		if n := running.Load(); n != 250 {
+			t.Errorf("%d of 250 jobs run in three workers with 100 places each", n)
+		}
+		stop()
+		workers.Wait()
 	})
 }

@@ -1,11 +1,6 @@
 package store
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -17,6 +12,7 @@ import (
 type Commit struct {
 	s     *Store
 	keys  *keyList
+	sums  list // of counters of the queue
 	check list
 	folds list // jobs to claim from under their collapse keys
 	pop   list // what leaves its lane: before anything is put there
@@ -30,8 +26,21 @@ type Commit struct {
 	hands    map[string][]byte // worker → what it is told
 	counters map[[2]string]int64
 	folding  map[Folded]string // what it puts under collapse keys
+	taken    map[Lane]takes
+	put      map[Lane]bool
+	reads    []reads
 	gathered bool
 }
+
+// reads asks for the first n entries of a lane.
+type reads struct {
+	lane Lane
+	n    int
+}
+
+// takes is a check of a lane whose first jobs leave it: its number, and where among the
+// arguments it says how many more are to be read.
+type takes struct{ check, more int }
 
 type list struct {
 	n    int
@@ -48,7 +57,8 @@ func (l *list) add(args ...any) int {
 func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
-		hands: make(map[string][]byte), counters: make(map[[2]string]int64), folding: make(map[Folded]string),
+		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
+		folding: make(map[Folded]string),
 	}
 }
 
@@ -62,7 +72,8 @@ func (c *Commit) op(l *list, command, key string, args ...any) {
 // are the given stubs.
 func (c *Commit) Take(lane Lane, entries []string) (check int) {
 	key := c.keys.number(c.s.key.Lane(lane))
-	number := c.check.add("lane", key, len(entries))
+	number := c.check.add("lane", key, 0, len(entries))
+	c.taken[lane] = takes{number, len(c.check.args) - 2}
 	for _, entry := range entries {
 		c.check.args = append(c.check.args, entry)
 	}
@@ -114,6 +125,7 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 		command = "LPUSH"
 	}
 	c.op(&c.write, command, c.s.key.Lane(lane), entry)
+	c.put[lane] = true
 	c.Look(lane, now)
 }
 
@@ -256,136 +268,10 @@ func (c *Commit) Forget(worker string) {
 // Read reads the first n entries of a lane after all else; an empty lane leaves its
 // index.
 func (c *Commit) Read(lane Lane, n int) {
-	c.fill.add(c.keys.number(c.s.key.Lane(lane)), c.keys.number(c.s.key.Due(lane.Tenant, lane.Priority)), Escape(lane.User), n)
+	c.reads = append(c.reads, reads{lane, n})
 }
 
 // Empty reports whether the commit does nothing.
 func (c *Commit) Empty() bool {
-	return c.folds.n+c.pop.n+c.write.n+c.extra.n+c.fill.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
-}
-
-// A Fence is what makes a commit fail where somebody else leads or something has changed.
-type Fence struct {
-	Token   string
-	Lease   time.Duration
-	Seq     int64  // one more than that of the last commit
-	Changes int64  // as many changes as the leader knows of
-	Mail    string // the last mail whose effects are in the commit; "" if it is the same as before
-}
-
-// A CommitReply says that a commit is done.
-type CommitReply struct {
-	Reading
-	Lapsed  bool  // the leader's lease had run out before
-	Changes int64 // how many there were
-	Errors  []string
-	Reads   [][]string // what [Commit.Read] asked for
-}
-
-// The errors of commits that did nothing.
-var (
-	ErrDeposed = errors.New("queue: another worker leads")
-	ErrChanged = errors.New("queue: something has changed that the leader does not know of yet")
-)
-
-// A DiffersError names the checks that failed.
-type DiffersError struct{ Checks []int }
-
-func (e *DiffersError) Error() string {
-	return fmt.Sprintf("queue: %d things are not as the leader saw them", len(e.Checks))
-}
-
-// An OrderError says that a commit came before the one it follows.
-type OrderError struct{ Last int64 }
-
-func (e *OrderError) Error() string {
-	return fmt.Sprintf("queue: the last commit is number %d", e.Last)
-}
-
-// Commit sends a commit, once. It returns one of the errors above if the commit did
-// nothing, and any other error if nobody knows what became of it.
-func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
-	c.gather()
-	args := make([]any, 0, 16+len(c.check.args)+len(c.write.args)+len(c.extra.args)+len(c.fill.args))
-	args = append(args, f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail)
-	for _, l := range []*list{&c.check, &c.folds, &c.write, &c.told, &c.extra, &c.fill} {
-		args = append(append(args, l.n), l.args...)
-	}
-	asked := time.Now()
-	reply := readFields(s.runOnce(ctx, "commit", c.keys.keys, args...), 2)
-	r := CommitReply{Reading: Reading{reply.int(0), asked, time.Now()}}
-	if reply.err != nil {
-		return r, reply.err
-	}
-	switch status := reply.text(1); status {
-	case "ok":
-		if len(reply.values) < 6 {
-			return r, fmt.Errorf("queue: malformed reply to a commit")
-		}
-		r.Lapsed, r.Changes, r.Errors = reply.int(2) == 1, reply.int(3), reply.texts(4)
-		reads, _ := reply.values[5].([]any)
-		for _, read := range reads {
-			r.Reads = append(r.Reads, textsOf(read))
-		}
-		return r, nil
-	case "deposed":
-		return r, ErrDeposed
-	case "changed":
-		r.Changes = reply.int(2)
-		return r, ErrChanged
-	case "order":
-		return r, &OrderError{reply.int(2)}
-	case "differs":
-		items, _ := reply.values[2].([]any)
-		e := &DiffersError{}
-		for _, item := range items {
-			n, _ := item.(int64)
-			e.Checks = append(e.Checks, int(n))
-		}
-		return r, e
-	default:
-		return r, fmt.Errorf("queue: unknown reply %q to a commit", status)
-	}
-}
-
-// gather turns what was collected into commands. Claims stand before what takes jobs out
-// of their lanes: where one fails, nothing was taken.
-func (c *Commit) gather() {
-	if c.gathered {
-		return
-	}
-	c.gathered = true
-	rest := c.write
-	c.write = list{}
-	for _, worker := range sortedKeys(c.claims) {
-		c.op(&c.write, "HSET", c.s.key.Running(worker), c.claims[worker]...)
-	}
-	for _, worker := range sortedKeys(c.ended) {
-		c.op(&c.write, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
-	}
-	for _, l := range []list{c.pop, rest} {
-		c.write = list{c.write.n + l.n, append(c.write.args, l.args...)}
-	}
-	for _, worker := range sortedKeys(c.hands) {
-		c.told.add(c.keys.number(c.s.key.Hand(worker)), c.hands[worker])
-	}
-	counters := make([][2]string, 0, len(c.counters))
-	for counter, by := range c.counters {
-		if by != 0 {
-			counters = append(counters, counter)
-		}
-	}
-	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
-	for _, counter := range counters {
-		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
-	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
+	return c.folds.n+c.pop.n+c.write.n+c.extra.n+len(c.reads)+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,6 +38,13 @@ func (s *Store) Look(ctx context.Context, scopes []string) (View, error) {
 		}
 	}
 	return v, reply.err
+}
+
+// Clock reads Redis's clock, on the node that has the queue.
+func (s *Store) Clock(ctx context.Context) (Reading, error) {
+	asked := time.Now()
+	v, err := s.Look(ctx, nil)
+	return Reading{v.Now, asked, time.Now()}, err
 }
 
 // Counts are the counters of a queue or of a tenant.

@@ -42,7 +42,7 @@ end
 call('ZADD', KEYS[2], int(now + lease), ARGV[2])
 call('HSET', KEYS[3], unpack(ARGV, 6))
 call('PEXPIRE', KEYS[3], '86400000')
-if not known and tonumber(meta[4] or 0) > now then
+if not known then
   call('XADD', KEYS[5], '*', '!workers', ARGV[2])
 end
 return { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0) }

@@ -7,8 +7,10 @@
 -- ARGV[3]  number of this commit: one more than that of the last
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
--- then six lists, each after its length:
---   checks   lane key n entry... (the first n entries of a list begin so)
+-- then seven lists, each after its length:
+--   counts   counter, by how much: in meta
+--   checks   lane key more n entry... (the first n entries of a list begin so; as many more as
+--            a refill asks for are read with them)
 --            field key name (a hash has it), member key name (a sorted set has it)
 --            fold key name stamp (a hash has a value that begins so), absent key name,
 --            expired key name silence (a sorted set has a score before now, or none, and workers
@@ -20,8 +22,9 @@
 --            is the first; those that can fail for a key of another type stand first
 --   told     key of a worker's hand, message: the instant and a space are put before it
 --   extras   as writes; where one fails, the others are done, and the reply says so
---   refills  key of a lane, key of its index, user, n: returns its first n entries, and takes an
---            empty lane out of the index
+--   refills  key of a lane, key of its index, user, n, check: returns its first n entries, and takes
+--            an empty lane out of the index; the entries are those that a check has read behind
+--            the ones that leave, or are read now if the number of that is 0
 --
 -- Returns {now, "ok", 1 if the leader's lease had run out before, changes, errors, refills}, or
 -- {now, "deposed"}, {now, "changed", changes}, {now, "order", last number} or {now, "differs",
@@ -44,18 +47,29 @@ local function list()
   at = at + 1
   return tonumber(ARGV[at - 1])
 end
+local counts, counters = {}, list()
+for i = 1, counters do
+  counts[i] = ARGV[at + 2 * i - 2]
+end
+local counted = counters > 0 and call('HMGET', KEYS[1], unpack(counts)) or {}
+local news = { 'seq', ARGV[3] }
+for i = 1, counters do
+  news[2 * i + 1], news[2 * i + 2] = counts[i], string.format('%d', (counted[i] or 0) + ARGV[at + 2 * i - 1])
+end
+at = at + 2 * counters
 local function key(i)
   return KEYS[tonumber(ARGV[i])]
 end
 
 -- The checks: each returns whether all is as it was, and how many arguments it has.
-local check = {}
-function check.lane(i)
-  local n = tonumber(ARGV[i + 1])
-  local entries = call('LRANGE', key(i), '0', n - 1)
-  local same = #entries == n
-  for k = 1, #entries do
-    local want = ARGV[i + 1 + k]
+local check, rest = {}, {}
+function check.lane(i, number)
+  local more, n = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local entries = call('LRANGE', key(i), '0', n + more - 1)
+  local same = #entries >= n
+  rest[number] = { unpack(entries, n + 1) }
+  for k = 1, math.min(n, #entries) do
+    local want = ARGV[i + 2 + k]
     local stamped = sub(want, 1, 1) ~= '=' -- a stub stands for a collapse key
     same = same and (entries[k] == want or (stamped and sub(entries[k], 1, 13) == want))
   end
@@ -87,11 +101,11 @@ local arity = { field = 2, member = 2, fold = 3, absent = 2, expired = 3, outsid
 local differs = {}
 for number = 1, list() do
   local kind = ARGV[at]
-  local fine, same = pcall(check[kind], at + 1)
+  local fine, same = pcall(check[kind], at + 1, number)
   if not (fine and same) then
     differs[#differs + 1] = number
   end
-  at = at + 1 + (arity[kind] or (2 + tonumber(ARGV[at + 2])))
+  at = at + 1 + (arity[kind] or (3 + tonumber(ARGV[at + 3])))
 end
 if #differs > 0 then
   return { now, 'differs', differs }
@@ -112,10 +126,10 @@ for _ = 1, list() do
 end
 -- Only now: what failed before has not happened.
 local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
-call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), 'seq', ARGV[3])
 if ARGV[5] ~= '' then
-  call('HSET', KEYS[1], 'mail', ARGV[5])
+  news[#news + 1], news[#news + 2] = 'mail', ARGV[5]
 end
+call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), unpack(news))
 for _ = 1, list() do
   call('RPUSH', key(at), string.format('%d', now) .. ' ' .. ARGV[at + 1])
   at = at + 2
@@ -132,12 +146,14 @@ end
 local refills = {}
 at = at + 1 -- and not by list(): a failed pcall parts it from its "at" in the embedded Redis
 for number = 1, tonumber(ARGV[at - 1]) do
-  local last = tonumber(ARGV[at + 3]) - 1
-  local fine, entries = pcall(call, 'LRANGE', key(at), '0', last)
+  local fine, entries = true, rest[tonumber(ARGV[at + 4])]
+  if not entries then
+    fine, entries = pcall(call, 'LRANGE', key(at), '0', tonumber(ARGV[at + 3]) - 1)
+  end
   if fine and #entries == 0 then
     pcall(call, 'ZREM', key(at + 1), ARGV[at + 2])
   end
   refills[number] = fine and entries or {}
-  at = at + 4
+  at = at + 5
 end
 return { now, 'ok', lapsed, tonumber(meta[4] or 0), errors, refills }

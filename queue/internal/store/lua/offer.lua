@@ -40,7 +40,6 @@ local function key(i)
   return KEYS[tonumber(ARGV[i])]
 end
 
-local known = call('GET', KEYS[7])
 local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out')
 if (meta[1] or ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. meta[1])
@@ -52,21 +51,20 @@ end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+local known = call('MGET', KEYS[7], unpack(KEYS, tonumber(ARGV[4])))
+
 local function answer(receipts, replaced)
-  local first, states, pauses = tonumber(ARGV[4]), {}, {}
-  if first <= #KEYS then
-    states = call('MGET', unpack(KEYS, first))
-    for i = 1, #states do
-      states[i] = states[i] or ''
-    end
+  local states, pauses = {}, {}
+  for i = 2, #KEYS - tonumber(ARGV[4]) + 2 do
+    states[i - 1] = known[i] or ''
   end
   if (meta[5] or '0') ~= '0' then
     pauses = call('ZRANGE', KEYS[8], '0', '-1', 'WITHSCORES')
   end
   return { now, receipts, pauses, states, replaced }
 end
-if known then
-  return answer(known, {})
+if known[1] then
+  return answer(known[1], {})
 end
 
 local alive = tonumber(meta[3] or 0) > now

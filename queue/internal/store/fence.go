@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Fence is what makes a commit fail where somebody else leads or something has changed.
+type Fence struct {
+	Token   string
+	Lease   time.Duration
+	Seq     int64  // one more than that of the last commit
+	Changes int64  // as many changes as the leader knows of
+	Mail    string // the last mail whose effects are in the commit; "" if it is the same as before
+}
+
+// A CommitReply says that a commit is done.
+type CommitReply struct {
+	Reading
+	Lapsed  bool  // the leader's lease had run out before
+	Changes int64 // how many there were
+	Errors  []string
+	Reads   [][]string // what [Commit.Read] asked for
+}
+
+// The errors of commits that did nothing.
+var (
+	ErrDeposed = errors.New("queue: another worker leads")
+	ErrChanged = errors.New("queue: something has changed that the leader does not know of yet")
+)
+
+// A DiffersError names the checks that failed.
+type DiffersError struct{ Checks []int }
+
+func (e *DiffersError) Error() string {
+	return fmt.Sprintf("queue: %d things are not as the leader saw them", len(e.Checks))
+}
+
+// An OrderError says that a commit came before the one it follows.
+type OrderError struct{ Last int64 }
+
+func (e *OrderError) Error() string {
+	return fmt.Sprintf("queue: the last commit is number %d", e.Last)
+}
+
+// Commit sends a commit, once. It returns one of the errors above if the commit did
+// nothing, and any other error if nobody knows what became of it.
+func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
+	c.gather()
+	args := make([]any, 0, 16+len(c.check.args)+len(c.write.args)+len(c.extra.args)+len(c.fill.args))
+	args = append(args, f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail)
+	for _, l := range []*list{&c.sums, &c.check, &c.folds, &c.write, &c.told, &c.extra, &c.fill} {
+		args = append(append(args, l.n), l.args...)
+	}
+	asked := time.Now()
+	reply := readFields(s.runOnce(ctx, "commit", c.keys.keys, args...), 2)
+	r := CommitReply{Reading: Reading{reply.int(0), asked, time.Now()}}
+	if reply.err != nil {
+		return r, reply.err
+	}
+	switch status := reply.text(1); status {
+	case "ok":
+		if len(reply.values) < 6 {
+			return r, fmt.Errorf("queue: malformed reply to a commit")
+		}
+		r.Lapsed, r.Changes, r.Errors = reply.int(2) == 1, reply.int(3), reply.texts(4)
+		reads, _ := reply.values[5].([]any)
+		for _, read := range reads {
+			r.Reads = append(r.Reads, textsOf(read))
+		}
+		return r, nil
+	case "deposed":
+		return r, ErrDeposed
+	case "changed":
+		r.Changes = reply.int(2)
+		return r, ErrChanged
+	case "order":
+		return r, &OrderError{reply.int(2)}
+	case "differs":
+		items, _ := reply.values[2].([]any)
+		e := &DiffersError{}
+		for _, item := range items {
+			n, _ := item.(int64)
+			e.Checks = append(e.Checks, int(n))
+		}
+		return r, e
+	default:
+		return r, fmt.Errorf("queue: unknown reply %q to a commit", status)
+	}
+}
+
+// gather turns what was collected into commands. Claims stand before what takes jobs out
+// of their lanes: where one fails, nothing was taken.
+func (c *Commit) gather() {
+	if c.gathered {
+		return
+	}
+	c.gathered = true
+	rest := c.write
+	c.write = list{}
+	for _, worker := range sortedKeys(c.claims) {
+		c.op(&c.write, "HSET", c.s.key.Running(worker), c.claims[worker]...)
+	}
+	for _, worker := range sortedKeys(c.ended) {
+		c.op(&c.write, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
+	}
+	for _, l := range []list{c.pop, rest} {
+		c.write = list{c.write.n + l.n, append(c.write.args, l.args...)}
+	}
+	for _, worker := range sortedKeys(c.hands) {
+		c.told.add(c.keys.number(c.s.key.Hand(worker)), c.hands[worker])
+	}
+	for _, r := range c.reads {
+		var taken takes
+		if !c.put[r.lane] { // otherwise what a check reads is not what stays
+			taken = c.taken[r.lane]
+		}
+		if taken.check > 0 {
+			c.check.args[taken.more] = r.n
+		}
+		c.fill.add(c.keys.number(c.s.key.Lane(r.lane)), c.keys.number(c.s.key.Due(r.lane.Tenant, r.lane.Priority)),
+			Escape(r.lane.User), r.n, taken.check)
+	}
+	counters := make([][2]string, 0, len(c.counters))
+	for counter, by := range c.counters {
+		if by != 0 {
+			counters = append(counters, counter)
+		}
+	}
+	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+	for _, counter := range counters {
+		if counter[0] == c.s.key.Meta() {
+			c.sums.add(counter[1], c.counters[counter])
+			continue
+		}
+		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
