@@ -102,6 +102,7 @@ const (
 	ReasonCancelled  Reason = "cancelled"  // see Inspector.Cancel
 	ReasonPurged     Reason = "purged"     // see Inspector.Purge
 	ReasonDuplicate  Reason = "duplicate"  // an asynq task whose ID a living job has
+	ReasonBroken     Reason = "broken"     // a key of its tenant in Redis holds something else
 )
 
 // A Receipt tells a producer what became of an offered job.

@@ -22,6 +22,7 @@ type crew struct {
 	dir      string
 	members  []*member
 	hired    int
+	urls     []string // ways to Redis of their own, in turn; none for the settings'
 }
 
 // A member is one worker.
@@ -54,6 +55,9 @@ func (c *crew) hire() *member {
 	m := &member{name: fmt.Sprint("worker-", c.hired), ended: make(chan error, 1)}
 	s := c.settings
 	s.Name = m.name
+	if len(c.urls) > 0 {
+		s.Redis = c.urls[c.hired%len(c.urls)]
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		c.t.Fatal(err)
@@ -141,7 +145,7 @@ func (c *crew) say() {
 	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	for _, name := range logs {
 		text, _ := os.ReadFile(name)
-		const most = 3000
+		const most = 6000
 		c.t.Logf("%s:\n%s", filepath.Base(name), text[max(0, len(text)-most):])
 	}
 }

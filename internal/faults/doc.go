@@ -15,8 +15,12 @@
 //   - lost: accepted jobs that neither started nor were dropped with a reason;
 //   - twice: jobs that ran more than once. Each time the execution before must have been
 //     in the hands of a worker that was killed or frozen right then;
-//   - violations of the rules, found by throttle.Verify in the log of starts;
+//   - violations of the rules, found by throttle.Verify in the log of starts: by the clock
+//     that the worker believed in, and by the machine's own;
 //   - recovery: how long after the fault its jobs, or any jobs, started again.
+//
+// TestUnderFire (fire_test.go) lets malformed jobs of every kind (spoil_test.go) run beside
+// good ones. WATERCLOCK_LONG=1 also runs what takes minutes.
 //
 // Nothing here asks whether a worker notices a fault, or how: only the log counts.
 package faults

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,21 +19,30 @@ import (
 type fault struct {
 	name string
 	run  func(t *testing.T, name string) *scene // all of it, until everything has drained
+	long bool                                   // it runs only where longVariable is set
 }
 
 var faults = []fault{
-	{"kill -9 of a worker", killed},
-	{"worker frozen for longer than a lease", frozen},
-	{"SIGTERM to a worker", stopped},
-	{"Redis killed, down for 3 s, AOF", restarted},
-	{"master killed, sentinel failover", failedOver},
-	{"cluster node killed, down for 2 s, AOF", clusterRestarted},
-	{"connections cut", cut},
-	{"connections delayed by up to 0.9 s", delayed},
-	{"clocks an hour slow, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
-	{"clocks an hour fast, kill -9 of a worker", func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
-	{"SCRIPT FLUSH", flushed},
-	{"Redis full for 4 s", full},
+	{name: "kill -9 of a worker", run: killed},
+	{name: "worker frozen for longer than a lease", run: frozen},
+	{name: "SIGTERM to a worker", run: stopped},
+	{name: "Redis killed, down for 3 s, AOF", run: restarted},
+	{name: "master killed, sentinel failover", run: failedOver},
+	{name: "cluster node killed, down for 2 s, AOF", run: clusterRestarted},
+	{name: "connections cut", run: cut},
+	{name: "connections delayed by up to 0.9 s", run: delayed},
+	{name: "clocks an hour slow, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
+	{name: "clocks an hour fast, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
+	{name: "SCRIPT FLUSH", run: flushed},
+	{name: "Redis full for 4 s", run: full},
+	{name: "workers 6, 30 and 60 ms from Redis, kill -9", run: far, long: true},
+	{name: "replies delayed by up to 60 ms, requests not", run: lateReplies},
+	{name: "worker frozen for less than a lease", run: dazed},
+	{name: "payloads of 1 MiB, kill -9 of a worker", run: heavy},
+	{name: "policies lost for 2 s, kill -9 of a worker", run: lawless},
+	{name: "Redis killed, the AOF's last second is lost", run: forgetful},
+	{name: "master killed, its lagging replica promoted", run: laggard},
+	{name: "the cluster slot moves to another node", run: resharded},
 }
 
 func TestFaults(t *testing.T) {
@@ -41,6 +51,9 @@ func TestFaults(t *testing.T) {
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
+			if f.long && os.Getenv(longVariable) == "" {
+				t.Skip("takes minutes; " + longVariable + "=1 runs it")
+			}
 			t.Parallel()
 			f.run(t, f.name).judge(f.name)
 		})
@@ -52,7 +65,7 @@ var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 // on is a stage for 180 starts a second.
 func on(url string, client redis.UniversalClient) stage {
-	return stage{url, client, 60, 300 * time.Millisecond}
+	return stage{url: url, client: client, leak: 60, slack: 300 * time.Millisecond}
 }
 
 func plain(t *testing.T, args ...string) (*redistest.Server, stage) {
@@ -222,7 +235,7 @@ func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
 	}()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
-	s := newScene(t, name, stage{"redis://" + server.Addr() + "/0", client, 12, time.Second})
+	s := newScene(t, name, stage{url: "redis://" + server.Addr() + "/0", client: client, leak: 12, slack: time.Second})
 	s.during(func() {
 		for range 4 * s.rounds { // leases end on Redis's clock too
 			s.pause(s.between(200*time.Millisecond, time.Second))

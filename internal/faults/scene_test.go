@@ -45,7 +45,7 @@ type scene struct {
 
 	mu       sync.Mutex
 	offered  int
-	accepted map[string]bool // by ID
+	accepted map[string]time.Time // when, by ID
 }
 
 // harm is one occurrence of the fault.
@@ -54,6 +54,7 @@ type harm struct {
 	at      time.Time // when it began
 	healed  time.Time // when whatever was broken worked again, for a fault that hit all
 	forgets bool      // Redis may have forgotten its last moment
+	forgot  time.Time // what it may have forgotten began then; the zero time if it was a moment
 }
 
 // stage is where a scene takes place: how workers reach Redis, and how the judge does.
@@ -62,6 +63,8 @@ type stage struct {
 	client redis.UniversalClient
 	leak   int           // starts of each tenant a second; offers are a little less
 	slack  time.Duration // an acknowledgement is on its way for that long, at most
+	urls   []string      // ways to Redis of workers' own; none if all go the same one
+	large  int           // bytes of the payload that one job in ten has
 }
 
 // newScene offers the backlog and starts the workers.
@@ -72,15 +75,11 @@ func newScene(t *testing.T, name string, at stage) *scene {
 	fmt.Fprint(h, name)
 	s := &scene{
 		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
-		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]bool),
+		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]time.Time),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
 	}
-	err := s.inspector.SetPolicies(t.Context(), queue.Policies{
-		Default: "all", Policies: map[string]queue.Policy{"all": {Tenant: s.tenantRules(), User: userRules}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.crew.urls = at.urls
+	s.setPolicies()
 	s.offer(t.Context(), 10*at.leak)
 	for range 3 {
 		s.hire()
@@ -91,6 +90,16 @@ func newScene(t *testing.T, name string, at stage) *scene {
 		return err == nil && stats.Done > 20
 	})
 	return s
+}
+
+func (s *scene) setPolicies() {
+	s.t.Helper()
+	err := s.inspector.SetPolicies(s.t.Context(), queue.Policies{
+		Default: "all", Policies: map[string]queue.Policy{"all": {Tenant: s.tenantRules(), User: userRules}},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *scene) tenantRules() []throttle.Rule {
@@ -110,6 +119,9 @@ func (s *scene) offer(ctx context.Context, n int) {
 			ID: fmt.Sprint("job-", k), Type: "push",
 			Tenant: fmt.Sprint("t", k%tenants), User: fmt.Sprint("u", k/tenants%users),
 		}
+		if k%10 == 9 {
+			jobs[i].Payload = make([]byte, s.large)
+		}
 		if k%20 == 19 { // some that may expire
 			if now, err := s.client.Time(ctx).Result(); err == nil {
 				jobs[i].StartBy = now.Add(4 * time.Second)
@@ -123,7 +135,8 @@ func (s *scene) offer(ctx context.Context, n int) {
 		if err == nil {
 			return
 		}
-		if ctx.Err() != nil || !strings.Contains(err.Error(), "OOM command not allowed") {
+		expected := strings.Contains(err.Error(), "OOM command not allowed") || strings.Contains(err.Error(), "the policies in force are not there")
+		if ctx.Err() != nil || !expected {
 			s.t.Errorf("offering: %v", err) // everything else it gets over by itself
 			return
 		}
@@ -136,7 +149,7 @@ func (s *scene) note(receipts []queue.Receipt) {
 	defer s.mu.Unlock()
 	for _, r := range receipts {
 		if r.Status != queue.Dropped {
-			s.accepted[r.ID] = true
+			s.accepted[r.ID] = time.Now()
 		}
 	}
 }
@@ -161,8 +174,17 @@ func (s *scene) during(harm func()) {
 	harm()
 	close(stop)
 	producer.Wait()
+	var stats queue.Stats
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("in the end: %+v", stats)
+		}
+	}()
 	redistest.Eventually(s.t, 90*time.Second, "everything has drained", func() bool {
-		stats, err := s.inspector.Stats(s.t.Context())
+		now, err := s.inspector.Stats(s.t.Context())
+		if err == nil {
+			stats = now
+		}
 		return err == nil && stats.Waiting+stats.Later+stats.Running == 0
 	})
 	for len(s.members) > 0 {

@@ -18,7 +18,8 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	open  map[net.Conn]bool
-	delay time.Duration
+	there time.Duration // for what clients send
+	back  time.Duration // for what the server sends
 	down  bool
 }
 
@@ -67,9 +68,15 @@ func (p *Proxy) Up() {
 
 // Delay lets everything that is sent from now on arrive so much later, in each direction.
 func (p *Proxy) Delay(d time.Duration) {
+	p.DelayEach(d, d)
+}
+
+// DelayEach is [Proxy.Delay] with a delay of its own for what clients send, and for what
+// the server answers.
+func (p *Proxy) DelayEach(there, back time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.delay = d
+	p.there, p.back = there, back
 }
 
 func (p *Proxy) serve() {
@@ -88,8 +95,8 @@ func (p *Proxy) serve() {
 		if !p.admit(client, server) {
 			continue
 		}
-		pipes.Go(func() { p.carry(client, server) })
-		pipes.Go(func() { p.carry(server, client) })
+		pipes.Go(func() { p.carry(client, server, &p.there) })
+		pipes.Go(func() { p.carry(server, client, &p.back) })
 	}
 }
 
@@ -113,8 +120,8 @@ type parcel struct {
 	due   time.Time
 }
 
-// carry takes what one side sends to the other, until there is no more.
-func (p *Proxy) carry(from, to net.Conn) {
+// carry takes what one side sends to the other, after a delay, until there is no more.
+func (p *Proxy) carry(from, to net.Conn, delay *time.Duration) {
 	parcels := make(chan parcel, 1024)
 	go func() {
 		defer close(parcels)
@@ -123,7 +130,7 @@ func (p *Proxy) carry(from, to net.Conn) {
 			n, err := from.Read(b)
 			if n > 0 {
 				p.mu.Lock()
-				due := time.Now().Add(p.delay)
+				due := time.Now().Add(*delay)
 				p.mu.Unlock()
 				parcels <- parcel{b[:n], due}
 			}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -81,11 +82,26 @@ func start(t testing.TB, tls *tls.Config, args func(port string) []string) *Serv
 		}
 		t.Skip("no redis-server in PATH")
 	}
-	port := strconv.Itoa(freePort(t))
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), t: t, args: args(port), tls: tls}
-	s.Resume()
-	t.Cleanup(s.Kill)
-	return s
+	for range 5 {
+		port := strconv.Itoa(freePort(t))
+		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), t: t, args: args(port), tls: tls}
+		s.Resume()
+		t.Cleanup(s.Kill)
+		if s.listens() {
+			return s
+		}
+	}
+	t.Fatal("somebody else has taken every port")
+	return nil
+}
+
+// listens reports whether the server is the one that answers: another test may have taken
+// the port in the same moment.
+func (s *Server) listens() bool {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})
+	defer client.Close()
+	info, err := client.Info(context.Background(), "server").Result()
+	return err != nil || strings.Contains(info, fmt.Sprintf("process_id:%d\r", s.cmd.Process.Pid)) // an error is one of passwords
 }
 
 // Resume starts the server again after [Server.Kill], with the data that it kept.

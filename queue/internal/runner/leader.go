@@ -241,7 +241,7 @@ func (t *term) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.r.policies.Store(max(policies, t.r.policies.Load()))
+	t.r.sawPolicies(policies)
 	facts, err := t.facts(ctx)
 	if err != nil {
 		return err
@@ -267,20 +267,21 @@ func (t *term) resync(ctx context.Context) error {
 
 // facts reads what a scheduler knows from the beginning.
 func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
+	seen := t.r.policies.Load()
 	source, version, err := t.r.store.Policies(ctx)
 	if err != nil {
 		return schedule.Facts{}, err
 	}
 	var policies *schedule.Policies
-	if version < t.r.policies.Load() {
-		t.r.log.Error("the policies are gone from Redis; nothing starts until they are set again", "had version", t.r.policies.Load())
+	if version < seen {
+		t.r.log.Error("the policies are gone from Redis; nothing starts until they are set again", "had version", seen)
 		return schedule.Facts{}, errPoliciesGone
 	}
 	if version > 0 {
 		if policies, err = t.r.cfg.Policies(source, version); err != nil {
 			return schedule.Facts{}, fmt.Errorf("reading the policies in Redis: %w", err)
 		}
-		t.r.policies.Store(version)
+		t.r.sawPolicies(version)
 	}
 	paused, err := t.r.store.Pauses(ctx)
 	if err != nil {

@@ -25,6 +25,7 @@ type Commit struct {
 	ended    map[string][]any  // worker → claims
 	hands    map[string][]byte // worker → what it is told
 	counters map[[2]string]int64
+	folding  map[Folded]string // what it puts under collapse keys
 	taken    map[Lane]takes
 	put      map[Lane]bool
 	reads    []reads
@@ -57,6 +58,7 @@ func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
 		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
+		folding: make(map[Folded]string),
 	}
 }
 
@@ -136,17 +138,28 @@ func (c *Commit) Look(lane Lane, at int64) {
 
 // Fold keeps a job under its collapse key, where there is none.
 func (c *Commit) Fold(f Folded, job string) int {
-	key := c.s.key.Fold(f.Tenant, f.User)
-	c.op(&c.write, "HSET", key, f.Key, job)
-	return c.check.add("absent", c.keys.number(key), f.Key)
+	c.setFold(f, job)
+	return c.check.add("absent", c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
 }
 
-// Refold puts a job in the place of the one of that stamp under its collapse key.
+// Refold puts a job in the place of the one of that stamp under its collapse key; in that
+// of one that this commit has put there itself nothing has to be checked, and it returns 0.
 func (c *Commit) Refold(f Folded, stamp, job string) int {
-	key := c.s.key.Fold(f.Tenant, f.User)
-	c.op(&c.write, "HSET", key, f.Key, job)
-	return c.check.add("fold", c.keys.number(key), f.Key, stamp)
+	_, own := c.folding[f]
+	c.setFold(f, job)
+	if own {
+		return 0
+	}
+	return c.check.add("fold", c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key, stamp)
 }
+
+func (c *Commit) setFold(f Folded, job string) {
+	c.folding[f] = job
+	c.op(&c.write, "HSET", c.s.key.Fold(f.Tenant, f.User), f.Key, job)
+}
+
+// Folding returns the job that this commit puts under a collapse key, "" for none.
+func (c *Commit) Folding(f Folded) string { return c.folding[f] }
 
 // Unfold takes the job of that stamp out from under its collapse key, if it is there.
 func (c *Commit) Unfold(f Folded, stamp string) int {

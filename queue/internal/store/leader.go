@@ -48,7 +48,7 @@ func (s *Store) ReadMail(ctx context.Context, after string, patience time.Durati
 		for _, message := range stream.Messages {
 			after = message.ID
 			for subject, text := range message.Values {
-				if subject[0] == '!' {
+				if strings.HasPrefix(subject, "!") {
 					subject, _, _ = strings.Cut(subject, " ")
 				}
 				value, _ := text.(string)

@@ -25,7 +25,8 @@
 --
 -- Returns {now, receipts, pauses, states, replaced jobs}. A line of receipts is "stamp status
 -- place waiting reason rule": status is a (accepted), l (accepted for later), r (replaced a
--- job), d (duplicate) or x (refused); waiting is the tenant's backlog before it.
+-- job), d (duplicate) or x (refused); waiting is the tenant's backlog before it. A job is refused
+-- as "broken" if a key that it needs holds something else; the others do not notice.
 
 local call, format = redis.call, string.format
 local JOB, TENANT = 15, 4
@@ -68,13 +69,14 @@ end
 
 local alive = tonumber(meta[3] or 0) > now
 local stamp = math.max(now, tonumber(meta[4] or 0))
-local tenants, mail, lines, replaced, later = {}, {}, {}, {}, nil
+local tenants, mail, lines, replaced, later = {}, {}, {}, {}, {}
 local total = { ['in'] = 0, other = 0, out = 0 }
 
 local at = 6
 for t = 1, tonumber(ARGV[5]) do
-  local n = call('HMGET', key(at + 1), 'in', 'back', 'started', 'dropped')
-  tenants[t] = {
+  local fine, n = pcall(call, 'HMGET', key(at + 1), 'in', 'back', 'started', 'dropped')
+  n = fine and n or {}
+  tenants[t] = { broken = not fine,
     name = ARGV[at], counters = key(at + 1), capacity = tonumber(ARGV[at + 2]), makes_room = ARGV[at + 3] == '1',
     waiting = (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0), ['in'] = 0, other = 0, out = 0,
   }
@@ -85,9 +87,13 @@ local function count(tenant, field)
   tenant[field], total[field] = tenant[field] + 1, total[field] + 1
 end
 
--- collapse keeps a job under its collapse key. It returns the job that was there.
+-- collapse keeps a job under its collapse key. It returns the job that was there. What can fail
+-- comes first.
 local function collapse(i, job)
   local other = call('HGET', key(i + 9), ARGV[i + 10])
+  if other then
+    call('ZADD', key(i + 4), 'XX', 'LT', int(now), ARGV[i + 1]) -- it may cost less
+  end
   call('HSET', key(i + 9), ARGV[i + 10], job)
   return other
 end
@@ -98,7 +104,6 @@ local function enter(tenant, i, job)
   if ARGV[i + 9] ~= '0' then
     local other = collapse(i, job)
     if other then
-      call('ZADD', key(i + 4), 'XX', 'LT', int(now), ARGV[i + 1]) -- it may cost less
       call('XADD', KEYS[6], 'MAXLEN', '~', '100000', '*', 'lane', ARGV[i + 2], 'reason', 'collapsed', 'rule', '',
         'at', int(now), 'job', string.sub(other, 1, HEAD))
       count(tenant, 'other')
@@ -112,10 +117,12 @@ local function enter(tenant, i, job)
     entry = '=' .. ARGV[i + 10]
   end
   local place = call('RPUSH', key(i + 3), entry)
+  if place == 1 then
+    call('ZADD', key(i + 4), int(now), ARGV[i + 1])
+  end
   tenant.waiting = tenant.waiting + 1
   count(tenant, 'in')
   if place == 1 then
-    call('ZADD', key(i + 4), int(now), ARGV[i + 1])
     tenant.due = true
     if alive then
       mail[#mail + 1], mail[#mail + 2] = ARGV[i + 2], entry
@@ -136,7 +143,9 @@ end
 
 -- offer returns what became of a job, its place, and why it was refused.
 local function offer(tenant, i, job)
-  if ARGV[i + 13] ~= '' then
+  if tenant.broken then
+    return 'x', 0, 'broken'
+  elseif ARGV[i + 13] ~= '' then
     return 'x', 0, ARGV[i + 13]
   elseif full(tenant, i) then
     return 'x', 0, 'full'
@@ -149,8 +158,22 @@ local function offer(tenant, i, job)
   end
   call('ZADD', KEYS[4], ARGV[i + 6], ARGV[i + 2] .. ' ' .. job)
   count(tenant, 'other')
-  later = math.min(later or math.huge, tonumber(ARGV[i + 6]))
+  later[1] = math.min(later[1] or math.huge, tonumber(ARGV[i + 6]))
   return 'l', 0
+end
+
+-- undo takes back what was done of an offer that failed.
+local function undo(i, job)
+  local entry, fold = job, ARGV[i + 9] ~= '0'
+  if fold then
+    local fine, there = pcall(call, 'HGET', key(i + 9), ARGV[i + 10])
+    if not fine or there ~= job then
+      return
+    end
+    call('HDEL', key(i + 9), ARGV[i + 10])
+    entry = '=' .. ARGV[i + 10]
+  end
+  pcall(call, 'LREM', key(i + 3), '-1', entry)
 end
 
 for i = at, #ARGV, JOB do
@@ -158,10 +181,18 @@ for i = at, #ARGV, JOB do
   local status, place, waiting, reason = 'd', 0, tenant.waiting, nil
   local own = ARGV[i + 7] ~= '0'
   if not own or call('SET', key(i + 7), ARGV[i + 2], 'NX', 'PX', ARGV[i + 8]) then
-    status, place, reason = offer(tenant, i, name .. ARGV[i + 5])
+    local fine
+    fine, status, place, reason = pcall(offer, tenant, i, name .. ARGV[i + 5])
+    if not fine then
+      undo(i, name .. ARGV[i + 5])
+      status, place, reason = 'x', 0, 'broken'
+    end
     if status == 'x' then
       if own then
         call('DEL', key(i + 7)) -- what was refused may come again
+      end
+      if reason == 'broken' and ARGV[i + 11] ~= '0' then
+        call('DEL', key(i + 11))
       end
       count(tenant, 'other')
       count(tenant, 'out')
@@ -176,7 +207,7 @@ end
 local due = {}
 for _, tenant in ipairs(tenants) do
   for _, field in ipairs({ 'in', 'other', 'out' }) do
-    if tenant[field] > 0 then
+    if tenant[field] > 0 and not tenant.broken then
       call('HINCRBY', tenant.counters, field, tenant[field])
     end
   end
@@ -192,8 +223,8 @@ if #due > 0 and call('ZADD', KEYS[3], 'NX', unpack(due)) > 0 then
     call('PERSIST', tenant.counters) -- those of a tenant with nothing to do expire
   end
 end
-if later then
-  mail[#mail + 1], mail[#mail + 2] = '!later', int(later)
+if later[1] then
+  mail[#mail + 1], mail[#mail + 2] = '!later', int(later[1])
 end
 if alive and #mail > 0 then
   call('XADD', KEYS[2], '*', unpack(mail))

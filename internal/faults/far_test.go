@@ -1,0 +1,93 @@
+package faults
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// slowly is how many jobs a tenant may start a second where each takes many round trips.
+const slowly = 12
+
+// far lets every worker have a way to Redis of its own length, and each lead in turn.
+func far(t *testing.T, name string) *scene {
+	server, at := plain(t)
+	at.leak = slowly
+	for _, trip := range []time.Duration{60 * time.Millisecond, 6 * time.Millisecond, 30 * time.Millisecond} {
+		proxy := redistest.StartProxy(t, server.Addr)
+		proxy.Delay(trip / 2)
+		at.urls = append(at.urls, "redis://"+proxy.Addr+"/0")
+	}
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 6 * s.rounds {
+			s.pause(s.between(500*time.Millisecond, 1500*time.Millisecond))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+			s.hire()
+		}
+		s.crew.wait()
+	})
+	return s
+}
+
+// lateReplies lets a way be longer back than there: half of a round trip says nothing.
+func lateReplies(t *testing.T, name string) *scene {
+	server, at := plain(t)
+	at.leak = slowly
+	var proxies []*redistest.Proxy
+	for range 3 {
+		proxy := redistest.StartProxy(t, server.Addr)
+		proxies = append(proxies, proxy)
+		at.urls = append(at.urls, "redis://"+proxy.Addr+"/0")
+	}
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 10 * s.rounds {
+			begin := time.Now()
+			for _, proxy := range proxies {
+				proxy.DelayEach(0, s.between(0, 60*time.Millisecond))
+			}
+			s.harm = append(s.harm, harm{at: begin, healed: time.Now()})
+			s.pause(s.between(300*time.Millisecond, time.Second))
+		}
+	})
+	return s
+}
+
+// dazed stops workers for a while that their leases survive: nothing of theirs is taken
+// back, and what they come too late for is not started.
+func dazed(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 10 * s.rounds {
+			s.pause(s.between(100*time.Millisecond, 500*time.Millisecond))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
+			s.pause(s.between(20*time.Millisecond, lease/2))
+			s.signal(victim, syscall.SIGCONT)
+		}
+	})
+	return s
+}
+
+// heavy lets one job in ten carry as much as there may be.
+func heavy(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	at.large = 1 << 20
+	at.leak = 20
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 6 * s.rounds {
+			s.pause(s.between(200*time.Millisecond, time.Second))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+			s.hire()
+		}
+		s.crew.wait()
+	})
+	return s
+}

@@ -1,0 +1,158 @@
+package faults
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// lawless lets Redis lose the policies, and whoever leads under them. They are set again
+// later.
+func lawless(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 2 * s.rounds {
+			s.pause(lease) // everybody has heard of them
+			begin := time.Now()
+			if err := s.client.Del(t.Context(), "wc:{"+queueName+"}:policies").Err(); err != nil {
+				t.Error(err)
+			}
+			for _, victim := range slices.Clone(s.members)[1:] {
+				s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+			}
+			s.hire()
+			s.hire()
+			s.pause(2 * time.Second)
+			s.setPolicies()
+			s.harm = append(s.harm, harm{at: begin, healed: time.Now()})
+		}
+		s.crew.wait()
+	})
+	return s
+}
+
+// forgetful cuts off what a server has written to its AOF after an instant, as a machine
+// does that loses its power, and lets it come back.
+func forgetful(t *testing.T, name string) *scene {
+	dir := t.TempDir()
+	server, at := plain(t, "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir)
+	s := newScene(t, name, at)
+	log := func() string {
+		all, err := filepath.Glob(filepath.Join(dir, "appendonly*", "*.incr.aof"))
+		if err != nil || len(all) != 1 {
+			all, err = filepath.Glob(filepath.Join(dir, "*.aof")) // before Redis 7
+		}
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%q, %v", all, err)
+		}
+		return all[0]
+	}
+	s.during(func() {
+		for range s.rounds {
+			s.pause(s.between(100*time.Millisecond, time.Second))
+			begin := time.Now()
+			info, err := os.Stat(log())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.pause(time.Second)
+			killed := time.Now()
+			server.Kill()
+			if err := os.Truncate(log(), info.Size()); err != nil {
+				t.Fatal(err)
+			}
+			s.pause(1500 * time.Millisecond) // longer than any rule looks back
+			server.Resume()
+			s.harm = append(s.harm, harm{at: killed, healed: time.Now(), forgets: true, forgot: begin})
+			s.pause(lease)
+		}
+	})
+	return s
+}
+
+// laggard promotes a replica that has not heard of its master for a while.
+func laggard(t *testing.T, name string) *scene {
+	sentinels := redistest.StartSentinels(t, durable...)
+	s := newScene(t, name, on(sentinels.URL(), sentinels.Client(t)))
+	s.during(func() {
+		s.pause(s.between(100*time.Millisecond, time.Second))
+		begin := time.Now()
+		if err := sentinels.Replica.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.pause(s.between(200*time.Millisecond, time.Second))
+		killed := time.Now()
+		sentinels.Master.Kill()
+		sentinels.Failover(t)
+		s.harm = append(s.harm, harm{at: killed, healed: killed.Add(s.slack), forgets: true, forgot: begin})
+		s.pause(lease)
+		sentinels.Master.Resume()
+		s.pause(lease)
+	})
+	return s
+}
+
+// resharded moves the queue's slot to another node while everybody works.
+func resharded(t *testing.T, name string) *scene {
+	cluster := redistest.StartNodes(t, 2, durable...)
+	s := newScene(t, name, on(cluster.URL(), cluster.Client(t)))
+	slot := s.client.ClusterKeySlot(t.Context(), "wc:{"+queueName+"}:").Val()
+	s.during(func() {
+		for range 2 * s.rounds {
+			s.pause(s.between(100*time.Millisecond, time.Second))
+			begin := time.Now()
+			owner := cluster.Owner(t, "wc:{"+queueName+"}:meta")
+			other := cluster.Nodes[0]
+			if other == owner {
+				other = cluster.Nodes[1]
+			}
+			move(t, slot, owner, other)
+			s.harm = append(s.harm, harm{at: begin, healed: time.Now()})
+			s.pause(lease / 2)
+		}
+	})
+	return s
+}
+
+// move moves a slot with its keys, as redis-cli does.
+func move(t *testing.T, slot int64, owner, other *redistest.Server) {
+	ctx, from, to := t.Context(), owner.Client(t), other.Client(t)
+	do := func(c *redis.Client, args ...any) {
+		if err := c.Do(ctx, args...).Err(); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	id := func(c *redis.Client) string { name, _ := c.Do(ctx, "CLUSTER", "MYID").Text(); return name }
+	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
+	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
+	host, port, _ := net.SplitHostPort(other.Addr)
+	for {
+		keys, err := from.Do(ctx, "CLUSTER", "GETKEYSINSLOT", slot, 20).StringSlice()
+		if err != nil || len(keys) == 0 {
+			break
+		}
+		args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
+		for _, key := range keys {
+			args = append(args, key)
+		}
+		if err := from.Do(ctx, args...).Err(); err != nil {
+			if !strings.Contains(err.Error(), "BUSYKEY") {
+				t.Error(err)
+				break
+			}
+			t.Errorf("a key is on both nodes: %v", err)
+			break
+		}
+	}
+	do(to, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
+}
