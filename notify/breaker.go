@@ -180,6 +180,7 @@ type hold struct {
 	suspended bool // the route is
 	local     bool // since the provider cannot be reached from here
 	busy      bool // its share of places is taken
+	quota     bool // the provider's quota is used up
 }
 
 const shareWait = time.Second // until a place may be free again

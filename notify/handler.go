@@ -58,7 +58,7 @@ type careless interface {
 func Handler(s Sender) asynq.Handler {
 	h, err := NewHandler(s, HandlerConfig{})
 	if err != nil {
-		panic(err) // only a Registerer can refuse
+		panic(err) // only a Registerer or a Quota can be refused
 	}
 	return h
 }
@@ -97,8 +97,12 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 			return nil, err
 		}
 	}
+	quotas, err := newQuotas(providers.list, cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
 	h := &handler{
-		cfg: cfg, providers: providers, metrics: metrics,
+		cfg: cfg, providers: providers, quotas: quotas, metrics: metrics,
 		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis},
 	}
 	if c, ok := s.(careless); ok {
@@ -110,6 +114,7 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 type handler struct {
 	cfg       HandlerConfig
 	providers *Providers
+	quotas    quotas
 	journal   careless // a sender that takes any payload, or nil
 	breakers  *breakers
 	backoffs  *backoffs

@@ -43,7 +43,8 @@ const (
 //
 //	some failed                         retry: for those
 //	all of them are held                wait: the user, or all if nothing else is sent here
-//	some are held, the others settled   retry: the user's next messages must not wait
+//	some are held, the others settled   retry: the user's next messages must not wait;
+//	                                    wait if a quota holds them, for it is soon over
 //	some were delivered                 done
 //	all of them were rejected or gone   dead if one was rejected, else done: nobody is there
 type verdict struct {
@@ -78,14 +79,16 @@ func sumUp(results []result, s settled) verdict {
 	case len(waits) > 0:
 		v.ending, v.err, v.wait = wait, waits[0].err, longestWait
 		v.whole = true
+		quota := true
 		for _, r := range waits {
 			if r.hold.busy && len(waits) < len(results) {
 				r.wait = restWait
 			}
 			v.wait = min(v.wait, r.wait)
 			v.whole = v.whole && r.hold.suspended && !r.hold.local
+			quota = quota && r.hold.quota
 		}
-		if len(waits) < len(results) {
+		if len(waits) < len(results) && !quota {
 			v.ending, v.wait = retry, max(v.wait, time.Second)
 		}
 	case len(by[delivered]) > 0:
