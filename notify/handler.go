@@ -48,12 +48,6 @@ type HandlerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// A careless sender takes any payload: it does not look at the message.
-type careless interface {
-	Sender
-	anyPayload()
-}
-
 // Handler is [NewHandler] without any configuration.
 func Handler(s Sender) asynq.Handler {
 	h, err := NewHandler(s, HandlerConfig{})
@@ -77,8 +71,7 @@ func Handler(s Sender) asynq.Handler {
 // place in the user's window (see [queue.RefundUser]).
 //
 // A payload that is not a message, and a message that has expired, are dropped unsent.
-// For the log sender any payload will do. With several senders ([NewProviders]) each
-// target goes to its own.
+// With several senders ([NewProviders]) each target goes to its own.
 //
 // Give workers a [queue.WorkerConfig.ShutdownTimeout] above the senders' timeout of 15
 // seconds, so that no send is cut off whose message may have arrived.
@@ -105,9 +98,6 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 		cfg: cfg, providers: providers, quotas: quotas, metrics: metrics,
 		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis},
 	}
-	if c, ok := s.(careless); ok {
-		h.journal = c
-	}
 	return h, nil
 }
 
@@ -115,7 +105,6 @@ type handler struct {
 	cfg       HandlerConfig
 	providers *Providers
 	quotas    quotas
-	journal   careless // a sender that takes any payload, or nil
 	breakers  *breakers
 	backoffs  *backoffs
 	ledger    ledger
@@ -132,9 +121,6 @@ var (
 func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	info, _ := queue.FromContext(ctx)
 	ctx = withClock(ctx, info.Started)
-	if h.journal != nil {
-		return h.write(ctx, info)
-	}
 	m, err := ParseMessage(t.Payload())
 	if err == nil {
 		err = m.expired(clockNow(ctx))
@@ -161,18 +147,6 @@ func (h *handler) pauseAll() func(time.Time, error) error {
 		return queue.PauseQueue
 	}
 	return queue.PauseTenant
-}
-
-// write lets the log sender write down a start.
-func (h *handler) write(ctx context.Context, info queue.Info) error {
-	o := h.journal.Send(ctx, Message{ID: info.ID}, Target{})
-	switch o.Action {
-	case Done:
-		return nil
-	case Drop:
-		return fmt.Errorf("%w: %w", o.Err, asynq.SkipRetry)
-	}
-	return o.Err
 }
 
 // expired returns an error if the message has no point any more.

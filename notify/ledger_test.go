@@ -97,15 +97,19 @@ func TestRevive(t *testing.T) {
 		}
 
 		r.set("b", broken)
-		s.notify("teacher", two("half"))
-		time.Sleep(12 * time.Hour)
+		job, err := notify.NewJob("school", "teacher", two("half"))
+		must(t, err)
+		job.MaxAttempts = 8 // some two minutes
+		_, err = newClient(t, s.rdb, "push").Enqueue(t.Context(), job)
+		must(t, err)
+		time.Sleep(5 * time.Minute)
 		r.sent()
 		s.revive(t)
 		if got := r.sent(); slices.Contains([]string{"", "half a"}, got[1:len(got)-1]) || got[1:7] == "half a" {
 			t.Errorf("revived, it sent %s; a has it", got)
 		}
 		r.set("b", ok)
-		time.Sleep(12 * time.Hour)
+		time.Sleep(5 * time.Minute)
 		if got := r.sent(); s.stats().Done != 2 {
 			t.Errorf("in the end: %+v, sent %s", s.stats(), got)
 		}
