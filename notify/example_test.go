@@ -227,6 +227,6 @@ func ExampleNewProviders() {
 	// Output:
 	// done <nil>
 	// done <nil>
-	// drop notify: the target is not one of apns: want a device's token in hexadecimal
+	// drop notify: not sent: the target is not one of apns: want a device's token in hexadecimal
 	// 1 for Apple, 1 for Google
 }

@@ -78,7 +78,7 @@ const calls = [], listeners = {};
 const call = (name) => async (...args) => { calls.push([name, ...args]); };
 const registration = {
   showNotification: call("show"),
-  pushManager: {subscribe: async (options) => { calls.push(["subscribe", options]); return {toJSON: () => SUBSCRIPTION}; }},
+  pushManager: {subscribe: async (options) => { calls.push(["subscribe", options]); return {toJSON: () => (SUBSCRIPTION)}; }},
 };
 const navigator = {
   setAppBadge: call("badge"),
@@ -92,7 +92,7 @@ WORKER
   let until;
   const waitUntil = (promise) => { until = promise; };
   await subscribe("PUBLIC");
-  listeners.push({data: {json: () => MESSAGE}, waitUntil});
+  listeners.push({data: {json: () => (MESSAGE)}, waitUntil});
   await until;
   const shown = calls.find(([name]) => name === "show");
   listeners.notificationclick({notification: {close: call("close"), data: shown[2].data}, waitUntil});
@@ -114,7 +114,9 @@ func TestDocumentedScripts(t *testing.T) {
 	const subscription = `{"endpoint": "https://push.example/1", "expirationTime": null, "keys": {"p256dh": "p", "auth": "a"}}`
 	text := strings.NewReplacer("SUBSCRIPTION", subscription, "PAGE", page, "WORKER", worker, "MESSAGE", string(message)).Replace(browser)
 	out, err := exec.CommandContext(t.Context(), node, "--input-type=commonjs", "-e", "(() => {"+text+"})()").CombinedOutput()
-	must(t, err)
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	var calls [][]json.RawMessage
 	if err := json.Unmarshal(out, &calls); err != nil {
 		t.Fatalf("%v: %s", err, out)
