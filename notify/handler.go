@@ -62,7 +62,7 @@ func Handler(s Sender) asynq.Handler {
 //
 //   - delivered to at least one device, and nothing left to try: the job is done
 //   - failed: a failed attempt, repeated after a backoff, for the devices that failed
-//   - asked to wait, or the route is suspended: the job waits at the front of its lane; no
+//   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
 //   - all targets gone: the job is done, there is nobody to deliver to
