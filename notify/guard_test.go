@@ -262,7 +262,6 @@ func TestLone503(t *testing.T) {
 
 // A worker that cannot reach its provider burns no attempts, and sends all when it can.
 func TestNoWayOut(t *testing.T) {
-	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -281,10 +280,10 @@ func TestNoWayOut(t *testing.T) {
 		for i := range 60 {
 			s.notify(fmt.Sprint("parent-", i), notify.Message{Title: "a", Targets: []notify.Target{{Token: fmt.Sprintf("%016x", i+1)}}})
 		}
-		time.Sleep(24 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		st := s.stats()
 		if st.Dead != 0 || st.Failed > 20 || st.Waiting+st.Later != 60 {
-			t.Errorf("after a day: %+v; want at most the attempts that found out", st)
+			t.Errorf("after two hours: %+v; want at most the attempts that found out", st)
 		}
 		// It touches others' messages no longer than it has to.
 		if strings.Contains(s.logged(), "queue paused") {
