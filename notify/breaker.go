@@ -22,6 +22,8 @@ type breaker struct {
 	doubtful bool          // suspended for doubts, and not for failures
 	local    bool          // the last failure was that the provider cannot be reached from here
 	probing  bool          // a probe is under way
+	lasts    time.Duration // this suspension
+	turned   int           // attempts that were turned away in it
 
 	failures, doubts evidence
 	guard            guard
@@ -140,7 +142,7 @@ func (b *breaker) suspend(enough, probe bool, now time.Time, after time.Duration
 		b.wait = max(firstWait, min(2*b.wait, longestWait))
 		after = b.wait
 	}
-	b.until = now.Add(after)
+	b.until, b.lasts, b.turned = now.Add(after), after, 0
 	return true
 }
 
@@ -180,6 +182,11 @@ type hold struct {
 	suspended bool // the route is
 	local     bool // since the provider cannot be reached from here
 	busy      bool // its share of places is taken
+	quota     bool // the provider's quota is used up
+
+	// Others wait for the same instant, and one of them is enough to probe: the rest
+	// comes back within so long after it.
+	spread time.Duration
 }
 
 const shareWait = time.Second // until a place may be free again
@@ -191,7 +198,11 @@ func (bs *breakers) enter(r route, now time.Time) (p pass, h *hold) {
 	b := bs.of(r.name)
 	switch {
 	case b.until.After(now):
-		return p, &hold{until: b.until, suspended: true, local: b.local}
+		h = &hold{until: b.until, suspended: true, local: b.local}
+		if b.turned++; b.turned > 1 {
+			h.spread = b.lasts
+		}
+		return p, h
 	case !b.until.IsZero() && b.probing:
 		return p, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
 	}

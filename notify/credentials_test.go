@@ -160,3 +160,16 @@ func TestNoRedisNoToken(t *testing.T) {
 		t.Errorf("outcome %+v, want it deferred: no attempt was made", o)
 	}
 }
+
+// A signature for push services is made anew before it ends.
+func TestVAPIDTokensEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := webpushStage(t)
+		for range 4 {
+			if o := s.sender.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, s.target); o.Action != notify.Done {
+				t.Errorf("%+v, refused %q", o, s.host.Refusals())
+			}
+			time.Sleep(5 * time.Hour)
+		}
+	})
+}

@@ -17,6 +17,7 @@ type delivery struct {
 	info    queue.Info
 	targets []Target
 	settled settled
+	turns   map[string]*turn // by provider, where there is a quota
 }
 
 // run sends to every device that is not settled yet, all at once, and returns what is to
@@ -35,32 +36,48 @@ func (d *delivery) run(ctx context.Context) (v verdict, err error) {
 			return v, err
 		}
 	}
-	results := make([]result, len(d.targets))
-	first := make(map[Target]int) // where a device stands first: it may stand there twice
-	var sends sync.WaitGroup
-	for i, to := range d.targets {
-		if _, again := first[to.device()]; again {
-			continue
-		}
-		first[to.device()] = i
-		switch {
-		case d.settled.devices[i] != 0:
-			results[i] = result{fate: d.settled.devices[i], err: errSettled}
-		case !several:
-			results[i] = d.attempt(ctx, i, to)
-		default:
-			sends.Go(func() { results[i] = d.attempt(ctx, i, to) })
-		}
-	}
-	sends.Wait()
-	for i, to := range d.targets {
-		results[i] = results[first[to.device()]]
-	}
+	results := d.attempts(ctx)
 	v = sumUp(results, d.settled)
 	if several {
 		d.close(ctx, v, results)
 	}
 	return v, nil
+}
+
+// attempts sends to every device that needs it, and returns what became of each.
+func (d *delivery) attempts(ctx context.Context) []result {
+	results := make([]result, len(d.targets))
+	first := make(map[Target]int) // where a device stands first: it may stand there twice
+	var needed []int
+	requests := make(map[string]int) // by provider
+	for i, to := range d.targets {
+		if _, again := first[to.device()]; again {
+			continue
+		}
+		first[to.device()] = i
+		if f := d.settled.devices[i]; f != 0 {
+			results[i] = result{fate: f, err: errSettled}
+			continue
+		}
+		needed = append(needed, i)
+		if p, err := d.providers.of(to); err == nil {
+			requests[p.String()]++
+		}
+	}
+	d.turns = d.quotas.turnsOf(requests)
+	var sends sync.WaitGroup
+	for _, i := range needed {
+		if len(d.targets) == 1 {
+			results[i] = d.attempt(ctx, i, d.targets[i])
+			break
+		}
+		sends.Go(func() { results[i] = d.attempt(ctx, i, d.targets[i]) })
+	}
+	sends.Wait()
+	for i, to := range d.targets {
+		results[i] = results[first[to.device()]]
+	}
+	return results
 }
 
 // stopped tells whether the worker stops. What is not sent yet is another one's then.
@@ -105,6 +122,10 @@ func (d *delivery) attempt(ctx context.Context, device int, to Target) result {
 	pass, h := d.breakers.enter(r, clockNow(ctx))
 	if h != nil {
 		return result{fate: held, err: errClosed, hold: *h, wait: h.until.Sub(clockNow(ctx))}
+	}
+	if wait, err := d.quotas.take(ctx, p.String(), d.turns[p.String()]); err != nil {
+		d.breakers.leave(pass, event{}, clockNow(ctx))
+		return result{fate: held, err: err, wait: wait, hold: hold{suspended: true, quota: true}}
 	}
 	begin := time.Now()
 	o := d.send(ctx, p, to)

@@ -11,8 +11,8 @@
 //	...
 //	worker.Run(ctx, handler)
 //
-// There are senders to [FCM], [APNs], browsers ([WebPush]) and endpoints ([Webhook]), and
-// one that only writes down ([Log]). Package notifytest has providers to try them on.
+// There are senders to [FCM], [APNs], browsers ([WebPush]) and endpoints ([Webhook]).
+// Package notifytest has providers to try them on.
 //
 // A job's payload is a message in JSON:
 //

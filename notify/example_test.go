@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 // A worker delivers messages through FCM: here one that runs on this machine.
@@ -170,4 +171,62 @@ func ExampleNewWebhook() {
 		notify.Target{Token: customer.URL + "/hooks", Secret: customer.Secret})
 	fmt.Println(o.Action, customer.Received()[0].ID)
 	// Output: done order-17
+}
+
+// One worker serves an iPhone and an Android phone of a user, with one set of limits, and
+// keeps the quota of each provider.
+func ExampleNewProviders() {
+	apple, err := notifytest.NewAPNs(notifytest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer apple.Close()
+	google, err := notifytest.NewFCM(notifytest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer google.Close()
+
+	apns, err := notify.NewAPNs(notify.APNsConfig{
+		Key: apple.Key, KeyID: apple.KeyID, TeamID: apple.TeamID, Topic: apple.Topic,
+		Wire: notify.Wire{URL: apple.URL, RootCAs: apple.RootCAs, Dial: apple.Dial}, // not for the real one
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer apns.Close()
+	fcm, err := notify.NewFCM(notify.FCMConfig{
+		Credentials: google.ServiceAccount,
+		Wire:        notify.Wire{URL: google.URL, RootCAs: google.RootCAs, Dial: google.Dial}, // not for the real one
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer fcm.Close()
+	all, err := notify.NewProviders(
+		notify.Provider{Sender: apns},
+		notify.Provider{Sender: fcm, Quota: throttle.Leak(600_000, time.Minute)}, // kept by NewHandler
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, to := range []notify.Target{
+		{Provider: "apns", Token: "0123456789abcdef"},
+		{Provider: "fcm", Token: "phone"},
+		{Provider: "apns", Token: "phone"},
+	} {
+		o := all.Send(context.Background(), notify.Message{ID: "1", Title: "School is closed"}, to)
+		fmt.Println(o.Action, o.Err)
+	}
+	fmt.Println(len(apple.Received()), "for Apple,", len(google.Received()), "for Google")
+	// Output:
+	// done <nil>
+	// done <nil>
+	// drop notify: not sent: the target is not one of apns: want a device's token in hexadecimal
+	// 1 for Apple, 1 for Google
 }

@@ -48,17 +48,11 @@ type HandlerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// A careless sender takes any payload: it does not look at the message.
-type careless interface {
-	Sender
-	anyPayload()
-}
-
 // Handler is [NewHandler] without any configuration.
 func Handler(s Sender) asynq.Handler {
 	h, err := NewHandler(s, HandlerConfig{})
 	if err != nil {
-		panic(err) // only a Registerer can refuse
+		panic(err) // only a Registerer or a Quota can be refused
 	}
 	return h
 }
@@ -68,7 +62,7 @@ func Handler(s Sender) asynq.Handler {
 //
 //   - delivered to at least one device, and nothing left to try: the job is done
 //   - failed: a failed attempt, repeated after a backoff, for the devices that failed
-//   - asked to wait, or the route is suspended: the job waits at the front of its lane; no
+//   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
 //   - all targets gone: the job is done, there is nobody to deliver to
@@ -77,8 +71,7 @@ func Handler(s Sender) asynq.Handler {
 // place in the user's window (see [queue.RefundUser]).
 //
 // A payload that is not a message, and a message that has expired, are dropped unsent.
-// For the log sender any payload will do. With several senders ([NewProviders]) each
-// target goes to its own.
+// With several senders ([NewProviders]) each target goes to its own.
 //
 // Give workers a [queue.WorkerConfig.ShutdownTimeout] above the senders' timeout of 15
 // seconds, so that no send is cut off whose message may have arrived.
@@ -97,12 +90,13 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 			return nil, err
 		}
 	}
-	h := &handler{
-		cfg: cfg, providers: providers, metrics: metrics,
-		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis},
+	quotas, err := newQuotas(providers.list, cfg.Redis)
+	if err != nil {
+		return nil, err
 	}
-	if c, ok := s.(careless); ok {
-		h.journal = c
+	h := &handler{
+		cfg: cfg, providers: providers, quotas: quotas, metrics: metrics,
+		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis},
 	}
 	return h, nil
 }
@@ -110,7 +104,7 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 type handler struct {
 	cfg       HandlerConfig
 	providers *Providers
-	journal   careless // a sender that takes any payload, or nil
+	quotas    quotas
 	breakers  *breakers
 	backoffs  *backoffs
 	ledger    ledger
@@ -127,9 +121,6 @@ var (
 func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	info, _ := queue.FromContext(ctx)
 	ctx = withClock(ctx, info.Started)
-	if h.journal != nil {
-		return h.write(ctx, info)
-	}
 	m, err := ParseMessage(t.Payload())
 	if err == nil {
 		err = m.expired(clockNow(ctx))
@@ -156,18 +147,6 @@ func (h *handler) pauseAll() func(time.Time, error) error {
 		return queue.PauseQueue
 	}
 	return queue.PauseTenant
-}
-
-// write lets the log sender write down a start.
-func (h *handler) write(ctx context.Context, info queue.Info) error {
-	o := h.journal.Send(ctx, Message{ID: info.ID}, Target{})
-	switch o.Action {
-	case Done:
-		return nil
-	case Drop:
-		return fmt.Errorf("%w: %w", o.Err, asynq.SkipRetry)
-	}
-	return o.Err
 }
 
 // expired returns an error if the message has no point any more.

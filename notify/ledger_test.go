@@ -97,15 +97,19 @@ func TestRevive(t *testing.T) {
 		}
 
 		r.set("b", broken)
-		s.notify("teacher", two("half"))
-		time.Sleep(12 * time.Hour)
+		job, err := notify.NewJob("school", "teacher", two("half"))
+		must(t, err)
+		job.MaxAttempts = 8 // some two minutes
+		_, err = newClient(t, s.rdb, "push").Enqueue(t.Context(), job)
+		must(t, err)
+		time.Sleep(5 * time.Minute)
 		r.sent()
 		s.revive(t)
 		if got := r.sent(); slices.Contains([]string{"", "half a"}, got[1:len(got)-1]) || got[1:7] == "half a" {
 			t.Errorf("revived, it sent %s; a has it", got)
 		}
 		r.set("b", ok)
-		time.Sleep(12 * time.Hour)
+		time.Sleep(5 * time.Minute)
 		if got := r.sent(); s.stats().Done != 2 {
 			t.Errorf("in the end: %+v, sent %s", s.stats(), got)
 		}
@@ -199,6 +203,52 @@ func TestStopBeforeTheSend(t *testing.T) {
 		must(t, err)
 		if got := r.sent(); got != "[]" || st.Failed != 0 || st.Waiting != 1 {
 			t.Errorf("sent %s; %+v", got, st)
+		}
+	})
+}
+
+// A device that refused the message is not asked again while the others are.
+func TestARefusalIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
+		r.set("a", refused)
+		r.set("b", broken)
+		s.notify("teacher", two("x"))
+		time.Sleep(200 * time.Millisecond)
+		r.set("b", ok)
+		time.Sleep(time.Minute)
+		if got := r.sent(); got != "[x a x b x b]" || s.stats().Done != 1 {
+			t.Errorf("sent %s; %+v", got, s.stats())
+		}
+	})
+}
+
+// A lateSender takes a message just when the attempt's time is over.
+type lateSender struct{ recorder }
+
+func (l *lateSender) Send(ctx context.Context, m notify.Message, to notify.Target) notify.Outcome {
+	if o := l.recorder.Send(ctx, m, to); o.Action != notify.Done {
+		return o
+	}
+	<-ctx.Done()
+	return notify.Outcome{Action: notify.Done}
+}
+
+// What is taken when the attempt's time is over is written down all the same.
+func TestTakenAtTheLastMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lateSender
+		s := newSchool(t, &l, notify.HandlerConfig{}, queue.Policy{})
+		l.set("b", broken)
+		job, err := notify.NewJob("school", "teacher", two("x"))
+		must(t, err)
+		job.Timeout, job.MaxAttempts = time.Second, 3
+		_, err = newClient(t, s.rdb, "push").Enqueue(t.Context(), job)
+		must(t, err)
+		time.Sleep(time.Minute)
+		if got := l.sent(); got != "[x a x b x b x b]" {
+			t.Errorf("sent %s; %+v", got, s.stats())
 		}
 	})
 }

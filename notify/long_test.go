@@ -12,6 +12,6 @@ const longTests = "WATERCLOCK_LONG"
 func long(t *testing.T) {
 	t.Helper()
 	if os.Getenv(longTests) == "" {
-		t.Skip("takes a minute; set " + longTests + "=1")
+		t.Skip("takes minutes; set " + longTests + "=1")
 	}
 }

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -43,15 +44,27 @@ const (
 //
 //	some failed                         retry: for those
 //	all of them are held                wait: the user, or all if nothing else is sent here
-//	some are held, the others settled   retry: the user's next messages must not wait
+//	some are held, the others settled   retry: the user's next messages must not wait;
+//	                                    wait if a quota holds them, for it is soon over
 //	some were delivered                 done
 //	all of them were rejected or gone   dead if one was rejected, else done: nobody is there
 type verdict struct {
 	ending ending
 	err    error
 	wait   time.Duration
-	whole  bool // wait: everything waits, not only the user
-	refund bool // the user saw nothing, or had seen the message before
+	whole  bool          // wait: everything waits, not only the user
+	spread time.Duration // more, at random: others wait for the same instant
+	refund bool          // the user saw nothing, or had seen the message before
+}
+
+// delay is how long the message waits. What waits for a suspended route comes back spread
+// out: together the messages would take the tenant's leak for a time, only to be turned
+// away again.
+func (v verdict) delay() time.Duration {
+	if v.spread <= 0 {
+		return v.wait
+	}
+	return v.wait + rand.N(v.spread)
 }
 
 // restWait is how long a message waits for a place for the rest of its devices: each look
@@ -78,14 +91,16 @@ func sumUp(results []result, s settled) verdict {
 	case len(waits) > 0:
 		v.ending, v.err, v.wait = wait, waits[0].err, longestWait
 		v.whole = true
+		quota := true
 		for _, r := range waits {
 			if r.hold.busy && len(waits) < len(results) {
 				r.wait = restWait
 			}
-			v.wait = min(v.wait, r.wait)
+			v.wait, v.spread = min(v.wait, r.wait), max(v.spread, r.hold.spread)
 			v.whole = v.whole && r.hold.suspended && !r.hold.local
+			quota = quota && r.hold.quota
 		}
-		if len(waits) < len(results) {
+		if len(waits) < len(results) && !quota {
 			v.ending, v.wait = retry, max(v.wait, time.Second)
 		}
 	case len(by[delivered]) > 0:
@@ -103,11 +118,11 @@ func (v verdict) asError(now time.Time, pauseAll func(time.Time, error) error) e
 	err := v.err
 	switch {
 	case v.ending == retry:
-		err = queue.RetryAfter(v.wait, v.err)
+		err = queue.RetryAfter(v.delay(), v.err)
 	case v.ending == wait && v.whole && pauseAll != nil:
 		err = pauseAll(now.Add(v.wait), v.err)
 	case v.ending == wait:
-		err = queue.PauseUser(now.Add(v.wait), v.err)
+		err = queue.PauseUser(now.Add(v.delay()), v.err)
 	case v.ending == dead:
 		err = fmt.Errorf("%w: %w", v.err, asynq.SkipRetry)
 	case v.err != nil:

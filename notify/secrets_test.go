@@ -69,43 +69,55 @@ func TestNoSecretHosts(t *testing.T) {
 	hook, err := notifytest.NewWebhook(notifytest.Options{TCP: true})
 	must(t, err)
 	defer hook.Close()
+	browsers, err := notifytest.NewWebPush(notifytest.Options{})
+	must(t, err)
+	defer browsers.Close()
+	sub, err := browsers.Subscribe("browser")
+	must(t, err)
 	for _, private := range []bool{true, false} {
 		endpoints := map[string]string{ // by what is said of it
-			"no such host":              "https://" + secret + ".invalid/" + secret,
-			"connection refused":        "https://127.0.0.1:1/" + secret,
-			"certificate not trusted":   hook.URL + "/" + secret,
-			"TLS handshake failed":      "https://" + plainServer(t) + "/" + secret,
-			"the target is not a https": "ftp://" + secret + ".invalid/",
+			"no such host":            "https://" + secret + ".invalid/" + secret,
+			"connection refused":      "https://127.0.0.1:1/" + secret,
+			"certificate not trusted": hook.URL + "/" + secret,
+			"TLS handshake failed":    "https://" + plainServer(t) + "/" + secret,
+			"the target is not":       "ftp://" + secret + ".invalid/",
 		}
 		if !private {
 			endpoints = map[string]string{
-				"not a public address":      hook.URL + "/" + secret,
-				"the target is not a https": "http://" + secret + ".invalid/",
+				"not a public address": hook.URL + "/" + secret,
+				"the target is not":    "http://" + secret + ".invalid/",
 			}
 		}
 		w, err := notify.NewWebhook(notify.WebhookConfig{Keys: []string{hook.PrivateKey}, AllowPrivate: private})
 		must(t, err)
 		defer w.Close()
-		seen := failing(t, w, endpoints)
-		for what := range endpoints {
-			if !strings.Contains(seen, what) && what != "no such host" { // a machine without DNS says otherwise
-				t.Errorf("nothing says %q: %s", what, seen)
+		p, err := notify.NewWebPush(notify.WebPushConfig{Key: browsers.Key, Subject: "mailto:push@school.example", AllowPrivate: private})
+		must(t, err)
+		defer p.Close()
+		for name, seen := range map[string]string{
+			"webhook": failing(t, w, endpoints, notify.Target{}), "webpush": failing(t, p, endpoints, notify.Target{P256dh: sub.P256dh, Auth: sub.Auth}),
+		} {
+			for what := range endpoints {
+				if !strings.Contains(seen, what) && what != "no such host" { // a machine without DNS says otherwise
+					t.Errorf("%s: nothing says %q: %s", name, what, seen)
+				}
 			}
+			lookFor(t, seen, []string{secret, "127.0.0.1", hook.URL, hook.PrivateKey, browsers.Key, sub.Auth})
 		}
-		lookFor(t, seen, []string{secret, "127.0.0.1", hook.URL, hook.PrivateKey})
 	}
 }
 
 // failing has a worker attempt each endpoint once, in real time, and returns what was written
 // down anywhere.
-func failing(t *testing.T, sender notify.Sender, endpoints map[string]string) string {
+func failing(t *testing.T, sender notify.Sender, endpoints map[string]string, to notify.Target) string {
 	t.Helper()
 	rdb := redistest.Mini(t)
 	var log safeBuffer
 	handler, err := notify.NewHandler(sender, notify.HandlerConfig{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	must(t, err)
 	for _, endpoint := range endpoints {
-		job, err := notify.NewJob("school", "app", notify.Message{Title: "a", Targets: []notify.Target{{Token: endpoint}}})
+		to.Token = endpoint
+		job, err := notify.NewJob("school", "app", notify.Message{Title: "a", Targets: []notify.Target{to}})
 		must(t, err)
 		job.MaxAttempts = 1
 		_, err = newClient(t, rdb, "push").Enqueue(t.Context(), job)

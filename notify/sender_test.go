@@ -1,22 +1,15 @@
 package notify_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/notify"
-	"github.com/waterclock/waterclock/queue"
 )
 
 // senderFunc is a sender that is a function.
@@ -57,50 +50,4 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%s: sent %v, error %v", tt.name, sent, err)
 		}
 	}
-}
-
-func TestLogOutsideOfWorker(t *testing.T) {
-	err := notify.Handler(notify.NewLog(io.Discard)).ProcessTask(t.Context(), asynq.NewTask("push", nil))
-	if !errors.Is(err, asynq.SkipRetry) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// The log sender takes any payload, and its times are those of the job.
-func TestLogInWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
-		var log bytes.Buffer
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := newClient(t, client, "push").Enqueue(ctx, queue.Job{
-			ID: "1", Tenant: "a b", User: "u", Type: "push", Payload: []byte(`{"at":1748607359}`),
-			NotBefore: time.Now().Add(10 * time.Second),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: []string{"push"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		if err := worker.Run(ctx, notify.Handler(notify.NewLog(&log))); err != nil {
-			t.Fatal(err)
-		}
-		var line struct {
-			ID, Tenant, User, Type string
-			Slot                   time.Time
-			Started                time.Time `json:"started_at"`
-			Attempt                int
-			Waited                 int `json:"waited_ms"`
-		}
-		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
-			t.Fatalf("%v in %s", err, log.Bytes())
-		}
-		if line.ID != "1" || line.Tenant != "a b" || line.Attempt != 1 || line.Started.Before(line.Slot) ||
-			line.Slot.Sub(begin) < 9*time.Second || line.Waited < 9999 {
-			t.Errorf("the line is %s", log.Bytes())
-		}
-	})
 }

@@ -66,6 +66,8 @@ func TestFlags(t *testing.T) {
 		{"--sender=fcm --webpush-private", "--webpush-private: only the sender webpush uses it"},
 		{"--sender=log --dry-run", "--dry-run: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=forward --proxy=http://p:1", "--proxy: only the senders fcm, apns, webpush, webhook use it"},
+		{"--sender=log --provider-quota=10/s", "--provider-quota: only the senders fcm, apns, webpush, webhook use it"},
+		{"--sender=fcm --provider-quota=fast", `--provider-quota "fast": want requests in a time, such as 600000/1m`},
 		{"--sender=fcm --connections=-1", "--connections -1: want at least 1, or 0 for the sender's own choice"},
 		{"--sender=forward --log-file=x", "--log-file: only --sender log writes it"},
 		{"--sender=log --forward-queue=x", "--forward-queue: only --sender forward uses it"},
@@ -269,4 +271,37 @@ func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Clie
 		t.Fatal(err)
 	}
 	return client
+}
+
+// SIGHUP opens the log file again after it was moved away, and ends no worker, policies or
+// not. Jobs before it are in the one file, jobs after it in the other.
+func TestHangupOpensTheLogAgain(t *testing.T) {
+	server, dir := redistest.Start(t), t.TempDir()
+	client := server.Client(t)
+	log := filepath.Join(dir, "log.jsonl")
+	var out lockedBuffer
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	args := []string{"--redis", server.URL(), "--sender=log", "--log-file", log, "--inbox=false"}
+	go func() { done <- run(ctx, args, nil, &out, &out) }()
+	lines := func(name string) int {
+		text, _ := os.ReadFile(name)
+		return strings.Count(string(text), "\n")
+	}
+	offer(t, client, "push", 3)
+	redistest.Eventually(t, 10*time.Second, "three starts", func() bool { return lines(log) == 3 })
+	must(t, os.Rename(log, log+".1"))
+	must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	redistest.Eventually(t, 10*time.Second, "a new file", func() bool {
+		_, err := os.Stat(log)
+		return err == nil
+	})
+	_, err := newClient(t, client, "push").Enqueue(t.Context(), queue.Job{ID: "after", Tenant: "t", User: "u", Type: "push"})
+	must(t, err)
+	redistest.Eventually(t, 10*time.Second, "a start in the new file", func() bool { return lines(log) == 1 })
+	stop()
+	must(t, <-done)
+	if n := lines(log + ".1"); n != 3 {
+		t.Errorf("%d lines in the old file, want 3", n)
+	}
 }

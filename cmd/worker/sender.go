@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/journal"
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
@@ -30,13 +31,13 @@ func openSender(o options, rdb redis.UniversalClient, stdout io.Writer, log *slo
 	case o.sender != "log":
 		return openProvider(o, rdb, log, s)
 	case o.logFile == "-":
-		return notify.Handler(notify.NewLog(stdout)), nil
+		return journal.New(stdout), nil
 	}
 	f, err := s.open(o.logFile, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("--log-file: %w", err)
 	}
-	return notify.Handler(notify.NewLog(f)), nil
+	return journal.New(f), nil
 }
 
 // openProvider returns the handler that sends through one provider or several.
@@ -77,7 +78,12 @@ func openSenders(o options, rdb redis.UniversalClient, s *sink) (notify.Sender, 
 			return nil, nil, err
 		}
 		s.ends = append(s.ends, one.Close)
-		return one, []senders.Sender{one}, nil
+		quota, err := o.senders.Quota()
+		if err != nil {
+			return nil, nil, err
+		}
+		sender, err := notify.NewProviders(notify.Provider{Sender: one, Quota: quota})
+		return sender, []senders.Sender{one}, err
 	}
 	entries, err := senders.ReadFile(o.config)
 	if err != nil {

@@ -1,4 +1,6 @@
-package notify
+// Package journal writes down the starts of jobs: how a set-up is tried out, and what
+// throttle.Verify proves the limits from.
+package journal
 
 import (
 	"bytes"
@@ -12,55 +14,56 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/waterclock/waterclock/queue"
 )
 
-// Log is a sender that delivers nothing and writes down each start, as a line of JSON:
+// A Journal is a handler that writes down each start, as a line of JSON, and does nothing
+// else:
 //
 //	{"id":"7","tenant":"school-7","user":"teacher-42","type":"push",
 //	 "slot":"2026-11-21T08:00:00.250000Z","started_at":"2026-11-21T08:00:00.250412Z",
 //	 "attempt":1,"waited_ms":250}
 //
-// Times are on Redis's clock, in UTC, with microseconds. It is how a setup is tried out,
-// and what throttle.Verify can prove the limits from.
-type Log struct {
+// Times are on Redis's clock, in UTC, with microseconds.
+type Journal struct {
 	mu   sync.Mutex
 	w    io.Writer
 	line []byte
 	torn bool // the last line was cut off
 }
 
-// NewLog returns a sender that writes to w. Each line is one call of Write and nothing
+// New returns a handler that writes to w. Each line is one call of Write and nothing
 // is held back: a worker that is killed loses none, and several may append to one file
 // that each has opened with [os.O_APPEND].
-func NewLog(w io.Writer) *Log { return &Log{w: w} }
+func New(w io.Writer) *Journal { return &Journal{w: w} }
 
-func (*Log) anyPayload() {}
+var errNoJob = errors.New("journal: no job in the context; it runs only in a queue.Worker")
 
-var errNoJob = errors.New("notify: no job in the context; Log runs only in a queue.Worker")
-
-// Send writes the line. A line that cannot be written is an attempt that failed.
-func (l *Log) Send(ctx context.Context, _ Message, _ Target) Outcome {
+// ProcessTask writes the line, whatever the payload. A line that cannot be written is an
+// attempt that failed.
+func (j *Journal) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 	info, ok := queue.FromContext(ctx)
 	if !ok {
-		return Outcome{Action: Drop, Err: errNoJob}
+		return fmt.Errorf("%w: %w", errNoJob, asynq.SkipRetry)
 	}
-	if err := l.write(info); err != nil {
-		return Outcome{Action: Retry, Err: fmt.Errorf("notify: logging a start: %w", err)}
+	if err := j.write(info); err != nil {
+		return fmt.Errorf("journal: writing down a start: %w", err)
 	}
-	return Outcome{Action: Done}
+	return nil
 }
 
-func (l *Log) write(info queue.Info) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.line = l.line[:0]
-	if l.torn {
-		l.line = append(l.line, '\n')
+func (j *Journal) write(info queue.Info) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.line = j.line[:0]
+	if j.torn {
+		j.line = append(j.line, '\n')
 	}
-	l.line = appendStart(l.line, info)
-	n, err := l.w.Write(l.line)
-	l.torn = n < len(l.line) && (n > 0 || l.torn)
+	j.line = appendStart(j.line, info)
+	n, err := j.w.Write(j.line)
+	j.torn = n < len(j.line) && (n > 0 || j.torn)
 	return err
 }
 

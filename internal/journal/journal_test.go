@@ -1,14 +1,20 @@
-package notify
+package journal
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -20,7 +26,7 @@ func start() queue.Info {
 	}
 }
 
-func TestLogLine(t *testing.T) {
+func TestLine(t *testing.T) {
 	const want = `{"id":"7","tenant":"school-7","user":"teacher-42","type":"push",` +
 		`"slot":"2026-11-21T08:00:00.250000Z","started_at":"2026-11-21T08:00:00.250412Z",` +
 		`"attempt":1,"waited_ms":250}` + "\n"
@@ -29,7 +35,7 @@ func TestLogLine(t *testing.T) {
 	}
 }
 
-func TestLogNames(t *testing.T) {
+func TestNames(t *testing.T) {
 	for _, name := range []string{
 		"", "plain", `quo"te`, `back\slash`, "new\nline", "nul\x00", "школа", "<&>", "\u2028", "e\u0301😀",
 	} {
@@ -50,7 +56,7 @@ func TestLogNames(t *testing.T) {
 	}
 }
 
-func FuzzLogNames(f *testing.F) {
+func FuzzNames(f *testing.F) {
 	f.Add("school \"7\"\n\xff")
 	f.Fuzz(func(t *testing.T, name string) {
 		var got string
@@ -83,9 +89,9 @@ func (d *fullDisk) Write(p []byte) (int, error) {
 
 // What was cut off on a full disk does not spoil the line that is written when there is
 // room again.
-func TestLogAfterFullDisk(t *testing.T) {
+func TestAfterFullDisk(t *testing.T) {
 	disk := &fullDisk{room: 20}
-	log := NewLog(disk)
+	log := New(disk)
 	for range 2 {
 		if err := log.write(start()); !errors.Is(err, errFull) {
 			t.Fatalf("a full disk: %v", err)
@@ -103,12 +109,62 @@ func TestLogAfterFullDisk(t *testing.T) {
 	}
 }
 
-func BenchmarkLog(b *testing.B) {
+func BenchmarkJournal(b *testing.B) {
 	disk, info := &fullDisk{}, start()
-	log := NewLog(disk)
+	log := New(disk)
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = log.write(info)
 		disk.lines.Reset()
 	}
+}
+
+func TestOutsideOfAWorker(t *testing.T) {
+	err := New(io.Discard).ProcessTask(t.Context(), asynq.NewTask("push", nil))
+	if !errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A journal takes any payload, and its times are those of the job.
+func TestInAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var log bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		producer, err := queue.NewClient(client, "push")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = producer.Enqueue(ctx, queue.Job{
+			ID: "1", Tenant: "a b", User: "u", Type: "push", Payload: []byte(`{"at":1748607359}`),
+			NotBefore: time.Now().Add(10 * time.Second),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: []string{"push"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := worker.Run(ctx, New(&log)); err != nil {
+			t.Fatal(err)
+		}
+		var line struct {
+			ID, Tenant, User, Type string
+			Slot                   time.Time
+			Started                time.Time `json:"started_at"`
+			Attempt                int
+			Waited                 int `json:"waited_ms"`
+		}
+		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+			t.Fatalf("%v in %s", err, log.Bytes())
+		}
+		if line.ID != "1" || line.Tenant != "a b" || line.Attempt != 1 || line.Started.Before(line.Slot) ||
+			line.Slot.Sub(begin) < 9*time.Second || line.Waited < 9999 {
+			t.Errorf("the line is %s", log.Bytes())
+		}
+	})
 }

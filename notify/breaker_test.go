@@ -1,0 +1,89 @@
+package notify
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A message that gets through ends a suspension, whatever it was for, and the evidence.
+func TestSuccessEndsASuspension(t *testing.T) {
+	for kind, n := range map[finding]int{fails: quorum, doubts: doubtQuorum} {
+		now := time.Now()
+		var b breaker
+		for round := range 2 {
+			for i := range n {
+				if !b.until.IsZero() {
+					t.Errorf("%v: suspended after %d of %d", kind, i, n)
+				}
+				b.note(event{finding: kind, witness: fmt.Sprint(i)}, now, false)
+			}
+			if got := b.until.Sub(now); got != firstWait {
+				t.Errorf("%v, round %d: suspended for %v, want %v", kind, round, got, firstWait)
+			}
+			b.note(event{finding: works}, now, true)
+			if !b.until.IsZero() {
+				t.Errorf("%v: suspended still", kind)
+			}
+		}
+	}
+}
+
+// While a route probes, others wait for the result; those that were turned away come back
+// spread out, all but the first.
+func TestOneProbeAtATime(t *testing.T) {
+	bs, now := newBreakers(), time.Now()
+	r := route{name: "apns"}
+	for i := range quorum {
+		p, h := bs.enter(r, now)
+		if h != nil {
+			t.Fatalf("held after %d failures: %+v", i, h)
+		}
+		bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, now)
+	}
+	for i := range 3 {
+		if _, h := bs.enter(r, now.Add(time.Second)); h == nil || !h.until.Equal(now.Add(firstWait)) || (h.spread > 0) != (i > 0) {
+			t.Errorf("%d: %+v", i, h)
+		}
+	}
+	later := now.Add(firstWait)
+	probe, h := bs.enter(r, later)
+	if h != nil || !probe.probe {
+		t.Fatalf("no probe: %+v", h)
+	}
+	if _, h := bs.enter(r, later); h == nil || !h.until.Equal(later.Add(probeWait)) {
+		t.Errorf("a second probe beside the first: %+v", h)
+	}
+	if n := bs.leave(probe, event{finding: fails}, later); !n.until.Equal(later.Add(2 * firstWait)) {
+		t.Errorf("after a probe that failed: %+v", n)
+	}
+}
+
+// After a long row of doubtful answers one message that gets through proves nothing.
+func TestALongRowIsNotBelieved(t *testing.T) {
+	for row, want := range map[int]bool{longestRow: true, longestRow + 1: false} {
+		var g guard
+		for i := range row {
+			g.doubts(fmt.Sprint(i))
+		}
+		g.works()
+		if got := g.believes("0"); got != want {
+			t.Errorf("after %d: %v, want %v", row, got, want)
+		}
+	}
+}
+
+// A share is a bound, and a place is free again when its attempt ends.
+func TestShares(t *testing.T) {
+	bs, now := newBreakers(), time.Now()
+	r := route{"webhook", []share{{"origin", 2}}}
+	first, _ := bs.enter(r, now)
+	bs.enter(r, now)
+	if _, h := bs.enter(r, now); h == nil || !h.busy {
+		t.Errorf("a third of two places: %+v", h)
+	}
+	bs.leave(first, event{finding: works}, now)
+	if _, h := bs.enter(r, now); h != nil {
+		t.Errorf("a free place: %+v", h)
+	}
+}
