@@ -183,7 +183,9 @@ for i = at, #ARGV, JOB do
   if not own or call('SET', key(i + 7), ARGV[i + 2], 'NX', 'PX', ARGV[i + 8]) then
     local fine
     fine, status, place, reason = pcall(offer, tenant, i, name .. ARGV[i + 5])
-    if not fine then
+    if not fine and not string.find(type(status) == 'table' and status.err or tostring(status), 'WRONGTYPE', 1, true) then
+      error(status) -- Redis is full, or a replica: nothing was done
+    elseif not fine then
       undo(i, name .. ARGV[i + 5])
       status, place, reason = 'x', 0, 'broken'
     end
