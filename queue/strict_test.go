@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -273,4 +274,39 @@ func TestRefundsAreThereAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestANearWorkerLeads lets a worker lead that is far from Redis, until one comes that is
+// near: then jobs do not wait for the round trips of the other one.
+func TestANearWorkerLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMini(t)
+		near := redistest.MiniClient(t, server)
+		far := &road{there: 30 * time.Millisecond, back: 30 * time.Millisecond}
+		var mu sync.Mutex
+		var waits []time.Duration
+		handler := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+			offered, err := time.Parse(time.RFC3339Nano, string(task.Payload()))
+			mu.Lock()
+			defer mu.Unlock()
+			waits = append(waits, time.Since(offered))
+			return err
+		})
+		for _, client := range []*redis.Client{far.client(t, server), near} {
+			runWorker(t, client, handler, queue.WorkerConfig{})
+			time.Sleep(3 * time.Second)
+		}
+		time.Sleep(5 * time.Second)
+		for range 50 {
+			enqueue(t, near, queue.Job{
+				Tenant: "school", User: "teacher", Type: "push", Payload: []byte(time.Now().Format(time.RFC3339Nano)),
+			})
+			time.Sleep(200 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		slices.Sort(waits)
+		if len(waits) != 50 || waits[40] > 10*time.Millisecond {
+			t.Errorf("%d jobs waited %v", len(waits), waits)
+		}
+	})
 }

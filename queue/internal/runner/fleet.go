@@ -173,7 +173,7 @@ func ahead(trip, doubt time.Duration) int64 {
 	if takes < schedule.Grace*6/10 {
 		return 0
 	}
-	return min(takes-schedule.Grace/4, schedule.Lead)
+	return min(takes-schedule.Grace/4, maxDoubt)
 }
 
 // Next returns the worker with the largest share of its places free.
@@ -214,12 +214,15 @@ func (f *fleet) Next() *schedule.Place {
 // appoint makes the two workers that know Redis's clock best deputies: they look after the
 // leader, and the rest of the fleet can sleep.
 func (t *term) appoint(alive []string) {
-	var best []*member
-	best = append(best, t.fleet.members[1:]...)
-	slices.SortStableFunc(best, func(a, b *member) int { return cmp.Compare(a.Ahead, b.Ahead) })
+	best := slices.Clone(t.fleet.members[1:])
+	slices.SortStableFunc(best, func(a, b *member) int { return cmp.Compare(a.doubt, b.doubt) })
 	var names []string
 	for _, m := range best[:min(2, len(best))] {
 		names = append(names, m.Worker)
+	}
+	t.nearest = nil
+	if len(best) > 0 {
+		t.nearest = best[0]
 	}
 	slices.Sort(names)
 	if !slices.Equal(names, t.deputies) {

@@ -42,11 +42,12 @@ type term struct {
 	trimmers map[string]*trimmer
 	empties  []envelope.Lane // that stand in their index for nothing
 	deputies []string
-	counted  bool  // their places were counted for that
-	freed    bool  // other workers have places again
-	ripeAt   int64 // when something that waits for its time is due
-	musterAt int64 // when to look who works
-	trimAt   int64 // when to trim the mail
+	nearest  *member // of the deputies
+	counted  bool    // their places were counted for that
+	freed    bool    // other workers have places again
+	ripeAt   int64   // when something that waits for its time is due
+	musterAt int64   // when to look who works
+	trimAt   int64   // when to trim the mail
 	trimmed  string
 	lateness lateness
 	flight   *bundle             // what was launched and has not landed
@@ -59,8 +60,12 @@ type post struct {
 	letters []store.Letter
 }
 
-// errTired is returned by a leader that is too slow and has a deputy.
-var errTired = errors.New("queue: the leader is short of CPU")
+// The errors of a leader that is too slow and has a deputy, and of one that is much further
+// from Redis than that.
+var (
+	errTired = errors.New("queue: the leader is short of CPU")
+	errFar   = errors.New("queue: another worker is nearer to Redis")
+)
 
 // serve leads until somebody else does, or ctx ends.
 func (r *Runner) serve(ctx context.Context, first store.Term) {
@@ -123,8 +128,8 @@ func (t *term) resign() {
 }
 
 func (t *term) successor() string {
-	if len(t.deputies) > 0 {
-		return t.deputies[0]
+	if t.nearest != nil {
+		return t.nearest.Worker
 	}
 	return ""
 }
@@ -183,7 +188,7 @@ func (t *term) lead(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errPoliciesGone), errors.Is(err, errStopping):
+		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errPoliciesGone), errors.Is(err, errStopping):
 			return err
 		case errors.Is(err, store.ErrChanged), errors.As(err, &differs), errors.Is(err, errStale):
 			t.r.log.Debug("reading everything again", "why", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -158,6 +159,9 @@ func (t *term) fit() error {
 	if t.lateness.tired() {
 		t.r.log.Warn("this worker is short of CPU; another one leads the queue", "successor", t.successor())
 		return errTired
+	}
+	if _, doubt := t.r.clock.now(); doubt.Microseconds() > schedule.Grace/2 && doubt > 4*t.nearest.doubt {
+		return errFar // each decision takes a round trip
 	}
 	return nil
 }
