@@ -188,14 +188,14 @@ func (t *term) lead(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errPoliciesGone), errors.Is(err, errStopping):
+		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errStopping):
 			return err
 		case errors.Is(err, store.ErrChanged), errors.As(err, &differs), errors.Is(err, errStale):
 			t.r.log.Debug("reading everything again", "why", err)
 			continue
 		}
-		// Nobody knows what became of the last commit. Under a new token nothing that was
-		// sent under the old one can happen any more.
+		// Redis has lost the policies, or nobody knows what became of the last commit. Under a
+		// new token nothing that was sent under the old one can happen any more.
 		for err != nil {
 			pause(ctx, trouble.after(err))
 			if ctx.Err() != nil {
@@ -221,7 +221,7 @@ func (t *term) resolve(happened bool) {
 
 var (
 	errStale        = errors.New("queue: policies, pauses or cancelled jobs have changed")
-	errPoliciesGone = errors.New("queue: the policies are gone from Redis")
+	errPoliciesGone = errors.New("queue: the policies are gone from Redis; nothing starts until they are set again")
 	errStopping     = errors.New("queue: the worker stops")
 )
 
@@ -279,7 +279,6 @@ func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
 	}
 	var policies *schedule.Policies
 	if version < seen {
-		t.r.log.Error("the policies are gone from Redis; nothing starts until they are set again", "had version", seen)
 		return schedule.Facts{}, errPoliciesGone
 	}
 	if version > 0 {
