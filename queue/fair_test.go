@@ -44,13 +44,53 @@ func TestTenantsTakeTurnsUnderOverload(t *testing.T) {
 				for _, s := range got.all() {
 					per[s.Tenant]++
 				}
-				const turn = 8 // jobs, as in pull.lua
+				const turn = 8 // jobs
 				if diff := per["big"] - per["small"]; diff > turn || diff < -turn || per["big"] < 49-turn/2 {
 					t.Errorf("started %v, want as many of each", per)
 				}
 			})
 		})
 	}
+}
+
+// Where places are short a tenant gets as many starts as its weight says, for one of a
+// tenant without one, and what it leaves goes to the others. A new weight governs at once.
+func TestWeights(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		weighted := func(weight int) queue.Policies {
+			return queue.Policies{
+				Default: "standard", Tenants: map[string]string{"premium": "premium"},
+				Policies: map[string]queue.Policy{"standard": {}, "premium": {Weight: weight}},
+			}
+		}
+		setPolicies(t, s.client, weighted(4))
+		for user := range 10 {
+			enqueue(t, s.client, jobs("premium", fmt.Sprint(user), 80)...)
+			enqueue(t, s.client, jobs("school", fmt.Sprint(user), 80)...)
+		}
+		got := recorder{then: func(context.Context, queue.Info) error {
+			<-time.After(10 * time.Millisecond)
+			return nil
+		}}
+		runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 2})
+		share := func(from, to int) (premium int) {
+			s.eventually(t, fmt.Sprint(to, " starts"), func() bool { return len(got.all()) >= to })
+			for _, start := range got.all()[from:to] {
+				if start.Tenant == "premium" {
+					premium++
+				}
+			}
+			return premium
+		}
+		if n := share(0, 200); n < 155 || n > 165 {
+			t.Errorf("%d of 200 starts are those of the tenant of weight 4, want 160", n)
+		}
+		setPolicies(t, s.client, weighted(1))
+		from := len(got.all()) + 20
+		if n := share(from, from+200); n < 90 || n > 110 {
+			t.Errorf("%d of 200 starts are those of a tenant of weight 1, want 100", n)
+		}
+	})
 }
 
 // A tenant with a flood delays nobody: neither another tenant nor, for a user with many

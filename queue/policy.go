@@ -34,6 +34,11 @@ type Policy struct {
 	// Overflow says what a full backlog does. Defaults to DropNewest.
 	Overflow Overflow
 
+	// Weight is the tenant's share where places, or the queue's rules, are short: a tenant of
+	// weight 4 gets four starts for one of a tenant of weight 1, if it asks for so many. From
+	// 1 to 100; 0 counts as 1.
+	Weight int
+
 	// MaxWait is the latest start of jobs that have no StartBy: so long after their offer,
 	// or after their NotBefore. 0 means they may wait for ever.
 	MaxWait time.Duration
@@ -46,6 +51,9 @@ const (
 	DropNewest Overflow = "drop_newest" // refuse the new job
 	DropOldest Overflow = "drop_oldest" // drop the job that has waited longest
 )
+
+// maxWeight is the largest weight of a policy.
+const maxWeight = 100
 
 var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
@@ -96,6 +104,8 @@ func (p Policy) validate(where string) error {
 		return invalid(where+".tenant.capacity", "%d; a number of jobs, or 0 for no bound", p.Capacity)
 	case p.Overflow != "" && p.Overflow != DropNewest && p.Overflow != DropOldest:
 		return invalid(where+".tenant.overflow", "%q; %s or %s", p.Overflow, DropNewest, DropOldest)
+	case p.Weight < 0 || p.Weight > maxWeight:
+		return invalid(where+".weight", "%d; 1 to %d, or 0 for 1", p.Weight, maxWeight)
 	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
 		return invalid(where+".max_wait", "%v; a time such as 15m, at least 1ms, or 0 for no bound", p.MaxWait)
 	}

@@ -38,7 +38,7 @@ import (
 //	        - {window: 10/1m}
 //	        - {spacing: 3s}
 //	    max_wait: 15m             # the deadline of jobs that have none
-//	  premium: {tenant: {rules: [{leak: 500/s}]}}
+//	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
 //	tenants: {school-7: premium}
 //
 // A rule is one kind with its rate, and options:
@@ -147,7 +147,7 @@ func (r *policyReader) policies(root place) Policies {
 }
 
 func (r *policyReader) policy(at place) (p Policy) {
-	fields := r.fields(at, "tenant", "user", "max_wait")
+	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
 	tenant := r.fields(fields["tenant"], "rules", "capacity", "overflow")
 	p.Tenant = r.rules(tenant["rules"])
 	p.User = r.rules(r.fields(fields["user"], "rules")["rules"])
@@ -163,6 +163,13 @@ func (r *policyReader) policy(at place) (p Policy) {
 		if p.Overflow != DropNewest && p.Overflow != DropOldest {
 			r.fail(o.Line, o.path, "%q; want drop_newest or drop_oldest", o.Value)
 		}
+	}
+	if w := fields["weight"]; w.Node != nil {
+		n, err := strconv.Atoi(r.text(w, "a weight such as 4"))
+		if err != nil || n < 1 || n > maxWeight {
+			r.fail(w.Line, w.path, "%q; want a weight from 1 to %d", w.Value, maxWeight)
+		}
+		p.Weight = n
 	}
 	if w := fields["max_wait"]; w.Node != nil {
 		d, err := time.ParseDuration(r.text(w, "a time such as 15m"))

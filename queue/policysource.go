@@ -27,6 +27,7 @@ type (
 		Tenant  backlog       `yaml:",omitempty"`
 		User    ruleList      `yaml:",omitempty"`
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
+		Weight  int           `yaml:",omitempty"`
 	}
 	backlog struct {
 		Rules    []ruleEntry `yaml:",omitempty,flow"`
@@ -55,7 +56,7 @@ func ruleEntries(rules []throttle.Rule) (entries []ruleEntry) {
 func (p Policies) MarshalYAML() (any, error) {
 	file := policyFile{ruleList{ruleEntries(p.Queue)}, p.Default, make(map[string]policyEntry), p.Tenants}
 	for name, from := range p.Policies {
-		file.Policies[name] = policyEntry{backlog{ruleEntries(from.Tenant), from.Capacity, from.Overflow}, ruleList{ruleEntries(from.User)}, from.MaxWait}
+		file.Policies[name] = policyEntry{backlog{ruleEntries(from.Tenant), from.Capacity, from.Overflow}, ruleList{ruleEntries(from.User)}, from.MaxWait, from.Weight}
 	}
 	return file, nil
 }
@@ -84,6 +85,7 @@ func (p Policies) compile(version int64) *schedule.Policies {
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(policy.Tenant), User: compileRules(policy.User),
 			Capacity: policy.Capacity, DropOldest: policy.Overflow == DropOldest, MaxWait: policy.MaxWait.Microseconds(),
+			Weight: policy.Weight,
 		}
 	}
 	return c

@@ -61,7 +61,7 @@ func (r random) policies() Policies {
 		names = append(names, name)
 		p.Policies[name] = Policy{
 			Tenant: r.rules(), User: r.rules(), Capacity: r.IntN(2) * r.IntN(1e9), Overflow: Overflow(r.pick("", "drop_newest", "drop_oldest")),
-			MaxWait: time.Duration(r.IntN(2)) * (time.Millisecond + time.Duration(r.Int64N(1e18))),
+			Weight: r.IntN(101), MaxWait: time.Duration(r.IntN(2)) * (time.Millisecond + time.Duration(r.Int64N(1e18))),
 		}
 	}
 	if len(names) == 0 {
