@@ -68,6 +68,11 @@ func (c *Commit) op(l *list, command, key string, args ...any) {
 	l.args = append(l.args, args...)
 }
 
+// is checks that a command finds a name in a key, or does not.
+func (c *Commit) is(command, key, name string, there bool) int {
+	return c.check.add("is", command, c.keys.number(key), name, flag(there))
+}
+
 // Take takes the first entries out of a lane: those that begin with the given stamps, or
 // are the given stubs.
 func (c *Commit) Take(lane Lane, entries []string) (check int) {
@@ -88,7 +93,7 @@ func (c *Commit) Claim(worker, claim, job string) {
 
 // Lives checks that a worker has not left: what it was given then nobody would take back.
 func (c *Commit) Lives(worker string) int {
-	return c.check.add("member", c.keys.number(c.s.key.Workers()), worker)
+	return c.is("ZSCORE", c.s.key.Workers(), worker, true)
 }
 
 // ClaimFolded gives a worker the job under a collapse key, whichever is there by then.
@@ -99,7 +104,7 @@ func (c *Commit) ClaimFolded(worker, claim string, f Folded) {
 // EndClaim takes a claim from a worker, who has it.
 func (c *Commit) EndClaim(worker, claim string) int {
 	c.ended[worker] = append(c.ended[worker], claim)
-	return c.check.add("field", c.keys.number(c.s.key.Running(worker)), claim)
+	return c.is("HEXISTS", c.s.key.Running(worker), claim, true)
 }
 
 // Ack ends claims of the leader's own worker; those that are lost are passed over.
@@ -139,7 +144,7 @@ func (c *Commit) Look(lane Lane, at int64) {
 // Fold keeps a job under its collapse key, where there is none.
 func (c *Commit) Fold(f Folded, job string) int {
 	c.setFold(f, job)
-	return c.check.add("absent", c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
+	return c.is("HEXISTS", c.s.key.Fold(f.Tenant, f.User), f.Key, false)
 }
 
 // Refold puts a job in the place of the one of that stamp under its collapse key; in that
@@ -181,7 +186,7 @@ func (c *Commit) Sooner(lane Lane, at int64) {
 // Mature takes a job out of what waits for its time.
 func (c *Commit) Mature(member string) int {
 	c.op(&c.write, "ZREM", c.s.key.Later(), member)
-	return c.check.add("member", c.keys.number(c.s.key.Later()), member)
+	return c.is("ZSCORE", c.s.key.Later(), member, true)
 }
 
 // State writes what the rules of a subject remember, for so many ms; an empty text is
@@ -250,7 +255,7 @@ func (c *Commit) Hungry() { c.op(&c.extra, "HSET", c.s.key.Meta(), "hungry", "1"
 
 // NotCancelled checks that a job was not cancelled meanwhile.
 func (c *Commit) NotCancelled(id string) int {
-	return c.check.add("outside", c.keys.number(c.s.key.Cancelled()), id)
+	return c.is("SISMEMBER", c.s.key.Cancelled(), id, false)
 }
 
 // Expired checks that a worker has not renewed its lease of that length, and could have.

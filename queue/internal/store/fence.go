@@ -132,13 +132,16 @@ func (c *Commit) gather() {
 		}
 	}
 	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+	var amounts []any
 	for _, counter := range counters {
 		if counter[0] == c.s.key.Meta() {
-			c.sums.add(counter[1], c.counters[counter])
+			c.sums.add(counter[1])
+			amounts = append(amounts, c.counters[counter])
 			continue
 		}
 		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
 	}
+	c.sums.args = append(c.sums.args, amounts...)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -114,8 +114,8 @@ func (s *Store) offerArgs(args []any, keys *keyList, j OfferJob) []any {
 func readOffer(reply fields, o Offer) (OfferReply, error) {
 	r := OfferReply{Now: reply.int(0), Pauses: pairs(reply.texts(2)), States: make(map[string]string), Replaced: reply.texts(4)}
 	for i, text := range reply.texts(3) {
-		if text != "" && i < len(o.Scopes) {
-			r.States[o.Scopes[i]] = text
+		if text != "" && i <= len(o.Scopes) {
+			r.States[o.Scopes[i-1]] = text
 		}
 	}
 	lines := strings.Split(reply.text(1), "\n")

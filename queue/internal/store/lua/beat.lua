@@ -34,11 +34,9 @@ if now - tonumber(meta[2] or now) > tonumber(ARGV[5]) then
   call('HSET', KEYS[1], 'amnesty', int(now + lease))
 end
 call('HSET', KEYS[1], 'schema', ARGV[1], 'beat', int(now))
-local held, alive = call('HLEN', KEYS[4]), 1
+local held = call('HLEN', KEYS[4])
 local known = call('ZSCORE', KEYS[2], ARGV[2])
-if not known and ARGV[4] == '1' and held == 0 then
-  alive = 0
-end
+local alive = (known or ARGV[4] ~= '1' or held > 0) and 1 or 0
 call('ZADD', KEYS[2], int(now + lease), ARGV[2])
 call('HSET', KEYS[3], unpack(ARGV, 6))
 call('PEXPIRE', KEYS[3], '86400000')

@@ -8,14 +8,13 @@
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
 -- then seven lists, each after its length:
---   counts   counter, by how much: in meta
+--   counts   counters in meta; then, without a length, by how much each is more
 --   checks   lane key more n entry... (the first n entries of a list begin so; as many more as
 --            a refill asks for are read with them)
---            field key name (a hash has it), member key name (a sorted set has it)
---            fold key name stamp (a hash has a value that begins so), absent key name,
---            expired key name silence (a sorted set has a score before now, or none, and workers
---            could renew their leases: the last did so within that many µs), outside key name (a
---            set does not have it)
+--            is command key name wanted (a look for a name finds it, if wanted is 1, or does not),
+--            fold key name stamp (a hash has a value that begins so), expired key name silence (a
+--            sorted set has a score before now, or none, and workers could renew their leases: the
+--            last did so within that many µs)
 --   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
 --            whichever is there by now
 --   writes   n command key argument...: n arguments. Where one fails nothing has been done if it
@@ -47,14 +46,11 @@ local function list()
   at = at + 1
   return tonumber(ARGV[at - 1])
 end
-local counts, counters = {}, list()
-for i = 1, counters do
-  counts[i] = ARGV[at + 2 * i - 2]
-end
-local counted = counters > 0 and call('HMGET', KEYS[1], unpack(counts)) or {}
+local counters = list()
+local counted = counters > 0 and call('HMGET', KEYS[1], unpack(ARGV, at, at + counters - 1)) or {}
 local news = { 'seq', ARGV[3] }
 for i = 1, counters do
-  news[2 * i + 1], news[2 * i + 2] = counts[i], string.format('%d', (counted[i] or 0) + ARGV[at + 2 * i - 1])
+  news[2 * i + 1], news[2 * i + 2] = ARGV[at + i - 1], string.format('%d', (counted[i] or 0) + ARGV[at + counters + i - 1])
 end
 at = at + 2 * counters
 local function key(i)
@@ -75,11 +71,9 @@ function check.lane(i, number)
   end
   return same
 end
-function check.field(i)
-  return call('HEXISTS', key(i), ARGV[i + 1]) == 1
-end
-function check.member(i)
-  return call('ZSCORE', key(i), ARGV[i + 1]) ~= false
+function check.is(i)
+  local found = call(ARGV[i], key(i + 1), ARGV[i + 2])
+  return (found ~= false and found ~= 0) == (ARGV[i + 3] == '1')
 end
 function check.fold(i)
   local value = call('HGET', key(i), ARGV[i + 1])
@@ -90,13 +84,7 @@ function check.expired(i)
   return tonumber(call('ZSCORE', key(i), ARGV[i + 1]) or 0) < now and
     tonumber(lives[1] or 0) <= now and now - tonumber(lives[2] or 0) <= tonumber(ARGV[i + 2])
 end
-function check.outside(i)
-  return call('SISMEMBER', key(i), ARGV[i + 1]) == 0
-end
-function check.absent(i)
-  return call('HEXISTS', key(i), ARGV[i + 1]) == 0
-end
-local arity = { field = 2, member = 2, fold = 3, absent = 2, expired = 3, outside = 2 }
+local arity = { is = 4, fold = 3, expired = 3 }
 
 local differs = {}
 for number = 1, list() do

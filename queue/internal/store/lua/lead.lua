@@ -12,10 +12,9 @@
 
 local call = redis.call
 local meta = call('HMGET', KEYS[1], 'schema', 'leader', 'till', 'epoch', 'seq', 'changes', 'policies', 'mail')
-if (meta[1] or ARGV[1]) ~= ARGV[1] then
-  return redis.error_reply('SCHEMA ' .. meta[1])
-elseif not meta[1] and redis.call('EXISTS', KEYS[2]) == 1 then
-  return redis.error_reply('SCHEMA 1')
+local schema = meta[1] or (redis.call('EXISTS', KEYS[2]) == 1 and '1' or ARGV[1])
+if schema ~= ARGV[1] then
+  return redis.error_reply('SCHEMA ' .. schema)
 end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

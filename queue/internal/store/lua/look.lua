@@ -14,8 +14,5 @@ end
 local time, states = call('TIME'), {}
 if #KEYS > 2 then
   states = call('MGET', unpack(KEYS, 3))
-  for i = 1, #states do
-    states[i] = states[i] or ''
-  end
 end
 return { time[1] * 1000000 + time[2], tonumber(meta[2] or 0), call('ZRANGE', KEYS[2], '0', '-1', 'WITHSCORES'), states }

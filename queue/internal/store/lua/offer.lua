@@ -23,7 +23,7 @@
 --          of a payload kept apart (0 for none), that payload, reason to refuse it ("" for
 --          none), rule that refuses it
 --
--- Returns {now, receipts, pauses, states, replaced jobs}. A line of receipts is "stamp status
+-- Returns {now, receipts, pauses, "" and the states, replaced jobs}. A line of receipts is "stamp status
 -- place waiting reason rule": status is a (accepted), l (accepted for later), r (replaced a
 -- job), d (duplicate) or x (refused); waiting is the tenant's backlog before it. A job is refused
 -- as "broken" if a key that it needs holds something else; the others do not notice.
@@ -41,10 +41,9 @@ local function key(i)
 end
 
 local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out')
-if (meta[1] or ARGV[1]) ~= ARGV[1] then
-  return redis.error_reply('SCHEMA ' .. meta[1])
-elseif not meta[1] and call('EXISTS', KEYS[9]) == 1 then
-  return redis.error_reply('SCHEMA 1')
+local schema = meta[1] or (call('EXISTS', KEYS[9]) == 1 and '1' or ARGV[1])
+if schema ~= ARGV[1] then
+  return redis.error_reply('SCHEMA ' .. schema)
 elseif (meta[2] or '0') ~= ARGV[2] then
   return redis.error_reply('STALE ' .. (meta[2] or '0'))
 end
@@ -54,14 +53,12 @@ local now = time[1] * 1000000 + time[2]
 local known = call('MGET', KEYS[7], unpack(KEYS, tonumber(ARGV[4])))
 
 local function answer(receipts, replaced)
-  local states, pauses = {}, {}
-  for i = 2, #KEYS - tonumber(ARGV[4]) + 2 do
-    states[i - 1] = known[i] or ''
-  end
+  local pauses = {}
   if (meta[5] or '0') ~= '0' then
     pauses = call('ZRANGE', KEYS[8], '0', '-1', 'WITHSCORES')
   end
-  return { now, receipts, pauses, states, replaced }
+  known[1] = ''
+  return { now, receipts, pauses, known, replaced }
 end
 if known[1] then
   return answer(known[1], {})
