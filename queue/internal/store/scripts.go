@@ -54,7 +54,32 @@ var ErrSchema = errors.New("queue: the keys in Redis are of another schema")
 
 // run runs a script; the client may send it again if a connection breaks.
 func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
-	return checked(scripts()[name].Run(ctx, s.client, keys, args...))
+	cmd := scripts()[name].Run(ctx, s.client, keys, args...)
+	for try := 1; moving(cmd.Err()) && try < movingTries && ctx.Err() == nil; try++ {
+		time.Sleep(movingPause)
+		cmd = scripts()[name].Run(ctx, s.client, keys, args...)
+	}
+	return checked(cmd)
+}
+
+// A slot of a cluster that moves is at no node for a moment, or at another one than the
+// client is told: it gives up after three redirections.
+const (
+	movingTries = 40
+	movingPause = 50 * time.Millisecond
+)
+
+// moving tells the answers of a cluster whose slots move. The script has not run.
+func moving(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, word := range []string{"MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN"} {
+		if strings.HasPrefix(err.Error(), word) {
+			return true
+		}
+	}
+	return false
 }
 
 // runOnce runs a script that must not run twice: whoever gets no reply finds out what
