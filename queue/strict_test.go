@@ -310,3 +310,32 @@ func TestANearWorkerLeads(t *testing.T) {
 		}
 	})
 }
+
+// A fleet that is far from Redis as a whole carries jobs all the same, if slowly: whoever
+// leads has read what it needs before its lease ends.
+func TestAFleetFarAway(t *testing.T) {
+	for far, least := range map[time.Duration]int{15 * time.Millisecond: 200, 50 * time.Millisecond: 40} {
+		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newMini(t)
+				near := redistest.MiniClient(t, server)
+				setPolicies(t, near, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(20, time.Second)}}))
+				var watch stopwatch
+				for i := range 3 {
+					away := &road{there: far, back: far}
+					runWorker(t, away.client(t, server), watch.by(fmt.Sprint(i)), queue.WorkerConfig{Concurrency: 10})
+				}
+				time.Sleep(10 * time.Second)
+				for user := range 20 {
+					enqueue(t, near, jobs("school", fmt.Sprint(user), 10)...)
+				}
+				time.Sleep(50 * time.Second)
+				watch.mu.Lock()
+				defer watch.mu.Unlock()
+				if n := len(watch.truth); n < least || n > 200 {
+					t.Errorf("%d starts of 200 jobs in 50 s, want %d: %v", n, least, watch.from)
+				}
+			})
+		})
+	}
+}

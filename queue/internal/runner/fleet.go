@@ -56,9 +56,9 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		return err
 	}
 	t.fleet.dead = dead
-	t.musterAt, t.fence.Lease = now+musterEvery, leaderLease
+	t.musterAt, t.fence.Lease = now+musterEvery+20*t.fleet.far(), t.r.leaderLease()
 	if t.alone() {
-		t.musterAt, t.fence.Lease = now+3*musterEvery, aloneLease // a new worker says that it has come
+		t.musterAt, t.fence.Lease = now+3*musterEvery, max(aloneLease, t.r.leaderLease()) // a new worker says that it has come
 	}
 	t.appoint(alive)
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
@@ -156,7 +156,7 @@ func (t *term) count(ctx context.Context) error {
 // outdated reports whether the others' free places should be read again: those that were
 // taken may be free. A larger fleet is asked less often.
 func (t *term) outdated() bool {
-	return t.fleet.given && time.Since(t.fleet.counted) > time.Duration(5+len(t.fleet.members))*2*time.Millisecond
+	return t.fleet.given && time.Since(t.fleet.counted) > time.Duration(5+len(t.fleet.members))*2*time.Millisecond+8*t.fleet.trip
 }
 
 // maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
@@ -173,7 +173,20 @@ func ahead(trip, doubt time.Duration) int64 {
 	if takes < schedule.Grace*6/10 {
 		return 0
 	}
-	return min(takes-schedule.Grace/4, maxDoubt)
+	return min(takes-schedule.Grace/4, farthest)
+}
+
+// farthest bounds how far ahead slots lie, in µs.
+const farthest = 1_000_000
+
+// far returns how much longer before their slots than usual jobs have to be given, in µs,
+// where a decision takes long: a leader far away would decide about one job of a tenant in
+// each round trip.
+func (f *fleet) far() int64 {
+	if f.trip.Microseconds() < schedule.Grace {
+		return 0
+	}
+	return min(3*f.trip.Microseconds(), farthest)
 }
 
 // Next returns the worker with the largest share of its places free.

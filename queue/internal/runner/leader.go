@@ -74,7 +74,7 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 	t := &term{
 		r: r, ctx: ctx, kicks: make(chan struct{}, 1), swept: make(chan string, 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
 		full: make(map[string]bool), trimmers: make(map[string]*trimmer),
-		fence: store.Fence{Token: first.Token, Lease: leaderLease, Seq: first.Seq + 1, Changes: first.Changes},
+		fence: store.Fence{Token: first.Token, Lease: r.leaderLease(), Seq: first.Seq + 1, Changes: first.Changes},
 	}
 	t.fleet.r = r
 	r.deputy.Store(false)
@@ -227,7 +227,7 @@ var (
 
 // renew leads on under a new token, and finds out whether the last commit happened.
 func (t *term) renew(ctx context.Context) error {
-	next, err := t.r.store.Lead(ctx, t.r.cfg.Worker, leaderLease, t.fence.Token)
+	next, err := t.r.store.Lead(ctx, t.r.cfg.Worker, t.r.leaderLease(), t.fence.Token)
 	if err != nil {
 		return err
 	}

@@ -200,10 +200,25 @@ const (
 	sitOut = 5 * time.Second
 )
 
+// leaderLease returns how long this worker's lease as a leader is: what it reads before its
+// first commit takes some round trips.
+func (r *Runner) leaderLease() time.Duration {
+	_, doubt := r.clock.now()
+	return leaderLease + min(tripsToLead*doubt, longestTerm)
+}
+
+// tripsToLead is how many round trips a leader may take for a commit with all that it reads
+// before, and longestTerm how much longer its lease is for that at most.
+const (
+	tripsToLead = 30
+	longestTerm = 10 * time.Second
+)
+
 // lead leads the queue whenever it is this worker's turn, until ctx ends.
 func (r *Runner) lead(ctx context.Context) {
 	trouble := newTrouble(r.log, "looking for a leader")
 	told := true // nobody may lead when the first worker comes
+	r.learnTime(ctx)
 	for ctx.Err() == nil {
 		out := time.Until(time.Unix(0, r.demoted.Load()))
 		if (out > 0 || r.stopping()) && !told {
@@ -215,7 +230,7 @@ func (r *Runner) lead(ctx context.Context) {
 				continue
 			}
 		}
-		t, err := r.store.Lead(ctx, r.cfg.Worker, leaderLease, "")
+		t, err := r.store.Lead(ctx, r.cfg.Worker, r.leaderLease(), "")
 		if wait := trouble.after(err); wait > 0 {
 			pause(ctx, wait)
 			continue

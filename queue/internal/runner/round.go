@@ -93,6 +93,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 // While there is more to decide, that is done while the commit is under way.
 func (t *term) decide(ctx context.Context) error {
 	now, _ := t.r.clock.now()
+	t.sched.Far(t.fleet.far())
 	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
 	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
 		t.freed, t.counted = true, true // some may have places again

@@ -70,7 +70,7 @@ type Blame struct {
 // Decide takes the jobs that may start at now, or within the lead, n at most. What it
 // takes counts as taken: whoever cannot make that last throws the scheduler away.
 func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
-	d := decision{s: s, now: now, horizon: now + Lead, places: places, left: n}
+	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
 	d.visits = 8*n + 200
 	d.early = d.horizon
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
@@ -85,7 +85,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 		if t == nil {
 			d.plan.Next = Never
 			if first := s.due.first(); first < Never {
-				d.plan.Next = first - Lead/2
+				d.plan.Next = first - s.lead/2
 			}
 			return d.plan
 		}

@@ -15,6 +15,7 @@ const Grace = 5_000
 
 // A Scheduler decides for one queue.
 type Scheduler struct {
+	lead      int64
 	policies  *Policies
 	queue     subject
 	paused    map[string]int64 // scope → until when
@@ -140,7 +141,7 @@ type Facts struct {
 // New returns a scheduler that knows of no lanes yet.
 func New(f Facts) *Scheduler {
 	s := &Scheduler{
-		policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
+		lead: Lead, policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
 		tenants: make(map[string]*tenant), front: front{limit: 256},
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
@@ -155,6 +156,9 @@ func New(f Facts) *Scheduler {
 	}
 	return s
 }
+
+// Far tells how much longer before their slots than the lead jobs are given, in µs.
+func (s *Scheduler) Far(ahead int64) { s.lead = Lead + ahead }
 
 // learn reads what the rules remember. What cannot be read is nothing: the rules begin
 // anew.

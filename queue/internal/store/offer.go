@@ -85,7 +85,7 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 		keys.keys = append(keys.keys, s.key.State(scope))
 	}
 	args[0], args[1], args[2], args[3], args[4] = Schema, o.Policies, o.Keep.Milliseconds(), first, len(o.Tenants)
-	reply := readFields(s.run(ctx, "offer", keys.keys, args...), 5)
+	reply := readFields(s.runPatiently(ctx, "offer", keys.keys, args...), 5)
 	if reply.err != nil {
 		if strings.HasPrefix(reply.err.Error(), "STALE ") {
 			return OfferReply{}, ErrStale

@@ -54,12 +54,17 @@ var ErrSchema = errors.New("queue: the keys in Redis are of another schema")
 
 // run runs a script; the client may send it again if a connection breaks.
 func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
-	cmd := scripts()[name].Run(ctx, s.client, keys, args...)
+	return checked(scripts()[name].Run(ctx, s.client, keys, args...))
+}
+
+// runPatiently runs a script as run does, and again while a slot of a cluster moves.
+func (s *Store) runPatiently(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	cmd := s.run(ctx, name, keys, args...)
 	for try := 1; moving(cmd.Err()) && try < movingTries && ctx.Err() == nil; try++ {
 		time.Sleep(movingPause)
-		cmd = scripts()[name].Run(ctx, s.client, keys, args...)
+		cmd = s.run(ctx, name, keys, args...)
 	}
-	return checked(cmd)
+	return cmd
 }
 
 // A slot of a cluster that moves is at no node for a moment, or at another one than the
