@@ -53,7 +53,9 @@ func TestMovingSlots(t *testing.T) {
 					t.Fatal(err)
 				}
 				begin := time.Now()
-				_, err = s.Offer(t.Context(), Offer{Batch: "b", Keep: time.Minute})
+				_, err = s.Offer(t.Context(), Offer{
+					Batch: "b", Keep: time.Minute, Tenants: []OfferTenant{{Name: "t"}}, Jobs: []OfferJob{{Lane: laneOf("u"), Body: "job"}},
+				})
 				if (err == nil) != works || time.Since(begin) > 5*time.Second {
 					t.Errorf("%s, %d times: %v after %v", answer, times, err, time.Since(begin))
 				}
