@@ -54,7 +54,7 @@ func TestMovingSlots(t *testing.T) {
 				}
 				begin := time.Now()
 				_, err = s.Offer(t.Context(), Offer{
-					Batch: "b", Keep: time.Minute, Tenants: []OfferTenant{{Name: "t"}}, Jobs: []OfferJob{{Lane: laneOf("u"), Body: "job"}},
+					Batch: "b", Keep: time.Minute, Tenants: []OfferTenant{{Name: "t"}}, Jobs: []OfferJob{{Lane: laneOf("u"), Body: []byte("job")}},
 				})
 				if (err == nil) != works || time.Since(begin) > 5*time.Second {
 					t.Errorf("%s, %d times: %v after %v", answer, times, err, time.Since(begin))
