@@ -106,6 +106,14 @@ func (w *stopwatch) by(name string) asynq.HandlerFunc {
 	}
 }
 
+// slow lets a handler keep its place for a while.
+func slow(next asynq.Handler, d time.Duration) asynq.HandlerFunc {
+	return func(ctx context.Context, task *asynq.Task) error {
+		defer time.Sleep(d)
+		return next.ProcessTask(ctx, task)
+	}
+}
+
 // judge reports the violations that either clock shows.
 func (w *stopwatch) judge(t *testing.T, starts int, rules ...throttle.Rule) {
 	t.Helper()
@@ -145,14 +153,16 @@ func TestFarWorkersKeepTheRules(t *testing.T) {
 						order = []string{"far", "near"}
 					}
 					for _, who := range order {
-						runWorker(t, clients[who], watch.by(who), queue.WorkerConfig{Concurrency: 1})
+						runWorker(t, clients[who], slow(watch.by(who), 120*ms), queue.WorkerConfig{Concurrency: 1})
 						time.Sleep(2 * time.Second) // it leads, or is known
 					}
 					const count = 200
 					enqueue(t, near, jobs("school", "teacher", count)...)
 					time.Sleep(90 * time.Second)
 					watch.judge(t, count, rules...)
-					t.Logf("started: %v", watch.from)
+					if watch.from["near"] < 20 || watch.from["far"] < 20 {
+						t.Errorf("started: %v; want some of each", watch.from)
+					}
 				})
 			})
 		}
@@ -338,4 +348,70 @@ func TestAFleetFarAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One worker far from Redis among near ones costs nobody a slot: it gets what they have no
+// places for.
+func TestOneFarWorker(t *testing.T) {
+	for _, far := range []time.Duration{3 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond} {
+		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newMini(t)
+				near := redistest.MiniClient(t, server)
+				setPolicies(t, near, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}}))
+				var watch stopwatch
+				away := &road{there: far, back: far}
+				for i, client := range []*redis.Client{near, near, away.client(t, server)} {
+					runWorker(t, client, watch.by(fmt.Sprint(i)), queue.WorkerConfig{Concurrency: 10})
+					time.Sleep(time.Second)
+				}
+				time.Sleep(5 * time.Second)
+				for user := range 20 {
+					enqueue(t, near, jobs("school", fmt.Sprint(user), 50)...)
+				}
+				time.Sleep(10 * time.Second)
+				watch.mu.Lock()
+				defer watch.mu.Unlock()
+				if n := len(watch.truth); n < 998 {
+					t.Errorf("%d starts in 10 s at 100/s: %v", n, watch.from)
+				}
+			})
+		})
+	}
+}
+
+// A near worker that is frozen leads nobody: those far away carry the jobs, and do not hand
+// the queue to it again and again as long as its lease lasts.
+func TestTheNearestWorkerIsFrozen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMini(t)
+		client := redistest.MiniClient(t, server)
+		near := &road{}
+		far := func() *redis.Client {
+			return (&road{there: 10 * time.Millisecond, back: 10 * time.Millisecond}).client(t, server)
+		}
+		var watch stopwatch
+		for i, c := range []*redis.Client{far(), far(), near.client(t, server)} {
+			runWorker(t, c, watch.by(fmt.Sprint(i)), queue.WorkerConfig{})
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(5 * time.Second)
+		open := near.close()
+		defer open()
+		longest, last := time.Duration(0), time.Now()
+		for i := range 60 {
+			enqueue(t, client, jobs("school", fmt.Sprint(i), 1)...)
+			for range 20 {
+				time.Sleep(10 * time.Millisecond)
+				watch.mu.Lock()
+				if n := len(watch.truth); n > 0 && watch.truth[n-1].At.After(last) {
+					longest, last = max(longest, watch.truth[n-1].At.Sub(last)), watch.truth[n-1].At
+				}
+				watch.mu.Unlock()
+			}
+		}
+		if longest = max(longest, time.Since(last)); longest > 3*time.Second {
+			t.Errorf("nothing started for %v: %v", longest, watch.from)
+		}
+	})
 }

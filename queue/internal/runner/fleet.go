@@ -31,6 +31,7 @@ type member struct {
 	places, free int
 	doubt        time.Duration
 	unsure       bool // it has returned a job: it may be stopping
+	stalled      bool // it does not take what it was told
 }
 
 // musterEvery is how often the leader looks who works, in µs.
@@ -85,12 +86,12 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 			unknown = append(unknown, name)
 		}
 	}
-	records, held, err := t.r.store.Records(ctx, unknown)
+	records, loads, err := t.r.store.Records(ctx, unknown)
 	if err != nil {
 		return err
 	}
 	for i, name := range unknown {
-		if m := t.memberOf(name, records[i], held[i]); records[i].Doubt < maxDoubt {
+		if m := t.memberOf(name, records[i], loads[i]); records[i].Doubt < maxDoubt {
 			members = append(members, m)
 		}
 	}
@@ -98,9 +99,10 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 	return nil
 }
 
-func (t *term) memberOf(name string, r store.WorkerRecord, held int) *member {
-	m := &member{places: r.Places, free: r.Places - held, doubt: r.Doubt}
+func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
+	m := &member{places: r.Places, doubt: r.Doubt}
 	m.Worker = name
+	m.loaded(load, t.r.now())
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
 		m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
 	}
@@ -109,6 +111,19 @@ func (t *term) memberOf(name string, r store.WorkerRecord, held int) *member {
 		t.fleet.given = true
 	}
 	return m
+}
+
+// stallsAfter is how long a worker may leave untaken what it was told, beside its doubt.
+const stallsAfter = 100 * time.Millisecond
+
+// loaded notes how many places a worker has free: none if it does not take what it was told,
+// for it may be frozen.
+func (m *member) loaded(load store.Load, now int64) {
+	m.free = m.places - load.Claims
+	patience := stallsAfter + 4*min(m.doubt, time.Minute)
+	if m.stalled = load.Untaken > 0 && micros(now-load.Untaken) > patience; m.stalled {
+		m.free = 0
+	}
 }
 
 // distrust lets a worker that has returned a job get no more until its record was read
@@ -145,10 +160,10 @@ func (t *term) count(ctx context.Context) error {
 	for i, m := range others {
 		names[i] = m.Worker
 	}
-	held, err := t.r.store.Held(ctx, names)
-	for i, n := range held {
-		others[i].free = others[i].places - n
-		t.fleet.given = t.fleet.given || n > 0
+	loads, err := t.r.store.Loads(ctx, names)
+	for i, load := range loads {
+		others[i].loaded(load, t.r.now())
+		t.fleet.given = t.fleet.given || load.Claims > 0
 	}
 	return err
 }
@@ -189,7 +204,17 @@ func (f *fleet) far() int64 {
 	return min(3*f.trip.Microseconds(), farthest)
 }
 
-// Next returns the worker with the largest share of its places free.
+// before reports whether a worker gets a job before another one: near workers before far
+// ones, for whom the rules pass over the slots until the job has got there; among those, the
+// one with the largest share of its places free.
+func (m *member) before(other *member) bool {
+	if (m.Ahead == 0) != (other.Ahead == 0) {
+		return m.Ahead == 0
+	}
+	return m.free*other.places > other.free*m.places
+}
+
+// Next returns the worker that gets the next job, or nil if no place is free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
@@ -203,7 +228,7 @@ func (f *fleet) Next() *schedule.Place {
 	}
 	var best *member
 	for _, m := range f.members {
-		if m.free > 0 && (best == nil || m.free*best.places > best.free*m.places) {
+		if m.free > 0 && (best == nil || m.before(best)) {
 			best = m
 		}
 	}
@@ -227,7 +252,7 @@ func (f *fleet) Next() *schedule.Place {
 // appoint makes the two workers that know Redis's clock best deputies: they look after the
 // leader, and the rest of the fleet can sleep.
 func (t *term) appoint(alive []string) {
-	best := slices.Clone(t.fleet.members[1:])
+	best := slices.DeleteFunc(slices.Clone(t.fleet.members[1:]), func(m *member) bool { return m.unsure || m.stalled })
 	slices.SortStableFunc(best, func(a, b *member) int { return cmp.Compare(a.doubt, b.doubt) })
 	var names []string
 	for _, m := range best[:min(2, len(best))] {

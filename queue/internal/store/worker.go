@@ -151,22 +151,53 @@ func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 	return leases, err
 }
 
-// Records returns what is known of workers, and how many claims each has.
-func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, []int, error) {
+// A Load is what a worker has to do.
+type Load struct {
+	Claims  int
+	Untaken int64 // when it was told the first thing that it has not taken from its hand; 0 for nothing
+}
+
+// Records returns what is known of workers, and their loads.
+func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, []Load, error) {
 	pipe := s.client.Pipeline()
 	fields := make([]*redis.MapStringStringCmd, len(workers))
-	held := make([]*redis.IntCmd, len(workers))
 	for i, worker := range workers {
-		fields[i], held[i] = pipe.HGetAll(ctx, s.key.Worker(worker)), pipe.HLen(ctx, s.key.Running(worker))
+		fields[i] = pipe.HGetAll(ctx, s.key.Worker(worker))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
+	loads, err := s.loads(ctx, pipe, workers)
+	if err != nil {
 		return nil, nil, err
 	}
-	records, claims := make([]WorkerRecord, len(workers)), make([]int, len(workers))
+	records := make([]WorkerRecord, len(workers))
 	for i := range workers {
-		records[i], claims[i] = readRecord(fields[i].Val()), int(held[i].Val())
+		records[i] = readRecord(fields[i].Val())
 	}
-	return records, claims, nil
+	return records, loads, nil
+}
+
+// Loads returns the loads of workers.
+func (s *Store) Loads(ctx context.Context, workers []string) ([]Load, error) {
+	return s.loads(ctx, s.client.Pipeline(), workers)
+}
+
+func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []string) ([]Load, error) {
+	claims, hands := make([]*redis.IntCmd, len(workers)), make([]*redis.StringCmd, len(workers))
+	for i, worker := range workers {
+		claims[i], hands[i] = pipe.HLen(ctx, s.key.Running(worker)), pipe.LIndex(ctx, s.key.Hand(worker), 0)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(workers) > 0 {
+		return nil, err
+	}
+	loads := make([]Load, len(workers))
+	for i := range workers {
+		loads[i].Claims = int(claims[i].Val())
+		if message := hands[i].Val(); message != "" {
+			when, _, _ := strings.Cut(message, " ")
+			told, _ := strconv.ParseInt(when, 10, 64)
+			loads[i].Untaken = max(1, told) // what is not of a commit says no instant
+		}
+	}
+	return loads, nil
 }
 
 func readRecord(f map[string]string) WorkerRecord {
@@ -175,23 +206,6 @@ func readRecord(f map[string]string) WorkerRecord {
 		Places: int(n("places")), Doubt: time.Duration(n("doubt")) * time.Microsecond, Started: n("started"),
 		Host: f["host"], Since: n("since"), Version: f["version"],
 	}
-}
-
-// Held returns the number of claims of each worker.
-func (s *Store) Held(ctx context.Context, workers []string) ([]int, error) {
-	pipe := s.client.Pipeline()
-	held := make([]*redis.IntCmd, len(workers))
-	for i, worker := range workers {
-		held[i] = pipe.HLen(ctx, s.key.Running(worker))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
-		return nil, err
-	}
-	claims := make([]int, len(workers))
-	for i := range workers {
-		claims[i] = int(held[i].Val())
-	}
-	return claims, nil
 }
 
 // A Claim is a job that a worker has.
