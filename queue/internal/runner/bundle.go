@@ -176,7 +176,7 @@ func (b *bundle) without(checks []int, now int64) {
 
 // start gives a job to its worker.
 func (b *bundle) start(s schedule.Start) {
-	claim := store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane)
+	claim := envelope.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane)
 	job := s.Head.Job
 	if key, folded := s.Head.Collapse(); folded {
 		job = "" // the worker reads which one it is by then
@@ -337,7 +337,7 @@ func (b *bundle) decided(happened bool) {
 			if _, folded := s.Head.Collapse(); folded {
 				job = ""
 			}
-			t.r.accept(given{claim: store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane), job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true})
+			t.r.accept(given{claim: envelope.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane), job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true})
 		}
 	}
 	t.r.cfg.Metrics.Claimed(len(b.plan.Starts))

@@ -326,7 +326,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 
 // slotKey orders claims by their slots, and then by their stamps.
 func slotKey(claim string) string {
-	stamp, slot, _, err := store.ParseClaim(claim)
+	stamp, slot, _, err := envelope.ParseClaim(claim)
 	if err != nil {
 		return claim
 	}
@@ -339,7 +339,7 @@ const leaseExpired = "the lease expired: its worker died or lost Redis"
 // reapClaim takes one claim back. If its handler had started, that was an attempt; if
 // nobody knows, it was none, and the next worker says so before it starts the job.
 func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) error {
-	_, spent, lane, err := store.ParseClaim(claim.Name)
+	_, spent, lane, err := envelope.ParseClaim(claim.Name)
 	c.EndClaim(dead, claim.Name)
 	if err != nil {
 		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -117,13 +118,13 @@ func (r *Runner) startedThrough(now int64) int64 {
 	defer r.claims.mu.Unlock()
 	for claim, h := range r.claims.held {
 		if h.cancel == nil && !h.over {
-			if _, slot, _, err := store.ParseClaim(claim); err == nil {
+			if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
 				now = min(now, slot)
 			}
 		}
 	}
 	for claim := range r.claims.returned {
-		if _, slot, _, err := store.ParseClaim(claim); err == nil {
+		if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
 			now = min(now, slot)
 		}
 	}
