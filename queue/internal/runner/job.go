@@ -15,11 +15,12 @@ import (
 
 // given is a claim as it comes to a worker.
 type given struct {
-	claim  string
-	job    string // "" if it has to be read
-	slot   int64  // from when it may start; that in the claim's name if 0
-	spread int64  // how much later than the grace it may start
-	placed bool   // it has a place already
+	claim   string
+	job     string // "" if it has to be read
+	slot    int64  // from when it may start; that in the claim's name if 0
+	spread  int64  // how much later than the grace it may start
+	placed  bool   // it has a place already
+	awaited bool   // others wait for its end
 }
 
 // job is a claim that this worker holds.

@@ -184,6 +184,8 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailEnded:
 			t.freed = true
 			t.hungry.Store(false)
+		case store.MailFinished:
+			t.sched.Ended(l.Text, now)
 		case store.MailWorkers:
 			t.musterAt = 0
 		case store.MailPolicies, store.MailPaused:
@@ -314,11 +316,12 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
 	spread := max(0, q.doubt-schedule.Grace)
-	c.EndClaim(q.worker, q.claim)
+	t.endClaim(c, q.worker, q.claim, now)
 	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
 		slot := now + ahead
 		a := answer{envelope.ClaimName(q.env.Stamp, slot+spread, envelope.ClaimSlot(q.claim), q.lane), slot, spread}
 		c.Claim(q.worker, a.claim, q.job)
+		t.sched.Claimed(a.claim, q.lane)
 		t.reply(c, answers, q, a)
 		return nil
 	}
@@ -331,9 +334,15 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	return t.requeue(c, q.lane, q.env, now)
 }
 
+// endClaim takes a claim from a worker.
+func (t *term) endClaim(c *store.Commit, worker, claim string, now int64) {
+	c.EndClaim(worker, claim)
+	t.sched.Ended(claim, now)
+}
+
 // takeBack puts a job that a worker returns into its lane again.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
-	c.EndClaim(q.worker, q.claim)
+	t.endClaim(c, q.worker, q.claim, now)
 	if q.kind == returnUnstarted {
 		t.fleet.distrust(q.worker)
 		t.sched.Refund(q.lane, q.spent, q.cost, true, now)

@@ -15,6 +15,7 @@ import (
 const (
 	wordLate = "!late"   // then old claim, new claim or "", slot, spread
 	wordJob  = "!job"    // then claim, job, slot, spread
+	wordNext = "!next"   // the same, and others wait for the end of the job
 	wordVice = "!deputy" // then three empty words: look after the leader
 )
 
@@ -164,8 +165,8 @@ const handPatience = 5 * time.Second
 func (r *Runner) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {
-		case wordJob:
-			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4])})
+		case wordJob, wordNext:
+			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4]), awaited: words[0] == wordNext})
 		case wordLate:
 			r.letters.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
 		case wordVice:

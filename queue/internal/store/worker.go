@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	)
+)
 
 // A Beat is a worker's sign of life.
 type Beat struct {
@@ -179,6 +178,22 @@ func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
 		}
 	}
 	return claims, err
+}
+
+// ClaimNames returns the names of all claims of workers.
+func (s *Store) ClaimNames(ctx context.Context, workers []string) (names []string, err error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StringSliceCmd, len(workers))
+	for i, worker := range workers {
+		found[i] = pipe.HKeys(ctx, s.key.Running(worker))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
+		return nil, err
+	}
+	for _, claims := range found {
+		names = append(names, claims.Val()...)
+	}
+	return names, nil
 }
 
 // A ClaimRef names a claim of a worker.
