@@ -28,10 +28,13 @@ func (c Concurrency) Most(places int) int {
 	return math.MaxInt
 }
 
-// String returns the limit's name: "concurrency 20", "concurrency 25%".
+// String returns the limit's name: "concurrency 20", "concurrency 25%", or "" for none.
 func (c Concurrency) String() string {
-	if c.Jobs > 0 {
+	switch {
+	case c.Jobs > 0:
 		return "concurrency " + strconv.Itoa(c.Jobs)
+	case c.Percent == 0:
+		return ""
 	}
 	return "concurrency " + strconv.Itoa(c.Percent) + "%"
 }
@@ -112,10 +115,14 @@ type Claim struct {
 
 // Running tells all that runs, as Redis holds it.
 func (s *Scheduler) Running(claims []Claim, now int64) {
+	if !s.running.counts {
+		return
+	}
 	there := make(map[string]bool, len(claims))
 	for _, c := range claims {
 		there[c.Name] = true
 		s.Claimed(c.Name, c.Lane)
+		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
 	}
 	for claim := range s.running.claims {
 		if !there[claim] {
