@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -113,6 +115,150 @@ func TestOneAtATime(t *testing.T) {
 			t.Errorf("%.0f starts a second, want 75", rate)
 		} else {
 			t.Logf("%.0f a second in %v", rate, time.Since(begin))
+		}
+	})
+}
+
+// blocking is a handler whose jobs last until they are told to end.
+type blocking struct {
+	recorder
+	end chan struct{}
+}
+
+func newBlocking() *blocking {
+	b := &blocking{end: make(chan struct{})}
+	b.then = func(ctx context.Context, _ queue.Info) error {
+		select {
+		case <-b.end:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	return b
+}
+
+// A limit that is set counts the jobs that run already; lowered below what runs nothing
+// starts until enough has ended; lifted, what waited starts at once.
+func TestConcurrencyIsLive(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		limit := func(n int) {
+			setPolicies(t, s.client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: n}}))
+		}
+		settles := func(what string, n int) {
+			t.Helper()
+			s.eventually(t, fmt.Sprint(what, ": ", n, " started"), func() bool { return stats(t, s.client).Started == int64(n) })
+			<-time.After(s.units(5))
+			if got := stats(t, s.client).Started; got != int64(n) {
+				t.Errorf("%s: %d started, want %d", what, got, n)
+			}
+		}
+		got := newBlocking()
+		for range 2 {
+			runWorker(t, s.client, got, queue.WorkerConfig{Concurrency: 20})
+		}
+		defer close(got.end)
+		enqueue(t, s.client, jobs("school", "teacher", 4)...)
+		settles("without a limit", 4)
+		limit(6)
+		enqueue(t, s.client, jobs("school", "teacher", 30)...)
+		settles("a limit of 6 is set", 6)
+		limit(8)
+		settles("raised to 8", 8)
+		limit(3)
+		for range 5 {
+			got.end <- struct{}{}
+		}
+		settles("lowered to 3 while 8 run, of which 5 end", 8)
+		got.end <- struct{}{}
+		settles("one more ends", 9)
+		setPolicies(t, s.client, policies(queue.Policy{}))
+		settles("lifted", 34)
+	})
+}
+
+// What is blocked by a limit costs nothing, however much it is, and starts when a job ends.
+func TestBlockedLanesCostNothing(t *testing.T) {
+	commands := func(waiting int) (n int64) {
+		synctest.Test(t, func(t *testing.T) {
+			client := redistest.Mini(t)
+			var counted countingHook
+			client.AddHook(&counted)
+			setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 1}, UserConcurrency: queue.Concurrency{Jobs: 1}}))
+			got := newBlocking()
+			runWorker(t, client, got, queue.WorkerConfig{})
+			for user := range waiting / 10 {
+				enqueue(t, client, jobs("school", fmt.Sprint(user), 10)...)
+			}
+			time.Sleep(time.Minute)
+			before := counted.n.Load()
+			time.Sleep(time.Minute)
+			n = counted.n.Load() - before
+			began := time.Now()
+			got.end <- struct{}{}
+			for got.count() < 2 {
+				time.Sleep(100 * time.Microsecond)
+			}
+			if took := time.Since(began); took > 5*time.Millisecond {
+				t.Errorf("the next of %d starts %v after the end of the first", waiting, took)
+			}
+			close(got.end)
+		})
+		return n
+	}
+	few, many := commands(10), commands(10_000)
+	if many > few+few/10 {
+		t.Errorf("%d commands a minute with 10,000 waiting, %d with 10", many, few)
+	}
+	t.Logf("%d commands a minute with 10 waiting, %d with 10,000", few, many)
+}
+
+// Everybody who asks is told the limit, what runs, and that nobody knows when it ends.
+func TestConcurrencyIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 2}}))
+		got := newBlocking()
+		runWorker(t, client, got, queue.WorkerConfig{})
+		first := enqueue(t, client, named("a", "ann"))[0]
+		if first.Start.IsZero() || first.Limit != "" {
+			t.Errorf("%+v, want the start of a job with room", first)
+		}
+		time.Sleep(10 * time.Second)
+		enqueue(t, client, named("b", "bob"))
+		time.Sleep(21 * time.Second)
+		receipt := enqueue(t, client, named("c", "ann"))[0]
+		if want := "tenant concurrency 2: 2 running, the oldest for 31s"; !receipt.Start.IsZero() || receipt.Limit != want {
+			t.Errorf("receipt with start %v and limit %q, want %q and no start", receipt.Start, receipt.Limit, want)
+		}
+		inspector := newInspector(t, client, "push")
+		e, err := inspector.Explain(t.Context(), "school", "ann")
+		must(t, err)
+		if b := e.Binding; b == nil || b.Scope != queue.ScopeTenant || b.Rule != "concurrency 2" || b.Running != 2 || b.Remaining != 0 ||
+			!b.When.IsZero() || e.Now.Sub(b.Oldest).Round(time.Second) != 31*time.Second || !e.Start.IsZero() {
+			t.Errorf("explained by %+v, start %v", e.Binding, e.Start)
+		}
+		state, found, err := inspector.ExplainJob(t.Context(), "c")
+		must(t, err)
+		if !found || state.Place != 1 || !state.Start.IsZero() || state.Binding == nil {
+			t.Errorf("%+v", state)
+		}
+		running, err := inspector.Running(t.Context())
+		must(t, err)
+		if len(running) != 2 || running[0].ID != "a" || running[0].User != "ann" || running[1].ID != "b" || running[0].Type != "push" ||
+			running[0].Worker == "" || running[0].Attempt != 1 || time.Since(running[0].Since).Round(time.Second) != 31*time.Second {
+			t.Errorf("%+v runs", running)
+		}
+		got.end <- struct{}{}
+		time.Sleep(time.Second)
+		if blocked := stats(t, client).Blocked; blocked["concurrency 2"] > time.Millisecond {
+			t.Errorf("%v, want what it waited, which was nothing yet", blocked)
+		}
+		enqueue(t, client, named("d", "ann"))
+		time.Sleep(30 * time.Second)
+		close(got.end)
+		time.Sleep(time.Second)
+		if blocked := stats(t, client).Blocked["concurrency 2"].Round(time.Second); blocked != 30*time.Second {
+			t.Errorf("blocked for %v, want 30 s", blocked)
 		}
 	})
 }

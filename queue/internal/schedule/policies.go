@@ -35,8 +35,11 @@ func (p *Policies) Of(tenant string) Policy {
 	return p.Policies[name]
 }
 
-// Counts reports whether the policies limit how much runs at once.
+// Counts reports whether the policies limit how much runs at once. It works on nil.
 func (p *Policies) Counts() bool {
+	if p == nil {
+		return false
+	}
 	if p.QueueConcurrency.Limits() {
 		return true
 	}

@@ -59,6 +59,11 @@ func (s *Scheduler) full(u *subject) bool {
 	return u.limit.Limits() && u.running >= u.limit.Most(s.running.places)
 }
 
+// crowded reports whether a subject is half full: others may wait for the end of a job.
+func (s *Scheduler) crowded(u *subject) bool {
+	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
+}
+
 // Claimed tells of a job that runs.
 func (s *Scheduler) Claimed(claim string, lane envelope.Lane) {
 	if !s.running.counts || s.running.claims[claim] != nil {

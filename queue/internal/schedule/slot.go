@@ -184,7 +184,7 @@ func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
 	start := Start{Lane: l.name(), Head: h, Worker: place.Worker, Slot: slot, Spent: spent}
 	start.Claim = envelope.ClaimName(h.Env.Stamp, spent, slot, start.Lane)
 	s.Claimed(start.Claim, start.Lane)
-	start.Awaited = s.full(&s.queue) || s.full(&t.subject) || s.full(&u.subject)
+	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
 	d.plan.Starts = append(d.plan.Starts, start)
 	d.plan.Left = append(d.plan.Left, Left{start.Lane, h.Begin()})
 	d.left--
