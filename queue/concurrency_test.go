@@ -3,6 +3,9 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -85,11 +88,12 @@ func TestConcurrency(t *testing.T) {
 				enqueue(t, s.client, jobs(fmt.Sprint("school-", tenant), fmt.Sprint(user), 20*(tenant+1))...)
 			}
 		}
+		enqueue(t, s.client, jobs("school-3", "alone", 100)...)
 		var got runs
 		for range 2 {
 			runWorker(t, s.client, got.handle(lasting(s.unit/4)), queue.WorkerConfig{Concurrency: 8})
 		}
-		s.eventually(t, "all have run", func() bool { return got.count() == 4*20*(1+2+3) && drained(t, s.client)() })
+		s.eventually(t, "all have run", func() bool { return got.count() == 100+4*20*(1+2+3) && drained(t, s.client)() })
 		got.judge(t, "queue", 8, ofQueue)
 		got.judge(t, "tenant", 4, ofTenant)
 		got.judge(t, "user", 2, ofUser)
@@ -260,5 +264,121 @@ func TestConcurrencyIsExplained(t *testing.T) {
 		if blocked := stats(t, client).Blocked["concurrency 2"].Round(time.Second); blocked != 30*time.Second {
 			t.Errorf("blocked for %v, want 30 s", blocked)
 		}
+	})
+}
+
+// A tenant with slow handlers takes all places; a limit on what runs of it leaves the others
+// theirs. What counts is the time from the offer to the start: slots are given with places.
+func TestSlowHandlersAreNotFelt(t *testing.T) {
+	const perSecond, places = 20, 50
+	// In real time everything goes ten times as fast.
+	waits := func(t *testing.T, s stage, pace int, beside bool, limit queue.Concurrency) time.Duration {
+		scale := func(d time.Duration) time.Duration { return d / time.Duration(pace) }
+		policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(perSecond*pace, time.Second)}}
+		slow := policy
+		slow.TenantConcurrency = limit
+		setPolicies(t, s.client, queue.Policies{
+			Default: "fast", Tenants: map[string]string{"slow": "slow"}, Policies: map[string]queue.Policy{"fast": policy, "slow": slow},
+		})
+		var got runs
+		handler := got.handle(func(info queue.Info) time.Duration {
+			if info.Tenant == "slow" {
+				return scale(8 * time.Second)
+			}
+			return scale(5 * time.Millisecond)
+		})
+		var stop []func()
+		for range 2 {
+			stop = append(stop, runWorker(t, s.client, handler, queue.WorkerConfig{Concurrency: places, ShutdownTimeout: scale(time.Minute)}))
+		}
+		client, offered := newClient(t, s.client, "push"), make(map[string]time.Time)
+		for i := range 15 * perSecond {
+			if beside {
+				_, err := client.Enqueue(t.Context(), queue.Job{Tenant: "slow", User: fmt.Sprint(i), Type: "push"})
+				must(t, err)
+			}
+			id := fmt.Sprint("job-", i)
+			offered[id] = time.Now()
+			_, err := client.Enqueue(t.Context(), queue.Job{ID: fmt.Sprint(t.Name(), beside, limit, id), Tenant: "fast", User: fmt.Sprint(i), Type: "push"})
+			must(t, err)
+			<-time.After(scale(time.Second) / perSecond)
+		}
+		<-time.After(scale(5 * time.Second))
+		var all []time.Duration
+		got.mu.Lock()
+		for i, info := range got.of {
+			if info.Tenant == "fast" {
+				_, id, _ := strings.Cut(info.ID, "job-")
+				all = append(all, got.all[i].From.Sub(offered["job-"+id]))
+			}
+		}
+		got.mu.Unlock()
+		for len(all) < 15*perSecond {
+			all = append(all, time.Hour) // it has not started yet
+		}
+		slices.Sort(all)
+		for _, stop := range stop {
+			stop()
+		}
+		must(t, s.client.FlushDB(t.Context()).Err())
+		return all[len(all)*99/100]
+	}
+	onStages(t, func(t *testing.T, s stage) {
+		pace, noise := 1, time.Millisecond
+		if !s.virtual {
+			pace, noise = 10, 20*time.Millisecond
+		}
+		alone := waits(t, s, pace, false, queue.Concurrency{})
+		limited := waits(t, s, pace, true, queue.Concurrency{Percent: 25})
+		starved := waits(t, s, pace, true, queue.Concurrency{})
+		t.Logf("p99 from offer to start: %v alone, %v beside a slow tenant that is limited, %v beside one that is not", alone, limited, starved)
+		if limited > alone*3/2+noise {
+			t.Errorf("%v beside a slow tenant, %v alone", limited, alone)
+		}
+		if starved < time.Second/time.Duration(pace) {
+			t.Errorf("%v without a limit: the test shows nothing", starved)
+		}
+	})
+}
+
+// Limits that change all the time leave no lane behind, and no place that counts for ever.
+func TestConcurrencyThatChanges(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		const most = 6
+		var got runs
+		for range 3 {
+			runWorker(t, s.client, got.handle(lasting(s.unit/4)), queue.WorkerConfig{Concurrency: 10})
+		}
+		random := func() (c queue.Concurrency) {
+			if n := rand.IntN(3); n > 0 {
+				c.Jobs = n * most / 2
+			} else {
+				c.Percent = 100 * most / 30
+			}
+			return c
+		}
+		change := func() {
+			p := policies(queue.Policy{TenantConcurrency: random(), UserConcurrency: random()})
+			p.Concurrency = random()
+			setPolicies(t, s.client, p)
+		}
+		change()
+		for user := range 10 {
+			enqueue(t, s.client, jobs("school", fmt.Sprint(user), 30)...)
+		}
+		for stats(t, s.client).Done < 200 {
+			change()
+			<-time.After(s.unit)
+		}
+		s.eventually(t, "everything has run", drained(t, s.client))
+		got.judge(t, "queue", most, ofQueue)
+
+		// None of them counts still: as many run at once as ever.
+		before := got.count()
+		setPolicies(t, s.client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: most}}))
+		enqueue(t, s.client, jobs("school", "last", 5*most)...)
+		s.eventually(t, "the last ones have run", drained(t, s.client))
+		after := runs{all: got.all[before:], of: got.of[before:]}
+		after.judge(t, "the last ones", most, ofTenant)
 	})
 }
