@@ -21,7 +21,7 @@ func (i *Inspector) SetPolicies(ctx context.Context, p Policies) error {
 	if err != nil {
 		return err
 	}
-	if _, err := i.store.SetPolicies(ctx, source); err != nil {
+	if _, err := i.store.SetPolicies(ctx, source, p.compile(0).Counts()); err != nil {
 		return i.failed("setting the policies of", err)
 	}
 	return nil

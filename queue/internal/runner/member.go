@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -14,6 +15,7 @@ import (
 const (
 	wordLate = "!late"   // then old claim, new claim or "", slot, spread
 	wordJob  = "!job"    // then claim, job, slot, spread
+	wordNext = "!next"   // the same, and others wait for the end of the job
 	wordVice = "!deputy" // then three empty words: look after the leader
 )
 
@@ -117,13 +119,13 @@ func (r *Runner) startedThrough(now int64) int64 {
 	defer r.claims.mu.Unlock()
 	for claim, h := range r.claims.held {
 		if h.cancel == nil && !h.over {
-			if _, slot, _, err := store.ParseClaim(claim); err == nil {
+			if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
 				now = min(now, slot)
 			}
 		}
 	}
 	for claim := range r.claims.returned {
-		if _, slot, _, err := store.ParseClaim(claim); err == nil {
+		if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
 			now = min(now, slot)
 		}
 	}
@@ -163,8 +165,8 @@ const handPatience = 5 * time.Second
 func (r *Runner) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {
-		case wordJob:
-			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4])})
+		case wordJob, wordNext:
+			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4]), awaited: words[0] == wordNext})
 		case wordLate:
 			r.letters.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
 		case wordVice:

@@ -26,7 +26,7 @@ func (r *Runner) finish(j *job, o Outcome) {
 			r.tell(store.Letter{Subject: store.MailRefund, Text: refund})
 		}
 		r.cfg.Metrics.Ended("done")
-		r.claims.done(end{j.claim, j.env.Spilled})
+		r.claims.done(end{j.claim, j.env.Spilled, j.awaited})
 	}
 }
 

@@ -25,8 +25,9 @@ const (
 )
 
 // SetPolicies puts the source of policies in force, under a version higher than all
-// before. It reports false if they are in force already.
-func (s *Store) SetPolicies(ctx context.Context, source string) (bool, error) {
+// before. It reports false if they are in force already. Where they limit how much runs at
+// once the leader is told of the end of every claim: it counts.
+func (s *Store) SetPolicies(ctx context.Context, source string, counts bool) (bool, error) {
 	for {
 		view, err := s.Look(ctx, nil)
 		if err != nil {
@@ -46,7 +47,7 @@ func (s *Store) SetPolicies(ctx context.Context, source string) (bool, error) {
 		c.fences = true
 		c.when(was, "HGET", []string{s.key.Policies()}, "version")
 		c.do("HSET", s.key.Policies(), "source", source, "version", version)
-		c.do("HSET", s.key.Meta(), "policies", version)
+		c.do("HSET", s.key.Meta(), "policies", version, "counted", flag(counts))
 		done, err := c.apply(ctx)
 		if err != nil || done[0] {
 			return true, err

@@ -137,7 +137,7 @@ func TestSetPolicies(t *testing.T) {
 		}
 		last := int64(0)
 		for i, source := range []string{"a: 1\n", "b: 2\n", "a: 1\n"} {
-			changed, err := d.SetPolicies(t.Context(), source)
+			changed, err := d.SetPolicies(t.Context(), source, false)
 			if err != nil || !changed {
 				t.Fatalf("set %d: %v, %v", i, changed, err)
 			}
@@ -152,12 +152,12 @@ func TestSetPolicies(t *testing.T) {
 			last = version
 			d.told(1, Letter{MailPolicies, fmt.Sprint(version)})
 		}
-		if changed, err := d.SetPolicies(t.Context(), "a: 1\n"); err != nil || changed {
+		if changed, err := d.SetPolicies(t.Context(), "a: 1\n", false); err != nil || changed {
 			t.Errorf("the same again: %v, %v", changed, err)
 		}
 		d.told(0)
 		d.must(d.client.Del(t.Context(), "wc:{q}:policies").Err()) // evicted
-		_, err = d.SetPolicies(t.Context(), "a: 1\n")
+		_, err = d.SetPolicies(t.Context(), "a: 1\n", false)
 		d.must(err)
 		if _, version, _ := d.Policies(t.Context()); version <= last {
 			t.Errorf("version %d after the policies were lost, %d before", version, last)
@@ -350,7 +350,7 @@ func TestOtherSchema(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "schema", "9").Err())
 		errs := map[string]error{"pause": d.Pause(t.Context(), "q", 1)}
-		_, errs["set policies"] = d.SetPolicies(t.Context(), "x")
+		_, errs["set policies"] = d.SetPolicies(t.Context(), "x", false)
 		_, errs["look"] = d.Look(t.Context(), nil)
 		_, errs["totals"] = d.Totals(t.Context())
 		_, _, errs["purge"] = d.Purge(t.Context(), "t", 10)
