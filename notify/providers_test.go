@@ -37,7 +37,7 @@ func of(provider string, to notify.Target) notify.Target {
 // the providers is down, or takes requests and does not answer, the other devices get
 // everything when they get it without that, and that one afterwards what it has missed, once.
 func TestThreeProvidersOneWindow(t *testing.T) {
-	const slow, fast = 2, 20 // starts a second: the retries come before all is sent, or what hangs takes all its places
+	const slow, fast = 1, 20 // starts a second: the retries come before all is sent, or what hangs takes all its places
 	calm := make(map[int][3]map[string]time.Duration)
 	for _, perSecond := range []int{slow, fast} {
 		synctest.Test(t, func(t *testing.T) { calm[perSecond] = threeThroughOne(t, perSecond, -1, nil) })
@@ -61,7 +61,7 @@ func TestThreeProvidersOneWindow(t *testing.T) {
 					for i := range 3 {
 						late, worst := 0, time.Duration(0)
 						for title, at := range calm[perSecond][i] {
-							if by := got[i][title] - at; by > time.Millisecond { // a slot is 500 ms, or 50
+							if by := got[i][title] - at; by > time.Millisecond { // a slot is 1 s, or 50 ms
 								late, worst = late+1, max(worst, by)
 							}
 						}
@@ -75,15 +75,15 @@ func TestThreeProvidersOneWindow(t *testing.T) {
 	}
 }
 
-// threeThroughOne offers three messages to each of a hundred users with three devices and
-// a window of two an hour. One of the providers is in trouble for ten minutes. It returns
-// when, from the first offer, what had arrived within the first two minutes.
+// threeThroughOne offers three messages to each of sixty users with three devices and a
+// window of two in a quarter of an hour. One of the providers is in trouble for ten
+// minutes. It returns when, from the first offer, what had arrived in the first three.
 func threeThroughOne(t *testing.T, perSecond, bad int, trouble *notifytest.Answer) (arrived [3]map[string]time.Duration) {
-	const users = 100
+	const users = 60
 	apns, fcm, web, all := threeProviders(t)
 	crowds := []crowd{apns, fcm, web}
 	s := newSchool(t, all, notify.HandlerConfig{Shared: true}, queue.Policy{
-		Tenant: []throttle.Rule{throttle.Leak(perSecond, time.Second)}, User: []throttle.Rule{throttle.Window(2, time.Hour)},
+		Tenant: []throttle.Rule{throttle.Leak(perSecond, time.Second)}, User: []throttle.Rule{throttle.Window(2, 15*time.Minute)},
 	})
 	if bad >= 0 {
 		crowds[bad].host.Answer(func(notifytest.Received) *notifytest.Answer { return trouble })
@@ -97,8 +97,8 @@ func threeThroughOne(t *testing.T, perSecond, bad int, trouble *notifytest.Answe
 			time.Sleep(time.Millisecond) // users take turns in the order of their offers
 		}
 	}
-	// 200 messages are 100 s of the leak's, or 10; the third to each waits for its window.
-	time.Sleep(2 * time.Minute)
+	// 120 messages are two minutes of the leak's, or 6 s; the third to each waits for its window.
+	time.Sleep(3 * time.Minute)
 	for i, c := range crowds {
 		arrived[i] = make(map[string]time.Duration)
 		for _, r := range c.host.Received() {
@@ -110,7 +110,7 @@ func threeThroughOne(t *testing.T, perSecond, bad int, trouble *notifytest.Answe
 			t.Errorf("%d messages arrived, want the window's two to each: %d", n, 2*users)
 		}
 	}
-	time.Sleep(8 * time.Minute)
+	time.Sleep(7 * time.Minute)
 	for i, c := range crowds {
 		if n := delivered(c); i != bad && n != 2*users {
 			t.Errorf("%d messages within the window of two", n)
