@@ -104,7 +104,7 @@ func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *mem
 	m.Worker = name
 	m.loaded(load, t.r.now())
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
-		m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
+		m.Ahead, m.Spread = 2*doubt, spreadOf(doubt)
 	}
 	m.Taken = func() {
 		m.free--
@@ -194,6 +194,11 @@ func ahead(trip, doubt time.Duration) int64 {
 // farthest bounds how far ahead slots lie, in µs.
 const farthest = 1_000_000
 
+// spreadOf returns how much later than its slot a job may start, beyond the grace, where
+// Redis's clock is known so well, in µs. Half of the grace stays for timers that ring late,
+// and for a doubt that has grown since it was told: otherwise every job would ask again.
+func spreadOf(doubt int64) int64 { return max(0, doubt-schedule.Grace/2) }
+
 // far returns how much longer before their slots than usual jobs have to be given, in µs,
 // where a decision takes long: a leader far away would decide about one job of a tenant in
 // each round trip.
@@ -221,7 +226,7 @@ func (f *fleet) Next() *schedule.Place {
 	_, doubt := f.r.clock.now()
 	own.Ahead, own.Spread = ahead(f.trip, min(doubt, time.Minute)), 0
 	if doubt.Microseconds() > schedule.Grace/2 {
-		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), max(0, doubt.Microseconds()-schedule.Grace)
+		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), spreadOf(doubt.Microseconds())
 	}
 	if f.r.stopping() {
 		own.free = 0

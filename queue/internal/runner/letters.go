@@ -313,7 +313,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	}
 	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
-	spread := max(0, q.doubt-schedule.Grace)
+	spread := spreadOf(q.doubt)
 	c.EndClaim(q.worker, q.claim)
 	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
 		slot := now + ahead

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -147,13 +148,38 @@ func (r *Runner) takeHand(ctx context.Context) {
 			continue
 		}
 		r.clock.reached(at)
-		switch {
-		case message == "" || message == "!":
-		case message == "!lead":
-			r.standFor(true)
-		default:
-			r.takeWords(store.Words(message))
+		r.takeMessage(message)
+		if at > 0 && r.now()-at > schedule.Grace {
+			r.catchUp(ctx)
 		}
+	}
+}
+
+// takeAtOnce is how many messages a worker takes together that is behind.
+const takeAtOnce = 100
+
+// catchUp takes all that waits in the hand: a worker far away gets one message in a round
+// trip, and the leader writes more of them.
+func (r *Runner) catchUp(ctx context.Context) {
+	rest, err := r.store.HandRest(ctx, r.cfg.Worker, takeAtOnce)
+	if err != nil && ctx.Err() == nil { // it may have taken some
+		r.log.Debug("catching up with the leader", "err", err)
+		if err := r.claims.reconcile(ctx); err != nil {
+			r.log.Debug("comparing claims", "err", err)
+		}
+	}
+	for _, message := range rest {
+		r.takeMessage(message)
+	}
+}
+
+func (r *Runner) takeMessage(message string) {
+	switch message {
+	case "", "!":
+	case "!lead":
+		r.standFor(true)
+	default:
+		r.takeWords(store.Words(message))
 	}
 }
 
