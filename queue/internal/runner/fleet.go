@@ -136,6 +136,16 @@ func (f *fleet) distrust(worker string) {
 	}
 }
 
+// has notes that a worker's other queues leave so many places to this one.
+func (f *fleet) has(worker string, places int) {
+	for _, m := range f.members[1:] {
+		if m.Worker == worker && !m.unsure {
+			m.free += places - m.places
+			m.places = places
+		}
+	}
+}
+
 // remove takes a worker out of the fleet.
 func (f *fleet) remove(worker string) {
 	f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.Worker == worker })
@@ -222,7 +232,7 @@ func (m *member) before(other *member) bool {
 // Next returns the worker that gets the next job, or nil if no place is free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
-	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
+	own.places, own.free = f.r.places.left(), f.r.places.count()
 	_, doubt := f.r.clock.now()
 	own.Ahead, own.Spread = ahead(f.trip, min(doubt, time.Minute)), 0
 	if doubt.Microseconds() > schedule.Grace/2 {
@@ -242,7 +252,7 @@ func (f *fleet) Next() *schedule.Place {
 	}
 	if best == own {
 		own.Taken = func() {}
-		if !f.r.cfg.Places.take() {
+		if !f.r.places.take() {
 			own.free = 0
 			return f.Next()
 		}

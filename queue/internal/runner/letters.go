@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -186,6 +187,9 @@ func (t *term) open(letters []store.Letter) {
 			t.hungry.Store(false)
 		case store.MailWorkers:
 			t.musterAt = 0
+		case store.MailPlaces:
+			worker, places, _ := strings.Cut(l.Text, " ")
+			t.fleet.has(worker, int(number(places)))
 		case store.MailPolicies, store.MailPaused:
 			t.stale = true
 		case store.MailCancel:

@@ -30,7 +30,7 @@ func (r *Runner) beat(ctx context.Context) {
 			r.learnTime(ctx)
 		}
 		now, doubt := r.clock.now()
-		places := r.cfg.Places.all()
+		places := r.places.left()
 		if r.stopping() {
 			places = 0
 		}
@@ -75,7 +75,31 @@ func (r *Runner) beat(ctx context.Context) {
 			}
 			mismatches = 0
 		}
-		pause(ctx, wait)
+		r.rest(ctx, wait, places)
+	}
+}
+
+// rest waits for the next beat. It comes sooner if the worker's other queues have taken so
+// many places, or given back, that the leader should know.
+func (r *Runner) rest(ctx context.Context, wait time.Duration, told int) {
+	const least = 50 * time.Millisecond
+	begin, timer := time.Now(), time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-r.places.changed:
+		}
+		if t := r.leading.Load(); t != nil && t.hungry.Load() {
+			t.kick()
+		}
+		if left := r.places.left(); 4*max(left-told, told-left) > min(left, told) {
+			pause(ctx, least-time.Since(begin))
+			return
+		}
 	}
 }
 

@@ -132,7 +132,7 @@ func (t *term) decide(ctx context.Context) error {
 	if t.flight != nil || landed || b.plan.Next <= now || len(b.reads) > 0 {
 		return nil
 	}
-	if b.plan.Hungry && t.r.cfg.Places.count() > 0 && !t.r.stopping() {
+	if b.plan.Hungry && t.r.places.count() > 0 && !t.r.stopping() {
 		return nil // one became free before anybody knew that it was waited for
 	}
 	return t.wait(ctx, b.plan.Next)
@@ -142,7 +142,7 @@ func (t *term) decide(ctx context.Context) error {
 // places for, so that the other half can be decided meanwhile.
 func (t *term) portion() int {
 	const least = 16
-	places := t.r.cfg.Places.all()
+	places := t.r.places.all()
 	for _, m := range t.fleet.members[1:] {
 		places += m.places
 	}

@@ -24,6 +24,7 @@ const (
 	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
 	MailEnded    = "!ended"    // worker that has ended a claim while the leader was hungry
 	MailWorkers  = "!workers"  // worker that is new
+	MailPlaces   = "!places"   // worker, and how many places it has
 	MailLate     = "!late"     // see LateLetter
 	MailReturn   = "!return"   // see ReturnLetter
 	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules
