@@ -222,6 +222,78 @@ func TestPlacesOfAnotherQueue(t *testing.T) {
 	})
 }
 
+// The leader of one queue knows which places the worker's other queue has taken: jobs go
+// where they start at once, also when that changes.
+func TestTheOtherQueueIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		got := recorder{then: func(_ context.Context, info queue.Info) error {
+			if info.Queue == "a" {
+				time.Sleep(30 * time.Second)
+			}
+			return nil
+		}}
+		offer := func(name string, n int) {
+			for i := range n {
+				_, err := newClient(t, client, name).Enqueue(t.Context(), jobs("t", fmt.Sprint(i), 1)...)
+				must(t, err)
+			}
+		}
+		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"b"}, Concurrency: 10}) // it leads b
+		time.Sleep(3 * time.Second)
+		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 10})
+		for range 5 {
+			time.Sleep(3 * time.Second)
+			offer("a", 10)
+			time.Sleep(100 * time.Millisecond)
+			offer("b", 10)
+			time.Sleep(30 * time.Second) // a's jobs have ended
+			offer("b", 10)
+		}
+		time.Sleep(3 * time.Second)
+		n := 0
+		for _, start := range got.all() {
+			if start.Queue != "b" {
+				continue
+			}
+			if n++; start.Waited > 10*time.Millisecond || start.Started.Sub(start.Offered) > 20*time.Millisecond {
+				t.Errorf("start %d of b waited %v", n, start.Started.Sub(start.Offered))
+			}
+		}
+		if n != 100 {
+			t.Errorf("%d starts of 100", n)
+		}
+	})
+}
+
+// A place that one queue gives back is taken by the other's job at once.
+func TestThePlaceOfTheOtherQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		got := recorder{then: func(_ context.Context, info queue.Info) error {
+			if info.Queue == "a" {
+				time.Sleep(5123 * time.Millisecond)
+			}
+			return nil
+		}}
+		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
+		time.Sleep(3 * time.Second)
+		for _, name := range []string{"a", "b"} {
+			_, err := newClient(t, client, name).Enqueue(t.Context(), jobs("t", "u", 1)...)
+			must(t, err)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		starts := got.all()
+		if len(starts) != 2 {
+			t.Fatalf("%d starts of 2", len(starts))
+		}
+		if late := starts[1].Started.Sub(starts[0].Started) - 5123*time.Millisecond; late > 5*time.Millisecond {
+			t.Errorf("b's job started %v after a's had ended", late)
+		}
+	})
+}
+
 // outage is a hook that lets the scripts of one queue fail while it is on, some of them
 // after they have run.
 type outage struct {

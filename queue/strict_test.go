@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,29 +55,62 @@ func (r *road) travel(d time.Duration) {
 func (r *road) client(t *testing.T, server *miniredis.Miniredis) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
 		conn, err := inprocess.Dial(server)
-		return roadConn{conn, r}, err
+		if err != nil {
+			return nil, err
+		}
+		return r.connect(conn), nil
 	}})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
 
-// A roadConn is a connection over a road.
-type roadConn struct {
-	net.Conn
-	r *road
+// connect puts the road in front of a connection to the server, which is read at once: the
+// server does not wait for those who are far away.
+func (r *road) connect(server net.Conn) net.Conn {
+	type parcel struct {
+		bytes []byte
+		due   time.Time
+	}
+	near, far := net.Pipe()
+	parcels := make(chan parcel, 10_000)
+	go func() {
+		defer close(parcels)
+		for {
+			b := make([]byte, 32<<10)
+			n, err := server.Read(b)
+			if err != nil {
+				return
+			}
+			parcels <- parcel{b[:n], time.Now().Add(r.back)}
+		}
+	}()
+	go func() {
+		defer far.Close()
+		for p := range parcels {
+			r.travel(time.Until(p.due))
+			if _, err := far.Write(p.bytes); err != nil {
+				server.Close()
+			}
+		}
+	}()
+	return roadConn{near, server, r}
 }
 
-func (c roadConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.r.travel(c.r.back)
-	}
-	return n, err
+// A roadConn is a connection over a road.
+type roadConn struct {
+	net.Conn // what has come over it
+	server   net.Conn
+	r        *road
 }
 
 func (c roadConn) Write(b []byte) (int, error) {
 	c.r.travel(c.r.there)
-	return c.Conn.Write(b)
+	return c.server.Write(b)
+}
+
+func (c roadConn) Close() error {
+	c.server.Close()
+	return c.Conn.Close()
 }
 
 // A stopwatch is a handler that judges starts by the clock on the wall, and by what the
@@ -284,134 +316,4 @@ func TestRefundsAreThereAtOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestANearWorkerLeads lets a worker lead that is far from Redis, until one comes that is
-// near: then jobs do not wait for the round trips of the other one.
-func TestANearWorkerLeads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newMini(t)
-		near := redistest.MiniClient(t, server)
-		far := &road{there: 30 * time.Millisecond, back: 30 * time.Millisecond}
-		var mu sync.Mutex
-		var waits []time.Duration
-		handler := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
-			offered, err := time.Parse(time.RFC3339Nano, string(task.Payload()))
-			mu.Lock()
-			defer mu.Unlock()
-			waits = append(waits, time.Since(offered))
-			return err
-		})
-		for _, client := range []*redis.Client{far.client(t, server), near} {
-			runWorker(t, client, handler, queue.WorkerConfig{})
-			time.Sleep(3 * time.Second)
-		}
-		time.Sleep(5 * time.Second)
-		for range 50 {
-			enqueue(t, near, queue.Job{
-				Tenant: "school", User: "teacher", Type: "push", Payload: []byte(time.Now().Format(time.RFC3339Nano)),
-			})
-			time.Sleep(200 * time.Millisecond)
-		}
-		time.Sleep(5 * time.Second)
-		slices.Sort(waits)
-		if len(waits) != 50 || waits[40] > 10*time.Millisecond {
-			t.Errorf("%d jobs waited %v", len(waits), waits)
-		}
-	})
-}
-
-// A fleet that is far from Redis as a whole carries jobs all the same, if slowly: whoever
-// leads has read what it needs before its lease ends.
-func TestAFleetFarAway(t *testing.T) {
-	for far, least := range map[time.Duration]int{15 * time.Millisecond: 200, 50 * time.Millisecond: 40} {
-		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := newMini(t)
-				near := redistest.MiniClient(t, server)
-				setPolicies(t, near, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(20, time.Second)}}))
-				var watch stopwatch
-				for i := range 3 {
-					away := &road{there: far, back: far}
-					runWorker(t, away.client(t, server), watch.by(fmt.Sprint(i)), queue.WorkerConfig{Concurrency: 10})
-				}
-				time.Sleep(10 * time.Second)
-				for user := range 20 {
-					enqueue(t, near, jobs("school", fmt.Sprint(user), 10)...)
-				}
-				time.Sleep(50 * time.Second)
-				watch.mu.Lock()
-				defer watch.mu.Unlock()
-				if n := len(watch.truth); n < least || n > 200 {
-					t.Errorf("%d starts of 200 jobs in 50 s, want %d: %v", n, least, watch.from)
-				}
-			})
-		})
-	}
-}
-
-// One worker far from Redis among near ones costs nobody a slot: it gets what they have no
-// places for.
-func TestOneFarWorker(t *testing.T) {
-	for _, far := range []time.Duration{3 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond} {
-		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := newMini(t)
-				near := redistest.MiniClient(t, server)
-				setPolicies(t, near, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}}))
-				var watch stopwatch
-				away := &road{there: far, back: far}
-				for i, client := range []*redis.Client{near, near, away.client(t, server)} {
-					runWorker(t, client, watch.by(fmt.Sprint(i)), queue.WorkerConfig{Concurrency: 10})
-					time.Sleep(time.Second)
-				}
-				time.Sleep(5 * time.Second)
-				for user := range 20 {
-					enqueue(t, near, jobs("school", fmt.Sprint(user), 50)...)
-				}
-				time.Sleep(10 * time.Second)
-				watch.mu.Lock()
-				defer watch.mu.Unlock()
-				if n := len(watch.truth); n < 998 {
-					t.Errorf("%d starts in 10 s at 100/s: %v", n, watch.from)
-				}
-			})
-		})
-	}
-}
-
-// A near worker that is frozen leads nobody: those far away carry the jobs, and do not hand
-// the queue to it again and again as long as its lease lasts.
-func TestTheNearestWorkerIsFrozen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newMini(t)
-		client := redistest.MiniClient(t, server)
-		near := &road{}
-		far := func() *redis.Client {
-			return (&road{there: 10 * time.Millisecond, back: 10 * time.Millisecond}).client(t, server)
-		}
-		var watch stopwatch
-		for i, c := range []*redis.Client{far(), far(), near.client(t, server)} {
-			runWorker(t, c, watch.by(fmt.Sprint(i)), queue.WorkerConfig{})
-			time.Sleep(2 * time.Second)
-		}
-		time.Sleep(5 * time.Second)
-		open := near.close()
-		defer open()
-		longest, last := time.Duration(0), time.Now()
-		for i := range 60 {
-			enqueue(t, client, jobs("school", fmt.Sprint(i), 1)...)
-			for range 20 {
-				time.Sleep(10 * time.Millisecond)
-				watch.mu.Lock()
-				if n := len(watch.truth); n > 0 && watch.truth[n-1].At.After(last) {
-					longest, last = max(longest, watch.truth[n-1].At.Sub(last)), watch.truth[n-1].At
-				}
-				watch.mu.Unlock()
-			}
-		}
-		if longest = max(longest, time.Since(last)); longest > 3*time.Second {
-			t.Errorf("nothing started for %v: %v", longest, watch.from)
-		}
-	})
 }

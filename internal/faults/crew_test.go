@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,14 +24,16 @@ type crew struct {
 	members  []*member
 	hired    int
 	urls     []string // ways to Redis of their own, in turn; none for the settings'
+	program  string   // that those are who are hired next; "" for this one
 }
 
 // A member is one worker.
 type member struct {
-	name  string
-	cmd   *exec.Cmd
-	stdin io.Closer // the worker ends when it is closed: none outlives the test
-	ended chan error
+	name    string
+	program string // "" for this one
+	cmd     *exec.Cmd
+	stdin   io.Closer // the worker ends when it is closed: none outlives the test
+	ended   chan error
 }
 
 func newCrew(t testing.TB, s settings) *crew {
@@ -52,7 +55,7 @@ func newCrew(t testing.TB, s settings) *crew {
 func (c *crew) hire() *member {
 	c.t.Helper()
 	c.hired++
-	m := &member{name: fmt.Sprint("worker-", c.hired), ended: make(chan error, 1)}
+	m := &member{name: fmt.Sprint("worker-", c.hired), program: c.program, ended: make(chan error, 1)}
 	s := c.settings
 	s.Name = m.name
 	if len(c.urls) > 0 {
@@ -62,7 +65,7 @@ func (c *crew) hire() *member {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	m.cmd = exec.Command(os.Args[0])
+	m.cmd = exec.Command(cmp.Or(m.program, os.Args[0]))
 	m.cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
 	log, err := os.Create(c.log(m.name))
 	if err != nil {

@@ -20,7 +20,7 @@
 //   - recovery: how long after the fault its jobs, or any jobs, started again.
 //
 // TestUnderFire (fire_test.go) lets malformed jobs of every kind (spoil_test.go) run beside
-// good ones. WATERCLOCK_LONG=1 also runs what takes minutes.
+// good ones. TestLargePayloadsDelayNobody (large_test.go) measures what large payloads do.
 //
 // Nothing here asks whether a worker notices a fault, or how: only the log counts.
 package faults

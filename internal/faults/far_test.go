@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 // slowly is how many jobs a tenant may start a second where each takes many round trips.
@@ -33,8 +34,9 @@ func far(t *testing.T, name string) *scene {
 	return s
 }
 
-// lateReplies lets a way be longer back than there: half of a round trip says nothing.
-func lateReplies(t *testing.T, name string) *scene {
+// oneWay lets the way to Redis, or back, be longer than the other: half of a round trip says
+// nothing.
+func oneWay(t *testing.T, name string, there bool) *scene {
 	server, at := plain(t)
 	at.leak = slowly
 	var proxies []*redistest.Proxy
@@ -48,10 +50,37 @@ func lateReplies(t *testing.T, name string) *scene {
 		for range 10 * s.rounds {
 			begin := time.Now()
 			for _, proxy := range proxies {
-				proxy.DelayEach(0, s.between(0, 60*time.Millisecond))
+				delay := s.between(0, 60*time.Millisecond)
+				if there {
+					proxy.DelayEach(delay, 0)
+				} else {
+					proxy.DelayEach(0, delay)
+				}
 			}
 			s.harm = append(s.harm, harm{at: begin, healed: time.Now()})
 			s.pause(s.between(300*time.Millisecond, time.Second))
+		}
+	})
+	return s
+}
+
+// starved lets whoever leads run for a few milliseconds at a time only.
+func starved(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 4 * s.rounds {
+			s.pause(s.between(200*time.Millisecond, time.Second))
+			victim := s.leader()
+			if victim == nil {
+				continue
+			}
+			for range 8 {
+				s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
+				s.pause(s.between(20*time.Millisecond, 300*time.Millisecond))
+				s.signal(victim, syscall.SIGCONT)
+				s.pause(s.between(2*time.Millisecond, 20*time.Millisecond))
+			}
 		}
 	})
 	return s
@@ -69,6 +98,24 @@ func dazed(t *testing.T, name string) *scene {
 			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
 			s.pause(s.between(20*time.Millisecond, lease/2))
 			s.signal(victim, syscall.SIGCONT)
+		}
+	})
+	return s
+}
+
+// calendar stops workers around the turns of seconds, by which users' starts are counted.
+func calendar(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	at.users = []throttle.Rule{throttle.FixedWindow(5, time.Second)}
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 8 * s.rounds {
+			s.pause(time.Until(time.Now().Truncate(time.Second).Add(time.Second)) - s.between(0, 25*time.Millisecond))
+			victim := s.anyone()
+			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
+			s.pause(s.between(5*time.Millisecond, time.Second))
+			s.signal(victim, syscall.SIGCONT)
+			s.pause(100 * time.Millisecond)
 		}
 	})
 	return s

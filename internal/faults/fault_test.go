@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +18,6 @@ import (
 type fault struct {
 	name string
 	run  func(t *testing.T, name string) *scene // all of it, until everything has drained
-	long bool                                   // it runs only where longVariable is set
 }
 
 var faults = []fault{
@@ -35,9 +33,14 @@ var faults = []fault{
 	{name: "clocks an hour fast, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
 	{name: "SCRIPT FLUSH", run: flushed},
 	{name: "Redis full for 4 s", run: full},
-	{name: "workers 6, 30 and 60 ms from Redis, kill -9", run: far, long: true},
-	{name: "replies delayed by up to 60 ms, requests not", run: lateReplies},
+	{name: "workers 6, 30 and 60 ms from Redis, kill -9", run: far},
+	{name: "replies delayed by up to 60 ms, requests not", run: func(t *testing.T, name string) *scene { return oneWay(t, name, false) }},
+	{name: "requests delayed by up to 60 ms, replies not", run: func(t *testing.T, name string) *scene { return oneWay(t, name, true) }},
+	{name: "leader starved of CPU", run: starved},
+	{name: "rolling upgrade and back, kill -9", run: upgraded},
+	{name: "FLUSHALL", run: emptied},
 	{name: "worker frozen for less than a lease", run: dazed},
+	{name: "worker frozen at the turn of a second, fixed_window", run: calendar},
 	{name: "payloads of 1 MiB, kill -9 of a worker", run: heavy},
 	{name: "policies lost for 2 s, kill -9 of a worker", run: lawless},
 	{name: "Redis killed, the AOF's last second is lost", run: forgetful},
@@ -51,9 +54,6 @@ func TestFaults(t *testing.T) {
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			if f.long && os.Getenv(longVariable) == "" {
-				t.Skip("takes minutes; " + longVariable + "=1 runs it")
-			}
 			t.Parallel()
 			f.run(t, f.name).judge(f.name)
 		})

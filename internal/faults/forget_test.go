@@ -40,6 +40,28 @@ func lawless(t *testing.T, name string) *scene {
 	return s
 }
 
+// emptied lets Redis forget everything. What was accepted before is gone, and the rules
+// begin anew with the policies that are set again; what runs ends, and nothing runs twice.
+func emptied(t *testing.T, name string) *scene {
+	_, at := plain(t)
+	s := newScene(t, name, at)
+	begin := time.Now().Add(-time.Minute) // before the first offer
+	s.during(func() {
+		for range 2 * s.rounds {
+			s.pause(s.between(lease/2, lease)) // everybody has heard of the policies
+			flushed := time.Now()
+			if err := s.client.FlushAll(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+			s.pause(1500 * time.Millisecond) // longer than any rule looks back
+			s.setPolicies()
+			s.harm = append(s.harm, harm{at: flushed, healed: time.Now(), forgets: true, forgot: begin})
+		}
+		s.pause(lease)
+	})
+	return s
+}
+
 // forgetful cuts off what a server has written to its AOF after an instant, as a machine
 // does that loses its power, and lets it come back.
 func forgetful(t *testing.T, name string) *scene {

@@ -17,7 +17,6 @@ import (
 const (
 	seedVariable   = "WATERCLOCK_FAULT_SEED"   // repeats a run's instants
 	roundsVariable = "WATERCLOCK_FAULT_ROUNDS" // how many times as many faults as usual
-	longVariable   = "WATERCLOCK_LONG"         // also what takes minutes
 )
 
 func TestMain(m *testing.M) {

@@ -61,10 +61,12 @@ type harm struct {
 type stage struct {
 	url    string
 	client redis.UniversalClient
-	leak   int           // starts of each tenant a second; offers are a little less
-	slack  time.Duration // an acknowledgement is on its way for that long, at most
-	urls   []string      // ways to Redis of workers' own; none if all go the same one
-	large  int           // bytes of the payload that one job in ten has
+	leak   int             // starts of each tenant a second; offers are a little less
+	slack  time.Duration   // an acknowledgement is on its way for that long, at most
+	urls   []string        // ways to Redis of workers' own; none if all go the same one
+	large  int             // bytes of the payload that one job in ten has
+	first  string          // the program that the first workers are; "" for this one
+	users  []throttle.Rule // userRules if none are given
 }
 
 // newScene offers the backlog and starts the workers.
@@ -78,7 +80,7 @@ func newScene(t *testing.T, name string, at stage) *scene {
 		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]time.Time),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
 	}
-	s.crew.urls = at.urls
+	s.crew.urls, s.crew.program = at.urls, at.first
 	s.setPolicies()
 	s.offer(t.Context(), 10*at.leak)
 	for range 3 {
@@ -96,13 +98,20 @@ func (s *scene) setPolicies() {
 	s.t.Helper()
 	err := s.inspector.SetPolicies(s.t.Context(), queue.Policies{
 		Default: "all", Policies: map[string]queue.Policy{"all": {
-			Tenant: s.tenantRules(), User: userRules,
+			Tenant: s.tenantRules(), User: s.userRules(),
 			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
 		}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+func (s *scene) userRules() []throttle.Rule {
+	if s.users != nil {
+		return s.users
+	}
+	return userRules
 }
 
 func (s *scene) tenantRules() []throttle.Rule {
@@ -215,10 +224,15 @@ func (s *scene) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.rng.Int64N(int64(most-least)))
 }
 
-// anyone returns a random worker, more often than not the one that started a job last:
-// at this rate one of them often does all the work.
+// anyone returns a random worker: one time in three the leader, one time in three the
+// worker that started a job last.
 func (s *scene) anyone() *member {
-	if s.rng.IntN(3) > 0 {
+	switch s.rng.IntN(3) {
+	case 0:
+		if m := s.leader(); m != nil {
+			return m
+		}
+	case 1:
 		last := s.busiest()
 		for _, m := range s.members {
 			if m.name == last {
@@ -227,6 +241,19 @@ func (s *scene) anyone() *member {
 		}
 	}
 	return s.members[s.rng.IntN(len(s.members))]
+}
+
+// leader returns the worker that leads, or nil if Redis names none of the crew.
+func (s *scene) leader() *member {
+	ctx, key := s.t.Context(), "wc:{"+queueName+"}:"
+	_, id, _ := strings.Cut(s.client.HGet(ctx, key+"meta", "leader").Val(), ":")
+	host := s.client.HGet(ctx, key+"worker:"+id, "host").Val() // ends in the number of the process
+	for _, m := range s.members {
+		if id != "" && strings.HasSuffix(host, fmt.Sprint("/", m.cmd.Process.Pid)) {
+			return m
+		}
+	}
+	return nil
 }
 
 // busiest returns the name of the worker that wrote the journal's last line.

@@ -157,16 +157,27 @@ func (s *scene) resumed(executions []*execution) (longest time.Duration) {
 // A start is written down so much later than it was decided, at most, on a busy machine.
 const busy = 15 * time.Millisecond
 
-// loosely are the rules of users for starts by this machine's own clock.
-func loosely() (loose []throttle.Rule) {
-	for _, r := range userRules {
-		if r.Kind() == throttle.Spacing(1).Kind() {
+// loosely are rules of users for starts by this machine's own clock.
+func loosely(strict []throttle.Rule) (loose []throttle.Rule) {
+	for _, r := range strict {
+		switch r.Kind() {
+		case throttle.Spacing(1).Kind():
 			loose = append(loose, throttle.Spacing(r.Period()-busy))
-		} else {
+		case throttle.FixedWindow(1, 1).Kind():
+			loose = append(loose, r) // see turned
+		default:
 			loose = append(loose, throttle.Window(r.Limit(), r.Period()-busy))
 		}
 	}
 	return loose
+}
+
+// turned tells whether a start that was written down then may belong to the period before,
+// by which a rule counts.
+func turned(at time.Time, strict []throttle.Rule) bool {
+	return slices.ContainsFunc(strict, func(r throttle.Rule) bool {
+		return r.Kind() == throttle.FixedWindow(1, 1).Kind() && at.Sub(at.Truncate(r.Period())) < busy
+	})
 }
 
 // violations counts the starts that broke a rule: of a user by when they started, on the
@@ -176,7 +187,7 @@ func (s *scene) violations(executions []*execution) int {
 	paid := make(map[string]bool)
 	for _, e := range executions {
 		starts = append(starts, throttle.Event{Subject: e.Tenant + "/" + e.User, At: e.Started})
-		if !s.frozen(e) {
+		if !s.frozen(e) && !turned(e.began, s.userRules()) {
 			truth = append(truth, throttle.Event{Subject: e.Tenant + "/" + e.User + " by the machine's clock", At: e.began})
 		}
 		// A job that came back since Redis forgot its end has paid for its slot once.
@@ -188,8 +199,8 @@ func (s *scene) violations(executions []*execution) int {
 			s.t.Errorf("%s started %v before its slot", e.ID, e.Slot.Sub(e.Started))
 		}
 	}
-	found := append(throttle.Verify(starts, userRules), throttle.Verify(slots, s.tenantRules())...)
-	found = append(found, throttle.Verify(truth, loosely())...)
+	found := append(throttle.Verify(starts, s.userRules()), throttle.Verify(slots, s.tenantRules())...)
+	found = append(found, throttle.Verify(truth, loosely(s.userRules()))...)
 	for _, v := range found[:min(len(found), 10)] {
 		s.t.Error(v)
 	}
@@ -240,7 +251,7 @@ func (s *scene) forgets() bool {
 // handler's first line: nobody can do anything about that.
 func (s *scene) frozen(e *execution) bool {
 	return slices.ContainsFunc(s.harm, func(h harm) bool {
-		return h.worker == e.worker && !e.began.Before(h.at) && e.began.Sub(h.at) < lease+lease/2+s.slack
+		return h.worker == e.worker && e.began.After(h.at) && e.Started.Before(h.at.Add(busy))
 	})
 }
 

@@ -313,7 +313,7 @@ func (b *bundle) giveUp() {
 
 func (b *bundle) free(s schedule.Start) {
 	if s.Worker == b.t.r.cfg.Worker {
-		b.t.r.cfg.Places.give()
+		b.t.r.places.give()
 	}
 }
 

@@ -237,7 +237,7 @@ func (c *claims) ackAll(ctx context.Context) {
 }
 
 // full reports whether the claims fill half of the worker's places: jobs may wait for them.
-func (c *claims) full() bool { return 2*c.count() >= c.r.cfg.Places.all() }
+func (c *claims) full() bool { return 2*c.count() >= c.r.places.all() }
 
 // send tells all ends.
 func (c *claims) send(ctx context.Context) error {

@@ -71,9 +71,9 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
 }
 
-// places returns how many places the fleet has.
+// places returns how many places the fleet has for this queue.
 func (f *fleet) places() int {
-	n := f.r.cfg.Places.all()
+	n := f.r.places.left()
 	for _, m := range f.members[1:] {
 		n += m.places
 	}
@@ -141,7 +141,7 @@ func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *mem
 	m.Worker = name
 	m.loaded(load, t.r.now())
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
-		m.Ahead, m.Spread = 2*doubt, max(0, doubt-schedule.Grace)
+		m.Ahead, m.Spread = 2*doubt, spreadOf(doubt)
 	}
 	m.Taken = func() {
 		m.free--
@@ -169,6 +169,16 @@ func (f *fleet) distrust(worker string) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker {
 			m.unsure, m.places, m.free = true, 0, 0
+		}
+	}
+}
+
+// has notes that a worker's other queues leave so many places to this one.
+func (f *fleet) has(worker string, places int) {
+	for _, m := range f.members[1:] {
+		if m.Worker == worker && !m.unsure {
+			m.free += places - m.places
+			m.places = places
 		}
 	}
 }
@@ -231,6 +241,11 @@ func ahead(trip, doubt time.Duration) int64 {
 // farthest bounds how far ahead slots lie, in µs.
 const farthest = 1_000_000
 
+// spreadOf returns how much later than its slot a job may start, beyond the grace, where
+// Redis's clock is known so well, in µs. Half of the grace stays for timers that ring late,
+// and for a doubt that has grown since it was told: otherwise every job would ask again.
+func spreadOf(doubt int64) int64 { return max(0, doubt-schedule.Grace/2) }
+
 // far returns how much longer before their slots than usual jobs have to be given, in µs,
 // where a decision takes long: a leader far away would decide about one job of a tenant in
 // each round trip.
@@ -254,11 +269,11 @@ func (m *member) before(other *member) bool {
 // Next returns the worker that gets the next job, or nil if no place is free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
-	own.places, own.free = f.r.cfg.Places.all(), f.r.cfg.Places.count()
+	own.places, own.free = f.r.places.left(), f.r.places.count()
 	_, doubt := f.r.clock.now()
 	own.Ahead, own.Spread = ahead(f.trip, min(doubt, time.Minute)), 0
 	if doubt.Microseconds() > schedule.Grace/2 {
-		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), max(0, doubt.Microseconds()-schedule.Grace)
+		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), spreadOf(doubt.Microseconds())
 	}
 	if f.r.stopping() {
 		own.free = 0
@@ -274,7 +289,7 @@ func (f *fleet) Next() *schedule.Place {
 	}
 	if best == own {
 		own.Taken = func() {}
-		if !f.r.cfg.Places.take() {
+		if !f.r.places.take() {
 			own.free = 0
 			return f.Next()
 		}

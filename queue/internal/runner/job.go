@@ -38,7 +38,7 @@ type job struct {
 func (r *Runner) accept(g given) bool {
 	if r.letters.found(g) || !r.claims.hold(g.claim) {
 		if g.placed {
-			r.cfg.Places.give()
+			r.places.give()
 		}
 		return false
 	}
@@ -51,7 +51,7 @@ func (r *Runner) accept(g given) bool {
 	}
 	r.gate.Unlock()
 	if g.placed {
-		r.cfg.Places.give()
+		r.places.give()
 	}
 	r.giveBack(g.claim)
 	return true
@@ -92,7 +92,7 @@ func (r *Runner) run(g given) {
 
 // freed gives a place back, and tells a leader that waits for one.
 func (r *Runner) freed() {
-	r.cfg.Places.give()
+	r.places.give()
 	if t := r.leading.Load(); t != nil && t.hungry.Load() {
 		t.kick()
 	}
@@ -101,13 +101,14 @@ func (r *Runner) freed() {
 // awaitPlace waits for a place for a claim that came without one: another queue of this
 // worker took it meanwhile.
 func (r *Runner) awaitPlace() bool {
-	if r.cfg.Places.take() {
+	if r.places.take() {
 		return true
 	}
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
-	case <-r.cfg.Places.free:
+	case <-r.places.free:
+		r.places.took()
 		return true
 	case <-timer.C:
 	case <-r.stop:

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -188,6 +189,9 @@ func (t *term) open(letters []store.Letter) {
 			t.sched.Ended(l.Text, now)
 		case store.MailWorkers:
 			t.musterAt = 0
+		case store.MailPlaces:
+			worker, places, _ := strings.Cut(l.Text, " ")
+			t.fleet.has(worker, int(number(places)))
 		case store.MailPolicies, store.MailPaused:
 			t.stale = true
 		case store.MailCancel:
@@ -315,7 +319,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	}
 	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
-	spread := max(0, q.doubt-schedule.Grace)
+	spread := spreadOf(q.doubt)
 	t.endClaim(c, q.worker, q.claim, now)
 	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
 		slot := now + ahead

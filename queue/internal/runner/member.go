@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -31,7 +32,7 @@ func (r *Runner) beat(ctx context.Context) {
 			r.learnTime(ctx)
 		}
 		now, doubt := r.clock.now()
-		places := r.cfg.Places.all()
+		places := r.places.left()
 		if r.stopping() {
 			places = 0
 		}
@@ -76,7 +77,31 @@ func (r *Runner) beat(ctx context.Context) {
 			}
 			mismatches = 0
 		}
-		pause(ctx, wait)
+		r.rest(ctx, wait, places)
+	}
+}
+
+// rest waits for the next beat. It comes sooner if the worker's other queues have taken so
+// many places, or given back, that the leader should know.
+func (r *Runner) rest(ctx context.Context, wait time.Duration, told int) {
+	const least = 50 * time.Millisecond
+	begin, timer := time.Now(), time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-r.places.changed:
+		}
+		if t := r.leading.Load(); t != nil && t.hungry.Load() {
+			t.kick()
+		}
+		if left := r.places.left(); 4*max(left-told, told-left) > min(left, told) {
+			pause(ctx, least-time.Since(begin))
+			return
+		}
 	}
 }
 
@@ -149,13 +174,38 @@ func (r *Runner) takeHand(ctx context.Context) {
 			continue
 		}
 		r.clock.reached(at)
-		switch {
-		case message == "" || message == "!":
-		case message == "!lead":
-			r.standFor(true)
-		default:
-			r.takeWords(store.Words(message))
+		r.takeMessage(message)
+		if at > 0 && r.now()-at > schedule.Grace {
+			r.catchUp(ctx)
 		}
+	}
+}
+
+// takeAtOnce is how many messages a worker takes together that is behind.
+const takeAtOnce = 100
+
+// catchUp takes all that waits in the hand: a worker far away gets one message in a round
+// trip, and the leader writes more of them.
+func (r *Runner) catchUp(ctx context.Context) {
+	rest, err := r.store.HandRest(ctx, r.cfg.Worker, takeAtOnce)
+	if err != nil && ctx.Err() == nil { // it may have taken some
+		r.log.Debug("catching up with the leader", "err", err)
+		if err := r.claims.reconcile(ctx); err != nil {
+			r.log.Debug("comparing claims", "err", err)
+		}
+	}
+	for _, message := range rest {
+		r.takeMessage(message)
+	}
+}
+
+func (r *Runner) takeMessage(message string) {
+	switch message {
+	case "", "!":
+	case "!lead":
+		r.standFor(true)
+	default:
+		r.takeWords(store.Words(message))
 	}
 }
 

@@ -133,7 +133,7 @@ func (t *term) decide(ctx context.Context) error {
 	if t.flight != nil || landed || b.plan.Next <= now || len(b.reads) > 0 {
 		return nil
 	}
-	if b.plan.Hungry && t.r.cfg.Places.count() > 0 && !t.r.stopping() {
+	if b.plan.Hungry && t.r.places.count() > 0 && !t.r.stopping() {
 		return nil // one became free before anybody knew that it was waited for
 	}
 	return t.wait(ctx, b.plan.Next)

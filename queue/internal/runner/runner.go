@@ -67,6 +67,7 @@ type Runner struct {
 	store  *store.Store
 	clock  *clock
 	claims *claims
+	places *share
 	log    *slog.Logger
 
 	stop     chan struct{}   // closed when nothing may start any more
@@ -88,7 +89,7 @@ type Runner struct {
 // New returns a runner.
 func New(cfg Config) *Runner {
 	r := &Runner{
-		cfg: cfg, store: cfg.Store, clock: newClock(), log: cfg.Log,
+		cfg: cfg, store: cfg.Store, clock: newClock(), places: cfg.Places.share(), log: cfg.Log,
 		stop: make(chan struct{}), elect: make(chan bool, 1),
 	}
 	r.claims = newClaims(r)

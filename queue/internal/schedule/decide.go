@@ -88,7 +88,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 		if t == nil {
 			d.plan.Next = Never
 			if first := s.due.first(); first < blocked {
-				d.plan.Next = first - s.lead/2
+				d.plan.Next = first - s.lead + Lead/2
 			}
 			return d.plan
 		}

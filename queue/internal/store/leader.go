@@ -25,6 +25,7 @@ const (
 	MailEnded    = "!ended"    // worker that has ended a claim while the leader was hungry
 	MailFinished = "!finished" // claim that has ended, if the leader counts what runs
 	MailWorkers  = "!workers"  // worker that is new
+	MailPlaces   = "!places"   // worker, and how many places it has
 	MailLate     = "!late"     // see LateLetter
 	MailReturn   = "!return"   // see ReturnLetter
 	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules

@@ -288,12 +288,31 @@ func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration)
 	if err != nil {
 		return "", 0, err
 	}
-	when, message, _ := strings.Cut(popped[1], " ")
-	at, err = strconv.ParseInt(when, 10, 64)
-	if err != nil { // not of a commit
-		return popped[1], 0, nil
-	}
+	message, at = readMessage(popped[1])
 	return message, at, nil
+}
+
+// HandRest takes what else is in the worker's hand by now, n messages at most.
+func (s *Store) HandRest(ctx context.Context, worker string, n int) (messages []string, err error) {
+	popped, err := s.client.LPopCount(ctx, s.key.Hand(worker), n).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	for _, text := range popped {
+		message, _ := readMessage(text)
+		messages = append(messages, message)
+	}
+	return messages, err
+}
+
+// readMessage parts a message of a commit from its instant; 0 for any other message.
+func readMessage(text string) (message string, at int64) {
+	when, message, _ := strings.Cut(text, " ")
+	at, err := strconv.ParseInt(when, 10, 64)
+	if err != nil {
+		return text, 0
+	}
+	return message, at
 }
 
 // Nudge puts a message into a worker's hand that only wakes it.

@@ -10,7 +10,7 @@
 -- ARGV[3]  its lease in µs
 -- ARGV[4]  "1" if the worker has had a lease before: then it is not given a new one
 -- ARGV[5]  how many µs after the last beat of all nobody has reached Redis
--- ARGV[6]  then the fields of the worker's record and their values
+-- ARGV[6]  then the fields of the worker's record and their values, its places first
 --
 -- Returns {now, 1 if the lease was renewed or given, 0 if it is lost; number of its claims;
 -- until when the leader's lease holds; the leader's token; version of the policies}.
@@ -38,9 +38,12 @@ local held = call('HLEN', KEYS[4])
 local known = call('ZSCORE', KEYS[2], ARGV[2])
 local alive = (known or ARGV[4] ~= '1' or held > 0) and 1 or 0
 call('ZADD', KEYS[2], int(now + lease), ARGV[2])
+local places = call('HGET', KEYS[3], 'places')
 call('HSET', KEYS[3], unpack(ARGV, 6))
 call('PEXPIRE', KEYS[3], '86400000')
 if not known then
   call('XADD', KEYS[5], '*', '!workers', ARGV[2])
+elseif places and places ~= ARGV[7] then
+  call('XADD', KEYS[5], '*', '!places', ARGV[2] .. ' ' .. ARGV[7])
 end
 return { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0) }
