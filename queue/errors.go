@@ -27,6 +27,9 @@ var (
 	// ErrInvalidEntry: an entry is not one that [DeadJob.Entry] names.
 	ErrInvalidEntry = errors.New("queue: invalid entry of a dead job")
 
+	// ErrPoliciesChanged: others are in force than those that were read.
+	ErrPoliciesChanged = store.ErrPoliciesChanged
+
 	// ErrSchema: the keys in Redis were written by a version that this one does not
 	// understand. Nothing was touched.
 	ErrSchema = store.ErrSchema

@@ -12,37 +12,37 @@ import (
 
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
 type Explanation struct {
-	Now           time.Time
-	Policy        string // the tenant's policy; empty if it has none
-	TenantWaiting int64  // jobs in the tenant's lanes
-	Waiting       int64  // of these, in the user's lanes
+	Now           time.Time `json:"now"`
+	Policy        string    `json:"policy"`         // the tenant's policy; empty if it has none
+	TenantWaiting int64     `json:"tenant_waiting"` // jobs in the tenant's lanes
+	Waiting       int64     `json:"waiting"`        // of these, in the user's lanes
 
 	// Start is when the user's next job may start; the zero time if none waits. Other
 	// users of the tenant whose turn comes first may delay it further. It is the zero time,
 	// too, where a concurrency limit keeps the job waiting: nobody knows when another one ends.
-	Start time.Time
+	Start time.Time `json:"start,omitzero"`
 
 	// Binding is what the next job waits for: a concurrency limit that is reached, or the
 	// rule or the pause that lets it start last. nil if it may start now, or if none waits.
-	Binding *RuleState
+	Binding *RuleState `json:"binding,omitempty"`
 
 	// Rules are all rules that count for the user, pauses as rules named "paused", and
 	// concurrency limits as rules named "concurrency 20" or "concurrency 25%".
-	Rules []RuleState
+	Rules []RuleState `json:"rules"`
 }
 
 // RuleState is what one rule says about a user's next job.
 type RuleState struct {
-	Scope     string    // "queue", "tenant" or "user"
-	Rule      string    // as in the policy, "window 10/1m"
-	When      time.Time // the earliest start that it allows; the zero time if nobody knows
-	Limit     int       // the most it lets start at once
-	Remaining int       // how many more it would let start now
-	Drops     bool      // it drops rather than defers
-	Shadow    bool      // it is only watched
+	Scope     string    `json:"scope"`            // "queue", "tenant" or "user"
+	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
+	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if nobody knows
+	Limit     int       `json:"limit"`            // the most it lets start at once
+	Remaining int       `json:"remaining"`        // how many more it would let start now
+	Drops     bool      `json:"drops,omitempty"`  // it drops rather than defers
+	Shadow    bool      `json:"shadow,omitempty"` // it is only watched
 
-	Running int       // of a concurrency limit: how many jobs run
-	Oldest  time.Time // and since when the oldest of them
+	Running int       `json:"running,omitempty"` // of a concurrency limit: how many jobs run
+	Oldest  time.Time `json:"oldest,omitzero"`   // and since when the oldest of them
 }
 
 // Explain says why the jobs of a tenant's user wait, and until when.
@@ -166,13 +166,14 @@ func binding(e Explanation) (last *RuleState) {
 // JobState says where a job with the caller's own ID is.
 type JobState struct {
 	// State is "waiting", "started", "dropped", "dead" or "cancelled".
-	State string
+	State string `json:"state"`
 
-	Tenant, User string // of a waiting job
+	Tenant string `json:"tenant,omitempty"` // of a waiting job
+	User   string `json:"user,omitempty"`
 
 	// Place is the waiting job's place in its lane, or 0 if it is further back than
 	// 10,000 or not yet in it (scheduled, or backing off).
-	Place int
+	Place int `json:"place"`
 
 	// Explanation is that of its user, if the job waits; but Start is an estimate for the
 	// job itself: when it starts if nobody comes in between, the zero time where Place is 0.

@@ -15,11 +15,14 @@ import (
 
 // A RunningJob is a job that a worker has: its handler runs, or will within 20 ms.
 type RunningJob struct {
-	ID, Tenant, User, Type string
-	Attempt                int       // 1 for the first
-	Since                  time.Time // its slot
-	Worker                 string    // the name of its run
-	Host                   string    // where the worker is
+	ID      string    `json:"id"`
+	Tenant  string    `json:"tenant"`
+	User    string    `json:"user"`
+	Type    string    `json:"type"`
+	Attempt int       `json:"attempt"` // 1 for the first
+	Since   time.Time `json:"since"`   // its slot
+	Worker  string    `json:"worker"`  // the name of its run
+	Host    string    `json:"host"`    // where the worker is
 }
 
 // Running returns the jobs that run, the oldest first.

@@ -59,6 +59,9 @@ func (r *Runner) beat(ctx context.Context) {
 		if since == 0 || since > reply.Now {
 			since = reply.Now
 		}
+		if !leased {
+			r.register(ctx)
+		}
 		leased = true
 		if reply.Till <= reply.Now {
 			r.standFor(false)
@@ -102,6 +105,14 @@ func (r *Runner) rest(ctx context.Context, wait time.Duration, told int) {
 			pause(ctx, least-time.Since(begin))
 			return
 		}
+	}
+}
+
+// register puts the queue into the list of all queues. That is for people: where it is not
+// allowed nothing else fails.
+func (r *Runner) register(ctx context.Context) {
+	if err := r.store.Register(ctx); err != nil {
+		r.log.Debug("putting the queue into the list of queues", "err", err)
 	}
 }
 

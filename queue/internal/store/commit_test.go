@@ -101,7 +101,7 @@ func TestFence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
 				stamp := d.offer("u", nil)
-				d.must(d.Pause(t.Context(), "t:x", 1))
+				d.must(d.Pause(t.Context(), "t:x", 1, Note{}))
 				f := d.lead("a")
 				bad := f
 				test.wrong(&bad)
@@ -499,7 +499,7 @@ func TestResharding(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &desk{Store: s, t: t, client: client, mail: "0"}
-	d.must(d.Store.Pause(ctx, "t:x", 1))
+	d.must(d.Store.Pause(ctx, "t:x", 1, Note{}))
 	f := d.lead("a")
 	slot := client.ClusterKeySlot(ctx, "wc:{q}:").Val()
 	owner, other := cluster.Owner(t, "wc:{q}:meta"), cluster.Nodes[0]

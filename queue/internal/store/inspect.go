@@ -295,6 +295,7 @@ type WorkerView struct {
 	Name  string
 	Lease int64 // until when it holds
 	WorkerRecord
+	Load
 }
 
 // Fleet returns all workers that hold a lease, or have jobs of one that has ended.
@@ -304,13 +305,13 @@ func (s *Store) Fleet(ctx context.Context) ([]WorkerView, error) {
 		return nil, err
 	}
 	names := slices.Sorted(maps.Keys(leases))
-	records, _, err := s.Records(ctx, names)
+	records, loads, err := s.Records(ctx, names)
 	if err != nil {
 		return nil, err
 	}
 	workers := make([]WorkerView, len(names))
 	for i, name := range names {
-		workers[i] = WorkerView{name, leases[name], records[i]}
+		workers[i] = WorkerView{name, leases[name], records[i], loads[i]}
 	}
 	return workers, nil
 }
