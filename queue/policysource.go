@@ -31,13 +31,13 @@ type (
 	}
 	backlog struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
-		Concurrency string      `yaml:",omitempty"`
+		Concurrency any         `yaml:",omitempty"`
 		Capacity    int         `yaml:",omitempty"`
 		Overflow    Overflow    `yaml:",omitempty"`
 	}
 	limitList struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
-		Concurrency string      `yaml:",omitempty"`
+		Concurrency any         `yaml:",omitempty"`
 	}
 )
 
@@ -54,8 +54,19 @@ func ruleEntries(rules []throttle.Rule) (entries []ruleEntry) {
 	return entries
 }
 
+// written returns a limit as a file has it: 20, or 25%.
+func written(c Concurrency) any {
+	switch {
+	case c.Jobs != 0:
+		return c.Jobs
+	case c.Percent != 0:
+		return c.String()
+	}
+	return nil
+}
+
 func limitsOf(rules []throttle.Rule, c Concurrency) limitList {
-	return limitList{ruleEntries(rules), c.String()}
+	return limitList{ruleEntries(rules), written(c)}
 }
 
 // MarshalYAML returns the policies in the form that [ParsePolicies] reads.
@@ -63,7 +74,7 @@ func (p Policies) MarshalYAML() (any, error) {
 	file := policyFile{limitsOf(p.Queue, p.Concurrency), p.Default, make(map[string]policyEntry), p.Tenants}
 	for name, from := range p.Policies {
 		file.Policies[name] = policyEntry{
-			backlog{ruleEntries(from.Tenant), from.TenantConcurrency.String(), from.Capacity, from.Overflow},
+			backlog{ruleEntries(from.Tenant), written(from.TenantConcurrency), from.Capacity, from.Overflow},
 			limitsOf(from.User, from.UserConcurrency), from.MaxWait, from.Weight,
 		}
 	}
