@@ -55,6 +55,7 @@ const defaultTimeout = 15 * time.Second
 type pool struct {
 	provider string
 	clients  []*http.Client // used in turn
+	gates    []gate         // of the clients
 	next     atomic.Uint32
 	timeout  time.Duration
 }
@@ -86,6 +87,7 @@ func (w Wire) open(provider string, r reach) (*pool, error) {
 	for range cmp.Or(r.clients, 1) {
 		p.clients = append(p.clients, w.client(r, proxy))
 	}
+	p.gates = make([]gate, len(p.clients))
 	return p, nil
 }
 
@@ -99,7 +101,11 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http
 	if w.Dial != nil {
 		anywhere, direct = w.Dial, w.Dial
 	}
-	proxied := w.transport(r, anywhere)
+	out := &outbound{proxy: proxy, public: r.public}
+	if r.onlyHTTP2 {
+		out.first = make(chan struct{}, 1)
+	}
+	proxied := w.transport(r, out.cools(anywhere))
 	proxied.Proxy = proxy
 	proxied.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
@@ -107,10 +113,7 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http
 		}
 		return nil
 	}
-	out := &outbound{proxy: proxy, direct: w.transport(r, direct), proxied: proxied, public: r.public}
-	if r.onlyHTTP2 {
-		out.first = make(chan struct{}, 1)
-	}
+	out.direct, out.proxied = w.transport(r, out.cools(direct)), proxied
 	return &http.Client{
 		Transport:     out,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -154,7 +157,15 @@ type outbound struct {
 	// Apple allows one stream until it has seen a valid token. Requests that wait in
 	// net/http for the first of a burst may be left waiting, so they wait here.
 	first chan struct{} // nil: no such provider
-	warm  atomic.Bool   // there was an answer
+	warm  atomic.Bool   // there was an answer on the present connection
+}
+
+// cools is a dial after which requests wait for the first one again.
+func (o *outbound) cools(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		o.warm.Store(false)
+		return dial(ctx, network, address)
+	}
 }
 
 // RoundTrip is that of an [http.RoundTripper].
@@ -250,8 +261,13 @@ func (p *pool) get(ctx context.Context, address string, header http.Header) (rep
 
 // do makes a request and reads its answer. Its errors name neither host nor address.
 func (p *pool) do(req *http.Request) (reply, error) {
-	client := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
-	resp, err := client.Do(req)
+	i := int(p.next.Add(1) % uint32(len(p.clients)))
+	leave, err := p.gates[i].enter(req.Context(), req.URL.Host)
+	if err != nil {
+		return reply{}, &connectionError{p.provider, reasonOf(err)}
+	}
+	defer leave()
+	resp, err := p.clients[i].Do(req)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, reasonOf(err)}
 	}
