@@ -36,8 +36,8 @@ type Wire struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Connections bounds the connections to one host. Providers take a burst of new ones
-	// for an attack, and one of HTTP/2 carries as many requests at once as the provider
-	// allows. Defaults to 1; for webhooks, whose endpoints may only know HTTP/1, to 8.
+	// for an attack, and one of HTTP/2 carries a hundred requests at once. Defaults to 1;
+	// for webhooks, whose endpoints may only know HTTP/1, to 8.
 	Connections int
 
 	// Timeout bounds one attempt. Defaults to 15 seconds.
@@ -54,10 +54,15 @@ const defaultTimeout = 15 * time.Second
 // A pool is the connections of one sender.
 type pool struct {
 	provider string
-	clients  []*http.Client // used in turn
-	gates    []gate         // of the clients
+	clients  []*client // used in turn
 	next     atomic.Uint32
 	timeout  time.Duration
+}
+
+// A client is one with connections of its own.
+type client struct {
+	http.Client
+	gate gate
 }
 
 // A reach says what a sender asks of its connections.
@@ -87,13 +92,12 @@ func (w Wire) open(provider string, r reach) (*pool, error) {
 	for range cmp.Or(r.clients, 1) {
 		p.clients = append(p.clients, w.client(r, proxy))
 	}
-	p.gates = make([]gate, len(p.clients))
 	return p, nil
 }
 
 // client returns a client that does not follow redirects: they would take a message, and
 // perhaps a token, to a third party.
-func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http.Client {
+func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *client {
 	anywhere, direct := dialAnywhere(), dialAnywhere()
 	if r.public {
 		direct = dialPublic()
@@ -114,10 +118,10 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http
 		return nil
 	}
 	out.direct, out.proxied = w.transport(r, out.cools(direct)), proxied
-	return &http.Client{
+	return &client{Client: http.Client{
 		Transport:     out,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	}}
 }
 
 func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
@@ -261,13 +265,13 @@ func (p *pool) get(ctx context.Context, address string, header http.Header) (rep
 
 // do makes a request and reads its answer. Its errors name neither host nor address.
 func (p *pool) do(req *http.Request) (reply, error) {
-	i := int(p.next.Add(1) % uint32(len(p.clients)))
-	leave, err := p.gates[i].enter(req.Context(), req.URL.Host)
+	c := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
+	leave, err := c.gate.enter(req.Context(), req.URL.Host)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, reasonOf(err)}
 	}
 	defer leave()
-	resp, err := p.clients[i].Do(req)
+	resp, err := c.Do(req)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, reasonOf(err)}
 	}
