@@ -64,10 +64,10 @@ func (d *delivery) yields(ctx context.Context, results []result) bool {
 			routes = append(routes, r.route)
 		}
 	}
-	if !reached || trouble {
-		return reached
+	if !reached || stopped(ctx) {
+		return false
 	}
-	return slices.ContainsFunc(routes, func(r route) bool { return !d.breakers.alone(ctx, r) })
+	return trouble || slices.ContainsFunc(routes, func(r route) bool { return !d.breakers.alone(ctx, r) })
 }
 
 // attempts sends to every device that needs it, and returns what became of each.

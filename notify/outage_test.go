@@ -3,6 +3,7 @@ package notify_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,10 +59,12 @@ func TestALongOutageDelaysNoOther(t *testing.T) {
 // messages if its provider is in trouble.
 func TestALoneFailureKeepsItsTurn(t *testing.T) {
 	for name, test := range map[string]struct {
-		failing int // of Google's devices, in a row, once each
+		failing int  // of Google's devices, in a row, once each
+		nobody  bool // they are all that the first user has
+		users   int  // whose devices they are
 		after   bool
 	}{
-		"one alone": {1, false}, "two in a row": {2, true},
+		"one alone": {failing: 1, users: 1}, "two in a row": {failing: 2, users: 2, after: true}, "nobody has it": {failing: 2, nobody: true, users: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,9 +84,11 @@ func TestALoneFailureKeepsItsTurn(t *testing.T) {
 					if u == users {
 						time.Sleep(20 * time.Second)
 					}
-					s.notify(fmt.Sprint("user-", u), notify.Message{Title: fmt.Sprint(u), Targets: []notify.Target{
-						of("apns", apns.target(u)), of("fcm", fcm.target(u)),
-					}})
+					targets := []notify.Target{of("apns", apns.target(u)), of("fcm", fcm.target(u))}
+					if test.nobody && u == 0 {
+						targets[0] = of("fcm", fcm.target(1000))
+					}
+					s.notify(fmt.Sprint("user-", u), notify.Message{Title: fmt.Sprint(u), Targets: targets})
 					time.Sleep(time.Millisecond)
 				}
 				time.Sleep(2 * time.Minute)
@@ -97,15 +102,42 @@ func TestALoneFailureKeepsItsTurn(t *testing.T) {
 				if test.after {
 					begun *= 2
 				}
-				for u := range test.failing {
+				for u := range test.users {
 					if at := arrived[fmt.Sprint(u)]; at == 0 || at < begun || at > begun+2*time.Second {
 						t.Errorf("the device that failed got its message after %v, want %v", at, begun)
 					}
 				}
-				if delivered(apns) != 2*users || len(arrived) != 2*users {
-					t.Errorf("%d and %d arrived, want %d", delivered(apns), len(arrived), 2*users)
+				if delivered(apns)+delivered(fcm) != 4*users || len(arrived) != 2*users {
+					t.Errorf("%d and %d arrived, want %d", delivered(apns), delivered(fcm), 4*users)
 				}
 			})
 		})
 	}
+}
+
+// Devices that failed alone, each between others that got their messages, are no evidence
+// when they fail again in a row.
+func TestRepeatedAttemptsAreNoEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pairs = 30
+		c := openCrowd(t, "fcm")
+		s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}})
+		bad := make(map[string]bool)
+		for i := range pairs {
+			bad[c.name(2*i)] = true
+		}
+		c.host.Answer(func(r notifytest.Received) *notifytest.Answer {
+			if bad[r.Device] {
+				return notifytest.HTML(500)
+			}
+			return nil
+		})
+		offerAll(t, s, c, 2*pairs)
+		time.Sleep(5 * time.Minute) // only those that failed are attempted
+		s.notify("last", notify.Message{Title: "last", Targets: []notify.Target{c.target(2*pairs + 1)}})
+		time.Sleep(time.Second)
+		if r := last(t, c.host); r.Title != "last" || delivered(c) != pairs+1 || strings.Contains(s.logged(), "suspended") {
+			t.Errorf("%d delivered, the last is %q:\n%s", delivered(c), r.Title, s.logged())
+		}
+	})
 }
