@@ -16,7 +16,7 @@ import (
 // else any: whether it is there before the offers or comes between them and the starts.
 func TestWrongTypesOfOneTenant(t *testing.T) {
 	for _, key := range []string{
-		"tenant:odd", "due:odd", "due:odd:high", "lane:odd:u", "fold:odd:u", "state:t:odd", "state:u:odd:u", "id:odd-id",
+		"tenant:odd", "tenant:odd without numbers", "due:odd", "due:odd:high", "lane:odd:u", "fold:odd:u", "state:t:odd", "state:u:odd:u", "id:odd-id",
 	} {
 		for _, when := range []string{"before", "between"} {
 			t.Run(key+" "+when, func(t *testing.T) {
@@ -25,6 +25,12 @@ func TestWrongTypesOfOneTenant(t *testing.T) {
 						Tenant: []throttle.Rule{throttle.Leak(1000, time.Second)}, User: []throttle.Rule{throttle.Window(100, time.Second)},
 					}))
 					spoil := func() {
+						if key == "tenant:odd without numbers" {
+							for _, field := range []string{"in", "other", "out", "back", "started", "dropped", "failed", "dead"} {
+								must(t, s.client.HSet(t.Context(), "wc:{push}:tenant:odd", field, "many").Err())
+							}
+							return
+						}
 						must(t, s.client.Del(t.Context(), "wc:{push}:"+key).Err())
 						if key == "id:odd-id" || key[:5] == "state" {
 							must(t, s.client.HSet(t.Context(), "wc:{push}:"+key, "a", "b").Err())
