@@ -130,6 +130,9 @@ func TestUnreadableJobs(t *testing.T) {
 					resumed := time.Now()
 					s.eventually(t, "its neighbours have run", func() bool { return got.count() == 10*(i+1) })
 					s.eventually(t, "it is dead", func() bool { return stats(t, s.client).Dead == int64(i+1) })
+					if all := stats(t, s.client); all.Dropped != 0 || all.Waiting != 0 || all.Offered != int64(11*(i+1)) {
+						t.Errorf("it is dead, and nothing else: %+v", all)
+					}
 					for _, start := range got.all()[10*i:] {
 						if late := start.Started.Sub(resumed); start.Attempt != 1 || s.virtual && late > 100*time.Millisecond {
 							t.Errorf("a neighbour of %q started %v later in attempt %d", where, late, start.Attempt)

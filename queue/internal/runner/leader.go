@@ -36,22 +36,23 @@ type term struct {
 	paused  map[string]int64
 	stale   bool // what was read at the beginning of the term has changed
 
-	requests []request       // letters about claims, not yet settled in a commit
-	orders   []order         // for the hands of workers
-	full     map[string]bool // tenants with more waiting than fits
-	trimmers map[string]*trimmer
-	empties  []envelope.Lane // that stand in their index for nothing
-	deputies []string
-	nearest  *member // of the deputies
-	counted  bool    // their places were counted for that
-	freed    bool    // other workers have places again
-	ripeAt   int64   // when something that waits for its time is due
-	musterAt int64   // when to look who works
-	trimAt   int64   // when to trim the mail
-	trimmed  string
-	lateness lateness
-	flight   *bundle             // what was launched and has not landed
-	inDoubt  func(happened bool) // what follows from a commit of which nobody knows
+	requests  []request       // letters about claims, not yet settled in a commit
+	orders    []order         // for the hands of workers
+	full      map[string]bool // tenants with more waiting than fits
+	trimmers  map[string]*trimmer
+	empties   []envelope.Lane // that stand in their index for nothing
+	deputies  []string
+	nearest   *member // of the deputies
+	counted   bool    // their places were counted for that
+	freed     bool    // other workers have places again
+	ripeAt    int64   // when something that waits for its time is due
+	musterAt  int64   // when to look who works
+	trimAt    int64   // when to trim the mail
+	unpauseAt int64   // when to look for pauses that have ended
+	trimmed   string
+	lateness  lateness
+	flight    *bundle             // what was launched and has not landed
+	inDoubt   func(happened bool) // what follows from a commit of which nobody knows
 }
 
 // A post is what one reading of the mail brought.
