@@ -212,6 +212,37 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 	})
 }
 
+// A pause that has ended is forgotten, and with it what offers do for the sake of pauses.
+func TestEndedPausesAreForgotten(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		inspector, now := newInspector(t, s.client, "push"), time.Now()
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		must(t, inspector.PauseQueue(t.Context(), now.Add(s.units(5))))
+		must(t, inspector.PauseTenant(t.Context(), "school", now.Add(s.units(10))))
+		must(t, inspector.PauseUser(t.Context(), "school", "teacher", now.Add(s.units(15))))
+		enqueue(t, s.client, jobs("school", "teacher", 1)...)
+		if s.virtual {
+			s.eventually(t, "the first is forgotten", func() bool { return s.client.ZCard(t.Context(), "wc:{push}:paused").Val() == 2 })
+			if got.count() > 0 {
+				t.Error("a paused job has started")
+			}
+		}
+		s.eventually(t, "all are forgotten", func() bool { return s.client.Exists(t.Context(), "wc:{push}:paused").Val() == 0 })
+		if flag := s.client.HGet(t.Context(), "wc:{push}:meta", "paused").Val(); flag != "0" {
+			t.Errorf("offers still look for pauses: %q", flag)
+		}
+		s.eventually(t, "the job has started", func() bool { return got.count() == 1 })
+		must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(s.units(3))))
+		paused := time.Now()
+		enqueue(t, s.client, jobs("school", "teacher", 1)...)
+		s.eventually(t, "the next has started", func() bool { return got.count() == 2 })
+		if after := time.Since(paused); after < s.units(2) {
+			t.Errorf("it started after %v, in a pause", after)
+		}
+	})
+}
+
 // Numbers beyond all bounds make nobody look without end.
 func TestAbsurdRulesCostNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)

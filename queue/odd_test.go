@@ -16,7 +16,7 @@ import (
 // else any: whether it is there before the offers or comes between them and the starts.
 func TestWrongTypesOfOneTenant(t *testing.T) {
 	for _, key := range []string{
-		"tenant:odd", "due:odd", "due:odd:high", "lane:odd:u", "fold:odd:u", "state:t:odd", "state:u:odd:u", "id:odd-id",
+		"tenant:odd", "tenant:odd without numbers", "due:odd", "due:odd:high", "lane:odd:u", "fold:odd:u", "state:t:odd", "state:u:odd:u", "id:odd-id",
 	} {
 		for _, when := range []string{"before", "between"} {
 			t.Run(key+" "+when, func(t *testing.T) {
@@ -25,6 +25,12 @@ func TestWrongTypesOfOneTenant(t *testing.T) {
 						Tenant: []throttle.Rule{throttle.Leak(1000, time.Second)}, User: []throttle.Rule{throttle.Window(100, time.Second)},
 					}))
 					spoil := func() {
+						if key == "tenant:odd without numbers" {
+							for _, field := range []string{"in", "other", "out", "back", "started", "dropped", "failed", "dead"} {
+								must(t, s.client.HSet(t.Context(), "wc:{push}:tenant:odd", field, "many").Err())
+							}
+							return
+						}
 						must(t, s.client.Del(t.Context(), "wc:{push}:"+key).Err())
 						if key == "id:odd-id" || key[:5] == "state" {
 							must(t, s.client.HSet(t.Context(), "wc:{push}:"+key, "a", "b").Err())
@@ -124,6 +130,9 @@ func TestUnreadableJobs(t *testing.T) {
 					resumed := time.Now()
 					s.eventually(t, "its neighbours have run", func() bool { return got.count() == 10*(i+1) })
 					s.eventually(t, "it is dead", func() bool { return stats(t, s.client).Dead == int64(i+1) })
+					if all := stats(t, s.client); all.Dropped != 0 || all.Waiting != 0 || all.Offered != int64(11*(i+1)) {
+						t.Errorf("it is dead, and nothing else: %+v", all)
+					}
 					for _, start := range got.all()[10*i:] {
 						if late := start.Started.Sub(resumed); start.Attempt != 1 || s.virtual && late > 100*time.Millisecond {
 							t.Errorf("a neighbour of %q started %v later in attempt %d", where, late, start.Attempt)

@@ -213,3 +213,26 @@ func TestRefundToARuleThatDidNotCount(t *testing.T) {
 		}
 	}
 }
+
+// Slots ahead that come back leave no more room than there was before them: what the log
+// forgot for their sake still counts.
+func TestRefundsOfSlotsAhead(t *testing.T) {
+	const second = 1_000_000
+	for limit := 1; limit <= 3; limit++ {
+		set := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: limit, Period: time.Second})
+		var st rules.State
+		for range limit {
+			set.Spend(&st, start0, 1, true)
+		}
+		ahead := 3 * limit
+		for i := range ahead {
+			set.Spend(&st, start0+int64(1+i/limit)*second, 1, true)
+		}
+		for i := ahead - 1; i >= 0; i-- {
+			set.Refund(&st, start0+int64(1+i/limit)*second, 1, false)
+		}
+		if at, _ := set.Earliest(&st, start0+second/2, 1); at < start0+second {
+			t.Errorf("limit %d: a start %d µs after %d others", limit, at-start0, limit)
+		}
+	}
+}

@@ -208,14 +208,13 @@ const idMemory = 24 * time.Hour
 
 // drop records that a job never runs.
 func (b *bundle) drop(d schedule.Drop, now int64) {
-	b.c.Count(d.Lane.Tenant, "dropped", 1)
-	key, folded := d.Head.Collapse()
 	if d.Head.Env == nil {
 		b.t.r.log.Error("a job cannot be read; it is dead", "tenant", d.Lane.Tenant, "user", d.Lane.User, "err", d.Head.Err)
-		b.c.Bury(d.Lane, d.Head.Entry, d.Head.Err.Error(), now)
+		b.c.Unread(d.Lane, d.Head.Entry, d.Head.Err.Error(), now)
 		return
 	}
-	if folded {
+	b.c.Count(d.Lane.Tenant, "dropped", 1)
+	if key, folded := d.Head.Collapse(); folded {
 		b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
 	}
 	b.c.Drop(d.Lane, d.Head.Job, d.Reason, d.Rule, now)

@@ -50,6 +50,7 @@ type term struct {
 	ripeAt    int64   // when something that waits for its time is due
 	musterAt  int64   // when to look who works
 	trimAt    int64   // when to trim the mail
+	unpauseAt int64   // when to look for pauses that have ended
 	trimmed   string
 	lateness  lateness
 	flight    *bundle             // what was launched and has not landed

@@ -68,7 +68,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	if b.answers, err = t.settle(b.c, now); err != nil {
 		return false, err
 	}
-	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.trim} {
+	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.trim, t.unpause} {
 		if err := step(ctx, b.c, now); err != nil {
 			return false, err
 		}
@@ -236,4 +236,23 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 	}
 	c.Count(lane.Tenant, "back", 1)
 	return t.put(c, lane, env, env.Failures > 0, now)
+}
+
+// unpause forgets pauses that have ended: as long as there are some, offers look for them.
+func (t *term) unpause(_ context.Context, c *store.Commit, now int64) error {
+	if now < t.unpauseAt {
+		return nil
+	}
+	t.unpauseAt = now + musterEvery
+	var ended []string
+	for scope, until := range t.paused {
+		if until <= now {
+			ended = append(ended, scope)
+			delete(t.paused, scope)
+		}
+	}
+	if len(ended) > 0 {
+		c.Unpause(ended, len(t.paused) == 0)
+	}
+	return nil
 }

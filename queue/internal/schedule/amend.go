@@ -34,9 +34,11 @@ func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spre
 	for i, who := range all {
 		s.touch(who)
 		of := who.subjectOf()
-		moved[i] = copied(&of.state)
-		ok = ok && of.rules.Restart(&moved[i], missed, to, cost) &&
-			(spread == 0 || of.rules.Restart(&moved[i], to, to+spread, cost))
+		// Each time from the missed slot: what a slot on the way takes need not all come back.
+		for _, slot := range []int64{to, to + spread} {
+			moved[i] = copied(&of.state)
+			ok = ok && of.rules.Restart(&moved[i], missed, slot, cost)
+		}
 	}
 	for i, who := range all {
 		of := who.subjectOf()

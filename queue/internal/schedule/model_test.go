@@ -439,6 +439,9 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 		} else if len(drops) > 0 && drops[0].Lane == l.Lane && drops[0].Head.Begin() == l.Begin {
 			m.note("%d is dropped: %s %s", t.id, drops[0].Reason, drops[0].Rule)
 			err = m.drop(t, drops[0])
+			if err != nil {
+				m.explain(t.lane)
+			}
 			m.over1(t)
 			drops = drops[1:]
 		} else {

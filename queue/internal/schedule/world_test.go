@@ -411,7 +411,7 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 		delete(w.dead, t.env.ID)
 		return nil
 	case schedule.Expired:
-		high = w.slot(t, w.now+w.reach, true)
+		high = w.slot(t, max(w.now+w.reach, w.slots[t.lane]), true) // nor does it overtake the one before it
 		if deadline := w.deadline(t); deadline == 0 || high <= deadline && !w.vague(t.lane) {
 			return fmt.Errorf("job %d is dropped as expired, and may start %d µs before its deadline", t.id, deadline-high)
 		}
@@ -458,7 +458,8 @@ func (w *world) restart(t *task, to, spread int64, ok bool) error {
 	}
 	for _, scope := range scopesOf(t.lane) {
 		led := w.ledger(scope)
-		led.starts = append(led.starts, spend{id: t.attempt, at: to + spread, cost: t.cost(), era: led.era})
+		odd := slices.ContainsFunc(led.starts, func(s spend) bool { return s.at > to+spread })
+		led.starts = append(led.starts, spend{id: t.attempt, at: to + spread, cost: t.cost(), era: led.era, odd: odd})
 		slices.SortStableFunc(led.starts, func(a, b spend) int { return int(a.at - b.at) })
 	}
 	t.spent = to + spread

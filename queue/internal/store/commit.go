@@ -215,6 +215,14 @@ func (c *Commit) Bury(lane Lane, job, why string, now int64) {
 	c.Count(lane.Tenant, "dead", 1)
 }
 
+// Unread notes that a job has left its lane that cannot be read: it is dead, and was neither
+// started nor dropped.
+func (c *Commit) Unread(lane Lane, entry, why string, now int64) {
+	c.Count(lane.Tenant, "in", -1)
+	c.Count(lane.Tenant, "other", 1)
+	c.Bury(lane, entry, why, now)
+}
+
 // Track notes what became of a job with the caller's own ID, as long as that is known.
 func (c *Commit) Track(id, where string) {
 	c.op(&c.extra, "SET", c.s.key.ID(id), where, "XX", "KEEPTTL")
@@ -230,6 +238,18 @@ func (c *Commit) Uncancel(id string, keep time.Duration) {
 func (c *Commit) Pause(scope string, until int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Paused(), "GT", until, scope)
 	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
+}
+
+// Unpause forgets pauses that have ended; all tells that there are no others.
+func (c *Commit) Unpause(scopes []string, all bool) {
+	members := make([]any, len(scopes))
+	for i, scope := range scopes {
+		members[i] = scope
+	}
+	c.op(&c.extra, "ZREM", c.s.key.Paused(), members...)
+	if all {
+		c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "0")
+	}
 }
 
 // Discard deletes a payload that is kept apart.

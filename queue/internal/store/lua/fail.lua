@@ -25,14 +25,14 @@ if call('HDEL', KEYS[2], ARGV[1]) == 0 then
   return { now, 0 }
 end
 local mail = {}
-for _, counters in ipairs({ KEYS[1], KEYS[4] }) do
-  call('HINCRBY', counters, 'failed', '1')
+local function count(field)
+  call('HINCRBY', KEYS[1], field, '1')
+  pcall(call, 'HINCRBY', KEYS[4], field, '1') -- it may hold something else; the job goes on
 end
+count('failed')
 if ARGV[2] == '-1' then
   call('XADD', KEYS[6], 'MAXLEN', '~', '100000', '*', 'lane', ARGV[3], 'error', ARGV[5], 'at', int(now), 'job', ARGV[4])
-  for _, counters in ipairs({ KEYS[1], KEYS[4] }) do
-    call('HINCRBY', counters, 'dead', '1')
-  end
+  count('dead')
   if KEYS[7] ~= KEYS[1] then
     call('SET', KEYS[7], 'dead', 'XX', 'KEEPTTL')
   end

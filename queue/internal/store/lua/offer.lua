@@ -69,11 +69,23 @@ local stamp = math.max(now, tonumber(meta[4] or 0))
 local tenants, mail, lines, replaced, later = {}, {}, {}, {}, {}
 local total = { ['in'] = 0, other = 0, out = 0 }
 
+-- counts returns a tenant's counters, or nothing if nobody can count with them.
+local function counts(counters)
+  local fine, n = pcall(call, 'HMGET', counters, 'in', 'back', 'started', 'dropped', 'other', 'out')
+  for i = 1, 6 do
+    if not fine or n[i] and not (string.find(n[i], '^-?%d+$') and #n[i] < 17) then
+      return nil
+    end
+  end
+  return n
+end
+
 local at = 6
 for t = 1, tonumber(ARGV[5]) do
-  local fine, n = pcall(call, 'HMGET', key(at + 1), 'in', 'back', 'started', 'dropped')
-  n = fine and n or {}
-  tenants[t] = { broken = not fine,
+  local n = counts(key(at + 1))
+  local broken = not n
+  n = n or {}
+  tenants[t] = { broken = broken,
     name = ARGV[at], counters = key(at + 1), capacity = tonumber(ARGV[at + 2]), makes_room = ARGV[at + 3] == '1',
     waiting = (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0), ['in'] = 0, other = 0, out = 0,
   }

@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// suspend lets a machine have slept: its monotonic clock stood still, and the wall clock and
+// Redis's went on.
+func (r *Runner) suspend(d time.Duration) {
+	r.clock.mu.Lock()
+	defer r.clock.mu.Unlock()
+	r.clock.wall -= d
+}
+
+// A machine that has slept knows that it does not know the time: a job that waits there for
+// its slot asks the leader first, which takes it back. When Redis has told the time again,
+// jobs start as before.
+func TestASuspendedMachine(t *testing.T) {
+	for slept, starts := range map[time.Duration]int{0: 1, 100 * time.Millisecond: 1, time.Second: 0, time.Hour: 0, -time.Hour: 0} {
+		t.Run(slept.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				s, err := store.New(client, "q")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var l log
+				r := New(testConfig(t, s, "a", nil, &l))
+				r.outlive, r.handling = t.Context(), t.Context()
+				reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.clock.observe(reply.Reading)
+				give := func(stamp string) (claim string) {
+					env := envelope.Envelope{Stamp: stamp, Cost: 1, MaxAttempts: 3, Type: "x"}
+					slot := r.now() + 300_000
+					claim = envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+					client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+					r.accept(given{claim: claim, job: env.String(), slot: slot})
+					return claim
+				}
+				first := give("35d013b37e000")
+				time.Sleep(200 * time.Millisecond)
+				r.suspend(slept)
+				time.Sleep(500 * time.Millisecond)
+				if l.count() != starts {
+					t.Errorf("%d starts, want %d", l.count(), starts)
+				}
+				_, letters, err := s.ReadMail(t.Context(), "0", time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := false
+				for _, letter := range letters {
+					asked = asked || letter.Subject == store.MailLate && number(store.Words(letter.Text)[2]) >= time.Minute.Microseconds()
+				}
+				if asked != (starts == 0) {
+					t.Errorf("asked the leader: %v; mail %v", asked, letters)
+				}
+				r.takeWords([]string{wordLate, first, "", "0", "0"}) // the leader has taken it back
+				reading, err := s.Clock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.clock.observe(reading)
+				give("35d013b37e001")
+				time.Sleep(500 * time.Millisecond)
+				if l.count() != starts+1 {
+					t.Errorf("%d starts, want one more", l.count())
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// breakCounters lets a tenant's counters be something that nobody can count with.
+func (d *desk) breakCounters(tenant, how string) {
+	d.t.Helper()
+	key := d.key.Tenant(tenant)
+	d.must(d.client.Del(d.t.Context(), key).Err())
+	if how == "a text" {
+		d.must(d.client.Set(d.t.Context(), key, "x", 0).Err())
+		return
+	}
+	for _, field := range []string{"in", "other", "out", "back", "started", "dropped", "failed", "dead"} {
+		d.must(d.client.HSet(d.t.Context(), key, field, how).Err())
+	}
+}
+
+var uncountable = []string{"a text", "many", "", "1.5", "1e3", "0x10", "nan", " 1", "99999999999999999999", "9223372036854775807"}
+
+// One tenant whose counters are broken has its jobs refused. All others of the batch are
+// accepted, and offered again the batch gets the same receipts.
+func TestOfferWithBrokenCounters(t *testing.T) {
+	for _, how := range uncountable {
+		t.Run(how, func(t *testing.T) {
+			onDesks(t, func(t *testing.T, d *desk) {
+				d.breakCounters("b", how)
+				o := Offer{Batch: "batch", Keep: time.Minute}
+				for i, name := range []string{"a", "b", "c"} {
+					o.Tenants = append(o.Tenants, OfferTenant{Name: name})
+					o.Jobs = append(o.Jobs, OfferJob{Tenant: i, Lane: Lane{Tenant: name, User: "u", Priority: 1}, Body: []byte("job")})
+				}
+				for range 2 {
+					reply, err := d.Offer(t.Context(), o)
+					d.must(err)
+					var got []string
+					for _, r := range reply.Receipts {
+						got = append(got, strings.TrimSpace(r.Status+" "+r.Reason))
+					}
+					if want := "[a x broken a]"; fmt.Sprint(got) != want {
+						t.Errorf("%v, want %v", got, want)
+					}
+				}
+				for name, want := range map[string]int64{"a": 1, "b": 0, "c": 1} {
+					if n := d.client.LLen(t.Context(), d.key.Lane(Lane{Tenant: name, User: "u", Priority: 1})).Val(); n != want {
+						t.Errorf("%d jobs of %s, want %d", n, name, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A failed attempt is noted, and the job goes on, whatever became of its tenant's counters.
+func TestFailWithBrokenCounters(t *testing.T) {
+	for _, how := range uncountable {
+		for _, delay := range []time.Duration{-1, time.Second} {
+			t.Run(fmt.Sprint(how, delay), func(t *testing.T) {
+				onDesks(t, func(t *testing.T, d *desk) {
+					d.must(d.client.HSet(t.Context(), d.key.Running("w"), "claim", ".job").Err())
+					d.breakCounters("t", how)
+					held, err := d.Fail(t.Context(), Failure{Worker: "w", Claim: "claim", Lane: laneOf("u"), Delay: delay, Job: "job", Error: "no"})
+					if !held || err != nil {
+						t.Errorf("%v, %v", held, err)
+					}
+					dead, later := d.client.XLen(t.Context(), d.key.Dead()).Val(), d.client.ZCard(t.Context(), d.key.Later()).Val()
+					if dead+later != 1 || (delay < 0) != (dead == 1) {
+						t.Errorf("%d dead, %d later", dead, later)
+					}
+				})
+			})
+		}
+	}
+}
