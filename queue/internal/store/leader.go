@@ -374,11 +374,15 @@ const tenantMemory = 24 * time.Hour
 
 // ForgetTenants takes those of the tenants out of the index that have no lanes.
 func (s *Store) ForgetTenants(ctx context.Context, names []string) error {
-	for _, name := range names {
-		keys := []string{s.key.Tenants(), s.key.Tenant(name), s.key.Due(name, 0), s.key.Due(name, 1), s.key.Due(name, 2)}
-		if err := s.run(ctx, "forget", keys, Escape(name), tenantMemory.Milliseconds()).Err(); err != nil && !wrongType(err) {
-			return err
-		}
+	if len(names) == 0 {
+		return nil
 	}
-	return nil
+	c := s.newChange()
+	for _, name := range names {
+		c.when(0, "EXISTS", []string{s.key.Due(name, 0), s.key.Due(name, 1), s.key.Due(name, 2)})
+		c.do("ZREM", s.key.Tenants(), Escape(name))
+		c.do("PEXPIRE", s.key.Tenant(name), tenantMemory.Milliseconds())
+	}
+	_, err := c.apply(ctx)
+	return err
 }

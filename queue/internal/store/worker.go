@@ -81,7 +81,15 @@ func (s *Store) Lead(ctx context.Context, worker string, lease time.Duration, to
 
 // Resign ends a term and tells a successor, if there is one.
 func (s *Store) Resign(ctx context.Context, token, successor string) error {
-	return s.run(ctx, "resign", []string{s.key.Meta(), s.key.Hand(successor)}, token, flag(successor != "")).Err()
+	c := s.newChange()
+	c.when(token, "HGET", []string{s.key.Meta()}, "leader")
+	c.do("HSET", s.key.Meta(), "till", 0)
+	if successor != "" {
+		c.do("RPUSH", s.key.Hand(successor), "!lead")
+		c.do("PEXPIRE", s.key.Hand(successor), time.Minute.Milliseconds())
+	}
+	_, err := c.apply(ctx)
+	return err
 }
 
 // Till returns when the leader's lease ends.
@@ -327,7 +335,11 @@ func (s *Store) Nudge(ctx context.Context, worker string) error {
 // Leave takes a worker out of the fleet, and reports whether it had nothing any more:
 // otherwise it stays.
 func (s *Store) Leave(ctx context.Context, worker string) (bool, error) {
-	keys := []string{s.key.Workers(), s.key.Worker(worker), s.key.Running(worker), s.key.Hand(worker)}
-	n, err := s.run(ctx, "leave", keys, worker).Int()
-	return n == 1, err
+	c := s.newChange()
+	c.when(0, "HLEN", []string{s.key.Running(worker)})
+	c.do("ZREM", s.key.Workers(), worker)
+	c.do("DEL", s.key.Worker(worker))
+	c.do("DEL", s.key.Hand(worker))
+	left, err := c.apply(ctx)
+	return left[0], err
 }

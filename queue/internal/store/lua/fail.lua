@@ -33,16 +33,13 @@ count('failed')
 if ARGV[2] == '-1' then
   call('XADD', KEYS[6], 'MAXLEN', '~', '100000', '*', 'lane', ARGV[3], 'error', ARGV[5], 'at', int(now), 'job', ARGV[4])
   count('dead')
-  if KEYS[7] ~= KEYS[1] then
-    call('SET', KEYS[7], 'dead', 'XX', 'KEEPTTL')
-  end
 else
   local at = now + ARGV[2]
   call('ZADD', KEYS[5], int(at), ARGV[3] .. ' ' .. ARGV[4])
   mail[1], mail[2] = '!later', int(at)
-  if KEYS[7] ~= KEYS[1] then
-    call('SET', KEYS[7], ARGV[3], 'XX', 'KEEPTTL')
-  end
+end
+if KEYS[7] ~= KEYS[1] then
+  call('SET', KEYS[7], ARGV[2] == '-1' and 'dead' or ARGV[3], 'XX', 'KEEPTTL')
 end
 local meta = call('HMGET', KEYS[1], 'hungry', 'counted')
 if meta[1] == '1' then

@@ -82,10 +82,9 @@ end
 
 local at = 6
 for t = 1, tonumber(ARGV[5]) do
-  local n = counts(key(at + 1))
-  local broken = not n
-  n = n or {}
-  tenants[t] = { broken = broken,
+  local known_counts = counts(key(at + 1))
+  local n = known_counts or {}
+  tenants[t] = { broken = not known_counts,
     name = ARGV[at], counters = key(at + 1), capacity = tonumber(ARGV[at + 2]), makes_room = ARGV[at + 3] == '1',
     waiting = (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0), ['in'] = 0, other = 0, out = 0,
   }
