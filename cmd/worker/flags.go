@@ -62,6 +62,8 @@ Flags:
       --concurrency N       how many jobs run at once (default 100)
       --inbox               also take the tasks of the asynq queues of the same names and
                             file them into the lanes; --inbox=false does not (default true)
+      --http ADDR           serve /metrics for Prometheus, /healthz and /readyz at an address
+                            such as 127.0.0.1:9090, or :9090 for all interfaces
       --drain               end once nothing waits, runs or is due later
       --log-level LEVEL     debug, info, warn or error (default info)
   -h, --help                print this
@@ -81,7 +83,7 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, policies, sender, config, logFile, forwardQueue, forgottenFile string
+	redis, policies, sender, config, logFile, forwardQueue, forgottenFile, http string
 
 	queues                        []string
 	concurrency                   int
@@ -107,6 +109,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.IntVar(&o.concurrency, "concurrency", 100, "")
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
+	flags.StringVar(&o.http, "http", "", "")
 	flags.StringVar(&o.forgottenFile, "forgotten-file", "", "")
 	o.senders.AddFlags(flags)
 	level := flags.String("log-level", "info", "")

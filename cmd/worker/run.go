@@ -42,17 +42,23 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if err != nil {
 		return errors.Join(err, out.close())
 	}
+	registry := newRegistry()
 	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{
-		Queues: o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout,
+		Registerer: registry,
+		Queues:     o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout,
 	})
+	if err != nil {
+		return errors.Join(err, out.close())
+	}
+	watched, err := newMonitor(o.http, registry, rdb, log)
 	if err == nil {
-		err = serve(ctx, o, worker, handler, newPolicies(o, rdb, file, log), newDrain(o, rdb), &out, log)
+		err = serve(ctx, o, worker, handler, newPolicies(o, rdb, file, log), newDrain(o, rdb), watched, &out, log)
 	}
 	return errors.Join(err, out.close())
 }
 
 // serve runs the worker and what goes with it until ctx ends or the queues are empty.
-func serve(ctx context.Context, o options, w *queue.Worker, h asynq.Handler, p *policies, d *drain, out *sink, log *slog.Logger) error {
+func serve(ctx context.Context, o options, w *queue.Worker, h asynq.Handler, p *policies, d *drain, m *monitored, out *sink, log *slog.Logger) error {
 	if p != nil {
 		if err := p.apply(ctx); err != nil {
 			return err
@@ -71,6 +77,9 @@ func serve(ctx context.Context, o options, w *queue.Worker, h asynq.Handler, p *
 	group.Go(func() error { return out.watchHangups(ctx, hup, again, log) })
 	if p != nil {
 		group.Go(func() error { return p.watch(ctx, again) })
+	}
+	if m != nil {
+		group.Go(func() error { return m.Run(ctx, m.listener) })
 	}
 	if o.drain {
 		group.Go(func() error {

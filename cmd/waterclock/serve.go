@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/monitor"
+	"github.com/waterclock/waterclock/queue"
+)
+
+func (c *console) serveCommand() *cobra.Command {
+	address, all := "", false
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve the numbers of the queue to Prometheus, until it is stopped",
+		Long: `serve answers /metrics with what waits, runs and is overdue, the condition of the queue, and
+what limits have cost; /healthz; and /readyz, which fails while Redis cannot be reached. One of
+it is enough for a queue: workers serve their own numbers with worker --http. Redis is read every
+five seconds at most, however often it is scraped.`,
+		Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
+				names := []string{c.queue}
+				if all {
+					var err error
+					if names, err = queue.Queues(cmd.Context(), rdb); err != nil {
+						return err
+					}
+				}
+				collector, err := collectorOf(rdb, names)
+				if err != nil {
+					return err
+				}
+				registry := prometheus.NewRegistry()
+				registry.MustRegister(collector)
+				listener, err := monitor.Listen(address)
+				if err != nil {
+					return config.Usagef("%v", err)
+				}
+				c.say("serving http://%s/metrics for %q", listener.Addr(), names)
+				ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
+				return monitor.Server{Metrics: registry, Ready: ready}.Run(cmd.Context(), listener)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&address, "http", "127.0.0.1:9091", "where; :9091 for all interfaces")
+	cmd.Flags().BoolVar(&all, "all", false, "all queues that there are now, and not only --queue")
+	return cmd
+}
+
+func collectorOf(rdb *config.Redis, names []string) (*queue.Collector, error) {
+	var inspectors []*queue.Inspector
+	for _, name := range names {
+		inspector, err := queue.NewInspector(rdb, name)
+		if err != nil {
+			return nil, fmt.Errorf("queue %q: %w", name, err)
+		}
+		inspectors = append(inspectors, inspector)
+	}
+	return queue.NewCollector(inspectors...), nil
+}

@@ -1,0 +1,54 @@
+// Package deploy is a test of the files beside it.
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Every metric that an alarm names is one that the programs have.
+func TestAlertsNameMetrics(t *testing.T) {
+	defined := make(map[string]bool)
+	for _, name := range []string{"../queue/metrics.go", "../queue/collector.go"} {
+		for _, m := range regexp.MustCompile(`(?:Name: "waterclock_|describe\(")([a-z_]+)"`).FindAllStringSubmatch(read(t, name), -1) {
+			defined["waterclock_"+m[1]] = true
+		}
+	}
+	rules := regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(read(t, "prometheus/alerts.yaml"), "")
+	named := regexp.MustCompile(`waterclock_[a-z_]+`).FindAllString(rules, -1)
+	if len(defined) < 10 || len(named) < 9 {
+		t.Fatalf("%d metrics, %d named in alarms: the test reads nothing", len(defined), len(named))
+	}
+	for _, name := range named {
+		if !defined[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("alerts.yaml: there is no metric %s", name)
+		}
+	}
+}
+
+// The alarms fire when somebody is needed, and not while a backlog waits for its limits.
+func TestAlerts(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("no promtool")
+	}
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package queue_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// The numbers of a queue are right, well named, and read from Redis once in a while only.
+func TestCollector(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}))
+	enqueue(t, client, jobs("school", "teacher", 3)...)
+	var got recorder
+	runWorker(t, client, &got, queue.WorkerConfig{Concurrency: 7})
+	redistest.Eventually(t, 10*time.Second, "one has run", func() bool { return stats(t, client).Done == 1 })
+	var counted countingHook
+	client.AddHook(&counted)
+	collector := queue.NewCollector(newInspector(t, client, "push"))
+	if problems, err := testutil.CollectAndLint(collector); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	const want = `
+# HELP waterclock_queue_condition 1 for the condition that the queue is in: idle, throttled, flowing, starved, paused, stalled.
+# TYPE waterclock_queue_condition gauge
+waterclock_queue_condition{condition="flowing",queue="push"} 0
+waterclock_queue_condition{condition="idle",queue="push"} 0
+waterclock_queue_condition{condition="paused",queue="push"} 0
+waterclock_queue_condition{condition="stalled",queue="push"} 0
+waterclock_queue_condition{condition="starved",queue="push"} 0
+waterclock_queue_condition{condition="throttled",queue="push"} 1
+# HELP waterclock_queue_jobs Jobs that wait in lanes, wait for their time (later), or run.
+# TYPE waterclock_queue_jobs gauge
+waterclock_queue_jobs{queue="push",state="later"} 0
+waterclock_queue_jobs{queue="push",state="running"} 0
+waterclock_queue_jobs{queue="push",state="waiting"} 2
+# HELP waterclock_queue_places Places of those workers.
+# TYPE waterclock_queue_places gauge
+waterclock_queue_places{queue="push"} 7
+# HELP waterclock_queue_up 1 if the queue could be read.
+# TYPE waterclock_queue_up gauge
+waterclock_queue_up{queue="push"} 1
+`
+	names := []string{"waterclock_queue_condition", "waterclock_queue_jobs", "waterclock_queue_places", "waterclock_queue_up"}
+	before := counted.n.Load()
+	for range 20 {
+		if err := testutil.CollectAndCompare(collector, strings.NewReader(want), names...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read := counted.n.Load() - before; read > 10 { // a beat of the worker, perhaps
+		t.Errorf("20 scrapes cost %d commands", read)
+	}
+}
+
+// A queue that cannot be read is one number, and does not fail the others'.
+func TestCollectorOfABrokenQueue(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	client.HSet(t.Context(), "wc:{broken}:meta", "schema", "99")
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(queue.NewCollector(newInspector(t, client, "broken"), newInspector(t, client, "push")))
+	const want = `
+# HELP waterclock_queue_up 1 if the queue could be read.
+# TYPE waterclock_queue_up gauge
+waterclock_queue_up{queue="broken"} 0
+waterclock_queue_up{queue="push"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "waterclock_queue_up"); err != nil {
+		t.Error(err)
+	}
+}
