@@ -79,7 +79,7 @@ func TestFlags(t *testing.T) {
 		{"--queue=a:b", `--queue "a:b": want 1 to 128 bytes without braces, colons or white space`},
 		{"--log-level=loud", `--log-level "loud": want debug, info, warn or error`},
 		{"--drain=soon", `--drain "soon": want true or false`},
-		{"--http=127.0.0.1:8080", "unknown flag: --http"},
+		{"--htpp=127.0.0.1:8080", "unknown flag: --htpp"},
 		{"--sender=log --redis=ftp://x", "--redis: want a URL such as redis://127.0.0.1:6379/0, redis-sentinel://HOST,HOST/0?master=NAME, redis-cluster://HOST,HOST, or embedded"},
 		{"push", `unexpected argument "push": everything is said with flags`},
 	}
