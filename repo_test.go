@@ -70,13 +70,13 @@ func TestEveryPackageHasAComment(t *testing.T) {
 }
 
 // A test that sleeps is slow or flaky; in a synctest bubble sleeping takes no time.
-// The rule is by package: where tests sleep, some import synctest.
+// The rule is by package: where tests sleep, some import synctest, or queuetest, which does.
 func TestNoSleepOutsideOfBubbles(t *testing.T) {
 	sleeps, bubbles := make(map[string]bool), make(map[string]bool)
 	for _, path := range files(t, "_test.go") {
 		file, dir := parse(t, path), filepath.Dir(path)
 		bubbles[dir] = bubbles[dir] || slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
-			return i.Path.Value == `"testing/synctest"`
+			return i.Path.Value == `"testing/synctest"` || strings.HasSuffix(i.Path.Value, `/queue/queuetest"`)
 		})
 		ast.Inspect(file, func(n ast.Node) bool {
 			if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "Sleep" {

@@ -26,7 +26,7 @@ type attempts struct {
 func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
-	err := a.run(withInfo(ctx, info), info, task)
+	err := a.run(NewContext(ctx, info), info, task)
 	defer func() { // the error's own methods and RetryDelay are the user's code as well
 		if cause := recover(); cause != nil {
 			a.log.Error("reading a handler's error panicked", "id", info.ID, "type", info.Type, "panic", cause)
@@ -44,7 +44,7 @@ func (a *attempts) info(at runner.Attempt) Info {
 	return Info{
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
-		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
+		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered), Cost: job.Cost,
 	}
 }
 

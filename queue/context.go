@@ -17,6 +17,9 @@ type Info struct {
 	Attempt     int
 	MaxAttempts int
 
+	// Cost is how much of its limits the job spends; 1 for most.
+	Cost int
+
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
 }
@@ -31,6 +34,8 @@ func FromContext(ctx context.Context) (Info, bool) {
 	return info, ok
 }
 
-func withInfo(ctx context.Context, info Info) context.Context {
+// NewContext returns a context in which [FromContext] finds what is known of a job: for tests
+// of a handler alone.
+func NewContext(ctx context.Context, info Info) context.Context {
 	return context.WithValue(ctx, infoKey{}, info)
 }
