@@ -61,7 +61,8 @@ func Handler(s Sender) asynq.Handler {
 // all devices of the user, and tells the queue what became of it:
 //
 //   - delivered to at least one device, and nothing left to try: the job is done
-//   - failed: a failed attempt, repeated after a backoff, for the devices that failed
+//   - failed: a failed attempt, repeated after a backoff, for the devices that failed; at low
+//     priority (see [queue.Yield]) if another device has the message and the provider is in trouble
 //   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
