@@ -306,14 +306,11 @@ func (bs *breakers) alone(ctx context.Context, r route) bool {
 }
 
 // failing returns how many different devices have failed in a row, and what ends when
-// another attempt has ended. A suspended route counts as many.
+// another attempt has ended.
 func (bs *breakers) failing(r route) (devices int, change <-chan struct{}) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	b := bs.of(r.name)
-	if !b.until.IsZero() {
-		return quorum, nil
-	}
 	if b.change == nil {
 		b.change = make(chan struct{})
 	}

@@ -61,7 +61,8 @@ func Handler(s Sender) asynq.Handler {
 // all devices of the user, and tells the queue what became of it:
 //
 //   - delivered to at least one device, and nothing left to try: the job is done
-//   - failed: a failed attempt, repeated after a backoff, for the devices that failed
+//   - failed: a failed attempt, repeated after a backoff, for the devices that failed; at low
+//     priority (see [queue.Yield]) if another device has the message and the provider is in trouble
 //   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
@@ -70,7 +71,8 @@ func Handler(s Sender) asynq.Handler {
 // An attempt that reached none of the user's devices, or repeats one that did, takes no
 // place in the user's window (see [queue.RefundUser]).
 //
-// A payload that is not a message, and a message that has expired, are dropped unsent.
+// A payload that is not a message, and a message that has expired, are dropped unsent. A
+// field that is not known is a failed attempt: a newer worker may know it.
 // With several senders ([NewProviders]) each target goes to its own.
 //
 // Give workers a [queue.WorkerConfig.ShutdownTimeout] above the senders' timeout of 15
@@ -117,6 +119,10 @@ var (
 	errClosed   = errors.New("notify: the provider or endpoint gets nothing for a while")
 )
 
+// unknownWait is until another attempt at a message with a field that this worker does not
+// know: while workers are upgraded one by one a newer one may get it.
+const unknownWait = 30 * time.Second
+
 // ProcessTask delivers one job's message.
 func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	info, _ := queue.FromContext(ctx)
@@ -124,6 +130,9 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	m, err := ParseMessage(t.Payload())
 	if err == nil {
 		err = m.expired(clockNow(ctx))
+	}
+	if err != nil && isUnknown(err) {
+		return verdict{ending: retry, wait: unknownWait, err: err, refund: true}.asError(time.Time{}, nil)
 	}
 	if err != nil {
 		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, nil)

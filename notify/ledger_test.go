@@ -207,6 +207,32 @@ func TestStopBeforeTheSend(t *testing.T) {
 	})
 }
 
+// A device that refused the message is asked again when the job is revived, although it
+// was not while the job lived.
+func TestReviveAsksWhoRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
+		r.set("a", refused)
+		r.set("b", broken)
+		job, err := notify.NewJob("school", "teacher", two("x"))
+		must(t, err)
+		job.MaxAttempts = 3
+		_, err = newClient(t, s.rdb, "push").Enqueue(t.Context(), job)
+		must(t, err)
+		time.Sleep(time.Minute)
+		if got := r.sent(); got != "[x a x b x b x b]" {
+			t.Errorf("sent %s", got)
+		}
+		r.set("a", ok)
+		r.set("b", ok)
+		s.revive(t)
+		if got := r.sent(); got != "[x a x b]" || s.stats().Done != 1 {
+			t.Errorf("revived, it sent %s; %+v", got, s.stats())
+		}
+	})
+}
+
 // A device that refused the message is not asked again while the others are.
 func TestARefusalIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -133,6 +133,9 @@ func NewJob(tenant, user string, m Message) (queue.Job, error) {
 	if err := m.check(); err != nil {
 		return queue.Job{}, err
 	}
+	if size := fcmSize(m); size > maxPayload && m.onlyPush() {
+		return queue.Job{}, fmt.Errorf("%w: it has %d bytes; fcm, apns and webpush take at most %d", ErrNotMessage, size, maxPayload)
+	}
 	payload, err := json.Marshal(m)
 	if err != nil {
 		return queue.Job{}, fmt.Errorf("%w: %w", ErrNotMessage, err)
@@ -142,6 +145,16 @@ func NewJob(tenant, user string, m Message) (queue.Job, error) {
 		Tenant: tenant, User: user, Type: "push", Payload: payload,
 		CollapseKey: m.CollapseKey, StartBy: m.Expires, Priority: priority,
 	}, nil
+}
+
+// onlyPush tells whether all targets say that they are for providers with a bound on the size.
+func (m Message) onlyPush() bool {
+	for _, to := range m.Targets {
+		if to.P256dh == "" && to.Provider != "fcm" && to.Provider != "apns" && to.Provider != "webpush" {
+			return false
+		}
+	}
+	return len(m.Targets) > 0
 }
 
 // ErrNotMessage is returned when a payload is not the JSON of a [Message].
@@ -156,6 +169,9 @@ func ParseMessage(payload []byte) (Message, error) {
 	decoder.DisallowUnknownFields()
 	var m Message
 	if err := decoder.Decode(&m); err != nil {
+		if isUnknown(err) {
+			return Message{}, fmt.Errorf("%w: %w", ErrNotMessage, unknownField(explain(err)))
+		}
 		return Message{}, fmt.Errorf("%w: %s", ErrNotMessage, explain(err))
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
@@ -165,6 +181,18 @@ func ParseMessage(payload []byte) (Message, error) {
 		return Message{}, err
 	}
 	return m, nil
+}
+
+// An unknownField is the error of a message with a field that this version does not know.
+// A newer one may.
+type unknownField string
+
+func (f unknownField) Error() string { return string(f) }
+
+// isUnknown tells whether the JSON has a field too many.
+func isUnknown(err error) bool {
+	var unknown unknownField
+	return errors.As(err, &unknown) || strings.HasPrefix(err.Error(), "json: unknown field ")
 }
 
 // explain says in the words of JSON what encoding/json says in those of Go.

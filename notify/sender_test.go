@@ -33,7 +33,8 @@ func TestHandler(t *testing.T) {
 		{"drop", `{"title":"a"}`, notify.Outcome{Action: notify.Drop, Err: cause}, true, "the provider is away: skip retry for the task", true},
 		{"no cause", `{"title":"a"}`, notify.Outcome{Action: notify.Retry}, true, "notify: the sender gave no cause", false},
 		{"nothing", `{"title":"a"}`, notify.Outcome{}, true, `notify: unknown action "": notify: the sender gave no cause`, false},
-		{"no message", `{"at":1}`, notify.Outcome{}, false, "notify: not a message: ", true},
+		{"no message", `{"title":1}`, notify.Outcome{}, false, "notify: not a message: ", true},
+		{"a newer version's", `{"title":"a","at":1}`, notify.Outcome{}, false, `notify: not a message: unknown field "at"`, false},
 		{"expired", `{"title":"a","expires":"2001-01-01T00:00:00Z"}`, notify.Outcome{}, false, "notify: the message expired ", true},
 	}
 	for _, tt := range tests {

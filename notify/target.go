@@ -105,6 +105,9 @@ func (t *Target) UnmarshalJSON(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
+		if isUnknown(err) {
+			return unknownField(errTarget.Error())
+		}
 		return errTarget
 	}
 	return t.set(o)

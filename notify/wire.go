@@ -105,11 +105,7 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *clie
 	if w.Dial != nil {
 		anywhere, direct = w.Dial, w.Dial
 	}
-	out := &outbound{proxy: proxy, public: r.public}
-	if r.onlyHTTP2 {
-		out.first = make(chan struct{}, 1)
-	}
-	proxied := w.transport(r, out.cools(anywhere))
+	proxied := w.transport(r, anywhere)
 	proxied.Proxy = proxy
 	proxied.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
@@ -117,7 +113,10 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *clie
 		}
 		return nil
 	}
-	out.direct, out.proxied = w.transport(r, out.cools(direct)), proxied
+	out := &outbound{proxy: proxy, direct: w.transport(r, direct), proxied: proxied, public: r.public}
+	if r.onlyHTTP2 {
+		out.first = make(chan struct{}, 1)
+	}
 	return &client{Client: http.Client{
 		Transport:     out,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -161,15 +160,7 @@ type outbound struct {
 	// Apple allows one stream until it has seen a valid token. Requests that wait in
 	// net/http for the first of a burst may be left waiting, so they wait here.
 	first chan struct{} // nil: no such provider
-	warm  atomic.Bool   // there was an answer on the present connection
-}
-
-// cools is a dial after which requests wait for the first one again.
-func (o *outbound) cools(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		o.warm.Store(false)
-		return dial(ctx, network, address)
-	}
+	warm  atomic.Bool   // there was an answer
 }
 
 // RoundTrip is that of an [http.RoundTripper].
