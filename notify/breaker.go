@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -27,18 +28,20 @@ type breaker struct {
 
 	failures, doubts evidence
 	guard            guard
+	change           chan struct{} // closed when the next attempt ends; nil: nobody waits for that
 }
 
 const (
-	quorum       = 15               // so many devices in a row that fail suspend a route,
-	slowQuorum   = 3                // or so many if nothing got through
-	slowSpan     = time.Minute      // for so long
-	doubtQuorum  = 200              // devices in a row that are said to be bad
-	evidenceLife = 10 * time.Minute // what is older proves nothing
-	firstWait    = 10 * time.Second // the first suspension, where a provider does not say
-	longestWait  = 15 * time.Minute
-	probeWait    = 500 * time.Millisecond // until another look whether the probe got through
-	maxRoutes    = 10_000                 // remembered; origins come from users
+	quorum        = 15               // so many devices in a row that fail suspend a route,
+	slowQuorum    = 3                // or so many if nothing got through
+	slowSpan      = time.Minute      // for so long
+	doubtQuorum   = 200              // devices in a row that are said to be bad
+	evidenceLife  = 10 * time.Minute // what is older proves nothing
+	firstWait     = 10 * time.Second // the first suspension, where a provider does not say
+	longestWait   = 15 * time.Minute
+	probeWait     = 500 * time.Millisecond // until another look whether the probe got through
+	alonePatience = time.Second            // how long a failure waits for the next one, or for a success
+	maxRoutes     = 10_000                 // remembered; origins come from users
 )
 
 // An evidence is a row of different witnesses.
@@ -81,7 +84,7 @@ type event struct {
 func (b *breaker) note(e event, now time.Time, probe bool) (began bool) {
 	switch e.finding {
 	case works:
-		*b = breaker{guard: b.guard}
+		*b = breaker{guard: b.guard, change: b.change}
 		return false
 	case answers:
 		b.recover()
@@ -265,6 +268,10 @@ func (bs *breakers) leave(p pass, e event, now time.Time) (n news) {
 		n.believed, n.next = b.guard.doubts(e.device)
 	}
 	n.began = b.note(e, now, p.probe)
+	if b.change != nil {
+		close(b.change)
+		b.change = nil
+	}
 	if b.until.After(now) {
 		n.until = b.until
 	}
@@ -276,4 +283,39 @@ func (bs *breakers) believes(r route, device string) bool {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	return bs.of(r.name).guard.believes(device)
+}
+
+// alone waits a little to learn whether a failure was one device's own. It returns true if
+// something got through the route since, and false if it is in trouble or nobody knows.
+func (bs *breakers) alone(ctx context.Context, r route) bool {
+	patience := time.NewTimer(alonePatience)
+	defer patience.Stop()
+	for {
+		failed, change := bs.failing(r)
+		if failed != 1 {
+			return failed == 0
+		}
+		select {
+		case <-change:
+		case <-patience.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// failing returns how many different devices have failed in a row, and what ends when
+// another attempt has ended. A suspended route counts as many.
+func (bs *breakers) failing(r route) (devices int, change <-chan struct{}) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	b := bs.of(r.name)
+	if !b.until.IsZero() {
+		return quorum, nil
+	}
+	if b.change == nil {
+		b.change = make(chan struct{})
+	}
+	return len(b.failures.witnesses), b.change
 }

@@ -3,6 +3,7 @@ package notify
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -85,5 +86,39 @@ func TestShares(t *testing.T) {
 	bs.leave(first, event{finding: works}, now)
 	if _, h := bs.enter(r, now); h != nil {
 		t.Errorf("a free place: %+v", h)
+	}
+}
+
+// A failure is one device's own if another gets through within a second. A route that
+// fails for another too, or where nobody tells, is in trouble.
+func TestAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		next finding // of another device, half a second later
+		want bool
+		took time.Duration
+	}{
+		"another gets through": {works, true, time.Second / 2},
+		"another is answered":  {answers, true, time.Second / 2},
+		"another fails":        {fails, false, time.Second / 2},
+		"nothing is known":     {nothing, false, alonePatience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bs, r, begin := newBreakers(), route{name: "apns"}, time.Now()
+				attempt := func(f finding, device string) {
+					p, _ := bs.enter(r, time.Now())
+					bs.leave(p, event{finding: f, witness: device}, time.Now())
+				}
+				if !bs.alone(t.Context(), r) {
+					t.Error("a failure before which nothing failed, and which proves nothing")
+				}
+				attempt(fails, "a")
+				time.AfterFunc(time.Second/2, func() { attempt(test.next, "b") })
+				if got := bs.alone(t.Context(), r); got != test.want || time.Since(begin) != test.took {
+					t.Errorf("%v after %v, want %v after %v", got, time.Since(begin), test.want, test.took)
+				}
+				time.Sleep(time.Second)
+			})
+		})
 	}
 }

@@ -3,6 +3,7 @@ package notify_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,8 +29,10 @@ func TestGoAway(t *testing.T) {
 	})
 }
 
-// A cold start with many messages at once opens no more connections than it may.
+// A cold start with many messages at once opens no more connections than it may, even if
+// they are more than the connections carry at a time.
 func TestConnectionsAreBounded(t *testing.T) {
+	const requests = 1500
 	for _, connections := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			p, err := notifytest.NewAPNs(notifytest.Options{})
@@ -42,7 +45,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			p.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{Delay: 50 * time.Millisecond} })
 			begin := time.Now()
 			var sends sync.WaitGroup
-			for range 500 {
+			for range requests {
 				sends.Go(func() {
 					if o := s.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: "0123456789abcdef"}); o.Action != notify.Done {
 						t.Errorf("outcome %+v", o)
@@ -52,13 +55,40 @@ func TestConnectionsAreBounded(t *testing.T) {
 			sends.Wait()
 			// The first alone, and as soon as Apple allows more all others together.
 			if took := time.Since(begin); took > time.Second {
-				t.Errorf("500 requests took %v", took)
+				t.Errorf("%d requests took %v", requests, took)
 			}
-			if made, _ := p.Connections(); made != connections || len(p.Received()) != 500 {
+			if made, _ := p.Connections(); made != connections || len(p.Received()) != requests {
 				t.Errorf("%d connections, want %d; %d requests", made, connections, len(p.Received()))
 			}
 		})
 	}
+}
+
+// A connection that ends among many messages costs none of them, and little time.
+func TestGoAwayUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const requests = 600
+		s := apnsStage(t, nil)
+		var n atomic.Int64
+		s.host.Answer(func(notifytest.Received) *notifytest.Answer {
+			return &notifytest.Answer{Delay: 50 * time.Millisecond, GoAway: n.Add(1)%200 == 0}
+		})
+		var sends sync.WaitGroup
+		for range requests {
+			time.Sleep(time.Millisecond)
+			sends.Go(func() {
+				begin := time.Now()
+				o := s.sender.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, s.target)
+				if took := time.Since(begin); o.Action != notify.Done || took > time.Second {
+					t.Errorf("after %v: %+v", took, o)
+				}
+			})
+		}
+		sends.Wait()
+		if made, atOnce := s.host.Connections(); made > 1+requests/200 || atOnce > 2 {
+			t.Errorf("%d connections, %d at once", made, atOnce)
+		}
+	})
 }
 
 func BenchmarkAPNs(b *testing.B) {

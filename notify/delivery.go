@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,9 +40,34 @@ func (d *delivery) run(ctx context.Context) (v verdict, err error) {
 	results := d.attempts(ctx)
 	v = sumUp(results, d.settled)
 	if several {
+		v.yields = v.ending == retry && d.yields(ctx, results)
 		d.close(ctx, v, results)
 	}
 	return v, nil
+}
+
+// yields tells whether the devices that are left can wait for the tenant's other messages:
+// the user has this one on another device, and the trouble is not these devices' own.
+// Retries would take slots from messages that have nothing to do with it, and at the front
+// of its lane the user's next message would wait for them.
+func (d *delivery) yields(ctx context.Context, results []result) bool {
+	reached, trouble := false, false
+	var routes []route
+	for _, r := range results {
+		switch r.fate {
+		case delivered:
+			reached = true
+		case held:
+			trouble = true
+		case retried:
+			trouble = trouble || r.doubt
+			routes = append(routes, r.route)
+		}
+	}
+	if !reached || stopped(ctx) {
+		return false
+	}
+	return trouble || slices.ContainsFunc(routes, func(r route) bool { return !d.breakers.alone(ctx, r) })
 }
 
 // attempts sends to every device that needs it, and returns what became of each.
@@ -158,7 +184,7 @@ func (d *delivery) send(ctx context.Context, p Provider, to Target) (o Outcome) 
 // device. What one device is answered decides about this device alone.
 func (d *delivery) judge(ctx context.Context, p Provider, pass pass, to Target, o Outcome) result {
 	now := clockNow(ctx)
-	r := result{err: o.Err, saw: o.Reached, wait: o.After}
+	r := result{err: o.Err, saw: o.Reached, wait: o.After, route: pass.route}
 	e := event{finding: findingOf(o), after: o.After}
 	if d.info.Attempt <= 1 {
 		e.witness = d.witness(p, to)
@@ -196,6 +222,7 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass pass, to Target, 
 	n := d.breakers.leave(pass, e, now)
 	d.announce(ctx, p, pass.route, o, n, now)
 	if e.finding == doubts && !n.believed && !d.confirmed(ctx, pass.route, e.device, n) {
+		r.doubt = true
 		r.fate, r.wait, r.err = retried, max(r.wait, doubtWait), fmt.Errorf("%w: %w", errDoubtful, r.err)
 	}
 	return d.apply(ctx, r, e, n, to, now)

@@ -18,10 +18,10 @@ func metadataHost() string {
 // metadataSource asks the machine's metadata server for the tokens of its service account:
 // on Compute Engine, GKE and Cloud Run there is no key.
 func metadataSource(timeout time.Duration) googleSource {
-	p := &pool{provider: "google-metadata", timeout: timeout, clients: []*http.Client{{
+	p := &pool{provider: "google-metadata", timeout: timeout, clients: []*client{{Client: http.Client{
 		// Never through a proxy: the address is the machine's own.
 		Transport: &http.Transport{DialContext: dialAnywhere(), MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second},
-	}}}
+	}}}}
 	address := "http://" + metadataHost() + "/computeMetadata/v1/instance/service-accounts/default/token?scopes=" + url.QueryEscape(fcmScope)
 	return googleSource{mint: func(ctx context.Context) (string, time.Duration, error) {
 		r, err := p.get(ctx, address, http.Header{"Metadata-Flavor": {"Google"}})

@@ -43,6 +43,9 @@ func TestQuotaCountsDevices(t *testing.T) {
 		}
 		for s.unfinished() > 0 && time.Since(begin) < time.Hour {
 			time.Sleep(time.Second)
+			if n := s.stats().Running; n > 2*perSecond/devices {
+				t.Fatalf("%d messages hold places while they wait for the quota", n)
+			}
 		}
 		took, alone := time.Since(begin), users*devices*time.Second/perSecond
 		if took > alone*12/10 || took < alone-time.Second {

@@ -28,6 +28,9 @@ type result struct {
 	saw  bool          // the user may have seen something of this attempt
 	wait time.Duration // if retried or held: not before
 	hold hold          // if held: by what
+
+	route route // if retried: through which it failed
+	doubt bool  // if retried: the device is said to be bad, and that is not believed
 }
 
 // An ending is what becomes of the job.
@@ -55,6 +58,7 @@ type verdict struct {
 	whole  bool          // wait: everything waits, not only the user
 	spread time.Duration // more, at random: others wait for the same instant
 	refund bool          // the user saw nothing, or had seen the message before
+	yields bool          // retry: the user has the message on a device; the rest can wait for other messages
 }
 
 // delay is how long the message waits. What waits for a suspended route comes back spread
@@ -129,6 +133,9 @@ func (v verdict) asError(now time.Time, pauseAll func(time.Time, error) error) e
 		err = fmt.Errorf("%w: %w", v.err, asynq.RevokeTask)
 	case v.refund:
 		err = asynq.RevokeTask // done, and the user's slot goes back
+	}
+	if v.yields {
+		err = queue.Yield(err)
 	}
 	if v.refund {
 		return queue.RefundUser(err)

@@ -107,6 +107,43 @@ func TestNoSecretHosts(t *testing.T) {
 	}
 }
 
+// On the way to Apple and Google the real resolver, dialer and TLS tell no token and no key.
+func TestNoSecretsOnTheWay(t *testing.T) {
+	const token = "5ec4e75ec4e75ec4e7"
+	apple, err := notifytest.NewAPNs(notifytest.Options{TCP: true})
+	must(t, err)
+	defer apple.Close()
+	google, err := notifytest.NewFCM(notifytest.Options{TCP: true})
+	must(t, err)
+	defer google.Close()
+	for what, url := range map[string]string{
+		"no such host":            "https://relay.invalid",
+		"connection refused":      "https://127.0.0.1:1",
+		"certificate not trusted": apple.URL,
+		"TLS handshake failed":    "https://" + plainServer(t),
+	} {
+		a, err := notify.NewAPNs(notify.APNsConfig{
+			Key: apple.Key, KeyID: apple.KeyID, TeamID: apple.TeamID, Topic: apple.Topic, Wire: notify.Wire{URL: url},
+		})
+		must(t, err)
+		defer a.Close()
+		f, err := notify.NewFCM(notify.FCMConfig{Credentials: google.ServiceAccount, Wire: notify.Wire{URL: url}})
+		must(t, err)
+		defer f.Close()
+		for name, sender := range map[string]notify.Sender{"apns": a, "fcm": f} {
+			want := what
+			if name == "fcm" {
+				want = "certificate not trusted" // of Google's tokens, which come first
+			}
+			seen := fmt.Sprintf("%+v", sender.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: token}))
+			if !strings.Contains(seen, want) && want != "no such host" {
+				t.Errorf("%s: nothing says %q: %s", name, want, seen)
+			}
+			lookFor(t, seen, []string{token, apple.KeyID, string(google.ServiceAccount), "PRIVATE KEY", "eyJ"})
+		}
+	}
+}
+
 // failing has a worker attempt each endpoint once, in real time, and returns what was written
 // down anywhere.
 func failing(t *testing.T, sender notify.Sender, endpoints map[string]string, to notify.Target) string {

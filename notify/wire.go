@@ -36,8 +36,8 @@ type Wire struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Connections bounds the connections to one host. Providers take a burst of new ones
-	// for an attack, and one of HTTP/2 carries as many requests at once as the provider
-	// allows. Defaults to 1; for webhooks, whose endpoints may only know HTTP/1, to 8.
+	// for an attack, and one of HTTP/2 carries a hundred requests at once. Defaults to 1;
+	// for webhooks, whose endpoints may only know HTTP/1, to 8.
 	Connections int
 
 	// Timeout bounds one attempt. Defaults to 15 seconds.
@@ -54,9 +54,15 @@ const defaultTimeout = 15 * time.Second
 // A pool is the connections of one sender.
 type pool struct {
 	provider string
-	clients  []*http.Client // used in turn
+	clients  []*client // used in turn
 	next     atomic.Uint32
 	timeout  time.Duration
+}
+
+// A client is one with connections of its own.
+type client struct {
+	http.Client
+	gate gate
 }
 
 // A reach says what a sender asks of its connections.
@@ -91,7 +97,7 @@ func (w Wire) open(provider string, r reach) (*pool, error) {
 
 // client returns a client that does not follow redirects: they would take a message, and
 // perhaps a token, to a third party.
-func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http.Client {
+func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *client {
 	anywhere, direct := dialAnywhere(), dialAnywhere()
 	if r.public {
 		direct = dialPublic()
@@ -99,7 +105,11 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http
 	if w.Dial != nil {
 		anywhere, direct = w.Dial, w.Dial
 	}
-	proxied := w.transport(r, anywhere)
+	out := &outbound{proxy: proxy, public: r.public}
+	if r.onlyHTTP2 {
+		out.first = make(chan struct{}, 1)
+	}
+	proxied := w.transport(r, out.cools(anywhere))
 	proxied.Proxy = proxy
 	proxied.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
@@ -107,14 +117,11 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *http
 		}
 		return nil
 	}
-	out := &outbound{proxy: proxy, direct: w.transport(r, direct), proxied: proxied, public: r.public}
-	if r.onlyHTTP2 {
-		out.first = make(chan struct{}, 1)
-	}
-	return &http.Client{
+	out.direct, out.proxied = w.transport(r, out.cools(direct)), proxied
+	return &client{Client: http.Client{
 		Transport:     out,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	}}
 }
 
 func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
@@ -154,7 +161,15 @@ type outbound struct {
 	// Apple allows one stream until it has seen a valid token. Requests that wait in
 	// net/http for the first of a burst may be left waiting, so they wait here.
 	first chan struct{} // nil: no such provider
-	warm  atomic.Bool   // there was an answer
+	warm  atomic.Bool   // there was an answer on the present connection
+}
+
+// cools is a dial after which requests wait for the first one again.
+func (o *outbound) cools(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		o.warm.Store(false)
+		return dial(ctx, network, address)
+	}
 }
 
 // RoundTrip is that of an [http.RoundTripper].
@@ -250,8 +265,13 @@ func (p *pool) get(ctx context.Context, address string, header http.Header) (rep
 
 // do makes a request and reads its answer. Its errors name neither host nor address.
 func (p *pool) do(req *http.Request) (reply, error) {
-	client := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
-	resp, err := client.Do(req)
+	c := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
+	leave, err := c.gate.enter(req.Context(), req.URL.Host)
+	if err != nil {
+		return reply{}, &connectionError{p.provider, reasonOf(err)}
+	}
+	defer leave()
+	resp, err := c.Do(req)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, reasonOf(err)}
 	}

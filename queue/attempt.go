@@ -75,7 +75,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 			return o
 		}
 	}
-	o.Failed, o.Error = true, err.Error()
+	o.Failed, o.Error, o.Yield = true, err.Error(), Yields(err)
 	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
 		o.Delay = max(retryFloor(err), a.cfg.RetryDelay(info.Attempt, err, task))
 		a.log.Warn("an attempt failed", "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt, "err", clip(o.Error))

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -115,15 +116,22 @@ func (b *batch) judge(o *store.Offer, p *picture) {
 	}
 }
 
+// limitsRunning reports whether a concurrency limit counts for one of the jobs.
+func (b *batch) limitsRunning(policies *schedule.Policies) bool {
+	return policies.Counts() && slices.ContainsFunc(b.jobs, func(j Job) bool { return limitsRunning(policies, j.Tenant) })
+}
+
 // receipts returns the receipts of the batch.
-func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies) []Receipt {
+func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, running *census) []Receipt {
 	p := newPicture(policies, store.View{Now: reply.Now, Pauses: reply.Pauses, States: reply.States})
+	p.census = running
 	receipts := make([]Receipt, len(b.jobs))
 	for i, from := range reply.Receipts {
 		j, r := b.jobs[i], receiptOf(b.jobs[i], from)
 		switch from.Status {
 		case store.StatusAccepted:
-			r.Start = instant(p.estimate(j.Tenant, j.User, ahead{tenant: from.Waiting, user: from.Place - 1}))
+			before := ahead{tenant: from.Waiting, user: from.Place - 1}
+			r.Start, r.Limit = instant(p.estimate(j.Tenant, j.User, before)), p.crowded(j.Tenant, j.User, before)
 		case store.StatusLater:
 			r.Start = j.NotBefore
 		}
@@ -147,20 +155,23 @@ func replaced(reply store.OfferReply) (ids, spilled []string) {
 	return ids, spilled
 }
 
-// A limit is the rules of a scope.
+// A limit is the rules of a scope, and how much of it runs at once.
 type limit struct {
-	scope string
-	set   *rules.Set
+	scope       string
+	set         *rules.Set
+	concurrency schedule.Concurrency
 }
 
 // limits returns what limits a user: the queue's, the tenant's and the user's rules.
 func limits(policies *schedule.Policies, tenant, user string) [3]limit {
 	policy := policies.Of(tenant)
 	all := [3]limit{
-		{envelope.QueueScope, nil}, {envelope.TenantScope(tenant), policy.Tenant}, {envelope.UserScope(tenant, user), policy.User},
+		{scope: envelope.QueueScope},
+		{envelope.TenantScope(tenant), policy.Tenant, policy.TenantConcurrency},
+		{envelope.UserScope(tenant, user), policy.User, policy.UserConcurrency},
 	}
 	if policies != nil {
-		all[0].set = policies.Queue
+		all[0].set, all[0].concurrency = policies.Queue, policies.QueueConcurrency
 	}
 	return all
 }

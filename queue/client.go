@@ -21,6 +21,7 @@ import (
 type Client struct {
 	store    *store.Store
 	policies *policyCache
+	census   censusCache
 	idFor    func(Job) time.Duration // how long the ID of a job is known
 }
 
@@ -70,6 +71,19 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	return receipts, nil
 }
 
+// running counts what runs, if a concurrency limit counts for one of the jobs. What cannot
+// be counted costs the receipts their estimates, and not the jobs.
+func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Policies, now int64) *census {
+	if !b.limitsRunning(policies) {
+		return nil
+	}
+	counted, err := c.census.at(ctx, c.store, now)
+	if err != nil {
+		return &census{unknown: true}
+	}
+	return counted
+}
+
 // offer offers one batch, again and again while Redis cannot be reached.
 func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 	deadline := time.Now().Add(offerPatience)
@@ -79,7 +93,7 @@ func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 			// The batch has arrived: what is left of replaced jobs must not fail it.
 			ids, spilled := replaced(reply)
 			_ = c.store.Dropped(ctx, ids, spilled)
-			return b.receipts(reply, policies), nil
+			return b.receipts(reply, policies, c.running(ctx, b, policies, reply.Now)), nil
 		}
 		if !unreachable(err) || time.Now().Add(wait).After(deadline) {
 			return nil, err

@@ -10,33 +10,47 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// SetPolicies replaces the policies of the queue. They are checked whole first; the
-// error says what is wrong and nothing changes. The next start obeys them, also of a job
-// that waits already. Setting the same policies again changes nothing.
-func (i *Inspector) SetPolicies(ctx context.Context, p Policies) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	source, err := p.source()
-	if err != nil {
-		return err
-	}
-	if _, err := i.store.SetPolicies(ctx, source); err != nil {
-		return i.failed("setting the policies of", err)
-	}
-	return nil
+// A Note says who does something, and why. Pauses and policies keep it.
+type Note struct {
+	Author string `json:"author,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
-// Policies returns the policies in force. The zero value means that none were ever set.
-func (i *Inspector) Policies(ctx context.Context) (Policies, error) {
-	source, version, err := i.store.Policies(ctx)
+func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n.Reason} }
+
+// As returns an inspector of the same queue that notes with pauses and policies who made
+// them, and why.
+func (i *Inspector) As(n Note) *Inspector {
+	return &Inspector{store: i.store, policies: i.policies, note: n}
+}
+
+// A Paused is a pause that has not ended.
+type Paused struct {
+	Scope  string    `json:"scope"` // ScopeQueue, ScopeTenant or ScopeUser
+	Tenant string    `json:"tenant,omitempty"`
+	User   string    `json:"user,omitempty"`
+	Until  time.Time `json:"until"`
+	Note             // empty for a pause that a handler has asked for
+}
+
+// Pauses returns the pauses that have not ended, those that end first before the others.
+func (i *Inspector) Pauses(ctx context.Context) ([]Paused, error) {
+	found, err := i.store.PausesNow(ctx)
 	if err != nil {
-		return Policies{}, i.failed("reading the policies of", err)
+		return nil, i.failed("inspecting", err)
 	}
-	if version == 0 {
-		return Policies{}, nil
+	all := make([]Paused, len(found))
+	for k, p := range found {
+		tenant, user := envelope.ParseScope(p.Scope)
+		scope := ScopeQueue
+		if user != "" {
+			scope = ScopeUser
+		} else if tenant != "" {
+			scope = ScopeTenant
+		}
+		all[k] = Paused{scope, tenant, user, instant(p.Until), Note{p.Author, p.Reason}}
 	}
-	return ParsePolicies("policies of queue "+i.store.Queue, []byte(source))
+	return all, nil
 }
 
 // PauseQueue lets nothing start before until, on Redis's clock. Jobs claimed already
@@ -74,7 +88,7 @@ func (i *Inspector) pause(ctx context.Context, scope string, until time.Time) er
 	if until.UTC().Year() > lastYear {
 		until = time.Date(lastYear, time.December, 31, 0, 0, 0, 0, time.UTC)
 	}
-	if err := i.store.Pause(ctx, scope, micros(until)); err != nil {
+	if err := i.store.Pause(ctx, scope, micros(until), i.note.store()); err != nil {
 		return i.failed("pausing in", err)
 	}
 	return nil

@@ -27,6 +27,9 @@ var (
 	// ErrInvalidEntry: an entry is not one that [DeadJob.Entry] names.
 	ErrInvalidEntry = errors.New("queue: invalid entry of a dead job")
 
+	// ErrPoliciesChanged: others are in force than those that were read.
+	ErrPoliciesChanged = store.ErrPoliciesChanged
+
 	// ErrSchema: the keys in Redis were written by a version that this one does not
 	// understand. Nothing was touched.
 	ErrSchema = store.ErrSchema
@@ -40,6 +43,7 @@ var (
 //	[RetryAfter]             a failed attempt; the next comes not sooner than that
 //	[PauseUser] and others   no attempt: the job waits at the front of its lane
 //	[RefundUser]             what the error in it says, and the user gets the slot back
+//	[Yield]                  what the error in it says; further attempts are at low priority
 //
 // They may be wrapped.
 
@@ -102,6 +106,28 @@ func RefundsUser(err error) bool { return asRefund(err) }
 func asRefund(err error) bool {
 	var refund *refundError
 	return errors.As(err, &refund)
+}
+
+// Yield returns an error with which a handler says, beside what err says: what is left of
+// the job can wait for all other jobs of the tenant. Its further attempts are at priority
+// [Low], so that they take no slot that another job waits for. Err is what the handler
+// would have returned for the failed attempt, and may be nil. A job with a collapse key
+// keeps its priority, since a newer job may take its place.
+func Yield(err error) error {
+	return &yieldError{err}
+}
+
+type yieldError struct{ err error }
+
+func (e *yieldError) Error() string {
+	return textOf(e.err, "queue: to be attempted again at low priority")
+}
+func (e *yieldError) Unwrap() error { return e.err }
+
+// Yields reports whether there is a [Yield] in the error.
+func Yields(err error) bool {
+	var yield *yieldError
+	return errors.As(err, &yield)
 }
 
 // PauseTenant returns an error with which a handler says: no job of this tenant before

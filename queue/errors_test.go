@@ -80,14 +80,26 @@ func TestRefundUser(t *testing.T) {
 	}
 }
 
+// Who yields says so beside what becomes of the attempt.
+func TestYields(t *testing.T) {
+	err := fmt.Errorf("sending: %w", RefundUser(Yield(RetryAfter(time.Hour, errProvider))))
+	if d, ok := RetryAfterOf(err); !Yields(err) || !RefundsUser(err) || !ok || d != time.Hour || !errors.Is(err, errProvider) {
+		t.Errorf("%v has lost a part", err)
+	}
+	if Yields(errProvider) || Yields(nil) || Yields(RefundUser(nil)) {
+		t.Error("nobody has yielded")
+	}
+}
+
 func TestTextsOfAnswers(t *testing.T) {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	for want, err := range map[string]error{
 		"queue: tenant paused until 2026-11-22T08:00:00Z: 429 Too Many Requests": PauseTenant(at, errProvider),
-		"queue: user paused for 30s":       PauseUserFor(30*time.Second, nil),
-		"queue: to be attempted again":     RetryAfter(time.Second, nil),
-		"429 Too Many Requests":            RefundUser(RetryAfter(time.Second, errProvider)),
-		"queue: the user has seen nothing": RefundUser(nil),
+		"queue: user paused for 30s":                   PauseUserFor(30*time.Second, nil),
+		"queue: to be attempted again":                 RetryAfter(time.Second, nil),
+		"429 Too Many Requests":                        RefundUser(RetryAfter(time.Second, errProvider)),
+		"queue: the user has seen nothing":             RefundUser(nil),
+		"queue: to be attempted again at low priority": Yield(nil),
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

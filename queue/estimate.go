@@ -15,6 +15,7 @@ type picture struct {
 	pauses   map[string]int64
 	states   map[string]string
 	subjects map[string]*subject
+	census   *census // nil where no concurrency limit counts
 }
 
 // A subject is a scope as it was then.
@@ -74,6 +75,9 @@ type ahead struct{ tenant, user int }
 // estimate guesses when a job of a user starts if nobody comes in between; 0 where that
 // is not known.
 func (p *picture) estimate(tenant, user string, before ahead) int64 {
+	if p.crowded(tenant, user, before) != "" {
+		return 0
+	}
 	s := p.subjectsOf(tenant, user)
 	open := max(p.now, s[0].paused, s[1].paused)
 	at := max(open, s[2].paused)

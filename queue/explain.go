@@ -12,32 +12,37 @@ import (
 
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
 type Explanation struct {
-	Now           time.Time
-	Policy        string // the tenant's policy; empty if it has none
-	TenantWaiting int64  // jobs in the tenant's lanes
-	Waiting       int64  // of these, in the user's lanes
+	Now           time.Time `json:"now"`
+	Policy        string    `json:"policy"`         // the tenant's policy; empty if it has none
+	TenantWaiting int64     `json:"tenant_waiting"` // jobs in the tenant's lanes
+	Waiting       int64     `json:"waiting"`        // of these, in the user's lanes
 
 	// Start is when the user's next job may start; the zero time if none waits. Other
-	// users of the tenant whose turn comes first may delay it further.
-	Start time.Time
+	// users of the tenant whose turn comes first may delay it further. It is the zero time,
+	// too, where a concurrency limit keeps the job waiting: nobody knows when another one ends.
+	Start time.Time `json:"start,omitzero"`
 
-	// Binding is what the next job waits for: the rule or the pause that lets it start
-	// last. nil if it may start now, or if none waits.
-	Binding *RuleState
+	// Binding is what the next job waits for: a concurrency limit that is reached, or the
+	// rule or the pause that lets it start last. nil if it may start now, or if none waits.
+	Binding *RuleState `json:"binding,omitempty"`
 
-	// Rules are all rules that count for the user, and pauses as rules named "paused".
-	Rules []RuleState
+	// Rules are all rules that count for the user, pauses as rules named "paused", and
+	// concurrency limits as rules named "concurrency 20" or "concurrency 25%".
+	Rules []RuleState `json:"rules"`
 }
 
 // RuleState is what one rule says about a user's next job.
 type RuleState struct {
-	Scope     string    // "queue", "tenant" or "user"
-	Rule      string    // as in the policy, "window 10/1m"
-	When      time.Time // the earliest start that it allows
-	Limit     int       // the most it lets start at once
-	Remaining int       // how many more it would let start now
-	Drops     bool      // it drops rather than defers
-	Shadow    bool      // it is only watched
+	Scope     string    `json:"scope"`            // "queue", "tenant" or "user"
+	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
+	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if nobody knows
+	Limit     int       `json:"limit"`            // the most it lets start at once
+	Remaining int       `json:"remaining"`        // how many more it would let start now
+	Drops     bool      `json:"drops,omitempty"`  // it drops rather than defers
+	Shadow    bool      `json:"shadow,omitempty"` // it is only watched
+
+	Running int       `json:"running,omitempty"` // of a concurrency limit: how many jobs run
+	Oldest  time.Time `json:"oldest,omitzero"`   // and since when the oldest of them
 }
 
 // Explain says why the jobs of a tenant's user wait, and until when.
@@ -66,11 +71,13 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanati
 	}
 	e := Explanation{
 		Now: instant(p.now), Policy: p.policies.Of(tenant).Name, TenantWaiting: views[0].Waiting, Waiting: int64(waiting),
-		Rules: p.rules(tenant, user, cost),
+		Rules: append(p.rules(tenant, user, cost), p.concurrency(tenant, user)...),
 	}
 	if next != nil {
 		start, _ := p.earliest(tenant, user, cost)
-		e.Start = instant(start)
+		if p.crowded(tenant, user, ahead{}) == "" {
+			e.Start = instant(start)
+		}
 		e.Binding = binding(e)
 	}
 	return e, p, nil
@@ -87,7 +94,11 @@ func (i *Inspector) picture(ctx context.Context, tenant, user string) (*picture,
 		return nil, err
 	}
 	policies, err := i.policies.at(ctx, view.Policies)
-	return newPicture(policies, view), err
+	p := newPicture(policies, view)
+	if err == nil && limitsRunning(policies, tenant) {
+		p.census, err = takeCensus(ctx, i.store, view.Now)
+	}
+	return p, err
 }
 
 // waiting returns how many jobs of a user wait, and the next; nil if none does.
@@ -134,10 +145,14 @@ func (p *picture) rules(tenant, user string, cost int) (all []RuleState) {
 // most returns how many jobs of cost 1 a rule lets start at once.
 func most(rule rules.Rule) int { return min(rule.Most(), math.MaxInt32) }
 
-// binding returns the rule or pause that lets the next job start last, if that is not now.
+// binding returns the limit that is reached, or the rule or pause that lets the next job
+// start last, if that is not now.
 func binding(e Explanation) (last *RuleState) {
 	for k := range e.Rules {
 		r := &e.Rules[k]
+		if r.When.IsZero() {
+			return r
+		}
 		if r.Shadow || r.Drops || !r.When.After(e.Now) {
 			continue
 		}
@@ -151,13 +166,14 @@ func binding(e Explanation) (last *RuleState) {
 // JobState says where a job with the caller's own ID is.
 type JobState struct {
 	// State is "waiting", "started", "dropped", "dead" or "cancelled".
-	State string
+	State string `json:"state"`
 
-	Tenant, User string // of a waiting job
+	Tenant string `json:"tenant,omitempty"` // of a waiting job
+	User   string `json:"user,omitempty"`
 
 	// Place is the waiting job's place in its lane, or 0 if it is further back than
 	// 10,000 or not yet in it (scheduled, or backing off).
-	Place int
+	Place int `json:"place"`
 
 	// Explanation is that of its user, if the job waits; but Start is an estimate for the
 	// job itself: when it starts if nobody comes in between, the zero time where Place is 0.

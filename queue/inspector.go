@@ -18,6 +18,7 @@ import (
 type Inspector struct {
 	store    *store.Store
 	policies *policyCache
+	note     Note
 }
 
 // NewInspector returns an inspector of the queue. The error wraps [ErrInvalidQueue], as
@@ -30,6 +31,14 @@ func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	return &Inspector{store: s, policies: &policyCache{store: s}}, nil
 }
 
+// wrapped is failed for an error that may be nil.
+func (i *Inspector) wrapped(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return i.failed(doing, err)
+}
+
 // failed says what of an inspector has failed.
 func (i *Inspector) failed(doing string, err error) error {
 	return fmt.Errorf("%s queue %q: %w", doing, i.store.Queue, err)
@@ -37,12 +46,12 @@ func (i *Inspector) failed(doing string, err error) error {
 
 // Counters count the jobs of a queue or of one tenant since the beginning.
 type Counters struct {
-	Offered int64 // by producers, without duplicates
-	Started int64 // claimed to be started: one for each attempt
-	Done    int64 // ended well; for a queue only, 0 for a tenant
-	Failed  int64 // attempts that failed or whose worker was lost
-	Dropped int64 // never to run, with a reason in Drops
-	Dead    int64 // attempts exhausted
+	Offered int64 `json:"offered"` // by producers, without duplicates
+	Started int64 `json:"started"` // claimed to be started: one for each attempt
+	Done    int64 `json:"done"`    // ended well; for a queue only, 0 for a tenant
+	Failed  int64 `json:"failed"`  // attempts that failed or whose worker was lost
+	Dropped int64 `json:"dropped"` // never to run, with a reason in Drops
+	Dead    int64 `json:"dead"`    // attempts exhausted
 }
 
 func countersOf(c store.Counts) Counters {
@@ -53,21 +62,21 @@ func countersOf(c store.Counts) Counters {
 
 // Stats are the state of a queue at one moment.
 type Stats struct {
-	Waiting int64 // in lanes
-	Later   int64 // not before a time: scheduled, or backing off
-	Running int64 // claimed and not yet done
+	Waiting int64 `json:"waiting"` // in lanes
+	Later   int64 `json:"later"`   // not before a time: scheduled, or backing off
+	Running int64 `json:"running"` // claimed and not yet done
 	Counters
 
 	// Duplicates counts the asynq tasks that the inbox has refused since a living job had
 	// their ID; Drops has them with ReasonDuplicate.
-	Duplicates int64
+	Duplicates int64 `json:"duplicates"`
 
 	// Blocked is how long the jobs that have started had waited, all together, by the rule
 	// that bound their slot, or "paused".
-	Blocked map[string]time.Duration
+	Blocked map[string]time.Duration `json:"blocked_ns"`
 
 	// Shadowed counts the starts that each shadow rule would not have let be.
-	Shadowed map[string]int64
+	Shadowed map[string]int64 `json:"shadowed"`
 }
 
 // Stats returns the state of the queue.
@@ -88,9 +97,9 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 
 // TenantStats are the state of one tenant.
 type TenantStats struct {
-	Tenant  string
-	Waiting int64     // in its lanes
-	Next    time.Time // no job of it starts before; the zero time if none waits
+	Tenant  string    `json:"tenant"`
+	Waiting int64     `json:"waiting"`       // in its lanes
+	Next    time.Time `json:"next,omitzero"` // no job of it starts before; the zero time if none waits
 	Counters
 }
 
@@ -132,11 +141,13 @@ func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats,
 
 // A Drop is the record of a job that was dropped.
 type Drop struct {
-	ID, Tenant, User string
-	Type             string // empty if the job's names are too long to be kept
-	Reason           Reason
-	Rule             string // which rule refused it, for ReasonRule and ReasonImpossible
-	At               time.Time
+	ID     string    `json:"id"`
+	Tenant string    `json:"tenant"`
+	User   string    `json:"user"`
+	Type   string    `json:"type,omitempty"` // empty if the job's names are too long to be kept
+	Reason Reason    `json:"reason"`
+	Rule   string    `json:"rule,omitempty"` // which rule refused it, for ReasonRule and ReasonImpossible
+	At     time.Time `json:"at"`
 }
 
 // Drops returns the newest drops, newest first, at most n. Redis keeps the last 100,000
@@ -163,12 +174,14 @@ func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
 
 // A DeadJob is a job whose attempts are exhausted.
 type DeadJob struct {
-	Entry            string // names it to Revive
-	ID, Tenant, User string
-	Type             string
-	Attempts         int    // how many there were
-	Error            string // of its last attempt
-	At               time.Time
+	Entry    string    `json:"entry"` // names it to Revive
+	ID       string    `json:"id"`
+	Tenant   string    `json:"tenant"`
+	User     string    `json:"user"`
+	Type     string    `json:"type"`
+	Attempts int       `json:"attempts"` // how many there were
+	Error    string    `json:"error"`    // of its last attempt
+	At       time.Time `json:"at"`
 }
 
 // Dead returns the newest dead jobs, newest first, at most n. Redis keeps the last 100,000.

@@ -114,8 +114,13 @@ type Receipt struct {
 	Place int
 
 	// Start is when the job will start if nobody comes in between, on Redis's clock:
-	// an estimate.
+	// an estimate. It is the zero time where a concurrency limit keeps it waiting, since
+	// nobody knows when another job ends.
 	Start time.Time
+
+	// Limit is that limit and what runs, for people: "tenant concurrency 20: 20 running, the
+	// oldest for 31s".
+	Limit string
 
 	Reason Reason // why it was dropped
 	Rule   string // which rule, for ReasonImpossible

@@ -61,8 +61,12 @@ func TestOutcomes(t *testing.T) {
 				if len(starts) != test.attempts {
 					t.Fatalf("%d attempts, want %d", len(starts), test.attempts)
 				}
+				want := begin
 				for i, start := range starts {
-					if want := begin.Add(s.units(i)); start.Attempt != i+1 || s.wrong(start.Started, want) {
+					if i > 0 { // its delay after the end of the one before, which was at once
+						want = starts[i-1].Started.Add(s.unit)
+					}
+					if start.Attempt != i+1 || s.wrong(start.Started, want) {
 						t.Errorf("attempt %d was number %d and %v late", i+1, start.Attempt, start.Started.Sub(want))
 					}
 				}

@@ -14,7 +14,11 @@ import (
 // whole fleet, and the jobs that wait already, at once.
 // The zero value limits nothing.
 type Policies struct {
-	Queue    []throttle.Rule   // rules for everything together
+	Queue []throttle.Rule // rules for everything together
+
+	// Concurrency is how many jobs of the queue run at once.
+	Concurrency Concurrency
+
 	Default  string            // the policy of tenants that Tenants does not name
 	Policies map[string]Policy // by name
 	Tenants  map[string]string // tenant → name of its policy
@@ -25,6 +29,10 @@ type Policies struct {
 type Policy struct {
 	Tenant []throttle.Rule // for the tenant as a whole
 	User   []throttle.Rule // for each of its users
+
+	// TenantConcurrency and UserConcurrency are how many jobs of the tenant, and of each of
+	// its users, run at once.
+	TenantConcurrency, UserConcurrency Concurrency
 
 	// Capacity is how many waiting jobs the tenant's backlog holds. Jobs that are scheduled,
 	// or back off, do not count, and when their time comes they go in even if it is full:
@@ -63,6 +71,9 @@ func (p Policies) Validate() error {
 	if err := validateRules("queue", p.Queue); err != nil {
 		return err
 	}
+	if err := p.Concurrency.validate("queue.concurrency"); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
 		if !policyName.MatchString(name) {
 			return invalid("policies", "name %q; 1 to 64 letters, digits, dots, dashes or underscores", name)
@@ -97,6 +108,12 @@ func (p Policy) validate(where string) error {
 		return err
 	}
 	if err := validateRules(where+".user", p.User); err != nil {
+		return err
+	}
+	if err := p.TenantConcurrency.validate(where + ".tenant.concurrency"); err != nil {
+		return err
+	}
+	if err := p.UserConcurrency.validate(where + ".user.concurrency"); err != nil {
 		return err
 	}
 	switch {

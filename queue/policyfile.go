@@ -23,17 +23,23 @@ import (
 // error. The name is the file's, for errors, which all wrap [ErrInvalidPolicies] and say
 // where, what is wrong and what would be right:
 //
-//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules
+//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
 //
 // A file has four parts, each of which may be missing:
 //
 //	queue:                        # everything together
 //	  rules: [{leak: 5000/s}]
+//	  concurrency: 2000           # at once
 //	default: standard             # the policy of tenants that are not named below
 //	policies:
 //	  standard:
-//	    tenant: {rules: [{leak: 50/s}], capacity: 100000, overflow: drop_newest}
+//	    tenant:
+//	      rules: [{leak: 50/s}]
+//	      concurrency: 25%        # of the places of all workers
+//	      capacity: 100000
+//	      overflow: drop_newest
 //	    user:
+//	      concurrency: 1
 //	      rules:
 //	        - {window: 10/1m}
 //	        - {spacing: 3s}
@@ -120,10 +126,12 @@ func (r *policyReader) document(data []byte) (place, bool) {
 
 func (r *policyReader) policies(root place) Policies {
 	top := r.fields(root, "queue", "default", "policies", "tenants")
+	queue := r.fields(top["queue"], "rules", "concurrency")
 	p := Policies{
-		Queue:    r.rules(r.fields(top["queue"], "rules")["rules"]),
-		Policies: make(map[string]Policy),
-		Tenants:  make(map[string]string),
+		Queue:       r.rules(queue["rules"]),
+		Concurrency: r.concurrency(queue["concurrency"]),
+		Policies:    make(map[string]Policy),
+		Tenants:     make(map[string]string),
 	}
 	for _, entry := range r.entries(top["policies"]) {
 		name := entry.name
@@ -148,9 +156,10 @@ func (r *policyReader) policies(root place) Policies {
 
 func (r *policyReader) policy(at place) (p Policy) {
 	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
-	tenant := r.fields(fields["tenant"], "rules", "capacity", "overflow")
-	p.Tenant = r.rules(tenant["rules"])
-	p.User = r.rules(r.fields(fields["user"], "rules")["rules"])
+	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
+	user := r.fields(fields["user"], "rules", "concurrency")
+	p.Tenant, p.TenantConcurrency = r.rules(tenant["rules"]), r.concurrency(tenant["concurrency"])
+	p.User, p.UserConcurrency = r.rules(user["rules"]), r.concurrency(user["concurrency"])
 	if c := tenant["capacity"]; c.Node != nil {
 		n, err := strconv.Atoi(r.text(c, "a number of jobs such as 100000"))
 		if err != nil || n < 0 {
@@ -179,6 +188,19 @@ func (r *policyReader) policy(at place) (p Policy) {
 		p.MaxWait = d
 	}
 	return p
+}
+
+// concurrency reads how much runs at once.
+func (r *policyReader) concurrency(at place) Concurrency {
+	if at.Node == nil {
+		return Concurrency{}
+	}
+	const want = "a number of jobs such as 20, or a share of all places such as 25%"
+	c, ok := parseConcurrency(r.text(at, want))
+	if !ok {
+		r.fail(at.Line, at.path, "%q; want %s", at.Value, want)
+	}
+	return c
 }
 
 func (r *policyReader) rules(at place) (rules []throttle.Rule) {

@@ -101,7 +101,7 @@ func TestBadPolicies(t *testing.T) {
 		"policy_key":        `:3: policies.standard.users: unknown key; want tenant, user, max_wait or weight`,
 		"policy_kind":       `:2: policies.standard: "15m"; want keys and values`,
 		"policy_name":       `:2: policies: name "no spaces"; want 1 to 64 letters, digits, dots, dashes or underscores`,
-		"queue_key":         `:2: queue.rule: unknown key; want rules`,
+		"queue_key":         `:2: queue.rule: unknown key; want rules or concurrency`,
 		"rule":              `:6: policies.standard.user.rules[1]: window "10 per minute": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)`,
 		"rule_key":          `:6: policies.standard.user.rules[0]: unknown key "then": want a kind (leak, token_bucket, window, spacing, fixed_window, sliding_counter) or an option (over, shadow, count_dropped, burst, buckets)`,
 		"rule_nothing":      `:4: queue.rules[1]: want a rule such as {window: 10/1m}`,
@@ -111,7 +111,7 @@ func TestBadPolicies(t *testing.T) {
 		"syntax":            `:3: not YAML: did not find expected node content`,
 		"tab":               `:2: not YAML: found character that cannot start any token`,
 		"tenant_empty":      `:3: tenants: a tenant's name has 1 to 1024 bytes, not 0`,
-		"tenant_key":        `:3: policies.standard.tenant.capcity: unknown key; want rules, capacity or overflow`,
+		"tenant_key":        `:3: policies.standard.tenant.capcity: unknown key; want rules, concurrency, capacity or overflow`,
 		"tenant_kind":       `:3: tenants.school-7: keys and values; want the name of a policy`,
 		"tenant_policy":     `:3: tenants.school-7: there is no policy "premium"; want standard`,
 		"tenant_twice":      `:4: tenants."x.y": stands there twice, first in line 3`,
@@ -121,7 +121,7 @@ func TestBadPolicies(t *testing.T) {
 		"top_twice":         `:3: default: stands there twice, first in line 1`,
 		"twice":             `:4: policies.standard: stands there twice, first in line 2`,
 		"two_documents":     `:2: a second document begins; want one`,
-		"user_key":          `:4: policies.standard.user.capacity: unknown key; want rules`,
+		"user_key":          `:4: policies.standard.user.capacity: unknown key; want rules or concurrency`,
 		"utf8":              `:3: not YAML: invalid trailing UTF-8 octet`,
 	}
 	files, err := filepath.Glob("testdata/bad_*.yaml")

@@ -18,24 +18,26 @@ import (
 // The form of a policy file, for writing.
 type (
 	policyFile struct {
-		Queue    ruleList               `yaml:",omitempty"`
+		Queue    limitList              `yaml:",omitempty"`
 		Default  string                 `yaml:",omitempty"`
 		Policies map[string]policyEntry `yaml:",omitempty"`
 		Tenants  map[string]string      `yaml:",omitempty"`
 	}
 	policyEntry struct {
 		Tenant  backlog       `yaml:",omitempty"`
-		User    ruleList      `yaml:",omitempty"`
+		User    limitList     `yaml:",omitempty"`
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
 		Weight  int           `yaml:",omitempty"`
 	}
 	backlog struct {
-		Rules    []ruleEntry `yaml:",omitempty,flow"`
-		Capacity int         `yaml:",omitempty"`
-		Overflow Overflow    `yaml:",omitempty"`
+		Rules       []ruleEntry `yaml:",omitempty,flow"`
+		Concurrency any         `yaml:",omitempty"`
+		Capacity    int         `yaml:",omitempty"`
+		Overflow    Overflow    `yaml:",omitempty"`
 	}
-	ruleList struct {
-		Rules []ruleEntry `yaml:",omitempty,flow"`
+	limitList struct {
+		Rules       []ruleEntry `yaml:",omitempty,flow"`
+		Concurrency any         `yaml:",omitempty"`
 	}
 )
 
@@ -52,11 +54,29 @@ func ruleEntries(rules []throttle.Rule) (entries []ruleEntry) {
 	return entries
 }
 
+// written returns a limit as a file has it: 20, or 25%.
+func written(c Concurrency) any {
+	switch {
+	case c.Jobs != 0:
+		return c.Jobs
+	case c.Percent != 0:
+		return c.String()
+	}
+	return nil
+}
+
+func limitsOf(rules []throttle.Rule, c Concurrency) limitList {
+	return limitList{ruleEntries(rules), written(c)}
+}
+
 // MarshalYAML returns the policies in the form that [ParsePolicies] reads.
 func (p Policies) MarshalYAML() (any, error) {
-	file := policyFile{ruleList{ruleEntries(p.Queue)}, p.Default, make(map[string]policyEntry), p.Tenants}
+	file := policyFile{limitsOf(p.Queue, p.Concurrency), p.Default, make(map[string]policyEntry), p.Tenants}
 	for name, from := range p.Policies {
-		file.Policies[name] = policyEntry{backlog{ruleEntries(from.Tenant), from.Capacity, from.Overflow}, ruleList{ruleEntries(from.User)}, from.MaxWait, from.Weight}
+		file.Policies[name] = policyEntry{
+			backlog{ruleEntries(from.Tenant), written(from.TenantConcurrency), from.Capacity, from.Overflow},
+			limitsOf(from.User, from.UserConcurrency), from.MaxWait, from.Weight,
+		}
 	}
 	return file, nil
 }
@@ -78,14 +98,14 @@ func (p Policies) source() (string, error) {
 // the grace, so that the starts, which may come that much after their slots, keep them.
 func (p Policies) compile(version int64) *schedule.Policies {
 	c := &schedule.Policies{
-		Version: version, Queue: compileRules(p.Queue), Default: p.Default, Tenants: p.Tenants,
+		Version: version, Queue: compileRules(p.Queue), QueueConcurrency: p.Concurrency.compile(), Default: p.Default, Tenants: p.Tenants,
 		Policies: make(map[string]schedule.Policy, len(p.Policies)),
 	}
 	for name, policy := range p.Policies {
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(policy.Tenant), User: compileRules(policy.User),
 			Capacity: policy.Capacity, DropOldest: policy.Overflow == DropOldest, MaxWait: policy.MaxWait.Microseconds(),
-			Weight: policy.Weight,
+			Weight: policy.Weight, TenantConcurrency: policy.TenantConcurrency.compile(), UserConcurrency: policy.UserConcurrency.compile(),
 		}
 	}
 	return c

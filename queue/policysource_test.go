@@ -53,14 +53,25 @@ func (r random) name() string {
 	return string(bytes)
 }
 
+func (r random) concurrency() (c Concurrency) {
+	switch r.IntN(3) {
+	case 0:
+		c.Jobs = 1 + r.IntN(maxConcurrency)
+	case 1:
+		c.Percent = 1 + r.IntN(maxPercent)
+	}
+	return c
+}
+
 func (r random) policies() Policies {
-	p := Policies{Queue: r.rules(), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
+	p := Policies{Queue: r.rules(), Concurrency: r.concurrency(), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
 	var names []string
 	for range r.IntN(4) {
 		name := r.pick("standard", "premium", "null", "true", "1", "0x1", ".", "-", "1.5", "no")
 		names = append(names, name)
 		p.Policies[name] = Policy{
 			Tenant: r.rules(), User: r.rules(), Capacity: r.IntN(2) * r.IntN(1e9), Overflow: Overflow(r.pick("", "drop_newest", "drop_oldest")),
+			TenantConcurrency: r.concurrency(), UserConcurrency: r.concurrency(),
 			Weight: r.IntN(101), MaxWait: time.Duration(r.IntN(2)) * (time.Millisecond + time.Duration(r.Int64N(1e18))),
 		}
 	}

@@ -15,8 +15,9 @@ import (
 // A start is a job whose handler was started, and by which worker.
 type start struct {
 	queue.Info
-	worker int
-	unseen bool // the user saw nothing new of it: the slot was given back
+	worker       int
+	began, ended time.Time // on this machine's clock
+	unseen       bool      // the user saw nothing new of it: the slot was given back
 }
 
 // deferred tells whether the job had to wait for its slot. A few milliseconds are the
@@ -37,11 +38,9 @@ func (j *journal) handler(worker int, deliver asynq.Handler, seen func(queue.Inf
 		if !ok {
 			return errors.New("not run by a worker")
 		}
-		number := j.add(start{Info: info, worker: worker})
+		number := j.add(start{Info: info, worker: worker, began: time.Now()})
 		err := deliver.ProcessTask(ctx, t)
-		if !seen(info) {
-			j.unsee(number)
-		}
+		j.end(number, !seen(info))
 		return err
 	})
 }
@@ -53,10 +52,10 @@ func (j *journal) add(s start) (number int) {
 	return len(j.starts) - 1
 }
 
-func (j *journal) unsee(number int) {
+func (j *journal) end(number int, unseen bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.starts[number].unseen = true
+	j.starts[number].ended, j.starts[number].unseen = time.Now(), unseen
 }
 
 // all returns the starts so far, in order of time.

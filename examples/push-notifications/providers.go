@@ -20,12 +20,16 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// Trouble comes on a timer: oak's provider asks for a pause, one device is slow, and one
-// is gone.
+// Trouble comes on a timer: oak's provider asks for a pause, cedar's takes long for a while,
+// one device is slow, and one is gone.
 const (
 	quotaSchool = "oak"
 	quotaFrom   = 3 * time.Second
 	quotaUntil  = 6 * time.Second
+	hangSchool  = "cedar"
+	hangFrom    = 9 * time.Second
+	hangUntil   = 13 * time.Second
+	hanging     = 2 * time.Second // how long cedar's provider takes then
 	slowUser    = "parent-7"
 	goneUser    = "parent-9"
 	sending     = 30 * time.Millisecond // how long a provider takes
@@ -134,6 +138,8 @@ func (p *providers) begin(began time.Time) {
 				return notifytest.Unregistered()
 			case school == quotaSchool && user == slowUser:
 				return &notifytest.Answer{Delay: 2 * time.Second}
+			case school == hangSchool && since >= hangFrom && since < hangUntil:
+				return &notifytest.Answer{Delay: hanging}
 			}
 			return &notifytest.Answer{Delay: sending}
 		})

@@ -61,13 +61,17 @@ func rulesOf(limits []limit) []throttle.Rule {
 	return rules
 }
 
+// share is how much of all places the jobs of one school may hold at once: a provider that
+// answers slowly leaves the others theirs.
+var share = queue.Concurrency{Percent: 50}
+
 // policies are all these limits in the form in which a queue obeys them.
 func policies(schools []school) queue.Policies {
 	p := queue.Policies{Policies: map[string]queue.Policy{}, Tenants: map[string]string{}}
 	for _, s := range schools {
 		p.Tenants[s.name] = s.name
 		p.Policies[s.name] = queue.Policy{
-			Tenant:   []throttle.Rule{s.leak()},
+			Tenant: []throttle.Rule{s.leak()}, TenantConcurrency: share,
 			User:     rulesOf(everyUser()),
 			Capacity: s.capacity,
 			MaxWait:  here(s.maxWait),

@@ -36,7 +36,7 @@ func openRedis(ctx context.Context, url string) (client *redis.Client, closeRedi
 		return nil, nil, fmt.Errorf("--redis %s: %w", url, err)
 	}
 	client = redis.NewClient(options)
-	if n, err := client.Exists(ctx, "wc:{"+queueName+"}:stats").Result(); err != nil {
+	if n, err := client.Exists(ctx, "wc:{"+queueName+"}:meta").Result(); err != nil {
 		client.Close()
 		return nil, nil, fmt.Errorf("--redis %s: %w", url, err)
 	} else if n > 0 {

@@ -51,6 +51,10 @@ func timetable(parents int) []act {
 			says: "oak's provider answers 429, Retry-After: 3; oak waits, the others do not notice",
 		},
 		{
+			at:   hangFrom,
+			says: fmt.Sprintf("cedar's provider takes %v for each message; cedar holds half of the places, the others do not notice", hanging),
+		},
+		{
 			at:   12 * time.Second,
 			says: "oak: 5 urgent notices to bus drivers (priority high) overtake the announcement",
 			jobs: urgent(toEach(5, "oak", "driver", "urgent")),

@@ -39,6 +39,7 @@ func (s *story) judge(ctx context.Context, out io.Writer) error {
 	printDay(out, starts, drops)
 
 	rulings := s.leakRulings(starts)
+	rulings = append(rulings, atOnce(starts))
 	rulings = append(rulings, userRulings(starts)...)
 	rulings = append(rulings, punctual(starts), s.nothingLost(starts, drops))
 	rulings = append(rulings, s.providerRulings()...)
@@ -64,6 +65,25 @@ func (s *story) leakRulings(starts []start) (rulings []ruling) {
 		})
 	}
 	return rulings
+}
+
+// atOnce checks how many jobs of a school ran at once, from when their handlers began and
+// ended.
+func atOnce(starts []start) ruling {
+	runs := make([]throttle.Run, len(starts))
+	for i, st := range starts {
+		runs[i] = throttle.Run{Subject: st.Tenant, From: st.began, Until: st.ended}
+	}
+	most := workers * places * share.Percent / 100
+	r := ruling{who: "a school", limit: fmt.Sprintf("%d of %d places", most, workers*places)}
+	for _, excess := range throttle.VerifyConcurrency(runs, most) {
+		r.broken = append(r.broken, excess.String())
+	}
+	r.observed = "never as many"
+	if full := throttle.VerifyConcurrency(runs, most-1); len(full) > 0 {
+		r.observed = fmt.Sprintf("%d at most: %s", most, full[0].Subject)
+	}
+	return r
 }
 
 // userRulings check the limits of every user of every school, on the starts that brought

@@ -42,11 +42,12 @@ func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Wri
 	if flags.NArg() > 0 {
 		return false, Usagef("unexpected argument %q: everything is said with flags", flags.Arg(0))
 	}
-	return false, fromEnvironment(flags)
+	return false, FromEnvironment(flags)
 }
 
-// fromEnvironment sets the flags that were not given.
-func fromEnvironment(flags *pflag.FlagSet) (err error) {
+// FromEnvironment sets the flags that were not given from variables of their names: --log-file
+// from WATERCLOCK_LOG_FILE.
+func FromEnvironment(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "WATERCLOCK_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, ok := os.LookupEnv(name)

@@ -26,7 +26,7 @@ const someRules = "default: p\npolicies: {p: {user: {rules: [{spacing: 2ms}, {wi
 
 // What a user needs who may do nothing but run the commands.
 var permissions = []string{
-	"~wc:{push}:*", "~wc:{notify}:*", "~asynq:*", "&asynq:*",
+	"~wc:{push}:*", "~wc:{notify}:*", "~wc:queues", "~asynq:*", "&asynq:*",
 	"+@read", "+@write", "+@scripting", "+@transaction", "+@pubsub", "+@connection", "+time", "+info",
 }
 

@@ -97,7 +97,10 @@ func newScene(t *testing.T, name string, at stage) *scene {
 func (s *scene) setPolicies() {
 	s.t.Helper()
 	err := s.inspector.SetPolicies(s.t.Context(), queue.Policies{
-		Default: "all", Policies: map[string]queue.Policy{"all": {Tenant: s.tenantRules(), User: s.userRules()}},
+		Default: "all", Policies: map[string]queue.Policy{"all": {
+			Tenant: s.tenantRules(), User: s.userRules(),
+			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
+		}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -114,6 +117,13 @@ func (s *scene) userRules() []throttle.Rule {
 func (s *scene) tenantRules() []throttle.Rule {
 	return []throttle.Rule{throttle.Leak(s.leak, time.Second)}
 }
+
+// userAtOnce is how many jobs of a user run at once.
+const userAtOnce = 1
+
+// tenantAtOnce is how many jobs of a tenant run at once: fewer than would without the limit
+// when a long one or a burst comes, and enough for the leak.
+func (s *scene) tenantAtOnce() int { return max(4, s.leak/8) }
 
 // offer offers n jobs and remembers which were accepted. An offer that failed is made
 // again until it is known what became of it: the IDs make that safe.

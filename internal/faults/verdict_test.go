@@ -229,7 +229,42 @@ func (s *scene) violations(executions []*execution) int {
 	for _, v := range found[:min(len(found), 10)] {
 		s.t.Error(v)
 	}
+	return len(found) + s.crowds(executions)
+}
+
+// crowds counts the executions that were too many at once, of a user or of a tenant, by this
+// machine's clock. What a worker runs on with that was killed, frozen or forgotten runs
+// beside what the limits are about.
+func (s *scene) crowds(executions []*execution) int {
+	var users, tenants []throttle.Run
+	for _, e := range executions {
+		if s.frozen(e) {
+			continue
+		}
+		until := e.ended
+		for _, h := range s.harm {
+			if h.hit(e, s.slack) && (until.IsZero() || until.After(h.at)) {
+				until = later(h.at, e.began)
+			}
+		}
+		users = append(users, throttle.Run{Subject: e.Tenant + "/" + e.User, From: e.began, Until: until})
+		tenants = append(tenants, throttle.Run{Subject: e.Tenant, From: e.began, Until: until})
+	}
+	found := append(throttle.VerifyConcurrency(users, userAtOnce), throttle.VerifyConcurrency(tenants, s.tenantAtOnce())...)
+	for _, v := range found[:min(len(found), 10)] {
+		s.t.Error(v)
+	}
+	if len(throttle.VerifyConcurrency(tenants, s.tenantAtOnce()-1)) == 0 {
+		s.t.Logf("never %d of a tenant at once: the limit has not bound", s.tenantAtOnce())
+	}
 	return len(found)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // forgets tells whether Redis forgot something.

@@ -155,6 +155,7 @@ func (b *bundle) without(checks []int, now int64) {
 		default:
 			b.free(s)
 			t.sched.Refund(s.Lane, s.Spent, s.Head.Env.Cost, true, now)
+			t.sched.Ended(s.Claim, now)
 		}
 	}
 	b.plan.Starts = starts
@@ -176,8 +177,7 @@ func (b *bundle) without(checks []int, now int64) {
 
 // start gives a job to its worker.
 func (b *bundle) start(s schedule.Start) {
-	claim := store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane)
-	job := s.Head.Job
+	claim, job := s.Claim, s.Head.Job
 	if key, folded := s.Head.Collapse(); folded {
 		job = "" // the worker reads which one it is by then
 		b.c.ClaimFolded(s.Worker, claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
@@ -189,7 +189,11 @@ func (b *bundle) start(s schedule.Start) {
 			b.given[s.Worker] = true
 			b.lives[b.c.Lives(s.Worker)] = s.Worker
 		}
-		b.c.Tell(s.Worker, wordJob, claim, job, text(s.Slot), text(s.Spent-s.Slot))
+		word := wordJob
+		if s.Awaited {
+			word = wordNext
+		}
+		b.c.Tell(s.Worker, word, claim, job, text(s.Slot), text(s.Spent-s.Slot))
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if id := s.Head.Env.ID; id != "" {
@@ -321,6 +325,9 @@ func (b *bundle) decided(happened bool) {
 		return
 	}
 	t.r.claims.confirmed(b.ends)
+	for _, e := range b.ends {
+		t.roomy = t.sched.Ended(e.claim, b.at) || t.roomy
+	}
 	for _, d := range b.plan.Drops {
 		if d.Reason == schedule.Cancelled {
 			t.sched.Uncancel(d.Head.Env.ID)
@@ -336,7 +343,7 @@ func (b *bundle) decided(happened bool) {
 			if _, folded := s.Head.Collapse(); folded {
 				job = ""
 			}
-			t.r.accept(given{claim: store.ClaimName(s.Head.Env.Stamp, s.Spent, s.Slot, s.Lane), job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true})
+			t.r.accept(given{claim: s.Claim, job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true, awaited: s.Awaited})
 		}
 	}
 	t.r.cfg.Metrics.Claimed(len(b.plan.Starts))

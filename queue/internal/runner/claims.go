@@ -42,6 +42,7 @@ type held struct {
 type end struct {
 	claim   string
 	spilled string // its payload, if that is kept apart
+	awaited bool   // others wait for it
 }
 
 func newClaims(r *Runner) *claims {
@@ -154,6 +155,9 @@ func (c *claims) done(e end) {
 	}
 	if len(c.ended) == 0 {
 		c.since = time.Now()
+	}
+	if now := time.Now().Add(-ackDelay); e.awaited && c.since.After(now) {
+		c.since = now // it waits for no other ends
 	}
 	c.ended = append(c.ended, e)
 	c.mu.Unlock()

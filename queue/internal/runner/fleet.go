@@ -57,12 +57,49 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		return err
 	}
 	t.fleet.dead = dead
+	t.sched.Places(t.fleet.places(), now)
+	if t.uncounted || t.fleet.musters%recordsEvery == 0 {
+		if err := t.countRunning(ctx, slices.Collect(maps.Keys(leases)), now); err != nil {
+			return err
+		}
+	}
 	t.musterAt, t.fence.Lease = now+musterEvery+20*t.fleet.far(), t.r.leaderLease()
 	if t.alone() {
 		t.musterAt, t.fence.Lease = now+3*musterEvery, max(aloneLease, t.r.leaderLease()) // a new worker says that it has come
 	}
 	t.appoint(alive)
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
+}
+
+// places returns how many places the fleet has for this queue.
+func (f *fleet) places() int {
+	n := f.r.places.left()
+	for _, m := range f.members[1:] {
+		n += m.places
+	}
+	return n
+}
+
+// countRunning tells the scheduler which claims there are, if it counts them. It is told of
+// their ends; what is read again now and then makes up for what a Redis that was restored
+// has forgotten.
+func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
+	if !t.sched.Counts() {
+		return nil
+	}
+	names, err := t.r.store.ClaimNames(ctx, workers)
+	if err != nil {
+		return err
+	}
+	claims := make([]schedule.Claim, 0, len(names))
+	for _, name := range names {
+		if _, _, lane, err := envelope.ParseClaim(name); err == nil {
+			claims = append(claims, schedule.Claim{Name: name, Lane: lane})
+		}
+	}
+	t.sched.Running(claims, now)
+	t.uncounted = false
+	return nil
 }
 
 // recordsEvery is at how many musters the record of a worker that is known is read again.
@@ -341,7 +378,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 
 // slotKey orders claims by their slots, and then by their stamps.
 func slotKey(claim string) string {
-	stamp, slot, _, err := store.ParseClaim(claim)
+	stamp, slot, _, err := envelope.ParseClaim(claim)
 	if err != nil {
 		return claim
 	}
@@ -354,8 +391,8 @@ const leaseExpired = "the lease expired: its worker died or lost Redis"
 // reapClaim takes one claim back. If its handler had started, that was an attempt; if
 // nobody knows, it was none, and the next worker says so before it starts the job.
 func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) error {
-	_, spent, lane, err := store.ParseClaim(claim.Name)
-	c.EndClaim(dead, claim.Name)
+	_, spent, lane, err := envelope.ParseClaim(claim.Name)
+	t.endClaim(c, dead, claim.Name, now)
 	if err != nil {
 		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)
 		return nil

@@ -15,11 +15,12 @@ import (
 
 // given is a claim as it comes to a worker.
 type given struct {
-	claim  string
-	job    string // "" if it has to be read
-	slot   int64  // from when it may start; that in the claim's name if 0
-	spread int64  // how much later than the grace it may start
-	placed bool   // it has a place already
+	claim   string
+	job     string // "" if it has to be read
+	slot    int64  // from when it may start; that in the claim's name if 0
+	spread  int64  // how much later than the grace it may start
+	placed  bool   // it has a place already
+	awaited bool   // others wait for its end
 }
 
 // job is a claim that this worker holds.
@@ -119,7 +120,7 @@ func (r *Runner) awaitPlace() bool {
 func (r *Runner) open(g given) (*job, bool) {
 	j := &job{given: g}
 	var err error
-	if _, j.spent, j.lane, err = store.ParseClaim(g.claim); err != nil {
+	if _, j.spent, j.lane, err = envelope.ParseClaim(g.claim); err != nil {
 		r.log.Error("dropped a malformed claim", "claim", g.claim, "err", err)
 		r.claims.done(end{claim: g.claim})
 		return nil, false
@@ -127,7 +128,7 @@ func (r *Runner) open(g given) (*job, bool) {
 	if j.slot == 0 {
 		j.slot = j.spent
 	}
-	j.paid = store.ClaimSlot(g.claim)
+	j.paid = envelope.ClaimSlot(g.claim)
 	ok := r.retry("reading jobs", func(ctx context.Context) error {
 		if j.job == "" {
 			jobs, err := r.store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: g.claim}})
@@ -246,7 +247,7 @@ func (r *Runner) answered(j *job, a answer) bool {
 	}
 	r.claims.rename(j.claim, a.claim)
 	j.claim, j.slot, j.spread = a.claim, a.slot, a.spread
-	_, j.spent, _, _ = store.ParseClaim(a.claim)
+	_, j.spent, _, _ = envelope.ParseClaim(a.claim)
 	return true
 }
 

@@ -33,13 +33,13 @@ func TestAnswersThatOvertake(t *testing.T) {
 
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 				lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
-				old := store.ClaimName(env.Stamp, reply.Now-1_000_000, reply.Now-1_000_000, lane)
+				old := envelope.ClaimName(env.Stamp, reply.Now-1_000_000, reply.Now-1_000_000, lane)
 				client.HSet(t.Context(), "wc:{q}:running:a", old, env.String())
 				r.accept(given{claim: old, job: env.String(), slot: reply.Now - 1_000_000})
 				synctest.Wait() // it asks for another slot
 
 				slot := r.now() + 2000
-				another := store.ClaimName(env.Stamp, slot, reply.Now-1_000_000, lane)
+				another := envelope.ClaimName(env.Stamp, slot, reply.Now-1_000_000, lane)
 				client.HDel(t.Context(), "wc:{q}:running:a", old)
 				client.HSet(t.Context(), "wc:{q}:running:a", another, env.String())
 				reconcile := func() {
@@ -85,7 +85,7 @@ func TestLostBeforeStart(t *testing.T) {
 		r.clock.observe(reply.Reading)
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		slot := reply.Now + 3_000_000
-		claim := store.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+		claim := envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
 		r.accept(given{claim: claim, job: env.String(), slot: slot})
 		if err := r.claims.reconcile(t.Context()); err != nil { // Redis holds no such claim
 			t.Fatal(err)

@@ -45,6 +45,8 @@ type term struct {
 	nearest   *member // of the deputies
 	counted   bool    // their places were counted for that
 	freed     bool    // other workers have places again
+	uncounted bool    // what runs was not read yet
+	roomy     bool    // a job that was blocked by others that run may start
 	ripeAt    int64   // when something that waits for its time is due
 	musterAt  int64   // when to look who works
 	trimAt    int64   // when to trim the mail
@@ -256,7 +258,7 @@ func (t *term) resync(ctx context.Context) error {
 	t.sched, t.stale = schedule.New(facts), false
 	t.paused = facts.Paused
 	t.empties, t.trimmers = nil, make(map[string]*trimmer)
-	t.ripeAt, t.musterAt = 0, 0
+	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
 	if err := t.r.claims.reconcile(ctx); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type inTray struct {
 	mu       sync.Mutex
 	open     bool
 	letters  []store.Letter
-	awaiting map[string]question // by the jobs, see [store.ClaimedJob]
+	awaiting map[string]question // by the jobs, see [envelope.ClaimedJob]
 }
 
 // A question is a late job's that waits for its answer.
@@ -64,7 +64,7 @@ func (t *inTray) await(claim string) chan answer {
 		t.awaiting = make(map[string]question)
 	}
 	c := make(chan answer, 1)
-	t.awaiting[store.ClaimedJob(claim)] = question{claim, c}
+	t.awaiting[envelope.ClaimedJob(claim)] = question{claim, c}
 	return c
 }
 
@@ -72,13 +72,13 @@ func (t *inTray) await(claim string) chan answer {
 func (t *inTray) forget(claim string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.awaiting, store.ClaimedJob(claim))
+	delete(t.awaiting, envelope.ClaimedJob(claim))
 }
 
 func (t *inTray) answer(claim string, a answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if q := t.awaiting[store.ClaimedJob(claim)]; q.claim == claim {
+	if q := t.awaiting[envelope.ClaimedJob(claim)]; q.claim == claim {
 		q.take(a)
 	}
 }
@@ -88,13 +88,13 @@ func (t *inTray) answer(claim string, a answer) {
 func (t *inTray) found(g given) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q, waits := t.awaiting[store.ClaimedJob(g.claim)]
+	q, waits := t.awaiting[envelope.ClaimedJob(g.claim)]
 	if !waits || q.claim == g.claim {
 		return false
 	}
 	a := answer{g.claim, g.slot, g.spread}
 	if a.slot == 0 {
-		_, a.slot, _, _ = store.ParseClaim(g.claim)
+		_, a.slot, _, _ = envelope.ParseClaim(g.claim)
 	}
 	q.take(a)
 	return true
@@ -104,7 +104,7 @@ func (t *inTray) found(g given) bool {
 func (t *inTray) asks(claim string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.awaiting[store.ClaimedJob(claim)].claim == claim
+	return t.awaiting[envelope.ClaimedJob(claim)].claim == claim
 }
 
 // take takes the first answer; others repeat it.
@@ -165,7 +165,7 @@ func readRequest(l store.Letter) (q request, ok bool) {
 		return q, false
 	}
 	var err error
-	_, q.spent, q.lane, err = store.ParseClaim(q.claim)
+	_, q.spent, q.lane, err = envelope.ParseClaim(q.claim)
 	return q, err == nil
 }
 
@@ -185,6 +185,8 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailEnded:
 			t.freed = true
 			t.hungry.Store(false)
+		case store.MailFinished:
+			t.sched.Ended(l.Text, now)
 		case store.MailWorkers:
 			t.musterAt = 0
 		case store.MailPlaces:
@@ -318,11 +320,12 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
 	spread := spreadOf(q.doubt)
-	c.EndClaim(q.worker, q.claim)
+	t.endClaim(c, q.worker, q.claim, now)
 	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
 		slot := now + ahead
-		a := answer{store.ClaimName(q.env.Stamp, slot+spread, store.ClaimSlot(q.claim), q.lane), slot, spread}
+		a := answer{envelope.ClaimName(q.env.Stamp, slot+spread, envelope.ClaimSlot(q.claim), q.lane), slot, spread}
 		c.Claim(q.worker, a.claim, q.job)
+		t.sched.Claimed(a.claim, q.lane)
 		t.reply(c, answers, q, a)
 		return nil
 	}
@@ -335,9 +338,15 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	return t.requeue(c, q.lane, q.env, now)
 }
 
+// endClaim takes a claim from a worker.
+func (t *term) endClaim(c *store.Commit, worker, claim string, now int64) {
+	c.EndClaim(worker, claim)
+	t.sched.Ended(claim, now)
+}
+
 // takeBack puts a job that a worker returns into its lane again.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
-	c.EndClaim(q.worker, q.claim)
+	t.endClaim(c, q.worker, q.claim, now)
 	if q.kind == returnUnstarted {
 		t.fleet.distrust(q.worker)
 		t.sched.Refund(q.lane, q.spent, q.cost, true, now)

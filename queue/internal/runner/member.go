@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -15,6 +16,7 @@ import (
 const (
 	wordLate = "!late"   // then old claim, new claim or "", slot, spread
 	wordJob  = "!job"    // then claim, job, slot, spread
+	wordNext = "!next"   // the same, and others wait for the end of the job
 	wordVice = "!deputy" // then three empty words: look after the leader
 )
 
@@ -56,6 +58,9 @@ func (r *Runner) beat(ctx context.Context) {
 		r.sawPolicies(reply.Policies)
 		if since == 0 || since > reply.Now {
 			since = reply.Now
+		}
+		if !leased {
+			r.register(ctx)
 		}
 		leased = true
 		if reply.Till <= reply.Now {
@@ -103,6 +108,14 @@ func (r *Runner) rest(ctx context.Context, wait time.Duration, told int) {
 	}
 }
 
+// register puts the queue into the list of all queues. That is for people: where it is not
+// allowed nothing else fails.
+func (r *Runner) register(ctx context.Context) {
+	if err := r.store.Register(ctx); err != nil {
+		r.log.Debug("putting the queue into the list of queues", "err", err)
+	}
+}
+
 // goodDoubt is how well a worker should know Redis's clock.
 const goodDoubt = 2 * time.Millisecond
 
@@ -142,13 +155,13 @@ func (r *Runner) startedThrough(now int64) int64 {
 	defer r.claims.mu.Unlock()
 	for claim, h := range r.claims.held {
 		if h.cancel == nil && !h.over {
-			if _, slot, _, err := store.ParseClaim(claim); err == nil {
+			if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
 				now = min(now, slot)
 			}
 		}
 	}
 	for claim := range r.claims.returned {
-		if _, slot, _, err := store.ParseClaim(claim); err == nil {
+		if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
 			now = min(now, slot)
 		}
 	}
@@ -213,8 +226,8 @@ const handPatience = 5 * time.Second
 func (r *Runner) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {
-		case wordJob:
-			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4])})
+		case wordJob, wordNext:
+			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4]), awaited: words[0] == wordNext})
 		case wordLate:
 			r.letters.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
 		case wordVice:

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -25,7 +26,7 @@ func (r *Runner) finish(j *job, o Outcome) {
 			r.tell(store.Letter{Subject: store.MailRefund, Text: refund})
 		}
 		r.cfg.Metrics.Ended("done")
-		r.claims.done(end{j.claim, j.env.Spilled})
+		r.claims.done(end{j.claim, j.env.Spilled, j.awaited})
 	}
 }
 
@@ -44,8 +45,12 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 		now, _ := r.clock.now()
 		next.Ready = now + delay.Microseconds()
 	}
+	lane := j.lane
+	if o.Yield && delay >= 0 && next.CollapseKey == "" { // a newer job would get the low priority with the place
+		lane.Priority, next.Priority = envelope.Low, envelope.Low
+	}
 	f := store.Failure{
-		Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: delay, Job: next.String(), ID: j.env.ID,
+		Worker: r.cfg.Worker, Claim: j.claim, Lane: lane, Delay: delay, Job: next.String(), ID: j.env.ID,
 		Error: clip(o.Error), Refund: refund,
 	}
 	held := false

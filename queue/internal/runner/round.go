@@ -94,6 +94,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 func (t *term) decide(ctx context.Context) error {
 	now, _ := t.r.clock.now()
 	t.sched.Far(t.fleet.far())
+	t.roomy = false
 	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
 	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
 		t.freed, t.counted = true, true // some may have places again
@@ -124,7 +125,7 @@ func (t *term) decide(ctx context.Context) error {
 	if t.flight != nil {
 		runtime.Gosched() // handlers that are quick give their places back by then
 	}
-	if t.freed {
+	if t.freed || t.roomy {
 		return nil
 	}
 	t.hungry.Store(b.plan.Hungry)
@@ -142,11 +143,7 @@ func (t *term) decide(ctx context.Context) error {
 // places for, so that the other half can be decided meanwhile.
 func (t *term) portion() int {
 	const least = 16
-	places := t.r.places.all()
-	for _, m := range t.fleet.members[1:] {
-		places += m.places
-	}
-	return max(least, min(batch, places/2))
+	return max(least, min(batch, t.fleet.places()/2))
 }
 
 // fit reports why this worker should not lead on.

@@ -51,6 +51,7 @@ type Outcome struct {
 	Delay  time.Duration // until the next attempt
 	Error  string
 	Refund bool   // the user has seen nothing of it
+	Yield  bool   // if it failed: further attempts are at low priority
 	Pause  *Pause // the attempt does not count: the job waits again, and others with it
 }
 

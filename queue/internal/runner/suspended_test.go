@@ -41,7 +41,7 @@ func TestASuspendedMachine(t *testing.T) {
 				give := func(stamp string) (claim string) {
 					env := envelope.Envelope{Stamp: stamp, Cost: 1, MaxAttempts: 3, Type: "x"}
 					slot := r.now() + 300_000
-					claim = store.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+					claim = envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
 					client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
 					r.accept(given{claim: claim, job: env.String(), slot: slot})
 					return claim

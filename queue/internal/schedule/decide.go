@@ -27,6 +27,9 @@ type Start struct {
 	Worker string
 	Slot   int64 // from when it may start
 	Spent  int64 // the slot that the rules remember: Slot and the place's spread
+	Claim  string
+	// Awaited says that others may wait for the end of the job.
+	Awaited bool
 }
 
 // A Drop is the decision that a job never runs.
@@ -84,7 +87,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 		t := d.next()
 		if t == nil {
 			d.plan.Next = Never
-			if first := s.due.first(); first < Never {
+			if first := s.due.first(); first < blocked {
 				d.plan.Next = first - s.lead + Lead/2
 			}
 			return d.plan
@@ -158,6 +161,10 @@ const (
 // step looks at the next lane of a tenant, and takes its first job if that may start.
 func (d *decision) step(t *tenant) verdict {
 	s := d.s
+	if s.full(&t.subject) {
+		s.move(t, blocked)
+		return on
+	}
 	if !t.known {
 		return d.ask(t)
 	}

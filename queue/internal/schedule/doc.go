@@ -5,13 +5,15 @@
 // Every lane has a bound: its next job does not start earlier. So has every tenant.
 // Bounds are lower bounds, corrected lazily: when one comes, [Scheduler.Decide] computes
 // the true slot of the first job, and either takes the job or moves the bound there. A
-// blocked lane is one entry of a heap that nobody looks at before its bound. Among the
-// tenants whose bounds have come, the one that has been served least is next.
+// blocked lane is one entry of a heap that nobody looks at before its bound. What waits for
+// the end of another job, since so many run as may, has no bound until that has ended. Among
+// the tenants whose bounds have come, the one that has been served least is next.
 //
 // A scheduler holds the front of what Redis holds: of each index those members that are
 // due soon. What it lacks it lists in [Needs]; whoever runs it reads that and tells it.
 // After any doubt it is thrown away and a new one reads everything again.
 //
 // The files: decide.go whose turn it is; slot.go the slot of one job; learn.go facts;
-// amend.go what changes a decision afterwards (late starts, refunds); index.go bounds.
+// running.go how many run at
+// once; amend.go what changes a decision afterwards (late starts, refunds); index.go bounds.
 package schedule

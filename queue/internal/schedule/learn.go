@@ -258,7 +258,7 @@ func (u *user) quiet() bool {
 			return false
 		}
 	}
-	return !u.changed && !u.asked
+	return !u.changed && !u.asked && u.running == 0
 }
 
 // Rest returns tenants that have had nothing to do for some time: since it was asked

@@ -67,7 +67,11 @@ type model struct {
 	far      bool   // workers that are far away
 	changing bool
 	places   fleet
-	asked    bool // the last plan asked for the heads of lanes
+	asked    bool                // the last plan asked for the heads of lanes
+	most     func(scope int) int // how many run at once of a queue, a tenant, a user
+	size100  int                 // places of the fleet
+	finished []ended             // claims of whose end the leader has not heard
+	heard    []string
 }
 
 type state struct {
@@ -108,6 +112,7 @@ func newModel(r *rand.Rand) *model {
 		now: 1_763_600_000_000_000 + r.Int64N(1_000_000), ledgers: map[string]*ledger{}, lanes: map[envelope.Lane][]*task{},
 		paused: map[string]int64{}, dead: map[string]bool{}, last: map[envelope.Lane]string{}, slots: map[envelope.Lane]int64{},
 	}
+	m.size100 = 10
 	m.govern()
 	m.restartScheduler()
 	return m
@@ -171,6 +176,7 @@ func (m *model) govern() {
 	if m.chance(3) {
 		policy.MaxWait = int64(1 + m.IntN(5_000_000))
 	}
+	m.limitRunning(p, &policy)
 	p.Policies = map[string]schedule.Policy{"p": policy}
 	m.policies, m.maxWait = p, policy.MaxWait
 	m.rules = func(scope string) []limit {
@@ -186,7 +192,8 @@ func (m *model) govern() {
 		led.limits, led.since, led.era, led.vague = m.rules(scope), m.now, led.era+1, true
 	}
 	m.unswept = slices.Sorted(maps.Keys(m.tenants))
-	m.law = fmt.Sprintf("queue %v, tenants %v, users %v, at most %d µs", queue, tenant, user, policy.MaxWait)
+	m.law = fmt.Sprintf("queue %v %v, tenants %v %v, users %v %v, at most %d µs",
+		queue, p.QueueConcurrency, tenant, policy.TenantConcurrency, user, policy.UserConcurrency, policy.MaxWait)
 	m.note("policies: %s", m.law)
 }
 
@@ -196,6 +203,7 @@ func (m *model) restartScheduler() {
 	m.s = schedule.New(schedule.Facts{
 		Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead)), Queue: m.state(envelope.QueueScope),
 	})
+	m.recount()
 }
 
 // depose lets another worker lead, which opens all letters again whose effects nobody
@@ -237,6 +245,7 @@ func (m *model) step() {
 		m.depose()
 	case p < 81:
 		m.forgetTenants()
+		m.recount()
 	case p < 82 && m.changing:
 		m.govern()
 		m.depose()
@@ -306,6 +315,7 @@ func headOf(t *task) schedule.Head {
 
 // open opens some letters.
 func (m *model) open() {
+	m.hear()
 	for m.read < len(m.mail) && !m.chance(10) {
 		n := m.mail[m.read]
 		m.read++
@@ -320,6 +330,7 @@ func (m *model) open() {
 // hire makes the places that the next decisions have.
 func (m *model) hire() {
 	m.places, m.reach = fleet{}, 0
+	m.staff()
 	n := pick(m, 0, 1, 3, 100, 100)
 	for i := range 1 + m.IntN(3) {
 		p := &schedule.Place{Worker: fmt.Sprint("w", i)}
@@ -418,6 +429,9 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
 			m.note("%d starts in %d at %s", t.id, starts[0].Slot-m.now, starts[0].Worker)
 			err = m.start(t, starts[0], m.placeOf(starts[0]))
+			if err == nil {
+				err = m.claim(t, starts[0])
+			}
 			if err != nil {
 				m.explain(t.lane)
 			}
@@ -532,7 +546,7 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		secret[n.lane] = true
 	}
 	for lane, jobs := range m.lanes {
-		if len(jobs) == 0 || secret[lane] || m.vague(lane) || slices.Contains(m.unswept, lane.Tenant) {
+		if len(jobs) == 0 || secret[lane] || m.full(lane) || m.vague(lane) || slices.Contains(m.unswept, lane.Tenant) {
 			continue
 		}
 		t := jobs[0]
@@ -586,10 +600,12 @@ func (m *model) end() {
 		m.note("%d is done", t.id)
 		m.over1(t)
 		t.running, t.over = false, true
+		m.finish(t)
 	case 2:
 		m.note("%d fails", t.id)
 		t.running, t.env.Ready = false, m.now+m.Int64N(1_000_000)
 		t.env.Failures++
+		m.finish(t)
 		m.later = append(m.later, t)
 		if m.chance(2) {
 			m.note("  and its user has seen nothing of it")
@@ -633,7 +649,11 @@ func (m *model) late(t *task) {
 	ok := m.s.Restart(t.lane, t.spent, to, t.env.Cost, spread)
 	m.note("%d is late: %v", t.id, ok)
 	m.fail(m.restart(t, to, spread, ok))
-	if !ok {
+	if ok {
+		m.s.Ended(t.claim, m.now)
+		t.claim = envelope.ClaimName(t.env.Stamp, t.spent, envelope.ClaimSlot(t.claim), t.lane)
+		m.s.Claimed(t.claim, t.lane)
+	} else {
 		m.back(t)
 	}
 	m.write()
@@ -641,6 +661,9 @@ func (m *model) late(t *task) {
 
 // back puts a job to the front of its lane.
 func (m *model) back(t *task) {
+	if t.running {
+		m.s.Ended(t.claim, m.now)
+	}
 	t.running, t.returned = false, true
 	m.lanes[t.lane] = slices.Insert(m.lanes[t.lane], 0, t)
 	m.notes(t.lane, m.now)
@@ -771,6 +794,7 @@ func (m *model) drain() {
 		}
 		m.now += 500_000
 		m.mature()
+		m.endAll()
 	}
 	m.fail(fmt.Errorf("jobs are left that never start"))
 }

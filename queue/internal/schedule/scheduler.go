@@ -29,6 +29,7 @@ type Scheduler struct {
 	held    *tenant       // whose big job waits for room in the queue's rules: it is next
 
 	needs   Needs
+	running running
 	touched []toucher // whose states have changed since they were written
 	parked  []*lane   // whose bounds have moved so far that Redis should know
 	idle    []*user   // with nothing waiting: forgotten some time later
@@ -41,6 +42,9 @@ type subject struct {
 	known   bool // the state was read
 	changed bool // and not written since
 	paused  int64
+	limit   Concurrency
+	running int   // claims, if they are counted
+	freed   int64 // when it was full last
 }
 
 // A toucher has a state to write.
@@ -143,11 +147,13 @@ func New(f Facts) *Scheduler {
 	s := &Scheduler{
 		lead: Lead, policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
 		tenants: make(map[string]*tenant), front: front{limit: 256},
+		running: running{claims: make(map[string]*user)},
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
 	s.ready.at = func(t *tenant) *int { return &t.rank }
 	if f.Policies != nil {
-		s.queue.rules = f.Policies.Queue
+		s.queue.rules, s.queue.limit = f.Policies.Queue, f.Policies.QueueConcurrency
+		s.running.counts = f.Policies.Counts()
 	}
 	s.queue.learn(f.Queue)
 	s.queue.paused = f.Paused[envelope.QueueScope]
@@ -182,7 +188,7 @@ func (s *Scheduler) tenant(name string) *tenant {
 	t := s.tenants[name]
 	if t == nil {
 		t = &tenant{name: name, policy: s.policies.Of(name), users: make(map[string]*user), bound: Never, at: outside, rank: outside}
-		t.rules, t.paused = t.policy.Tenant, s.paused[envelope.TenantScope(name)]
+		t.rules, t.paused, t.limit = t.policy.Tenant, s.paused[envelope.TenantScope(name)], t.policy.TenantConcurrency
 		for p := range t.lanes {
 			t.lanes[p] = newLanes()
 			if s.front.frontier == Never { // every tenant with lanes is known: this one has none
@@ -198,7 +204,7 @@ func (t *tenant) user(s *Scheduler, name string) *user {
 	u := t.users[name]
 	if u == nil {
 		u = &user{tenant: t, name: name}
-		u.rules = t.policy.User
+		u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
 		if len(s.paused) > 0 {
 			u.paused = s.paused[u.scope()]
 		}

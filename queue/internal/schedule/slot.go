@@ -1,5 +1,7 @@
 package schedule
 
+import "github.com/waterclock/waterclock/queue/internal/envelope"
+
 // judge decides about the first job of a lane whose tenant may start one at `at`.
 func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	s, u, h := d.s, l.user, l.heads[0]
@@ -19,6 +21,14 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		if v, waits := d.wait(t, l, slot); waits {
 			return v
 		}
+	}
+	if s.full(&u.subject) {
+		t.lanes[l.priority].due.set(l, blocked)
+		return on
+	}
+	if s.full(&s.queue) {
+		d.plan.Next = Never
+		return stop
 	}
 	place := d.places.Next()
 	if place == nil {
@@ -62,8 +72,8 @@ func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
 // passes bounds how often all rules are asked.
 const passes = 100
 
-// slot returns the slot of a job, and what bound it: a rule's name, "paused", or nothing,
-// and until when. Every rule is asked since when the job could have started, were it not
+// slot returns the slot of a job, and what bound it: the name of a rule or a
+// concurrency limit, "paused", or nothing, and until when. Every rule is asked since when the job could have started, were it not
 // for the rules: what it allows then, it allows later.
 func (d *decision) slot(t *tenant, u *user, h Head, at int64) (slot int64, by string, until int64) {
 	q, cost := &d.s.queue, h.Env.Cost
@@ -80,6 +90,11 @@ func (d *decision) slot(t *tenant, u *user, h Head, at int64) (slot int64, by st
 	until = slot
 	if paused := max(t.paused, q.paused, u.paused); paused > slot {
 		slot, by, until = paused, "paused", paused
+	}
+	for _, who := range [...]*subject{q, &t.subject, &u.subject} {
+		if who.freed > until {
+			by, until = who.limit.String(), who.freed
+		}
 	}
 	return d.earliest(t, u, max(slot, d.now), cost), by, until
 }
@@ -166,8 +181,12 @@ func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
 	l.last = slot
 	d.spend(t, u, spent, h.Env.Cost)
 	place.Taken()
-	d.plan.Starts = append(d.plan.Starts, Start{l.name(), h, place.Worker, slot, spent})
-	d.plan.Left = append(d.plan.Left, Left{l.name(), h.Begin()})
+	start := Start{Lane: l.name(), Head: h, Worker: place.Worker, Slot: slot, Spent: spent}
+	start.Claim = envelope.ClaimName(h.Env.Stamp, spent, slot, start.Lane)
+	s.Claimed(start.Claim, start.Lane)
+	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
+	d.plan.Starts = append(d.plan.Starts, start)
+	d.plan.Left = append(d.plan.Left, Left{start.Lane, h.Begin()})
 	d.left--
 	s.share = max(s.share, t.share)
 	t.share += int64(h.Env.Cost) * shareOfOne / int64(max(1, t.policy.Weight))

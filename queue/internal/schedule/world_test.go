@@ -269,6 +269,7 @@ type task struct {
 	spent    int64 // where the rules about starts have it
 	paid     int64 // where it was paid
 	running  bool
+	claim    string // its name, while it runs
 	over     bool
 	returned bool
 }

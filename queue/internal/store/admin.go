@@ -24,17 +24,34 @@ const (
 	WasCancelled = "cancelled" // it waits, and will be dropped
 )
 
+// NewPolicies are policies to be put in force.
+type NewPolicies struct {
+	Source   string
+	Counts   bool  // they limit how much runs at once
+	Expected int64 // the version in force until now; negative for any
+	Note
+}
+
+// ErrPoliciesChanged is returned if policies of another version are in force than expected.
+var ErrPoliciesChanged = errors.New("queue: other policies were put in force meanwhile")
+
 // SetPolicies puts the source of policies in force, under a version higher than all
-// before. It reports false if they are in force already.
-func (s *Store) SetPolicies(ctx context.Context, source string) (bool, error) {
+// before. It reports false if they are in force already. Where they limit how much runs at
+// once the leader is told of the end of every claim: it counts. It fails with
+// [ErrPoliciesChanged] if other policies are in force than of the version that was expected;
+// any are if that is negative.
+func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
 	for {
 		view, err := s.Look(ctx, nil)
 		if err != nil {
 			return false, err
 		}
 		before, old, err := s.Policies(ctx)
-		if err != nil || old > 0 && before == source && view.Policies == old {
+		if err != nil || old > 0 && before == p.Source && view.Policies == old {
 			return false, err
+		}
+		if p.Expected >= 0 && p.Expected != old {
+			return false, ErrPoliciesChanged
 		}
 		was := ""
 		if old > 0 {
@@ -45,8 +62,9 @@ func (s *Store) SetPolicies(ctx context.Context, source string) (bool, error) {
 		c.tell(MailPolicies, strconv.FormatInt(version, 10))
 		c.fences = true
 		c.when(was, "HGET", []string{s.key.Policies()}, "version")
-		c.do("HSET", s.key.Policies(), "source", source, "version", version)
-		c.do("HSET", s.key.Meta(), "policies", version)
+		c.do("HSET", s.key.Policies(), "source", p.Source, "version", version)
+		c.do("XADD", s.key.History(), "MAXLEN", "~", historyLen, "*", "version", version, "source", p.Source, "author", p.Author, "reason", p.Reason)
+		c.do("HSET", s.key.Meta(), "policies", version, "counted", flag(p.Counts))
 		done, err := c.apply(ctx)
 		if err != nil || done[0] {
 			return true, err
@@ -56,7 +74,7 @@ func (s *Store) SetPolicies(ctx context.Context, source string) (bool, error) {
 
 // Pause lets nothing of a scope start before an instant; one that has passed lifts the
 // pause. Pauses that have ended are forgotten.
-func (s *Store) Pause(ctx context.Context, scope string, until int64) error {
+func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) error {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
 		return err
@@ -69,9 +87,11 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64) error {
 	c.do("ZREMRANGEBYSCORE", paused, "-inf", view.Now)
 	if until > view.Now {
 		c.do("ZADD", paused, until, scope)
+		c.do("HSET", s.key.Notes(), scope, pauseNote(until, n))
 		c.do("HSET", s.key.Meta(), "paused", 1)
 	} else {
 		c.do("ZREM", paused, scope)
+		c.do("HDEL", s.key.Notes(), scope)
 	}
 	c.when(0, "ZCARD", []string{paused})
 	c.do("HSET", s.key.Meta(), "paused", 0)

@@ -137,7 +137,7 @@ func TestSetPolicies(t *testing.T) {
 		}
 		last := int64(0)
 		for i, source := range []string{"a: 1\n", "b: 2\n", "a: 1\n"} {
-			changed, err := d.SetPolicies(t.Context(), source)
+			changed, err := d.SetPolicies(t.Context(), NewPolicies{Source: source, Expected: -1})
 			if err != nil || !changed {
 				t.Fatalf("set %d: %v, %v", i, changed, err)
 			}
@@ -152,12 +152,12 @@ func TestSetPolicies(t *testing.T) {
 			last = version
 			d.told(1, Letter{MailPolicies, fmt.Sprint(version)})
 		}
-		if changed, err := d.SetPolicies(t.Context(), "a: 1\n"); err != nil || changed {
+		if changed, err := d.SetPolicies(t.Context(), NewPolicies{Source: "a: 1\n", Expected: -1}); err != nil || changed {
 			t.Errorf("the same again: %v, %v", changed, err)
 		}
 		d.told(0)
 		d.must(d.client.Del(t.Context(), "wc:{q}:policies").Err()) // evicted
-		_, err = d.SetPolicies(t.Context(), "a: 1\n")
+		_, err = d.SetPolicies(t.Context(), NewPolicies{Source: "a: 1\n", Expected: -1})
 		d.must(err)
 		if _, version, _ := d.Policies(t.Context()); version <= last {
 			t.Errorf("version %d after the policies were lost, %d before", version, last)
@@ -184,18 +184,18 @@ func TestPauses(t *testing.T) {
 				t.Errorf("the flag says %q, want %q", now, flag)
 			}
 		}
-		d.must(d.Pause(t.Context(), "t:a", view.Now+hour))
+		d.must(d.Pause(t.Context(), "t:a", view.Now+hour, Note{}))
 		d.told(1, Letter{MailPaused, "t:a"})
-		d.must(d.Pause(t.Context(), "q", view.Now+2*hour))
+		d.must(d.Pause(t.Context(), "q", view.Now+2*hour, Note{}))
 		d.told(1, Letter{MailPaused, "q"})
 		pauses("1", map[string]int64{"t:a": view.Now + hour, "q": view.Now + 2*hour})
 		d.must(d.client.ZAdd(t.Context(), "wc:{q}:paused", redis.Z{Score: float64(view.Now - 1), Member: "t:ended"}).Err())
-		d.must(d.Pause(t.Context(), "t:a", view.Now+hour/2)) // shorter
+		d.must(d.Pause(t.Context(), "t:a", view.Now+hour/2, Note{})) // shorter
 		d.told(1, Letter{MailPaused, "t:a"})
 		pauses("1", map[string]int64{"t:a": view.Now + hour/2, "q": view.Now + 2*hour})
-		d.must(d.Pause(t.Context(), "q", 0))
+		d.must(d.Pause(t.Context(), "q", 0, Note{}))
 		d.told(1, Letter{MailPaused, "q"})
-		d.must(d.Pause(t.Context(), "t:a", 1))
+		d.must(d.Pause(t.Context(), "t:a", 1, Note{}))
 		d.told(1, Letter{MailPaused, "t:a"})
 		pauses("0", map[string]int64{})
 	})
@@ -349,8 +349,8 @@ func TestForgetID(t *testing.T) {
 func TestOtherSchema(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "schema", "9").Err())
-		errs := map[string]error{"pause": d.Pause(t.Context(), "q", 1)}
-		_, errs["set policies"] = d.SetPolicies(t.Context(), "x")
+		errs := map[string]error{"pause": d.Pause(t.Context(), "q", 1, Note{})}
+		_, errs["set policies"] = d.SetPolicies(t.Context(), NewPolicies{Source: "x", Expected: -1})
 		_, errs["look"] = d.Look(t.Context(), nil)
 		_, errs["totals"] = d.Totals(t.Context())
 		_, _, errs["purge"] = d.Purge(t.Context(), "t", 10)

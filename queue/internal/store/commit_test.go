@@ -70,7 +70,7 @@ func laneOf(user string) Lane { return Lane{Tenant: "t", User: user, Priority: e
 
 // take writes into a commit that a worker gets the first job of a lane.
 func (d *desk) take(c *Commit, worker, user, stamp string, slot int64) string {
-	claim := ClaimName(stamp, slot, slot, laneOf(user))
+	claim := envelope.ClaimName(stamp, slot, slot, laneOf(user))
 	c.Take(laneOf(user), []string{stamp})
 	c.Claim(worker, claim, stamp+"job")
 	c.Tell(worker, "!job", claim)
@@ -101,7 +101,7 @@ func TestFence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
 				stamp := d.offer("u", nil)
-				d.must(d.Pause(t.Context(), "t:x", 1))
+				d.must(d.Pause(t.Context(), "t:x", 1, Note{}))
 				f := d.lead("a")
 				bad := f
 				test.wrong(&bad)
@@ -336,7 +336,7 @@ func TestClaimFolded(t *testing.T) {
 		d.offer("u", folded("old", "k"))
 		f := d.lead("a")
 		c := d.NewCommit()
-		claim := ClaimName("0000000000001", 5, 5, laneOf("u"))
+		claim := envelope.ClaimName("0000000000001", 5, 5, laneOf("u"))
 		c.Take(laneOf("u"), []string{"=k"})
 		c.ClaimFolded("b", claim, Folded{"t", "u", "k"})
 		d.offer("u", folded("new", "k"))
@@ -361,7 +361,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 		job := d.client.LIndex(t.Context(), "wc:{q}:lane:t:u", 0).Val()
 		f := d.lead("x")
 		c := d.NewCommit()
-		old := ClaimName(stamp, 5, 5, laneOf("u"))
+		old := envelope.ClaimName(stamp, 5, 5, laneOf("u"))
 		c.Take(laneOf("u"), []string{stamp})
 		c.Claim("a", old, job)
 		_, err := d.Commit(t.Context(), f, c)
@@ -373,7 +373,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 		f = d.lead("y")
 		c = d.NewCommit()
 		for i, worker := range []string{"b", "a"} { // and even the same one
-			claim := ClaimName(stamp, int64(5+2*i), int64(5+2*i), laneOf("u"))
+			claim := envelope.ClaimName(stamp, int64(5+2*i), int64(5+2*i), laneOf("u"))
 			c.Claim(worker, claim, job)
 		}
 		c.Take(laneOf("u"), []string{stamp})
@@ -499,7 +499,7 @@ func TestResharding(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &desk{Store: s, t: t, client: client, mail: "0"}
-	d.must(d.Store.Pause(ctx, "t:x", 1))
+	d.must(d.Store.Pause(ctx, "t:x", 1, Note{}))
 	f := d.lead("a")
 	slot := client.ClusterKeySlot(ctx, "wc:{q}:").Val()
 	owner, other := cluster.Owner(t, "wc:{q}:meta"), cluster.Nodes[0]

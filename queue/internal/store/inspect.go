@@ -290,6 +290,32 @@ func (s *Store) Runs(ctx context.Context, has func(job string) bool) (bool, erro
 	return false, nil
 }
 
+// A WorkerView is a worker of the fleet.
+type WorkerView struct {
+	Name  string
+	Lease int64 // until when it holds
+	WorkerRecord
+	Load
+}
+
+// Fleet returns all workers that hold a lease, or have jobs of one that has ended.
+func (s *Store) Fleet(ctx context.Context) ([]WorkerView, error) {
+	leases, err := s.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(leases))
+	records, loads, err := s.Records(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	workers := make([]WorkerView, len(names))
+	for i, name := range names {
+		workers[i] = WorkerView{name, leases[name], records[i], loads[i]}
+	}
+	return workers, nil
+}
+
 // checkSchema returns an error for keys of another schema; "" are none.
 func checkSchema(schema string) error {
 	if schema == "" || schema == Schema {

@@ -28,11 +28,15 @@ import (
 //	wc:{q}:hand:<worker>             list    leader           claims on their way to the worker
 //	wc:{q}:mail                      stream  all              what the leader is told
 //	wc:{q}:paused                    zset    Inspector, leader scope → until when, µs
+//	wc:{q}:notes                     hash    Inspector        scope → who paused it until when, and why
+//	wc:{q}:history                   stream  SetPolicies      versions of the policies, who set them, and why
 //	wc:{q}:cancelled                 set     Inspector        IDs of waiting jobs that never run
 //	wc:{q}:id:<id>                   string  offer, leader, worker  what became of a job with the caller's own ID
 //	wc:{q}:batch:<name>              string  offer            the receipts of a batch, for a minute
 //	wc:{q}:drops, refused, dead      stream  leader, offer, worker
 //	wc:{q}:blocked, shadowed         hash    leader           rule → µs; shadow rule → starts
+//
+//	wc:queues                        zset    worker, SetPolicies  all queues → last heard of, µs
 //
 // A scope is q, t:<tenant> or u:<tenant>:<user>. Names stand in keys escaped.
 type Keys struct{ prefix string }
@@ -52,6 +56,8 @@ func (k Keys) Workers() string   { return k.prefix + "workers" }
 func (k Keys) Mail() string      { return k.prefix + "mail" }
 func (k Keys) Paused() string    { return k.prefix + "paused" }
 func (k Keys) Cancelled() string { return k.prefix + "cancelled" }
+func (k Keys) Notes() string     { return k.prefix + "notes" }
+func (k Keys) History() string   { return k.prefix + "history" }
 func (k Keys) Drops() string     { return k.prefix + "drops" }
 func (k Keys) Refused() string   { return k.prefix + "refused" }
 func (k Keys) Dead() string      { return k.prefix + "dead" }

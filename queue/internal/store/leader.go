@@ -23,6 +23,7 @@ const (
 	MailLater    = "!later"    // instant at which something matures
 	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
 	MailEnded    = "!ended"    // worker that has ended a claim while the leader was hungry
+	MailFinished = "!finished" // claim that has ended, if the leader counts what runs
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
 	MailLate     = "!late"     // see LateLetter

@@ -8,53 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
-
-// A claim's name is "stamp slot lane", and sometimes one slot more: what is claimed, from when it may start, and where
-// it came from. Nobody counts it, so it is never given twice.
-
-// ClaimName returns the name of a claim: spent is the slot that the rules about starts
-// remember, slot the one that the job was given first. They differ for a job that came late,
-// and for a worker that is far away.
-func ClaimName(stamp string, spent, slot int64, lane Lane) string {
-	name := stamp + " " + strconv.FormatInt(spent, 10) + " " + lane.Name()
-	if slot != spent {
-		name += " " + strconv.FormatInt(slot, 10)
-	}
-	return name
-}
-
-// ClaimSlot returns the slot that a claimed job was given first.
-func ClaimSlot(claim string) int64 {
-	words := strings.Split(claim, " ")
-	slot, _ := strconv.ParseInt(words[min(1, len(words)-1)], 10, 64)
-	if len(words) == 4 {
-		slot, _ = strconv.ParseInt(words[3], 10, 64)
-	}
-	return slot
-}
-
-// ParseClaim reads the name of a claim.
-func ParseClaim(claim string) (stamp string, slot int64, lane Lane, err error) {
-	stamp, rest, _ := strings.Cut(claim, " ")
-	when, name, _ := strings.Cut(rest, " ")
-	name, _, _ = strings.Cut(name, " ")
-	if slot, err = strconv.ParseInt(when, 10, 64); err != nil {
-		return "", 0, Lane{}, errors.New("malformed claim " + strconv.Quote(claim))
-	}
-	lane, err = envelope.ParseLane(name)
-	return stamp, slot, lane, err
-}
-
-// ClaimedJob returns what all claims of a job have in common: its stamp and its lane.
-func ClaimedJob(claim string) string {
-	stamp, rest, _ := strings.Cut(claim, " ")
-	_, rest, _ = strings.Cut(rest, " ")
-	lane, _, _ := strings.Cut(rest, " ")
-	return stamp + " " + lane
-}
 
 // A Beat is a worker's sign of life.
 type Beat struct {
@@ -224,6 +178,22 @@ func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
 		}
 	}
 	return claims, err
+}
+
+// ClaimNames returns the names of all claims of workers.
+func (s *Store) ClaimNames(ctx context.Context, workers []string) (names []string, err error) {
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StringSliceCmd, len(workers))
+	for i, worker := range workers {
+		found[i] = pipe.HKeys(ctx, s.key.Running(worker))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
+		return nil, err
+	}
+	for _, claims := range found {
+		names = append(names, claims.Val()...)
+	}
+	return names, nil
 }
 
 // A ClaimRef names a claim of a worker.

@@ -22,10 +22,19 @@ if #ARGV > 2 + apart then
   held = held + call('HDEL', KEYS[2], unpack(ARGV, 3 + apart))
 end
 call('HINCRBY', KEYS[1], 'done', held)
-local meta = call('HMGET', KEYS[1], 'hungry', 'till')
+local meta = call('HMGET', KEYS[1], 'hungry', 'counted')
+local mail = {}
 if meta[1] == '1' then
   call('HSET', KEYS[1], 'hungry', '0')
-  call('XADD', KEYS[3], '*', '!ended', ARGV[1])
+  mail = { '!ended', ARGV[1] }
+end
+if meta[2] == '1' then -- the leader counts what runs
+  for i = 3, #ARGV do
+    mail[#mail + 1], mail[#mail + 2] = '!finished ' .. i, ARGV[i]
+  end
+end
+if #mail > 0 then
+  call('XADD', KEYS[3], '*', unpack(mail))
 end
 local time = call('TIME')
 return { time[1] * 1000000 + time[2], held }

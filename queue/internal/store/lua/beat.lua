@@ -10,8 +10,7 @@
 -- ARGV[3]  its lease in µs
 -- ARGV[4]  "1" if the worker has had a lease before: then it is not given a new one
 -- ARGV[5]  how many µs after the last beat of all nobody has reached Redis
--- ARGV[6]  "places", the first field of the worker's record
--- ARGV[7]  how many those are; then the other fields and their values
+-- ARGV[6]  "places", and ARGV[7] how many; then the other fields of the worker's record
 --
 -- Returns {now, 1 if the lease was renewed or given, 0 if it is lost; number of its claims;
 -- until when the leader's lease holds; the leader's token; version of the policies}.

@@ -44,10 +44,13 @@ else
     call('SET', KEYS[7], ARGV[3], 'XX', 'KEEPTTL')
   end
 end
-local hungry = call('HGET', KEYS[1], 'hungry') == '1'
-if hungry then
+local meta = call('HMGET', KEYS[1], 'hungry', 'counted')
+if meta[1] == '1' then
   call('HSET', KEYS[1], 'hungry', '0')
   mail[#mail + 1], mail[#mail + 2] = '!ended', ''
+end
+if meta[2] == '1' then -- the leader counts what runs
+  mail[#mail + 1], mail[#mail + 2] = '!finished', ARGV[1]
 end
 if ARGV[6] ~= '' then
   mail[#mail + 1], mail[#mail + 2] = '!refund', ARGV[6]

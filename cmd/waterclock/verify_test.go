@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const policies = `
+const verified = `
 default: standard
 policies:
   standard:
@@ -43,10 +43,10 @@ func TestVerify(t *testing.T) {
 				fmt.Fprintf(&log, `{"id":"%d","tenant":"t","user":"u","slot":%q,"started_at":%q,"attempt":1}`+"\n",
 					i, begin.Add(slot).Format(time.RFC3339Nano), started.Format(time.RFC3339Nano))
 			}
-			write(t, filepath.Join(dir, "p.yaml"), policies)
+			write(t, filepath.Join(dir, "p.yaml"), verified)
 			write(t, filepath.Join(dir, "d.jsonl"), log.String())
 			var out bytes.Buffer
-			err := run([]string{"--policies", filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")}, &out)
+			err := run(t.Context(), []string{"verify", "--policies", filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")}, strings.NewReader(""), &out, &out)
 			if printed := out.String() + fmt.Sprint(err); !strings.Contains(printed, test.want) {
 				t.Errorf("printed %q, want %q in it", printed, test.want)
 			}

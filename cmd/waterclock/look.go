@@ -1,0 +1,421 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// page is which part of a list is shown.
+type page struct{ from, n int }
+
+func (p *page) flags(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().IntVarP(&p.n, "number", "n", 20, "how many to show")
+	cmd.Flags().IntVar(&p.from, "from", 0, "how many to pass over")
+	return cmd
+}
+
+func (p page) check() error {
+	if p.n < 1 || p.from < 0 {
+		return config.Usagef("-n %d --from %d: want at least 1 from 0 on", p.n, p.from)
+	}
+	return nil
+}
+
+func (c *console) looking() []*cobra.Command {
+	return []*cobra.Command{
+		c.queuesCommand(), c.statsCommand(), c.tenantsCommand(), c.usersCommand(), c.whyCommand(), c.laneCommand(), c.runningCommand(),
+		c.laterCommand("later", "Jobs that wait for their time: scheduled, or between attempts", false),
+		c.laterCommand("retrying", "Jobs that wait for their next attempt", true),
+		c.dropsCommand(), c.deadCommand(), c.workersCommand(), c.pausesCommand(), c.topCommand(),
+	}
+}
+
+func (c *console) queuesCommand() *cobra.Command {
+	type state struct {
+		Queue string `json:"queue"`
+		queue.Health
+	}
+	return &cobra.Command{
+		Use: "queues", Short: "All queues of this Redis, and how they are", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
+				names, err := queue.Queues(cmd.Context(), rdb)
+				if err != nil {
+					return err
+				}
+				all := make([]state, len(names))
+				for i, name := range names {
+					inspector, err := queue.NewInspector(rdb, name)
+					if err != nil {
+						return err
+					}
+					h, err := inspector.Health(cmd.Context())
+					if err != nil {
+						return err
+					}
+					all[i] = state{name, h}
+				}
+				return c.show(all, func(t *table) {
+					t.row("QUEUE", "CONDITION", "WAITING", "RUNNING", "PLACES", "WORKERS")
+					for _, s := range all {
+						t.row(s.Queue, s.Condition, thousands(s.Waiting), thousands(s.Running), thousands(s.Places), s.Workers)
+					}
+				})
+			})
+		},
+	}
+}
+
+func (c *console) statsCommand() *cobra.Command {
+	type state struct {
+		queue.Health
+		Stats          queue.Stats        `json:"stats"`
+		BlockedSeconds map[string]float64 `json:"blocked_seconds"`
+	}
+	return &cobra.Command{
+		Use: "stats", Short: "The queue in numbers", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				h, err := i.Health(cmd.Context())
+				if err != nil {
+					return err
+				}
+				s, err := i.Stats(cmd.Context())
+				if err != nil {
+					return err
+				}
+				blocked := make(map[string]float64)
+				for rule, d := range s.Blocked {
+					blocked[rule] = d.Seconds()
+				}
+				return c.show(state{h, s, blocked}, func(t *table) {
+					t.row("queue " + c.queue + " is " + string(h.Condition) + ": " + h.Detail)
+					t.row("")
+					for _, line := range []struct {
+						what string
+						n    int64
+						says string
+					}{
+						{"waiting", s.Waiting, "in lanes"}, {"later", s.Later, "scheduled, or between attempts"},
+						{"running", s.Running, "claimed and not done yet"}, {"offered", s.Offered, "since the beginning"},
+						{"started", s.Started, "attempts"}, {"done", s.Done, ""}, {"failed", s.Failed, "attempts"},
+						{"dropped", s.Dropped, "see drops"}, {"dead", s.Dead, "see dead"},
+						{"duplicates", s.Duplicates, "asynq tasks whose ID a living job has"},
+					} {
+						t.row(line.what, thousands(line.n), line.says)
+					}
+					for _, rule := range slices.SortedFunc(maps.Keys(s.Blocked), func(a, b string) int { return int(s.Blocked[b] - s.Blocked[a]) }) {
+						t.row("waited for", span(s.Blocked[rule]), rule)
+					}
+					for _, rule := range slices.Sorted(maps.Keys(s.Shadowed)) {
+						t.row("shadow", thousands(s.Shadowed[rule]), "starts that "+rule+" would not have let be")
+					}
+				})
+			})
+		},
+	}
+}
+
+func (c *console) tenantsCommand() *cobra.Command {
+	var p page
+	return p.flags(&cobra.Command{
+		Use: "tenants [TENANT]", Short: "Tenants with waiting jobs, those due first before the others; or one", Args: arguments(0, 1, "at most a tenant"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				var all []queue.TenantStats
+				var err error
+				if len(args) == 1 {
+					var one queue.TenantStats
+					one, err = i.Tenant(cmd.Context(), args[0])
+					all = append(all, one)
+				} else {
+					all, err = i.Tenants(cmd.Context(), p.from, p.n)
+				}
+				if err != nil {
+					return err
+				}
+				return c.show(all, func(t *table) {
+					t.row("TENANT", "WAITING", "STARTED", "FAILED", "DROPPED", "DEAD")
+					for _, s := range all {
+						t.row(s.Tenant, thousands(s.Waiting), thousands(s.Started), thousands(s.Failed), thousands(s.Dropped), thousands(s.Dead))
+					}
+				})
+			})
+		},
+	})
+}
+
+func (c *console) usersCommand() *cobra.Command {
+	var p page
+	return p.flags(&cobra.Command{
+		Use: "users TENANT", Short: "Users of a tenant with waiting jobs, those due first before the others", Args: arguments(1, 1, "a tenant"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				all, err := i.Users(cmd.Context(), args[0], p.from, p.n)
+				if err != nil {
+					return err
+				}
+				return c.show(all, func(t *table) {
+					t.row("USER", "WAITING")
+					for _, u := range all {
+						t.row(u.User, thousands(u.Waiting))
+					}
+				})
+			})
+		},
+	})
+}
+
+func (c *console) laneCommand() *cobra.Command {
+	type job struct {
+		Place    int       `json:"place"`
+		Priority string    `json:"priority"`
+		ID       string    `json:"id"`
+		Type     string    `json:"type"`
+		Offered  time.Time `json:"offered"`
+		Attempt  int       `json:"attempt"`
+		Bytes    int       `json:"payload_bytes"`
+	}
+	var p page
+	return p.flags(&cobra.Command{
+		Use: "lane TENANT USER", Short: "The waiting jobs of a user, in their order", Args: arguments(2, 2, "a tenant and a user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				waiting, err := i.Lane(cmd.Context(), args[0], args[1], p.from, p.n)
+				if err != nil {
+					return err
+				}
+				all := make([]job, len(waiting))
+				for k, w := range waiting {
+					all[k] = job{w.Place, priorityNames[w.Priority], w.ID, w.Type, w.Offered, w.Attempt, len(w.Payload)}
+				}
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("PLACE", "PRIORITY", "ID", "TYPE", "OFFERED", "ATTEMPT", "PAYLOAD")
+					for _, j := range all {
+						t.row(j.Place, j.Priority, j.ID, j.Type, from(now, j.Offered), j.Attempt, thousands(j.Bytes)+" B")
+					}
+				})
+			})
+		},
+	})
+}
+
+var priorityNames = map[queue.Priority]string{queue.High: "high", queue.Normal: "normal", queue.Low: "low"}
+
+func (c *console) runningCommand() *cobra.Command {
+	var p page
+	newest := false
+	cmd := p.flags(&cobra.Command{
+		Use: "running", Short: "What runs: whose, since when, on which worker", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				all, err := i.Running(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if newest {
+					slices.Reverse(all)
+				}
+				all = all[min(p.from, len(all)):min(p.from+p.n, len(all))]
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("SINCE", "TENANT", "USER", "TYPE", "ID", "ATTEMPT", "HOST")
+					for _, j := range all {
+						t.row(from(now, j.Since), j.Tenant, j.User, j.Type, j.ID, j.Attempt, j.Host)
+					}
+				})
+			})
+		},
+	})
+	cmd.Flags().BoolVar(&newest, "newest", false, "the newest first, and not the oldest")
+	return cmd
+}
+
+func (c *console) laterCommand(name, about string, retrying bool) *cobra.Command {
+	var p page
+	return p.flags(&cobra.Command{
+		Use: name, Short: about, Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				all, err := later(cmd.Context(), i, p, retrying)
+				if err != nil {
+					return err
+				}
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("AT", "TENANT", "USER", "TYPE", "ID", "FAILED ATTEMPTS")
+					for _, j := range all {
+						t.row(from(now, j.At), j.Tenant, j.User, j.Type, j.ID, j.Attempts)
+					}
+				})
+			})
+		},
+	})
+}
+
+// later returns a page of the jobs that wait for their time; of those that have failed, if
+// only they are wanted.
+func later(ctx context.Context, i *queue.Inspector, p page, retrying bool) (all []queue.LaterJob, err error) {
+	if !retrying {
+		return i.Later(ctx, p.from, p.n)
+	}
+	const step = 200
+	for at := 0; len(all) < p.from+p.n; at += step {
+		some, err := i.Later(ctx, at, step)
+		if err != nil || len(some) == 0 {
+			return all[min(p.from, len(all)):], err
+		}
+		for _, job := range some {
+			if job.Attempts > 0 {
+				all = append(all, job)
+			}
+		}
+	}
+	return all[p.from : p.from+p.n], nil
+}
+
+func (c *console) dropsCommand() *cobra.Command {
+	var p page
+	var tenant, reason string
+	cmd := p.flags(&cobra.Command{
+		Use: "drops", Short: "Jobs that were dropped, the newest first, and why", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				const kept = 110_000 // that Redis keeps
+				n := p.from + p.n
+				if tenant != "" || reason != "" {
+					n = kept
+				}
+				all, err := i.Drops(cmd.Context(), n)
+				if err != nil {
+					return err
+				}
+				all = slices.DeleteFunc(all, func(d queue.Drop) bool {
+					return tenant != "" && d.Tenant != tenant || reason != "" && string(d.Reason) != reason
+				})
+				all = all[min(p.from, len(all)):min(p.from+p.n, len(all))]
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("AT", "REASON", "RULE", "TENANT", "USER", "TYPE", "ID")
+					for _, d := range all {
+						t.row(from(now, d.At), d.Reason, d.Rule, d.Tenant, d.User, d.Type, d.ID)
+					}
+				})
+			})
+		},
+	})
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of a tenant")
+	cmd.Flags().StringVar(&reason, "reason", "", "only those with a reason, such as full or expired")
+	return cmd
+}
+
+func (c *console) deadCommand() *cobra.Command {
+	var p page
+	var tenant string
+	cmd := p.flags(&cobra.Command{
+		Use: "dead", Short: "Jobs without attempts left, the newest first, and their last errors", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				all, err := dead(cmd.Context(), i, tenant)
+				if err != nil {
+					return err
+				}
+				all = all[min(p.from, len(all)):min(p.from+p.n, len(all))]
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("ENTRY", "AT", "TENANT", "USER", "TYPE", "ID", "ATTEMPTS", "ERROR")
+					for _, d := range all {
+						t.row(d.Entry, from(now, d.At), d.Tenant, d.User, d.Type, d.ID, d.Attempts, d.Error)
+					}
+				})
+			})
+		},
+	})
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of a tenant")
+	return cmd
+}
+
+// dead returns the dead jobs, of a tenant or of all.
+func dead(ctx context.Context, i *queue.Inspector, tenant string) ([]queue.DeadJob, error) {
+	const kept = 100_000 // that Redis keeps
+	all, err := i.Dead(ctx, kept)
+	return slices.DeleteFunc(all, func(d queue.DeadJob) bool { return tenant != "" && d.Tenant != tenant }), err
+}
+
+func (c *console) workersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "workers", Short: "The workers, who leads, and what they have", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				all, err := i.Workers(cmd.Context())
+				if err != nil {
+					return err
+				}
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("WORKER", "HOST", "SINCE", "PLACES", "RUNNING", "CLOCK", "")
+					for _, w := range all {
+						role := ""
+						switch {
+						case !w.Alive:
+							role = "lost: its jobs come back"
+						case w.Leads:
+							role = "leads"
+						}
+						t.row(w.Worker, w.Host, from(now, w.Since), w.Places, w.Running, "±"+span(w.Doubt), role)
+					}
+				})
+			})
+		},
+	}
+}
+
+func (c *console) pausesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "pauses", Short: "What is paused, until when, by whom and why", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				all, err := i.Pauses(cmd.Context())
+				if err != nil {
+					return err
+				}
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("SCOPE", "TENANT", "USER", "ENDS", "BY", "REASON")
+					for _, p := range all {
+						t.row(p.Scope, p.Tenant, p.User, from(now, p.Until), p.Author, p.Reason)
+					}
+				})
+			})
+		},
+	}
+}

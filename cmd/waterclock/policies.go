@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue"
+)
+
+func (c *console) policiesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "policies", Short: "The limits: look at them, compare, change them",
+		Args: arguments(0, 0, "get, check, diff, apply, set-tenant or history"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.policiesGet(), c.policiesCheck(), c.policiesDiff(), c.policiesApply(), c.policiesSetTenant(), c.policiesHistory())
+	return cmd
+}
+
+func (c *console) policiesGet() *cobra.Command {
+	return &cobra.Command{
+		Use: "get", Short: "Print the policies in force, as a file", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				now, err := i.PoliciesInForce(cmd.Context())
+				if err != nil {
+					return err
+				}
+				text, err := source(now.Policies)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.show(map[string]any{"version": now.Version, "since": now.Since, "source": text}, nil)
+				}
+				fmt.Fprintf(c.out, "# version %d, in force since %s\n%s", now.Version, now.Since.Format(time.RFC3339), text)
+				return nil
+			})
+		},
+	}
+}
+
+func source(p queue.Policies) (string, error) {
+	text, err := yaml.Marshal(p)
+	return string(text), err
+}
+
+// readPolicies reads a policy file; - is standard input.
+func (c *console) readPolicies(name string) (queue.Policies, error) {
+	var data []byte
+	var err error
+	if name == "-" {
+		var b strings.Builder
+		_, err = c.in.WriteTo(&b)
+		data = []byte(b.String())
+	} else {
+		data, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return queue.Policies{}, err
+	}
+	return queue.ParsePolicies(name, data)
+}
+
+func (c *console) policiesCheck() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "Say whether a file is right; needs no Redis", Args: arguments(1, 1, "a file, or -"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := c.readPolicies(args[0])
+			if err != nil {
+				return err
+			}
+			return c.done("%s is right: %d policies, %d tenants named.", args[0], len(p.Policies), len(p.Tenants))
+		},
+	}
+}
+
+func (c *console) policiesDiff() *cobra.Command {
+	return &cobra.Command{
+		Use: "diff FILE", Short: "Show what a file would change", Args: arguments(1, 1, "a file, or -"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				p, err := c.readPolicies(args[0])
+				if err != nil {
+					return err
+				}
+				_, changes, err := c.changes(cmd.Context(), i, p)
+				if err != nil {
+					return err
+				}
+				return c.show(changes, func(t *table) { printChanges(t, changes) })
+			})
+		},
+	}
+}
+
+// changes returns the version in force, and how policies differ from it.
+func (c *console) changes(ctx context.Context, i *queue.Inspector, to queue.Policies) (int64, []string, error) {
+	now, err := i.PoliciesInForce(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	before, err := source(now.Policies)
+	if err != nil {
+		return 0, nil, err
+	}
+	after, err := source(to)
+	return now.Version, diff(strings.Split(before, "\n"), strings.Split(after, "\n")), err
+}
+
+func printChanges(t *table, changes []string) {
+	if len(changes) == 0 {
+		t.row("Nothing changes.")
+	}
+	for _, line := range changes {
+		t.row(line)
+	}
+}
+
+// diff returns the lines that differ, with + or - before them and those that lead to them.
+func diff(before, after []string) (changes []string) {
+	common := make([][]int, len(before)+1) // the longest common lines from i and k on
+	for i := range common {
+		common[i] = make([]int, len(after)+1)
+	}
+	for i := len(before) - 1; i >= 0; i-- {
+		for k := len(after) - 1; k >= 0; k-- {
+			if common[i][k] = max(common[i+1][k], common[i][k+1]); before[i] == after[k] {
+				common[i][k] = common[i+1][k+1] + 1
+			}
+		}
+	}
+	var path []string // the lines that the present one lies under
+	shown := 0
+	add := func(sign, line string) {
+		depth := len(line) - len(strings.TrimLeft(line, " "))
+		for n, above := range path {
+			if len(above)-len(strings.TrimLeft(above, " ")) >= depth {
+				path = path[:n]
+				break
+			}
+		}
+		if sign != " " {
+			for ; shown < len(path); shown++ {
+				changes = append(changes, "  "+path[shown])
+			}
+			changes = append(changes, sign+" "+line)
+		}
+		path = append(path, line)
+		shown = min(shown, len(path)-1)
+		if sign != " " {
+			shown = len(path)
+		}
+	}
+	i, k := 0, 0
+	for i < len(before) || k < len(after) {
+		switch {
+		case i < len(before) && k < len(after) && before[i] == after[k]:
+			add(" ", before[i])
+			i, k = i+1, k+1
+		case k == len(after) || i < len(before) && common[i+1][k] >= common[i][k+1]:
+			add("-", before[i])
+			i++
+		default:
+			add("+", after[k])
+			k++
+		}
+	}
+	return changes
+}
+
+func (c *console) policiesApply() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "apply FILE", Short: "Put a file in force, if nobody else changes the policies meanwhile", Args: arguments(1, 1, "a file, or -"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				p, err := c.readPolicies(args[0])
+				if err != nil {
+					return err
+				}
+				return c.replace(cmd.Context(), i, p)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for the history")
+	return c.asks(cmd)
+}
+
+// replace shows what changes, asks, and puts policies in force.
+func (c *console) replace(ctx context.Context, i *queue.Inspector, p queue.Policies) error {
+	version, changes, err := c.changes(ctx, i, p)
+	if err != nil {
+		return err
+	}
+	if len(changes) == 0 {
+		return c.done("Nothing changes.")
+	}
+	if !c.json {
+		for _, line := range changes {
+			fmt.Fprintln(c.out, clean(line))
+		}
+	}
+	stats, err := i.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.confirm("Put this in force, also for %s jobs that wait?", thousands(stats.Waiting)); err != nil {
+		return err
+	}
+	if err := i.ReplacePolicies(ctx, version, p); err != nil {
+		return fmt.Errorf("%w; look at the difference again", err)
+	}
+	return c.done("The next start obeys the new policies.")
+}
+
+func (c *console) policiesSetTenant() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "set-tenant TENANT [POLICY]", Short: "Give a tenant another policy; without one, the default", Args: arguments(1, 2, "a tenant and the name of a policy"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				now, err := i.PoliciesInForce(cmd.Context())
+				if err != nil {
+					return err
+				}
+				p := now.Policies
+				if len(args) == 1 {
+					delete(p.Tenants, args[0])
+				} else if _, known := p.Policies[args[1]]; !known {
+					return config.Usagef("set-tenant: there is no policy %q in force; see policies get", args[1])
+				} else {
+					if p.Tenants == nil {
+						p.Tenants = make(map[string]string)
+					}
+					p.Tenants[args[0]] = args[1]
+				}
+				return c.replace(cmd.Context(), i, p)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for the history")
+	return c.asks(cmd)
+}
+
+func (c *console) policiesHistory() *cobra.Command {
+	type change struct {
+		Version int64     `json:"version"`
+		Since   time.Time `json:"since"`
+		queue.Note
+		Changes []string `json:"changes"`
+	}
+	var p page
+	return p.flags(&cobra.Command{
+		Use: "history", Short: "Who changed what, when and why, the newest first", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				versions, err := i.PolicyHistory(cmd.Context(), p.from+p.n+1)
+				if err != nil {
+					return err
+				}
+				var all []change
+				for k, v := range versions[:min(len(versions), p.from+p.n)] {
+					var before []string
+					if k+1 < len(versions) {
+						text, err := source(versions[k+1].Policies)
+						if err != nil {
+							return err
+						}
+						before = strings.Split(text, "\n")
+					}
+					text, err := source(v.Policies)
+					if err != nil {
+						return err
+					}
+					all = append(all, change{v.Version, v.Since, v.Note, diff(before, strings.Split(text, "\n"))})
+				}
+				all = all[min(p.from, len(all)):]
+				return c.show(all, func(t *table) {
+					for _, v := range all {
+						t.row(fmt.Sprintf("%s by %s: %s", v.Since.Format(time.RFC3339), orNobody(v.Author), v.Reason))
+						for _, line := range v.Changes {
+							t.row("    " + line)
+						}
+					}
+				})
+			})
+		},
+	})
+}
+
+func orNobody(author string) string {
+	if author == "" {
+		return "a worker or a program"
+	}
+	return author
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue"
+)
+
+func (c *console) steering() []*cobra.Command {
+	return []*cobra.Command{
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.policiesCommand(),
+	}
+}
+
+// scope is what a pause is about: the queue, a tenant or a user.
+func (c *console) scope(args []string) string {
+	switch len(args) {
+	case 0:
+		return "queue " + c.queue
+	case 1:
+		return "tenant " + args[0]
+	}
+	return "user " + args[1] + " of tenant " + args[0]
+}
+
+func pause(ctx context.Context, i *queue.Inspector, args []string, until time.Time) error {
+	switch len(args) {
+	case 0:
+		return i.PauseQueue(ctx, until)
+	case 1:
+		return i.PauseTenant(ctx, args[0], until)
+	}
+	return i.PauseUser(ctx, args[0], args[1], until)
+}
+
+func (c *console) pauseCommand() *cobra.Command {
+	var length time.Duration
+	until := ""
+	cmd := &cobra.Command{
+		Use: "pause [TENANT [USER]]", Short: "Let nothing start for a time: of the queue, a tenant or a user",
+		Example: "  waterclock pause school-7 --for 10m --reason \"their endpoint is down\"",
+		Args:    arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				end, err := pauseEnd(length, until)
+				if err != nil {
+					return err
+				}
+				if len(args) == 0 {
+					stats, err := i.Stats(cmd.Context())
+					if err != nil {
+						return err
+					}
+					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, thousands(stats.Waiting)); err != nil {
+						return err
+					}
+				}
+				if err := pause(cmd.Context(), i, args, end); err != nil {
+					return err
+				}
+				return c.done("The %s is paused until %s.", c.scope(args), end.Format(time.RFC3339))
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 10m")
+	cmd.Flags().StringVar(&until, "until", "", "until when, such as 2026-11-23T08:00:00Z")
+	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for whoever looks at pauses")
+	return c.asks(cmd)
+}
+
+// pauseEnd returns until when a pause lasts, by one of the two flags.
+func pauseEnd(length time.Duration, until string) (time.Time, error) {
+	switch {
+	case (length == 0) == (until == ""):
+		return time.Time{}, config.Usagef("pause: until when? Want --for 10m or --until 2026-11-23T08:00:00Z")
+	case until == "" && length < time.Second:
+		return time.Time{}, config.Usagef("pause: --for %v; want at least 1s", length)
+	case until == "":
+		return time.Now().Add(length), nil
+	}
+	end, err := time.Parse(time.RFC3339, until)
+	if err != nil || time.Until(end) < 0 {
+		return time.Time{}, config.Usagef("pause: --until %q; want an instant that is to come, such as 2026-11-23T08:00:00Z", until)
+	}
+	return end, nil
+}
+
+func (c *console) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume [TENANT [USER]]", Short: "Lift a pause of the queue, a tenant or a user",
+		Args: arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				if err := pause(cmd.Context(), i, args, time.Time{}); err != nil {
+					return err
+				}
+				return c.done("The %s is not paused any more.", c.scope(args))
+			})
+		},
+	}
+}
+
+// done says what was done.
+func (c *console) done(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	return c.show(map[string]string{"done": text}, func(t *table) { t.row(text) })
+}
+
+func (c *console) cancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel ID...", Short: "Make sure that waiting jobs never run, by the IDs that you gave them", Args: arguments(1, -1, "IDs of jobs"),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				n := 0
+				for _, id := range ids {
+					cancelled, err := i.Cancel(cmd.Context(), id)
+					if err != nil {
+						return err
+					}
+					if cancelled {
+						n++
+					} else {
+						c.say("Job %s does not wait: it has no ID of its own, has started, or has ended.", id)
+					}
+				}
+				return c.done("%d of %d jobs are cancelled; each is dropped when its turn comes.", n, len(ids))
+			})
+		},
+	}
+}
+
+func (c *console) purgeCommand() *cobra.Command {
+	return c.asks(&cobra.Command{
+		Use: "purge TENANT", Short: "Drop all jobs that wait in the lanes of a tenant", Args: arguments(1, 1, "a tenant"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				stats, err := i.Tenant(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if err := c.confirm("Drop %s waiting jobs of tenant %s?", thousands(stats.Waiting), clean(args[0])); err != nil {
+					return err
+				}
+				n, err := i.Purge(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return c.done("%s jobs were dropped.", thousands(n))
+			})
+		},
+	})
+}
+
+func (c *console) reviveCommand() *cobra.Command {
+	all, tenant := false, ""
+	cmd := &cobra.Command{
+		Use: "revive ENTRY... | revive --all [--tenant TENANT]", Short: "Give dead jobs all their attempts again; dead shows the entries",
+		Args: arguments(0, -1, "entries"),
+		RunE: func(cmd *cobra.Command, entries []string) error {
+			if all == (len(entries) > 0) || tenant != "" && !all {
+				return config.Usagef("revive: want entries that dead shows, or --all, perhaps with --tenant")
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				if all {
+					found, err := dead(cmd.Context(), i, tenant)
+					if err != nil {
+						return err
+					}
+					for _, d := range found {
+						entries = append(entries, d.Entry)
+					}
+				}
+				if err := c.confirm("Revive %s dead jobs?", thousands(len(entries))); err != nil {
+					return err
+				}
+				n, err := i.Revive(cmd.Context(), entries...)
+				if err != nil {
+					return err
+				}
+				return c.done("%s of %s jobs wait again.", thousands(n), thousands(len(entries)))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all dead jobs")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "with --all: only those of a tenant")
+	return c.asks(cmd)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue"
+)
+
+func (c *console) whyCommand() *cobra.Command {
+	id := ""
+	cmd := &cobra.Command{
+		Use: "why TENANT [USER] | why --job ID", Short: "Why the next job waits, and until when",
+		Example: "  waterclock why school-7 teacher-42\n  waterclock why --job order-17",
+		Args:    arguments(0, 2, "a tenant and a user, or --job"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (id == "") == (len(args) == 0) {
+				return config.Usagef("why: want a tenant and perhaps a user, or --job ID")
+			}
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				if id != "" {
+					return c.whyJob(cmd, i, id)
+				}
+				user := ""
+				if len(args) == 2 {
+					user = args[1]
+				}
+				return c.whyUser(cmd, i, args[0], user)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&id, "job", "", "a job with an ID of its own")
+	return cmd
+}
+
+// whyUser explains the next job of a user; without a name, of the user that is due first.
+func (c *console) whyUser(cmd *cobra.Command, i *queue.Inspector, tenant, user string) error {
+	if user == "" {
+		first, err := i.Users(cmd.Context(), tenant, 0, 1)
+		if err != nil {
+			return err
+		}
+		if len(first) == 0 {
+			c.say("Nothing of tenant %s waits.", tenant)
+			return c.show(queue.Explanation{}, func(*table) {})
+		}
+		user = first[0].User
+	}
+	e, err := i.Explain(cmd.Context(), tenant, user)
+	if err != nil {
+		return err
+	}
+	c.say("%s", sentence(e, tenant, user))
+	c.say("")
+	return c.show(e, func(t *table) { rules(t, e) })
+}
+
+// whyJob says where a job is, and why it waits there.
+func (c *console) whyJob(cmd *cobra.Command, i *queue.Inspector, id string) error {
+	state, known, err := i.ExplainJob(cmd.Context(), id)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return fmt.Errorf("no job %s is known: only jobs with an ID of their own are, until a day after they have ended", clean(id))
+	case state.State != "waiting":
+		c.say("Job %s is %s.", id, state.State)
+		return c.show(state, func(*table) {})
+	}
+	place := fmt.Sprintf("at place %d of its lane", state.Place)
+	if state.Place == 0 {
+		place = "not in its lane yet, or behind 10,000 others"
+	}
+	start := "Nobody knows when it starts"
+	if !state.Start.IsZero() {
+		start = "It starts " + from(state.Now, state.Start) + ", if nobody comes in between"
+	}
+	c.say("Job %s of %s / %s waits, %s. %s.", id, state.Tenant, state.User, place, start)
+	c.say("%s", sentence(state.Explanation, state.Tenant, state.User))
+	c.say("")
+	return c.show(state, func(t *table) { rules(t, state.Explanation) })
+}
+
+// sentence says why the next job of a user waits.
+func sentence(e queue.Explanation, tenant, user string) string {
+	who := tenant + " / " + user
+	if e.Waiting == 0 {
+		return fmt.Sprintf("Nothing of %s waits; of the tenant: %s.", who, jobs(e.TenantWaiting))
+	}
+	waits := fmt.Sprintf("Waiting: %s of %s, %s of the tenant", jobs(e.Waiting), who, thousands(e.TenantWaiting))
+	b := e.Binding
+	switch {
+	case b == nil && e.Start.IsZero():
+		return waits + "; a limit that is reached keeps the next one."
+	case b == nil:
+		return waits + ". The next one may start now, when its turn comes and a place is free."
+	case b.Running > 0:
+		return fmt.Sprintf("%s. The next one waits for the %s's limit %s: %d run, the oldest for %s.", waits, b.Scope, b.Rule, b.Running, span(e.Now.Sub(b.Oldest)))
+	case b.Rule == "paused":
+		return fmt.Sprintf("%s. The %s is paused; the next one starts %s.", waits, b.Scope, from(e.Now, e.Start))
+	}
+	return fmt.Sprintf("%s. The next one starts %s: it waits for the %s's rule %s.", waits, from(e.Now, e.Start), b.Scope, b.Rule)
+}
+
+// rules lists what every rule says, each with a strip: filled is what is used.
+func rules(t *table, e queue.Explanation) {
+	t.row("SCOPE", "RULE", "USED", "", "ALLOWS THE NEXT", "")
+	for _, r := range e.Rules {
+		when, mark := from(e.Now, r.When), ""
+		if r.When.IsZero() {
+			when = "when one has ended"
+		}
+		if e.Binding != nil && *e.Binding == r {
+			mark = "◀ binds"
+		}
+		if r.Shadow {
+			mark = "(only watched)"
+		}
+		t.row(r.Scope, r.Rule, strip(r), fmt.Sprintf("%d of %d left", max(0, r.Remaining), r.Limit), when, mark)
+	}
+}
+
+// strip draws how much of a rule is used.
+func strip(r queue.RuleState) string {
+	const cells = 10
+	if r.Limit < 1 {
+		return ""
+	}
+	used := min(cells, (r.Limit-max(0, r.Remaining))*cells/r.Limit)
+	return strings.Repeat("▮", used) + strings.Repeat("▯", cells-used)
+}

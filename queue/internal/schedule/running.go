@@ -1,0 +1,153 @@
+package schedule
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A Concurrency is how many jobs of a subject may run at once: a number, or a share of the
+// places of the fleet, at least 1. The zero value is no limit.
+//
+// Rules say from when a job may start. A concurrency limit cannot: a place is free when a
+// job has ended, and nobody knows when that is. What it blocks has no bound until then.
+type Concurrency struct{ Jobs, Percent int }
+
+// Limits reports whether there is a limit.
+func (c Concurrency) Limits() bool { return c.Jobs > 0 || c.Percent > 0 }
+
+// Most returns how many jobs may run at once if the fleet has so many places.
+func (c Concurrency) Most(places int) int {
+	switch {
+	case c.Jobs > 0:
+		return c.Jobs
+	case c.Percent > 0:
+		return max(1, places*c.Percent/100)
+	}
+	return math.MaxInt
+}
+
+// String returns the limit's name: "concurrency 20", "concurrency 25%", or "" for none.
+func (c Concurrency) String() string {
+	switch {
+	case c.Jobs > 0:
+		return "concurrency " + strconv.Itoa(c.Jobs)
+	case c.Percent == 0:
+		return ""
+	}
+	return "concurrency " + strconv.Itoa(c.Percent) + "%"
+}
+
+// running is what a scheduler knows of the jobs that run: all claims, from the decision
+// until their end is known. It is never less than what Redis holds, since only the leader
+// makes claims and others only end them. Without a concurrency limit nothing is counted.
+type running struct {
+	counts bool
+	claims map[string]*user // by their names
+	places int              // of the fleet
+}
+
+// blocked is the bound of what a concurrency limit blocks: the end of a job lowers it.
+const blocked = Never - 1
+
+// Counts reports whether the scheduler has to know what runs.
+func (s *Scheduler) Counts() bool { return s.running.counts }
+
+// full reports whether as many jobs of a subject run as may.
+func (s *Scheduler) full(u *subject) bool {
+	return u.limit.Limits() && u.running >= u.limit.Most(s.running.places)
+}
+
+// crowded reports whether a subject is half full: others may wait for the end of a job.
+func (s *Scheduler) crowded(u *subject) bool {
+	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
+}
+
+// Claimed tells of a job that runs.
+func (s *Scheduler) Claimed(claim string, lane envelope.Lane) {
+	if !s.running.counts || s.running.claims[claim] != nil {
+		return
+	}
+	u := s.tenant(lane.Tenant).user(s, lane.User)
+	s.running.claims[claim] = u
+	for _, who := range [...]toucher{s, u.tenant, u} {
+		who.subjectOf().running++
+	}
+}
+
+// Ended tells that a job runs no more. It reports whether something may start that could
+// not.
+func (s *Scheduler) Ended(claim string, now int64) (frees bool) {
+	u := s.running.claims[claim]
+	if u == nil {
+		return false
+	}
+	delete(s.running.claims, claim)
+	for _, who := range [...]toucher{s, u.tenant, u} {
+		of := who.subjectOf()
+		was := s.full(of)
+		if of.running--; was && !s.full(of) {
+			frees, of.freed = true, now
+			s.unblock(who, now)
+		}
+	}
+	if u.quiet() {
+		s.rest(u)
+	}
+	return frees
+}
+
+// unblock lets what a limit may have blocked be looked at.
+func (s *Scheduler) unblock(who toucher, now int64) {
+	switch who := who.(type) {
+	case *tenant:
+		s.rouse(who, now)
+	case *user:
+		for _, l := range who.lanes {
+			if l != nil && l.at != outside {
+				s.wake(l, now)
+			}
+		}
+	}
+}
+
+// A Claim is a job that runs.
+type Claim struct {
+	Name string
+	Lane envelope.Lane
+}
+
+// Running tells all that runs, as Redis holds it.
+func (s *Scheduler) Running(claims []Claim, now int64) {
+	if !s.running.counts {
+		return
+	}
+	there := make(map[string]bool, len(claims))
+	for _, c := range claims {
+		there[c.Name] = true
+		s.Claimed(c.Name, c.Lane)
+		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
+	}
+	for claim := range s.running.claims {
+		if !there[claim] {
+			s.Ended(claim, now)
+		}
+	}
+}
+
+// Places tells how many places the fleet has.
+func (s *Scheduler) Places(n int, now int64) {
+	if !s.running.counts || n == s.running.places {
+		return
+	}
+	s.running.places = n
+	for _, t := range s.tenants {
+		if t.running > 0 {
+			s.unblock(t, now)
+		}
+	}
+	for _, u := range s.running.claims {
+		s.unblock(u, now)
+	}
+}

@@ -1,0 +1,138 @@
+package schedule_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// limitRunning limits how much runs at once in some worlds.
+func (m *model) limitRunning(p *schedule.Policies, policy *schedule.Policy) {
+	random := func() (c schedule.Concurrency) {
+		switch m.IntN(6) {
+		case 0:
+			c.Jobs = pick(m, 1, 2, 5)
+		case 1:
+			c.Percent = pick(m, 1, 10, 50, 100)
+		}
+		return c
+	}
+	if m.chance(2) {
+		p.QueueConcurrency, policy.TenantConcurrency, policy.UserConcurrency = random(), random(), random()
+	}
+	limits := [...]schedule.Concurrency{p.QueueConcurrency, policy.TenantConcurrency, policy.UserConcurrency}
+	m.most = func(k int) int {
+		switch c := limits[k]; {
+		case c.Jobs > 0:
+			return c.Jobs
+		case c.Percent > 0:
+			return max(1, c.Percent*m.size100/100)
+		}
+		return 1 << 30
+	}
+}
+
+// staff changes how many places the fleet has.
+func (m *model) staff() {
+	if m.chance(10) {
+		m.size100 = pick(m, 1, 4, 10, 100)
+		m.note("%d places", m.size100)
+		m.s.Places(m.size100, m.now)
+	}
+}
+
+// recount tells the scheduler what runs.
+func (m *model) recount() {
+	m.s.Places(m.size100, m.now)
+	var claims []schedule.Claim
+	for _, t := range m.tasks {
+		if t.running {
+			claims = append(claims, schedule.Claim{Name: t.claim, Lane: t.lane})
+		}
+	}
+	m.s.Running(claims, m.now)
+}
+
+// finish tells the leader, some time, that a job has ended.
+func (m *model) finish(t *task) {
+	m.finished = append(m.finished, ended{t.lane, t.claim})
+}
+
+// An ended claim of which the leader has not heard.
+type ended struct {
+	lane  envelope.Lane
+	claim string
+}
+
+// hear opens letters about claims that have ended; some of them again.
+func (m *model) hear() {
+	for len(m.finished) > 0 && !m.chance(10) {
+		m.heard = append(m.heard, m.finished[0].claim)
+		m.s.Ended(m.finished[0].claim, m.now)
+		m.finished = m.finished[1:]
+	}
+	if len(m.heard) > 0 && m.chance(10) {
+		m.s.Ended(m.heard[m.IntN(len(m.heard))], m.now)
+		m.heard = m.heard[max(0, len(m.heard)-100):]
+	}
+}
+
+// runs returns how many jobs of the scopes of a lane run.
+func (m *model) runs(l envelope.Lane) (n [3]int) {
+	scopes := scopesOf(l)
+	for _, t := range m.tasks {
+		if t.running {
+			for k, scope := range scopesOf(t.lane) {
+				if scope == scopes[k] {
+					n[k]++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// full tells whether as many jobs run as may, as far as the leader has heard.
+func (m *model) full(l envelope.Lane) bool {
+	n, scopes := m.runs(l), scopesOf(l)
+	for _, e := range m.finished {
+		for k, scope := range scopesOf(e.lane) {
+			if scope == scopes[k] {
+				n[k]++
+			}
+		}
+	}
+	for k := range n {
+		if n[k] >= m.most(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// claim notes under which name a job starts, beside others that run.
+func (m *model) claim(t *task, s schedule.Start) error {
+	for k, n := range m.runs(t.lane) { // with itself
+		if n > m.most(k) {
+			return fmt.Errorf("job %d starts as the %dth at once of %s, at most %d may", t.id, n, scopesOf(t.lane)[k], m.most(k))
+		}
+	}
+	if slices.Contains(m.heard, s.Claim) {
+		return fmt.Errorf("job %d starts under a name that was given before: %s", t.id, s.Claim)
+	}
+	t.claim = s.Claim
+	return nil
+}
+
+// endAll ends everything that runs.
+func (m *model) endAll() {
+	for _, t := range slices.Clone(m.tasks) {
+		if t.running {
+			m.over1(t)
+			t.running, t.over = false, true
+			m.finish(t)
+		}
+	}
+}
