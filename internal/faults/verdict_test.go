@@ -133,7 +133,7 @@ func (s *scene) lost(executions []*execution) (lost int) {
 		forgotten := slices.ContainsFunc(s.harm, func(h harm) bool { return h.covers(at, s.slack) })
 		if !known[id] && !forgotten {
 			lost++
-			s.t.Errorf("%s was accepted, and neither started nor dropped", id)
+			s.t.Errorf("%s was accepted at %s, and neither started nor dropped; harm: %v", id, clock(at), s.harm)
 		}
 	}
 	return lost
