@@ -155,7 +155,7 @@ func unreachable(err error) bool {
 // changing tells the answers of a Redis that starts, or whose master or cluster is just
 // being changed.
 func changing(err error) bool {
-	for _, answer := range []string{"LOADING ", "MASTERDOWN ", "READONLY ", "CLUSTERDOWN ", "TRYAGAIN ", "NOREPLICAS "} {
+	for _, answer := range []string{"LOADING ", "MASTERDOWN ", "READONLY ", "CLUSTERDOWN ", "TRYAGAIN ", "NOREPLICAS ", "MOVED ", "ASK "} {
 		if strings.HasPrefix(err.Error(), answer) {
 			return true
 		}

@@ -1,7 +1,11 @@
 package queue_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -76,4 +80,50 @@ func nodesOf(t *testing.T, client *redis.ClusterClient, queues []string) map[str
 		nodes[node.Options().Addr] = true
 	}
 	return nodes
+}
+
+// answering is a hook that answers the first scripts with something else.
+type answering struct {
+	with  string
+	times int
+}
+
+func (a *answering) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *answering) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if a.times > 0 && strings.HasPrefix(cmd.Name(), "eval") {
+			a.times--
+			cmd.SetErr(errors.New(a.with))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// An offer waits while a Redis, or a cluster, is being changed: also one that looks first
+// whether its job can start in time.
+func TestOffersWaitForAChangingRedis(t *testing.T) {
+	for _, answer := range []string{
+		"LOADING Redis is loading", "MASTERDOWN Link with MASTER is down", "READONLY You can't write", "CLUSTERDOWN Hash slot not served",
+		"TRYAGAIN Multiple keys", "NOREPLICAS Not enough", "MOVED 297 127.0.0.1:7001", "ASK 297 127.0.0.1:7001",
+	} {
+		for _, startBy := range []time.Duration{0, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				client.AddHook(&answering{answer, 3})
+				job := named("a", "u")
+				if startBy > 0 {
+					job.StartBy = time.Now().Add(startBy)
+				}
+				if receipts := enqueue(t, client, job); receipts[0].Status != queue.Accepted {
+					t.Errorf("%s: %+v", answer, receipts[0])
+				}
+			})
+		}
+	}
 }

@@ -195,3 +195,57 @@ func TestAFarWorkerKeepsUp(t *testing.T) {
 		}
 	})
 }
+
+// Leases as short as they may be, and beats that come late: what a dead worker had comes
+// back all the same, and nobody who lives loses anything.
+func TestShortLeasesFarAway(t *testing.T) {
+	for _, far := range []time.Duration{0, 30 * time.Millisecond, 100 * time.Millisecond} {
+		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newMini(t)
+				client := redistest.MiniClient(t, server)
+				var mu sync.Mutex
+				runs := make(map[string]int)
+				handler := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+					info, _ := queue.FromContext(ctx)
+					mu.Lock()
+					runs[info.ID]++
+					mu.Unlock()
+					time.Sleep(7 * time.Second)
+					return nil
+				})
+				lost := make(chan struct{})
+				cfg := queue.WorkerConfig{Lease: time.Second, Concurrency: 10}
+				runWorker(t, clientUntil(t, server, lost), handler, cfg)
+				time.Sleep(time.Second)
+				for i := range 5 {
+					enqueue(t, client, named(fmt.Sprint("dies-", i), fmt.Sprint(i)))
+				}
+				time.Sleep(time.Second)
+				for range 2 {
+					away := &road{there: far, back: far}
+					runWorker(t, away.client(t, server), handler, cfg)
+				}
+				time.Sleep(2 * time.Second)
+				for i := range 5 {
+					enqueue(t, client, named(fmt.Sprint("lives-", i), fmt.Sprint(i)))
+				}
+				time.Sleep(time.Second)
+				close(lost)
+				time.Sleep(8 * time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				again := 0
+				for _, n := range runs {
+					if n > 2 {
+						t.Errorf("runs: %v", runs)
+					}
+					again += n - 1
+				}
+				if len(runs) != 10 || again < 5 || again > 10 {
+					t.Errorf("%d jobs ran, %d again: %v", len(runs), again, runs)
+				}
+			})
+		})
+	}
+}

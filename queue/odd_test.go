@@ -3,6 +3,7 @@ package queue_test
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,4 +173,28 @@ func breakIn(t *testing.T, client redis.UniversalClient, where, body string, n i
 	for _, key := range []string{"meta", "tenant:school"} {
 		must(t, client.HIncrBy(ctx, "wc:{push}:"+key, counter, 1).Err())
 	}
+}
+
+// A worker that meets keys of another schema says so, starts nothing and changes nothing.
+func TestAWorkerOfAnotherSchema(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, policies(leakOf(10)))
+		enqueue(t, s.client, jobs("school", "teacher", 3)...)
+		must(t, s.client.HSet(t.Context(), "wc:{push}:meta", "schema", "3").Err())
+		before := s.client.Keys(t.Context(), "*").Val()
+		var log lockedBuffer
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s.eventually(t, "it says so", func() bool { return strings.Contains(log.String(), "another schema") })
+		if s.virtual {
+			time.Sleep(time.Minute)
+		}
+		after := s.client.Keys(t.Context(), "*").Val()
+		if got.count() > 0 || len(after) > len(before) {
+			t.Errorf("%d starts; keys before %q, after %q", got.count(), before, after)
+		}
+		if lines := strings.Count(log.String(), "another schema"); s.virtual && lines > 10 {
+			t.Errorf("it says so %d times in a minute", lines)
+		}
+	})
 }

@@ -16,6 +16,7 @@ const slowly = 12
 func far(t *testing.T, name string) *scene {
 	server, at := plain(t)
 	at.leak = slowly
+	at.longer = 4 * time.Second // the lease of a leader is longer by 30 round trips, and the next one may die too
 	for _, trip := range []time.Duration{60 * time.Millisecond, 6 * time.Millisecond, 30 * time.Millisecond} {
 		proxy := redistest.StartProxy(t, server.Addr)
 		proxy.Delay(trip / 2)

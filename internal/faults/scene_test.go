@@ -65,6 +65,7 @@ type stage struct {
 	slack  time.Duration   // an acknowledgement is on its way for that long, at most
 	urls   []string        // ways to Redis of workers' own; none if all go the same one
 	large  int             // bytes of the payload that one job in ten has
+	longer time.Duration   // until jobs of the dead start again, than usual
 	first  string          // the program that the first workers are; "" for this one
 	users  []throttle.Rule // userRules if none are given
 }

@@ -2,9 +2,11 @@ package faults
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -73,11 +75,34 @@ func (s *scene) judge(name string) {
 	if again := s.resumed(executions); again > r.recovery {
 		r.recovery = again
 	}
-	if limit := lease + 5*time.Second; r.recovery > limit {
+	if limit := lease + 5*time.Second + s.longer; r.recovery > limit {
 		s.t.Errorf("recovered after %v; want at most %v", r.recovery, limit)
 	}
+	s.listen(r.twice)
 	s.t.Log(r)
 	results.add(r)
+}
+
+// listen reads what the workers have said: of a running job that was lost where none was,
+// and the same trouble again and again.
+func (s *scene) listen(twice int) {
+	const most = 100 // lines of trouble that a worker writes
+	logs, err := filepath.Glob(filepath.Join(s.dir, "*.log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, name := range logs {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if n := bytes.Count(text, []byte("lost the lease of a running job")); n > 0 && twice == 0 && !s.forgets() {
+			s.t.Errorf("%s has lost running jobs %d times, and none ran again", filepath.Base(name), n)
+		}
+		if n := bytes.Count(text, []byte("level=WARN")) + bytes.Count(text, []byte("level=ERROR")); n > most {
+			s.t.Errorf("%s has written %d lines of trouble", filepath.Base(name), n)
+		}
+	}
 }
 
 // lost counts the accepted jobs of which nobody knows what became.
@@ -108,7 +133,7 @@ func (s *scene) lost(executions []*execution) (lost int) {
 		forgotten := slices.ContainsFunc(s.harm, func(h harm) bool { return h.covers(at, s.slack) })
 		if !known[id] && !forgotten {
 			lost++
-			s.t.Errorf("%s was accepted, and neither started nor dropped", id)
+			s.t.Errorf("%s was accepted at %s, and neither started nor dropped; harm: %v", id, clock(at), s.harm)
 		}
 	}
 	return lost

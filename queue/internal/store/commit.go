@@ -247,6 +247,7 @@ func (c *Commit) Unpause(scopes []string, all bool) {
 		members[i] = scope
 	}
 	c.op(&c.extra, "ZREM", c.s.key.Paused(), members...)
+	c.op(&c.extra, "HDEL", c.s.key.Notes(), members...)
 	if all {
 		c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "0")
 	}
