@@ -1,0 +1,263 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// An Offered is a job and when it was offered.
+type Offered struct {
+	At time.Time
+	Job
+}
+
+// A Simulated is what would become of an offered job.
+type Simulated struct {
+	Offered
+	Slot   time.Time // when it would start; the zero time if it would be dropped
+	Reason Reason    // why it would be dropped
+	Rule   string    // by which rule, for ReasonRule and ReasonImpossible
+}
+
+// Waited is the time from the offer, or from NotBefore, to the start.
+func (s Simulated) Waited() time.Duration {
+	since := s.At
+	if s.NotBefore.After(since) {
+		since = s.NotBefore
+	}
+	return s.Slot.Sub(since)
+}
+
+// A Simulation says under what jobs are to be simulated.
+type Simulation struct {
+	Policies Policies
+
+	// Takes is how long a job runs, for concurrency limits. 0 is no time.
+	Takes time.Duration
+
+	// Places is how many jobs the fleet runs at once, for limits that are a share of them, and
+	// for jobs that find no place. 0 is as many as there are.
+	Places int
+}
+
+// Simulate tells what would become of offered jobs under some policies, without a Redis and in
+// no time. It decides by the code that queues decide by. Every attempt is taken to succeed,
+// no job has the ID of another one, and collapse keys do not matter: jobs with one are passed on as they are.
+// The jobs come back in the order of their offers.
+func Simulate(s Simulation, offered []Offered) ([]Simulated, error) {
+	if err := s.Policies.Validate(); err != nil {
+		return nil, err
+	}
+	for i, o := range offered {
+		if err := o.Validate(); err != nil {
+			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(offered), err)
+		}
+	}
+	w := newSimulated(s, offered)
+	w.run()
+	return w.results, nil
+}
+
+// farAway stands for as many places as there are jobs.
+const farAway = 1 << 30
+
+// simulated is a queue in memory: the lanes, and what comes next.
+type simulated struct {
+	Simulation
+	policies *schedule.Policies
+	sched    *schedule.Scheduler
+	results  []Simulated
+	now      int64
+	stamp    int64
+	offers   []int                             // of results, by when they enter their lanes
+	lanes    map[envelope.Lane][]schedule.Head // what waits
+	of       map[string]int                    // stamp → result
+	waiting  map[string]int                    // by tenant
+	running  []ending                          // by when they end
+	free     int
+}
+
+// An ending is when a job ends that runs.
+type ending struct {
+	at    int64
+	claim string
+}
+
+func newSimulated(s Simulation, offered []Offered) *simulated {
+	w := &simulated{
+		Simulation: s, policies: s.Policies.compile(1), lanes: make(map[envelope.Lane][]schedule.Head), of: make(map[string]int),
+		waiting: make(map[string]int), free: cmp.Or(s.Places, farAway),
+	}
+	for _, o := range offered {
+		w.results = append(w.results, Simulated{Offered: o})
+	}
+	slices.SortStableFunc(w.results, func(a, b Simulated) int { return a.At.Compare(b.At) })
+	w.offers = make([]int, len(w.results))
+	for i := range w.offers {
+		w.offers[i] = i
+	}
+	slices.SortStableFunc(w.offers, func(a, b int) int { return cmp.Compare(w.enters(a), w.enters(b)) })
+	w.sched = schedule.New(schedule.Facts{Policies: w.policies})
+	w.sched.LearnTenants(nil) // there are none but those that it is told of
+	w.sched.Places(w.free, 0)
+	return w
+}
+
+// enters returns when a job enters its lane.
+func (w *simulated) enters(i int) int64 {
+	return max(micros(w.results[i].At), micros(w.results[i].NotBefore))
+}
+
+// run goes from one instant at which something happens to the next, until nothing does.
+func (w *simulated) run() {
+	for {
+		next := w.decide()
+		if len(w.offers) > 0 {
+			next = min(next, w.enters(w.offers[0]))
+		}
+		if len(w.running) > 0 {
+			next = min(next, w.running[0].at)
+		}
+		if next == schedule.Never {
+			return
+		}
+		w.now = max(w.now, next)
+		for len(w.running) > 0 && w.running[0].at <= w.now {
+			w.sched.Ended(w.running[0].claim, w.now)
+			w.running = w.running[1:]
+			w.free++
+		}
+		for len(w.offers) > 0 && w.enters(w.offers[0]) <= w.now {
+			w.offer(w.offers[0])
+			w.offers = w.offers[1:]
+		}
+	}
+}
+
+// offer puts a job into its lane, or drops it.
+func (w *simulated) offer(i int) {
+	r := &w.results[i]
+	env := seal(r.Job)
+	w.stamp = max(w.stamp+1, w.now)
+	env.Stamp, env.NotBefore = fmt.Sprintf("%013x", w.stamp), micros(r.NotBefore)
+	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
+		return
+	}
+	w.of[env.Stamp] = i
+	w.waiting[r.Tenant]++
+	lane := envelope.Lane{Tenant: r.Tenant, User: r.User, Priority: env.Priority}
+	head := schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env}
+	w.lanes[lane] = append(w.lanes[lane], head)
+	if len(w.lanes[lane]) == 1 {
+		w.sched.Notice(lane, head, w.now)
+	}
+}
+
+// refuses returns why the door does not take a job.
+func (w *simulated) refuses(r *Simulated, env *envelope.Envelope) (Reason, string) {
+	policy := w.policies.Of(r.Tenant)
+	for _, limit := range limits(w.policies, r.Tenant, r.User) {
+		if rule := limit.set.Impossible(env.Cost); rule >= 0 {
+			return ReasonImpossible, limit.set.Name(rule)
+		}
+	}
+	if policy.Capacity == 0 || w.waiting[r.Tenant] < policy.Capacity {
+		return "", ""
+	}
+	if !policy.DropOldest {
+		return ReasonFull, ""
+	}
+	w.dropOldest(r.Tenant)
+	return "", ""
+}
+
+// dropOldest makes room in the backlog of a tenant.
+func (w *simulated) dropOldest(tenant string) {
+	var oldest envelope.Lane
+	found := ""
+	for lane, heads := range w.lanes {
+		if lane.Tenant == tenant && len(heads) > 0 && (found == "" || heads[0].Entry < found) {
+			oldest, found = lane, heads[0].Entry
+		}
+	}
+	if found != "" {
+		w.results[w.of[found]].Reason = ReasonFull
+		w.leave(oldest)
+		w.sched.Look(oldest.Tenant, oldest.User, w.now)
+	}
+}
+
+// leave takes the first job out of a lane.
+func (w *simulated) leave(lane envelope.Lane) {
+	w.lanes[lane] = w.lanes[lane][1:]
+	w.waiting[lane.Tenant]--
+}
+
+// Next returns a free place: it is asked by the scheduler.
+func (w *simulated) Next() *schedule.Place {
+	if w.free == 0 {
+		return nil
+	}
+	return &schedule.Place{Taken: func() { w.free-- }}
+}
+
+// decide starts and drops what may be by now, and returns when there is more to decide.
+func (w *simulated) decide() int64 {
+	const batch = 1000
+	for {
+		plan := w.sched.Decide(w.now, w, batch)
+		for _, left := range plan.Left {
+			w.leave(left.Lane)
+		}
+		for _, start := range plan.Starts {
+			w.results[w.of[start.Head.Entry]].Slot = instant(start.Slot)
+			w.start(start)
+		}
+		for _, drop := range plan.Drops {
+			r := &w.results[w.of[drop.Head.Entry]]
+			r.Reason, r.Rule = Reason(drop.Reason), drop.Rule
+		}
+		w.sched.States(w.now)
+		asked := w.answer(w.sched.Needs())
+		if !asked && len(plan.Left) == 0 && plan.Next > w.now {
+			return plan.Next
+		}
+	}
+}
+
+// start lets a job run until it ends.
+func (w *simulated) start(s schedule.Start) {
+	e := ending{s.Slot + w.Takes.Microseconds(), s.Claim}
+	at, _ := slices.BinarySearchFunc(w.running, e, func(a, b ending) int { return cmp.Compare(a.at, b.at) })
+	w.running = slices.Insert(w.running, at, e)
+}
+
+// answer tells the scheduler what it needs, and reports whether it needed something.
+func (w *simulated) answer(needs schedule.Needs) bool {
+	if needs.Tenants {
+		w.sched.LearnTenants(nil)
+	}
+	for _, need := range needs.Lanes {
+		w.sched.LearnLanes(need, nil, w.now)
+	}
+	for _, lane := range needs.Heads {
+		heads := w.lanes[lane]
+		w.sched.LearnHeads(lane, heads[:min(len(heads), headsEach)], w.now)
+	}
+	for _, scope := range needs.States {
+		if tenant, user := envelope.ParseScope(scope); user != "" {
+			w.sched.LearnUserState(tenant, user, "", w.now)
+		} else {
+			w.sched.LearnTenantState(tenant, "", 0, w.now)
+		}
+	}
+	return !needs.Empty()
+}
+
+// headsEach is how many jobs of a lane the scheduler is told at a time.
+const headsEach = 10
