@@ -217,7 +217,7 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) {
 	}
 	for _, who := range all {
 		of := who.subjectOf()
-		if of.rules.Len() > 0 {
+		if of.rules.Len() > 0 || !of.state.Empty() { // rules that were lifted must know what they have not counted
 			of.rules.Spend(&of.state, slot, cost, objection == "")
 			d.s.touch(who)
 		}
