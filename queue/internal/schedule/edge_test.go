@@ -24,6 +24,7 @@ type shelf struct {
 	ahead  int64 // how far away the worker is, µs
 	places int
 	rounds int
+	queue  string // what the queue's rules remember
 }
 
 func newShelf(t *testing.T, p *schedule.Policies) *shelf {
@@ -92,7 +93,11 @@ func (s *shelf) decide() {
 	for range 2000 {
 		s.rounds++
 		plan := s.s.Decide(s.now, &f, 100)
-		s.s.States(s.now)
+		for _, st := range s.s.States(s.now) {
+			if st.Scope == envelope.QueueScope {
+				s.queue = st.Text
+			}
+		}
 		s.starts, s.drops = append(s.starts, plan.Starts...), append(s.drops, plan.Drops...)
 		for _, left := range plan.Left {
 			s.lanes[left.Lane] = s.lanes[left.Lane][1:]
@@ -328,5 +333,50 @@ func TestManyOfOneBound(t *testing.T) {
 				t.Errorf("%d of %d started", len(s.starts), many)
 			}
 		})
+	}
+}
+
+// A rule that was lifted for a while has not counted what started meanwhile: when it is in
+// force again, and such a job turns out late, it gives nothing back.
+func TestALiftedRuleGivesBackNothingThatItHasNotCounted(t *testing.T) {
+	window := rules.Compile(0, rules.Rule{Kind: rules.FixedWindow, Limit: 2, Period: time.Second})
+	s := onShelf(t, window, schedule.Policy{})
+	under := func(set *rules.Set) {
+		s.s = schedule.New(schedule.Facts{Policies: &schedule.Policies{Queue: set}, Queue: s.queue})
+	}
+	started := func(user string) (n int) {
+		s.put("t", user, nil)
+		s.decide()
+		for _, start := range s.starts {
+			if start.Lane.User == user && start.Slot <= s.now+1000 {
+				n++
+			}
+		}
+		return n
+	}
+	s.now += 100_000
+	if started("a") != 1 {
+		t.Fatal("the first does not start")
+	}
+	under(rules.Compile(0))
+	s.now += 10_000
+	if started("b") != 1 {
+		t.Fatal("the second does not start without a rule")
+	}
+	missed := s.starts[len(s.starts)-1]
+	under(window)
+	s.now += 10_000
+	for range 10 {
+		if s.s.Known(missed.Lane) {
+			break
+		}
+		s.answer(s.s.Needs())
+	}
+	if !s.s.Restart(missed.Lane, missed.Spent, s.now, 1, 0) {
+		t.Fatal("the late one does not start")
+	}
+	s.now += 10_000
+	if started("c") != 0 {
+		t.Error("three start in a second, under a rule of two")
 	}
 }
