@@ -17,7 +17,7 @@ import (
 )
 
 func (c *console) checking() []*cobra.Command {
-	return []*cobra.Command{c.checkCommand(), c.doctorCommand(), c.verifyCommand(), c.serveCommand()}
+	return []*cobra.Command{c.checkCommand(), c.doctorCommand(), c.verifyCommand(), c.planCommand(), c.serveCommand()}
 }
 
 func (c *console) checkCommand() *cobra.Command {

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Sixty jobs at once, under ten a second and then under five.
+func TestPlan(t *testing.T) {
+	c := openTerminal(t)
+	var lines strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&lines, `{"tenant":"school","user":"u%d","type":"push","payload":{"at":1763600000.5}}`+"\n", i)
+	}
+	lines.WriteString(`{"tenant":"other","user":"u","type":"push","payload":{}}` + "\n\n")
+	offers := c.file("offers.jsonl", lines.String())
+	policies := func(name, leak string) string {
+		return c.file(name, "default: p\npolicies: {p: {tenant: {rules: [{leak: "+leak+"}], capacity: 50}}}\n")
+	}
+	before, after := policies("before.yaml", "10/s"), policies("after.yaml", "5/s")
+	args := []string{"plan", "--input", offers, "--at", "payload.at", "--against", before, "--policies", after}
+	c.prints(args, "school  60    2.4s → 4.8s", "4.9s → 9.8s", "10 full → 10 full", "4.9s later", "other   1     0s → 0s")
+	c.prints(append(args, "--max-wait", "school=10s", "--max-wait", "*=0s"))
+	c.fails(1, "a job of tenant school would wait for 9.8s; at most 9s are allowed", append(args, "--max-wait", "school=9s")...)
+	c.fails(2, "want a time such as 5m", append(args, "--max-wait", "school=9")...)
+	c.fails(2, "want --input", "plan")
+	c.fails(1, "no offers", "plan", "--input", c.file("none.jsonl", "\n"), "--against", before, "--policies", after)
+	for line, want := range map[string]string{
+		"{":                                  "none.jsonl:1: not a line of producer",
+		`{"tenant":"a","user":"b","at":"x"}`: "none.jsonl:1: at \"x\"; want seconds since 1970",
+		`{"tenant":"a"}`:                     "none.jsonl:1: queue: invalid job: user is missing",
+		`{"tenant":"a","user":"b","priority":"x"}`: "want high, normal or low",
+	} {
+		c.fails(1, want, "plan", "--input", c.file("none.jsonl", line), "--against", before, "--policies", after)
+	}
+	c.prints([]string{"policies", "apply", before, "--yes"})
+	var all []planned
+	out := c.prints([]string{"plan", "--input", offers, "--policies", after, "--json"}) // against those in force
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 2 || all[0].After.Max-all[0].Before.Max < 4*time.Second {
+		t.Errorf("%v: %s", err, out)
+	}
+	c.prints(append(args, "--takes", "1s", "--places", "2"), "school")
+}
