@@ -20,8 +20,9 @@ func TestParsePolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Policies{
-		Queue:   []throttle.Rule{throttle.Leak(5000, time.Second)},
-		Default: "standard",
+		Queue:       []throttle.Rule{throttle.Leak(5000, time.Second)},
+		Concurrency: Concurrency{Jobs: 2000},
+		Default:     "standard",
 		Policies: map[string]Policy{
 			"standard": {
 				Tenant: []throttle.Rule{throttle.Leak(50, time.Second)},
@@ -35,9 +36,10 @@ func TestParsePolicies(t *testing.T) {
 				MaxWait:  15 * time.Minute,
 			},
 			"premium": {
-				Tenant:   []throttle.Rule{throttle.Leak(500, time.Second)},
-				User:     []throttle.Rule{throttle.Leak(500, time.Second)},
-				Overflow: DropOldest,
+				Tenant:            []throttle.Rule{throttle.Leak(500, time.Second)},
+				User:              []throttle.Rule{throttle.Leak(500, time.Second)},
+				Overflow:          DropOldest,
+				TenantConcurrency: Concurrency{Percent: 25}, UserConcurrency: Concurrency{Jobs: 1},
 			},
 			"free": {},
 		},
@@ -76,6 +78,10 @@ func TestBadPolicies(t *testing.T) {
 		"capacity":          `:4: policies.standard.tenant.capacity: "plenty"; want a number of jobs such as 100000, or 0 for no bound`,
 		"capacity_kind":     `:4: policies.standard.tenant.capacity: a list; want a number of jobs such as 100000`,
 		"capacity_negative": `:4: policies.standard.tenant.capacity: "-1"; want a number of jobs such as 100000, or 0 for no bound`,
+		"concurrency":       `:2: queue.concurrency: "many"; want a number of jobs such as 20, or a share of all places such as 25%`,
+		"concurrency_zero":  `:3: policies.standard.tenant.concurrency: "0"; want a number of jobs such as 20, or a share of all places such as 25%`,
+		"concurrency_share": `:4: policies.standard.user.concurrency: "101%"; want a number of jobs such as 20, or a share of all places such as 25%`,
+		"concurrency_kind":  `:1: queue.concurrency: a list; want a number of jobs such as 20, or a share of all places such as 25%`,
 		"control":           `:3: not YAML: control characters are not allowed`,
 		"default":           `:1: default: there is no policy "standart"; want standard or premium`,
 		"default_kind":      `:1: default: a list; want the name of a policy`,

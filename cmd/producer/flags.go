@@ -24,6 +24,7 @@ Flags:
                      of that name, which a worker files into the lanes (default lanes)
       --json         print the summary as JSON
       --quiet        print no progress and no summary, only what is wrong
+      --version      print the version
   -h, --help         print this
 
 A line:

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,7 +55,7 @@ Exit status: 0, 1 if something failed or check found something, 2 if it was call
   waterclock why school-7 teacher-42
   waterclock pause school-7 --for 10m --reason "their endpoint is down"
   waterclock policies diff policies.yaml`,
-		Version:       version(),
+		Version:       config.Version(),
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.settle(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,19 +155,4 @@ func arguments(least, most int, want string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// version returns the version that the binary was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	text := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			text += " " + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return text + " " + info.GoVersion
 }

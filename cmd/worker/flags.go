@@ -66,6 +66,7 @@ Flags:
                             such as 127.0.0.1:9090, or :9090 for all interfaces
       --drain               end once nothing waits, runs or is due later
       --log-level LEVEL     debug, info, warn or error (default info)
+      --version             print the version
   -h, --help                print this
 
 Every flag is also an environment variable: WATERCLOCK_LOG_FILE for --log-file.

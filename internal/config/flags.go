@@ -23,10 +23,11 @@ func Usagef(format string, args ...any) error {
 }
 
 // ParseFlags parses the arguments, which are flags only. It reports true if the caller
-// asked for help and got it: the usage, on stdout. A flag that is not given is taken from
+// asked for help or the version and got it, on stdout. A flag that is not given is taken from
 // the environment, if it is there: --log-file is WATERCLOCK_LOG_FILE.
 func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Writer) (helped bool, err error) {
 	flags.Usage = func() {}
+	version := flags.Bool("version", false, "")
 	flags.SetOutput(io.Discard)
 	var invalid *pflag.InvalidValueError
 	switch err := flags.Parse(args); {
@@ -38,6 +39,10 @@ func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Wri
 		return false, Usagef("--%s %q: want %s", flag.Name, invalid.GetValue(), wanted(flag.Value.Type()))
 	case err != nil:
 		return false, Usagef("%v", err)
+	}
+	if *version {
+		_, err := fmt.Fprintln(stdout, Version())
+		return true, err
 	}
 	if flags.NArg() > 0 {
 		return false, Usagef("unexpected argument %q: everything is said with flags", flags.Arg(0))
@@ -51,7 +56,7 @@ func FromEnvironment(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "WATERCLOCK_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || f.Name == "help" || err != nil {
+		if !ok || f.Changed || f.Name == "help" || f.Name == "version" || err != nil {
 			return
 		}
 		if flags.Set(f.Name, value) != nil {
