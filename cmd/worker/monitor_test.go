@@ -4,12 +4,16 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/senders"
+	"github.com/waterclock/waterclock/notify"
+	"github.com/waterclock/waterclock/notify/notifytest"
 )
 
 // --http serves the worker's numbers, and whether it lives and reaches Redis.
@@ -55,5 +59,43 @@ func TestMonitors(t *testing.T) {
 	}
 	if status, _, text := work(t, "--sender=log", "--redis", server.URL(), "--http=nowhere"); status != 2 || !strings.Contains(text, "want an address such as") {
 		t.Errorf("exit status %d, %s", status, text)
+	}
+}
+
+// What the provider's sender counts is served, too.
+func TestMonitorsOfASender(t *testing.T) {
+	hook, err := notifytest.NewWebhook(notifytest.Options{TCP: true})
+	must(t, err)
+	defer hook.Close()
+	server, dir := redistest.Start(t), t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	write(t, ca, string(hook.CA))
+	t.Setenv(senders.SecretVariable, hook.PrivateKey)
+	job, err := notify.NewJob("school", "teacher", notify.Message{Title: "hello", Targets: []notify.Target{{Token: hook.URL + "/hook"}}})
+	must(t, err)
+	_, err = newClient(t, server.Client(t), "push").Enqueue(t.Context(), job)
+	must(t, err)
+	var stdout, stderr lockedBuffer
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	args := []string{"--redis", server.URL(), "--sender=webhook", "--webhook-private", "--provider-ca", ca, "--http=127.0.0.1:0"}
+	go func() { done <- run(ctx, args, nil, &stdout, &stderr) }()
+	want := `waterclock_sends_total{action="done",code="ok",provider="webhook"} 1`
+	redistest.Eventually(t, 10*time.Second, want, func() bool {
+		address := regexp.MustCompile(`http=(http://\S+)`).FindStringSubmatch(stderr.String())
+		if address == nil {
+			return false
+		}
+		reply, err := http.Get(address[1] + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer reply.Body.Close()
+		body, _ := io.ReadAll(reply.Body)
+		return strings.Contains(string(body), want)
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -38,11 +38,11 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 		log.Info("an embedded Redis; it ends with this worker", "redis", "redis://"+rdb.Address+"/0")
 	}
 	var out sink
-	handler, err := openSender(o, rdb.UniversalClient, stdout, log, &out)
+	registry := newRegistry()
+	handler, err := openSender(o, rdb.UniversalClient, stdout, registry, log, &out)
 	if err != nil {
 		return errors.Join(err, out.close())
 	}
-	registry := newRegistry()
 	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{
 		Registerer: registry,
 		Queues:     o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/journal"
@@ -23,13 +24,13 @@ import (
 const shutdownTimeout = 20 * time.Second
 
 // openSender returns what is done with a job at its slot. What it opens is the sink's.
-func openSender(o options, rdb redis.UniversalClient, stdout io.Writer, log *slog.Logger, s *sink) (asynq.Handler, error) {
+func openSender(o options, rdb redis.UniversalClient, stdout io.Writer, registry prometheus.Registerer, log *slog.Logger, s *sink) (asynq.Handler, error) {
 	switch {
 	case o.sender == "forward":
 		// The client shares rdb's connections, which are closed with it.
 		return queue.Forward(asynq.NewClientFromRedisClient(rdb), o.forwardQueue), nil
 	case o.sender != "log":
-		return openProvider(o, rdb, log, s)
+		return openProvider(o, rdb, registry, log, s)
 	case o.logFile == "-":
 		return journal.New(stdout), nil
 	}
@@ -41,7 +42,7 @@ func openSender(o options, rdb redis.UniversalClient, stdout io.Writer, log *slo
 }
 
 // openProvider returns the handler that sends through one provider or several.
-func openProvider(o options, rdb redis.UniversalClient, log *slog.Logger, s *sink) (asynq.Handler, error) {
+func openProvider(o options, rdb redis.UniversalClient, registry prometheus.Registerer, log *slog.Logger, s *sink) (asynq.Handler, error) {
 	sender, each, err := openSenders(o, rdb, s)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func openProvider(o options, rdb redis.UniversalClient, log *slog.Logger, s *sin
 			return nil, err
 		}
 	}
-	cfg := notify.HandlerConfig{Shared: true, Concurrency: o.concurrency, TrustAnswers: o.trustAnswers, Redis: rdb, Logger: log}
+	cfg := notify.HandlerConfig{Shared: true, Concurrency: o.concurrency, TrustAnswers: o.trustAnswers, Redis: rdb, Registerer: registry, Logger: log}
 	var gone []forget
 	if o.forgottenFile != "" {
 		f, err := s.open(o.forgottenFile, 0o600) // it holds tokens

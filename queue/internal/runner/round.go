@@ -92,15 +92,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 // decide decides and commits, reads what is needed, or waits if there is nothing to do.
 // While there is more to decide, that is done while the commit is under way.
 func (t *term) decide(ctx context.Context) error {
-	now, _ := t.r.clock.now()
-	t.sched.Far(t.fleet.far())
-	t.roomy = false
-	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
-	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
-		t.freed, t.counted = true, true // some may have places again
-	}
-	b.write(now)
-	needs := t.sched.Needs()
+	b, needs := t.plan()
 	landed := t.flight != nil
 	if err := t.land(ctx); err != nil {
 		b.giveUp()
@@ -113,8 +105,7 @@ func (t *term) decide(ctx context.Context) error {
 		needs.Heads = nil
 		t.launch(ctx, b)
 	}
-	more := b.plan.Next <= now || b.plan.Hungry && len(b.plan.Starts) > 0
-	if t.flight != nil && !(more && needs.Empty()) {
+	if t.flight != nil && !(b.more() && needs.Empty()) {
 		if err := t.land(ctx); err != nil {
 			return err
 		}
@@ -125,18 +116,43 @@ func (t *term) decide(ctx context.Context) error {
 	if t.flight != nil {
 		runtime.Gosched() // handlers that are quick give their places back by then
 	}
-	if t.freed || t.roomy {
+	if t.again(b, landed) {
 		return nil
+	}
+	return t.wait(ctx, b.plan.Next)
+}
+
+// plan decides, and writes that into a commit. It returns what has to be read before more can
+// be decided.
+func (t *term) plan() (*bundle, schedule.Needs) {
+	now, _ := t.r.clock.now()
+	t.sched.Far(t.fleet.far())
+	t.roomy = false
+	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
+	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
+		t.freed, t.counted = true, true // some may have places again
+	}
+	b.write(now)
+	return b, t.sched.Needs()
+}
+
+// more reports whether there was more to decide when the bundle was decided.
+func (b *bundle) more() bool {
+	return b.plan.Next <= b.at || b.plan.Hungry && len(b.plan.Starts) > 0
+}
+
+// again reports whether there is something to decide at once, after a decision.
+func (t *term) again(b *bundle, landed bool) bool {
+	if t.freed || t.roomy {
+		return true
 	}
 	t.hungry.Store(b.plan.Hungry)
 	t.counted = b.plan.Hungry
-	if t.flight != nil || landed || b.plan.Next <= now || len(b.reads) > 0 {
-		return nil
+	if t.flight != nil || landed || b.plan.Next <= b.at || len(b.reads) > 0 {
+		return true
 	}
-	if b.plan.Hungry && t.r.places.count() > 0 && !t.r.stopping() {
-		return nil // one became free before anybody knew that it was waited for
-	}
-	return t.wait(ctx, b.plan.Next)
+	// One may have become free before anybody knew that it was waited for.
+	return b.plan.Hungry && t.r.places.count() > 0 && !t.r.stopping()
 }
 
 // portion returns how many jobs the next commit starts at most: half of what the fleet has
