@@ -71,37 +71,6 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
 }
 
-// places returns how many places the fleet has for this queue.
-func (f *fleet) places() int {
-	n := f.r.places.left()
-	for _, m := range f.members[1:] {
-		n += m.places
-	}
-	return n
-}
-
-// countRunning tells the scheduler which claims there are, if it counts them. It is told of
-// their ends; what is read again now and then makes up for what a Redis that was restored
-// has forgotten.
-func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
-	if !t.sched.Counts() {
-		return nil
-	}
-	names, err := t.r.store.ClaimNames(ctx, workers)
-	if err != nil {
-		return err
-	}
-	claims := make([]schedule.Claim, 0, len(names))
-	for _, name := range names {
-		if _, _, lane, err := envelope.ParseClaim(name); err == nil {
-			claims = append(claims, schedule.Claim{Name: name, Lane: lane})
-		}
-	}
-	t.sched.Running(claims, now)
-	t.uncounted = false
-	return nil
-}
-
 // recordsEvery is at how many musters the record of a worker that is known is read again.
 const recordsEvery = 8
 
