@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,8 @@ func TestRedisClockSteps(t *testing.T) {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newMini(t)
-				offset, stop := time.Duration(0), make(chan struct{})
+				var offset atomic.Int64
+				stop := make(chan struct{})
 				ticking := make(chan struct{})
 				go func() {
 					defer close(ticking)
@@ -27,7 +29,7 @@ func TestRedisClockSteps(t *testing.T) {
 						case <-stop:
 							return
 						case <-tick.C:
-							server.SetTime(time.Now().Add(offset))
+							server.SetTime(time.Now().Add(time.Duration(offset.Load())))
 						}
 					}
 				}()
@@ -50,7 +52,7 @@ func TestRedisClockSteps(t *testing.T) {
 					}
 				}
 				offer(40)
-				offset = step
+				offset.Store(int64(step))
 				offer(40)
 				time.Sleep(8*time.Second + max(0, -step))
 				if got.count() != n {

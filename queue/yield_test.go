@@ -81,7 +81,7 @@ func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
 				}}
 				runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(s.unit)})
 				straight(t, s, named("a", "u", of.change))
-				s.eventually(t, "it waits again", func() bool { return stats(t, s.client).Waiting == 1 && got.count() == 1 })
+				s.eventually(t, "it waits again", func() bool { return got.count() == 1 && stats(t, s.client).Waiting == 1 })
 				waiting, err := inspector.Lane(t.Context(), "school", "u", 0, 10)
 				must(t, err)
 				if len(waiting) != 1 || waiting[0].Priority != of.want || waiting[0].Attempt != 2 {
@@ -97,4 +97,31 @@ func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where a rule drops what comes when it is full, a job that yields keeps its place: at the
+// end of the line it would be dropped, though its user has it in part.
+func TestYieldBesideARuleThatDrops(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, policies(queue.Policy{
+			User: []throttle.Rule{throttle.Window(3, time.Hour).OrDrop(), throttle.Spacing(s.units(10))},
+		}))
+		got := recorder{then: func(_ context.Context, info queue.Info) error {
+			switch {
+			case info.ID == "a" && info.Attempt == 1:
+				return queue.Yield(errors.New("half done"))
+			case info.ID == "a":
+				return queue.RefundUser(nil) // it has its place already
+			}
+			return nil
+		}}
+		runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(s.unit)})
+		for _, id := range []string{"a", "b", "c"} {
+			straight(t, s, named(id, "u"))
+		}
+		s.eventually(t, "all are over", ended(t, s.client, 3))
+		if st := stats(t, s.client); st.Done != 3 || st.Dropped != 0 {
+			t.Errorf("%+v, want all three done", st.Counters)
+		}
+	})
 }

@@ -46,6 +46,7 @@ const (
 	tagBegin    = 14 // the earliest start that was asked for, microseconds
 	tagRevived  = 15 // when it was taken back from the dead, microseconds
 	tagUntil    = 13 // end of the handler's context, microseconds
+	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
 )
 
 // DefaultAttempts is the most attempts of a job that says nothing else.
@@ -72,6 +73,7 @@ type Envelope struct {
 	Revived     int64 // when it was taken back from the dead
 	Failures    int
 	Lost        int
+	Yields      bool // further attempts can wait for the tenant's other jobs
 	MaxAttempts int
 	Priority    int
 	CollapseKey string
@@ -129,6 +131,9 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagUntil, uint64(e.Until), 0)
 	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
 	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
+	if e.Yields {
+		b = appendNumber(b, tagYields, 1, 0)
+	}
 	b = appendNumber(b, tagAttempts, uint64(e.MaxAttempts), DefaultAttempts)
 	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
 	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
@@ -296,6 +301,8 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 		return count(&e.Failures)
 	case tagLost:
 		return count(&e.Lost)
+	case tagYields:
+		return func(n int64) { e.Yields = n == 1 }, 1
 	case tagAttempts:
 		return count(&e.MaxAttempts)
 	case tagPriority:

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -45,12 +44,10 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 		now, _ := r.clock.now()
 		next.Ready = now + delay.Microseconds()
 	}
-	lane := j.lane
-	if o.Yield && delay >= 0 && next.CollapseKey == "" { // a newer job would get the low priority with the place
-		lane.Priority, next.Priority = envelope.Low, envelope.Low
-	}
+	// A newer job under its collapse key would get the low priority with the place.
+	next.Yields = o.Yield && delay >= 0 && next.CollapseKey == ""
 	f := store.Failure{
-		Worker: r.cfg.Worker, Claim: j.claim, Lane: lane, Delay: delay, Job: next.String(), ID: j.env.ID,
+		Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: delay, Job: next.String(), ID: j.env.ID,
 		Error: clip(o.Error), Refund: refund,
 	}
 	held := false

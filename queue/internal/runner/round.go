@@ -251,6 +251,7 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 		return nil
 	}
 	c.Count(lane.Tenant, "back", 1)
+	t.lower(&lane, env)
 	return t.put(c, lane, env, env.Failures > 0, now)
 }
 
@@ -271,4 +272,13 @@ func (t *term) unpause(_ context.Context, c *store.Commit, now int64) error {
 		c.Unpause(ended, len(t.paused) == 0)
 	}
 	return nil
+}
+
+// lower gives a job that yields a low priority, unless a rule drops what comes after others:
+// then it would never get its place.
+func (t *term) lower(lane *envelope.Lane, env *envelope.Envelope) {
+	if policy := t.sched.Policy(lane.Tenant); env.Yields && !policy.User.Drops() && !policy.Tenant.Drops() {
+		lane.Priority, env.Priority = envelope.Low, envelope.Low
+	}
+	env.Yields = false
 }
