@@ -112,7 +112,8 @@ func asRefund(err error) bool {
 // the job can wait for all other jobs of the tenant. Its further attempts are at priority
 // [Low], so that they take no slot that another job waits for. Err is what the handler
 // would have returned for the failed attempt, and may be nil. A job with a collapse key
-// keeps its priority, since a newer job may take its place.
+// keeps its priority, since a newer job may take its place; and so does one whose tenant or
+// users have a rule that drops, since it would drop what comes last.
 func Yield(err error) error {
 	return &yieldError{err}
 }
