@@ -111,14 +111,17 @@ func TestOneAtATime(t *testing.T) {
 		for range 3 {
 			runWorker(t, s.client, got.handle(lasting(10*time.Millisecond)), queue.WorkerConfig{Concurrency: 2})
 		}
-		begin := time.Now()
 		s.eventually(t, "all have run", func() bool { return got.count() == count && drained(t, s.client)() })
 		got.judge(t, "user", 1, ofUser)
 		log := got.all
-		if rate := count / log[count-1].From.Sub(log[0].From).Seconds(); rate < 75 {
-			t.Errorf("%.0f starts a second, want 75", rate)
-		} else {
-			t.Logf("%.0f a second in %v", rate, time.Since(begin))
+		least := 75.0
+		if !s.virtual {
+			least = 40 // whatever else the machine does
+		}
+		rate := count / log[count-1].From.Sub(log[0].From).Seconds()
+		t.Logf("%.0f starts a second", rate)
+		if rate < least {
+			t.Errorf("%.0f starts a second, want %.0f", rate, least)
 		}
 	})
 }
