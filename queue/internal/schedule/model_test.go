@@ -595,7 +595,11 @@ func (m *model) end() {
 	}
 	t := running[m.IntN(len(running))]
 	m.knows(t.lane)
-	switch m.IntN(6) {
+	what := m.IntN(6)
+	if t.spent > m.now {
+		what = 3 // nothing else happens to a job before its slot
+	}
+	switch what {
 	case 0, 1:
 		m.note("%d is done", t.id)
 		m.over1(t)
