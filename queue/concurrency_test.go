@@ -385,3 +385,24 @@ func TestConcurrencyThatChanges(t *testing.T) {
 		after.judge(t, "the last ones", most, ofTenant)
 	})
 }
+
+// A job that goes back into its lane has left its place: it starts again as soon as it may.
+func TestAReturnedJobLeavesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{UserConcurrency: queue.Concurrency{Jobs: 1}}))
+		got := recorder{}
+		got.then = func(context.Context, queue.Info) error {
+			if got.count() == 1 {
+				return queue.PauseUser(time.Now().Add(time.Second), nil)
+			}
+			return nil
+		}
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		enqueue(t, client, jobs("school", "teacher", 1)...)
+		time.Sleep(3 * time.Second)
+		if n := got.count(); n != 2 {
+			t.Errorf("%d starts three seconds after a pause of one, want 2", n)
+		}
+	})
+}
