@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -18,18 +20,8 @@ func TestAnswersThatOvertake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
-				s, err := store.New(client, "q")
-				if err != nil {
-					t.Fatal(err)
-				}
 				var l log
-				r := New(testConfig(t, s, "a", nil, &l))
-				r.outlive, r.handling = t.Context(), t.Context()
-				reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Minute})
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.clock.observe(reply.Reading)
+				r, reply := beaten(t, client, &l)
 
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 				lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
@@ -95,4 +87,20 @@ func TestLostBeforeStart(t *testing.T) {
 			t.Errorf("%d starts, %d claims held", l.count(), r.claims.count())
 		}
 	})
+}
+
+// beaten is a worker that has had its first beat, and does nothing by itself.
+func beaten(t *testing.T, client redis.UniversalClient, l *log) (*Runner, store.BeatReply) {
+	s, err := store.New(client, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := New(testConfig(t, s, "a", nil, l))
+	r.outlive, r.handling = t.Context(), t.Context()
+	reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.clock.observe(reply.Reading)
+	return r, reply
 }

@@ -26,18 +26,8 @@ func TestASuspendedMachine(t *testing.T) {
 		t.Run(slept.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
-				s, err := store.New(client, "q")
-				if err != nil {
-					t.Fatal(err)
-				}
 				var l log
-				r := New(testConfig(t, s, "a", nil, &l))
-				r.outlive, r.handling = t.Context(), t.Context()
-				reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Hour})
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.clock.observe(reply.Reading)
+				r, _ := beaten(t, client, &l)
 				give := func(stamp string) (claim string) {
 					env := envelope.Envelope{Stamp: stamp, Cost: 1, MaxAttempts: 3, Type: "x"}
 					slot := r.now() + 300_000
@@ -53,7 +43,7 @@ func TestASuspendedMachine(t *testing.T) {
 				if l.count() != starts {
 					t.Errorf("%d starts, want %d", l.count(), starts)
 				}
-				_, letters, err := s.ReadMail(t.Context(), "0", time.Second)
+				_, letters, err := r.store.ReadMail(t.Context(), "0", time.Second)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -65,7 +55,7 @@ func TestASuspendedMachine(t *testing.T) {
 					t.Errorf("asked the leader: %v; mail %v", asked, letters)
 				}
 				r.takeWords([]string{wordLate, first, "", "0", "0"}) // the leader has taken it back
-				reading, err := s.Clock(t.Context())
+				reading, err := r.store.Clock(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
