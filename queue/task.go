@@ -130,7 +130,8 @@ func jobOf(ctx context.Context, t *asynq.Task, key func(*asynq.Task) (tenant, us
 	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
 	job.ID, _ = asynq.GetTaskID(ctx)
 	if retries, ok := asynq.GetMaxRetry(ctx); ok {
-		job.MaxAttempts = min(max(0, retries), maxAttempts-1) + 1
+		used, _ := asynq.GetRetryCount(ctx) // at servers that had the queue before
+		job.MaxAttempts = min(max(0, retries-used), maxAttempts-1) + 1
 	}
 	headers := t.Headers()
 	if key != nil && headers[headerTenant] == "" && headers[headerUser] == "" {
