@@ -496,6 +496,36 @@ func TestUniqueEndsAtTheDoor(t *testing.T) {
 	})
 }
 
+// A task that asynq's servers have failed twice comes through the inbox with the attempts that
+// are left.
+func TestAttemptsThatAreLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := way{s: stage{redistest.Mini(t), time.Second, true}}
+		failed := make(chan int, 10)
+		server := asynq.NewServerFromRedisClient(w.s.client, asynq.Config{
+			Queues: map[string]int{"push": 1}, LogLevel: asynq.FatalLevel, DelayedTaskCheckInterval: time.Second,
+			RetryDelayFunc: func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(1+n*60) * time.Second },
+		})
+		must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			n, _ := asynq.GetRetryCount(ctx)
+			failed <- n
+			return errors.New("broken")
+		})))
+		must(t, w.enqueue("hello", asynq.MaxRetry(5)))
+		for want := range 2 {
+			if n := <-failed; n != want {
+				t.Fatalf("retry %d, want %d", n, want)
+			}
+		}
+		server.Shutdown()
+		starts := make(chan queue.Info, 1)
+		w.serve(t, &recorder{then: func(_ context.Context, info queue.Info) error { starts <- info; return nil }}, settings{})
+		if info := <-starts; info.Attempt != 1 || info.MaxAttempts != 4 {
+			t.Errorf("attempt %d of %d, want 1 of 4", info.Attempt, info.MaxAttempts)
+		}
+	})
+}
+
 // InboxKey says whose job a task without headers is; one in three cannot be told, and the
 // others do not notice.
 func TestInboxKey(t *testing.T) {
