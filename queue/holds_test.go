@@ -112,7 +112,7 @@ func TestWhatOfAsynqHolds(t *testing.T) {
 		t.Fatal("the page has no table")
 	}
 	rows := make(map[string][]string)
-	for _, row := range regexp.MustCompile("(?m)^\\| ([^|]+) \\| (yes|partly|no)\\b[^|]* \\| (yes|partly|no)\\b[^|]* \\|$").FindAllStringSubmatch(table, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| (yes|partly|no)\b[^|]* \| (yes|partly|no)\b[^|]* \|$`).FindAllStringSubmatch(table, -1) {
 		rows[strings.Trim(row[1], "`")] = row[2:4]
 	}
 	if n := strings.Count(table, "\n|") - 2; n != len(rows) {

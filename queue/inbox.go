@@ -236,7 +236,7 @@ func (b *inbox) archive(id string) (err error) {
 		if look == nil && task.State == asynq.TaskStateArchived {
 			return nil // asynq itself did, since it had no retries left
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 	return err
 }
