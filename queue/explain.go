@@ -170,6 +170,24 @@ func binding(e Explanation) (last *RuleState) {
 	return last
 }
 
+// Recent returns the slots of a user's newest starts, oldest first, as far as its windows and
+// spacings look at them: none without such rules.
+func (i *Inspector) Recent(ctx context.Context, tenant, user string) ([]time.Time, error) {
+	states, err := i.store.States(ctx, []string{envelope.UserScope(tenant, user)})
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	var state rules.State
+	if err := state.Decode(states[0]); err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	var all []time.Time
+	for _, at := range state.Recent() {
+		all = append(all, instant(at))
+	}
+	return all, nil
+}
+
 // JobState says where a job with the caller's own ID is.
 type JobState struct {
 	// State is "waiting", "started", "dropped", "dead" or "cancelled".

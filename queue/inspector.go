@@ -186,10 +186,21 @@ type DeadJob struct {
 
 // Dead returns the newest dead jobs, newest first, at most n. Redis keeps the last 100,000.
 func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
+	return i.DeadBefore(ctx, "", n)
+}
+
+// DeadBefore is [Inspector.Dead] for the jobs that died before one, named by its Entry: so a
+// list of them is read page by page. If that is no entry the error wraps [ErrInvalidEntry].
+func (i *Inspector) DeadBefore(ctx context.Context, entry string, n int) ([]DeadJob, error) {
 	if n < 1 {
 		return nil, nil
 	}
-	records, err := i.store.Dead(ctx, n)
+	if entry != "" {
+		if err := checkEntries(entry); err != nil {
+			return nil, err
+		}
+	}
+	records, err := i.store.Dead(ctx, entry, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}
