@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -40,9 +41,9 @@ func (c *console) checkCommand() *cobra.Command {
 				case h.Condition == queue.Stalled:
 					return fmt.Errorf("the queue is stalled")
 				case h.Overdue > 0 && h.Oldest > most:
-					return fmt.Errorf("a job of %d tenants is overdue, the first for %s; at most %s are allowed", h.Overdue, span(h.Oldest), span(most))
+					return fmt.Errorf("a job of %d tenants is overdue, the first for %s; at most %s are allowed", h.Overdue, human.Span(h.Oldest), human.Span(most))
 				case waiting >= 0 && h.Waiting > waiting:
-					return fmt.Errorf("%s jobs wait; at most %s are allowed", thousands(h.Waiting), thousands(waiting))
+					return fmt.Errorf("%s jobs wait; at most %s are allowed", human.Thousands(h.Waiting), human.Thousands(waiting))
 				}
 				return nil
 			})
@@ -139,7 +140,7 @@ func examineRedis(ctx context.Context, rdb *config.Redis) (all []finding) {
 	before := time.Now()
 	now, err := rdb.Time(ctx).Result()
 	trip := time.Since(before)
-	clock := finding{What: "clock", Seen: fmt.Sprintf("%s off this machine's, round trip %s", span(now.Sub(before.Add(trip/2))), span(trip))}
+	clock := finding{What: "clock", Seen: fmt.Sprintf("%s off this machine's, round trip %s", human.Span(now.Sub(before.Add(trip/2))), human.Span(trip))}
 	if err != nil {
 		clock = finding{"clock", "unknown", err.Error()}
 	} else if off := now.Sub(before.Add(trip / 2)).Abs(); off > time.Minute {
@@ -189,7 +190,7 @@ func examineQueue(ctx context.Context, i *queue.Inspector) (all []finding, err e
 		all = append(all, finding{"workers", "none", "nothing starts without one"})
 	}
 	for _, w := range workers {
-		f := finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %s", w.Host, w.Running, w.Places, span(w.Doubt))}
+		f := finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %s", w.Host, w.Running, w.Places, human.Span(w.Doubt))}
 		switch {
 		case !w.Alive:
 			f.Bad = "it is lost; its jobs come back"
@@ -210,7 +211,7 @@ func examineQueue(ctx context.Context, i *queue.Inspector) (all []finding, err e
 	if err != nil {
 		return nil, err
 	}
-	deadJobs := finding{What: "dead jobs", Seen: thousands(stats.Dead) + " since the beginning"}
+	deadJobs := finding{What: "dead jobs", Seen: human.Thousands(stats.Dead) + " since the beginning"}
 	return append(all, limits, deadJobs), nil
 }
 
@@ -239,7 +240,7 @@ the starts, leaks on the slots. It needs no Redis.`,
 			broken := check(starts, policies)
 			slices.SortFunc(broken, func(a, b throttle.Violation) int { return a.At.Compare(b.At) })
 			for _, v := range broken {
-				fmt.Fprintln(c.out, clean(v.String()))
+				fmt.Fprintln(c.out, human.Clean(v.String()))
 			}
 			summarize(c.out, starts)
 			if len(broken) > 0 {

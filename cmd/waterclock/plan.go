@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -255,7 +256,7 @@ func fates(jobs []queue.Simulated) map[string]fate {
 func printPlan(t *table, all []planned, rows int) {
 	t.row("TENANT", "JOBS", "WAIT p50", "p99", "MOST", "DROPPED", "LAST START")
 	for _, p := range all[:min(rows, len(all))] {
-		t.row(p.Tenant, thousands(p.Before.Jobs), change(p.Before.P50, p.After.P50), change(p.Before.P99, p.After.P99), change(p.Before.Max, p.After.Max),
+		t.row(p.Tenant, human.Thousands(p.Before.Jobs), change(p.Before.P50, p.After.P50), change(p.Before.P99, p.After.P99), change(p.Before.Max, p.After.Max),
 			drops(p.Before)+" → "+drops(p.After), lastStart(p))
 	}
 	if len(all) > rows {
@@ -263,7 +264,9 @@ func printPlan(t *table, all []planned, rows int) {
 	}
 }
 
-func change(before, after time.Duration) string { return span(before) + " → " + span(after) }
+func change(before, after time.Duration) string {
+	return human.Span(before) + " → " + human.Span(after)
+}
 
 func drops(f fate) string {
 	if len(f.Dropped) == 0 {
@@ -271,7 +274,7 @@ func drops(f fate) string {
 	}
 	var texts []string
 	for _, reason := range slices.Sorted(maps.Keys(f.Dropped)) {
-		texts = append(texts, fmt.Sprintf("%s %s", thousands(f.Dropped[reason]), reason))
+		texts = append(texts, fmt.Sprintf("%s %s", human.Thousands(f.Dropped[reason]), reason))
 	}
 	return strings.Join(texts, ", ")
 }
@@ -284,9 +287,9 @@ func lastStart(p planned) string {
 	case moved == 0:
 		return "the same"
 	case moved > 0:
-		return span(moved) + " later"
+		return human.Span(moved) + " later"
 	default:
-		return span(-moved) + " earlier"
+		return human.Span(-moved) + " earlier"
 	}
 }
 
@@ -299,7 +302,7 @@ func tooLong(all []planned, bounds map[string]time.Duration) error {
 			most, bounded = bounds["*"]
 		}
 		if bounded && p.After.Max > most {
-			errs = append(errs, fmt.Errorf("a job of tenant %s would wait for %s; at most %s are allowed", clean(p.Tenant), span(p.After.Max), span(most)))
+			errs = append(errs, fmt.Errorf("a job of tenant %s would wait for %s; at most %s are allowed", human.Clean(p.Tenant), human.Span(p.After.Max), human.Span(most)))
 		}
 	}
 	return errors.Join(errs...)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -56,7 +57,7 @@ func (c *console) pauseCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, thousands(stats.Waiting)); err != nil {
+					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, human.Thousands(stats.Waiting)); err != nil {
 						return err
 					}
 				}
@@ -143,14 +144,14 @@ func (c *console) purgeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := c.confirm("Drop %s waiting jobs of tenant %s?", thousands(stats.Waiting), clean(args[0])); err != nil {
+				if err := c.confirm("Drop %s waiting jobs of tenant %s?", human.Thousands(stats.Waiting), human.Clean(args[0])); err != nil {
 					return err
 				}
 				n, err := i.Purge(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				return c.done("%s jobs were dropped.", thousands(n))
+				return c.done("%s jobs were dropped.", human.Thousands(n))
 			})
 		},
 	})
@@ -175,14 +176,14 @@ func (c *console) reviveCommand() *cobra.Command {
 						entries = append(entries, d.Entry)
 					}
 				}
-				if err := c.confirm("Revive %s dead jobs?", thousands(len(entries))); err != nil {
+				if err := c.confirm("Revive %s dead jobs?", human.Thousands(len(entries))); err != nil {
 					return err
 				}
 				n, err := i.Revive(cmd.Context(), entries...)
 				if err != nil {
 					return err
 				}
-				return c.done("%s of %s jobs wait again.", thousands(n), thousands(len(entries)))
+				return c.done("%s of %s jobs wait again.", human.Thousands(n), human.Thousands(len(entries)))
 			})
 		},
 	}

@@ -49,6 +49,23 @@ func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, er
 	return dead, nil
 }
 
+// DeleteDead forgets dead jobs, named by their entries, and returns how many it found.
+func (s *Store) DeleteDead(ctx context.Context, entries []string) (int, error) {
+	dead, err := s.deadEntries(ctx, entries)
+	if err != nil || len(dead) == 0 {
+		return 0, err
+	}
+	pipe := s.client.TxPipeline()
+	gone := pipe.XDel(ctx, s.key.Dead(), entries...)
+	for _, record := range dead {
+		if head, ok := envelope.Head(record.Job); ok && head.Spilled != "" {
+			pipe.Unlink(ctx, s.key.Body(head.Spilled))
+		}
+	}
+	_, err = pipe.Exec(ctx)
+	return int(gone.Val()), err
+}
+
 // A revival is a dead job as it is to wait again.
 type revival struct {
 	Record
