@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -130,21 +131,29 @@ var deadEntry = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
 // all their attempts, and returns how many it found. If one of the names is not an
 // entry, nothing happens and the error wraps [ErrInvalidEntry].
 func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) {
+	return i.eachDead(entries, "reviving in", func(part []string) (int, error) { return i.store.Revive(ctx, part) })
+}
+
+// Delete forgets dead jobs, named by [DeadJob.Entry], for good, and returns how many it
+// found. Names that are no entries are as for [Inspector.Revive].
+func (i *Inspector) Delete(ctx context.Context, entries ...string) (int, error) {
+	return i.eachDead(entries, "deleting dead jobs of", func(part []string) (int, error) { return i.store.DeleteDead(ctx, part) })
+}
+
+// eachDead does something with dead jobs, a bounded part of them at a time.
+func (i *Inspector) eachDead(entries []string, doing string, do func(part []string) (int, error)) (all int, err error) {
 	for k, entry := range entries {
 		if !deadEntry.MatchString(entry) {
 			return 0, fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
 		}
 	}
 	const step = 200
-	all := 0
-	for len(entries) > 0 {
-		part := entries[:min(step, len(entries))]
-		n, err := i.store.Revive(ctx, part)
+	for part := range slices.Chunk(entries, step) {
+		n, err := do(part)
 		all += n
 		if err != nil {
-			return all, i.failed("reviving in", err)
+			return all, i.failed(doing, err)
 		}
-		entries = entries[len(part):]
 	}
 	return all, nil
 }

@@ -186,6 +186,10 @@ func TestADayAtTheConsole(t *testing.T) {
 		out, _ := c.call("", "dead")
 		return strings.Contains(out, "out of paper")
 	})
+	c.prints(words("delete --all --yes"), "1 of 1 jobs are deleted")
+	if out := c.prints(words("dead")); strings.Contains(out, "out of paper") {
+		t.Errorf("still there: %s", out)
+	}
 	c.prints(words("purge school --yes"), "2 jobs were dropped")
 	c.prints(words("drops --reason purged"), "school", "teacher")
 	c.prints(words("drops --tenant nobody"), "REASON")
