@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +51,15 @@ func parse(t *testing.T, path string) *ast.File {
 	return file
 }
 
+func parseText(t *testing.T, text string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // The package comment is the first thing that a reader of a package meets.
 func TestEveryPackageHasAComment(t *testing.T) {
 	commented := make(map[string]bool)
@@ -65,30 +73,6 @@ func TestEveryPackageHasAComment(t *testing.T) {
 	for dir, ok := range commented {
 		if !ok {
 			t.Errorf("package %s has no package comment", dir)
-		}
-	}
-}
-
-// A test that sleeps is slow or flaky; in a synctest bubble sleeping takes no time.
-// The rule is by package: where tests sleep, some import synctest, or queuetest, which does.
-func TestNoSleepOutsideOfBubbles(t *testing.T) {
-	sleeps, bubbles := make(map[string]bool), make(map[string]bool)
-	for _, path := range files(t, "_test.go") {
-		file, dir := parse(t, path), filepath.Dir(path)
-		bubbles[dir] = bubbles[dir] || slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
-			return i.Path.Value == `"testing/synctest"` || strings.HasSuffix(i.Path.Value, `/queue/queuetest"`)
-		})
-		ast.Inspect(file, func(n ast.Node) bool {
-			if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "Sleep" {
-				pkg, ok := call.X.(*ast.Ident)
-				sleeps[dir] = sleeps[dir] || ok && pkg.Name == "time"
-			}
-			return true
-		})
-	}
-	for dir, sleep := range sleeps {
-		if sleep && !bubbles[dir] {
-			t.Errorf("tests in %s sleep, and none runs in a synctest bubble", dir)
 		}
 	}
 }
@@ -127,21 +111,6 @@ func TestReadmePoliciesAreReal(t *testing.T) {
 	}
 	if shown := blocks(read(t, "README.md"), "yaml"); len(shown) != 1 || shown[0] != file {
 		t.Error("the README's policies differ from examples/policies.yaml")
-	}
-}
-
-// Every flag that the README gives to a command exists.
-func TestReadmeFlagsExist(t *testing.T) {
-	var sources strings.Builder
-	for _, path := range files(t, ".go") {
-		if strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal") || strings.HasPrefix(path, "examples") {
-			sources.WriteString(read(t, path))
-		}
-	}
-	for _, m := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(read(t, "README.md"), -1) {
-		if m[1] != "help" && !strings.Contains(sources.String(), `"`+m[1]+`"`) {
-			t.Errorf("the README uses --%s, which no command knows", m[1])
-		}
 	}
 }
 
