@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -23,15 +24,34 @@ func programs() map[string]string {
 	}
 }
 
-// buildPrograms builds the commands into a directory.
-func buildPrograms(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
+// built builds the commands, once, into a directory that [TestMain] removes.
+var built = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "waterclock-commands-"); err != nil {
+		return "", err
+	}
 	args := append([]string{"build", "-o", dir + "/"}, slices.Sorted(maps.Values(programs()))...)
 	build := exec.Command("go", args...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as they are released
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go %q: %v\n%s", args, err, out)
+		return dir, fmt.Errorf("go %q: %w\n%s", args, err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := built(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// buildPrograms returns the directory that the commands are in.
+func buildPrograms(t *testing.T) (dir string) {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

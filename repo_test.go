@@ -11,8 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/waterclock/waterclock/queue"
 )
 
 // files returns the paths of all files whose names end so.
@@ -73,56 +71,6 @@ func TestEveryPackageHasAComment(t *testing.T) {
 	for dir, ok := range commented {
 		if !ok {
 			t.Errorf("package %s has no package comment", dir)
-		}
-	}
-}
-
-var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
-
-// blocks returns the code blocks of a language in a page.
-func blocks(page, language string) (found []string) {
-	for _, m := range block.FindAllStringSubmatch(page, -1) {
-		if m[1] == language {
-			found = append(found, m[2])
-		}
-	}
-	return found
-}
-
-// What the README shows compiles: each block stands in examples/doors, indented once.
-func TestReadmeCodeIsReal(t *testing.T) {
-	doors := read(t, "examples/doors/doors.go")
-	shown := blocks(read(t, "README.md"), "go")
-	if len(shown) != 3 {
-		t.Errorf("the README shows %d blocks of Go, want 3", len(shown))
-	}
-	indent := regexp.MustCompile(`(?m)^(.)`)
-	for _, code := range shown {
-		if !strings.Contains(doors, indent.ReplaceAllString(code, "\t$1")) {
-			t.Errorf("not in examples/doors/doors.go:\n%s", code)
-		}
-	}
-}
-
-func TestReadmePoliciesAreReal(t *testing.T) {
-	file := read(t, "examples/policies.yaml")
-	if _, err := queue.ParsePolicies("examples/policies.yaml", []byte(file)); err != nil {
-		t.Error(err)
-	}
-	if shown := blocks(read(t, "README.md"), "yaml"); len(shown) != 1 || shown[0] != file {
-		t.Error("the README's policies differ from examples/policies.yaml")
-	}
-}
-
-// Links between pages lead somewhere.
-func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	for _, page := range files(t, ".md") {
-		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			target := filepath.Join(filepath.Dir(page), m[1])
-			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s, which does not exist", page, m[1])
-			}
 		}
 	}
 }
