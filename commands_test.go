@@ -26,9 +26,7 @@ func programs() map[string]string {
 
 // built builds the commands, once, into a directory that [TestMain] removes.
 var built = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "waterclock-commands-"); err != nil {
-		return "", err
-	}
+	dir = os.Getenv(builtDir)
 	args := append([]string{"build", "-o", dir + "/"}, slices.Sorted(maps.Values(programs()))...)
 	build := exec.Command("go", args...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as they are released
@@ -38,11 +36,17 @@ var built = sync.OnceValues(func() (dir string, err error) {
 	return dir, nil
 })
 
+// builtDir is the variable with the directory of the built commands.
+const builtDir = "WATERCLOCK_TEST_COMMANDS"
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, err := built(); err == nil {
-		os.RemoveAll(dir)
+	dir, err := os.MkdirTemp("", "waterclock-commands-")
+	if err != nil {
+		panic(err)
 	}
+	os.Setenv(builtDir, dir)
+	code := m.Run()
+	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
