@@ -2,8 +2,10 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -130,21 +132,43 @@ var deadEntry = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
 // all their attempts, and returns how many it found. If one of the names is not an
 // entry, nothing happens and the error wraps [ErrInvalidEntry].
 func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) {
+	all, err := inParts(ctx, entries, i.store.Revive)
+	if errors.Is(err, ErrInvalidEntry) {
+		return 0, err
+	}
+	return all, i.wrapped("reviving in", err)
+}
+
+// DeleteDead forgets dead jobs, named by [DeadJob.Entry], for ever, and returns how many it
+// found. If one of the names is not an entry, nothing happens and the error wraps
+// [ErrInvalidEntry].
+func (i *Inspector) DeleteDead(ctx context.Context, entries ...string) (int, error) {
+	all, err := inParts(ctx, entries, i.store.DeleteDead)
+	if errors.Is(err, ErrInvalidEntry) {
+		return 0, err
+	}
+	return all, i.wrapped("deleting dead jobs of", err)
+}
+
+func checkEntries(entries ...string) error {
 	for k, entry := range entries {
 		if !deadEntry.MatchString(entry) {
-			return 0, fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
+			return fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
 		}
 	}
-	const step = 200
-	all := 0
-	for len(entries) > 0 {
-		part := entries[:min(step, len(entries))]
-		n, err := i.store.Revive(ctx, part)
-		all += n
-		if err != nil {
-			return all, i.failed("reviving in", err)
+	return nil
+}
+
+// inParts does something to dead jobs, a part after the other.
+func inParts(ctx context.Context, entries []string, do func(context.Context, []string) (int, error)) (all int, err error) {
+	if err := checkEntries(entries...); err != nil {
+		return 0, err
+	}
+	for part := range slices.Chunk(entries, 200) {
+		n, err := do(ctx, part)
+		if all += n; err != nil {
+			return all, err
 		}
-		entries = entries[len(part):]
 	}
 	return all, nil
 }

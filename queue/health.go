@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -40,22 +41,22 @@ const healthSample = 20
 // Health looks how the queue is. It looks at the tenants and users that are due first, so that
 // it costs the same however much waits.
 func (i *Inspector) Health(ctx context.Context) (Health, error) {
-	h, err := i.health(ctx)
+	h, _, err := i.health(ctx)
 	return h, i.wrapped("inspecting", err)
 }
 
-func (i *Inspector) health(ctx context.Context) (h Health, err error) {
-	stats, err := i.Stats(ctx)
-	if err != nil {
-		return h, err
+// health returns the state of the queue that it has looked at, too.
+func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err error) {
+	if stats, err = i.Stats(ctx); err != nil {
+		return h, stats, err
 	}
 	workers, err := i.workers(ctx)
 	if err != nil {
-		return h, err
+		return h, stats, err
 	}
 	pauses, err := i.Pauses(ctx)
 	if err != nil {
-		return h, err
+		return h, stats, err
 	}
 	h.Waiting, h.Running = stats.Waiting, stats.Running
 	leads := false
@@ -67,10 +68,10 @@ func (i *Inspector) health(ctx context.Context) (h Health, err error) {
 		}
 	}
 	if err := i.overdue(ctx, &h); err != nil {
-		return h, err
+		return h, stats, err
 	}
 	h.Condition, h.Detail = h.judge(leads, pauses)
-	return h, nil
+	return h, stats, nil
 }
 
 // judge finds the word for what was seen.
@@ -95,30 +96,86 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 	return Throttled, fmt.Sprintf("%d jobs wait for their limits; %d of %d places are taken", h.Waiting, h.Running, h.Places)
 }
 
-// overdue counts the tenants with a job that may start now.
+// overdue counts the tenants with a job that may start now. What the rules of all tenants say
+// is read at once, and the users are looked at of those alone whose rules let something start:
+// a queue whose jobs wait for their limits costs a few commands.
 func (i *Inspector) overdue(ctx context.Context, h *Health) error {
-	names, err := i.store.DuePage(ctx, 0, healthSample)
+	if h.Waiting == 0 {
+		return nil
+	}
+	tenants, err := i.store.DuePage(ctx, 0, healthSample)
 	if err != nil {
 		return err
 	}
-	for _, tenant := range names {
-		users, err := i.store.Users(ctx, tenant, 0, healthSample)
-		if err != nil {
-			return err
+	nobody := make([]string, len(tenants)) // whose rules remember nothing
+	open, err := i.startable(ctx, tenants, nobody)
+	if err != nil {
+		return err
+	}
+	for k, tenant := range tenants {
+		if !open[k] {
+			continue
 		}
-		for _, user := range users {
-			e, err := i.Explain(ctx, tenant, user.User)
-			if err != nil {
-				return err
-			}
-			if !e.Start.IsZero() && !e.Start.After(e.Now) {
-				h.Overdue++
-				h.Oldest = max(h.Oldest, i.age(ctx, e, tenant, user.User))
-				break
-			}
+		if err := i.overdueOf(ctx, h, tenant); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// overdueOf counts a tenant, if a user of it has a job that may start now.
+func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) error {
+	users, err := i.Users(ctx, tenant, 0, healthSample)
+	if err != nil {
+		return err
+	}
+	tenants, names := make([]string, len(users)), make([]string, len(users))
+	for k, u := range users {
+		tenants[k], names[k] = tenant, u.User
+	}
+	open, err := i.startable(ctx, tenants, names)
+	if err != nil {
+		return err
+	}
+	for k, user := range names {
+		if !open[k] || users[k].Waiting == 0 {
+			continue
+		}
+		e, err := i.Explain(ctx, tenant, user) // it knows what the job costs
+		if err != nil {
+			return err
+		}
+		if !e.Start.IsZero() && !e.Start.After(e.Now) {
+			h.Overdue++
+			h.Oldest = max(h.Oldest, i.age(ctx, e, tenant, user))
+			return nil
+		}
+	}
+	return nil
+}
+
+// startable reports of each tenant and its user whether a job of cost 1 may start now.
+func (i *Inspector) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	var scopes []string
+	for k, tenant := range tenants {
+		for _, limit := range limits(nil, tenant, users[k]) {
+			scopes = append(scopes, limit.scope)
+		}
+	}
+	slices.Sort(scopes)
+	p, err := i.pictureOf(ctx, slices.Compact(scopes), tenants)
+	if err != nil {
+		return nil, err
+	}
+	open := make([]bool, len(tenants))
+	for k, tenant := range tenants {
+		at, known := p.earliest(tenant, users[k], 1)
+		open[k] = known && at <= p.now && p.crowded(tenant, users[k], ahead{}) == ""
+	}
+	return open, nil
 }
 
 // age returns how long ago the first waiting job of a user could have started, were it not

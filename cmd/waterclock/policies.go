@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/policydiff"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -33,7 +34,7 @@ func (c *console) policiesGet() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				text, err := source(now.Policies)
+				text, err := policydiff.Source(now.Policies)
 				if err != nil {
 					return err
 				}
@@ -45,11 +46,6 @@ func (c *console) policiesGet() *cobra.Command {
 			})
 		},
 	}
-}
-
-func source(p queue.Policies) (string, error) {
-	text, err := yaml.Marshal(p)
-	return string(text), err
 }
 
 // readPolicies reads a policy file; - is standard input.
@@ -107,12 +103,8 @@ func (c *console) changes(ctx context.Context, i *queue.Inspector, to queue.Poli
 	if err != nil {
 		return 0, nil, err
 	}
-	before, err := source(now.Policies)
-	if err != nil {
-		return 0, nil, err
-	}
-	after, err := source(to)
-	return now.Version, diff(strings.Split(before, "\n"), strings.Split(after, "\n")), err
+	changes, err := policydiff.Changes(now.Policies, to)
+	return now.Version, changes, err
 }
 
 func printChanges(t *table, changes []string) {
@@ -122,58 +114,6 @@ func printChanges(t *table, changes []string) {
 	for _, line := range changes {
 		t.row(line)
 	}
-}
-
-// diff returns the lines that differ, with + or - before them and those that lead to them.
-func diff(before, after []string) (changes []string) {
-	common := make([][]int, len(before)+1) // the longest common lines from i and k on
-	for i := range common {
-		common[i] = make([]int, len(after)+1)
-	}
-	for i := len(before) - 1; i >= 0; i-- {
-		for k := len(after) - 1; k >= 0; k-- {
-			if common[i][k] = max(common[i+1][k], common[i][k+1]); before[i] == after[k] {
-				common[i][k] = common[i+1][k+1] + 1
-			}
-		}
-	}
-	var path []string // the lines that the present one lies under
-	shown := 0
-	add := func(sign, line string) {
-		depth := len(line) - len(strings.TrimLeft(line, " "))
-		for n, above := range path {
-			if len(above)-len(strings.TrimLeft(above, " ")) >= depth {
-				path = path[:n]
-				break
-			}
-		}
-		if sign != " " {
-			for ; shown < len(path); shown++ {
-				changes = append(changes, "  "+path[shown])
-			}
-			changes = append(changes, sign+" "+line)
-		}
-		path = append(path, line)
-		shown = min(shown, len(path)-1)
-		if sign != " " {
-			shown = len(path)
-		}
-	}
-	i, k := 0, 0
-	for i < len(before) || k < len(after) {
-		switch {
-		case i < len(before) && k < len(after) && before[i] == after[k]:
-			add(" ", before[i])
-			i, k = i+1, k+1
-		case k == len(after) || i < len(before) && common[i+1][k] >= common[i][k+1]:
-			add("-", before[i])
-			i++
-		default:
-			add("+", after[k])
-			k++
-		}
-	}
-	return changes
 }
 
 func (c *console) policiesApply() *cobra.Command {
@@ -204,14 +144,14 @@ func (c *console) replace(ctx context.Context, i *queue.Inspector, p queue.Polic
 	}
 	if !c.json {
 		for _, line := range changes {
-			fmt.Fprintln(c.out, clean(line))
+			fmt.Fprintln(c.out, human.Clean(line))
 		}
 	}
 	stats, err := i.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.confirm("Put this in force, also for %s jobs that wait?", thousands(stats.Waiting)); err != nil {
+	if err := c.confirm("Put this in force, also for %s jobs that wait?", human.Thousands(stats.Waiting)); err != nil {
 		return err
 	}
 	if err := i.ReplacePolicies(ctx, version, p); err != nil {
@@ -249,12 +189,6 @@ func (c *console) policiesSetTenant() *cobra.Command {
 }
 
 func (c *console) policiesHistory() *cobra.Command {
-	type change struct {
-		Version int64     `json:"version"`
-		Since   time.Time `json:"since"`
-		queue.Note
-		Changes []string `json:"changes"`
-	}
 	var p page
 	return p.flags(&cobra.Command{
 		Use: "history", Short: "Who changed what, when and why, the newest first", Args: arguments(0, 0, "none"),
@@ -267,21 +201,9 @@ func (c *console) policiesHistory() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var all []change
-				for k, v := range versions[:min(len(versions), p.from+p.n)] {
-					var before []string
-					if k+1 < len(versions) {
-						text, err := source(versions[k+1].Policies)
-						if err != nil {
-							return err
-						}
-						before = strings.Split(text, "\n")
-					}
-					text, err := source(v.Policies)
-					if err != nil {
-						return err
-					}
-					all = append(all, change{v.Version, v.Since, v.Note, diff(before, strings.Split(text, "\n"))})
+				all, err := policydiff.History(versions, p.from+p.n)
+				if err != nil {
+					return err
 				}
 				all = all[min(p.from, len(all)):]
 				return c.show(all, func(t *table) {

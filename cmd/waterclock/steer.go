@@ -3,17 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
 func (c *console) steering() []*cobra.Command {
 	return []*cobra.Command{
-		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.policiesCommand(),
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.deleteCommand(), c.policiesCommand(),
 	}
 }
 
@@ -56,7 +58,7 @@ func (c *console) pauseCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, thousands(stats.Waiting)); err != nil {
+					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, human.Thousands(stats.Waiting)); err != nil {
 						return err
 					}
 				}
@@ -143,48 +145,58 @@ func (c *console) purgeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := c.confirm("Drop %s waiting jobs of tenant %s?", thousands(stats.Waiting), clean(args[0])); err != nil {
+				if err := c.confirm("Drop %s waiting jobs of tenant %s?", human.Thousands(stats.Waiting), human.Clean(args[0])); err != nil {
 					return err
 				}
 				n, err := i.Purge(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				return c.done("%s jobs were dropped.", thousands(n))
+				return c.done("%s jobs were dropped.", human.Thousands(n))
 			})
 		},
 	})
 }
 
 func (c *console) reviveCommand() *cobra.Command {
-	all, tenant := false, ""
-	cmd := &cobra.Command{
-		Use: "revive ENTRY... | revive --all [--tenant TENANT]", Short: "Give dead jobs all their attempts again; dead shows the entries",
-		Args: arguments(0, -1, "entries"),
-		RunE: func(cmd *cobra.Command, entries []string) error {
-			if all == (len(entries) > 0) || tenant != "" && !all {
-				return config.Usagef("revive: want entries that dead shows, or --all, perhaps with --tenant")
-			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
-				if all {
-					found, err := dead(cmd.Context(), i, tenant)
-					if err != nil {
-						return err
-					}
-					for _, d := range found {
-						entries = append(entries, d.Entry)
-					}
-				}
-				if err := c.confirm("Revive %s dead jobs?", thousands(len(entries))); err != nil {
-					return err
-				}
-				n, err := i.Revive(cmd.Context(), entries...)
+	return c.deadOnes(&cobra.Command{Use: "revive", Short: "Give dead jobs all their attempts again; dead shows the entries"},
+		"%s of %s jobs wait again.", (*queue.Inspector).Revive)
+}
+
+func (c *console) deleteCommand() *cobra.Command {
+	return c.deadOnes(&cobra.Command{Use: "delete", Short: "Forget dead jobs for good; dead shows the entries"},
+		"%s of %s jobs are deleted.", (*queue.Inspector).DeleteDead)
+}
+
+// deadOnes makes of a command one that does something with dead jobs, by their entries or
+// with all of them.
+func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspector, context.Context, ...string) (int, error)) *cobra.Command {
+	all, tenant, name := false, "", cmd.Use
+	cmd.Use = fmt.Sprintf("%s ENTRY... | %s --all [--tenant TENANT]", name, name)
+	cmd.Args = arguments(0, -1, "entries")
+	cmd.RunE = func(cmd *cobra.Command, entries []string) error {
+		if all == (len(entries) > 0) || tenant != "" && !all {
+			return config.Usagef("%s: want entries that dead shows, or --all, perhaps with --tenant", name)
+		}
+		return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			if all {
+				found, err := dead(cmd.Context(), i, tenant)
 				if err != nil {
 					return err
 				}
-				return c.done("%s of %s jobs wait again.", thousands(n), thousands(len(entries)))
-			})
-		},
+				for _, d := range found {
+					entries = append(entries, d.Entry)
+				}
+			}
+			if err := c.confirm("%s%s %s dead jobs?", strings.ToUpper(name[:1]), name[1:], human.Thousands(len(entries))); err != nil {
+				return err
+			}
+			n, err := do(i, cmd.Context(), entries...)
+			if err != nil {
+				return err
+			}
+			return c.done(done, human.Thousands(n), human.Thousands(len(entries)))
+		})
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all dead jobs")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "with --all: only those of a tenant")

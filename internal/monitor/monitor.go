@@ -19,6 +19,8 @@ import (
 type Server struct {
 	Metrics prometheus.Gatherer
 	Ready   func(ctx context.Context) error
+
+	API http.Handler // answers /v1/; nil for nobody
 }
 
 // readyPatience is how long a question whether the process is ready may take.
@@ -67,5 +69,8 @@ func (s Server) Handler() http.Handler {
 		}
 		fmt.Fprintln(w, "ready")
 	})
+	if s.API != nil {
+		mux.Handle("/v1/", s.API)
+	}
 	return mux
 }

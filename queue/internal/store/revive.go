@@ -146,3 +146,21 @@ func (s *Store) enter(c *change, r revival, now int64) {
 	c.do("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, Escape(lane.User))
 	c.do("ZADD", s.key.Tenants(), "LT", now, Escape(lane.Tenant))
 }
+
+// DeleteDead forgets dead jobs, and their payloads that are kept apart. It returns how many it
+// found.
+func (s *Store) DeleteDead(ctx context.Context, entries []string) (int, error) {
+	dead, err := s.deadEntries(ctx, entries)
+	if err != nil || len(dead) == 0 {
+		return 0, err
+	}
+	c := s.newChange()
+	for _, record := range dead {
+		c.when(1, "XDEL", []string{s.key.Dead()}, record.Entry) // or it was revived meanwhile
+		if job, ok := envelope.Head(record.Job); ok && job.Spilled != "" {
+			c.do("UNLINK", s.key.Body(job.Spilled))
+		}
+	}
+	done, err := c.apply(ctx)
+	return len(done), err
+}
