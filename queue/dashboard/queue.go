@@ -54,7 +54,7 @@ func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if span == queue.LastMinutes {
 		v.Starts, v.Binds = lately(points)
 	}
-	v.Charts = chartsOf(series{points, now.At, span})
+	v.Charts = chartsOf(series{points, now.At, span}, v.Allowed)
 	return v, nil
 }
 
@@ -81,7 +81,7 @@ func lately(points []queue.Point) (perSecond float64, binds string) {
 }
 
 // chartsOf draws a queue's charts.
-func chartsOf(s series) []chart {
+func chartsOf(s series, a allowance) []chart {
 	counted := func(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
 		return func(a, b queue.Point) (float64, bool) {
 			n, seconds := of(b)-of(a), b.At.Sub(a.At).Seconds()
@@ -94,6 +94,9 @@ func chartsOf(s series) []chart {
 	starts := s.lines("Starts and offers a second",
 		line{"started", "l1 fill", counted(func(p queue.Point) int64 { return p.Started })},
 		line{"offered", "l2", counted(func(p queue.Point) int64 { return p.Offered })})
+	if a.Bounded() && a.PerSecond > 0 {
+		starts.bound("rules allow now", a.PerSecond)
+	}
 	backlog := s.lines("Waiting jobs",
 		line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Waiting })},
 		line{"later", "l3", present(func(p queue.Point) int64 { return p.Later })})
