@@ -57,7 +57,7 @@ func (d *Dashboard) show(name string, read reader) http.Handler {
 			return
 		}
 		p := d.page(w, r)
-		p.Tab, p.Live, p.Data = name, name != "policies", data
+		p.Title, p.Tab, p.Live, p.Data = strings.ToUpper(name[:1])+name[1:], name, name != "policies", data
 		d.render(w, name, p, http.StatusOK)
 	})
 }

@@ -89,11 +89,19 @@ func changes(before, after queue.Policies) ([]string, error) {
 	if err != nil || a == b {
 		return nil, err
 	}
-	lines := human.Diff(strings.Split(strings.TrimSuffix(a, "\n"), "\n"), strings.Split(strings.TrimSuffix(b, "\n"), "\n"))
+	lines := human.Diff(linesOf(a), linesOf(b))
 	if len(lines) > changesShown {
 		lines = append(lines[:changesShown:changesShown], fmt.Sprintf("… and %d lines more", len(lines)-changesShown))
 	}
 	return lines, nil
+}
+
+// linesOf returns the lines of a source: none of policies that limit nothing.
+func linesOf(source string) []string {
+	if source == "{}\n" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(source, "\n"), "\n")
 }
 
 // A previewView is what policies would change.
