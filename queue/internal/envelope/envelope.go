@@ -47,6 +47,7 @@ const (
 	tagRevived  = 15 // when it was taken back from the dead, microseconds
 	tagUntil    = 13 // end of the handler's context, microseconds
 	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
+	tagLock     = 17 // the key of a lock that is lifted when it is done
 )
 
 // DefaultAttempts is the most attempts of a job that says nothing else.
@@ -82,6 +83,7 @@ type Envelope struct {
 	Type        string
 	Payload     string
 	Spilled     string // name of its payload, if that is kept apart
+	Lock        string // key of a lock that is lifted when it is done
 
 	unknown []byte // options of a newer version, verbatim
 }
@@ -143,6 +145,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendText(b, tagID, e.ID) // before all that is long: see Head
 	b = appendText(b, tagSpilled, e.Spilled)
 	b = appendText(b, tagCollapse, e.CollapseKey)
+	b = appendText(b, tagLock, e.Lock)
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		pair := appendString(nil, name)
 		b = appendOption(b, tagHeader, append(pair, e.Headers[name]...))
@@ -259,6 +262,9 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 		return true, nil
 	case tagSpilled:
 		e.Spilled = value
+		return true, nil
+	case tagLock:
+		e.Lock = value
 		return true, nil
 	case tagHeader:
 		r := &reader{rest: value}

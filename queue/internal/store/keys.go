@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// All keys of a queue begin with its prefix, and so share one hash slot. A script
+// Keys names the keys of a queue. All of them begin with its prefix, and so share one hash slot. A script
 // declares every key that it touches.
 //
 //	key                              type    written by       what it holds
