@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/policydiff"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -34,7 +34,7 @@ func (c *console) policiesGet() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				text, err := source(now.Policies)
+				text, err := policydiff.Source(now.Policies)
 				if err != nil {
 					return err
 				}
@@ -46,11 +46,6 @@ func (c *console) policiesGet() *cobra.Command {
 			})
 		},
 	}
-}
-
-func source(p queue.Policies) (string, error) {
-	text, err := yaml.Marshal(p)
-	return string(text), err
 }
 
 // readPolicies reads a policy file; - is standard input.
@@ -108,12 +103,8 @@ func (c *console) changes(ctx context.Context, i *queue.Inspector, to queue.Poli
 	if err != nil {
 		return 0, nil, err
 	}
-	before, err := source(now.Policies)
-	if err != nil {
-		return 0, nil, err
-	}
-	after, err := source(to)
-	return now.Version, human.Diff(strings.Split(before, "\n"), strings.Split(after, "\n")), err
+	changes, err := policydiff.Changes(now.Policies, to)
+	return now.Version, changes, err
 }
 
 func printChanges(t *table, changes []string) {
@@ -198,12 +189,6 @@ func (c *console) policiesSetTenant() *cobra.Command {
 }
 
 func (c *console) policiesHistory() *cobra.Command {
-	type change struct {
-		Version int64     `json:"version"`
-		Since   time.Time `json:"since"`
-		queue.Note
-		Changes []string `json:"changes"`
-	}
 	var p page
 	return p.flags(&cobra.Command{
 		Use: "history", Short: "Who changed what, when and why, the newest first", Args: arguments(0, 0, "none"),
@@ -216,21 +201,9 @@ func (c *console) policiesHistory() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var all []change
-				for k, v := range versions[:min(len(versions), p.from+p.n)] {
-					var before []string
-					if k+1 < len(versions) {
-						text, err := source(versions[k+1].Policies)
-						if err != nil {
-							return err
-						}
-						before = strings.Split(text, "\n")
-					}
-					text, err := source(v.Policies)
-					if err != nil {
-						return err
-					}
-					all = append(all, change{v.Version, v.Since, v.Note, human.Diff(before, strings.Split(text, "\n"))})
+				all, err := policydiff.History(versions, p.from+p.n)
+				if err != nil {
+					return err
 				}
 				all = all[min(p.from, len(all)):]
 				return c.show(all, func(t *table) {

@@ -1,5 +1,5 @@
 // Package human writes what people read: numbers, spans of time, names that may hold anything,
-// why a job waits, and what a change changes.
+// and why a job waits.
 package human
 
 import (

@@ -69,9 +69,9 @@ func (w *watch) allowance(ctx context.Context, waiting int64) (allowance, error)
 
 // policies returns the policies in force, as they were a moment ago.
 func (w *watch) policies(ctx context.Context) (queue.PolicyVersion, error) {
-	value, err := w.cache.get(ctx, "policies in force", func(ctx context.Context) (any, error) {
+	value, err := w.cache.get(ctx, reading{"policies in force", policiesAge, func(ctx context.Context) (any, error) {
 		return w.inspector.PoliciesInForce(ctx)
-	})
+	}})
 	if err != nil {
 		return queue.PolicyVersion{}, err
 	}

@@ -51,7 +51,7 @@ func (d *Dashboard) show(name string, read reader) http.Handler {
 			return
 		}
 		q := r.URL.Query()
-		data, err := of.cache.get(r.Context(), name+"?"+q.Encode(), func(ctx context.Context) (any, error) { return read(ctx, of, q) })
+		data, err := of.cache.get(r.Context(), reading{name + "?" + q.Encode(), pageAge, func(ctx context.Context) (any, error) { return read(ctx, of, q) }})
 		if err != nil {
 			d.fail(w, r, err)
 			return

@@ -134,13 +134,13 @@ func (s *stage) past() {
 	for k := range seconds {
 		p, x := now, float64(k)
 		p.At = now.At.Add(-time.Duration(seconds-k) * time.Second)
-		p.Condition, p.Places, p.Workers, p.Running = queue.Throttled, 20, 1, int64(6+4*math.Sin(x/30)+math.Sin(x/3))
-		p.Waiting = now.Waiting - 900 + int64(1.5*x+500*math.Sin(x/110))
+		p.Health.Condition, p.Health.Places, p.Health.Workers, p.Health.Running = queue.Throttled, 20, 1, int64(6+4*math.Sin(x/30)+math.Sin(x/3))
+		p.Health.Waiting = now.Health.Waiting - 900 + int64(1.5*x+500*math.Sin(x/110))
 		p.Later += int64(8 + 6*math.Sin(x/50))
-		p.Started += int64(since(k, func(x float64) float64 { return 13*x - 180*math.Cos(x/45) - 10*math.Cos(x/7) }))
-		p.Offered += int64(since(k, func(x float64) float64 { return 15*x - 420*math.Cos(x/60) }))
-		p.Dropped += int64(since(k, func(x float64) float64 { return .4*x - 18*math.Cos(x/60) }))
-		p.Failed += int64(since(k, func(x float64) float64 { return .6*x - 12*math.Cos(x/40) }))
+		p.Counters.Started += int64(since(k, func(x float64) float64 { return 13*x - 180*math.Cos(x/45) - 10*math.Cos(x/7) }))
+		p.Counters.Offered += int64(since(k, func(x float64) float64 { return 15*x - 420*math.Cos(x/60) }))
+		p.Counters.Dropped += int64(since(k, func(x float64) float64 { return .4*x - 18*math.Cos(x/60) }))
+		p.Counters.Failed += int64(since(k, func(x float64) float64 { return .6*x - 12*math.Cos(x/40) }))
 		p.Blocked = map[string]time.Duration{
 			"leak 10/s":    waited(k, func(x float64) float64 { return 400*x - 16000*math.Cos(x/80) }),
 			"window 10/1m": waited(k, func(x float64) float64 { return 180 * x }),

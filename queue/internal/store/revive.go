@@ -49,23 +49,6 @@ func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, er
 	return dead, nil
 }
 
-// DeleteDead forgets dead jobs, named by their entries, and returns how many it found.
-func (s *Store) DeleteDead(ctx context.Context, entries []string) (int, error) {
-	dead, err := s.deadEntries(ctx, entries)
-	if err != nil || len(dead) == 0 {
-		return 0, err
-	}
-	pipe := s.client.TxPipeline()
-	gone := pipe.XDel(ctx, s.key.Dead(), entries...)
-	for _, record := range dead {
-		if head, ok := envelope.Head(record.Job); ok && head.Spilled != "" {
-			pipe.Unlink(ctx, s.key.Body(head.Spilled))
-		}
-	}
-	_, err = pipe.Exec(ctx)
-	return int(gone.Val()), err
-}
-
 // A revival is a dead job as it is to wait again.
 type revival struct {
 	Record
@@ -162,4 +145,22 @@ func (s *Store) enter(c *change, r revival, now int64) {
 	c.do("RPUSH", s.key.Lane(lane), entry)
 	c.do("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, Escape(lane.User))
 	c.do("ZADD", s.key.Tenants(), "LT", now, Escape(lane.Tenant))
+}
+
+// DeleteDead forgets dead jobs, and their payloads that are kept apart. It returns how many it
+// found.
+func (s *Store) DeleteDead(ctx context.Context, entries []string) (int, error) {
+	dead, err := s.deadEntries(ctx, entries)
+	if err != nil || len(dead) == 0 {
+		return 0, err
+	}
+	c := s.newChange()
+	for _, record := range dead {
+		c.when(1, "XDEL", []string{s.key.Dead()}, record.Entry) // or it was revived meanwhile
+		if job, ok := envelope.Head(record.Job); ok && job.Spilled != "" {
+			c.do("UNLINK", s.key.Body(job.Spilled))
+		}
+	}
+	done, err := c.apply(ctx)
+	return len(done), err
 }
