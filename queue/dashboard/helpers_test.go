@@ -240,4 +240,3 @@ func everyPage(tenant, user, id string) []string {
 
 // soon is long enough for what was cached to be read again.
 const soon = 2 * policiesAge
-

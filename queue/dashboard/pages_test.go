@@ -174,7 +174,7 @@ func TestRedisIsAway(t *testing.T) {
 	v.page("")
 	server.Kill()
 	v.queues["push"].cache.forget()
-	for _, page := range everyPage("a", "b", "c") {
+	for _, page := range []string{"", "tenants", "policies"} {
 		if w := v.send(http.MethodGet, "/dashboard/push/"+page, nil); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "cannot be read") {
 			t.Errorf("%s: %d\n%s", page, w.Code, w.Body)
 		}
