@@ -74,19 +74,19 @@ func TestDeleteDead(t *testing.T) {
 		dead := dying(t, client, all...)
 		large := slices.IndexFunc(dead, func(d queue.DeadJob) bool { return d.ID == "large" })
 		i := newInspector(t, client, "push")
-		if n, err := i.Delete(t.Context(), dead[large].Entry, "oops"); n != 0 || !errors.Is(err, queue.ErrInvalidEntry) {
+		if n, err := i.DeleteDead(t.Context(), dead[large].Entry, "oops"); n != 0 || !errors.Is(err, queue.ErrInvalidEntry) {
 			t.Errorf("%d, %v", n, err)
 		}
 		if keys := client.Keys(t.Context(), "wc:{push}:body:*").Val(); len(keys) != 1 {
 			t.Fatalf("%q: no payload is kept apart", keys)
 		}
-		if n, err := i.Delete(t.Context(), dead[large].Entry, dead[large].Entry, "1-1"); n != 1 || err != nil {
+		if n, err := i.DeleteDead(t.Context(), dead[large].Entry, dead[large].Entry, "1-1"); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
 		if keys := client.Keys(t.Context(), "wc:{push}:body:*").Val(); len(keys) != 0 {
 			t.Errorf("%q stay", keys)
 		}
-		if n, err := i.Delete(t.Context(), dead[large].Entry); n != 0 || err != nil {
+		if n, err := i.DeleteDead(t.Context(), dead[large].Entry); n != 0 || err != nil {
 			t.Errorf("again: %d, %v", n, err)
 		}
 		left, err := i.Dead(t.Context(), 10)

@@ -107,23 +107,23 @@ const (
 
 // A Receipt tells a producer what became of an offered job.
 type Receipt struct {
-	ID     string
-	Status Status
+	ID     string `json:"id"`
+	Status Status `json:"status"`
 
 	// Place is the job's place in its lane; 1 is next. 0 if it is not in line.
-	Place int
+	Place int `json:"place,omitempty"`
 
 	// Start is when the job will start if nobody comes in between, on Redis's clock:
 	// an estimate. It is the zero time where a concurrency limit keeps it waiting, since
 	// nobody knows when another job ends.
-	Start time.Time
+	Start time.Time `json:"start,omitzero"`
 
 	// Limit is that limit and what runs, for people: "tenant concurrency 20: 20 running, the
 	// oldest for 31s".
-	Limit string
+	Limit string `json:"limit,omitempty"`
 
-	Reason Reason // why it was dropped
-	Rule   string // which rule, for ReasonImpossible
+	Reason Reason `json:"reason,omitempty"` // why it was dropped
+	Rule   string `json:"rule,omitempty"`   // which rule, for ReasonImpossible
 }
 
 // The bounds of a job. They keep every sum of instants, costs and attempts far from

@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/jobline"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -50,5 +51,5 @@ func viaAsynq(rdb redis.UniversalClient, name string) door {
 // fitsAsynq refuses what an asynq task cannot carry.
 func fitsAsynq(job queue.Job) error {
 	_, err := queue.NewTask(job)
-	return complaint(err)
+	return jobline.Complaint(err)
 }

@@ -16,6 +16,8 @@ Usage:
 Flags:
       --redis URL    where Redis is (default redis://127.0.0.1:6379/0); also rediss://,
                      redis-sentinel://HOST,HOST/0?master=NAME, redis-cluster://HOST,HOST
+      --password-file FILE
+                     Redis's password, so that it does not stand among the arguments
       --queue NAME   which queue (default push)
       --input FILE   the jobs; - is standard input (default -)
       --batch N      how many jobs to offer at once (default 100)
@@ -54,10 +56,11 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, queue, input, via string
-	batch                    int
-	rate                     float64
-	json, quiet              bool
+	redis, passwordFile, queue, input, via string
+
+	batch       int
+	rate        float64
+	json, quiet bool
 }
 
 const maxBatch = 10_000
@@ -65,6 +68,7 @@ const maxBatch = 10_000
 func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err error) {
 	flags := pflag.NewFlagSet("producer", pflag.ContinueOnError)
 	flags.StringVar(&o.redis, "redis", "redis://127.0.0.1:6379/0", "")
+	flags.StringVar(&o.passwordFile, "password-file", "", "")
 	flags.StringVar(&o.queue, "queue", "push", "")
 	flags.StringVar(&o.input, "input", "-", "")
 	flags.StringVar(&o.via, "via", "lanes", "")
@@ -75,7 +79,11 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	if helped, err = config.ParseFlags(flags, args, usage, stdout); helped || err != nil {
 		return o, helped, err
 	}
-	return o, false, o.check()
+	if err := o.check(); err != nil {
+		return o, false, err
+	}
+	o.redis, err = config.WithPassword(o.redis, o.passwordFile)
+	return o, false, err
 }
 
 func (o options) check() error {

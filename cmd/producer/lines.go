@@ -5,11 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-)
 
-const (
-	maxPayload = 1 << 20
-	maxLine    = maxPayload + 64<<10 // a payload, and long names around it
+	"github.com/waterclock/waterclock/internal/jobline"
 )
 
 // lines reads lines in constant memory, however long they are.
@@ -33,7 +30,7 @@ func (l *lines) next() ([]byte, error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		l.bytes += int64(len(part))
-		if len(l.current) <= maxLine {
+		if len(l.current) <= jobline.MaxLine {
 			l.current = append(l.current, part...)
 		}
 		switch {
@@ -49,7 +46,7 @@ func (l *lines) next() ([]byte, error) {
 	if l.number == 1 {
 		line = bytes.TrimPrefix(line, []byte("\ufeff"))
 	}
-	if len(line) > maxLine {
+	if len(line) > jobline.MaxLine {
 		return nil, errTooLong
 	}
 	return line, nil

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/waterclock/waterclock/internal/jobline"
 )
 
 func TestLines(t *testing.T) {
-	long := strings.Repeat("x", maxLine)
+	long := strings.Repeat("x", jobline.MaxLine)
 	input := "\ufeffone\r\n\n" + long + "\n" + long + "y\nfive\n" + long + long + "\n\ufeffseven"
 	want := []string{"one", "", long, "too long", "five", "too long", "\ufeffseven"}
 	for name, r := range map[string]io.Reader{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/waterclock/waterclock/internal/jobline"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -56,7 +57,7 @@ func (r *reader) batch() (b batch) {
 		b.bytes = r.lines.bytes
 		switch {
 		case errors.Is(err, errTooLong):
-			b.bad = append(b.bad, r.at(fmt.Errorf("the line is longer than %d bytes", maxLine)))
+			b.bad = append(b.bad, r.at(fmt.Errorf("the line is longer than %d bytes", jobline.MaxLine)))
 			continue
 		case err != nil:
 			b.err = err
@@ -74,7 +75,7 @@ func (r *reader) batch() (b batch) {
 }
 
 func (r *reader) add(b *batch, line []byte) {
-	job, err := parseJob(line)
+	job, err := jobline.Parse(line)
 	if err == nil && r.check != nil {
 		err = r.check(job)
 	}

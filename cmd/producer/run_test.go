@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/jobline"
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 )
@@ -93,7 +94,7 @@ func TestOffer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "jobs.jsonl")
 	input := "\ufeff" + jobLine(1, `,"id":"a"`) + "\r\n" + jobLine(2, `,"id":"a"`) + "nonsense\r\n" +
 		jobLine(3, `,"collapse_key":"k"`) + jobLine(4, `,"collapse_key":"k"`) + `{"tenant":"t"}` + "\n" +
-		strings.Repeat("x", maxLine+1) + "\n" + jobLine(5, "") + strings.TrimSpace(jobLine(6, ""))
+		strings.Repeat("x", jobline.MaxLine+1) + "\n" + jobLine(5, "") + strings.TrimSpace(jobLine(6, ""))
 	if err := os.WriteFile(file, []byte(input), 0o600); err != nil {
 		t.Fatal(err)
 	}

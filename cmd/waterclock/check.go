@@ -1,17 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/doctor"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
@@ -54,13 +52,6 @@ func (c *console) checkCommand() *cobra.Command {
 	return cmd
 }
 
-// A finding is one thing that doctor looked at.
-type finding struct {
-	What string `json:"what"`
-	Seen string `json:"seen"`
-	Bad  string `json:"problem,omitempty"` // why that is no good, and what would be right
-}
-
 func (c *console) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong with Redis, the workers and the queue", Args: arguments(0, 0, "none"),
@@ -70,25 +61,29 @@ func (c *console) doctorCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				findings := examineRedis(cmd.Context(), rdb)
-				more, err := examineQueue(cmd.Context(), inspector)
+				findings := []doctor.Finding{{What: "address", Seen: rdb.Address}}
+				for _, warning := range rdb.Warnings {
+					findings = append(findings, doctor.Finding{What: "Redis", Seen: rdb.Address, Problem: warning})
+				}
+				findings = append(findings, doctor.Redis(cmd.Context(), rdb)...)
+				more, err := doctor.Queue(cmd.Context(), inspector)
 				if err != nil {
 					return err
 				}
 				findings = append(findings, more...)
 				bad := 0
 				for _, f := range findings {
-					if f.Bad != "" {
+					if f.Problem != "" {
 						bad++
 					}
 				}
 				if err := c.show(findings, func(t *table) {
 					for _, f := range findings {
 						mark := "ok"
-						if f.Bad != "" {
+						if f.Problem != "" {
 							mark = "!!"
 						}
-						t.row(mark, f.What, f.Seen, f.Bad)
+						t.row(mark, f.What, f.Seen, f.Problem)
 					}
 				}); err != nil {
 					return err
@@ -100,119 +95,6 @@ func (c *console) doctorCommand() *cobra.Command {
 			})
 		},
 	}
-}
-
-// examineRedis looks at the server: what it is, and whether it may forget.
-func examineRedis(ctx context.Context, rdb *config.Redis) (all []finding) {
-	for _, warning := range rdb.Warnings {
-		all = append(all, finding{"Redis", rdb.Address, warning})
-	}
-	info := infoOf(ctx, rdb)
-	name := "Redis"
-	if info["valkey_version"] != "" {
-		name = "Valkey " + info["valkey_version"] + ", as Redis"
-	}
-	all = append(all, finding{What: "server", Seen: name + " " + info["redis_version"] + " at " + rdb.Address})
-	eviction := finding{What: "eviction", Seen: info["maxmemory_policy"]}
-	if p := info["maxmemory_policy"]; p != "" && p != "noeviction" {
-		eviction.Bad = "a full Redis deletes jobs and limits; want maxmemory-policy noeviction"
-	}
-	persistence := finding{What: "persistence", Seen: "AOF " + onOff(info["aof_enabled"]) + ", last snapshot " + info["rdb_last_bgsave_status"]}
-	switch {
-	case info["aof_enabled"] == "1" && info["aof_last_write_status"] == "err":
-		persistence.Bad = "the AOF cannot be written; look at Redis's log and the disk"
-	case info["aof_enabled"] == "0":
-		persistence.Bad = "after a crash of Redis accepted jobs are lost; want appendonly yes (see docs/operations.md)"
-	}
-	memory := finding{What: "memory", Seen: info["used_memory_human"] + " of " + info["maxmemory_human"]}
-	used, _ := strconv.ParseFloat(info["used_memory"], 64)
-	most, _ := strconv.ParseFloat(info["maxmemory"], 64)
-	switch {
-	case most == 0:
-		memory.Seen = info["used_memory_human"] + ", without a bound"
-	case used > .7*most:
-		memory.Bad = "more than 70 % are used; a full Redis refuses offers"
-	}
-	all = append(all, eviction, persistence, memory)
-	if info["role"] == "slave" || info["role"] == "replica" {
-		all = append(all, finding{"replication", "this is a replica", "the queue needs the master"})
-	}
-	before := time.Now()
-	now, err := rdb.Time(ctx).Result()
-	trip := time.Since(before)
-	clock := finding{What: "clock", Seen: fmt.Sprintf("%s off this machine's, round trip %s", human.Span(now.Sub(before.Add(trip/2))), human.Span(trip))}
-	if err != nil {
-		clock = finding{"clock", "unknown", err.Error()}
-	} else if off := now.Sub(before.Add(trip / 2)).Abs(); off > time.Minute {
-		clock.Bad = "limits go by Redis's clock; NotBefore and StartBy of producers go by theirs: set one of them"
-	}
-	return append(all, clock)
-}
-
-func onOff(flag string) string {
-	if flag == "1" {
-		return "on"
-	}
-	return "off"
-}
-
-// infoOf reads what the server says of itself.
-func infoOf(ctx context.Context, rdb *config.Redis) map[string]string {
-	fields := make(map[string]string)
-	text, _ := rdb.Info(ctx).Result()
-	for _, line := range strings.Split(text, "\n") {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields
-}
-
-// examineQueue looks at the workers and at what waits.
-func examineQueue(ctx context.Context, i *queue.Inspector) (all []finding, err error) {
-	h, err := i.Health(ctx)
-	if err != nil {
-		return nil, err
-	}
-	condition := finding{What: "queue", Seen: string(h.Condition) + ": " + h.Detail}
-	switch h.Condition {
-	case queue.Stalled:
-		condition.Bad = "start a worker, or look at the workers' logs"
-	case queue.Starved:
-		condition.Bad = "add workers or --concurrency, or limit the concurrency of the tenant that holds the places (see running)"
-	}
-	all = append(all, condition)
-	workers, err := i.Workers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(workers) == 0 {
-		all = append(all, finding{"workers", "none", "nothing starts without one"})
-	}
-	for _, w := range workers {
-		f := finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %s", w.Host, w.Running, w.Places, human.Span(w.Doubt))}
-		switch {
-		case !w.Alive:
-			f.Bad = "it is lost; its jobs come back"
-		case w.Doubt > 20*time.Millisecond:
-			f.Bad = "it is far from Redis, or short of CPU: it starts jobs late; want some milliseconds"
-		}
-		all = append(all, f)
-	}
-	policies, err := i.PoliciesInForce(ctx)
-	if err != nil {
-		return nil, err
-	}
-	limits := finding{What: "policies", Seen: "in force since " + policies.Since.Format(time.RFC3339)}
-	if policies.Version == 0 {
-		limits = finding{"policies", "none", "nothing is limited; see policies apply, or worker --policies"}
-	}
-	stats, err := i.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	deadJobs := finding{What: "dead jobs", Seen: human.Thousands(stats.Dead) + " since the beginning"}
-	return append(all, limits, deadJobs), nil
 }
 
 func (c *console) verifyCommand() *cobra.Command {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/whatif"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -78,21 +77,10 @@ func (c *console) plan(ctx context.Context, p planning) error {
 	if err != nil {
 		return err
 	}
-	var outcomes [2]map[string]fate
-	for i, policies := range []queue.Policies{before, after} {
-		jobs, err := queue.Simulate(queue.Simulation{Policies: policies, Takes: p.takes, Places: p.places}, offers)
-		if err != nil {
-			return err
-		}
-		outcomes[i] = fates(jobs)
+	all, err := whatif.Compare(whatif.Question{Before: before, After: after, Takes: p.takes, Places: p.places}, offers)
+	if err != nil {
+		return err
 	}
-	var all []planned
-	for tenant := range outcomes[0] {
-		all = append(all, planned{tenant, outcomes[0][tenant], outcomes[1][tenant]})
-	}
-	slices.SortFunc(all, func(a, b planned) int {
-		return cmp.Or(cmp.Compare(b.Before.Jobs, a.Before.Jobs), cmp.Compare(a.Tenant, b.Tenant))
-	})
 	if err := c.show(all, func(t *table) { printPlan(t, all, p.rows) }); err != nil {
 		return err
 	}
@@ -124,17 +112,6 @@ func waitBounds(texts map[string]string) (map[string]time.Duration, error) {
 	return bounds, nil
 }
 
-// An offerLine is what plan reads of a line; the rest does not matter for limits.
-type offerLine struct {
-	Tenant   string    `json:"tenant"`
-	User     string    `json:"user"`
-	Cost     int       `json:"cost"`
-	Priority string    `json:"priority"`
-	Begin    time.Time `json:"not_before"`
-	Deadline time.Time `json:"deadline"`
-	Finish   time.Time `json:"finish_by"`
-}
-
 // readOffers reads a log of offers.
 func (c *console) readOffers(name, at string) (offers []queue.Offered, err error) {
 	from := io.Reader(c.in)
@@ -153,7 +130,7 @@ func (c *console) readOffers(name, at string) (offers []queue.Offered, err error
 		if len(strings.TrimSpace(lines.Text())) == 0 {
 			continue
 		}
-		o, err := readOffer(lines.Bytes(), at, last)
+		o, err := whatif.ReadOffer(lines.Bytes(), at, last)
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
 		}
@@ -166,94 +143,7 @@ func (c *console) readOffers(name, at string) (offers []queue.Offered, err error
 	return offers, lines.Err()
 }
 
-var priorities = map[string]queue.Priority{"": queue.Normal, "normal": queue.Normal, "high": queue.High, "low": queue.Low}
-
-func readOffer(line []byte, at string, last time.Time) (o queue.Offered, err error) {
-	var l offerLine
-	if err := json.Unmarshal(line, &l); err != nil {
-		return o, fmt.Errorf("not a line of producer: %w", err)
-	}
-	priority, known := priorities[l.Priority]
-	if !known {
-		return o, fmt.Errorf("priority %q; want high, normal or low", l.Priority)
-	}
-	o = queue.Offered{At: last, Job: queue.Job{
-		Tenant: l.Tenant, User: l.User, Type: "simulated", Cost: l.Cost, Priority: priority, NotBefore: l.Begin, StartBy: l.Deadline, FinishBy: l.Finish,
-	}}
-	if o.At, err = instantIn(line, at, last); err != nil {
-		return o, err
-	}
-	return o, o.Validate()
-}
-
-// instantIn returns the instant in a field of a line, by its path; last if there is none.
-func instantIn(line []byte, path string, last time.Time) (time.Time, error) {
-	value := json.RawMessage(line)
-	for _, name := range strings.Split(path, ".") {
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(value, &fields) != nil || fields[name] == nil {
-			return last, nil
-		}
-		value = fields[name]
-	}
-	var seconds float64
-	if json.Unmarshal(value, &seconds) == nil {
-		return time.UnixMicro(int64(seconds * 1e6)).UTC(), nil
-	}
-	var at time.Time
-	if err := json.Unmarshal(value, &at); err != nil {
-		return at, fmt.Errorf("%s %s; want seconds since 1970, or an instant such as 2026-11-22T08:00:00Z", path, value)
-	}
-	return at, nil
-}
-
-// A fate is what becomes of the jobs of a tenant.
-type fate struct {
-	Jobs    int                  `json:"jobs"`
-	P50     time.Duration        `json:"wait_p50_ns"`
-	P99     time.Duration        `json:"wait_p99_ns"`
-	Max     time.Duration        `json:"wait_max_ns"`
-	Dropped map[queue.Reason]int `json:"dropped,omitempty"`
-	Ends    time.Time            `json:"ends"` // the last start
-}
-
-// planned is a tenant under two policies.
-type planned struct {
-	Tenant string `json:"tenant"`
-	Before fate   `json:"before"`
-	After  fate   `json:"after"`
-}
-
-// fates sums up what becomes of the jobs of each tenant.
-func fates(jobs []queue.Simulated) map[string]fate {
-	waits, all := make(map[string][]time.Duration), make(map[string]fate)
-	for _, j := range jobs {
-		f := all[j.Tenant]
-		f.Jobs++
-		if j.Reason != "" {
-			if f.Dropped == nil {
-				f.Dropped = make(map[queue.Reason]int)
-			}
-			f.Dropped[j.Reason]++
-		} else {
-			waits[j.Tenant] = append(waits[j.Tenant], j.Waited())
-			if j.Slot.After(f.Ends) {
-				f.Ends = j.Slot.UTC()
-			}
-		}
-		all[j.Tenant] = f
-	}
-	for tenant, w := range waits {
-		slices.Sort(w)
-		f := all[tenant]
-		quantile := func(q float64) time.Duration { return w[int(q*float64(len(w)-1))] }
-		f.P50, f.P99, f.Max = quantile(.5), quantile(.99), quantile(1)
-		all[tenant] = f
-	}
-	return all
-}
-
-func printPlan(t *table, all []planned, rows int) {
+func printPlan(t *table, all []whatif.Tenant, rows int) {
 	t.row("TENANT", "JOBS", "WAIT p50", "p99", "MOST", "DROPPED", "LAST START")
 	for _, p := range all[:min(rows, len(all))] {
 		t.row(p.Tenant, human.Thousands(p.Before.Jobs), change(p.Before.P50, p.After.P50), change(p.Before.P99, p.After.P99), change(p.Before.Max, p.After.Max),
@@ -268,7 +158,7 @@ func change(before, after time.Duration) string {
 	return human.Span(before) + " → " + human.Span(after)
 }
 
-func drops(f fate) string {
+func drops(f whatif.Fate) string {
 	if len(f.Dropped) == 0 {
 		return "0"
 	}
@@ -280,7 +170,7 @@ func drops(f fate) string {
 }
 
 // lastStart says when the last job of a tenant starts, and how that changes.
-func lastStart(p planned) string {
+func lastStart(p whatif.Tenant) string {
 	switch moved := p.After.Ends.Sub(p.Before.Ends); {
 	case p.Before.Ends.IsZero() || p.After.Ends.IsZero():
 		return "-"
@@ -294,7 +184,7 @@ func lastStart(p planned) string {
 }
 
 // tooLong returns an error for tenants whose jobs would wait longer than they may.
-func tooLong(all []planned, bounds map[string]time.Duration) error {
+func tooLong(all []whatif.Tenant, bounds map[string]time.Duration) error {
 	var errs []error
 	for _, p := range all {
 		most, bounded := bounds[p.Tenant]

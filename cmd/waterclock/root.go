@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/user"
 	"strings"
@@ -20,7 +21,9 @@ import (
 type console struct {
 	in       *bufio.Reader
 	out      io.Writer
+	log      *slog.Logger
 	redisURL string
+	password string // the file that it is in
 	queue    string
 	json     bool
 	yes      bool
@@ -29,7 +32,7 @@ type console struct {
 
 // run is the whole program.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	c := &console{in: bufio.NewReader(stdin), out: stdout}
+	c := &console{in: bufio.NewReader(stdin), out: stdout, log: slog.New(slog.NewTextHandler(stderr, nil))}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -48,7 +51,7 @@ It needs the Redis of the queue and nothing else: no worker, no leader. Names of
 users are printed with whatever could harm a terminal escaped.
 
 Every flag is also an environment variable: WATERCLOCK_REDIS for --redis; REDIS_URL serves
-where that is not set. A password belongs there, or in a file, and not into the arguments.
+where that is not set. A password belongs there, or into --password-file, and not into the arguments.
 
 Exit status: 0, 1 if something failed or check found something, 2 if it was called the wrong way.`,
 		Example: `  waterclock stats
@@ -68,6 +71,7 @@ Exit status: 0, 1 if something failed or check found something, 2 if it was call
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.redisURL, "redis", "redis://127.0.0.1:6379/0", "where Redis is; see worker --help")
+	flags.StringVar(&c.password, "password-file", "", "a file with Redis's password")
 	flags.StringVar(&c.queue, "queue", "push", "the queue")
 	flags.BoolVar(&c.json, "json", false, "print JSON")
 	flags.StringVar(&c.note.Author, "author", "", "who does it, for pauses and policies (default: you)")
@@ -119,7 +123,11 @@ func (c *console) withRedis(ctx context.Context, do func(*config.Redis) error) e
 	if c.redisURL == config.Embedded {
 		return config.Usagef("--redis %s: an embedded Redis ends with its worker; want the address that the worker prints", c.redisURL)
 	}
-	rdb, err := config.OpenRedis(ctx, c.redisURL)
+	url, err := config.WithPassword(c.redisURL, c.password)
+	if err != nil {
+		return err
+	}
+	rdb, err := config.OpenRedis(ctx, url)
 	if err != nil {
 		return err
 	}

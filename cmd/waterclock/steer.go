@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ import (
 
 func (c *console) steering() []*cobra.Command {
 	return []*cobra.Command{
-		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.policiesCommand(),
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.deleteCommand(), c.policiesCommand(),
 	}
 }
 
@@ -158,34 +159,44 @@ func (c *console) purgeCommand() *cobra.Command {
 }
 
 func (c *console) reviveCommand() *cobra.Command {
-	all, tenant := false, ""
-	cmd := &cobra.Command{
-		Use: "revive ENTRY... | revive --all [--tenant TENANT]", Short: "Give dead jobs all their attempts again; dead shows the entries",
-		Args: arguments(0, -1, "entries"),
-		RunE: func(cmd *cobra.Command, entries []string) error {
-			if all == (len(entries) > 0) || tenant != "" && !all {
-				return config.Usagef("revive: want entries that dead shows, or --all, perhaps with --tenant")
-			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
-				if all {
-					found, err := dead(cmd.Context(), i, tenant)
-					if err != nil {
-						return err
-					}
-					for _, d := range found {
-						entries = append(entries, d.Entry)
-					}
-				}
-				if err := c.confirm("Revive %s dead jobs?", human.Thousands(len(entries))); err != nil {
-					return err
-				}
-				n, err := i.Revive(cmd.Context(), entries...)
+	return c.deadOnes(&cobra.Command{Use: "revive", Short: "Give dead jobs all their attempts again; dead shows the entries"},
+		"%s of %s jobs wait again.", (*queue.Inspector).Revive)
+}
+
+func (c *console) deleteCommand() *cobra.Command {
+	return c.deadOnes(&cobra.Command{Use: "delete", Short: "Forget dead jobs for good; dead shows the entries"},
+		"%s of %s jobs are deleted.", (*queue.Inspector).DeleteDead)
+}
+
+// deadOnes makes of a command one that does something with dead jobs, by their entries or
+// with all of them.
+func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspector, context.Context, ...string) (int, error)) *cobra.Command {
+	all, tenant, name := false, "", cmd.Use
+	cmd.Use = fmt.Sprintf("%s ENTRY... | %s --all [--tenant TENANT]", name, name)
+	cmd.Args = arguments(0, -1, "entries")
+	cmd.RunE = func(cmd *cobra.Command, entries []string) error {
+		if all == (len(entries) > 0) || tenant != "" && !all {
+			return config.Usagef("%s: want entries that dead shows, or --all, perhaps with --tenant", name)
+		}
+		return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			if all {
+				found, err := dead(cmd.Context(), i, tenant)
 				if err != nil {
 					return err
 				}
-				return c.done("%s of %s jobs wait again.", human.Thousands(n), human.Thousands(len(entries)))
-			})
-		},
+				for _, d := range found {
+					entries = append(entries, d.Entry)
+				}
+			}
+			if err := c.confirm("%s%s %s dead jobs?", strings.ToUpper(name[:1]), name[1:], human.Thousands(len(entries))); err != nil {
+				return err
+			}
+			n, err := do(i, cmd.Context(), entries...)
+			if err != nil {
+				return err
+			}
+			return c.done(done, human.Thousands(n), human.Thousands(len(entries)))
+		})
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all dead jobs")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "with --all: only those of a tenant")

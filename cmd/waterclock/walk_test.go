@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -186,6 +183,10 @@ func TestADayAtTheConsole(t *testing.T) {
 		out, _ := c.call("", "dead")
 		return strings.Contains(out, "out of paper")
 	})
+	c.prints(words("delete --all --yes"), "1 of 1 jobs are deleted")
+	if out := c.prints(words("dead")); strings.Contains(out, "out of paper") {
+		t.Errorf("still there: %s", out)
+	}
 	c.prints(words("purge school --yes"), "2 jobs were dropped")
 	c.prints(words("drops --reason purged"), "school", "teacher")
 	c.prints(words("drops --tenant nobody"), "REASON")
@@ -305,39 +306,4 @@ func TestPoliciesAreComparedAndSet(t *testing.T) {
 	c.prints(words("policies set-tenant other standard --yes --reason moved"), "obeys")
 	c.prints(words("policies get"), "other: standard", "school: standard")
 	c.prints(words("policies set-tenant other --yes"), "-     other: standard")
-}
-
-// serve answers Prometheus and says whether Redis can be reached.
-func TestServe(t *testing.T) {
-	c := openTerminal(t)
-	c.offer(queue.Job{Tenant: "school", User: "teacher", Type: "push"})
-	ctx, cancel := context.WithCancel(t.Context())
-	out, printed := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, []string{"serve", "--http", "127.0.0.1:0", "--redis", c.url}, strings.NewReader(""), printed, io.Discard)
-	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := strings.TrimSuffix(strings.Fields(line)[1], "/metrics")
-	for path, want := range map[string]string{
-		"/metrics": `waterclock_queue_jobs{queue="push",state="waiting"} 1`, "/healthz": "ok", "/readyz": "ready", "/nothing": "404",
-	} {
-		reply, err := http.Get(address + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(reply.Body)
-		reply.Body.Close()
-		if !strings.Contains(string(body), want) {
-			t.Errorf("%s: %s, want %q", path, body, want)
-		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	c.fails(2, "want an address such as 127.0.0.1:9090", "serve", "--http", "nowhere")
 }

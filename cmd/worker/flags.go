@@ -22,6 +22,7 @@ Flags:
                             redis-sentinel://HOST,HOST/0?master=NAME, redis-cluster://HOST,HOST,
                             or embedded: a Redis of its own, which ends with the worker and
                             whose address it prints
+      --password-file FILE  Redis's password, so that it does not stand among the arguments
       --queue NAME          a queue to pull from; may be repeated (default push)
       --policies FILE       the limits of these queues. They are put into Redis at the start,
                             and again when the file changes or on SIGHUP; a file with a
@@ -87,7 +88,7 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile string
+	redis, passwordFile, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile string
 
 	queues                        []string
 	concurrency                   int
@@ -102,6 +103,7 @@ const maxConcurrency = 100_000
 func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err error) {
 	flags := pflag.NewFlagSet("worker", pflag.ContinueOnError)
 	flags.StringVar(&o.redis, "redis", "redis://127.0.0.1:6379/0", "")
+	flags.StringVar(&o.passwordFile, "password-file", "", "")
 	flags.StringArrayVar(&o.queues, "queue", []string{"push"}, "")
 	flags.StringVar(&o.policies, "policies", "", "")
 	flags.StringVar(&o.sender, "sender", "", "")
@@ -124,7 +126,11 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	if o.logLevel.UnmarshalText([]byte(*level)) != nil {
 		return o, false, config.Usagef("--log-level %q: want debug, info, warn or error", *level)
 	}
-	return o, false, o.check(flags.Changed)
+	if err := o.check(flags.Changed); err != nil {
+		return o, false, err
+	}
+	o.redis, err = config.WithPassword(o.redis, o.passwordFile)
+	return o, false, err
 }
 
 // check refuses what means nothing, and what was said in vain.

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -269,5 +271,58 @@ func TestReport(t *testing.T) {
 		if got := Report("worker", tt.err, &stderr); got != tt.status || stderr.String() != tt.want {
 			t.Errorf("%v: status %d, %q", tt.err, got, stderr.String())
 		}
+	}
+}
+
+// A password in a file opens Redis as one in the URL does, and stands in no error.
+func TestPasswordFile(t *testing.T) {
+	const secret = "hunter2@/:%é"
+	server := redistest.Start(t)
+	if err := server.Client(t).ConfigSet(t.Context(), "requirepass", secret).Err(); err != nil {
+		t.Fatal(err)
+	}
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "password")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, url := range []string{"redis://" + server.Addr, "redis://default@" + server.Addr + "/0?read_timeout=5s"} {
+		with, err := WithPassword(url, file(secret+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := OpenRedis(t.Context(), with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	if url, err := WithPassword("redis://"+server.Addr, ""); err != nil || url != "redis://"+server.Addr {
+		t.Errorf("without a file: %s, %v", url, err)
+	}
+	for want, give := range map[string][2]string{
+		"the URL has a password already": {"redis://:x@" + server.Addr, file(secret)},
+		"no such file":                   {"redis://" + server.Addr, "/nowhere"},
+		"want one line":                  {"redis://" + server.Addr, file("\n")},
+		"one line":                       {"redis://" + server.Addr, file(secret + "\n" + secret)},
+		"has no password":                {Embedded, file(secret)},
+		"--redis: want a URL":            {"nonsense", file(secret)},
+	} {
+		_, err := WithPassword(give[0], give[1])
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v, want %s", give[0], err, want)
+		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	t.Setenv("WATERCLOCK_TOKEN", "from the environment")
+	if token, err := Token(""); token != "from the environment" || err != nil {
+		t.Errorf("%q, %v", token, err)
+	}
+	if _, err := Token("/nowhere"); err == nil || !strings.HasPrefix(err.Error(), "--token-file: ") {
+		t.Error(err)
 	}
 }

@@ -1,5 +1,5 @@
 // Package human writes what people read: numbers, spans of time, names that may hold anything,
-// and why a job waits.
+// why a job waits, and what a change changes.
 package human
 
 import (

@@ -24,6 +24,8 @@ type Server struct {
 	Ready   func(ctx context.Context) error
 
 	Dashboard *dashboard.Dashboard // answers /dashboard/, where / leads, too; nil for none
+
+	API http.Handler // answers /v1/; nil for nobody
 }
 
 // readyPatience is how long a question whether the process is ready may take.
@@ -84,6 +86,9 @@ func (s Server) Handler() http.Handler {
 	if s.Dashboard != nil {
 		mux.Handle("/dashboard/", s.Dashboard)
 		mux.Handle("GET /{$}", http.RedirectHandler("/dashboard/", http.StatusSeeOther))
+	}
+	if s.API != nil {
+		mux.Handle("/v1/", s.API)
 	}
 	return mux
 }

@@ -206,6 +206,6 @@ func doDelete(ctx context.Context, o order) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n, err := o.queue.Delete(ctx, chosen...)
+	n, err := o.queue.DeleteDead(ctx, chosen...)
 	return fmt.Sprintf("%d of %s were deleted.", n, human.Jobs(len(chosen))), err
 }

@@ -192,7 +192,7 @@ func TestConfig(t *testing.T) {
 		"Redis is nil":        {Queues: []string{"push"}},
 		"no queue":            {Redis: rdb},
 		"invalid queue name":  {Redis: rdb, Queues: []string{"a b"}},
-		"want 16 at least":    {Redis: rdb, Queues: []string{"push"}, Token: "short"},
+		"want at least 16":    {Redis: rdb, Queues: []string{"push"}, Token: "short"},
 		"a slash at both end": {Redis: rdb, Queues: []string{"push"}, Prefix: "/x"},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {

@@ -111,3 +111,25 @@ func TestReviveBesideAMalformedJob(t *testing.T) {
 		}
 	})
 }
+
+// What is deleted is gone with its payload; what is named twice, or is not there, does no harm.
+func TestDeleteDead(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.must(d.client.Set(t.Context(), "wc:{q}:body:large", "payload", 0).Err())
+		a, b, stays := d.die("u", func(e *envelope.Envelope) { e.Spilled = "large" }), d.die("v", nil), d.die("w", nil)
+		d.told(0)
+		n, err := d.DeleteDead(t.Context(), []string{a, "1-1", b, a})
+		if n != 2 || err != nil {
+			t.Errorf("deleted %d, %v, want 2", n, err)
+		}
+		d.told(0)
+		left, err := d.Dead(t.Context(), "", 10)
+		d.must(err)
+		if len(left) != 1 || left[0].Entry != stays {
+			t.Errorf("left: %+v", left)
+		}
+		if d.client.Exists(t.Context(), "wc:{q}:body:large").Val() != 0 {
+			t.Error("the payload is still there")
+		}
+	})
+}

@@ -1,4 +1,4 @@
-package main
+package jobline
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-func TestParseJob(t *testing.T) {
+func TestParse(t *testing.T) {
 	at := time.Date(2026, 11, 21, 8, 0, 0, 500_000_000, time.UTC)
 	tests := map[string]queue.Job{
 		`{"tenant":"t","user":"u","type":"push"}`: {Tenant: "t", User: "u", Type: "push"},
@@ -31,7 +31,7 @@ func TestParseJob(t *testing.T) {
 		`{"tenant":"\ufffd","user":"` + "\ufffd" + `","type":"\ud83d\ude00"}`: {Tenant: "\ufffd", User: "\ufffd", Type: "😀"},
 	}
 	for line, want := range tests {
-		got, err := parseJob([]byte(line))
+		got, err := Parse([]byte(line))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", line, err, diff)
 		}
@@ -63,9 +63,9 @@ func TestBadJob(t *testing.T) {
 		whole(`{"tenant":"\ud83d"}`, `tenant: "\ud83d" holds half a surrogate pair; want both or none`),
 		whole(`{"tenant":"t","tenant":"t"}`, `tenant: stands there twice`),
 		whole(`{"tenant":"`+strings.Repeat("x", 1025)+`","user":"u","type":"t"}`, `tenant has 1025 bytes; at most 1024`),
-		field(`"user_id":"u"`, `user_id: unknown key; want `+knownKeys),
-		field(`"Cost":1`, `"Cost": unknown key; want `+knownKeys),
-		field(`"payload":"`+strings.Repeat("x", maxPayload)+`"`, `payload: 1048578 bytes; want at most 1048576`),
+		field(`"user_id":"u"`, `user_id: unknown key; want `+Keys),
+		field(`"Cost":1`, `"Cost": unknown key; want `+Keys),
+		field(`"payload":"`+strings.Repeat("x", MaxPayload)+`"`, `payload: 1048578 bytes; want at most 1048576`),
 		field(`"cost":0`, `cost: 0; want a whole number from 1 to 1000000`),
 		field(`"cost":1.5`, `cost: 1.5; want a whole number from 1 to 1000000`),
 		field(`"cost":"1"`, `cost: "1"; want a whole number from 1 to 1000000`),
@@ -81,7 +81,7 @@ func TestBadJob(t *testing.T) {
 		field(`"id":"`+strings.Repeat("x", 1025)+`"`, `id has 1025 bytes; at most 1024`),
 	}
 	for _, tt := range tests {
-		if _, err := parseJob([]byte(tt[0])); fmt.Sprint(err) != tt[1] {
+		if _, err := Parse([]byte(tt[0])); fmt.Sprint(err) != tt[1] {
 			t.Errorf("%.100s:\n got %v\nwant %s", tt[0], err, tt[1])
 		}
 	}
@@ -89,13 +89,13 @@ func TestBadJob(t *testing.T) {
 
 // Whatever the line, nothing panics, and what is read is a valid job with its payload
 // byte for byte.
-func FuzzParseJob(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","payload":{"at":1748607359}}`))
 	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","cost":2,"priority":"low","timeout":"3s","deadline":"2026-11-21T08:00:00Z"}`))
 	f.Add([]byte(`{"tenant":"\ud83d","user":"` + "\xff" + `"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		before := bytes.Clone(line)
-		job, err := parseJob(line)
+		job, err := Parse(line)
 		if !bytes.Equal(before, line) {
 			t.Fatalf("%q became %q", before, line)
 		}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// What docs/api.md shows works: each call of curl is answered as the block behind it says, up
+// to the values.
+func TestTheCallsOfTheDocs(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl")
+	}
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := openTerminal(t)
+	c.prints([]string{"policies", "apply", c.file("p.yaml", "default: standard\npolicies: {standard: {user: {rules: [{window: 10/1m}]}}}\n"), "--yes"})
+	c.offer(queue.Job{Tenant: "school-9", User: "teacher-1", Type: "push"})
+	const token = "a-token-that-nobody-guesses"
+	address, _, stop := c.serving(1, "--token-file", c.file("token", token))
+	defer stop()
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n```json\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) < 4 {
+		t.Fatalf("%d calls in the page", len(blocks))
+	}
+	for _, block := range blocks {
+		cmd := exec.Command("bash", "-euc", block[1])
+		cmd.Env = append(os.Environ(), "WATERCLOCK_TOKEN="+token, "WATERCLOCK_URL="+address)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s%v: %s", block[1], err, out)
+			continue
+		}
+		if got, want := shape(t, string(out)), shape(t, block[2]); got != want {
+			t.Errorf("%s\nis answered with %s\nof the form     %s\nthe docs say    %s", block[1], out, got, want)
+		}
+	}
+}
+
+// shape returns the fields of a document, without their values.
+func shape(t *testing.T, text string) string {
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	var of func(value any) string
+	of = func(value any) string {
+		switch v := value.(type) {
+		case map[string]any:
+			fields := make(map[string]string)
+			for name, value := range v {
+				fields[name] = of(value)
+			}
+			return strings.TrimPrefix(fmt.Sprint(fields), "map")
+		case []any:
+			if len(v) > 0 {
+				return "[" + of(v[0]) + "]"
+			}
+			return "[]"
+		}
+		return fmt.Sprintf("%T", value)
+	}
+	return of(value)
+}

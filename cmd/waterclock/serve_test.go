@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// serving runs serve until the returned function is called. It returns where it serves, and
+// the lines that it has printed.
+func (t *terminal) serving(lines int, args ...string) (address string, printed []string, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, append([]string{"serve", "--http", "127.0.0.1:0", "--redis", t.url}, args...), strings.NewReader(""), in, io.Discard)
+	}()
+	reader := bufio.NewReader(out)
+	for range lines {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed = append(printed, line)
+	}
+	return strings.TrimSuffix(strings.Fields(printed[0])[1], "/metrics"), printed, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ask returns the status and the body of an answer.
+func (t *terminal) ask(url, token string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, _ := io.ReadAll(reply.Body)
+	return reply.Status + " " + string(body)
+}
+
+// serve answers Prometheus and says whether Redis can be reached.
+func TestServe(t *testing.T) {
+	c := openTerminal(t)
+	c.offer(queue.Job{Tenant: "school", User: "teacher", Type: "push"})
+	address, printed, stop := c.serving(2)
+	for path, want := range map[string]string{
+		"/metrics": `waterclock_queue_jobs{queue="push",state="waiting"} 1`, "/healthz": "ok", "/readyz": "ready", "/nothing": "404", "/v1/queues": "404",
+	} {
+		if got := c.ask(address+path, ""); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", path, got, want)
+		}
+	}
+	if !strings.Contains(printed[1], "the HTTP API is not served: it needs --token-file FILE, or WATERCLOCK_TOKEN") {
+		t.Errorf("printed %q", printed)
+	}
+	stop()
+	c.fails(2, "want an address such as 127.0.0.1:9090", "serve", "--http", "nowhere")
+}
+
+// With a token, serve answers the API, of the queue or of all.
+func TestServeAPI(t *testing.T) {
+	c := openTerminal(t)
+	const token = "a-token-that-nobody-guesses"
+	file := c.file("token", token+"\n")
+	for _, all := range []bool{false, true} {
+		args := []string{"--token-file", file}
+		if all {
+			args = append(args, "--all")
+		}
+		address, _, stop := c.serving(1, args...)
+		if got := c.ask(address+"/v1/queues/push", token); !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"condition":"idle"`) {
+			t.Error(got)
+		}
+		if got := c.ask(address+"/v1/queues/push", "another"); !strings.HasPrefix(got, "401 ") {
+			t.Error(got)
+		}
+		if got := c.ask(address+"/v1/queues/other", token); strings.HasPrefix(got, "200 ") != all {
+			t.Error(got)
+		}
+		stop()
+	}
+	c.fails(2, "want at least 16", "serve", "--http", "127.0.0.1:0", "--token-file", c.file("short", "x"))
+}
+
+// The password of Redis can stand in a file.
+func TestPasswordFile(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "hunter2")
+	c := &terminal{t, nil, server.URL()}
+	c.fails(1, "NOAUTH", "stats")
+	c.prints([]string{"stats", "--password-file", c.file("password", "hunter2\n")}, "queue push is idle")
+}

@@ -1,0 +1,138 @@
+// Package doctor looks for what is wrong with a Redis, the workers of a queue and the queue.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A Finding is one thing that was looked at.
+type Finding struct {
+	What    string `json:"what"`
+	Seen    string `json:"seen"`
+	Problem string `json:"problem,omitempty"` // why that is no good, and what would be right
+}
+
+// Redis looks at the server: what it is, and whether it may forget.
+func Redis(ctx context.Context, rdb redis.UniversalClient) (all []Finding) {
+	info := infoOf(ctx, rdb)
+	name := "Redis"
+	if info["valkey_version"] != "" {
+		name = "Valkey " + info["valkey_version"] + ", as Redis"
+	}
+	all = append(all, Finding{What: "server", Seen: name + " " + info["redis_version"]})
+	eviction := Finding{What: "eviction", Seen: info["maxmemory_policy"]}
+	if p := info["maxmemory_policy"]; p != "" && p != "noeviction" {
+		eviction.Problem = "a full Redis deletes jobs and limits; want maxmemory-policy noeviction"
+	}
+	persistence := Finding{What: "persistence", Seen: "AOF " + onOff(info["aof_enabled"]) + ", last snapshot " + info["rdb_last_bgsave_status"]}
+	switch {
+	case info["aof_enabled"] == "1" && info["aof_last_write_status"] == "err":
+		persistence.Problem = "the AOF cannot be written; look at Redis's log and the disk"
+	case info["aof_enabled"] == "0":
+		persistence.Problem = "after a crash of Redis accepted jobs are lost; want appendonly yes (see docs/operations.md)"
+	}
+	memory := Finding{What: "memory", Seen: info["used_memory_human"] + " of " + info["maxmemory_human"]}
+	used, _ := strconv.ParseFloat(info["used_memory"], 64)
+	most, _ := strconv.ParseFloat(info["maxmemory"], 64)
+	switch {
+	case most == 0:
+		memory.Seen = info["used_memory_human"] + ", without a bound"
+	case used > .7*most:
+		memory.Problem = "more than 70 % are used; a full Redis refuses offers"
+	}
+	all = append(all, eviction, persistence, memory)
+	if info["role"] == "slave" || info["role"] == "replica" {
+		all = append(all, Finding{"replication", "this is a replica", "the queue needs the master"})
+	}
+	return append(all, clock(ctx, rdb))
+}
+
+// clock compares Redis's clock with this machine's.
+func clock(ctx context.Context, rdb redis.UniversalClient) Finding {
+	before := time.Now()
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return Finding{"clock", "unknown", err.Error()}
+	}
+	trip := time.Since(before)
+	off := now.Sub(before.Add(trip / 2)).Round(time.Microsecond)
+	f := Finding{What: "clock", Seen: fmt.Sprintf("%v off this machine's, round trip %v", off, trip.Round(time.Microsecond))}
+	if off.Abs() > time.Minute {
+		f.Problem = "limits go by Redis's clock; NotBefore and StartBy of producers go by theirs: set one of them"
+	}
+	return f
+}
+
+func onOff(flag string) string {
+	if flag == "1" {
+		return "on"
+	}
+	return "off"
+}
+
+// infoOf reads what the server says of itself.
+func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
+	fields := make(map[string]string)
+	text, _ := rdb.Info(ctx).Result()
+	for _, line := range strings.Split(text, "\n") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// Queue looks at the workers and at what waits.
+func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
+	h, err := i.Health(ctx)
+	if err != nil {
+		return nil, err
+	}
+	condition := Finding{What: "queue", Seen: string(h.Condition) + ": " + h.Detail}
+	switch h.Condition {
+	case queue.Stalled:
+		condition.Problem = "start a worker, or look at the workers' logs"
+	case queue.Starved:
+		condition.Problem = "add workers or --concurrency, or limit the concurrency of the tenant that holds the places (see running)"
+	}
+	all = append(all, condition)
+	workers, err := i.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(workers) == 0 {
+		all = append(all, Finding{"workers", "none", "nothing starts without one"})
+	}
+	for _, w := range workers {
+		f := Finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %v", w.Host, w.Running, w.Places, w.Doubt)}
+		switch {
+		case !w.Alive:
+			f.Problem = "it is lost; its jobs come back"
+		case w.Doubt > 20*time.Millisecond:
+			f.Problem = "it is far from Redis, or short of CPU: it starts jobs late; want some milliseconds"
+		}
+		all = append(all, f)
+	}
+	policies, err := i.PoliciesInForce(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := Finding{What: "policies", Seen: "in force since " + policies.Since.Format(time.RFC3339)}
+	if policies.Version == 0 {
+		limits = Finding{"policies", "none", "nothing is limited; see policies apply, or worker --policies"}
+	}
+	stats, err := i.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	deadJobs := Finding{What: "dead jobs", Seen: fmt.Sprintf("%d since the beginning", stats.Dead)}
+	return append(all, limits, deadJobs), nil
+}

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/strictjson"
+)
+
+// decode reads an object into a struct, by the names of its fields' JSON tags. A field whose
+// tag lacks omitempty is required. Fields are strings, numbers, instants, lists of strings and
+// lists of anything.
+func decode(body []byte, into any) error {
+	target := reflect.ValueOf(into).Elem()
+	names, missing := fieldNames(target.Type())
+	err := strictjson.Object(body, func(name string, value json.RawMessage) error {
+		at := slices.Index(names, name)
+		if at < 0 {
+			return errors.New("unknown field; want " + strings.Join(names, ", "))
+		}
+		missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
+		return set(target.Field(at), value)
+	})
+	if err == nil && len(missing) > 0 {
+		err = &strictjson.Error{Field: missing[0], Err: errors.New("is missing")}
+	}
+	return err
+}
+
+// fieldNames returns the names of a struct's fields, and which of them are required.
+func fieldNames(of reflect.Type) (names, required []string) {
+	for i := range of.NumField() {
+		name, options, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+		if options == "" {
+			required = append(required, name)
+		}
+	}
+	return names, required
+}
+
+// set reads a value into a field.
+func set(field reflect.Value, value json.RawMessage) (err error) {
+	switch into := field.Addr().Interface().(type) {
+	case *string:
+		*into, err = strictjson.Text(value)
+	case *int:
+		*into, err = strictjson.Number(value, 0, 1_000_000)
+	case *int64:
+		if json.Unmarshal(value, into) != nil || *into < 0 || strictjson.Kind(value) != "a number" {
+			err = fmt.Errorf("%s; want a whole number, 0 or more", strictjson.Shown(value))
+		}
+	case *time.Time:
+		if json.Unmarshal(value, into) != nil || strictjson.Kind(value) != "a string" {
+			err = fmt.Errorf(`%s; want an instant such as "2026-11-22T08:00:00Z"`, strictjson.Shown(value))
+		}
+	case *span:
+		err = into.read(value)
+	case *[]string:
+		err = readTexts(value, into)
+	case *[]json.RawMessage:
+		if json.Unmarshal(value, into) != nil || strictjson.Kind(value) != "a list" {
+			err = fmt.Errorf("%s; want a list", strictjson.Shown(value))
+		}
+	default:
+		err = fmt.Errorf("nobody reads a %v", field.Type())
+	}
+	return err
+}
+
+func readTexts(value json.RawMessage, into *[]string) error {
+	var items []json.RawMessage
+	if json.Unmarshal(value, &items) != nil || strictjson.Kind(value) != "a list" {
+		return fmt.Errorf("%s; want a list of strings", strictjson.Shown(value))
+	}
+	for i, item := range items {
+		text, err := strictjson.Text(item)
+		if err != nil {
+			return fmt.Errorf("item %d is %w", i, err)
+		}
+		*into = append(*into, text)
+	}
+	return nil
+}
+
+// A span is a length of time as people write it: "10m".
+type span string
+
+func (s *span) read(value json.RawMessage) error {
+	text, err := strictjson.Text(value)
+	d, bad := time.ParseDuration(text)
+	if err != nil || bad != nil || d < 0 {
+		return fmt.Errorf(`%s; want a time such as "10m"`, strictjson.Shown(value))
+	}
+	*s = span(text)
+	return nil
+}
+
+func (s span) duration() time.Duration {
+	d, _ := time.ParseDuration(string(s))
+	return d
+}

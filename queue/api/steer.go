@@ -1,0 +1,148 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A Pause is what is to be paused: the queue, a tenant, or a user of a tenant; for a time, or
+// until an instant.
+type Pause struct {
+	Tenant string    `json:"tenant,omitempty"`
+	User   string    `json:"user,omitempty"`
+	For    span      `json:"for,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+	Author string    `json:"author,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+func pause(c *call, in Pause) (List[queue.Paused], error) {
+	until := in.Until
+	switch length := in.For.duration(); {
+	case until.IsZero() == (in.For == ""):
+		return List[queue.Paused]{}, wrongField("/for", "it is not said until when", "want for or until, one of them")
+	case in.For != "" && length < time.Second:
+		return List[queue.Paused]{}, wrongField("/for", "is "+string(in.For), "want at least 1s")
+	case in.For != "":
+		until = time.Now().Add(length)
+	case time.Until(until) < 0:
+		return List[queue.Paused]{}, wrongField("/until", "has passed", "want an instant that is to come")
+	}
+	return setPause(c, in, until)
+}
+
+// A Resume is what is not to be paused any more.
+type Resume struct {
+	Tenant string `json:"tenant,omitempty"`
+	User   string `json:"user,omitempty"`
+}
+
+func resume(c *call, in Resume) (List[queue.Paused], error) {
+	return setPause(c, Pause{Tenant: in.Tenant, User: in.User}, time.Time{})
+}
+
+// setPause sets or lifts a pause, and returns those that there are then.
+func setPause(c *call, p Pause, until time.Time) (List[queue.Paused], error) {
+	i := c.note(p.Author, p.Reason)
+	var err error
+	switch {
+	case p.Tenant == "" && p.User != "":
+		return List[queue.Paused]{}, wrongField("/tenant", "is missing", "want the tenant of the user")
+	case p.Tenant == "":
+		err = i.PauseQueue(c.ctx, until)
+	case p.User == "":
+		err = i.PauseTenant(c.ctx, p.Tenant, until)
+	default:
+		err = i.PauseUser(c.ctx, p.Tenant, p.User, until)
+	}
+	if err != nil {
+		return List[queue.Paused]{}, err
+	}
+	return listOf(i.Pauses(c.ctx))
+}
+
+func wrongField(pointer, detail, remedy string) *Problem {
+	p := problemf(http.StatusUnprocessableEntity, "invalid-value", "%s: %s; %s", pointer, detail, remedy)
+	p.Errors = []FieldError{{Pointer: pointer, Detail: detail, Remedy: remedy}}
+	return p
+}
+
+// An IDs is jobs by the IDs that their producers gave them.
+type IDs struct {
+	IDs []string `json:"ids"`
+}
+
+// Cancelled says which jobs were cancelled, and which did not wait.
+type Cancelled struct {
+	Cancelled []string `json:"cancelled"`
+	Others    []string `json:"others"` // not known, started or ended
+}
+
+func cancel(c *call, in IDs) (Cancelled, error) {
+	all := Cancelled{[]string{}, []string{}}
+	if len(in.IDs) > maxNames {
+		return all, tooMany("/ids")
+	}
+	for _, id := range in.IDs {
+		cancelled, err := c.inspector.Cancel(c.ctx, id)
+		switch {
+		case err != nil:
+			return all, err
+		case cancelled:
+			all.Cancelled = append(all.Cancelled, id)
+		default:
+			all.Others = append(all.Others, id)
+		}
+	}
+	return all, nil
+}
+
+// maxNames is how many jobs one request can name.
+const maxNames = 1000
+
+func tooMany(pointer string) *Problem {
+	return wrongField(pointer, "has too many names", "want at most 1000")
+}
+
+// A Purge is whose waiting jobs are to be dropped.
+type Purge struct {
+	Tenant string `json:"tenant"`
+}
+
+// Affected says how many jobs were changed.
+type Affected struct {
+	Jobs int  `json:"jobs"`
+	More bool `json:"more,omitempty"` // the time was over before all was done: ask again
+}
+
+func purge(c *call, in Purge) (Affected, error) {
+	if in.Tenant == "" {
+		return Affected{}, wrongField("/tenant", "is empty", "want the name of a tenant")
+	}
+	n, err := c.inspector.Purge(c.ctx, in.Tenant)
+	if errors.Is(err, context.DeadlineExceeded) && n > 0 {
+		return Affected{n, true}, nil
+	}
+	return Affected{Jobs: n}, err
+}
+
+// An Entries is dead jobs by their entries.
+type Entries struct {
+	Entries []string `json:"entries"`
+}
+
+func revive(c *call, in Entries) (Affected, error) { return eachDead(c, in, c.inspector.Revive) }
+
+func remove(c *call, in Entries) (Affected, error) { return eachDead(c, in, c.inspector.DeleteDead) }
+
+func eachDead(c *call, in Entries, do func(context.Context, ...string) (int, error)) (Affected, error) {
+	if len(in.Entries) > maxNames {
+		return Affected{}, tooMany("/entries")
+	}
+	n, err := do(c.ctx, in.Entries...)
+	return Affected{Jobs: n}, err
+}
