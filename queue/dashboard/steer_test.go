@@ -164,14 +164,14 @@ func TestOperator(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, done, want)
 		}
 	}
-	does("do/pause?t=school", "The tenant school is paused for 10m0s.", v.form("for", "10m", "reason", "their endpoint is down"))
+	does("do/pause?t=school", "The tenant school is paused for 10m.", v.form("for", "10m", "reason", "their endpoint is down"))
 	v.sees("tenant?t=school", "by ann: their endpoint is down")
 	does("do/pause?t=school&u=ann", "The user ann of tenant school is paused", v.form("for", "1h"))
 	does("do/resume?t=school&u=ann", "The user ann of tenant school is not paused any more.", v.form())
 	does("do/resume?t=school", "The tenant school is not paused any more.", v.form())
 	whole := v.form("for", "5m", "reason", "an incident")
 	asks("do/pause", "Pause the whole queue, in which 1 job wait", whole)
-	does("do/pause", "The queue is paused for 5m0s.", whole)
+	does("do/pause", "The queue is paused for 5m.", whole)
 	does("do/resume", "The queue is not paused any more.", v.form())
 
 	does("do/revive", "1 of 1 job wait again", v.form("entry", entry))

@@ -29,7 +29,7 @@ type stripAt struct {
 }
 
 // The view box of a strip.
-const stripLeft, stripRight = 10.0, 590.0
+const stripLeft, stripRight = 8.0, 352.0
 
 // stripOf draws a rule of a user; false for a rule that looks at no starts.
 func stripOf(rule throttle.Rule, e queue.Explanation, recent []time.Time) (strip, bool) {

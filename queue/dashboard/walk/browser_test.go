@@ -126,6 +126,26 @@ func (b *browser) look(width int64, dark bool) {
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
 }
 
+// holds fails unless something is true of the page.
+func (b *browser) holds(what string) {
+	b.Helper()
+	var is bool
+	if b.do(chromedp.Evaluate(what, &is)); !is {
+		b.Errorf("it does not hold that %s", what)
+	}
+}
+
+// accessible fails for a page that somebody who does not see it could not use: fields without
+// labels, pictures without texts, columns without titles, and more or less than one title.
+func (b *browser) accessible() {
+	b.Helper()
+	b.holds(`[...document.querySelectorAll("input:not([type=hidden]), select, textarea:not([hidden])")].every(e => e.labels?.length || e.ariaLabel)`)
+	b.holds(`[...document.querySelectorAll("svg")].every(e => e.getAttribute("aria-hidden") || e.ariaLabel)`)
+	b.holds(`[...document.querySelectorAll("th")].every(e => e.scope)`)
+	b.holds(`document.querySelectorAll("h1").length === 1 && document.title.includes("waterclock") && document.documentElement.lang === "en"`)
+	b.holds(`["header", "nav[aria-label]", "main"].every(tag => document.querySelectorAll(tag).length === 1)`)
+}
+
 // fits fails if the page is wider than the window.
 func (b *browser) fits() {
 	b.Helper()

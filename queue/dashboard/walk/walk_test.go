@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
 )
 
 // An operator's walk: the queue, why a teacher waits, a tenant paused and resumed, policies
@@ -41,7 +43,7 @@ func TestWalk(t *testing.T) {
 	b.visit("/dashboard/push/tenant?t=birch")
 	b.do(chromedp.SendKeys("input[name=reason]", "their endpoint is down", chromedp.ByQuery))
 	b.click("button", "Pause this tenant")
-	b.sees("The tenant birch is paused for 10m0s.", "their endpoint is down", "by ann")
+	b.sees("The tenant birch is paused for 10m.", "their endpoint is down", "by ann")
 	b.picture("paused")
 	b.click("nav//a", "Pauses")
 	b.sees("birch", "their endpoint is down")
@@ -100,6 +102,7 @@ func TestPhone(t *testing.T) {
 			name, _, _ := strings.Cut(page, "?")
 			b.visit("/dashboard/push/" + page)
 			b.fits()
+			b.accessible()
 			if dark {
 				b.picture("phone-dark-" + name)
 			} else {
@@ -111,6 +114,33 @@ func TestPhone(t *testing.T) {
 	b.visit("/dashboard/push/")
 	b.sees("throttled")
 	b.picture("dark")
+	b.done()
+}
+
+// An open page follows what happens, without being loaded again, and keeps the focus of who
+// goes through it by keyboard.
+func TestLive(t *testing.T) {
+	s := open(t)
+	b := start(t, s.url)
+	b.look(1280, false)
+	b.visit("/dashboard/push/")
+	b.sees("throttled")
+	b.do(chromedp.Evaluate("window.mark = 'the same page'", nil))
+	s.must(s.inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+	b.sees("the queue is paused until", "The whole queue is paused until")
+	b.holds("window.mark === 'the same page'")
+	b.visit("/dashboard/push/tenants")
+	b.sees("birch")
+	b.do(chromedp.Evaluate("window.mark = 'the same page'; [...document.links].find(a => a.textContent === 'birch').focus()", nil))
+	_, err := s.client.Enqueue(t.Context(), queue.Job{Tenant: "willow", User: "newcomer", Type: "push"})
+	s.must(err)
+	b.sees("willow")
+	b.holds("window.mark === 'the same page' && document.activeElement.textContent === 'birch'")
+	b.visit("/dashboard/push/")
+	b.do(chromedp.KeyEvent(kb.Tab))
+	b.holds("document.activeElement.textContent === 'Skip to the page'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.holds("document.activeElement.id === 'main'")
 	b.done()
 }
 
