@@ -13,6 +13,7 @@ const (
 	Idle      Condition = "idle"      // nothing waits
 	Throttled Condition = "throttled" // what waits, waits for its limits: all is as configured
 	Flowing   Condition = "flowing"   // what is due starts
+	Failing   Condition = "failing"   // most of the last attempts have failed
 	Starved   Condition = "starved"   // jobs are due, and all places are taken
 	Held      Condition = "paused"    // the whole queue is paused
 	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads
@@ -32,7 +33,20 @@ type Health struct {
 	// Oldest for how long the first of those jobs could have started, were it not for limits.
 	Overdue int           `json:"overdue"`
 	Oldest  time.Duration `json:"oldest_ns"`
+
+	// Attempts is how many attempts have ended lately, some twenty or those of some ten
+	// seconds, and Failed how many of them have failed; the last of these with Error. All are
+	// zero if none has failed within half an hour.
+	Attempts int64  `json:"attempts"`
+	Failed   int64  `json:"failed"`
+	Error    string `json:"error,omitempty"`
 }
+
+// fewAttempts are too few to say that most of them fail.
+const fewAttempts = 5
+
+// failureMemory is for how long a failure counts.
+const failureMemory = 30 * time.Minute
 
 // healthSample is how many tenants are looked at, and how many users of each.
 const healthSample = 20
@@ -45,7 +59,7 @@ func (i *Inspector) Health(ctx context.Context) (Health, error) {
 }
 
 func (i *Inspector) health(ctx context.Context) (h Health, err error) {
-	stats, err := i.Stats(ctx)
+	totals, err := i.store.Totals(ctx)
 	if err != nil {
 		return h, err
 	}
@@ -57,7 +71,14 @@ func (i *Inspector) health(ctx context.Context) (h Health, err error) {
 	if err != nil {
 		return h, err
 	}
-	h.Waiting, h.Running = stats.Waiting, stats.Running
+	h.Waiting, h.Running = totals.Waiting, totals.Running
+	now, err := i.store.Clock(ctx)
+	if err != nil {
+		return h, err
+	}
+	if last := totals.Last; instant(now.Now).Sub(instant(last.At)) < failureMemory {
+		h.Attempts, h.Failed, h.Error = last.Done+last.Failed, last.Failed, last.Error
+	}
 	leads := false
 	for _, w := range workers {
 		if w.Alive {
@@ -81,12 +102,14 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 		}
 	}
 	switch {
+	case h.Waiting > 0 && h.Workers == 0:
+		return Stalled, fmt.Sprintf("%d jobs wait, and no worker lives", h.Waiting)
+	case h.Waiting > 0 && !leads:
+		return Stalled, fmt.Sprintf("%d jobs wait, and none of %d workers leads", h.Waiting, h.Workers)
+	case h.Attempts >= fewAttempts && 2*h.Failed > h.Attempts:
+		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.Failed, h.Attempts, h.Error)
 	case h.Waiting == 0:
 		return Idle, "nothing waits"
-	case h.Workers == 0:
-		return Stalled, fmt.Sprintf("%d jobs wait, and no worker lives", h.Waiting)
-	case !leads:
-		return Stalled, fmt.Sprintf("%d jobs wait, and none of %d workers leads", h.Waiting, h.Workers)
 	case h.Overdue > 0 && h.Running >= int64(h.Places):
 		return Starved, fmt.Sprintf("jobs of %d tenants may start, and all of %d places are taken", h.Overdue, h.Places)
 	case h.Overdue > 0:
