@@ -49,10 +49,3 @@ func (r *routes) close(name string, now time.Time, after time.Duration) time.Tim
 	r.until[name] = until
 	return until
 }
-
-// works notes that a message got through.
-func (r *routes) works(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.last, name)
-}

@@ -27,14 +27,19 @@ type attempts struct {
 func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
-	err := a.run(NewContext(ctx, info), info, task)
+	ctx = NewContext(ctx, info)
+	err := a.run(ctx, info, task)
 	defer func() { // the error's own methods and RetryDelay are the user's code as well
 		if cause := recover(); cause != nil {
 			a.log.Error("reading a handler's error panicked", "id", info.ID, "type", info.Type, "panic", cause)
 			o = runner.Outcome{Failed: true, Error: fmt.Sprintf("panic while reading the error: %v", cause), Delay: backoff(info.Attempt, nil, nil)}
 		}
 	}()
-	return a.outcome(err, info, task, at.Clock)
+	o = a.outcome(err, info, task, at.Clock)
+	if a.cfg.ErrorHandler != nil && err != nil && o.Pause == nil {
+		a.cfg.ErrorHandler.HandleError(ctx, task, err)
+	}
+	return o
 }
 
 // info is what the handler may know of its job.
@@ -46,6 +51,7 @@ func (a *attempts) info(at runner.Attempt) Info {
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered), Cost: job.Cost,
+		Timeout: job.Timeout, FinishBy: instant(job.Until),
 	}
 }
 
@@ -77,6 +83,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 		}
 	}
 	o.Failed, o.Error, o.Yield = true, err.Error(), Yields(err)
+	o.Uncounted = a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
 	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
 		o.Delay = max(retryFloor(err), a.cfg.RetryDelay(info.Attempt, err, task))
 		a.failed.warn(a.log, o.Error, "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt)

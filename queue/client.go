@@ -22,7 +22,6 @@ type Client struct {
 	store    *store.Store
 	policies *policyCache
 	census   censusCache
-	idFor    func(Job) time.Duration // how long the ID of a job is known
 }
 
 const (
@@ -39,8 +38,7 @@ func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	day := func(Job) time.Duration { return store.IDMemory }
-	return &Client{store: s, policies: &policyCache{store: s}, idFor: day}, nil
+	return &Client{store: s, policies: &policyCache{store: s}}, nil
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
@@ -61,7 +59,7 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	receipts := make([]Receipt, 0, len(jobs))
 	for len(jobs) > 0 {
 		n := min(len(jobs), offerBatch)
-		batch, err := c.offer(ctx, newBatch(jobs[:n], c.idFor))
+		batch, err := c.offer(ctx, newBatch(jobs[:n], idMemory))
 		if err != nil {
 			return receipts, fmt.Errorf("offering to queue %q: %w", c.store.Queue, err)
 		}
@@ -70,6 +68,9 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	}
 	return receipts, nil
 }
+
+// idMemory is how long the ID of a job is known.
+func idMemory(Job) time.Duration { return store.IDMemory }
 
 // running counts what runs, if a concurrency limit counts for one of the jobs. What cannot
 // be counted costs the receipts their estimates, and not the jobs.

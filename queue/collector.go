@@ -102,11 +102,7 @@ func (c *Collector) read(ctx context.Context, i *Inspector) {
 		c.last = append(c.last, prometheus.MustNewConstMetric(d, kind, value, append([]string{name}, labels...)...))
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	h, err := i.health(ctx)
-	var s Stats
-	if err == nil {
-		s, err = i.Stats(ctx)
-	}
+	h, s, err := i.health(ctx)
 	var p PolicyVersion
 	if err == nil {
 		p, err = i.PoliciesInForce(ctx)

@@ -17,6 +17,9 @@ type Info struct {
 	Attempt     int
 	MaxAttempts int
 
+	Timeout  time.Duration // of one attempt; 0 means none
+	FinishBy time.Time     // when the handler's context ends at the latest; zero means never
+
 	// Cost is how much of its limits the job spends; 1 for most.
 	Cost int
 

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -131,28 +132,42 @@ var deadEntry = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
 // all their attempts, and returns how many it found. If one of the names is not an
 // entry, nothing happens and the error wraps [ErrInvalidEntry].
 func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) {
-	return i.eachDead(entries, "reviving in", func(part []string) (int, error) { return i.store.Revive(ctx, part) })
+	all, err := inParts(ctx, entries, i.store.Revive)
+	if errors.Is(err, ErrInvalidEntry) {
+		return 0, err
+	}
+	return all, i.wrapped("reviving in", err)
 }
 
-// Delete forgets dead jobs, named by [DeadJob.Entry], for good, and returns how many it
-// found. Names that are no entries are as for [Inspector.Revive].
-func (i *Inspector) Delete(ctx context.Context, entries ...string) (int, error) {
-	return i.eachDead(entries, "deleting dead jobs of", func(part []string) (int, error) { return i.store.DeleteDead(ctx, part) })
+// DeleteDead forgets dead jobs, named by [DeadJob.Entry], for ever, and returns how many it
+// found. If one of the names is not an entry, nothing happens and the error wraps
+// [ErrInvalidEntry].
+func (i *Inspector) DeleteDead(ctx context.Context, entries ...string) (int, error) {
+	all, err := inParts(ctx, entries, i.store.DeleteDead)
+	if errors.Is(err, ErrInvalidEntry) {
+		return 0, err
+	}
+	return all, i.wrapped("deleting dead jobs of", err)
 }
 
-// eachDead does something with dead jobs, a bounded part of them at a time.
-func (i *Inspector) eachDead(entries []string, doing string, do func(part []string) (int, error)) (all int, err error) {
+func checkEntries(entries ...string) error {
 	for k, entry := range entries {
 		if !deadEntry.MatchString(entry) {
-			return 0, fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
+			return fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
 		}
 	}
-	const step = 200
-	for part := range slices.Chunk(entries, step) {
-		n, err := do(part)
-		all += n
-		if err != nil {
-			return all, i.failed(doing, err)
+	return nil
+}
+
+// inParts does something to dead jobs, a part after the other.
+func inParts(ctx context.Context, entries []string, do func(context.Context, []string) (int, error)) (all int, err error) {
+	if err := checkEntries(entries...); err != nil {
+		return 0, err
+	}
+	for part := range slices.Chunk(entries, 200) {
+		n, err := do(ctx, part)
+		if all += n; err != nil {
+			return all, err
 		}
 	}
 	return all, nil

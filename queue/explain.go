@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -89,13 +90,19 @@ func (i *Inspector) picture(ctx context.Context, tenant, user string) (*picture,
 	for _, limit := range limits(nil, tenant, user) {
 		scopes = append(scopes, limit.scope)
 	}
+	return i.pictureOf(ctx, scopes, []string{tenant})
+}
+
+// pictureOf reads what says when jobs of some tenants may start, as far as scopes say it.
+func (i *Inspector) pictureOf(ctx context.Context, scopes, tenants []string) (*picture, error) {
 	view, err := i.store.Look(ctx, scopes)
 	if err != nil {
 		return nil, err
 	}
 	policies, err := i.policies.at(ctx, view.Policies)
 	p := newPicture(policies, view)
-	if err == nil && limitsRunning(policies, tenant) {
+	counts := func(tenant string) bool { return limitsRunning(policies, tenant) }
+	if err == nil && slices.ContainsFunc(tenants, counts) {
 		p.census, err = takeCensus(ctx, i.store, view.Now)
 	}
 	return p, err
@@ -161,6 +168,24 @@ func binding(e Explanation) (last *RuleState) {
 		}
 	}
 	return last
+}
+
+// Recent returns the slots of a user's newest starts, oldest first, as far as its windows and
+// spacings look at them: none without such rules.
+func (i *Inspector) Recent(ctx context.Context, tenant, user string) ([]time.Time, error) {
+	states, err := i.store.States(ctx, []string{envelope.UserScope(tenant, user)})
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	var state rules.State
+	if err := state.Decode(states[0]); err != nil {
+		return nil, i.failed("inspecting", err)
+	}
+	var all []time.Time
+	for _, at := range state.Recent() {
+		all = append(all, instant(at))
+	}
+	return all, nil
 }
 
 // JobState says where a job with the caller's own ID is.

@@ -150,7 +150,7 @@ func TestFailing(t *testing.T) {
 		attempt("works", 10, queue.Idle)
 		attempt("fails", 4, queue.Idle)
 		h := attempt("fails", 1, queue.Failing)
-		if h.Attempts != 5 || h.Failed != 5 || h.Error != "out of paper" || !strings.Contains(h.Detail, "5 of the last 5 attempts have failed, the last one with: out of paper") {
+		if h.RecentAttempts != 5 || h.RecentFailed != 5 || h.RecentError != "out of paper" || !strings.Contains(h.Detail, "5 of the last 5 attempts have failed, the last one with: out of paper") {
 			t.Errorf("%+v", h)
 		}
 		attempt("works", 5, queue.Idle)
@@ -170,7 +170,7 @@ func TestFailing(t *testing.T) {
 		time.Sleep(31 * time.Minute)
 		h, err := i.Health(t.Context())
 		must(t, err)
-		if h.Condition != queue.Idle || h.Attempts != 0 || h.Error != "" {
+		if h.Condition != queue.Idle || h.RecentAttempts != 0 || h.RecentError != "" {
 			t.Errorf("half an hour later: %+v", h)
 		}
 		runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: waitsFor(24 * time.Hour)})

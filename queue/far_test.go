@@ -45,6 +45,8 @@ func TestANearWorkerLeads(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 		}
 		time.Sleep(5 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		slices.Sort(waits)
 		if len(waits) != 50 || waits[40] > 10*time.Millisecond {
 			t.Errorf("%d jobs waited %v", len(waits), waits)

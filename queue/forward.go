@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
@@ -15,7 +16,9 @@ import (
 
 // Forward returns a handler that releases each job, at its slot, into an asynq queue,
 // where an existing fleet of asynq servers runs it. Its tenant and user go along in the
-// headers of [Headers], where they are UTF-8. The options are for every task.
+// headers of [Headers], where they are UTF-8; so do its attempts, Timeout and FinishBy, as the
+// task's MaxRetry, Timeout and Deadline. The options are for every task, and go before these.
+// What the fleet attempts again it attempts under no limit of the queue.
 //
 // The task's ID is "queue:ID:offer:digest": the waterclock queue, the job's ID, the
 // instant of its offer in hexadecimal microseconds, and a digest of what it is. So asynq
@@ -36,7 +39,7 @@ func Forward(c *asynq.Client, queue string, opts ...asynq.Option) asynq.Handler 
 				headers[name] = value
 			}
 		}
-		task := asynq.NewTaskWithHeaders(t.Type(), t.Payload(), headers)
+		task := asynq.NewTaskWithHeaders(t.Type(), t.Payload(), headers, boundsOf(info)...)
 		all := append(opts[:len(opts):len(opts)], asynq.Queue(queue), asynq.TaskID(forwardedID(info, t)))
 		_, err := c.EnqueueContext(ctx, task, all...)
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
@@ -44,6 +47,18 @@ func Forward(c *asynq.Client, queue string, opts ...asynq.Option) asynq.Handler 
 		}
 		return nil
 	})
+}
+
+// boundsOf returns what bounds a job, as options of a task. asynq counts whole seconds.
+func boundsOf(info Info) []asynq.Option {
+	options := []asynq.Option{asynq.MaxRetry(info.MaxAttempts - 1)}
+	if info.Timeout > 0 {
+		options = append(options, asynq.Timeout(max(time.Second, info.Timeout)))
+	}
+	if !info.FinishBy.IsZero() {
+		options = append(options, asynq.Deadline(info.FinishBy))
+	}
+	return options
 }
 
 // forwardedID returns the ID of the task that a job becomes. No two jobs have the same,

@@ -3,7 +3,10 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Condition says in one word how a queue is.
@@ -34,12 +37,12 @@ type Health struct {
 	Overdue int           `json:"overdue"`
 	Oldest  time.Duration `json:"oldest_ns"`
 
-	// Attempts is how many attempts have ended lately, some twenty or those of some ten
-	// seconds, and Failed how many of them have failed; the last of these with Error. All are
-	// zero if none has failed within half an hour.
-	Attempts int64  `json:"attempts"`
-	Failed   int64  `json:"failed"`
-	Error    string `json:"error,omitempty"`
+	// RecentAttempts is how many attempts have ended lately, some twenty or those of some ten
+	// seconds, and RecentFailed how many of them have failed; the last of these with
+	// RecentError. All are zero if none has failed within half an hour.
+	RecentAttempts int64  `json:"recent_attempts"`
+	RecentFailed   int64  `json:"recent_failed"`
+	RecentError    string `json:"recent_error,omitempty"`
 }
 
 // fewAttempts are too few to say that most of them fail.
@@ -54,30 +57,26 @@ const healthSample = 20
 // Health looks how the queue is. It looks at the tenants and users that are due first, so that
 // it costs the same however much waits.
 func (i *Inspector) Health(ctx context.Context) (Health, error) {
-	h, err := i.health(ctx)
+	h, _, err := i.health(ctx)
 	return h, i.wrapped("inspecting", err)
 }
 
-func (i *Inspector) health(ctx context.Context) (h Health, err error) {
-	totals, err := i.store.Totals(ctx)
-	if err != nil {
-		return h, err
+// health returns the state of the queue that it has looked at, too.
+func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err error) {
+	if stats, err = i.Stats(ctx); err != nil {
+		return h, stats, err
 	}
 	workers, err := i.workers(ctx)
 	if err != nil {
-		return h, err
+		return h, stats, err
 	}
 	pauses, err := i.Pauses(ctx)
 	if err != nil {
-		return h, err
+		return h, stats, err
 	}
-	h.Waiting, h.Running = totals.Waiting, totals.Running
-	now, err := i.store.Clock(ctx)
-	if err != nil {
-		return h, err
-	}
-	if last := totals.Last; instant(now.Now).Sub(instant(last.At)) < failureMemory {
-		h.Attempts, h.Failed, h.Error = last.Done+last.Failed, last.Failed, last.Error
+	h.Waiting, h.Running = stats.Waiting, stats.Running
+	if err := i.failing(ctx, &h, stats.last); err != nil {
+		return h, stats, err
 	}
 	leads := false
 	for _, w := range workers {
@@ -88,10 +87,22 @@ func (i *Inspector) health(ctx context.Context) (h Health, err error) {
 		}
 	}
 	if err := i.overdue(ctx, &h); err != nil {
-		return h, err
+		return h, stats, err
 	}
 	h.Condition, h.Detail = h.judge(leads, pauses)
-	return h, nil
+	return h, stats, nil
+}
+
+// failing notes how the last attempts have ended, if that is not long ago.
+func (i *Inspector) failing(ctx context.Context, h *Health, last store.LastAttempts) error {
+	if last.At == 0 {
+		return nil
+	}
+	now, err := i.store.Clock(ctx)
+	if err == nil && instant(now.Now).Sub(instant(last.At)) < failureMemory {
+		h.RecentAttempts, h.RecentFailed, h.RecentError = last.Done+last.Failed, last.Failed, last.Error
+	}
+	return err
 }
 
 // judge finds the word for what was seen.
@@ -106,8 +117,8 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 		return Stalled, fmt.Sprintf("%d jobs wait, and no worker lives", h.Waiting)
 	case h.Waiting > 0 && !leads:
 		return Stalled, fmt.Sprintf("%d jobs wait, and none of %d workers leads", h.Waiting, h.Workers)
-	case h.Attempts >= fewAttempts && 2*h.Failed > h.Attempts:
-		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.Failed, h.Attempts, h.Error)
+	case h.RecentAttempts >= fewAttempts && 2*h.RecentFailed > h.RecentAttempts:
+		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.RecentFailed, h.RecentAttempts, h.RecentError)
 	case h.Waiting == 0:
 		return Idle, "nothing waits"
 	case h.Overdue > 0 && h.Running >= int64(h.Places):
@@ -118,30 +129,86 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 	return Throttled, fmt.Sprintf("%d jobs wait for their limits; %d of %d places are taken", h.Waiting, h.Running, h.Places)
 }
 
-// overdue counts the tenants with a job that may start now.
+// overdue counts the tenants with a job that may start now. What the rules of all tenants say
+// is read at once, and the users are looked at of those alone whose rules let something start:
+// a queue whose jobs wait for their limits costs a few commands.
 func (i *Inspector) overdue(ctx context.Context, h *Health) error {
-	names, err := i.store.DuePage(ctx, 0, healthSample)
+	if h.Waiting == 0 {
+		return nil
+	}
+	tenants, err := i.store.DuePage(ctx, 0, healthSample)
 	if err != nil {
 		return err
 	}
-	for _, tenant := range names {
-		users, err := i.store.Users(ctx, tenant, 0, healthSample)
-		if err != nil {
-			return err
+	nobody := make([]string, len(tenants)) // whose rules remember nothing
+	open, err := i.startable(ctx, tenants, nobody)
+	if err != nil {
+		return err
+	}
+	for k, tenant := range tenants {
+		if !open[k] {
+			continue
 		}
-		for _, user := range users {
-			e, err := i.Explain(ctx, tenant, user.User)
-			if err != nil {
-				return err
-			}
-			if !e.Start.IsZero() && !e.Start.After(e.Now) {
-				h.Overdue++
-				h.Oldest = max(h.Oldest, i.age(ctx, e, tenant, user.User))
-				break
-			}
+		if err := i.overdueOf(ctx, h, tenant); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// overdueOf counts a tenant, if a user of it has a job that may start now.
+func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) error {
+	users, err := i.Users(ctx, tenant, 0, healthSample)
+	if err != nil {
+		return err
+	}
+	tenants, names := make([]string, len(users)), make([]string, len(users))
+	for k, u := range users {
+		tenants[k], names[k] = tenant, u.User
+	}
+	open, err := i.startable(ctx, tenants, names)
+	if err != nil {
+		return err
+	}
+	for k, user := range names {
+		if !open[k] || users[k].Waiting == 0 {
+			continue
+		}
+		e, err := i.Explain(ctx, tenant, user) // it knows what the job costs
+		if err != nil {
+			return err
+		}
+		if !e.Start.IsZero() && !e.Start.After(e.Now) {
+			h.Overdue++
+			h.Oldest = max(h.Oldest, i.age(ctx, e, tenant, user))
+			return nil
+		}
+	}
+	return nil
+}
+
+// startable reports of each tenant and its user whether a job of cost 1 may start now.
+func (i *Inspector) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	var scopes []string
+	for k, tenant := range tenants {
+		for _, limit := range limits(nil, tenant, users[k]) {
+			scopes = append(scopes, limit.scope)
+		}
+	}
+	slices.Sort(scopes)
+	p, err := i.pictureOf(ctx, slices.Compact(scopes), tenants)
+	if err != nil {
+		return nil, err
+	}
+	open := make([]bool, len(tenants))
+	for k, tenant := range tenants {
+		at, known := p.earliest(tenant, users[k], 1)
+		open[k] = known && at <= p.now && p.crowded(tenant, users[k], ahead{}) == ""
+	}
+	return open, nil
 }
 
 // age returns how long ago the first waiting job of a user could have started, were it not

@@ -21,9 +21,8 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	client.idFor = taskIDMemory
 	b := &inbox{
-		client: client, tasks: asynq.NewInspectorFromRedisClient(w.client),
+		client: client, tasks: asynq.NewInspectorFromRedisClient(w.client), key: w.cfg.InboxKey,
 		log: w.cfg.Logger.With("queue", queue, "part", "inbox"),
 	}
 	server := asynq.NewServerFromRedisClient(w.client, asynq.Config{
@@ -41,7 +40,7 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 	if err := server.Start(b); err != nil {
 		return fmt.Errorf("queue %q: starting the inbox: %w", queue, err)
 	}
-	<-ctx.Done()
+	b.ungroup(ctx)
 	server.Shutdown()
 	b.archiving.Wait()
 	return nil
@@ -53,40 +52,53 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 type inbox struct {
 	client    *Client
 	tasks     *asynq.Inspector
+	key       func(*asynq.Task) (tenant, user string, err error)
 	log       *slog.Logger
 	archiving sync.WaitGroup
 }
 
 func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
-	job, err := jobOf(ctx, t)
+	job, err := jobOf(ctx, t, b.key)
 	if err != nil {
 		b.log.Error("archived a task that cannot be filed", "id", job.ID, "type", t.Type(), "err", err)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
-	if job.FinishBy.IsZero() {
-		if job.FinishBy, err = b.deadline(ctx); err != nil {
-			return err
-		}
+	if err := b.bound(ctx, &job); err != nil {
+		return err
 	}
-	receipt, err := b.file(ctx, job)
+	lock, err := b.client.store.KeepLock(ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("keeping the lock of asynq.Unique: %w", err)
+	}
+	receipt, err := b.file(ctx, job, lock)
 	if err != nil {
 		return err
 	}
 	switch receipt.Status {
 	case Dropped:
 		b.log.Debug("dropped at the door", "id", job.ID, "reason", receipt.Reason)
+		return b.lift(ctx, lock, job.ID)
 	case Duplicate:
 		b.log.Warn("refused a task: a job that waits or runs has its ID", "id", job.ID, "type", job.Type, "tenant", job.Tenant)
-		return b.record(ctx, job, ReasonDuplicate)
+		return errors.Join(b.record(ctx, job, ReasonDuplicate), b.lift(ctx, lock, job.ID))
 	}
 	return nil
 }
 
+func (b *inbox) lift(ctx context.Context, lock, id string) error {
+	if lock == "" {
+		return nil
+	}
+	return b.client.store.LiftLock(ctx, lock, id)
+}
+
 // file offers the job. Its ID binds while a job with it waits or runs: the ID of one that
 // has ended is free, as in asynq.
-func (b *inbox) file(ctx context.Context, job Job) (Receipt, error) {
+func (b *inbox) file(ctx context.Context, job Job, lock string) (Receipt, error) {
 	for {
-		receipts, err := b.client.Enqueue(ctx, job)
+		batch := newBatch([]Job{job}, taskIDMemory)
+		batch.seals[0].Lock = lock
+		receipts, err := b.client.offer(ctx, batch)
 		if err != nil || receipts[0].Status != Duplicate {
 			return first(receipts), err
 		}
@@ -157,19 +169,35 @@ func (b *inbox) delay(_ int, err error, _ *asynq.Task) time.Duration {
 	return time.Second
 }
 
-// deadline returns what [asynq.Deadline] says of the task, the zero time for nothing. The
-// end of a context comes from a timeout if it was reckoned from now.
-func (b *inbox) deadline(ctx context.Context) (time.Time, error) {
+// bound gives the job the bounds of its task: [asynq.Timeout], which is half an hour if nobody
+// says otherwise, is its Timeout, [asynq.Deadline] its FinishBy. Headers go before them.
+func (b *inbox) bound(ctx context.Context, job *Job) error {
+	timeout, deadline, err := b.bounds(ctx)
+	if job.Timeout == 0 && timeout < maxTimeout {
+		job.Timeout = timeout
+	}
+	if job.FinishBy.IsZero() {
+		job.FinishBy = deadline
+	}
+	return err
+}
+
+// bounds returns the bounds of a task, zero for none. The end of its context comes from a
+// timeout alone, in whole seconds, if it was reckoned from now.
+func (b *inbox) bounds(ctx context.Context) (timeout time.Duration, deadline time.Time, err error) {
 	end, ok := ctx.Deadline()
-	if reckoned := end != end.Round(0); !ok || reckoned {
-		return time.Time{}, nil
+	if !ok {
+		return 0, deadline, nil
+	}
+	if reckoned := end != end.Round(0); reckoned {
+		return (time.Until(end) + time.Second - 1).Truncate(time.Second), deadline, nil
 	}
 	id, _ := asynq.GetTaskID(ctx)
 	task, err := b.tasks.GetTaskInfo(b.client.store.Queue, id)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the task's deadline: %w", err)
+		return 0, deadline, fmt.Errorf("reading the task's deadline: %w", err)
 	}
-	return task.Deadline, nil
+	return task.Timeout, task.Deadline, nil
 }
 
 // failed archives a task whose [asynq.Deadline] has passed. asynq would try it again for
@@ -178,12 +206,12 @@ func (b *inbox) failed(ctx context.Context, t *asynq.Task, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
-	deadline, err := b.deadline(ctx)
+	_, deadline, err := b.bounds(ctx)
 	if err != nil || deadline.IsZero() || deadline.After(time.Now()) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	job, invalid := jobOf(ctx, t)
+	job, invalid := jobOf(ctx, t, b.key)
 	b.archiving.Go(func() {
 		if err := b.archive(job.ID); err != nil {
 			b.log.Error("archiving a task whose asynq.Deadline has passed", "id", job.ID, "err", err)
@@ -208,10 +236,35 @@ func (b *inbox) archive(id string) (err error) {
 		if look == nil && task.State == asynq.TaskStateArchived {
 			return nil // asynq itself did, since it had no retries left
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 	return err
 }
+
+// ungroup lets the tasks of groups ([asynq.Group]) come through the door one by one, until ctx
+// ends: jobs are not aggregated, and nobody else would look at them.
+func (b *inbox) ungroup(ctx context.Context) {
+	tick := time.NewTicker(ungroupEvery)
+	defer tick.Stop()
+	for {
+		groups, err := b.tasks.Groups(b.client.store.Queue)
+		for _, group := range groups {
+			n, failed := b.tasks.RunAllAggregatingTasks(b.client.store.Queue, group.Group)
+			err = errors.Join(err, failed)
+			b.log.Debug("filing the tasks of a group one by one", "group", group.Group, "tasks", n)
+		}
+		if err != nil {
+			b.log.Debug("looking for groups", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+const ungroupEvery = 5 * time.Second
 
 // asynqLog lets an asynq server write to a slog.Logger.
 type asynqLog struct{ log *slog.Logger }

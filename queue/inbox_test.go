@@ -138,8 +138,8 @@ func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 	})
 }
 
-// What asynq keeps for a task goes on with its job: not its Timeout, which is thirty
-// minutes if nobody says otherwise.
+// What asynq keeps for a task goes on with its job, its Timeout too, which is thirty minutes
+// if nobody says otherwise. A job that was made a task with no bounds has none.
 func TestOptionsOfATask(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
@@ -149,23 +149,32 @@ func TestOptionsOfATask(t *testing.T) {
 		end := time.Now().Add(2 * time.Hour).Truncate(time.Second)
 		tests := map[string]struct {
 			options  []asynq.Option
+			timeout  time.Duration
 			finishBy time.Time
 			attempts int
 		}{
-			"deadline": {[]asynq.Option{asynq.Deadline(end)}, end, 26},
-			"both":     {[]asynq.Option{asynq.Deadline(end), asynq.Timeout(time.Minute)}, end, 26},
-			"timeout":  {[]asynq.Option{asynq.Timeout(time.Minute), asynq.MaxRetry(0)}, time.Time{}, 1},
-			"neither":  {[]asynq.Option{asynq.MaxRetry(7)}, time.Time{}, 8},
+			"deadline": {[]asynq.Option{asynq.Deadline(end)}, 0, end, 26},
+			"both":     {[]asynq.Option{asynq.Deadline(end), asynq.Timeout(time.Minute)}, time.Minute, end, 26},
+			"timeout":  {[]asynq.Option{asynq.Timeout(time.Minute), asynq.MaxRetry(0)}, time.Minute, time.Time{}, 1},
+			"neither":  {[]asynq.Option{asynq.MaxRetry(7)}, 30 * time.Minute, time.Time{}, 8},
+			"a job":    {nil, 0, time.Time{}, 26},
 		}
 		for id, test := range tests {
-			hand(t, s.client, append(test.options, asynq.TaskID(id))...)
+			if id != "a job" {
+				hand(t, s.client, append(test.options, asynq.TaskID(id))...)
+				continue
+			}
+			task, err := queue.NewTask(queue.Job{ID: id, Tenant: "school", User: "teacher", Type: "push"})
+			must(t, err)
+			_, err = asynq.NewClientFromRedisClient(s.client).Enqueue(task, asynq.Queue("push"))
+			must(t, err)
 		}
 		s.eventually(t, "all wait", func() bool { return stats(t, s.client).Waiting == int64(len(tests)) })
 		lane, err := inspector.Lane(t.Context(), "school", "teacher", 0, 10)
 		must(t, err)
 		for _, job := range lane {
 			want := tests[job.ID]
-			if !job.FinishBy.Equal(want.finishBy) || job.MaxAttempts != want.attempts || job.Timeout != 0 || !job.StartBy.IsZero() {
+			if !job.FinishBy.Equal(want.finishBy) || job.MaxAttempts != want.attempts || job.Timeout != want.timeout || !job.StartBy.IsZero() {
 				t.Errorf("%s: %+v", job.ID, job.Job)
 			}
 		}

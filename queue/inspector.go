@@ -31,6 +31,12 @@ func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	return &Inspector{store: s, policies: &policyCache{store: s}}, nil
 }
 
+// Now reads Redis's clock, which all instants of the queue are on.
+func (i *Inspector) Now(ctx context.Context) (time.Time, error) {
+	clock, err := i.store.Clock(ctx)
+	return instant(clock.Now), i.wrapped("reading the clock of", err)
+}
+
 // wrapped is failed for an error that may be nil.
 func (i *Inspector) wrapped(doing string, err error) error {
 	if err == nil {
@@ -77,6 +83,8 @@ type Stats struct {
 
 	// Shadowed counts the starts that each shadow rule would not have let be.
 	Shadowed map[string]int64 `json:"shadowed"`
+
+	last store.LastAttempts
 }
 
 // Stats returns the state of the queue.
@@ -87,7 +95,7 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 	}
 	stats := Stats{
 		Waiting: t.Waiting, Later: t.Later, Running: t.Running, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
-		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed,
+		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, last: t.Last,
 	}
 	for rule, us := range t.Blocked {
 		stats.Blocked[rule] = time.Duration(us) * time.Microsecond
@@ -116,15 +124,21 @@ func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, err
 // from the given place on (0 is the first), at most n: fewer where a tenant's last job
 // has just started.
 func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, error) {
+	all, _, err := i.TenantsPage(ctx, from, n)
+	return all, err
+}
+
+// TenantsPage is [Inspector.Tenants], and reports whether more tenants may come after those n.
+func (i *Inspector) TenantsPage(ctx context.Context, from, n int) ([]TenantStats, bool, error) {
 	if from < 0 || n < 1 {
-		return nil, nil
+		return nil, false, nil
 	}
 	names, err := i.store.DuePage(ctx, from, n)
 	if err != nil {
-		return nil, i.failed("inspecting", err)
+		return nil, false, i.failed("inspecting", err)
 	}
 	all, err := i.tenants(ctx, names)
-	return slices.DeleteFunc(all, func(t TenantStats) bool { return t.Waiting == 0 }), err
+	return slices.DeleteFunc(all, func(t TenantStats) bool { return t.Waiting == 0 }), len(names) == n, err
 }
 
 func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats, error) {
@@ -187,10 +201,21 @@ type DeadJob struct {
 
 // Dead returns the newest dead jobs, newest first, at most n. Redis keeps the last 100,000.
 func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
+	return i.DeadBefore(ctx, "", n)
+}
+
+// DeadBefore is [Inspector.Dead] for the jobs that died before one, named by its Entry: so a
+// list of them is read page by page. If that is no entry the error wraps [ErrInvalidEntry].
+func (i *Inspector) DeadBefore(ctx context.Context, entry string, n int) ([]DeadJob, error) {
 	if n < 1 {
 		return nil, nil
 	}
-	records, err := i.store.Dead(ctx, n)
+	if entry != "" {
+		if err := checkEntries(entry); err != nil {
+			return nil, err
+		}
+	}
+	records, err := i.store.Dead(ctx, entry, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}

@@ -106,7 +106,7 @@ func fitsTask(j Job) error {
 	return nil
 }
 
-// taskOptions are what asynq itself keeps for a job. It schedules by whole seconds and
+// taskOptions are what asynq itself keeps for a job, and a timeout that stands for none. It schedules by whole seconds and
 // comes up to one early: the header holds the job back for the rest.
 func taskOptions(j Job) (options []asynq.Option) {
 	if j.ID != "" {
@@ -118,21 +118,36 @@ func taskOptions(j Job) (options []asynq.Option) {
 	if !j.NotBefore.IsZero() {
 		options = append(options, asynq.ProcessAt(j.NotBefore))
 	}
+	if j.Timeout == 0 {
+		options = append(options, asynq.Timeout(maxTimeout)) // asynq's default is half an hour
+	}
 	return options
 }
 
 // jobOf returns the job that a task is. The error, wrapping ErrInvalidJob, is for whoever
 // finds the task in asynq's archive.
-func jobOf(ctx context.Context, t *asynq.Task) (Job, error) {
+func jobOf(ctx context.Context, t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)) (Job, error) {
 	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
 	job.ID, _ = asynq.GetTaskID(ctx)
 	if retries, ok := asynq.GetMaxRetry(ctx); ok {
-		job.MaxAttempts = min(max(0, retries), maxAttempts-1) + 1
+		used, _ := asynq.GetRetryCount(ctx) // at servers that had the queue before
+		job.MaxAttempts = min(max(0, retries-used), maxAttempts-1) + 1
 	}
 	headers := t.Headers()
+	if key != nil && headers[headerTenant] == "" && headers[headerUser] == "" {
+		tenant, user, err := whose(t, key)
+		if err != nil {
+			return job, fmt.Errorf("%w: WorkerConfig.InboxKey: %w", ErrInvalidJob, err)
+		}
+		headers = maps.Clone(headers)
+		if headers == nil {
+			headers = make(map[string]string)
+		}
+		headers[headerTenant], headers[headerUser] = tenant, user
+	}
 	for _, required := range []string{headerTenant, headerUser} {
 		if headers[required] == "" {
-			return job, fmt.Errorf("%w: the task has no header %q; make it with queue.NewTask, or with asynq.NewTaskWithHeaders and queue.Headers",
+			return job, fmt.Errorf("%w: the task has no header %q; make it with queue.NewTask, or with asynq.NewTaskWithHeaders and queue.Headers, or set WorkerConfig.InboxKey",
 				ErrInvalidJob, required)
 		}
 	}
@@ -142,6 +157,21 @@ func jobOf(ctx context.Context, t *asynq.Task) (Job, error) {
 		}
 	}
 	return job, job.Validate()
+}
+
+// whose asks the user's function whose job a task is. A panic is an error: the task would come
+// again for ever.
+func whose(t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)) (tenant, user string, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+		}
+	}()
+	tenant, user, err = key(t)
+	if err == nil && (tenant == "" || user == "") {
+		err = fmt.Errorf("tenant %q, user %q; both are needed", tenant, user)
+	}
+	return tenant, user, err
 }
 
 // readHeader reads one header into the job. It is strict: one of ours that nobody reads

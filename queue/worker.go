@@ -41,6 +41,11 @@ type WorkerConfig struct {
 	// same name and files them into their lanes. See [Headers].
 	Inbox bool
 
+	// InboxKey says whose job a task is that has no headers of [Headers], from its type and
+	// payload: producers need no change then. A task for which it returns an error goes to
+	// asynq's archive. It must be safe for concurrent use. nil archives tasks without headers.
+	InboxKey func(*asynq.Task) (tenant, user string, err error)
+
 	// Lease is how long a claimed job stays with a worker that is not heard of any more.
 	// Defaults to 15 seconds; at least 1.
 	Lease time.Duration
@@ -52,6 +57,14 @@ type WorkerConfig struct {
 	// RetryDelay is the time until the next attempt after the n-th failed with err.
 	// Defaults to 1 s, 2 s, 4 s … up to 10 minutes, give or take half.
 	RetryDelay func(n int, err error, task *asynq.Task) time.Duration
+
+	// IsFailure tells, as in [asynq.Config], whether an error uses up an attempt. After one
+	// that does not the job is attempted again after RetryDelay, however often. nil: all do.
+	IsFailure func(error) bool
+
+	// ErrorHandler is called, as in [asynq.Config], with every error that a handler returns,
+	// or panics with, that does not ask for a pause.
+	ErrorHandler asynq.ErrorHandler
 
 	// Logger gets what people should know. nil is silent.
 	Logger *slog.Logger
@@ -137,7 +150,8 @@ var ErrRunning = errors.New("queue: the worker runs already")
 // A handler's nil, or an error wrapping [asynq.RevokeTask], ends the job. Any other
 // error, or a panic, is a failed attempt: the job is attempted again after RetryDelay,
 // under the same rules as any other, until its MaxAttempts are exhausted or the error
-// wraps [asynq.SkipRetry]; then it is dead and kept for [Inspector.Dead].
+// wraps [asynq.SkipRetry]; then it is dead and kept for [Inspector.Dead]. The values of ctx
+// are those of the handlers' contexts, as with BaseContext of [asynq.Config].
 //
 // While Redis cannot be reached nothing starts; running handlers go on and are
 // acknowledged when it is back.

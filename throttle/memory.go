@@ -167,7 +167,7 @@ func (d *memoryDecision) rule(r request) ruling {
 	if refusal := d.refusing(slot, r.cost); refusal != nowhere {
 		found.outcome, binding = Dropped, refusal
 	}
-	objector := nowhere
+	var objector place
 	switch {
 	case found.outcome == Admitted && r.verb != verbPeek,
 		found.outcome == Deferred && r.verb == verbReserve && micros(slot-d.now) <= rules.Century:

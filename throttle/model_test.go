@@ -18,10 +18,9 @@ type modelRule struct {
 
 type modelSpend struct{ slot, cost int64 }
 
-func (m *modelRule) n() int64      { return int64(m.limit) }
-func (m *modelRule) per() int64    { return m.period.Microseconds() }
-func (m *modelRule) logged() bool  { return m.kind == KindWindow || m.kind == KindSpacing }
-func (m *modelRule) metered() bool { return m.kind == KindLeak || m.kind == KindTokenBucket }
+func (m *modelRule) n() int64     { return int64(m.limit) }
+func (m *modelRule) per() int64   { return m.period.Microseconds() }
+func (m *modelRule) logged() bool { return m.kind == KindWindow || m.kind == KindSpacing }
 func (m *modelRule) takes(cost int64) *big.Rat {
 	return new(big.Rat).Mul(rat(cost), big.NewRat(m.per(), m.n()))
 }

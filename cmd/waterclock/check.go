@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/doctor"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -38,9 +39,9 @@ func (c *console) checkCommand() *cobra.Command {
 				case h.Condition == queue.Stalled || h.Condition == queue.Failing:
 					return fmt.Errorf("the queue is %s", h.Condition)
 				case h.Overdue > 0 && h.Oldest > most:
-					return fmt.Errorf("a job of %d tenants is overdue, the first for %s; at most %s are allowed", h.Overdue, span(h.Oldest), span(most))
+					return fmt.Errorf("a job of %d tenants is overdue, the first for %s; at most %s are allowed", h.Overdue, human.Span(h.Oldest), human.Span(most))
 				case waiting >= 0 && h.Waiting > waiting:
-					return fmt.Errorf("%s jobs wait; at most %s are allowed", thousands(h.Waiting), thousands(waiting))
+					return fmt.Errorf("%s jobs wait; at most %s are allowed", human.Thousands(h.Waiting), human.Thousands(waiting))
 				}
 				return nil
 			})
@@ -121,7 +122,7 @@ the starts, leaks on the slots. It needs no Redis.`,
 			broken := check(starts, policies)
 			slices.SortFunc(broken, func(a, b throttle.Violation) int { return a.At.Compare(b.At) })
 			for _, v := range broken {
-				fmt.Fprintln(c.out, clean(v.String()))
+				fmt.Fprintln(c.out, human.Clean(v.String()))
 			}
 			summarize(c.out, starts)
 			if len(broken) > 0 {

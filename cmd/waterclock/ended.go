@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -37,7 +38,7 @@ func (c *console) dropsCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("AT", "REASON", "RULE", "TENANT", "USER", "TYPE", "ID", "ATTEMPTS")
 					for _, d := range all {
-						t.row(from(now, d.At), d.Reason, d.Rule, d.Tenant, d.User, d.Type, d.ID, d.Attempts)
+						t.row(human.From(now, d.At), d.Reason, d.Rule, d.Tenant, d.User, d.Type, d.ID, d.Attempts)
 					}
 				})
 			})
@@ -67,7 +68,7 @@ func (c *console) deadCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("ENTRY", "AT", "TENANT", "USER", "TYPE", "ID", "ATTEMPTS", "ERROR")
 					for _, d := range all {
-						t.row(d.Entry, from(now, d.At), d.Tenant, d.User, d.Type, d.ID, d.Attempts, d.Error)
+						t.row(d.Entry, human.From(now, d.At), d.Tenant, d.User, d.Type, d.ID, d.Attempts, d.Error)
 					}
 				})
 			})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -35,7 +36,7 @@ func (c *console) waitingForTheirTime(name, about string, list func(*queue.Inspe
 				return c.show(all, func(t *table) {
 					t.row("AT", "TENANT", "USER", "TYPE", "ID", "FAILED ATTEMPTS", "LAST ERROR")
 					for _, j := range all {
-						t.row(from(now, j.At), j.Tenant, j.User, j.Type, j.ID, j.Attempts, j.Error)
+						t.row(human.From(now, j.At), j.Tenant, j.User, j.Type, j.ID, j.Attempts, j.Error)
 					}
 				})
 			})
@@ -57,7 +58,7 @@ func (c *console) failuresCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("RETRYING", "DEAD", "LAST DEAD", "ERROR")
 					for _, f := range all {
-						t.row(thousands(f.Retrying), thousands(f.Dead), from(now, f.Last), f.Class)
+						t.row(human.Thousands(f.Retrying), human.Thousands(f.Dead), human.From(now, f.Last), f.Class)
 					}
 				})
 			})

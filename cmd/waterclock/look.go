@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -62,7 +63,7 @@ func (c *console) queuesCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("QUEUE", "CONDITION", "WAITING", "RUNNING", "PLACES", "WORKERS")
 					for _, s := range all {
-						t.row(s.Queue, s.Condition, thousands(s.Waiting), thousands(s.Running), thousands(s.Places), s.Workers)
+						t.row(s.Queue, s.Condition, human.Thousands(s.Waiting), human.Thousands(s.Running), human.Thousands(s.Places), s.Workers)
 					}
 				})
 			})
@@ -106,13 +107,13 @@ func (c *console) statsCommand() *cobra.Command {
 						{"dropped", s.Dropped, "see drops"}, {"dead", s.Dead, "see dead"},
 						{"duplicates", s.Duplicates, "asynq tasks whose ID a living job has"},
 					} {
-						t.row(line.what, thousands(line.n), line.says)
+						t.row(line.what, human.Thousands(line.n), line.says)
 					}
 					for _, rule := range slices.SortedFunc(maps.Keys(s.Blocked), func(a, b string) int { return int(s.Blocked[b] - s.Blocked[a]) }) {
-						t.row("waited for", span(s.Blocked[rule]), rule)
+						t.row("waited for", human.Span(s.Blocked[rule]), rule)
 					}
 					for _, rule := range slices.Sorted(maps.Keys(s.Shadowed)) {
-						t.row("shadow", thousands(s.Shadowed[rule]), "starts that "+rule+" would not have let be")
+						t.row("shadow", human.Thousands(s.Shadowed[rule]), "starts that "+rule+" would not have let be")
 					}
 				})
 			})
@@ -144,7 +145,7 @@ func (c *console) tenantsCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("TENANT", "WAITING", "STARTED", "FAILED", "DROPPED", "DEAD")
 					for _, s := range all {
-						t.row(s.Tenant, thousands(s.Waiting), thousands(s.Started), thousands(s.Failed), thousands(s.Dropped), thousands(s.Dead))
+						t.row(s.Tenant, human.Thousands(s.Waiting), human.Thousands(s.Started), human.Thousands(s.Failed), human.Thousands(s.Dropped), human.Thousands(s.Dead))
 					}
 				})
 			})
@@ -168,7 +169,7 @@ func (c *console) usersCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("USER", "WAITING")
 					for _, u := range all {
-						t.row(u.User, thousands(u.Waiting))
+						t.row(u.User, human.Thousands(u.Waiting))
 					}
 				})
 			})
@@ -206,7 +207,7 @@ func (c *console) laneCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("PLACE", "PRIORITY", "ID", "TYPE", "OFFERED", "ATTEMPT", "PAYLOAD")
 					for _, j := range all {
-						t.row(j.Place, j.Priority, j.ID, j.Type, from(now, j.Offered), j.Attempt, thousands(j.Bytes)+" B")
+						t.row(j.Place, j.Priority, j.ID, j.Type, human.From(now, j.Offered), j.Attempt, human.Thousands(j.Bytes)+" B")
 					}
 				})
 			})
@@ -238,7 +239,7 @@ func (c *console) runningCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("SINCE", "TENANT", "USER", "TYPE", "ID", "ATTEMPT", "HOST")
 					for _, j := range all {
-						t.row(from(now, j.Since), j.Tenant, j.User, j.Type, j.ID, j.Attempt, j.Host)
+						t.row(human.From(now, j.Since), j.Tenant, j.User, j.Type, j.ID, j.Attempt, j.Host)
 					}
 				})
 			})
@@ -268,7 +269,7 @@ func (c *console) workersCommand() *cobra.Command {
 						case w.Leads:
 							role = "leads"
 						}
-						t.row(w.Worker, w.Host, from(now, w.Since), w.Places, w.Running, "±"+span(w.Doubt), role)
+						t.row(w.Worker, w.Host, human.From(now, w.Since), w.Places, w.Running, "±"+human.Span(w.Doubt), role)
 					}
 				})
 			})
@@ -289,7 +290,7 @@ func (c *console) pausesCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("SCOPE", "TENANT", "USER", "ENDS", "BY", "REASON")
 					for _, p := range all {
-						t.row(p.Scope, p.Tenant, p.User, from(now, p.Until), p.Author, p.Reason)
+						t.row(p.Scope, p.Tenant, p.User, human.From(now, p.Until), p.Author, p.Reason)
 					}
 				})
 			})

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/internal/whatif"
 	"github.com/waterclock/waterclock/queue"
 )
@@ -145,7 +146,7 @@ func (c *console) readOffers(name, at string) (offers []queue.Offered, err error
 func printPlan(t *table, all []whatif.Tenant, rows int) {
 	t.row("TENANT", "JOBS", "WAIT p50", "p99", "MOST", "DROPPED", "LAST START")
 	for _, p := range all[:min(rows, len(all))] {
-		t.row(p.Tenant, thousands(p.Before.Jobs), change(p.Before.P50, p.After.P50), change(p.Before.P99, p.After.P99), change(p.Before.Max, p.After.Max),
+		t.row(p.Tenant, human.Thousands(p.Before.Jobs), change(p.Before.P50, p.After.P50), change(p.Before.P99, p.After.P99), change(p.Before.Max, p.After.Max),
 			drops(p.Before)+" → "+drops(p.After), lastStart(p))
 	}
 	if len(all) > rows {
@@ -153,7 +154,9 @@ func printPlan(t *table, all []whatif.Tenant, rows int) {
 	}
 }
 
-func change(before, after time.Duration) string { return span(before) + " → " + span(after) }
+func change(before, after time.Duration) string {
+	return human.Span(before) + " → " + human.Span(after)
+}
 
 func drops(f whatif.Fate) string {
 	if len(f.Dropped) == 0 {
@@ -161,7 +164,7 @@ func drops(f whatif.Fate) string {
 	}
 	var texts []string
 	for _, reason := range slices.Sorted(maps.Keys(f.Dropped)) {
-		texts = append(texts, fmt.Sprintf("%s %s", thousands(f.Dropped[reason]), reason))
+		texts = append(texts, fmt.Sprintf("%s %s", human.Thousands(f.Dropped[reason]), reason))
 	}
 	return strings.Join(texts, ", ")
 }
@@ -174,9 +177,9 @@ func lastStart(p whatif.Tenant) string {
 	case moved == 0:
 		return "the same"
 	case moved > 0:
-		return span(moved) + " later"
+		return human.Span(moved) + " later"
 	default:
-		return span(-moved) + " earlier"
+		return human.Span(-moved) + " earlier"
 	}
 }
 
@@ -189,7 +192,7 @@ func tooLong(all []whatif.Tenant, bounds map[string]time.Duration) error {
 			most, bounded = bounds["*"]
 		}
 		if bounded && p.After.Max > most {
-			errs = append(errs, fmt.Errorf("a job of tenant %s would wait for %s; at most %s are allowed", clean(p.Tenant), span(p.After.Max), span(most)))
+			errs = append(errs, fmt.Errorf("a job of tenant %s would wait for %s; at most %s are allowed", human.Clean(p.Tenant), human.Span(p.After.Max), human.Span(most)))
 		}
 	}
 	return errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/internal/policydiff"
 	"github.com/waterclock/waterclock/queue"
 )
@@ -143,14 +144,14 @@ func (c *console) replace(ctx context.Context, i *queue.Inspector, p queue.Polic
 	}
 	if !c.json {
 		for _, line := range changes {
-			fmt.Fprintln(c.out, clean(line))
+			fmt.Fprintln(c.out, human.Clean(line))
 		}
 	}
 	stats, err := i.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.confirm("Put this in force, also for %s jobs that wait?", thousands(stats.Waiting)); err != nil {
+	if err := c.confirm("Put this in force, also for %s jobs that wait?", human.Thousands(stats.Waiting)); err != nil {
 		return err
 	}
 	if err := i.ReplacePolicies(ctx, version, p); err != nil {

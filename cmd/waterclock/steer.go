@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -57,7 +58,7 @@ func (c *console) pauseCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, thousands(stats.Waiting)); err != nil {
+					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, human.Thousands(stats.Waiting)); err != nil {
 						return err
 					}
 				}
@@ -144,14 +145,14 @@ func (c *console) purgeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := c.confirm("Drop %s waiting jobs of tenant %s?", thousands(stats.Waiting), clean(args[0])); err != nil {
+				if err := c.confirm("Drop %s waiting jobs of tenant %s?", human.Thousands(stats.Waiting), human.Clean(args[0])); err != nil {
 					return err
 				}
 				n, err := i.Purge(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				return c.done("%s jobs were dropped.", thousands(n))
+				return c.done("%s jobs were dropped.", human.Thousands(n))
 			})
 		},
 	})
@@ -164,7 +165,7 @@ func (c *console) reviveCommand() *cobra.Command {
 
 func (c *console) deleteCommand() *cobra.Command {
 	return c.deadOnes(&cobra.Command{Use: "delete", Short: "Forget dead jobs for good; dead shows the entries"},
-		"%s of %s jobs are deleted.", (*queue.Inspector).Delete)
+		"%s of %s jobs are deleted.", (*queue.Inspector).DeleteDead)
 }
 
 // deadOnes makes of a command one that does something with dead jobs, by their entries or
@@ -187,14 +188,14 @@ func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspe
 					entries = append(entries, d.Entry)
 				}
 			}
-			if err := c.confirm("%s%s %s dead jobs?", strings.ToUpper(name[:1]), name[1:], thousands(len(entries))); err != nil {
+			if err := c.confirm("%s%s %s dead jobs?", strings.ToUpper(name[:1]), name[1:], human.Thousands(len(entries))); err != nil {
 				return err
 			}
 			n, err := do(i, cmd.Context(), entries...)
 			if err != nil {
 				return err
 			}
-			return c.done(done, thousands(n), thousands(len(entries)))
+			return c.done(done, human.Thousands(n), human.Thousands(len(entries)))
 		})
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all dead jobs")

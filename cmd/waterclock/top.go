@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -87,7 +88,7 @@ func (c *console) draw(before, now glance) error {
 	c.say("offered %s   started %s   done %s   failed %s   dropped %s",
 		rate(b.Offered, s.Offered), rate(b.Started, s.Started), rate(b.Done, s.Done), rate(b.Failed, s.Failed), rate(b.Dropped, s.Dropped))
 	c.say("waiting %s   later %s   running %s of %s places   workers %d   dead %s",
-		thousands(s.Waiting), thousands(s.Later), thousands(s.Running), thousands(now.health.Places), now.health.Workers, thousands(s.Dead))
+		human.Thousands(s.Waiting), human.Thousands(s.Later), human.Thousands(s.Running), human.Thousands(now.health.Places), now.health.Workers, human.Thousands(s.Dead))
 	c.say("%s", binding(b.Blocked, s.Blocked))
 	c.say("")
 	earlier := make(map[string]queue.TenantStats)
@@ -101,7 +102,7 @@ func (c *console) draw(before, now glance) error {
 			if !known {
 				was = tenant
 			}
-			t.row(tenant.Tenant, thousands(tenant.Waiting), rate(was.Started, tenant.Started), rate(was.Dropped, tenant.Dropped), thousands(tenant.Dead))
+			t.row(tenant.Tenant, human.Thousands(tenant.Waiting), rate(was.Started, tenant.Started), rate(was.Dropped, tenant.Dropped), human.Thousands(tenant.Dead))
 		}
 	})
 }

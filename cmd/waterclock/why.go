@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -53,7 +54,7 @@ func (c *console) whyUser(cmd *cobra.Command, i *queue.Inspector, tenant, user s
 	if err != nil {
 		return err
 	}
-	c.say("%s", sentence(e, tenant, user))
+	c.say("%s", human.Why(e, tenant, user))
 	c.say("")
 	return c.show(e, func(t *table) { rules(t, e) })
 }
@@ -65,7 +66,7 @@ func (c *console) whyJob(cmd *cobra.Command, i *queue.Inspector, id string) erro
 	case err != nil:
 		return err
 	case !known:
-		return fmt.Errorf("no job %s is known: only jobs with an ID of their own are, until a day after they have ended", clean(id))
+		return fmt.Errorf("no job %s is known: only jobs with an ID of their own are, until a day after they have ended", human.Clean(id))
 	case state.State != "waiting":
 		c.say("Job %s is %s.", id, state.State)
 		return c.show(state, func(*table) {})
@@ -76,40 +77,19 @@ func (c *console) whyJob(cmd *cobra.Command, i *queue.Inspector, id string) erro
 	}
 	start := "Nobody knows when it starts"
 	if !state.Start.IsZero() {
-		start = "It starts " + from(state.Now, state.Start) + ", if nobody comes in between"
+		start = "It starts " + human.From(state.Now, state.Start) + ", if nobody comes in between"
 	}
 	c.say("Job %s of %s / %s waits, %s. %s.", id, state.Tenant, state.User, place, start)
-	c.say("%s", sentence(state.Explanation, state.Tenant, state.User))
+	c.say("%s", human.Why(state.Explanation, state.Tenant, state.User))
 	c.say("")
 	return c.show(state, func(t *table) { rules(t, state.Explanation) })
-}
-
-// sentence says why the next job of a user waits.
-func sentence(e queue.Explanation, tenant, user string) string {
-	who := tenant + " / " + user
-	if e.Waiting == 0 {
-		return fmt.Sprintf("Nothing of %s waits; of the tenant: %s.", who, jobs(e.TenantWaiting))
-	}
-	waits := fmt.Sprintf("Waiting: %s of %s, %s of the tenant", jobs(e.Waiting), who, thousands(e.TenantWaiting))
-	b := e.Binding
-	switch {
-	case b == nil && e.Start.IsZero():
-		return waits + "; a limit that is reached keeps the next one."
-	case b == nil:
-		return waits + ". The next one may start now, when its turn comes and a place is free."
-	case b.Running > 0:
-		return fmt.Sprintf("%s. The next one waits for the %s's limit %s: %d run, the oldest for %s.", waits, b.Scope, b.Rule, b.Running, span(e.Now.Sub(b.Oldest)))
-	case b.Rule == "paused":
-		return fmt.Sprintf("%s. The %s is paused; the next one starts %s.", waits, b.Scope, from(e.Now, e.Start))
-	}
-	return fmt.Sprintf("%s. The next one starts %s: it waits for the %s's rule %s.", waits, from(e.Now, e.Start), b.Scope, b.Rule)
 }
 
 // rules lists what every rule says, each with a strip: filled is what is used.
 func rules(t *table, e queue.Explanation) {
 	t.row("SCOPE", "RULE", "USED", "", "ALLOWS THE NEXT", "")
 	for _, r := range e.Rules {
-		when, mark := from(e.Now, r.When), ""
+		when, mark := human.From(e.Now, r.When), ""
 		if r.When.IsZero() {
 			when = "when one has ended"
 		}

@@ -42,7 +42,7 @@ func StartSentinels(t testing.TB, args ...string) *Sentinels {
 	}
 	for _, addr := range s.Addrs {
 		Eventually(t, 20*time.Second, "every sentinel knows the others and the replica", func() bool {
-			known := sentinelOf(t, addr)
+			known := sentinelOf(addr)
 			return known["num-slaves"] == "1" && known["num-other-sentinels"] == fmt.Sprint(count-1)
 		})
 	}
@@ -62,7 +62,7 @@ func startSentinel(t testing.TB, masterHost, masterPort string) (addr string) {
 }
 
 // sentinelOf returns what a sentinel knows of the master.
-func sentinelOf(t testing.TB, addr string) map[string]string {
+func sentinelOf(addr string) map[string]string {
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr})
 	defer sentinel.Close()
 	return sentinel.Master(context.Background(), MasterName).Val()
@@ -73,7 +73,7 @@ func (s *Sentinels) Failover(t testing.TB) {
 	_, port, _ := net.SplitHostPort(s.Replica.Addr)
 	for _, addr := range s.Addrs {
 		Eventually(t, 30*time.Second, "the replica is the master", func() bool {
-			return sentinelOf(t, addr)["port"] == port
+			return sentinelOf(addr)["port"] == port
 		})
 	}
 	replica := s.Replica.Client(t)

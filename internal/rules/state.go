@@ -51,6 +51,16 @@ func (st *State) Reset() {
 	st.fields = st.fields[:0]
 }
 
+// Recent returns the slots that the windows and spacings of the subject look at, oldest first: of
+// what started, no more than the largest of its windows holds.
+func (st *State) Recent() []int64 {
+	var at []int64
+	for _, s := range st.logs[own].live() {
+		at = append(at, s.at)
+	}
+	return at
+}
+
 // find returns a field, or nil.
 func (st *State) find(id id) *field {
 	for i := range st.fields {

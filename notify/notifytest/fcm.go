@@ -217,7 +217,7 @@ func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer
 	if err := decoder.Decode(&m); err != nil {
 		return refuse(http.StatusBadRequest, "INVALID_ARGUMENT", err.Error())
 	}
-	if why := m.wrong(r, body); why != "" {
+	if why := m.wrong(r); why != "" {
 		return refuse(http.StatusBadRequest, "INVALID_ARGUMENT", why)
 	}
 	got.Device, got.Data, got.Collapse = m.Message.Token, m.Message.Data, m.Message.Android.CollapseKey
@@ -241,7 +241,7 @@ func (f *FCM) check(r *http.Request, body []byte) (got Received, refusal *Answer
 }
 
 // wrong returns what FCM would object to.
-func (m fcmMessage) wrong(r *http.Request, body []byte) string {
+func (m fcmMessage) wrong(r *http.Request) string {
 	ttl := fcmTTL.FindStringSubmatch(m.Message.Android.TTL)
 	seconds := 0
 	if ttl != nil {

@@ -137,7 +137,7 @@ type Entries struct {
 
 func revive(c *call, in Entries) (Affected, error) { return eachDead(c, in, c.inspector.Revive) }
 
-func remove(c *call, in Entries) (Affected, error) { return eachDead(c, in, c.inspector.Delete) }
+func remove(c *call, in Entries) (Affected, error) { return eachDead(c, in, c.inspector.DeleteDead) }
 
 func eachDead(c *call, in Entries, do func(context.Context, ...string) (int, error)) (Affected, error) {
 	if len(in.Entries) > maxNames {

@@ -47,7 +47,8 @@ const (
 	tagRevived  = 15 // when it was taken back from the dead, microseconds
 	tagUntil    = 13 // end of the handler's context, microseconds
 	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
-	tagError    = 17 // of the last attempt, if that failed: its beginning, for people
+	tagLock     = 17 // the key of a lock that is lifted when it is done
+	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
 )
 
 // DefaultAttempts is the most attempts of a job that says nothing else.
@@ -84,6 +85,7 @@ type Envelope struct {
 	Type        string
 	Payload     string
 	Spilled     string // name of its payload, if that is kept apart
+	Lock        string // key of a lock that is lifted when it is done
 
 	unknown []byte // options of a newer version, verbatim
 }
@@ -145,6 +147,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendText(b, tagID, e.ID) // before all that is long: see Head
 	b = appendText(b, tagSpilled, e.Spilled)
 	b = appendText(b, tagCollapse, e.CollapseKey)
+	b = appendText(b, tagLock, e.Lock)
 	b = appendText(b, tagError, e.Error)
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		pair := appendString(nil, name)
@@ -265,6 +268,9 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 		return true, nil
 	case tagSpilled:
 		e.Spilled = value
+		return true, nil
+	case tagLock:
+		e.Lock = value
 		return true, nil
 	case tagHeader:
 		r := &reader{rest: value}

@@ -271,7 +271,7 @@ func (b *bundle) settle(ctx context.Context) error {
 		case undone(err):
 			b.decided(false)
 		default:
-			t.inDoubt = b.decided
+			t.inDoubt = b
 		}
 		return err
 	}

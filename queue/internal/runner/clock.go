@@ -100,10 +100,4 @@ func (c *clock) now() (int64, time.Duration) {
 	return (aged + local).Microseconds(), doubt
 }
 
-// until returns how long it is until an instant on Redis's clock.
-func (c *clock) until(at int64) time.Duration {
-	now, _ := c.now()
-	return micros(at - now)
-}
-
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

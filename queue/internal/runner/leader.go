@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -53,8 +54,8 @@ type term struct {
 	unpauseAt int64   // when to look for pauses that have ended
 	trimmed   string
 	lateness  lateness
-	flight    *bundle             // what was launched and has not landed
-	inDoubt   func(happened bool) // what follows from a commit of which nobody knows
+	flight    *bundle // what was launched and has not landed
+	inDoubt   *bundle // sent, and nobody knows whether it happened
 }
 
 // A post is what one reading of the mail brought.
@@ -89,6 +90,7 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 	r.log.Debug("leading", "term", first.Token)
 
 	err := t.lead(ctx)
+	t.abandon()
 	r.leading.Store(nil)
 	r.letters.setOpen(false)
 	r.cfg.Metrics.Leads(false)
@@ -207,7 +209,6 @@ func (t *term) lead(ctx context.Context) error {
 				err = t.renew(ctx)
 			}
 			if errors.Is(err, store.ErrDeposed) || ctx.Err() != nil {
-				t.resolve(false) // what it gave to this worker, its next look at Redis tells
 				return err
 			}
 		}
@@ -217,8 +218,24 @@ func (t *term) lead(ctx context.Context) error {
 // resolve does what follows from a commit of which nobody knew whether it happened.
 func (t *term) resolve(happened bool) {
 	if t.inDoubt != nil {
-		t.inDoubt(happened)
+		t.inDoubt.decided(happened)
 		t.inDoubt = nil
+	}
+}
+
+// abandon ends the term with a commit of which nobody will know whether it happened. Redis
+// tells which jobs it gave to this worker. A letter that it may have settled is settled again
+// without harm, but for a refund: given twice it would break a limit.
+func (t *term) abandon() {
+	b := t.inDoubt
+	if b == nil {
+		return
+	}
+	t.resolve(false)
+	unsettled := slices.DeleteFunc(t.requests[:b.requests:b.requests], func(q request) bool { return q.letter == store.MailRefund })
+	t.requests = append(unsettled, t.requests[b.requests:]...)
+	if err := t.r.claims.reconcile(t.r.outlive); err != nil {
+		t.r.log.Debug("comparing claims", "err", err) // a beat will
 	}
 }
 
@@ -259,9 +276,6 @@ func (t *term) resync(ctx context.Context) error {
 	t.paused = facts.Paused
 	t.empties, t.trimmers = nil, make(map[string]*trimmer)
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
-	if err := t.r.claims.reconcile(ctx); err != nil {
-		return err
-	}
 	if facts.Policies != nil {
 		t.sweeps()
 		t.workers.Wait()

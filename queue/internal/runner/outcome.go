@@ -25,20 +25,33 @@ func (r *Runner) finish(j *job, o Outcome) {
 			r.tell(store.Letter{Subject: store.MailRefund, Text: refund})
 		}
 		r.cfg.Metrics.Ended("done")
+		r.lift(j)
 		r.claims.done(end{j.claim, j.env.Spilled, j.awaited})
+	}
+}
+
+// lift lifts the lock of a job that is done. One that cannot be lifted ends with its time.
+func (r *Runner) lift(j *job) {
+	if j.env.Lock == "" {
+		return
+	}
+	if err := r.store.LiftLock(r.outlive, j.env.Lock, j.env.Name()); err != nil {
+		r.log.Warn("a lock of asynq.Unique holds until its time is over", "id", j.env.Name(), "type", j.env.Type, "err", err)
 	}
 }
 
 // fail ends an attempt that did not succeed: the job waits for its next one, or is dead.
 func (r *Runner) fail(j *job, o Outcome, refund string) {
 	next := *j.env
-	next.Failures++
+	if !o.Uncounted {
+		next.Failures++
+	}
 	next.Ready = 0
 	if next.Spilled != "" {
 		next.Payload = ""
 	}
 	delay := max(0, o.Delay)
-	if o.Dead || next.Failures >= next.MaxAttempts {
+	if o.Dead || !o.Uncounted && next.Failures >= next.MaxAttempts {
 		delay = -1
 	} else {
 		now, _ := r.clock.now()

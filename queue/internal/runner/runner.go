@@ -46,13 +46,14 @@ type Attempt struct {
 
 // An Outcome is what an attempt came to. The zero value is a job that is done.
 type Outcome struct {
-	Failed bool
-	Dead   bool          // no attempt more, whatever is left of them
-	Delay  time.Duration // until the next attempt
-	Error  string
-	Refund bool   // the user has seen nothing of it
-	Yield  bool   // if it failed: further attempts are at low priority
-	Pause  *Pause // the attempt does not count: the job waits again, and others with it
+	Failed    bool
+	Dead      bool          // no attempt more, whatever is left of them
+	Uncounted bool          // if it failed: it has used up no attempt
+	Delay     time.Duration // until the next attempt
+	Error     string
+	Refund    bool   // the user has seen nothing of it
+	Yield     bool   // if it failed: further attempts are at low priority
+	Pause     *Pause // the attempt does not count: the job waits again, and others with it
 }
 
 // A Pause lets a scope wait.

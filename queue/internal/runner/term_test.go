@@ -33,6 +33,9 @@ type wire struct {
 	held   chan struct{} // closed when traffic goes on; nil while it does
 	deaf   int           // every n-th script's reply is lost; 0 for none
 	calls  int
+	loses  int           // the replies of so many scripts more are lost
+	drops  int           // so many scripts more never arrive
+	stuck  chan struct{} // closed when scripts go on; nil while they do
 }
 
 func newWire(server *miniredis.Miniredis) *wire {
@@ -114,20 +117,41 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// ProcessHook loses replies of scripts that have run.
+// ProcessHook loses scripts, and replies of scripts that have run.
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		if strings.HasPrefix(cmd.Name(), "eval") && err == nil {
-			if w.calls++; w.deaf > 0 && w.calls%w.deaf == 0 {
-				err = &net.OpError{Op: "read", Err: errors.New("connection reset")}
-				cmd.SetErr(err)
-			}
+		stuck := w.stuck
+		w.mu.Unlock()
+		if stuck != nil {
+			<-stuck
+		}
+		reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
+		if w.counts(func() bool { w.drops--; return w.drops >= 0 }) {
+			cmd.SetErr(reset)
+			return reset
+		}
+		err := next(ctx, cmd)
+		if err == nil && w.counts(func() bool {
+			w.calls++
+			w.loses--
+			return w.deaf > 0 && w.calls%w.deaf == 0 || w.loses >= 0
+		}) {
+			cmd.SetErr(reset)
+			return reset
 		}
 		return err
 	}
+}
+
+// counts counts a script, and reports whether something is to be lost.
+func (w *wire) counts(lost func() bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return lost()
 }
 
 // A stage is a queue with workers, and the log of their handlers.
@@ -136,6 +160,8 @@ type stage struct {
 	server   *miniredis.Miniredis
 	client   *redis.Client // of the test
 	policies *schedule.Policies
+	lease    time.Duration
+	handler  func(worker string, a Attempt) Outcome // instead of the usual one
 	mu       sync.Mutex
 	starts   []started
 	done     map[string]int // payload → attempts that came to a result
@@ -164,7 +190,7 @@ var limits = struct{ tenant, user []throttle.Rule }{
 func newStage(t *testing.T, workers int) *stage {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
-	s := &stage{t: t, server: server, done: map[string]int{}, offered: map[string]bool{}}
+	s := &stage{t: t, server: server, lease: 3 * time.Second, done: map[string]int{}, offered: map[string]bool{}}
 	grace := schedule.Grace * time.Microsecond
 	s.policies = &schedule.Policies{Version: 1, Default: "p", Policies: map[string]schedule.Policy{"p": {
 		Tenant: rules.Compile(grace, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second}),
@@ -174,9 +200,7 @@ func newStage(t *testing.T, workers int) *stage {
 	s.client = newWire(server).client(t)
 	s.client.HSet(t.Context(), "wc:{q}:policies", "version", 1, "source", "x")
 	s.client.HSet(t.Context(), "wc:{q}:meta", "policies", 1)
-	for i := range workers {
-		s.join(fmt.Sprint("w", i))
-	}
+	s.hire(workers)
 	return s
 }
 
@@ -189,7 +213,7 @@ func (s *stage) join(name string) *actor {
 	}
 	a := &actor{wire: w}
 	a.Runner = New(Config{
-		Store: st, Worker: name, Places: NewPlaces(50), Lease: 3 * time.Second, ShutdownTimeout: time.Second, Metrics: noMetrics{},
+		Store: st, Worker: name, Places: NewPlaces(50), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
 		Policies: func(string, int64) (*schedule.Policies, error) { return s.policies, nil },
 		Handle:   func(ctx context.Context, at Attempt) Outcome { return s.handle(ctx, name, at) },
 		Log:      slog.New(slog.DiscardHandler),
@@ -213,6 +237,9 @@ func (s *stage) handle(ctx context.Context, worker string, a Attempt) Outcome {
 	n := len(s.starts) + 1
 	s.starts = append(s.starts, started{worker, a.Lane.User, a.Job.Payload, time.Now(), a.Slot, n%14 == 0 || n%11 == 0})
 	s.mu.Unlock()
+	if s.handler != nil {
+		return s.handler(worker, a)
+	}
 	select {
 	case <-time.After(10 * time.Millisecond):
 	case <-ctx.Done():

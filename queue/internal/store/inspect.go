@@ -268,9 +268,13 @@ func (s *Store) Drops(ctx context.Context, n int) ([]Record, error) {
 	return all[:min(n, len(all))], nil
 }
 
-// Dead returns the newest dead jobs, newest first.
-func (s *Store) Dead(ctx context.Context, n int) ([]Record, error) {
-	entries, err := s.client.XRevRangeN(ctx, s.key.Dead(), "+", "-", int64(n)).Result()
+// Dead returns the newest dead jobs, newest first, from behind an entry on; all if that is "".
+func (s *Store) Dead(ctx context.Context, before string, n int) ([]Record, error) {
+	from := "+"
+	if before != "" {
+		from = "(" + before
+	}
+	entries, err := s.client.XRevRangeN(ctx, s.key.Dead(), from, "-", int64(n)).Result()
 	return recordsOf(entries), err
 }
 

@@ -3,12 +3,13 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// All keys of a queue begin with its prefix, and so share one hash slot. A script
+// Keys names the keys of a queue. All of them begin with its prefix, and so share one hash slot. A script
 // declares every key that it touches.
 //
 //	key                              type    written by       what it holds
@@ -35,6 +36,7 @@ import (
 //	wc:{q}:batch:<name>              string  offer            the receipts of a batch, for a minute
 //	wc:{q}:drops, refused, dead      stream  leader, offer, worker
 //	wc:{q}:blocked, shadowed         hash    leader           rule → µs; shadow rule → starts
+//	wc:{q}:chart:<seconds>           hash    whoever watches  place in a ring → the queue at an instant
 //
 //	wc:queues                        zset    worker, SetPolicies  all queues → last heard of, µs
 //
@@ -67,6 +69,11 @@ func (k Keys) Blocked() string   { return k.prefix + "blocked" }
 func (k Keys) Pulse() string { return k.prefix + "pulse" }
 
 func (k Keys) Shadowed() string { return k.prefix + "shadowed" }
+
+// Chart returns a ring of points that lie some seconds apart.
+func (k Keys) Chart(seconds int64) string {
+	return k.prefix + "chart:" + strconv.FormatInt(seconds, 10)
+}
 
 func (k Keys) Worker(name string) string   { return k.prefix + "worker:" + name }
 func (k Keys) Running(name string) string  { return k.prefix + "running:" + name }

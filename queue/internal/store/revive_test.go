@@ -17,7 +17,7 @@ func (d *desk) bury(user, job string) string {
 	if err != nil || !held {
 		d.t.Fatal(held, err)
 	}
-	records, err := d.Dead(d.t.Context(), 1)
+	records, err := d.Dead(d.t.Context(), "", 1)
 	d.must(err)
 	return records[0].Entry
 }
@@ -106,7 +106,7 @@ func TestReviveBesideAMalformedJob(t *testing.T) {
 		if n != 1 || err == nil || !strings.Contains(err.Error(), bad) || d.lane("u") != "good" {
 			t.Errorf("revived %d, %v; waiting %q", n, err, d.lane("u"))
 		}
-		if dead, err := d.Dead(t.Context(), 10); err != nil || len(dead) != 1 || dead[0].Entry != bad {
+		if dead, err := d.Dead(t.Context(), "", 10); err != nil || len(dead) != 1 || dead[0].Entry != bad {
 			t.Errorf("dead %+v, %v", dead, err)
 		}
 	})
@@ -123,7 +123,7 @@ func TestDeleteDead(t *testing.T) {
 			t.Errorf("deleted %d, %v, want 2", n, err)
 		}
 		d.told(0)
-		left, err := d.Dead(t.Context(), 10)
+		left, err := d.Dead(t.Context(), "", 10)
 		d.must(err)
 		if len(left) != 1 || left[0].Entry != stays {
 			t.Errorf("left: %+v", left)

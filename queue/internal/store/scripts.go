@@ -61,7 +61,11 @@ func (s *Store) run(ctx context.Context, name string, keys []string, args ...any
 func (s *Store) runPatiently(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
 	cmd := s.run(ctx, name, keys, args...)
 	for try := 1; moving(cmd.Err()) && try < movingTries && ctx.Err() == nil; try++ {
-		time.Sleep(movingPause)
+		select {
+		case <-ctx.Done():
+			return cmd
+		case <-time.After(movingPause):
+		}
 		cmd = s.run(ctx, name, keys, args...)
 	}
 	return cmd

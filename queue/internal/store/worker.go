@@ -102,7 +102,7 @@ func (s *Store) Till(ctx context.Context) (till int64, err error) {
 	return till, err
 }
 
-// Workers returns when the workers' leases end.
+// Leases returns when the workers' leases end.
 func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 	all, err := s.client.ZRangeWithScores(ctx, s.key.Workers(), 0, -1).Result()
 	leases := make(map[string]int64, len(all))

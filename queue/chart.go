@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A Point is how a queue was at one instant: a point of its charts. Counters count since the
+// beginning, so that the rate between two points is the difference, whoever wrote them.
+type Point struct {
+	At time.Time `json:"at"`
+	Health
+	Later int64 `json:"later"`
+	Counters
+
+	// Blocked is that of [Stats], for the rules that have cost most.
+	Blocked map[string]time.Duration `json:"blocked_ns"`
+}
+
+// A Chart is which points of a queue are kept, and for how long.
+type Chart int
+
+const (
+	LastMinutes Chart = iota // a point a second, for ten minutes
+	LastHours                // one every ten seconds, for three hours
+	LastDays                 // one every five minutes, for seven days
+)
+
+var rings = [...]store.Ring{
+	LastMinutes: {Step: time.Second, Points: 600},
+	LastHours:   {Step: 10 * time.Second, Points: 1080},
+	LastDays:    {Step: 5 * time.Minute, Points: 2016},
+}
+
+// Step is the time between two points.
+func (c Chart) Step() time.Duration { return rings[c].Step }
+
+// Length is how far the points go back.
+func (c Chart) Length() time.Duration { return rings[c].Step * time.Duration(rings[c].Points) }
+
+// chartRules is how many rules a point names.
+const chartRules = 8
+
+// Record reads how the queue is and keeps it as a point of its charts. If somebody has done so
+// within the same second, it returns that point and costs Redis next to nothing: any number of
+// programs may call it every second.
+func (i *Inspector) Record(ctx context.Context) (Point, error) {
+	p, err := i.record(ctx)
+	return p, i.wrapped("charting", err)
+}
+
+func (i *Inspector) record(ctx context.Context) (Point, error) {
+	clock, err := i.store.Clock(ctx)
+	if err != nil {
+		return Point{}, err
+	}
+	text, err := i.store.Charted(ctx, rings[LastMinutes], clock.Now)
+	if err != nil {
+		return Point{}, err
+	}
+	if p, ok := readPoint(text); ok {
+		return p, nil
+	}
+	health, stats, err := i.health(ctx)
+	if err != nil {
+		return Point{}, err
+	}
+	p := Point{At: instant(clock.Now), Health: health, Later: stats.Later, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return p, err
+	}
+	return p, i.store.Chart(ctx, rings[:], clock.Now, string(data))
+}
+
+// worst returns the rules that have cost most.
+func worst(blocked map[string]time.Duration) map[string]time.Duration {
+	names := slices.SortedFunc(maps.Keys(blocked), func(a, b string) int {
+		return cmp.Or(cmp.Compare(blocked[b], blocked[a]), cmp.Compare(a, b))
+	})
+	kept := make(map[string]time.Duration)
+	for _, name := range names[:min(chartRules, len(names))] {
+		kept[name] = blocked[name]
+	}
+	return kept
+}
+
+// readPoint reads a point; false for one that nobody can read.
+func readPoint(text string) (p Point, ok bool) {
+	return p, text != "" && json.Unmarshal([]byte(text), &p) == nil
+}
+
+// Chart returns the points of a chart, oldest first. There are none of a time in which nobody
+// called [Inspector.Record].
+func (i *Inspector) Chart(ctx context.Context, c Chart) ([]Point, error) {
+	texts, err := i.store.ChartOf(ctx, rings[c])
+	if err != nil {
+		return nil, i.failed("reading the charts of", err)
+	}
+	clock, err := i.store.Clock(ctx)
+	if err != nil {
+		return nil, i.failed("reading the charts of", err)
+	}
+	oldest := instant(clock.Now).Add(-c.Length())
+	var points []Point
+	for _, text := range texts {
+		if p, ok := readPoint(text); ok && p.At.After(oldest) {
+			points = append(points, p)
+		}
+	}
+	slices.SortFunc(points, func(a, b Point) int { return a.At.Compare(b.At) })
+	return points, nil
+}

@@ -1,0 +1,113 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// Charts are rings: however long a queue is watched, and by however many, they hold so many
+// points and no more.
+func TestChartsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		one, other := newInspector(t, client, "push"), newInspector(t, client, "push")
+		begin := time.Now()
+		for time.Since(begin) < 30*time.Minute {
+			for _, i := range []*queue.Inspector{one, other} {
+				if _, err := i.Record(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(300 * time.Millisecond)
+			}
+			time.Sleep(400 * time.Millisecond)
+		}
+		want := map[queue.Chart]int{queue.LastMinutes: 600, queue.LastHours: 180, queue.LastDays: 6}
+		for chart, n := range want {
+			points, err := one.Chart(t.Context(), chart)
+			if err != nil || len(points) < n-1 || len(points) > n+1 {
+				t.Errorf("chart %d: %d points, want %d: %v", chart, len(points), n, err)
+			}
+			for k := 1; k < len(points); k++ {
+				if d := points[k].At.Sub(points[k-1].At); d <= 0 || d > 2*chart.Step() {
+					t.Fatalf("chart %d: points %d and %d are %v apart", chart, k-1, k, d)
+				}
+			}
+		}
+		time.Sleep(8 * 24 * time.Hour)
+		for chart := range want {
+			if points, err := one.Chart(t.Context(), chart); err != nil || len(points) > 0 {
+				t.Errorf("chart %d: %d points after a week without a look, %v", chart, len(points), err)
+			}
+		}
+		if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+			t.Errorf("%q stay for ever", keys)
+		}
+	})
+}
+
+// Whoever records in a second in which another one has does not look at the queue again.
+func TestOneRecordsForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		enqueue(t, client, jobs("school", "teacher", 3)...)
+		first, err := newInspector(t, client, "push").Record(t.Context())
+		if err != nil || first.Waiting != 3 || first.Offered != 3 || first.Condition != queue.Stalled {
+			t.Errorf("%+v, %v", first, err)
+		}
+		counted := &countingHook{}
+		client.AddHook(counted)
+		second, err := newInspector(t, client, "push").Record(t.Context())
+		if err != nil || !second.At.Equal(first.At) || second.Detail != first.Detail || counted.n.Load() > 2 {
+			t.Errorf("%+v, %v, for %d commands", second, err, counted.n.Load())
+		}
+	})
+}
+
+// A point that nobody can read is not there, and is replaced.
+func TestChartWithNonsense(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := context.Background()
+		for _, seconds := range []string{"1", "10", "300"} {
+			client.HSet(ctx, "wc:{push}:chart:"+seconds, "0", "nonsense", "1", "", "2", "1763600000 {", "3", "1 {}")
+		}
+		i := newInspector(t, client, "push")
+		if p, err := i.Record(ctx); err != nil || p.Condition != queue.Idle {
+			t.Errorf("%+v, %v", p, err)
+		}
+		for _, chart := range []queue.Chart{queue.LastMinutes, queue.LastHours, queue.LastDays} {
+			if points, err := i.Chart(ctx, chart); err != nil || len(points) != 1 {
+				t.Errorf("%d points, %v", len(points), err)
+			}
+		}
+	})
+}
+
+// A queue whose jobs wait for their limits is looked at with a few commands, however many
+// tenants and users wait.
+func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMini(t)
+		client := redistest.MiniClient(t, server)
+		setPolicies(t, client, policies(leakOf(1)))
+		for k := range 900 {
+			enqueue(t, client, jobs(fmt.Sprint("tenant-", k%30), fmt.Sprint("user-", k), 2)...)
+		}
+		runWorker(t, client, &recorder{}, queue.WorkerConfig{})
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		counted := &countingHook{}
+		watching := redistest.MiniClient(t, server)
+		watching.AddHook(counted)
+		h, err := newInspector(t, watching, "push").Health(t.Context())
+		if err != nil || h.Condition != queue.Throttled || counted.n.Load() > 40 {
+			t.Errorf("%+v, %v, for %d commands", h, err, counted.n.Load())
+		}
+	})
+}

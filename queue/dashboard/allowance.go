@@ -1,0 +1,89 @@
+package dashboard
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// An allowance is how many starts a second rules allow in the long run.
+type allowance struct {
+	PerSecond float64 // infinite without rules
+	Tenants   int     // how many tenants were looked at
+	Guess     bool    // more tenants wait: theirs is taken to be the same
+}
+
+// Bounded reports whether any rule bounds the rate.
+func (a allowance) Bounded() bool { return !math.IsInf(a.PerSecond, 1) }
+
+// sustained returns how many starts a second rules allow in the long run.
+func sustained(rules []throttle.Rule) float64 {
+	least := math.Inf(1)
+	for _, r := range rules {
+		if !r.Shadows() && !r.Drops() {
+			least = min(least, float64(r.Limit())/r.Period().Seconds())
+		}
+	}
+	return least
+}
+
+// policyOf returns the policy of a tenant, and its name.
+func policyOf(p queue.Policies, tenant string) (queue.Policy, string) {
+	name, named := p.Tenants[tenant]
+	if !named {
+		name = p.Default
+	}
+	return p.Policies[name], name
+}
+
+// allowanceSample is how many tenants are looked at.
+const allowanceSample = 200
+
+// allowance returns what the rules of the queue and of the tenants that are due first allow.
+func (w *watch) allowance(ctx context.Context, waiting int64) (allowance, error) {
+	p, err := w.policies(ctx)
+	if err != nil || waiting == 0 {
+		return allowance{PerSecond: sustained(p.Policies.Queue)}, err
+	}
+	tenants, err := w.inspector.Tenants(ctx, 0, allowanceSample)
+	if err != nil {
+		return allowance{}, err
+	}
+	a := allowance{Tenants: len(tenants)}
+	seen := int64(0)
+	for _, t := range tenants {
+		policy, _ := policyOf(p.Policies, t.Tenant)
+		a.PerSecond += sustained(policy.Tenant)
+		seen += t.Waiting
+	}
+	if len(tenants) == allowanceSample && seen < waiting {
+		a.Guess = true
+		a.PerSecond *= float64(waiting) / float64(max(1, seen))
+	}
+	a.PerSecond = min(a.PerSecond, sustained(p.Policies.Queue))
+	return a, nil
+}
+
+// policies returns the policies in force, as they were a moment ago.
+func (w *watch) policies(ctx context.Context) (queue.PolicyVersion, error) {
+	value, err := w.cache.get(ctx, "policies in force", func(ctx context.Context) (any, error) {
+		return w.inspector.PoliciesInForce(ctx)
+	})
+	if err != nil {
+		return queue.PolicyVersion{}, err
+	}
+	p, _ := value.(queue.PolicyVersion)
+	return p, nil
+}
+
+// drains returns how long so many jobs take at a rate; false if for ever, or at once.
+func drains(waiting int64, perSecond float64) (time.Duration, bool) {
+	if waiting == 0 || perSecond <= 0 || math.IsInf(perSecond, 1) {
+		return 0, false
+	}
+	seconds := float64(waiting) / perSecond
+	return time.Duration(seconds * float64(time.Second)), seconds < 100*365*24*3600
+}

@@ -1,0 +1,154 @@
+// Package dashboard shows queues in a browser, and lets operators steer them: an
+// [http.Handler] that any service can mount, without anything from outside.
+//
+//	board, err := dashboard.New(dashboard.Config{Redis: rdb, Queues: []string{"push"}, Token: secret})
+//	…
+//	go board.Run(ctx) // keeps the charts, and tells open pages to refresh
+//	mux.Handle("/dashboard/", board)
+//
+// Every page is rendered on the server by html/template from what a [queue.Inspector] says, and
+// works without scripts. A page that is open is told over server-sent events that there is
+// more to see, and fetches itself again. What a page reads of Redis is read once a second at
+// most, however many look at it, and is bounded by the page and not by the queue.
+//
+// Without a token everybody who reaches it may look, and nobody may change anything. With one,
+// an operator enters it and a name, and may. Mount it where only operators come.
+package dashboard
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Config says what a dashboard shows, and who may steer.
+type Config struct {
+	Redis  redis.UniversalClient
+	Queues []string // the queues that it shows: one at least
+
+	// Prefix is the path under which it is mounted, with a slash at both ends; "/dashboard/" if
+	// empty. It must not be stripped.
+	Prefix string
+
+	// Token is what an operator has to enter who wants to change anything: 16 bytes at least.
+	// Without one nobody may.
+	Token string
+
+	// Logger is told of every action: who did what, and why. nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// A Dashboard serves the pages. It is safe for concurrent use.
+type Dashboard struct {
+	cfg     Config
+	log     *slog.Logger
+	keys    *keys // nil if nobody may act
+	queues  map[string]*watch
+	pages   *template.Template
+	assets  map[string]asset
+	streams *streams
+	origin  *http.CrossOriginProtection // refuses what another site makes a browser send
+	tries   *throttle.Limiter           // of tokens
+	handler http.Handler
+}
+
+//go:embed templates assets
+var files embed.FS
+
+// minToken is how long a token is at least, so that nobody guesses it.
+const minToken = 16
+
+// New returns a dashboard. The error says which part of the configuration is wrong.
+func New(cfg Config) (*Dashboard, error) {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "/dashboard/"
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	switch {
+	case cfg.Redis == nil:
+		return nil, errors.New("dashboard: Redis is nil")
+	case len(cfg.Queues) == 0:
+		return nil, errors.New("dashboard: no queue; want one at least")
+	case !strings.HasPrefix(cfg.Prefix, "/") || !strings.HasSuffix(cfg.Prefix, "/"):
+		return nil, fmt.Errorf("dashboard: prefix %q; want a slash at both ends, such as /dashboard/", cfg.Prefix)
+	case cfg.Token != "" && len(cfg.Token) < minToken:
+		return nil, fmt.Errorf("dashboard: a token of %d bytes; want %d at least", len(cfg.Token), minToken)
+	}
+	d := &Dashboard{
+		cfg: cfg, log: cfg.Logger, queues: make(map[string]*watch), streams: newStreams(),
+		origin: http.NewCrossOriginProtection(), tries: throttle.New(throttle.NewMemoryStore()),
+	}
+	for _, name := range cfg.Queues {
+		inspector, err := queue.NewInspector(cfg.Redis, name)
+		if err != nil {
+			return nil, fmt.Errorf("dashboard: %w", err)
+		}
+		d.queues[name] = newWatch(name, inspector)
+	}
+	if cfg.Token != "" {
+		d.keys = newKeys(cfg.Token)
+	}
+	var err error
+	if d.assets, err = readAssets(); err != nil {
+		return nil, err
+	}
+	if d.pages, err = template.New("").Funcs(d.functions()).ParseFS(files, "templates/*.html"); err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	d.handler = guarded(d.routes())
+	return d, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
+
+// readEvery is how often Run looks at each queue.
+const readEvery = time.Second
+
+// Run keeps the charts of the queues and tells open pages of what is new, until ctx ends. Any
+// number of dashboards may run for a queue: one reads, and the others take what it has read.
+// Without Run pages show the present, and refresh themselves now and then.
+func (d *Dashboard) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, w := range d.queues {
+		all.Go(func() { w.run(ctx, d.log, d.streams) })
+	}
+	d.streams.open(true)
+	<-ctx.Done()
+	d.streams.open(false)
+	all.Wait()
+	return nil
+}
+
+// policy of what a page may load and do: nothing but its own files.
+const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// guarded sets the headers that keep a browser from harm.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,110 @@
+package dashboard
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// An effect is what other policies would do to the jobs that wait, if nothing came and nothing
+// had started lately.
+type effect struct {
+	Jobs                  int // that were looked at
+	Tenants               int
+	Released              int // would start at once, and do not now
+	Sooner, Later         int
+	SoonerBy, LaterBy     time.Duration // at most
+	Dropped, Kept         int           // would be dropped, or would not be any more
+	EndsBefore, EndsAfter time.Duration // from now
+}
+
+// What waits is looked at up to here.
+const effectTenants, effectUsers, effectLane = 40, 25, 100
+const effectJobs = 5000
+
+// effect simulates what waits under two policies.
+func (w *watch) effect(ctx context.Context, before, after queue.Policies) (e effect, err error) {
+	now, err := w.inspector.Now(ctx)
+	if err != nil {
+		return e, err
+	}
+	jobs, tenants, err := w.waitingJobs(ctx, now)
+	if err != nil || len(jobs) == 0 {
+		return e, err
+	}
+	a, err := queue.Simulate(queue.Simulation{Policies: before}, jobs)
+	if err != nil {
+		return e, err
+	}
+	b, err := queue.Simulate(queue.Simulation{Policies: after}, jobs)
+	if err != nil {
+		return e, err
+	}
+	e.Jobs, e.Tenants = len(jobs), tenants
+	for k := range a {
+		e.compare(now, a[k], b[k])
+	}
+	return e, nil
+}
+
+// compare adds what becomes of one job.
+func (e *effect) compare(now time.Time, a, b queue.Simulated) {
+	switch {
+	case a.Reason == "" && b.Reason != "":
+		e.Dropped++
+	case a.Reason != "" && b.Reason == "":
+		e.Kept++
+	}
+	if a.Reason == "" {
+		e.EndsBefore = max(e.EndsBefore, a.Slot.Sub(now))
+	}
+	if b.Reason == "" {
+		e.EndsAfter = max(e.EndsAfter, b.Slot.Sub(now))
+	}
+	if a.Reason != "" || b.Reason != "" {
+		return
+	}
+	const same = time.Millisecond
+	switch d := b.Slot.Sub(a.Slot); {
+	case d < -same:
+		e.Sooner++
+		e.SoonerBy = max(e.SoonerBy, -d)
+		if b.Slot.Sub(now) < same {
+			e.Released++
+		}
+	case d > same:
+		e.Later++
+		e.LaterBy = max(e.LaterBy, d)
+	}
+}
+
+// waitingJobs reads jobs that wait, of the tenants and users that are due first, as if they were
+// offered now.
+func (w *watch) waitingJobs(ctx context.Context, now time.Time) (jobs []queue.Offered, tenants int, err error) {
+	due, err := w.inspector.Tenants(ctx, 0, effectTenants)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, t := range due {
+		users, err := w.inspector.Users(ctx, t.Tenant, 0, effectUsers)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, u := range users {
+			lane, err := w.inspector.Lane(ctx, t.Tenant, u.User, 0, effectLane)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, job := range lane {
+				job.Payload, job.CollapseKey, job.ID, job.Headers = nil, "", "", nil
+				jobs = append(jobs, queue.Offered{At: now, Job: job.Job})
+			}
+			if len(jobs) >= effectJobs {
+				return jobs[:effectJobs], tenants + 1, nil
+			}
+		}
+		tenants++
+	}
+	return jobs, tenants, nil
+}

@@ -1,0 +1,105 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// loginTries is how often an address may try a token in a minute.
+const loginTries = 10
+
+// maxForm is how many bytes a form has at most: policies of many tenants are the longest.
+const maxForm = 4 << 20
+
+func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
+	p := d.page(w, r)
+	p.Data = d.localPath(r.URL.Query().Get("next"))
+	d.render(w, "login", p, http.StatusOK)
+}
+
+// localPath returns a path of the dashboard; another one becomes its start.
+func (d *Dashboard) localPath(path string) string {
+	if !strings.HasPrefix(path, d.cfg.Prefix) || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n") {
+		return d.cfg.Prefix
+	}
+	return path
+}
+
+// login begins the session of an operator who knows the token.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
+	if err := d.readForm(w, r); err != nil {
+		d.fail(w, r, err)
+		return
+	}
+	if !d.mayTry(r) {
+		w.Header().Set("Retry-After", "60")
+		d.fail(w, r, refusal{http.StatusTooManyRequests, "Too many tokens were tried. Wait a minute."})
+		return
+	}
+	name := strings.TrimSpace(r.PostForm.Get("name"))
+	switch {
+	case !d.keys.opens(r.PostForm.Get("token")):
+		d.log.Warn("a wrong token was entered at the dashboard", "remote", r.RemoteAddr)
+		d.fail(w, r, refusal{http.StatusForbidden, "This is not the token."})
+		return
+	case name == "" || len(name) > maxAuthor:
+		d.fail(w, r, refusal{http.StatusBadRequest, "Say who you are, in 80 letters: pauses and policies keep it."})
+		return
+	}
+	d.log.Info("an operator has come to the dashboard", "author", name, "remote", r.RemoteAddr)
+	http.SetCookie(w, d.cookie(r, sessionCookie, d.keys.begin(name, time.Now()), sessionLength))
+	http.Redirect(w, r, d.localPath(r.PostForm.Get("next")), http.StatusSeeOther)
+}
+
+// mayTry limits how often somebody tries tokens.
+func (d *Dashboard) mayTry(r *http.Request) bool {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	decision, err := d.tries.Allow(context.WithoutCancel(r.Context()), 1,
+		throttle.Subject{Key: "from " + host, Rules: []throttle.Rule{throttle.Window(loginTries, time.Minute)}})
+	return err == nil && decision.Outcome == throttle.Admitted
+}
+
+func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
+	if _, err := d.operator(w, r); err != nil {
+		d.fail(w, r, err)
+		return
+	}
+	http.SetCookie(w, d.cookie(r, sessionCookie, "", -time.Second))
+	http.Redirect(w, r, d.cfg.Prefix, http.StatusSeeOther)
+}
+
+// readForm reads the form of a request that no other site has sent.
+func (d *Dashboard) readForm(w http.ResponseWriter, r *http.Request) error {
+	if d.keys == nil {
+		return refusal{http.StatusForbidden, "This dashboard was started without a token: it shows, and changes nothing."}
+	}
+	if d.origin.Check(r) != nil {
+		return refusal{http.StatusForbidden, "This form comes from another site."}
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return refusal{http.StatusBadRequest, "This form cannot be read: " + err.Error()}
+	}
+	return nil
+}
+
+// operator returns who sends a form, with the form read; an error if that is nobody who may.
+func (d *Dashboard) operator(w http.ResponseWriter, r *http.Request) (*session, error) {
+	if err := d.readForm(w, r); err != nil {
+		return nil, err
+	}
+	s := d.session(r)
+	if s == nil {
+		return nil, refusal{http.StatusForbidden, "Sign in first: the session has ended, or never began."}
+	}
+	if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("form")), []byte(s.form)) != 1 {
+		return nil, refusal{http.StatusForbidden, "This form was not made for your session. Load the page again."}
+	}
+	return s, nil
+}

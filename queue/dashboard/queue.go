@@ -1,0 +1,136 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A queueView is the page of a queue.
+type queueView struct {
+	Now     queue.Point
+	Starts  float64 // a second, lately; negative if nobody knows
+	Allowed allowance
+	Binds   string // what most of the waiting of those that have started was for
+	Pauses  []queue.Paused
+	Span    string
+	Spans   []string
+	Charts  []chart
+	Workers []queue.WorkerStats
+}
+
+// spans are the charts by the names that people give them.
+var spans = map[string]queue.Chart{"10 min": queue.LastMinutes, "3 h": queue.LastHours, "7 d": queue.LastDays}
+
+func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
+	now, err := w.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := queueView{Now: now, Span: q.Get("span"), Spans: []string{"10 min", "3 h", "7 d"}, Starts: -1}
+	span, known := spans[v.Span]
+	if !known {
+		v.Span = "10 min"
+	}
+	points, err := w.inspector.Chart(ctx, span)
+	if err != nil {
+		return nil, err
+	}
+	if v.Pauses, err = w.inspector.Pauses(ctx); err != nil {
+		return nil, err
+	}
+	if v.Workers, err = w.inspector.Workers(ctx); err != nil {
+		return nil, err
+	}
+	if v.Allowed, err = w.allowance(ctx, now.Waiting); err != nil {
+		return nil, err
+	}
+	if span == queue.LastMinutes {
+		v.Starts, v.Binds = lately(points)
+	}
+	v.Charts = chartsOf(series{points, now.At, span})
+	return v, nil
+}
+
+// lately returns the starts a second in the newest points, and the rule that what has started
+// had waited for most.
+func lately(points []queue.Point) (perSecond float64, binds string) {
+	const recent = 10
+	if len(points) < 2 {
+		return -1, ""
+	}
+	last := points[len(points)-1]
+	first := points[max(0, len(points)-1-recent)]
+	seconds := last.At.Sub(first.At).Seconds()
+	if seconds > 3*recent || last.Started < first.Started {
+		return -1, ""
+	}
+	most := time.Duration(0)
+	for rule, waited := range last.Blocked {
+		if d := waited - first.Blocked[rule]; d > most {
+			most, binds = d, rule
+		}
+	}
+	return float64(last.Started-first.Started) / seconds, binds
+}
+
+// chartsOf draws a queue's charts.
+func chartsOf(s series) []chart {
+	counted := func(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
+		return func(a, b queue.Point) (float64, bool) {
+			n, seconds := of(b)-of(a), b.At.Sub(a.At).Seconds()
+			return float64(n) / seconds, n >= 0
+		}
+	}
+	present := func(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
+		return func(_, b queue.Point) (float64, bool) { return float64(of(b)), true }
+	}
+	starts := s.lines("Starts and offers a second",
+		line{"started", "l1 fill", counted(func(p queue.Point) int64 { return p.Started })},
+		line{"offered", "l2", counted(func(p queue.Point) int64 { return p.Offered })})
+	backlog := s.lines("Waiting jobs",
+		line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Waiting })},
+		line{"later", "l3", present(func(p queue.Point) int64 { return p.Later })})
+	places := s.lines("Places",
+		line{"running", "l1 fill", present(func(p queue.Point) int64 { return p.Running })},
+		line{"places", "l2", present(func(p queue.Point) int64 { return int64(p.Places) })})
+	overdue := s.lines("Seconds overdue",
+		line{"the first that may start and does not", "l4 fill", func(_, b queue.Point) (float64, bool) { return b.Oldest.Seconds(), true }})
+	losses := s.lines("Failed, dropped and dead a second",
+		line{"failed attempts", "l3", counted(func(p queue.Point) int64 { return p.Failed })},
+		line{"dropped", "l2", counted(func(p queue.Point) int64 { return p.Dropped })},
+		line{"dead", "l4", counted(func(p queue.Point) int64 { return p.Dead })})
+	return []chart{starts, s.stack("What binds: jobs kept waiting, by rule", boundBy(s.points)), backlog, places, overdue, losses}
+}
+
+// boundRules is how many rules a chart tells apart.
+const boundRules = 5
+
+// boundBy returns the rules that cost most between the first point and the last, each with what it
+// cost: seconds of waiting a second are jobs that it keeps waiting.
+func boundBy(points []queue.Point) (all []line) {
+	if len(points) == 0 {
+		return nil
+	}
+	cost := maps.Clone(points[len(points)-1].Blocked)
+	for rule, before := range points[0].Blocked {
+		cost[rule] -= before
+	}
+	rules := slices.SortedFunc(maps.Keys(cost), func(a, b string) int { return cmp.Or(cmp.Compare(cost[b], cost[a]), cmp.Compare(a, b)) })
+	for k, rule := range rules[:min(boundRules, len(rules))] {
+		if cost[rule] <= 0 {
+			break
+		}
+		all = append(all, line{rule, fmt.Sprintf("s%d", k+1), func(a, b queue.Point) (float64, bool) {
+			d := b.Blocked[rule] - a.Blocked[rule]
+			return d.Seconds() / b.At.Sub(a.At).Seconds(), d >= 0
+		}})
+	}
+	return all
+}

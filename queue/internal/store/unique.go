@@ -1,0 +1,38 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lockHolder is what a lock of asynq.Unique holds while the job of its task lives. asynq
+// lifts a lock when its task has ended, if it still holds the task's ID.
+func lockHolder(task string) string { return "waterclock:" + task }
+
+// KeepLock keeps the lock of asynq.Unique, if the task has one, beyond the end of the task:
+// until [Store.LiftLock], or for the rest of its time. It returns the lock's key, "" for none.
+func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err error) {
+	lock, err = s.client.HGet(ctx, "asynq:{"+s.Queue+"}:t:"+task, "unique_key").Result()
+	if errors.Is(err, redis.Nil) || err != nil || lock == "" {
+		return "", ignoreNil(err)
+	}
+	held, err := s.run(ctx, "lock", []string{lock}, task, lockHolder(task)).Int()
+	if err != nil || held == 0 { // its time is over
+		return "", err
+	}
+	return lock, nil
+}
+
+// LiftLock lifts a lock that [Store.KeepLock] has kept for the task, if it is still its.
+func (s *Store) LiftLock(ctx context.Context, lock, task string) error {
+	return s.run(ctx, "lock", []string{lock}, lockHolder(task), "").Err()
+}
+
+func ignoreNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
