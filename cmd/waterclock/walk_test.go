@@ -177,13 +177,13 @@ func TestADayAtTheConsole(t *testing.T) {
 	}
 	c.prints(words("cancel d nobody"), "1 of 2 jobs are cancelled", "Job nobody does not wait")
 	c.prints(words("revive --all --yes"), "1 of 1 jobs wait again")
-	if out, err := c.call("no\n", "purge", "school"); err == nil || !strings.Contains(out, "Drop 2 waiting jobs of tenant school?") {
-		t.Errorf("purged without a yes: %s, %v", out, err)
-	}
 	redistest.Eventually(t, 10*time.Second, "the revived one is dead again", func() bool {
 		out, _ := c.call("", "dead")
 		return strings.Contains(out, "out of paper")
 	})
+	if out, err := c.call("no\n", "purge", "school"); err == nil || !strings.Contains(out, "Drop 2 waiting jobs of tenant school?") {
+		t.Errorf("purged without a yes: %s, %v", out, err)
+	}
 	c.prints(words("delete --all --yes"), "1 of 1 jobs are deleted")
 	if out := c.prints(words("dead")); strings.Contains(out, "out of paper") {
 		t.Errorf("still there: %s", out)
