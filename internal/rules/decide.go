@@ -182,6 +182,13 @@ func (s *Set) Refund(st *State, t int64, cost int, objected bool) {
 	s.undoSlots(st, t, cost, objected)
 }
 
+// RefundMoved is Refund for an action that Restart has moved to t: a leak and a token bucket
+// were paid for it at `paid`, and may have been paid for another one at t.
+func (s *Set) RefundMoved(st *State, paid, t int64, cost int) {
+	s.undoStarts(st, t, cost, false)
+	s.undoSlots(st, paid, cost, false)
+}
+
 // undoStarts gives the slot back to the rules that promise something about starts.
 func (s *Set) undoStarts(st *State, t int64, cost int, objected bool) {
 	if s == nil {

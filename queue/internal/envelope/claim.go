@@ -6,8 +6,10 @@ import (
 	"strings"
 )
 
-// A claim's name is "stamp slot lane", and sometimes one slot more: what is claimed, from
-// when it may start, and where it came from. Nobody counts it, so it is never given twice.
+// A claim's name is "stamp slot lane", and sometimes one or two slots more: what is claimed,
+// from when it may start, where it came from, which slot it was given first, and, for a job
+// that came late, at which one the rules about slots have paid for it. Nobody counts it, so it
+// is never given twice.
 
 // ClaimName returns the name of a claim: spent is the slot that the rules about starts
 // remember, slot the one that the job was given first. They differ for a job that came late,
@@ -24,10 +26,28 @@ func ClaimName(stamp string, spent, slot int64, lane Lane) string {
 func ClaimSlot(claim string) int64 {
 	words := strings.Split(claim, " ")
 	slot, _ := strconv.ParseInt(words[min(1, len(words)-1)], 10, 64)
-	if len(words) == 4 {
+	if len(words) >= 4 {
 		slot, _ = strconv.ParseInt(words[3], 10, 64)
 	}
 	return slot
+}
+
+// ClaimPaid returns the slot at which the rules about slots have paid for a claimed job.
+func ClaimPaid(claim string) int64 {
+	words := strings.Split(claim, " ")
+	paid, _ := strconv.ParseInt(words[min(1, len(words)-1)], 10, 64)
+	if len(words) == 5 {
+		paid, _ = strconv.ParseInt(words[4], 10, 64)
+	}
+	return paid
+}
+
+// Restarted returns the name of a claim whose job came late, and got another slot: spent is
+// what the rules about starts remember.
+func Restarted(claim string, spent int64) string {
+	stamp, _, lane, _ := ParseClaim(claim)
+	words := []string{stamp, strconv.FormatInt(spent, 10), lane.Name(), strconv.FormatInt(ClaimSlot(claim), 10), strconv.FormatInt(ClaimPaid(claim), 10)}
+	return strings.Join(words, " ")
 }
 
 // ParseClaim reads the name of a claim.

@@ -154,7 +154,7 @@ func (b *bundle) without(checks []int, now int64) {
 			starts = append(starts, s)
 		default:
 			b.free(s)
-			t.sched.Refund(s.Lane, s.Spent, s.Head.Env.Cost, true, now)
+			t.sched.Refund(s.Claim, s.Head.Env.Cost, true, now)
 			t.sched.Ended(s.Claim, now)
 		}
 	}

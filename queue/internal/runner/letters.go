@@ -274,7 +274,7 @@ func (t *term) settle(c *store.Commit, now int64) (answers map[string]answer, er
 		q := &t.requests[i]
 		switch {
 		case q.letter == store.MailRefund:
-			t.sched.Refund(q.lane, q.spent, q.cost, false, now)
+			t.sched.Refund(q.claim, q.cost, false, now)
 			t.sooner(c, q.lane, now)
 		case q.env == nil:
 			if _, repeated := answers[q.claim]; q.letter == store.MailLate && !repeated {
@@ -321,16 +321,16 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	const longest = 1_000_000
 	spread := spreadOf(q.doubt)
 	t.endClaim(c, q.worker, q.claim, now)
-	if q.doubt <= longest && t.sched.Restart(q.lane, q.spent, now+ahead, q.cost, spread) {
+	if q.doubt <= longest && t.sched.Restart(q.claim, now+ahead, q.cost, spread) {
 		slot := now + ahead
-		a := answer{envelope.ClaimName(q.env.Stamp, slot+spread, envelope.ClaimSlot(q.claim), q.lane), slot, spread}
+		a := answer{envelope.Restarted(q.claim, slot+spread), slot, spread}
 		c.Claim(q.worker, a.claim, q.job)
 		t.sched.Claimed(a.claim, q.lane)
 		t.reply(c, answers, q, a)
 		return nil
 	}
 	if q.doubt > longest {
-		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
+		t.sched.Refund(q.claim, q.cost, true, now)
 	}
 	t.reply(c, answers, q, answer{})
 	t.sooner(c, q.lane, now)
@@ -349,7 +349,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 	t.endClaim(c, q.worker, q.claim, now)
 	if q.kind == returnUnstarted {
 		t.fleet.distrust(q.worker)
-		t.sched.Refund(q.lane, q.spent, q.cost, true, now)
+		t.sched.Refund(q.claim, q.cost, true, now)
 		t.sooner(c, q.lane, now)
 		c.Count(q.lane.Tenant, "started", -1)
 	} else {
@@ -357,7 +357,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 		q.env.Ready = now
 	}
 	if q.kind == returnRefunded {
-		t.sched.Refund(q.lane, q.spent, q.cost, false, now)
+		t.sched.Refund(q.claim, q.cost, false, now)
 		t.sooner(c, q.lane, now)
 	}
 	if q.scope != "" {

@@ -22,10 +22,12 @@ func (s *Scheduler) Known(lane envelope.Lane) bool {
 	return t.known && u.known
 }
 
-// Restart gives a job that missed its slot another one, at the earliest at `to`, if the
+// Restart gives a claimed job that missed its slot another one, at the earliest at `to`, if the
 // rules about starts leave it free. Otherwise the job is to wait in its lane again, and
 // the slot that it missed is given back. What the rules remember is `spread` later.
-func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spread int64) bool {
+func (s *Scheduler) Restart(claim string, to int64, cost int, spread int64) bool {
+	_, missed, lane, _ := envelope.ParseClaim(claim)
+	paid := envelope.ClaimPaid(claim)
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
 	all := [...]toucher{s, t, u}
@@ -45,7 +47,7 @@ func (s *Scheduler) Restart(lane envelope.Lane, missed, to int64, cost int, spre
 		if ok {
 			of.state = moved[i]
 		} else {
-			of.rules.Refund(&of.state, missed, cost, false)
+			of.rules.RefundMoved(&of.state, paid, missed, cost)
 		}
 	}
 	if !ok {
@@ -63,17 +65,20 @@ func copied(st *rules.State) (c rules.State) {
 	return c
 }
 
-// Refund gives the slot of a job back: to the rules of its user, and those of its tenant
-// and the queue as well if it did not start at all.
-func (s *Scheduler) Refund(lane envelope.Lane, slot int64, cost int, all bool, now int64) {
+// Refund gives the slot of a claimed job back: to the rules of its user, and those of its
+// tenant and the queue as well if it did not start at all. For a job that was late they are
+// two: what its tenant's leak has paid for its new slot may be another job's.
+func (s *Scheduler) Refund(claim string, cost int, all bool, now int64) {
+	_, slot, lane, _ := envelope.ParseClaim(claim)
+	paid := envelope.ClaimPaid(claim)
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
-	u.rules.Refund(&u.state, slot, cost, false)
+	u.rules.RefundMoved(&u.state, paid, slot, cost)
 	s.touch(u)
 	if all {
 		for _, who := range []toucher{s, t} {
 			of := who.subjectOf()
-			of.rules.Refund(&of.state, slot, cost, false)
+			of.rules.RefundMoved(&of.state, paid, slot, cost)
 			s.touch(who)
 		}
 	}

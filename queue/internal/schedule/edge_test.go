@@ -307,7 +307,7 @@ func TestAReturnedJobStartsAtOnce(t *testing.T) {
 	s.ahead = 0
 	s.now += 10_000
 	s.lanes[start.Lane] = append([]*envelope.Envelope{start.Head.Env}, s.lanes[start.Lane]...)
-	s.s.Refund(start.Lane, start.Spent, 1, true, s.now)
+	s.s.Refund(start.Claim, 1, true, s.now)
 	s.s.Returned(start.Lane, s.now)
 	s.decide()
 	if len(s.starts) != 2 || s.starts[1].Slot > s.now {
@@ -372,7 +372,7 @@ func TestALiftedRuleGivesBackNothingThatItHasNotCounted(t *testing.T) {
 		}
 		s.answer(s.s.Needs())
 	}
-	if !s.s.Restart(missed.Lane, missed.Spent, s.now, 1, 0) {
+	if !s.s.Restart(missed.Claim, s.now, 1, 0) {
 		t.Fatal("the late one does not start")
 	}
 	s.now += 10_000

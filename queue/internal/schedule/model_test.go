@@ -613,7 +613,7 @@ func (m *model) end() {
 		m.later = append(m.later, t)
 		if m.chance(2) {
 			m.note("  and its user has seen nothing of it")
-			m.s.Refund(t.lane, t.spent, t.env.Cost, false, m.now)
+			m.s.Refund(t.claim, t.env.Cost, false, m.now)
 			m.unspend(t, false)
 			m.sooner(t.lane)
 			m.write()
@@ -623,7 +623,7 @@ func (m *model) end() {
 			return
 		}
 		m.note("%d is returned", t.id)
-		m.s.Refund(t.lane, t.spent, t.env.Cost, true, m.now)
+		m.s.Refund(t.claim, t.env.Cost, true, m.now)
 		m.unspend(t, true)
 		m.back(t)
 		m.write()
@@ -650,12 +650,12 @@ func (m *model) late(t *task) {
 	if m.far {
 		to, spread = m.now+m.Int64N(50_000), m.Int64N(20_000)
 	}
-	ok := m.s.Restart(t.lane, t.spent, to, t.env.Cost, spread)
+	ok := m.s.Restart(t.claim, to, t.env.Cost, spread)
 	m.note("%d is late: %v", t.id, ok)
 	m.fail(m.restart(t, to, spread, ok))
 	if ok {
 		m.s.Ended(t.claim, m.now)
-		t.claim = envelope.ClaimName(t.env.Stamp, t.spent, envelope.ClaimSlot(t.claim), t.lane)
+		t.claim = envelope.Restarted(t.claim, t.spent)
 		m.s.Claimed(t.claim, t.lane)
 	} else {
 		m.back(t)

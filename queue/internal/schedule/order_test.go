@@ -81,3 +81,28 @@ func TestALateLetter(t *testing.T) {
 		t.Errorf("%d starts, want 2: nothing waits for a job that is gone", len(s.starts))
 	}
 }
+
+// A late job that is returned after all gives back what its tenant's leak has paid for it, and
+// not what it has paid for another job, whose slot is the one that the late job got.
+func TestAReturnedLateJobGivesBackItsOwn(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: time.Second})})
+	s.put("t", "late", nil)
+	s.decide()
+	s.now += 2_000_000
+	late := s.starts[0].Claim
+	if !s.s.Restart(late, s.now, 1, 0) {
+		t.Fatal("the late one does not start")
+	}
+	late = envelope.Restarted(late, s.now)
+	s.put("t", "other", nil)
+	s.decide()
+	if len(s.starts) != 2 || s.starts[1].Slot != s.now {
+		t.Fatalf("%d starts, the last one in %d µs", len(s.starts), s.starts[len(s.starts)-1].Slot-s.now)
+	}
+	s.s.Refund(late, 1, true, s.now)
+	s.put("t", "next", nil)
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Error("another job starts at once, at a leak of one a second")
+	}
+}
