@@ -58,7 +58,7 @@ func newQueueDescs() queueDescs {
 		jobs:      describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), or run.", "state"),
 		condition: describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.", "condition"),
 		overdue:   describe("queue_overdue_tenants", "Tenants with a job that may start now, of the twenty that are due first."),
-		overdueS:  describe("queue_overdue_seconds", "For how long the first of those jobs could have started, were it not for limits."),
+		overdueS:  describe("queue_overdue_seconds", "For how long limits have let the first of those jobs start."),
 		workers:   describe("queue_workers", "Workers whose leases hold."),
 		places:    describe("queue_places", "Places of those workers."),
 		events:    describe("queue_jobs_total", "Jobs since the beginning: offered, started, done, failed (attempts), dropped, dead.", "event"),

@@ -50,7 +50,13 @@ const passes = 100
 // earliest returns the first instant at which pauses and rules let a job of a user start.
 // It is false where that is not known.
 func (p *picture) earliest(tenant, user string, cost int) (int64, bool) {
-	subjects, at := p.subjectsOf(tenant, user), p.now
+	return p.earliestFrom(p.now, tenant, user, cost)
+}
+
+// earliestFrom returns the first instant from one on, which may have passed: for how long a
+// job could have started is counted from there.
+func (p *picture) earliestFrom(at int64, tenant, user string, cost int) (int64, bool) {
+	subjects := p.subjectsOf(tenant, user)
 	for _, s := range subjects {
 		at = max(at, s.paused)
 	}

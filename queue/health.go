@@ -33,7 +33,8 @@ type Health struct {
 	Workers int   `json:"workers"`
 
 	// Overdue is how many tenants, of the ones looked at, have a job that may start now; and
-	// Oldest for how long the first of those jobs could have started, were it not for limits.
+	// Oldest for how long limits have let the first of those jobs start, which is none of the
+	// time that it waited for them.
 	Overdue int           `json:"overdue"`
 	Oldest  time.Duration `json:"oldest_ns"`
 
@@ -170,21 +171,39 @@ func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) err
 	if err != nil {
 		return err
 	}
-	for k, user := range names {
+	for k := range names {
 		if !open[k] || users[k].Waiting == 0 {
 			continue
 		}
-		e, err := i.Explain(ctx, tenant, user) // it knows what the job costs
+		late, err := i.overdueFor(ctx, tenant, users[k])
 		if err != nil {
 			return err
 		}
-		if !e.Start.IsZero() && !e.Start.After(e.Now) {
+		if late > 0 {
 			h.Overdue++
-			h.Oldest = max(h.Oldest, i.age(ctx, e, tenant, user))
+			h.Oldest = max(h.Oldest, late)
 			return nil
 		}
 	}
 	return nil
+}
+
+// overdueFor returns for how long the limits have let the first waiting job of a user start;
+// 0 if they do not.
+func (i *Inspector) overdueFor(ctx context.Context, tenant string, u UserStats) (time.Duration, error) {
+	_, p, err := i.explain(ctx, tenant, u.User)
+	if err != nil {
+		return 0, err
+	}
+	_, next, err := i.waiting(ctx, tenant, u.User)
+	if err != nil || next == nil || p.crowded(tenant, u.User, ahead{}) != "" {
+		return 0, err
+	}
+	at, known := p.earliestFrom(min(max(next.Since(), micros(u.Next)), p.now), tenant, u.User, next.Cost)
+	if !known {
+		return 0, nil
+	}
+	return max(0, instant(p.now).Sub(instant(at))), nil
 }
 
 // startable reports of each tenant and its user whether a job of cost 1 may start now.
@@ -209,14 +228,4 @@ func (i *Inspector) startable(ctx context.Context, tenants, users []string) ([]b
 		open[k] = known && at <= p.now && p.crowded(tenant, users[k], ahead{}) == ""
 	}
 	return open, nil
-}
-
-// age returns how long ago the first waiting job of a user could have started, were it not
-// for limits.
-func (i *Inspector) age(ctx context.Context, e Explanation, tenant, user string) time.Duration {
-	_, next, err := i.waiting(ctx, tenant, user)
-	if err != nil || next == nil {
-		return 0
-	}
-	return max(0, e.Now.Sub(instant(next.Since())))
 }

@@ -64,7 +64,7 @@ func (b *bundle) write(now int64) {
 		if ms <= 0 {
 			state.Text = ""
 		}
-		c.State(state.Scope, state.Text, ms)
+		c.State(state.Scope, state.Text, ms+stateKept)
 	}
 	b.parks = append(b.parks, t.sched.Parks()...)
 	for _, p := range b.parks {
@@ -79,6 +79,10 @@ func (b *bundle) write(now int64) {
 	}
 	t.empties = nil
 }
+
+// stateKept is for how long what rules remember is kept after it binds nobody any more, in ms:
+// it tells whoever looks since when a job could have started.
+const stateKept = 10_000
 
 // leave takes the jobs out of their lanes.
 func (b *bundle) leave() {
