@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if err != nil {
 		return errors.Join(err, out.close())
 	}
-	watched, err := newMonitor(o.http, registry, rdb, log)
+	watched, err := newMonitor(o, registry, rdb, log)
 	if err == nil {
 		err = serve(ctx, o, worker, handler, newPolicies(o, rdb, file, log), newDrain(o, rdb), watched, &out, log)
 	}
