@@ -68,10 +68,6 @@ deploy:
 image:
 	docker buildx build --platform $(PLATFORMS) -t $(IMAGE) .
 
-### read .goreleaser.yaml (its first build takes minutes)
-release-check:
-	$(GO) run $(RELEASER) check
-
 ### ci            do what the continuous integration does
 ci:
 	.ci/run
