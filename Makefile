@@ -1,15 +1,14 @@
 GO        ?= go
 LINT      ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULN      ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
-RELEASER  ?= github.com/goreleaser/goreleaser/v2@v2.18.2
 IMAGE     ?= waterclock
 PLATFORMS ?= linux/amd64,linux/arm64
-MODULES   := . bench notify/interop deploy/check
+MODULES   := . bench notify/interop queue/api/interop deploy/check
 SEED      ?= 1
 ROUNDS    ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race faults demo up bench lint vuln tidy fmt deploy image release-check ci clean
+.PHONY: help build test race faults demo up bench lint vuln tidy fmt deploy image ci clean
 
 ### help          show these lines
 help:
@@ -60,7 +59,7 @@ tidy:
 fmt:
 	gofmt -w .
 
-### deploy        check the files of deploy/ and the workflows
+### deploy        check the files of deploy/, of releases, and the workflows
 deploy:
 	cd deploy/check && GOWORK=off $(GO) test ./...
 	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -68,10 +67,6 @@ deploy:
 ### image         build the image for several platforms, without emulation
 image:
 	docker buildx build --platform $(PLATFORMS) -t $(IMAGE) .
-
-### release-check read .goreleaser.yaml (its first build takes minutes)
-release-check:
-	$(GO) run $(RELEASER) check
 
 ### ci            do what the continuous integration does
 ci:

@@ -45,7 +45,7 @@ func newSharedToken(rdb redis.UniversalClient, kind string, secret []byte) (*sha
 	return &sharedToken{rdb, "wc:{notify}:" + kind + ":" + hex.EncodeToString(name), seal}, nil
 }
 
-// load returns the token, and the zero token if there is none that can be opened.
+// load returns the token, the zero token if Redis has none that can be decrypted.
 func (s *sharedToken) load(ctx context.Context) (mintedToken, error) {
 	sealed, err := s.rdb.Get(ctx, s.key).Bytes()
 	if errors.Is(err, redis.Nil) {

@@ -39,7 +39,7 @@ type Message struct {
 	// CollapseKey lets a device show only the newest of the messages that have it.
 	CollapseKey string `json:"collapse_key,omitempty"`
 
-	// Expires is when the message has lost its point: it is dropped then, by the
+	// Expires is when the message stops being worth sending: it is dropped then, by the
 	// provider too. The zero time means never.
 	Expires time.Time `json:"expires,omitzero"`
 
@@ -109,7 +109,7 @@ func (m Message) check() error {
 	return m.checkPlatforms()
 }
 
-// silent tells whether there is nothing to show, only data for the app or a badge.
+// silent reports whether the message shows nothing: it has only data for the app, or a badge.
 func (m Message) silent() bool { return m.Title == "" && m.Body == "" }
 
 func isHTTPS(address string) bool {

@@ -99,7 +99,7 @@ func sign(header http.Header, signers []signer, d signedRequest) {
 }
 
 // webhookID is a message's ID as the header takes it: what is signed has full stops
-// between its parts, so there is none inside of one.
+// between its parts, so a part contains no dot.
 func webhookID(id string) string {
 	if id == "" {
 		return "msg_" + rand.Text()

@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// The errors of calls that were made with something that means nothing. Nothing has
+// The errors of calls with invalid arguments. Nothing has
 // happened then, and the text says what would be right.
 var (
 	// ErrInvalidJob: a job is missing something, or has a value out of its bounds. No job

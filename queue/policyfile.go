@@ -56,7 +56,7 @@ import (
 //	{fixed_window: 100/1h, shadow: true}
 //	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
 //
-// A tenant whose name is not UTF-8 stands there as YAML's !!binary, in base64.
+// A tenant whose name is not UTF-8 is written as YAML's !!binary, in base64.
 func ParsePolicies(name string, data []byte) (Policies, error) {
 	r := &policyReader{file: name}
 	var p Policies
@@ -287,7 +287,7 @@ func (r *policyReader) entries(at place) (entries []entry) {
 			r.fail(key.Line, at.path, "a key that is %s; want a name", kindOf(key))
 		}
 		if first, twice := lines[name]; twice {
-			r.fail(key.Line, path, "stands there twice, first in line %d", first)
+			r.fail(key.Line, path, "duplicate key, first in line %d", first)
 		}
 		lines[name] = key.Line
 		entries = append(entries, entry{name, place{path, key.Line, value}})

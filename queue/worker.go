@@ -73,7 +73,7 @@ type WorkerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// ErrInvalidConfig is returned when a worker's configuration means nothing.
+// ErrInvalidConfig is wrapped by the errors about a worker's configuration.
 var ErrInvalidConfig = errors.New("queue: invalid worker config")
 
 func (c WorkerConfig) withDefaults() (WorkerConfig, error) {

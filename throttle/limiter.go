@@ -29,7 +29,7 @@ type Request struct {
 //   - [Limiter.Allow] spends if the action may start now. Most callers want this one.
 //   - [Limiter.AllowMany] is Allow for many actions in one round trip.
 //   - [Limiter.Reserve] spends at the slot, however far ahead: whoever holds the slot
-//     starts then and needs not ask again.
+//     starts then and need not ask again.
 //   - [Limiter.Wait] reserves, and returns when the slot has come.
 //   - [Limiter.Peek] spends nothing and writes nothing.
 //   - [Limiter.Refund] gives back what was spent for an action that did not start.

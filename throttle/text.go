@@ -72,7 +72,7 @@ func setOption(r *rules.Rule, words []string) (rest []string, err error) {
 }
 
 // MarshalText writes the rule with its options: "window 50/24h over=drop". So it stands in
-// JSON. It returns an error wrapping [ErrInvalidRule] for a rule that is none.
+// JSON. It returns an error wrapping [ErrInvalidRule] for an invalid rule.
 func (r Rule) MarshalText() ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

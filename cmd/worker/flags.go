@@ -133,7 +133,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	return o, false, err
 }
 
-// check refuses what means nothing, and what was said in vain.
+// check refuses values that are out of range, and flags that have no effect.
 func (o options) check(said func(flag string) bool) error {
 	for i, q := range o.queues {
 		if slices.Contains(o.queues[:i], q) {
@@ -169,7 +169,7 @@ func (o options) check(said func(flag string) bool) error {
 	return o.senders.Check(o.sender, said)
 }
 
-// checkConfig refuses flags whose place is the configuration file.
+// checkConfig refuses flags that belong into the configuration file.
 func (o options) checkConfig(said func(flag string) bool) error {
 	for _, flag := range append(senders.Flags(), "sender", "log-file", "forward-queue") {
 		if said(flag) {

@@ -80,8 +80,8 @@ func Flags() (names []string) {
 // Names are the senders that there are.
 func Names() []string { return []string{"fcm", "apns", "webpush", "webhook"} }
 
-// Check refuses flags that another sender has, and says which are missing. The sender's
-// name may be one that is none of these.
+// Check refuses flags of other senders, and says which are missing. The sender may be one that
+// has none of these flags.
 func (o Options) Check(sender string, said func(flag string) bool) error {
 	for _, flag := range []string{"secret-file", "provider-url", "provider-ca", "provider-quota", "proxy", "dry-run", "connections"} {
 		if said(flag) && !slices.Contains(Names(), sender) {

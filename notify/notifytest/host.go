@@ -97,7 +97,7 @@ func seconds(d time.Duration) string { return strconv.Itoa(int((d + time.Second 
 // A Host is what all providers have in common: a server that keeps what it receives.
 type Host struct {
 	URL     string
-	RootCAs *x509.CertPool // vouches for the host
+	RootCAs *x509.CertPool // verify the host's certificate
 	CA      []byte         // the same in PEM
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 

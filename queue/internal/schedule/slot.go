@@ -165,7 +165,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 }
 
 // park notes that a lane's bound has moved so far that Redis should know, and that the
-// lane needs not be remembered until then.
+// lane need not be remembered until then.
 func (s *Scheduler) park(l *lane, at, now int64) {
 	const far = 1_000_000
 	if at-now > far && at-l.noted > far && !l.parked {
