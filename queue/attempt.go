@@ -20,6 +20,7 @@ type attempts struct {
 	handler asynq.Handler
 	cfg     WorkerConfig
 	log     *slog.Logger
+	failed  failureLog
 }
 
 // handle runs the handler once. Whatever it does is contained here.
@@ -85,7 +86,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 	o.Uncounted = a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
 	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
 		o.Delay = max(retryFloor(err), a.cfg.RetryDelay(info.Attempt, err, task))
-		a.log.Warn("an attempt failed", "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt, "err", clip(o.Error))
+		a.failed.warn(a.log, o.Error, "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt)
 	}
 	return o
 }

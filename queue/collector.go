@@ -56,7 +56,7 @@ func newQueueDescs() queueDescs {
 	return queueDescs{
 		up:        describe("queue_up", "1 if the queue could be read."),
 		jobs:      describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), or run.", "state"),
-		condition: describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, starved, paused, stalled.", "condition"),
+		condition: describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.", "condition"),
 		overdue:   describe("queue_overdue_tenants", "Tenants with a job that may start now, of the twenty that are due first."),
 		overdueS:  describe("queue_overdue_seconds", "For how long the first of those jobs could have started, were it not for limits."),
 		workers:   describe("queue_workers", "Workers whose leases hold."),
@@ -112,7 +112,7 @@ func (c *Collector) read(ctx context.Context, i *Inspector) {
 		return
 	}
 	add(c.descs.up, gauge, 1)
-	for _, condition := range []Condition{Idle, Throttled, Flowing, Starved, Held, Stalled} {
+	for _, condition := range []Condition{Idle, Throttled, Flowing, Failing, Starved, Held, Stalled} {
 		value := 0.0
 		if h.Condition == condition {
 			value = 1

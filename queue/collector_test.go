@@ -28,8 +28,9 @@ func TestCollector(t *testing.T) {
 		t.Errorf("%v, %v", problems, err)
 	}
 	const want = `
-# HELP waterclock_queue_condition 1 for the condition that the queue is in: idle, throttled, flowing, starved, paused, stalled.
+# HELP waterclock_queue_condition 1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.
 # TYPE waterclock_queue_condition gauge
+waterclock_queue_condition{condition="failing",queue="push"} 0
 waterclock_queue_condition{condition="flowing",queue="push"} 0
 waterclock_queue_condition{condition="idle",queue="push"} 0
 waterclock_queue_condition{condition="paused",queue="push"} 0

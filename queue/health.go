@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Condition says in one word how a queue is.
@@ -14,6 +16,7 @@ const (
 	Idle      Condition = "idle"      // nothing waits
 	Throttled Condition = "throttled" // what waits, waits for its limits: all is as configured
 	Flowing   Condition = "flowing"   // what is due starts
+	Failing   Condition = "failing"   // most of the last attempts have failed
 	Starved   Condition = "starved"   // jobs are due, and all places are taken
 	Held      Condition = "paused"    // the whole queue is paused
 	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads
@@ -33,7 +36,20 @@ type Health struct {
 	// Oldest for how long the first of those jobs could have started, were it not for limits.
 	Overdue int           `json:"overdue"`
 	Oldest  time.Duration `json:"oldest_ns"`
+
+	// RecentAttempts is how many attempts have ended lately, some twenty or those of some ten
+	// seconds, and RecentFailed how many of them have failed; the last of these with
+	// RecentError. All are zero if none has failed within half an hour.
+	RecentAttempts int64  `json:"recent_attempts"`
+	RecentFailed   int64  `json:"recent_failed"`
+	RecentError    string `json:"recent_error,omitempty"`
 }
+
+// fewAttempts are too few to say that most of them fail.
+const fewAttempts = 5
+
+// failureMemory is for how long a failure counts.
+const failureMemory = 30 * time.Minute
 
 // healthSample is how many tenants are looked at, and how many users of each.
 const healthSample = 20
@@ -59,6 +75,9 @@ func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err erro
 		return h, stats, err
 	}
 	h.Waiting, h.Running = stats.Waiting, stats.Running
+	if err := i.failing(ctx, &h, stats.last); err != nil {
+		return h, stats, err
+	}
 	leads := false
 	for _, w := range workers {
 		if w.Alive {
@@ -74,6 +93,18 @@ func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err erro
 	return h, stats, nil
 }
 
+// failing notes how the last attempts have ended, if that is not long ago.
+func (i *Inspector) failing(ctx context.Context, h *Health, last store.LastAttempts) error {
+	if last.At == 0 {
+		return nil
+	}
+	now, err := i.store.Clock(ctx)
+	if err == nil && instant(now.Now).Sub(instant(last.At)) < failureMemory {
+		h.RecentAttempts, h.RecentFailed, h.RecentError = last.Done+last.Failed, last.Failed, last.Error
+	}
+	return err
+}
+
 // judge finds the word for what was seen.
 func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 	for _, p := range pauses {
@@ -82,12 +113,14 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 		}
 	}
 	switch {
+	case h.Waiting > 0 && h.Workers == 0:
+		return Stalled, fmt.Sprintf("%d jobs wait, and no worker lives", h.Waiting)
+	case h.Waiting > 0 && !leads:
+		return Stalled, fmt.Sprintf("%d jobs wait, and none of %d workers leads", h.Waiting, h.Workers)
+	case h.RecentAttempts >= fewAttempts && 2*h.RecentFailed > h.RecentAttempts:
+		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.RecentFailed, h.RecentAttempts, h.RecentError)
 	case h.Waiting == 0:
 		return Idle, "nothing waits"
-	case h.Workers == 0:
-		return Stalled, fmt.Sprintf("%d jobs wait, and no worker lives", h.Waiting)
-	case !leads:
-		return Stalled, fmt.Sprintf("%d jobs wait, and none of %d workers leads", h.Waiting, h.Workers)
 	case h.Overdue > 0 && h.Running >= int64(h.Places):
 		return Starved, fmt.Sprintf("jobs of %d tenants may start, and all of %d places are taken", h.Overdue, h.Places)
 	case h.Overdue > 0:

@@ -83,6 +83,8 @@ type Stats struct {
 
 	// Shadowed counts the starts that each shadow rule would not have let be.
 	Shadowed map[string]int64 `json:"shadowed"`
+
+	last store.LastAttempts
 }
 
 // Stats returns the state of the queue.
@@ -93,7 +95,7 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 	}
 	stats := Stats{
 		Waiting: t.Waiting, Later: t.Later, Running: t.Running, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
-		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed,
+		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, last: t.Last,
 	}
 	for rule, us := range t.Blocked {
 		stats.Blocked[rule] = time.Duration(us) * time.Microsecond
@@ -153,13 +155,14 @@ func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats,
 
 // A Drop is the record of a job that was dropped.
 type Drop struct {
-	ID     string    `json:"id"`
-	Tenant string    `json:"tenant"`
-	User   string    `json:"user"`
-	Type   string    `json:"type,omitempty"` // empty if the job's names are too long to be kept
-	Reason Reason    `json:"reason"`
-	Rule   string    `json:"rule,omitempty"` // which rule refused it, for ReasonRule and ReasonImpossible
-	At     time.Time `json:"at"`
+	ID       string    `json:"id"`
+	Tenant   string    `json:"tenant"`
+	User     string    `json:"user"`
+	Type     string    `json:"type,omitempty"` // empty if the job's names are too long to be kept
+	Attempts int       `json:"attempts"`       // that it had
+	Reason   Reason    `json:"reason"`
+	Rule     string    `json:"rule,omitempty"` // which rule refused it, for ReasonRule and ReasonImpossible
+	At       time.Time `json:"at"`
 }
 
 // Drops returns the newest drops, newest first, at most n. Redis keeps the last 100,000
@@ -178,7 +181,7 @@ func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
 			Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: Reason(r.Reason), Rule: r.Rule, At: instant(r.At),
 		}
 		if job, ok := envelope.Head(r.Job); ok {
-			drops[k].ID, drops[k].Type = job.Name(), job.Type
+			drops[k].ID, drops[k].Type, drops[k].Attempts = job.Name(), job.Type, job.Failures
 		}
 	}
 	return drops, nil

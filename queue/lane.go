@@ -13,7 +13,8 @@ type WaitingJob struct {
 	Job
 	Place   int // in line among the user's jobs of its priority; 1 is next
 	Offered time.Time
-	Attempt int // what its next execution will be
+	Attempt int    // what its next execution will be
+	Error   string // of its last attempt, if that failed: the first 300 bytes
 }
 
 // Lane returns the waiting jobs of a user in their order, from the given place on (0 is
@@ -41,7 +42,7 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 		if e.Spilled != "" {
 			spilled, missing = append(spilled, e.Spilled), append(missing, len(jobs))
 		}
-		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, instant(e.Offered()), e.Failures + 1})
+		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, instant(e.Offered()), e.Failures + 1, e.Error})
 	}
 	payloads, err := i.store.Payloads(ctx, spilled)
 	if err != nil {

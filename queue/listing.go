@@ -50,8 +50,9 @@ type LaterJob struct {
 	Tenant   string    `json:"tenant"`
 	User     string    `json:"user"`
 	Type     string    `json:"type"`
-	At       time.Time `json:"at"`       // when it enters its lane
-	Attempts int       `json:"attempts"` // that have failed; 0 for a scheduled job
+	At       time.Time `json:"at"`              // when it enters its lane: of a job that has failed, the next attempt
+	Attempts int       `json:"attempts"`        // that have failed; 0 for a scheduled job
+	Error    string    `json:"error,omitempty"` // of the last attempt: its first 300 bytes
 }
 
 // Later returns the jobs that wait for their time, in the order in which it comes, from the
@@ -68,7 +69,7 @@ func (i *Inspector) Later(ctx context.Context, from, n int) ([]LaterJob, error) 
 	for _, v := range views {
 		job := LaterJob{Tenant: v.Lane.Tenant, User: v.Lane.User, At: instant(v.At)}
 		if head, ok := envelope.Head(v.Job); ok {
-			job.ID, job.Type, job.Attempts = head.Name(), head.Type, head.Failures
+			job.ID, job.Type, job.Attempts, job.Error = head.Name(), head.Type, head.Failures, head.Error
 		}
 		all = append(all, job)
 	}

@@ -23,7 +23,7 @@ func (c *console) checkCommand() *cobra.Command {
 	var most time.Duration
 	var waiting int64
 	cmd := &cobra.Command{
-		Use: "check", Short: "For monitors: exit with 1 if the queue is stalled, or jobs are overdue",
+		Use: "check", Short: "For monitors: exit with 1 if the queue is stalled or failing, or jobs are overdue",
 		Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
@@ -36,8 +36,8 @@ func (c *console) checkCommand() *cobra.Command {
 					return err
 				}
 				switch {
-				case h.Condition == queue.Stalled:
-					return fmt.Errorf("the queue is stalled")
+				case h.Condition == queue.Stalled || h.Condition == queue.Failing:
+					return fmt.Errorf("the queue is %s", h.Condition)
 				case h.Overdue > 0 && h.Oldest > most:
 					return fmt.Errorf("a job of %d tenants is overdue, the first for %s; at most %s are allowed", h.Overdue, human.Span(h.Oldest), human.Span(most))
 				case waiting >= 0 && h.Waiting > waiting:

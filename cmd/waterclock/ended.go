@@ -36,9 +36,9 @@ func (c *console) dropsCommand() *cobra.Command {
 				all = all[min(p.from, len(all)):min(p.from+p.n, len(all))]
 				now := time.Now()
 				return c.show(all, func(t *table) {
-					t.row("AT", "REASON", "RULE", "TENANT", "USER", "TYPE", "ID")
+					t.row("AT", "REASON", "RULE", "TENANT", "USER", "TYPE", "ID", "ATTEMPTS")
 					for _, d := range all {
-						t.row(human.From(now, d.At), d.Reason, d.Rule, d.Tenant, d.User, d.Type, d.ID)
+						t.row(human.From(now, d.At), d.Reason, d.Rule, d.Tenant, d.User, d.Type, d.ID, d.Attempts)
 					}
 				})
 			})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -32,9 +31,7 @@ func (p page) check() error {
 func (c *console) looking() []*cobra.Command {
 	return []*cobra.Command{
 		c.queuesCommand(), c.statsCommand(), c.tenantsCommand(), c.usersCommand(), c.whyCommand(), c.laneCommand(), c.runningCommand(),
-		c.laterCommand("later", "Jobs that wait for their time: scheduled, or between attempts", false),
-		c.laterCommand("retrying", "Jobs that wait for their next attempt", true),
-		c.dropsCommand(), c.deadCommand(), c.workersCommand(), c.pausesCommand(), c.topCommand(),
+		c.laterCommand(), c.retryingCommand(), c.failuresCommand(), c.dropsCommand(), c.deadCommand(), c.workersCommand(), c.pausesCommand(), c.topCommand(),
 	}
 }
 
@@ -250,52 +247,6 @@ func (c *console) runningCommand() *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&newest, "newest", false, "the newest first, and not the oldest")
 	return cmd
-}
-
-func (c *console) laterCommand(name, about string, retrying bool) *cobra.Command {
-	var p page
-	return p.flags(&cobra.Command{
-		Use: name, Short: about, Args: arguments(0, 0, "none"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
-				all, err := later(cmd.Context(), i, p, retrying)
-				if err != nil {
-					return err
-				}
-				now := time.Now()
-				return c.show(all, func(t *table) {
-					t.row("AT", "TENANT", "USER", "TYPE", "ID", "FAILED ATTEMPTS")
-					for _, j := range all {
-						t.row(human.From(now, j.At), j.Tenant, j.User, j.Type, j.ID, j.Attempts)
-					}
-				})
-			})
-		},
-	})
-}
-
-// later returns a page of the jobs that wait for their time; of those that have failed, if
-// only they are wanted.
-func later(ctx context.Context, i *queue.Inspector, p page, retrying bool) (all []queue.LaterJob, err error) {
-	if !retrying {
-		return i.Later(ctx, p.from, p.n)
-	}
-	const step = 200
-	for at := 0; len(all) < p.from+p.n; at += step {
-		some, err := i.Later(ctx, at, step)
-		if err != nil || len(some) == 0 {
-			return all[min(p.from, len(all)):], err
-		}
-		for _, job := range some {
-			if job.Attempts > 0 {
-				all = append(all, job)
-			}
-		}
-	}
-	return all[p.from : p.from+p.n], nil
 }
 
 func (c *console) workersCommand() *cobra.Command {

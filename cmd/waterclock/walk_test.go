@@ -159,7 +159,8 @@ func TestADayAtTheConsole(t *testing.T) {
 	c.prints(words("why --job d"), "at place 2 of its lane", "It starts in 1h")
 	c.prints(words("why --job a"), "Job a is started")
 	c.fails(1, "no job nobody is known", "why", "--job", "nobody")
-	c.prints(words("retrying"), "eve", "once", "1")
+	c.prints(words("retrying"), "eve", "once", "1", "try again")
+	c.prints(words("failures"), "try again", "out of paper")
 	c.prints(words("later"), "in 1h", "again")
 	c.prints(words("dead"), "out of paper", "bob")
 	c.prints(words("workers"), "leads")
@@ -176,13 +177,13 @@ func TestADayAtTheConsole(t *testing.T) {
 	}
 	c.prints(words("cancel d nobody"), "1 of 2 jobs are cancelled", "Job nobody does not wait")
 	c.prints(words("revive --all --yes"), "1 of 1 jobs wait again")
-	if out, err := c.call("no\n", "purge", "school"); err == nil || !strings.Contains(out, "Drop 2 waiting jobs of tenant school?") {
-		t.Errorf("purged without a yes: %s, %v", out, err)
-	}
 	redistest.Eventually(t, 10*time.Second, "the revived one is dead again", func() bool {
 		out, _ := c.call("", "dead")
 		return strings.Contains(out, "out of paper")
 	})
+	if out, err := c.call("no\n", "purge", "school"); err == nil || !strings.Contains(out, "Drop 2 waiting jobs of tenant school?") {
+		t.Errorf("purged without a yes: %s, %v", out, err)
+	}
 	c.prints(words("delete --all --yes"), "1 of 1 jobs are deleted")
 	if out := c.prints(words("dead")); strings.Contains(out, "out of paper") {
 		t.Errorf("still there: %s", out)
@@ -194,47 +195,6 @@ func TestADayAtTheConsole(t *testing.T) {
 	if out, err := c.call("", "doctor"); err == nil || !strings.Contains(out, "nothing starts without one") || !strings.Contains(out, "AOF off") {
 		t.Errorf("the doctor finds nothing: %s", out)
 	}
-}
-
-// The words for how a queue is, each made on a real Redis.
-func TestConditions(t *testing.T) {
-	c := openTerminal(t)
-	c.prints(words("check"), "idle")
-	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
-	c.offer(queue.Job{Tenant: "school", User: "a", Type: "push"})
-	c.fails(1, "the queue is stalled", "check")
-	end := make(chan struct{})
-	stop := c.work(2, func(context.Context, *asynq.Task) error {
-		<-end
-		return nil
-	})
-	eventually := func(condition string) {
-		t.Helper()
-		redistest.Eventually(t, 10*time.Second, condition, func() bool {
-			out, _ := c.call("", "check", "--max-overdue", "1h")
-			return strings.Contains(out, "is "+condition)
-		})
-	}
-	eventually("idle") // it runs
-	for _, user := range []string{"b", "c", "d"} {
-		c.offer(queue.Job{Tenant: "school", User: user, Type: "push"})
-	}
-	eventually("starved")
-	redistest.Eventually(t, 10*time.Second, "overdue", func() bool {
-		_, err := c.call("", "check", "--max-overdue", "100ms")
-		return err != nil && strings.Contains(err.Error(), "overdue")
-	})
-	c.prints(words("pause --for 10m --yes"))
-	eventually("paused")
-	c.prints(words("resume"))
-	close(end)
-	eventually("idle")
-	for range 4 {
-		c.offer(queue.Job{Tenant: "school", User: "e", Type: "push"})
-	}
-	eventually("throttled")
-	stop()
-	eventually("stalled")
 }
 
 // Whatever a name holds, it stays text.
@@ -264,7 +224,7 @@ func TestJSON(t *testing.T) {
 	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
 	c.offer(queue.Job{ID: "a", Tenant: "school", User: "teacher", Type: "push", NotBefore: time.Now().Add(time.Hour)}, queue.Job{Tenant: "school", User: "teacher", Type: "push"})
 	for _, line := range []string{
-		"queues", "stats", "tenants", "users school", "why school teacher", "why --job a", "lane school teacher", "running", "later", "retrying", "drops",
+		"queues", "stats", "tenants", "failures", "users school", "why school teacher", "why --job a", "lane school teacher", "running", "later", "retrying", "drops",
 		"dead", "workers", "pauses", "policies get", "policies history", "pause school --for 1m", "resume school", "cancel a", "purge school --yes",
 	} {
 		out := c.prints(append(words(line), "--json"))

@@ -100,6 +100,8 @@ func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
 	switch h.Condition {
 	case queue.Stalled:
 		condition.Problem = "start a worker, or look at the workers' logs"
+	case queue.Failing:
+		condition.Problem = "look at what fails (waterclock failures), and at the workers' logs"
 	case queue.Starved:
 		condition.Problem = "add workers or --concurrency, or limit the concurrency of the tenant that holds the places (see running)"
 	}

@@ -249,7 +249,7 @@ func TestADayOverHTTP(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/queues": `"queue":"push"`, q + "/health": `"condition":"throttled"`, q + "/doctor": `"what":"eviction"`, q + "/tenants": `"tenant":"school"`,
 		q + "/tenants?tenant=nobody": `"waiting":0`, q + "/users?tenant=school": `"user":"u"`, q + "/lane?tenant=school&user=u": `"id":"d"`,
-		q + "/running": `"items":[]`, q + "/later?n=1": `"user":"w"`, q + "/drops": `"items":[]`, q + "/workers": `"leads":true`, q + "/pauses": `"items":[]`,
+		q + "/running": `"items":[]`, q + "/later?n=1": `"user":"w"`, q + "/retrying": `"items":[]`, q + "/failures": `"class":"out of paper"`, q + "/drops": `"items":[]`, q + "/workers": `"leads":true`, q + "/pauses": `"items":[]`,
 		q + "/policies": `"version":`, "/v1/openapi.yaml": "openapi: 3",
 	} {
 		if a := s.send(s.request("GET", path, "", "")); a.status != 200 || !strings.Contains(a.text, want) {

@@ -101,7 +101,8 @@ type LaneJob struct {
 	ID       string    `json:"id"`
 	Type     string    `json:"type"`
 	Offered  time.Time `json:"offered"`
-	Attempt  int       `json:"attempt"` // what its next execution will be
+	Attempt  int       `json:"attempt"`         // what its next execution will be
+	Error    string    `json:"error,omitempty"` // of its last attempt, if that failed
 	Bytes    int       `json:"payload_bytes"`
 }
 
@@ -114,7 +115,7 @@ func lane(c *call) (List[LaneJob], error) {
 	waiting, err := c.inspector.Lane(c.ctx, tenant, user, from, n)
 	all := make([]LaneJob, len(waiting))
 	for k, w := range waiting {
-		all[k] = LaneJob{w.Place, w.Priority.String(), w.ID, w.Type, w.Offered, w.Attempt, len(w.Payload)}
+		all[k] = LaneJob{w.Place, w.Priority.String(), w.ID, w.Type, w.Offered, w.Attempt, w.Error, len(w.Payload)}
 	}
 	return listOf(all, err)
 }
@@ -175,6 +176,15 @@ func running(c *call) (List[queue.RunningJob], error) {
 func later(c *call) (List[queue.LaterJob], error) {
 	from, n := c.page()
 	return listOf(c.inspector.Later(c.ctx, from, n))
+}
+
+func retrying(c *call) (List[queue.LaterJob], error) {
+	from, n := c.page()
+	return listOf(c.inspector.Retrying(c.ctx, from, n))
+}
+
+func failures(c *call) (List[queue.FailureClass], error) {
+	return listOf(c.inspector.Failures(c.ctx, 1000))
 }
 
 func drops(c *call) (List[queue.Drop], error) {

@@ -19,6 +19,8 @@ func operations() []operation {
 		look(q+"/job", []string{"id"}, job),
 		look(q+"/running", page, running),
 		look(q+"/later", page, later),
+		look(q+"/retrying", page, retrying),
+		look(q+"/failures", nil, failures),
 		look(q+"/drops", with("tenant", "reason"), drops),
 		look(q+"/dead", with("tenant"), dead),
 		look(q+"/workers", nil, workers),

@@ -69,7 +69,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"POST", q + "/jobs", `[{"tenant":"t","user":"u"}]`}, {"POST", q + "/jobs", `{"tenant":"","user":"u","type":"push"}`},
 		{"GET", q + "/job?id=c"}, {"GET", q + "/why?tenant=t&user=u"}, {"GET", q + "/why"}, {"GET", q + "/health"}, {"GET", q + "/doctor"},
 		{"GET", q + "/tenants?n=3&from=0"}, {"GET", q + "/tenants?n=0"}, {"GET", q + "/users?tenant=t"}, {"GET", q + "/users"}, {"GET", q + "/lane?tenant=t&user=u"},
-		{"GET", q + "/running"}, {"GET", q + "/later"}, {"GET", q + "/drops?reason=full"}, {"GET", q + "/dead?tenant=t"}, {"GET", q + "/workers"},
+		{"GET", q + "/running"}, {"GET", q + "/later"}, {"GET", q + "/retrying"}, {"GET", q + "/failures"}, {"GET", q + "/drops?reason=full"}, {"GET", q + "/dead?tenant=t"}, {"GET", q + "/workers"},
 		{"POST", q + "/pause", `{"tenant":"t","for":"10m"}`}, {"GET", q + "/pauses"}, {"POST", q + "/pause", `{"for":7}`}, {"POST", q + "/resume", `{"tenant":"t"}`},
 		{"POST", q + "/cancel", `{"ids":["c","nobody"]}`}, {"POST", q + "/purge", `{"tenant":"t"}`}, {"POST", q + "/purge", `{}`},
 		{"POST", q + "/revive", `{"entries":["1-1"]}`}, {"POST", q + "/delete", `{"entries":["1-1"]}`},

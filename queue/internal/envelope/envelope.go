@@ -48,6 +48,7 @@ const (
 	tagUntil    = 13 // end of the handler's context, microseconds
 	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
 	tagLock     = 17 // the key of a lock that is lifted when it is done
+	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
 )
 
 // DefaultAttempts is the most attempts of a job that says nothing else.
@@ -74,7 +75,8 @@ type Envelope struct {
 	Revived     int64 // when it was taken back from the dead
 	Failures    int
 	Lost        int
-	Yields      bool // further attempts can wait for the tenant's other jobs
+	Error       string // of the last attempt, if that failed: its beginning, for people
+	Yields      bool   // further attempts can wait for the tenant's other jobs
 	MaxAttempts int
 	Priority    int
 	CollapseKey string
@@ -146,6 +148,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendText(b, tagSpilled, e.Spilled)
 	b = appendText(b, tagCollapse, e.CollapseKey)
 	b = appendText(b, tagLock, e.Lock)
+	b = appendText(b, tagError, e.Error)
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		pair := appendString(nil, name)
 		b = appendOption(b, tagHeader, append(pair, e.Headers[name]...))
@@ -259,6 +262,9 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 		return true, nil
 	case tagID:
 		e.ID = value
+		return true, nil
+	case tagError:
+		e.Error = value
 		return true, nil
 	case tagSpilled:
 		e.Spilled = value

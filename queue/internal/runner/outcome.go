@@ -57,11 +57,15 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 		now, _ := r.clock.now()
 		next.Ready = now + delay.Microseconds()
 	}
+	// What is dead has the whole error beside it.
+	if next.Error = ""; delay >= 0 {
+		next.Error = clip(o.Error, shownError)
+	}
 	// A newer job under its collapse key would get the low priority with the place.
 	next.Yields = o.Yield && delay >= 0 && next.CollapseKey == ""
 	f := store.Failure{
 		Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: delay, Job: next.String(), ID: j.env.ID,
-		Error: clip(o.Error), Refund: refund,
+		Error: clip(o.Error, keptError), Refund: refund,
 	}
 	held := false
 	if r.retry("reporting failures", func(ctx context.Context) (err error) {
@@ -90,9 +94,16 @@ func (r *Runner) bury(j *job, text string, why error) {
 	r.cfg.Metrics.Ended("dead")
 }
 
+// How much of an error is kept, in bytes: with a dead job, and with one that is to be
+// attempted again.
+const (
+	keptError  = 4096
+	shownError = 300
+)
+
 // clip bounds the text of an error that is kept.
-func clip(text string) string {
-	const most = 4096
+func clip(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + " …"
 	}

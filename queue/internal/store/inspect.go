@@ -69,6 +69,27 @@ type Totals struct {
 	Counts
 	Later, Running    int64
 	Blocked, Shadowed map[string]int64
+	Last              LastAttempts
+}
+
+// LastAttempts are the attempts that ended last, some twenty of them or those of some ten
+// seconds, if one of them has failed: without a failure none are known.
+type LastAttempts struct {
+	Done, Failed int64
+	At           int64  // of the last failure
+	Error        string // of that, its beginning
+}
+
+// readLast reads what fail.lua has written, beside the counters of now.
+func readLast(meta map[string]string) LastAttempts {
+	var done, failed, mark int64
+	l := LastAttempts{Error: strings.ToValidUTF8(meta["error"], "")}
+	if n, _ := fmt.Sscanf(meta["failing"], "%d %d %d %d %d %d", &done, &failed, &mark, &mark, &mark, &l.At); n != 6 {
+		return LastAttempts{}
+	}
+	all := readCounts(meta)
+	l.Done, l.Failed = all.Done-done, all.Failed-failed
+	return l
 }
 
 // Totals returns the state of the queue at one instant.
@@ -90,7 +111,7 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 			workers = known // one came or went: look again
 			continue
 		}
-		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), Blocked: numbers(blocked.Val()), Shadowed: numbers(shadowed.Val())}
+		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), Blocked: numbers(blocked.Val()), Shadowed: numbers(shadowed.Val()), Last: readLast(meta.Val())}
 		for _, held := range running {
 			t.Running += held.Val()
 		}

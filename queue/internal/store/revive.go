@@ -69,7 +69,7 @@ func (s *Store) revive(ctx context.Context, dead []Record) (n int, left []string
 	}
 	c := s.newChange()
 	for _, r := range revivals {
-		r.job.Failures, r.job.Lost, r.job.Ready, r.job.Revived = 0, 0, 0, view.Now
+		r.job.Failures, r.job.Lost, r.job.Ready, r.job.Revived, r.job.Error = 0, 0, 0, view.Now, ""
 		s.enter(c, r, view.Now)
 	}
 	done, err := c.apply(ctx)

@@ -271,6 +271,9 @@ type Failure struct {
 	Refund        string // what the leader is to refund; "" for nothing
 }
 
+// headError is how much of the last error of all jobs is kept.
+const headError = 300
+
 // Fail ends a claim whose attempt did not succeed, and reports whether the worker had it.
 func (s *Store) Fail(ctx context.Context, f Failure) (bool, error) {
 	delay := int64(-1)
@@ -282,7 +285,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) (bool, error) {
 		id = s.key.ID(f.ID)
 	}
 	keys := []string{s.key.Meta(), s.key.Running(f.Worker), s.key.Mail(), s.key.Tenant(f.Lane.Tenant), s.key.Later(), s.key.Dead(), id}
-	reply := readFields(s.run(ctx, "fail", keys, f.Claim, delay, f.Lane.Name(), f.Job, f.Error, f.Refund), 2)
+	reply := readFields(s.run(ctx, "fail", keys, f.Claim, delay, f.Lane.Name(), f.Job, f.Error, f.Refund, f.Error[:min(len(f.Error), headError)]), 2)
 	return reply.int(1) == 1, reply.err
 }
 

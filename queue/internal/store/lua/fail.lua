@@ -14,6 +14,11 @@
 -- ARGV[4]  the job, as it goes on
 -- ARGV[5]  the error, for people
 -- ARGV[6]  what the leader is told to refund, or ""
+-- ARGV[7]  the beginning of the error
+--
+-- In meta, failing is what tells whether most of the last attempts fail: "done failed done failed
+-- mark last", the counters at two marks, and the instants of the newer mark and of this failure.
+-- A mark is set by a failure, 20 attempts and 10 s after the one before: successes pay nothing.
 --
 -- Returns {now, 1}, or {now, 0} if the claim was lost.
 
@@ -41,7 +46,19 @@ end
 if KEYS[7] ~= KEYS[1] then
   call('SET', KEYS[7], ARGV[2] == '-1' and 'dead' or ARGV[3], 'XX', 'KEEPTTL')
 end
-local meta = call('HMGET', KEYS[1], 'hungry', 'counted')
+local meta = call('HMGET', KEYS[1], 'hungry', 'counted', 'failing', 'done', 'failed')
+local done, failed = tonumber(meta[4] or 0) or 0, (tonumber(meta[5] or 0) or 0) - 1
+local marks = {}
+for n in string.gmatch(meta[3] or '', '%d+') do
+  marks[#marks + 1] = tonumber(n)
+end
+if #marks ~= 6 or now - marks[6] > 1800000000 then -- what was long ago is of no interest
+  marks = { done, failed, done, failed, now, now }
+elseif done + failed - marks[3] - marks[4] >= 20 and now - marks[5] >= 10000000 then
+  marks = { marks[3], marks[4], done, failed, now, now }
+end
+marks[6] = now
+call('HSET', KEYS[1], 'failing', string.format('%d %d %d %d %d %d', unpack(marks)), 'error', ARGV[7])
 if meta[1] == '1' then
   call('HSET', KEYS[1], 'hungry', '0')
   mail[#mail + 1], mail[#mail + 2] = '!ended', ''

@@ -1,0 +1,94 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Retrying returns those jobs of [Inspector.Later] whose last attempt has failed, in the order
+// of their next ones. It looks through the first 10,000 jobs that wait for their time.
+func (i *Inspector) Retrying(ctx context.Context, from, n int) ([]LaterJob, error) {
+	const step, most = 500, 10_000
+	var all []LaterJob
+	for at := 0; at < most && len(all) < from+n; at += step {
+		some, err := i.Later(ctx, at, step)
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range some {
+			if job.Attempts > 0 {
+				all = append(all, job)
+			}
+		}
+		if len(some) < step {
+			break
+		}
+	}
+	return all[min(max(0, from), len(all)):min(max(0, from+n), len(all))], nil
+}
+
+// A FailureClass is what failed jobs have in common: the text of their errors, without what
+// differs between two of a kind, such as numbers.
+type FailureClass struct {
+	Class    string    `json:"class"`
+	Retrying int       `json:"retrying"`      // jobs that wait for their next attempt
+	Dead     int       `json:"dead"`          // jobs without attempts left
+	Example  string    `json:"example"`       // the whole error of one of them
+	Last     time.Time `json:"last,omitzero"` // when the newest of the dead ones ended; the zero time if there is none
+}
+
+// Failures returns the classes of the errors of the first n jobs that are to be attempted
+// again, and of the newest n dead ones. That with most jobs comes first.
+func (i *Inspector) Failures(ctx context.Context, n int) ([]FailureClass, error) {
+	retrying, err := i.Retrying(ctx, 0, n)
+	if err != nil {
+		return nil, err
+	}
+	dead, err := i.Dead(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	classes := make(map[string]*FailureClass)
+	class := func(text string) *FailureClass {
+		name := errorClass(text)
+		if classes[name] == nil {
+			classes[name] = &FailureClass{Class: name, Example: text}
+		}
+		return classes[name]
+	}
+	for _, job := range dead {
+		c := class(job.Error)
+		if c.Dead++; job.At.After(c.Last) {
+			c.Last = job.At
+		}
+	}
+	for _, job := range retrying {
+		class(job.Error).Retrying++
+	}
+	all := make([]FailureClass, 0, len(classes))
+	for _, c := range classes {
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b FailureClass) int {
+		return cmp.Or(cmp.Compare(b.Retrying+b.Dead, a.Retrying+a.Dead), cmp.Compare(a.Class, b.Class))
+	})
+	return all, nil
+}
+
+var (
+	quotation = regexp.MustCompile(`"[^"]*"`)
+	numbered  = regexp.MustCompile(`\S*\d\S*`)
+)
+
+// errorClass returns what errors of one kind have in common: words with a digit in them are
+// written as #, and what stands in quotation marks as "…". It has 200 bytes at most.
+func errorClass(text string) string {
+	const read, most = 1000, 200
+	text = quotation.ReplaceAllString(text[:min(read, len(text))], `"…"`)
+	class := strings.Join(strings.Fields(numbered.ReplaceAllString(text, "#")), " ")
+	return strings.ToValidUTF8(class[:min(most, len(class))], "")
+}

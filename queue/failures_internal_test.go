@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+)
+
+// Errors that differ in numbers and quoted names only are of one class.
+func TestErrorClass(t *testing.T) {
+	for text, want := range map[string]string{
+		"dial tcp 10.0.0.7:443: connect: connection refused": "dial tcp # connect: connection refused",
+		`user "anna" of "a b" is unknown, code 17`:           `user "…" of "…" is unknown, code #`,
+		"two\n\tlines":         "two lines",
+		`an open "quotation 7`: `an open "quotation #`,
+		"":                     "",
+	} {
+		if got := errorClass(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+	for _, text := range []string{strings.Repeat("é", 300), strings.Repeat("x ", 5000), "\xff\xfe", strings.Repeat(`"`, 999)} {
+		if got := errorClass(text); len(got) > 200 || !utf8.ValidString(got) {
+			t.Errorf("%.20q… is %q", text, got)
+		}
+	}
+}
+
+// A class that comes often is warned of a few times; a rare one beside it is not left out, and
+// the next warning says how many were.
+func TestWarningsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		var f failureLog
+		for i := range 1000 {
+			f.warn(log, "the provider is down", "id", i)
+			if i == 500 {
+				f.warn(log, "out of paper")
+			}
+		}
+		if n := strings.Count(out.String(), "the provider is down"); n != warnings {
+			t.Errorf("%d warnings, want %d", n, warnings)
+		}
+		if !strings.Contains(out.String(), "out of paper") {
+			t.Error("the rare one is left out")
+		}
+		time.Sleep(warnWithin)
+		out.Reset()
+		f.warn(log, "the provider is down")
+		if !strings.Contains(out.String(), "more_of_the_kind=997") {
+			t.Errorf("%s", &out)
+		}
+		for range 10 * mostClasses {
+			f.warn(log, strings.Repeat("x", len(f.classes)+1))
+		}
+		if len(f.classes) > mostClasses {
+			t.Errorf("%d classes are remembered", len(f.classes))
+		}
+	})
+}
