@@ -17,14 +17,15 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// everything returns what stands in Redis, but for the charts, which looking writes.
+// everything returns what stands in Redis, but for the charts, which looking writes, and for what
+// expires by itself.
 func (v *visitor) everything() string {
 	v.Helper()
 	keys := v.rdb.Keys(v.Context(), "*").Val()
 	slices.Sort(keys)
 	var b strings.Builder
 	for _, key := range keys {
-		if strings.Contains(key, "}:chart:") {
+		if strings.Contains(key, "}:chart:") || v.rdb.PTTL(v.Context(), key).Val() != -1 {
 			continue
 		}
 		dump, err := v.rdb.Dump(v.Context(), key).Result()
