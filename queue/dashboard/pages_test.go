@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 		v.must(v.inspector().As(queue.Note{Author: "ann", Reason: "their endpoint is down"}).PauseTenant(t.Context(), "flood", time.Now().Add(time.Hour)))
 		time.Sleep(30*time.Second + 100*time.Millisecond)
 
-		v.sees("", `class="state throttled"`, "jobs wait for their limits", "<dd>10/s", "of 7 places")
+		v.sees("", `class="state throttled"`, "jobs wait for their limits", "<dd>10/s", "of 7 places", "from slot to start, p99")
 		v.sees("tenants", "school", "flood")
 		v.sees("tenant?t=school", "Tenant <bdi>school</bdi>", "the user&#39;s rule window 10/1m", "<strong>binds</strong>", "<dd>5/s", "policy standard", "teacher")
 		v.sees("tenant?t=flood", "The tenant is paused and goes on", "by ann: their endpoint is down")
@@ -55,7 +55,7 @@ func TestPages(t *testing.T) {
 		v.sees("drops?reason=full", "backlog was at its capacity")
 		v.sees("pauses", "flood", "in 59m", "their endpoint is down")
 		v.sees("policies", "leak: 5/s", "a worker or a program")
-		v.sees("workers", "leads")
+		v.sees("workers", "leads", "Late, p99")
 		if strings.Contains(v.sees("later?failed=1", "flaky", "try again"), ">x<") {
 			t.Error("a scheduled job is shown as one that has failed")
 		}
