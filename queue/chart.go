@@ -72,11 +72,24 @@ func (i *Inspector) record(ctx context.Context) (Point, error) {
 		return Point{}, err
 	}
 	p := Point{At: instant(clock.Now), Health: health, Later: stats.Later, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
-	data, err := json.Marshal(p)
+	return p, i.chart(ctx, p, clock.Now)
+}
+
+// chart keeps a point. Texts are of the last minutes alone: they are long, and of no use in a line.
+func (i *Inspector) chart(ctx context.Context, p Point, at int64) error {
+	full, err := json.Marshal(p)
 	if err != nil {
-		return p, err
+		return err
 	}
-	return p, i.store.Chart(ctx, rings[:], clock.Now, string(data))
+	p.Health.Detail, p.Health.RecentError = "", ""
+	short, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := i.store.Chart(ctx, rings[:LastHours], at, string(full)); err != nil {
+		return err
+	}
+	return i.store.Chart(ctx, rings[LastHours:], at, string(short))
 }
 
 // worst returns the rules that have cost most.

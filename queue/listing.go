@@ -84,6 +84,7 @@ type WorkerStats struct {
 	Places  int           `json:"places"`
 	Running int           `json:"running"`  // claims
 	Doubt   time.Duration `json:"doubt_ns"` // how far its idea of Redis's clock may be off
+	Late    time.Duration `json:"late_ns"`  // 99 of 100 jobs that it started in the last minute came sooner after their slots
 	Alive   bool          `json:"alive"`    // its lease holds; otherwise its jobs come back soon
 	Leads   bool          `json:"leads"`    // it decides for the queue
 }
@@ -110,7 +111,7 @@ func (i *Inspector) workers(ctx context.Context) ([]WorkerStats, error) {
 	all := make([]WorkerStats, len(fleet))
 	for k, w := range fleet {
 		all[k] = WorkerStats{
-			Worker: w.Name, Host: w.Host, Since: instant(w.Since), Places: w.Places, Running: w.Claims, Doubt: w.Doubt,
+			Worker: w.Name, Host: w.Host, Since: instant(w.Since), Places: w.Places, Running: w.Claims, Doubt: w.Doubt, Late: w.Late,
 			Alive: w.Lease > now.Now, Leads: w.Name == leader,
 		}
 	}

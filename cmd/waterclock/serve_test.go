@@ -62,6 +62,7 @@ func TestServe(t *testing.T) {
 	address, printed, stop := c.serving(2)
 	for path, want := range map[string]string{
 		"/metrics": `waterclock_queue_jobs{queue="push",state="waiting"} 1`, "/healthz": "ok", "/readyz": "ready", "/nothing": "404", "/v1/queues": "404",
+		"/": "no worker lives", "/dashboard/push/tenants": "school", "/dashboard/-/login": "was started without a token", "/dashboard/nothing/": "404",
 	} {
 		if got := c.ask(address+path, ""); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %q", path, got, want)

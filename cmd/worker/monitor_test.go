@@ -42,6 +42,9 @@ func TestMonitors(t *testing.T) {
 		status, body := get("/metrics")
 		return status == http.StatusOK && strings.Contains(body, `waterclock_leading{queue="push"} 1`)
 	})
+	if status, body := get("/dashboard/push/"); status != http.StatusOK || !strings.Contains(body, "nothing waits") || !strings.Contains(body, "read-only") {
+		t.Errorf("the dashboard: %d, %s", status, body)
+	}
 	if status, body := get("/readyz"); status != http.StatusOK {
 		t.Errorf("not ready: %s", body)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -166,7 +167,10 @@ func (v *visitor) inspector() *queue.Inspector { return v.queues["push"].inspect
 // work runs a worker until the test ends, or the returned function is called.
 func (v *visitor) work(places int, handler asynq.HandlerFunc) (stop func()) {
 	v.Helper()
-	worker, err := queue.NewWorker(v.rdb, queue.WorkerConfig{Queues: []string{"push"}, Concurrency: places, Logger: slog.New(slog.DiscardHandler)})
+	worker, err := queue.NewWorker(v.rdb, queue.WorkerConfig{
+		Queues: []string{"push"}, Concurrency: places, Logger: slog.New(slog.DiscardHandler),
+		RetryDelay: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+	})
 	v.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -20,6 +20,7 @@ type list struct {
 	Counts         []count
 	Next           string // what the part after this one begins behind
 	Retrying       bool
+	Failures       []queue.FailureClass
 }
 
 // A count is how often something is.
@@ -76,9 +77,6 @@ func readWorkers(ctx context.Context, w *watch, _ url.Values) (any, error) {
 	return list{Now: now, Rows: all, All: len(all)}, err
 }
 
-// laterLooks is among how many jobs one page looks for those that have failed.
-const laterLooks = 1000
-
 func readLater(ctx context.Context, w *watch, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
@@ -86,20 +84,19 @@ func readLater(ctx context.Context, w *watch, q url.Values) (any, error) {
 	}
 	from := number(q, "from")
 	l := list{Now: now, Retrying: q.Get("failed") != ""}
-	if !l.Retrying {
-		all, err := w.inspector.Later(ctx, from, rowsOf+1)
-		more := len(all) > rowsOf
-		all = all[:min(rowsOf, len(all))]
-		l.Rows, l.pager = all, newPager(from, len(all), more)
-		return l, err
+	read := w.inspector.Later
+	if l.Retrying {
+		read = w.inspector.Retrying
 	}
-	all, err := w.inspector.Later(ctx, from, laterLooks)
-	more := len(all) == laterLooks
-	all = slices.DeleteFunc(all, func(j queue.LaterJob) bool { return j.Attempts == 0 })
+	all, err := read(ctx, from, rowsOf+1)
+	more := len(all) > rowsOf
+	all = all[:min(rowsOf, len(all))]
 	l.Rows, l.pager = all, newPager(from, len(all), more)
-	l.pager.To, l.pager.Rows = from+laterLooks, laterLooks
 	return l, err
 }
+
+// failuresLooked is among how many jobs kinds of errors are counted.
+const failuresLooked, failuresShown = 200, 8
 
 func readDead(ctx context.Context, w *watch, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
@@ -118,26 +115,15 @@ func readDead(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if len(all) == looks {
 		l.Next = all[len(all)-1].Entry
 	}
-	classes := make(map[string]int)
-	for _, d := range all {
-		classes[class(d.Error)]++
+	if l.Failures, err = w.inspector.Failures(ctx, failuresLooked); err != nil {
+		return nil, err
 	}
-	l.Counts = most(classes, 5)
+	l.Failures = l.Failures[:min(failuresShown, len(l.Failures))]
 	if l.Tenant != "" {
 		all = slices.DeleteFunc(all, func(d queue.DeadJob) bool { return d.Tenant != l.Tenant })
 	}
 	l.Rows, l.From = all, len(q.Get("before"))
 	return l, nil
-}
-
-// class returns what errors of one kind have in common: the text up to what is a number or a name.
-func class(text string) string {
-	for i, r := range text {
-		if r >= '0' && r <= '9' || r == '"' || r == '\n' || i > 60 {
-			return text[:i] + "…"
-		}
-	}
-	return text
 }
 
 // reasons say what a reason of a drop means.

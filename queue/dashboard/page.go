@@ -171,6 +171,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"link":  link,
 		"args":  func(values ...any) []any { return values },
 		"used":  used,
+		"late":  func(d time.Duration) bool { return d > lateAfter },
 		"sub":   func(a, b float64) float64 { return a - b },
 		"priority": func(p queue.Priority) string {
 			return map[queue.Priority]string{queue.High: "high", queue.Normal: "normal", queue.Low: "low"}[p]
@@ -205,6 +206,9 @@ func sign(line string) string {
 	}
 	return ""
 }
+
+// lateAfter is a lateness that somebody should look at.
+const lateAfter = 50 * time.Millisecond
 
 // used returns how much of a rule is used, in hundredths.
 func used(r queue.RuleState) int {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,7 +77,9 @@ func changes(before, after queue.Policies) ([]string, error) {
 	return few(lines), err
 }
 
+// few leaves out empty lines, and what is too much.
 func few(lines []string) []string {
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "+" || strings.TrimSpace(line) == "-" })
 	if len(lines) > changesShown {
 		lines = append(lines[:changesShown:changesShown], fmt.Sprintf("… and %d lines more", len(lines)-changesShown))
 	}

@@ -22,7 +22,7 @@ type queueView struct {
 	Span    string
 	Spans   []string
 	Charts  []chart
-	Workers []queue.WorkerStats
+	Late    time.Duration // of the latest worker
 }
 
 // spans are the charts by the names that people give them.
@@ -45,8 +45,14 @@ func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if v.Pauses, err = w.inspector.Pauses(ctx); err != nil {
 		return nil, err
 	}
-	if v.Workers, err = w.inspector.Workers(ctx); err != nil {
+	workers, err := w.inspector.Workers(ctx)
+	if err != nil {
 		return nil, err
+	}
+	for _, worker := range workers {
+		if worker.Alive {
+			v.Late = max(v.Late, worker.Late)
+		}
 	}
 	if v.Allowed, err = w.allowance(ctx, now.Health.Waiting); err != nil {
 		return nil, err

@@ -17,14 +17,15 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// everything returns what stands in Redis, but for the charts, which looking writes.
+// everything returns what stands in Redis, but for the charts, which looking writes, and for what
+// expires by itself.
 func (v *visitor) everything() string {
 	v.Helper()
 	keys := v.rdb.Keys(v.Context(), "*").Val()
 	slices.Sort(keys)
 	var b strings.Builder
 	for _, key := range keys {
-		if strings.Contains(key, "}:chart:") {
+		if strings.Contains(key, "}:chart:") || v.rdb.PTTL(v.Context(), key).Val() != -1 {
 			continue
 		}
 		dump, err := v.rdb.Dump(v.Context(), key).Result()
@@ -108,6 +109,12 @@ func TestNobodyElseActs(t *testing.T) {
 	}
 	before := v.everything()
 	for name, a := range attempts {
+		if a.cookie != "" && a.cookie != good || a.at == tokenless { // nor does a page tell what its forms would have to carry
+			a.at.cookies = map[string]string{sessionCookie: a.cookie}
+			if body := a.at.page("tenant?t=school"); formToken.MatchString(body) || strings.Contains(body, "Sign out") {
+				t.Errorf("%s: the page takes it for a session", name)
+			}
+		}
 		for path, fields := range orders(entry, version) {
 			a.at.cookies, a.at.header = map[string]string{}, a.header
 			if a.cookie != "" {
@@ -299,6 +306,11 @@ func TestSigningIn(t *testing.T) {
 			if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/dashboard/" {
 				t.Errorf("the cookie is %+v", c)
 			}
+		}
+		root, err := New(Config{Redis: v.rdb, Queues: []string{"push"}, Prefix: "/", Token: secret})
+		v.must(err)
+		if got := root.localPath("//evil.example/"); got != "/" {
+			t.Errorf("at the root, another site is taken for a page: %s", got)
 		}
 		time.Sleep(sessionLength)
 		if strings.Contains(v.page(""), "Sign out") {

@@ -17,7 +17,7 @@ import (
 // looks at an order that needs it.
 type survey struct {
 	mu      sync.Mutex
-	rows    map[string]surveyed
+	rows    map[string]*surveyed
 	at      int       // how many tenants this round has read
 	round   int       // counts rounds
 	begun   time.Time // the round
@@ -50,7 +50,7 @@ func (s *survey) step(ctx context.Context, i *queue.Inspector) error {
 	}
 	s.stepped = now
 	if s.rows == nil {
-		s.rows = make(map[string]surveyed)
+		s.rows = make(map[string]*surveyed)
 	}
 	const part = 500
 	for range surveyPart / part {
@@ -59,7 +59,7 @@ func (s *survey) step(ctx context.Context, i *queue.Inspector) error {
 			return err
 		}
 		for _, t := range tenants {
-			s.rows[t.Tenant] = surveyed{t, s.round}
+			s.rows[t.Tenant] = &surveyed{t, s.round}
 		}
 		s.at += part
 		if !more || s.at >= surveyMost {
@@ -81,26 +81,39 @@ func (s *survey) end() {
 }
 
 // An order of tenants: their names by what they are sorted by.
-var tenantOrders = map[string]func(a, b queue.TenantStats) int{
-	"waiting": func(a, b queue.TenantStats) int { return cmp.Compare(b.Waiting, a.Waiting) },
-	"started": func(a, b queue.TenantStats) int { return cmp.Compare(b.Started, a.Started) },
-	"failed":  func(a, b queue.TenantStats) int { return cmp.Compare(b.Failed, a.Failed) },
-	"dropped": func(a, b queue.TenantStats) int { return cmp.Compare(b.Dropped, a.Dropped) },
-	"dead":    func(a, b queue.TenantStats) int { return cmp.Compare(b.Dead, a.Dead) },
-	"name":    func(queue.TenantStats, queue.TenantStats) int { return 0 },
+var tenantOrders = map[string]func(a, b *surveyed) int{
+	"waiting": func(a, b *surveyed) int { return cmp.Compare(b.Waiting, a.Waiting) },
+	"started": func(a, b *surveyed) int { return cmp.Compare(b.Started, a.Started) },
+	"failed":  func(a, b *surveyed) int { return cmp.Compare(b.Failed, a.Failed) },
+	"dropped": func(a, b *surveyed) int { return cmp.Compare(b.Dropped, a.Dropped) },
+	"dead":    func(a, b *surveyed) int { return cmp.Compare(b.Dead, a.Dead) },
+	"name":    func(_, _ *surveyed) int { return 0 },
 }
 
-// list returns the tenants whose names hold a text, in an order, and how far the survey is.
-func (s *survey) list(order, holds string) (all []queue.TenantStats, known int, whole time.Time) {
+// A census is the tenants that a page wants to see, in an order.
+type census struct {
+	rows  []*surveyed
+	known int       // to the survey
+	whole time.Time // when its last whole round began
+}
+
+// list returns the tenants whose names hold a text, in an order. What it returns does not
+// change any more.
+func (s *survey) list(order, holds string) census {
 	s.mu.Lock()
+	c := census{known: len(s.rows), whole: s.whole}
 	for name, row := range s.rows {
 		if strings.Contains(name, holds) {
-			all = append(all, row.TenantStats)
+			c.rows = append(c.rows, row)
 		}
 	}
-	known, whole = len(s.rows), s.whole
 	s.mu.Unlock()
 	by := tenantOrders[order]
-	slices.SortFunc(all, func(a, b queue.TenantStats) int { return cmp.Or(by(a, b), strings.Compare(a.Tenant, b.Tenant)) })
-	return all, known, whole
+	slices.SortFunc(c.rows, func(a, b *surveyed) int {
+		if d := by(a, b); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Tenant, b.Tenant)
+	})
+	return c
 }

@@ -69,9 +69,11 @@ func readTenants(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if order == "" {
 		order = "name"
 	}
-	var all []queue.TenantStats
-	all, v.Known, v.Whole = w.survey.list(order, v.Holds)
-	v.Rows = all[min(from, len(all)):min(from+rowsOf, len(all))]
-	v.pager = newPager(from, len(v.Rows), from+rowsOf < len(all))
+	found := w.survey.list(order, v.Holds)
+	v.Known, v.Whole = found.known, found.whole
+	for _, row := range found.rows[min(from, len(found.rows)):min(from+rowsOf, len(found.rows))] {
+		v.Rows = append(v.Rows, row.TenantStats)
+	}
+	v.pager = newPager(from, len(v.Rows), from+rowsOf < len(found.rows))
 	return v, nil
 }

@@ -281,6 +281,7 @@ func (r *Runner) handle(j *job, at int64) Outcome {
 		defer stuck.Stop()
 	}
 	r.cfg.Metrics.Started(micros(at - j.paid))
+	r.delays.add(micros(at - j.paid))
 	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.paid, Started: at, Clock: r.now})
 }
 

@@ -40,7 +40,7 @@ func (r *Runner) beat(ctx context.Context) {
 			Worker: r.cfg.Worker, Lease: r.cfg.Lease, Leased: leased,
 			Record: store.WorkerRecord{
 				Places: places, Doubt: min(doubt, time.Hour), Started: r.startedThrough(now), Host: r.cfg.Host,
-				Since: since, Version: r.cfg.Version,
+				Since: since, Version: r.cfg.Version, Late: r.delays.p99(),
 			},
 		})
 		wait := r.cfg.Lease / 4

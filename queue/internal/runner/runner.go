@@ -83,6 +83,7 @@ type Runner struct {
 	elect    chan bool            // look whether to lead: true if told to
 	letters  inTray               // from this worker's own jobs to its own term
 	policies atomic.Int64         // the highest version seen
+	delays   delays               // of the newest starts
 	deputy   atomic.Bool
 	demoted  atomic.Int64 // unix nanoseconds until when it does not stand for leader
 }

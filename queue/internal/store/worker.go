@@ -26,6 +26,7 @@ type WorkerRecord struct {
 	Host    string
 	Since   int64
 	Version string
+	Late    time.Duration // the 99th percentile of the time from slot to start, lately
 }
 
 // A BeatReply answers a beat.
@@ -46,7 +47,7 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Mail()},
 		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased), silence(b.Lease),
 		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,
-		"version", r.Version), 6)
+		"version", r.Version, "late", r.Late.Microseconds()), 6)
 	return BeatReply{
 		Reading: Reading{reply.int(0), asked, time.Now()}, Alive: reply.int(1) == 1, Held: int(reply.int(2)),
 		Till: reply.int(3), Leader: reply.text(4), Policies: reply.int(5),
@@ -166,7 +167,7 @@ func readRecord(f map[string]string) WorkerRecord {
 	n := func(name string) int64 { n, _ := strconv.ParseInt(f[name], 10, 64); return n }
 	return WorkerRecord{
 		Places: int(n("places")), Doubt: time.Duration(n("doubt")) * time.Microsecond, Started: n("started"),
-		Host: f["host"], Since: n("since"), Version: f["version"],
+		Host: f["host"], Since: n("since"), Version: f["version"], Late: time.Duration(n("late")) * time.Microsecond,
 	}
 }
 
