@@ -65,6 +65,8 @@ Flags:
                             file them into the lanes; --inbox=false does not (default true)
       --http ADDR           serve /metrics for Prometheus, /healthz and /readyz at an address
                             such as 127.0.0.1:9090, or :9090 for all interfaces
+      --record FILE         append what is offered to the queue, by whomever and as lines of
+                            producer without payloads, with "at": for waterclock plan
       --drain               end once nothing waits, runs or is due later
       --log-level LEVEL     debug, info, warn or error (default info)
       --version             print the version
@@ -72,7 +74,7 @@ Flags:
 
 Every flag is also an environment variable: WATERCLOCK_LOG_FILE for --log-file.
 
-SIGHUP opens --log-file and --forgotten-file again, after they were moved away, and reads
+SIGHUP opens --log-file, --record and --forgotten-file again, after they were moved away, and reads
 --policies again. The first SIGINT or SIGTERM lets running jobs
 end, for 20 seconds at most; a second one kills.
 
@@ -85,7 +87,7 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, passwordFile, policies, sender, config, logFile, forwardQueue, forgottenFile, http string
+	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http string
 
 	queues                        []string
 	concurrency                   int
@@ -113,6 +115,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
 	flags.StringVar(&o.http, "http", "", "")
+	flags.StringVar(&o.record, "record", "", "")
 	flags.StringVar(&o.forgottenFile, "forgotten-file", "", "")
 	o.senders.AddFlags(flags)
 	level := flags.String("log-level", "info", "")
@@ -142,6 +145,8 @@ func (o options) check(said func(flag string) bool) error {
 	switch {
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
+	case o.record != "" && len(o.queues) > 1:
+		return config.Usagef("--record: want one --queue; a line does not say which it was offered to")
 	case o.config != "":
 		return o.checkConfig(said)
 	case o.sender == "":
