@@ -1,45 +1,82 @@
-GO   ?= go
-LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GO        ?= go
+LINT      ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VULN      ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
+RELEASER  ?= github.com/goreleaser/goreleaser/v2@v2.18.2
+IMAGE     ?= waterclock
+PLATFORMS ?= linux/amd64,linux/arm64
+MODULES   := . bench notify/interop deploy/check
+SEED      ?= 1
+ROUNDS    ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race demo bench lint fmt ci clean
+.PHONY: help build test race faults demo up bench lint vuln tidy fmt deploy image release-check ci clean
 
-### help   show these lines
+### help          show these lines
 help:
 	@sed -n 's/^### //p' $(MAKEFILE_LIST)
 
-### build  build producer and worker into bin/
+### build         build waterclock, worker and producer into bin/
 build:
-	$(GO) build -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-### test   run all tests; those on a real Redis need redis-server in PATH
+### test          run all tests; those on a real Redis need redis-server in PATH
 test:
 	$(GO) test ./...
 
-### race   run all tests under the race detector, none skipped
+### race          run all tests under the race detector, none skipped
 race:
 	WATERCLOCK_REQUIRE_REDIS=1 $(GO) test -race ./...
 
-### demo   tell the story of three schools, in under a minute
+### faults        the long suite of faults, under an hour; SEED=1 ROUNDS=10
+faults:
+	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_FAULT_SEED=$(SEED) WATERCLOCK_FAULT_ROUNDS=$(ROUNDS) \
+		$(GO) test -run 'TestFaults$$' -v -timeout 2h ./internal/faults
+
+### demo          tell the story of three schools, in under a minute
 demo:
 	$(GO) run ./examples/push-notifications
 
-### bench  measure against asynq and redis_rate; BENCH=--help says how
+### up            worker, dashboard, Valkey, Prometheus and Grafana on this machine
+up:
+	docker compose -f deploy/compose.yaml up --build
+
+### bench         measure against asynq and redis_rate; BENCH=--help says how
 bench:
 	$(GO) run ./bench $(BENCH)
 
-### lint   run golangci-lint (its first build takes minutes)
+### lint          run golangci-lint (its first build takes minutes)
 lint:
 	$(GO) run $(LINT) run ./...
 
-### fmt    format all Go code
+### vuln          look for known vulnerabilities that are reached, in every module
+vuln:
+	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) run $(VULN) ./...) || exit 1; done
+
+### tidy          tidy every module
+tidy:
+	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy) || exit 1; done
+
+### fmt           format all Go code
 fmt:
 	gofmt -w .
 
-### ci     do what the continuous integration does
+### deploy        check the files of deploy/ and the workflows
+deploy:
+	cd deploy/check && GOWORK=off $(GO) test ./...
+	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+### image         build the image for several platforms, without emulation
+image:
+	docker buildx build --platform $(PLATFORMS) -t $(IMAGE) .
+
+### release-check read .goreleaser.yaml (its first build takes minutes)
+release-check:
+	$(GO) run $(RELEASER) check
+
+### ci            do what the continuous integration does
 ci:
 	.ci/run
 
-### clean  remove what build has made
+### clean         remove what build has made
 clean:
-	rm -rf bin
+	rm -rf bin dist

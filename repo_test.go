@@ -9,11 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/waterclock/waterclock/queue"
 )
 
 // files returns the paths of all files whose names end so.
@@ -52,6 +49,15 @@ func parse(t *testing.T, path string) *ast.File {
 	return file
 }
 
+func parseText(t *testing.T, text string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // The package comment is the first thing that a reader of a package meets.
 func TestEveryPackageHasAComment(t *testing.T) {
 	commented := make(map[string]bool)
@@ -65,95 +71,6 @@ func TestEveryPackageHasAComment(t *testing.T) {
 	for dir, ok := range commented {
 		if !ok {
 			t.Errorf("package %s has no package comment", dir)
-		}
-	}
-}
-
-// A test that sleeps is slow or flaky; in a synctest bubble sleeping takes no time.
-// The rule is by package: where tests sleep, some import synctest, or queuetest, which does.
-func TestNoSleepOutsideOfBubbles(t *testing.T) {
-	sleeps, bubbles := make(map[string]bool), make(map[string]bool)
-	for _, path := range files(t, "_test.go") {
-		file, dir := parse(t, path), filepath.Dir(path)
-		bubbles[dir] = bubbles[dir] || slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
-			return i.Path.Value == `"testing/synctest"` || strings.HasSuffix(i.Path.Value, `/queue/queuetest"`)
-		})
-		ast.Inspect(file, func(n ast.Node) bool {
-			if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "Sleep" {
-				pkg, ok := call.X.(*ast.Ident)
-				sleeps[dir] = sleeps[dir] || ok && pkg.Name == "time"
-			}
-			return true
-		})
-	}
-	for dir, sleep := range sleeps {
-		if sleep && !bubbles[dir] {
-			t.Errorf("tests in %s sleep, and none runs in a synctest bubble", dir)
-		}
-	}
-}
-
-var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
-
-// blocks returns the code blocks of a language in a page.
-func blocks(page, language string) (found []string) {
-	for _, m := range block.FindAllStringSubmatch(page, -1) {
-		if m[1] == language {
-			found = append(found, m[2])
-		}
-	}
-	return found
-}
-
-// What the README shows compiles: each block stands in examples/doors, indented once.
-func TestReadmeCodeIsReal(t *testing.T) {
-	doors := read(t, "examples/doors/doors.go")
-	shown := blocks(read(t, "README.md"), "go")
-	if len(shown) != 3 {
-		t.Errorf("the README shows %d blocks of Go, want 3", len(shown))
-	}
-	indent := regexp.MustCompile(`(?m)^(.)`)
-	for _, code := range shown {
-		if !strings.Contains(doors, indent.ReplaceAllString(code, "\t$1")) {
-			t.Errorf("not in examples/doors/doors.go:\n%s", code)
-		}
-	}
-}
-
-func TestReadmePoliciesAreReal(t *testing.T) {
-	file := read(t, "examples/policies.yaml")
-	if _, err := queue.ParsePolicies("examples/policies.yaml", []byte(file)); err != nil {
-		t.Error(err)
-	}
-	if shown := blocks(read(t, "README.md"), "yaml"); len(shown) != 1 || shown[0] != file {
-		t.Error("the README's policies differ from examples/policies.yaml")
-	}
-}
-
-// Every flag that the README gives to a command exists.
-func TestReadmeFlagsExist(t *testing.T) {
-	var sources strings.Builder
-	for _, path := range files(t, ".go") {
-		if strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal") || strings.HasPrefix(path, "examples") {
-			sources.WriteString(read(t, path))
-		}
-	}
-	for _, m := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(read(t, "README.md"), -1) {
-		if m[1] != "help" && !strings.Contains(sources.String(), `"`+m[1]+`"`) {
-			t.Errorf("the README uses --%s, which no command knows", m[1])
-		}
-	}
-}
-
-// Links between pages lead somewhere.
-func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	for _, page := range files(t, ".md") {
-		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			target := filepath.Join(filepath.Dir(page), m[1])
-			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s, which does not exist", page, m[1])
-			}
 		}
 	}
 }

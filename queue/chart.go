@@ -14,10 +14,10 @@ import (
 // A Point is how a queue was at one instant: a point of its charts. Counters count since the
 // beginning, so that the rate between two points is the difference, whoever wrote them.
 type Point struct {
-	At time.Time `json:"at"`
-	Health
-	Later int64 `json:"later"`
-	Counters
+	At       time.Time `json:"at"`
+	Health   Health    `json:"health"`
+	Later    int64     `json:"later"`
+	Counters Counters  `json:"counters"`
 
 	// Blocked is that of [Stats], for the rules that have cost most.
 	Blocked map[string]time.Duration `json:"blocked_ns"`

@@ -59,13 +59,13 @@ func TestOneRecordsForAll(t *testing.T) {
 		client := redistest.Mini(t)
 		enqueue(t, client, jobs("school", "teacher", 3)...)
 		first, err := newInspector(t, client, "push").Record(t.Context())
-		if err != nil || first.Waiting != 3 || first.Offered != 3 || first.Condition != queue.Stalled {
+		if err != nil || first.Health.Waiting != 3 || first.Counters.Offered != 3 || first.Health.Condition != queue.Stalled {
 			t.Errorf("%+v, %v", first, err)
 		}
 		counted := &countingHook{}
 		client.AddHook(counted)
 		second, err := newInspector(t, client, "push").Record(t.Context())
-		if err != nil || !second.At.Equal(first.At) || second.Detail != first.Detail || counted.n.Load() > 2 {
+		if err != nil || !second.At.Equal(first.At) || second.Health != first.Health || counted.n.Load() > 2 {
 			t.Errorf("%+v, %v, for %d commands", second, err, counted.n.Load())
 		}
 	})
@@ -79,7 +79,7 @@ func TestChartWithNonsense(t *testing.T) {
 			client.HSet(ctx, "wc:{push}:chart:"+seconds, "0", "nonsense", "1", "", "2", "1763600000 {", "3", "1 {}")
 		}
 		i := newInspector(t, client, "push")
-		if p, err := i.Record(ctx); err != nil || p.Condition != queue.Idle {
+		if p, err := i.Record(ctx); err != nil || p.Health.Condition != queue.Idle {
 			t.Errorf("%+v, %v", p, err)
 		}
 		for _, chart := range []queue.Chart{queue.LastMinutes, queue.LastHours, queue.LastDays} {

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,32 @@ func TestAFloodDelaysNobodyElse(t *testing.T) {
 			bound := map[string]time.Duration{"quiet": time.Millisecond, "noisy": 45 * time.Millisecond}[s.Tenant]
 			if s.User != "flood" && s.Waited > bound {
 				t.Errorf("%s of %s waited %v behind the flood", s.User, s.Tenant, s.Waited)
+			}
+		}
+	})
+}
+
+// Users of one batch start in the order of the batch.
+func TestABatchKeepsItsOrder(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(500, time.Second)}}))
+		var batch []queue.Job
+		var want []string
+		for i := range 60 {
+			want = append(want, fmt.Sprint("u", i*37%60))
+			batch = append(batch, queue.Job{Tenant: "school", User: want[i], Type: "push"})
+		}
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		enqueue(t, s.client, jobs("school", "first", 1)...)
+		s.eventually(t, "the first has started", func() bool { return got.count() == 1 })
+		enqueue(t, s.client, batch...)
+		s.eventually(t, "all have started", func() bool { return got.count() == 61 })
+		starts := got.all()[1:]
+		slices.SortStableFunc(starts, func(a, b queue.Info) int { return a.Slot.Compare(b.Slot) })
+		for i, info := range starts {
+			if info.User != want[i] {
+				t.Fatalf("%s has slot %d, want %s", info.User, i+1, want[i])
 			}
 		}
 	})

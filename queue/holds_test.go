@@ -127,17 +127,17 @@ func TestWhatOfAsynqHolds(t *testing.T) {
 		}
 		delete(probes, option)
 		for i, name := range []string{"inbox", "Forward"} {
-			check := func(t *testing.T, s stage) {
+			holds := func(t *testing.T, s stage) {
 				if got := probe(t, way{s, i == 1}); got != rows[option][i] {
 					t.Errorf("%s, %s: the page says %q, and it is %q", option, name, rows[option][i], got)
 				}
 			}
 			t.Run(option+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { check(t, stage{redistest.Mini(t), time.Second, true}) })
+				synctest.Test(t, func(t *testing.T) { holds(t, stage{redistest.Mini(t), time.Second, true}) })
 			})
 			if option == "Unique" || option == "TaskID" { // what asynq's own scripts have a part in
 				t.Run(option+"/"+name+"/redis", func(t *testing.T) {
-					check(t, stage{redistest.Start(t).Client(t), 40 * time.Millisecond, false})
+					holds(t, stage{redistest.Start(t).Client(t), 40 * time.Millisecond, false})
 				})
 			}
 		}

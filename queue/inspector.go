@@ -211,8 +211,8 @@ func (i *Inspector) DeadBefore(ctx context.Context, entry string, n int) ([]Dead
 		return nil, nil
 	}
 	if entry != "" {
-		if err := checkEntries(entry); err != nil {
-			return nil, err
+		if !deadEntry.MatchString(entry) {
+			return nil, fmt.Errorf("%w: %q; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry)
 		}
 	}
 	records, err := i.store.Dead(ctx, entry, n)

@@ -15,13 +15,15 @@ import (
 func (c *console) serveCommand() *cobra.Command {
 	address, all, tokenFile := "", false, ""
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Serve the HTTP API, and the numbers of the queue to Prometheus, until it is stopped",
+		Use: "serve", Short: "Serve the dashboard, the HTTP API, and the numbers of the queue to Prometheus, until it is stopped",
 		Long: `serve answers /metrics with what waits, runs and is overdue, the condition of the queue, and
 what limits have cost; /healthz; and /readyz, which fails while Redis cannot be reached. One of
 it is enough for a queue: workers serve their own numbers with worker --http. Redis is read every
 five seconds at most, however often it is scraped.
 
-With a token, in --token-file or WATERCLOCK_TOKEN, it serves the HTTP API at /v1/, too: see docs/api.md.`,
+/dashboard/ shows the queue in a browser, and keeps the history of its charts. With a token, in
+--token-file or WATERCLOCK_TOKEN, operators who enter it there may pause, revive and change limits;
+and the HTTP API is served at /v1/, too: see docs/api.md.`,
 		Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
@@ -42,18 +44,22 @@ With a token, in --token-file or WATERCLOCK_TOKEN, it serves the HTTP API at /v1
 				if err != nil {
 					return config.Usagef("%v", err)
 				}
+				board, err := c.dashboard(rdb, names, tokenFile)
+				if err != nil {
+					return err
+				}
 				c.say("serving http://%s/metrics for %q", listener.Addr(), names)
 				api, err := c.api(rdb, names, all, tokenFile)
 				if err != nil {
 					return err
 				}
 				ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
-				return monitor.Server{Metrics: registry, Ready: ready, API: api}.Run(cmd.Context(), listener)
+				return monitor.Server{Metrics: registry, Ready: ready, API: api, Dashboard: board}.Run(cmd.Context(), listener)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&address, "http", "127.0.0.1:9091", "where; :9091 for all interfaces")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "a file with the token of the HTTP API")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "a file with the token of the HTTP API, which operators enter at the dashboard, too")
 	cmd.Flags().BoolVar(&all, "all", false, "all queues that there are now, and not only --queue")
 	return cmd
 }

@@ -63,8 +63,11 @@ Flags:
       --concurrency N       how many jobs run at once (default 100)
       --inbox               also take the tasks of the asynq queues of the same names and
                             file them into the lanes; --inbox=false does not (default true)
-      --http ADDR           serve /metrics for Prometheus, /healthz and /readyz at an address
-                            such as 127.0.0.1:9090, or :9090 for all interfaces
+      --http ADDR           serve /metrics for Prometheus, /healthz and /readyz, and the dashboard
+                            at /dashboard/, at an address such as 127.0.0.1:9090, or :9090 for
+                            all interfaces
+      --token-file FILE     the token with which operators may act at the dashboard, or in the
+                            environment, WATERCLOCK_TOKEN; without one it only shows
       --record FILE         append what is offered to the queue, by whomever and as lines of
                             producer without payloads, with "at": for waterclock plan
       --drain               end once nothing waits, runs or is due later
@@ -87,7 +90,7 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http string
+	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile string
 
 	queues                        []string
 	concurrency                   int
@@ -116,6 +119,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.BoolVar(&o.drain, "drain", false, "")
 	flags.StringVar(&o.http, "http", "", "")
 	flags.StringVar(&o.record, "record", "", "")
+	flags.StringVar(&o.tokenFile, "token-file", "", "")
 	flags.StringVar(&o.forgottenFile, "forgotten-file", "", "")
 	o.senders.AddFlags(flags)
 	level := flags.String("log-level", "info", "")

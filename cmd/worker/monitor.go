@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/monitor"
+	"github.com/waterclock/waterclock/queue/dashboard"
 )
 
 // newRegistry returns a registry with what a process says of itself.
@@ -25,16 +26,24 @@ type monitored struct {
 	listener net.Listener
 }
 
-// newMonitor opens an address for monitors; nil if there is none.
-func newMonitor(address string, registry *prometheus.Registry, rdb *config.Redis, log *slog.Logger) (*monitored, error) {
-	if address == "" {
+// newMonitor opens an address for monitors and the dashboard; nil if there is none.
+func newMonitor(o options, registry *prometheus.Registry, rdb *config.Redis, log *slog.Logger) (*monitored, error) {
+	if o.http == "" {
 		return nil, nil
 	}
-	listener, err := monitor.Listen(address)
+	token, err := config.Token(o.tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	board, err := dashboard.New(dashboard.Config{Redis: rdb, Queues: o.queues, Token: token, Logger: log})
+	if err != nil {
+		return nil, config.Usagef("%v", err)
+	}
+	listener, err := monitor.Listen(o.http)
 	if err != nil {
 		return nil, config.Usagef("%v", err)
 	}
 	log.Info("serving monitors", "http", "http://"+listener.Addr().String())
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
-	return &monitored{monitor.Server{Metrics: registry, Ready: ready}, listener}, nil
+	return &monitored{monitor.Server{Metrics: registry, Ready: ready, Dashboard: board}, listener}, nil
 }

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if err != nil {
 		return errors.Join(err, out.close())
 	}
-	watched, err := newMonitor(o.http, registry, rdb, log)
+	watched, err := newMonitor(o, registry, rdb, log)
 	if err == nil {
 		p := parts{worker: worker, handler: handler, policies: newPolicies(o, rdb, file, log), drain: newDrain(o, rdb), monitor: watched, out: &out}
 		if p.recorder, err = newRecorder(o, rdb, &out, log); err == nil {

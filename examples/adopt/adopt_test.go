@@ -265,7 +265,9 @@ func (m *move) command() {
 		m.Fatalf("the page's command is %q", line)
 	}
 	bin := m.TempDir() + "/worker"
-	if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/worker").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", bin, "../../cmd/worker")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		m.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := exec.Command(bin, append(line[1:], "--redis", m.url)...).CombinedOutput(); err != nil {

@@ -31,7 +31,7 @@ func Batch(ctx context.Context, rdb redis.UniversalClient, text []byte) error {
 			log.Printf("job %s was dropped: %s", r.ID, r.Reason)
 			continue
 		}
-		log.Printf("job %s is %d. in its lane, to start about %v", r.ID, r.Place, r.Start)
+		log.Printf("job %s is %s: place %d in its lane, to start about %v", r.ID, r.Status, r.Place, r.Start)
 	}
 	return nil
 }

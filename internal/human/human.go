@@ -41,7 +41,11 @@ func Span(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
-		return d.Round(time.Second).String()
+		text := d.Round(time.Second).String()
+		if minutes, whole := strings.CutSuffix(text, "m0s"); whole {
+			return minutes + "m"
+		}
+		return text
 	case d < 48*time.Hour:
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}

@@ -1,5 +1,5 @@
 // Package monitor serves what monitors ask a process for: its metrics, whether it lives, and
-// whether it is ready.
+// whether it is ready; and beside that the dashboard.
 package monitor
 
 import (
@@ -12,6 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/queue/dashboard"
 )
 
 // A Server answers /metrics, /healthz and /readyz. Ready may be nil: then the process is
@@ -19,6 +22,8 @@ import (
 type Server struct {
 	Metrics prometheus.Gatherer
 	Ready   func(ctx context.Context) error
+
+	Dashboard *dashboard.Dashboard // answers /dashboard/, where / leads, too; nil for none
 
 	API http.Handler // answers /v1/; nil for nobody
 }
@@ -35,8 +40,17 @@ func Listen(address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves until ctx ends.
+// Run serves until ctx ends, and runs the dashboard.
 func (s Server) Run(ctx context.Context, listener net.Listener) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if s.Dashboard != nil {
+		group.Go(func() error { return s.Dashboard.Run(ctx) })
+	}
+	group.Go(func() error { return s.serve(ctx, listener) })
+	return group.Wait()
+}
+
+func (s Server) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		MaxHeaderBytes: 16 << 10,
@@ -69,6 +83,10 @@ func (s Server) Handler() http.Handler {
 		}
 		fmt.Fprintln(w, "ready")
 	})
+	if s.Dashboard != nil {
+		mux.Handle("/dashboard/", s.Dashboard)
+		mux.Handle("GET /{$}", http.RedirectHandler("/dashboard/", http.StatusSeeOther))
+	}
 	if s.API != nil {
 		mux.Handle("/v1/", s.API)
 	}

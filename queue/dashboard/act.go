@@ -66,6 +66,10 @@ func (d *Dashboard) act(name string, a action) http.Handler {
 			d.fail(w, r, err)
 			return
 		}
+		if q := r.URL.Query(); q.Get("u") != "" && q.Get("t") == "" {
+			d.fail(w, r, refusal{http.StatusBadRequest, "A user of which tenant?"})
+			return
+		}
 		note := queue.Note{Author: s.Name, Reason: r.PostForm.Get("reason")}
 		o := order{of.inspector.As(note), r.URL.Query(), r.PostForm}
 		if a.asks != nil && r.PostForm.Get("sure") != "yes" {

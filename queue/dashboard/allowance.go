@@ -42,8 +42,20 @@ func policyOf(p queue.Policies, tenant string) (queue.Policy, string) {
 // allowanceSample is how many tenants are looked at.
 const allowanceSample = 200
 
-// allowance returns what the rules of the queue and of the tenants that are due first allow.
+// allowance returns what rules allow, as it was a moment ago.
 func (w *watch) allowance(ctx context.Context, waiting int64) (allowance, error) {
+	value, err := w.cache.get(ctx, reading{"what rules allow", policiesAge, func(ctx context.Context) (any, error) {
+		return w.readAllowance(ctx, waiting)
+	}})
+	if err != nil {
+		return allowance{}, err
+	}
+	a, _ := value.(allowance)
+	return a, nil
+}
+
+// readAllowance returns what the rules of the queue and of the tenants that are due first allow.
+func (w *watch) readAllowance(ctx context.Context, waiting int64) (allowance, error) {
 	p, err := w.policies(ctx)
 	if err != nil || waiting == 0 {
 		return allowance{PerSecond: sustained(p.Policies.Queue)}, err
@@ -69,9 +81,9 @@ func (w *watch) allowance(ctx context.Context, waiting int64) (allowance, error)
 
 // policies returns the policies in force, as they were a moment ago.
 func (w *watch) policies(ctx context.Context) (queue.PolicyVersion, error) {
-	value, err := w.cache.get(ctx, "policies in force", func(ctx context.Context) (any, error) {
+	value, err := w.cache.get(ctx, reading{"policies in force", policiesAge, func(ctx context.Context) (any, error) {
 		return w.inspector.PoliciesInForce(ctx)
-	})
+	}})
 	if err != nil {
 		return queue.PolicyVersion{}, err
 	}

@@ -18,32 +18,42 @@ type cache struct {
 
 type cached struct {
 	value any
-	taken time.Time
+	until time.Time
 }
 
 const cacheSize = 256
 
-// cacheFor is how old what a page shows may be.
-const cacheFor = time.Second
+// How old what a page shows may be. Policies may be long, and change seldom.
+const (
+	pageAge     = time.Second
+	policiesAge = 5 * time.Second
+)
 
-// get returns what is known under a key, or reads it. Those who ask meanwhile wait for the
-// same reading, which does not end with the first of them.
-func (c *cache) get(ctx context.Context, key string, read func(context.Context) (any, error)) (any, error) {
-	if value, ok := c.known(key); ok {
+// A reading is what is read under a key, and how old it may be.
+type reading struct {
+	key  string
+	age  time.Duration
+	read func(context.Context) (any, error)
+}
+
+// get returns what was read a moment ago, or reads it. Those who ask meanwhile wait for the same
+// reading, which does not end with the first of them.
+func (c *cache) get(ctx context.Context, r reading) (any, error) {
+	if value, ok := c.known(r.key); ok {
 		return value, nil
 	}
-	result := c.flights.DoChan(key, func() (any, error) {
+	result := c.flights.DoChan(r.key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readPatience)
 		defer cancel()
-		value, err := read(ctx)
+		value, err := r.read(ctx)
 		if err == nil {
-			c.put(key, value)
+			c.put(r, value)
 		}
 		return value, err
 	})
 	select {
-	case r := <-result:
-		return r.Val, r.Err
+	case done := <-result:
+		return done.Val, done.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -53,15 +63,16 @@ func (c *cache) known(key string) (any, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[key]
-	return e.value, ok && time.Since(e.taken) < cacheFor
+	return e.value, ok && time.Now().Before(e.until)
 }
 
-func (c *cache) put(key string, value any) {
+func (c *cache) put(r reading, value any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	if len(c.entries) >= cacheSize {
 		for key, e := range c.entries {
-			if time.Since(e.taken) >= cacheFor {
+			if now.After(e.until) {
 				delete(c.entries, key)
 			}
 		}
@@ -70,7 +81,7 @@ func (c *cache) put(key string, value any) {
 		c.entries = make(map[string]cached)
 	}
 	if len(c.entries) < cacheSize {
-		c.entries[key] = cached{value, time.Now()}
+		c.entries[r.key] = cached{value, now.Add(r.age)}
 	}
 }
 

@@ -107,6 +107,15 @@ func (s series) lines(title string, of ...line) chart {
 	return c
 }
 
+// bound draws a level that lines may not pass; one that is out of the chart is only written.
+func (c *chart) bound(name string, value float64) {
+	if y := c.Y(value); y >= chartTop {
+		c.Paths = append(c.Paths, stroke{"l5 line", fmt.Sprintf("M%.1f %.1fH%.1f", chartLeft, y, chartRight)})
+	}
+	c.Legend = append(c.Legend, key{"l5", name, short(value)})
+	c.tell()
+}
+
 // stack draws lines on top of each other, as areas.
 func (s series) stack(title string, of []line) chart {
 	sums := make([][]float64, 0, len(of)+1)
@@ -167,7 +176,7 @@ func axisSpan(d time.Duration) string {
 // places are shares of the axis.
 func scale(top float64) []tick {
 	end := 1.0
-	for _, step := range []float64{1, 2, 4, 10} {
+	for _, step := range []float64{1, 2, 3, 4, 5, 6, 8, 10} {
 		end = step * math.Pow(10, math.Floor(math.Log10(max(top, 1))))
 		if end >= top {
 			break

@@ -86,7 +86,7 @@ func New(cfg Config) (*Dashboard, error) {
 	case !strings.HasPrefix(cfg.Prefix, "/") || !strings.HasSuffix(cfg.Prefix, "/"):
 		return nil, fmt.Errorf("dashboard: prefix %q; want a slash at both ends, such as /dashboard/", cfg.Prefix)
 	case cfg.Token != "" && len(cfg.Token) < minToken:
-		return nil, fmt.Errorf("dashboard: a token of %d bytes; want %d at least", len(cfg.Token), minToken)
+		return nil, fmt.Errorf("dashboard: a token of %d bytes; want at least %d", len(cfg.Token), minToken)
 	}
 	d := &Dashboard{
 		cfg: cfg, log: cfg.Logger, queues: make(map[string]*watch), streams: newStreams(),

@@ -20,8 +20,12 @@ type effect struct {
 }
 
 // What waits is looked at up to here.
-const effectTenants, effectUsers, effectLane = 40, 25, 100
-const effectJobs = 5000
+const (
+	effectTenants = 50
+	effectLanes   = 1000 // users, of all these tenants
+	effectLane    = 100  // jobs of each
+	effectJobs    = 5000
+)
 
 // effect simulates what waits under two policies.
 func (w *watch) effect(ctx context.Context, before, after queue.Policies) (e effect, err error) {
@@ -87,7 +91,7 @@ func (w *watch) waitingJobs(ctx context.Context, now time.Time) (jobs []queue.Of
 		return nil, 0, err
 	}
 	for _, t := range due {
-		users, err := w.inspector.Users(ctx, t.Tenant, 0, effectUsers)
+		users, err := w.inspector.Users(ctx, t.Tenant, 0, effectLanes/len(due))
 		if err != nil {
 			return nil, 0, err
 		}

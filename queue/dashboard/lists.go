@@ -40,7 +40,7 @@ func readRunning(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := w.cache.get(ctx, "all that runs", func(ctx context.Context) (any, error) { return w.inspector.Running(ctx) })
+	value, err := w.cache.get(ctx, reading{"all that runs", pageAge, func(ctx context.Context) (any, error) { return w.inspector.Running(ctx) }})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func readDrops(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := w.cache.get(ctx, "the newest drops", func(ctx context.Context) (any, error) { return w.inspector.Drops(ctx, dropsLooked) })
+	value, err := w.cache.get(ctx, reading{"the newest drops", pageAge, func(ctx context.Context) (any, error) { return w.inspector.Drops(ctx, dropsLooked) }})
 	if err != nil {
 		return nil, err
 	}

@@ -51,13 +51,13 @@ func (d *Dashboard) show(name string, read reader) http.Handler {
 			return
 		}
 		q := r.URL.Query()
-		data, err := of.cache.get(r.Context(), name+"?"+q.Encode(), func(ctx context.Context) (any, error) { return read(ctx, of, q) })
+		data, err := of.cache.get(r.Context(), reading{name + "?" + q.Encode(), pageAge, func(ctx context.Context) (any, error) { return read(ctx, of, q) }})
 		if err != nil {
 			d.fail(w, r, err)
 			return
 		}
 		p := d.page(w, r)
-		p.Tab, p.Live, p.Data = name, name != "policies", data
+		p.Title, p.Tab, p.Live, p.Data = strings.ToUpper(name[:1])+name[1:], name, name != "policies", data
 		d.render(w, name, p, http.StatusOK)
 	})
 }

@@ -10,9 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/policydiff"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -23,28 +21,16 @@ type policiesView struct {
 	queue.Note
 	Source  string
 	Long    bool // the source is too long for a page
-	History []policyChange
-}
-
-// A policyChange is what somebody has changed.
-type policyChange struct {
-	Version int64
-	Since   time.Time
-	queue.Note
-	Changes []string
+	History []policydiff.Change
 }
 
 const (
-	maxSource     = 1 << 20 // bytes that a page shows, or takes
-	historyShown  = 10
-	changesShown  = 200 // lines of a difference
-	longestSource = 64 << 10
+	maxSource       = 1 << 20  // bytes that a form takes
+	shownSource     = 64 << 10 // bytes that are shown of a longer one
+	historyShown    = 10
+	changesShown    = 200  // lines of a difference
+	comparedTenants = 2000 // comparing takes the square of it
 )
-
-func source(p queue.Policies) (string, error) {
-	text, err := yaml.Marshal(p)
-	return string(text), err
-}
 
 func readPolicies(ctx context.Context, w *watch, _ url.Values) (any, error) {
 	now, err := w.policies(ctx)
@@ -52,11 +38,12 @@ func readPolicies(ctx context.Context, w *watch, _ url.Values) (any, error) {
 		return nil, err
 	}
 	v := policiesView{Version: now.Version, Since: now.Since, Note: now.Note}
-	if v.Source, err = source(now.Policies); err != nil {
+	if v.Source, err = policydiff.Source(now.Policies); err != nil {
 		return nil, err
 	}
-	if v.Long = len(v.Source) > maxSource; v.Long {
-		v.Source = v.Source[:longestSource]
+	if v.Long = len(v.Source) > maxSource || len(now.Policies.Tenants) > comparedTenants; v.Long {
+		v.Source = v.Source[:min(shownSource, len(v.Source))]
+		return v, nil
 	}
 	versions, err := w.inspector.PolicyHistory(ctx, historyShown+1)
 	if err != nil {
@@ -65,35 +52,35 @@ func readPolicies(ctx context.Context, w *watch, _ url.Values) (any, error) {
 	if len(versions) > 0 && versions[0].Version == now.Version {
 		v.Note = versions[0].Note
 	}
-	for k, this := range versions[:min(historyShown, len(versions))] {
-		change := policyChange{Version: this.Version, Since: this.Since, Note: this.Note}
-		var before queue.Policies
-		if k+1 < len(versions) {
-			before = versions[k+1].Policies
+	for _, version := range versions {
+		if len(version.Policies.Tenants) > comparedTenants {
+			v.Long = true
+			return v, nil
 		}
-		if change.Changes, err = changes(before, this.Policies); err != nil {
-			return nil, err
-		}
-		v.History = append(v.History, change)
+	}
+	if v.History, err = policydiff.History(versions, historyShown); err != nil {
+		return nil, err
+	}
+	for k := range v.History {
+		v.History[k].Changes = few(v.History[k].Changes)
 	}
 	return v, nil
 }
 
-// changes returns the lines that differ.
+// changes returns the lines that differ: some of them, where there are many.
 func changes(before, after queue.Policies) ([]string, error) {
-	a, err := source(before)
-	if err != nil {
-		return nil, err
+	if len(before.Tenants)+len(after.Tenants) > comparedTenants {
+		return nil, refusal{http.StatusRequestEntityTooLarge, "These policies are too long to be compared on a page; use waterclock policies diff and apply."}
 	}
-	b, err := source(after)
-	if err != nil || a == b {
-		return nil, err
-	}
-	lines := human.Diff(strings.Split(strings.TrimSuffix(a, "\n"), "\n"), strings.Split(strings.TrimSuffix(b, "\n"), "\n"))
+	lines, err := policydiff.Changes(before, after)
+	return few(lines), err
+}
+
+func few(lines []string) []string {
 	if len(lines) > changesShown {
 		lines = append(lines[:changesShown:changesShown], fmt.Sprintf("… and %d lines more", len(lines)-changesShown))
 	}
-	return lines, nil
+	return lines
 }
 
 // A previewView is what policies would change.

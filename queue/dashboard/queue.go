@@ -48,13 +48,13 @@ func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if v.Workers, err = w.inspector.Workers(ctx); err != nil {
 		return nil, err
 	}
-	if v.Allowed, err = w.allowance(ctx, now.Waiting); err != nil {
+	if v.Allowed, err = w.allowance(ctx, now.Health.Waiting); err != nil {
 		return nil, err
 	}
 	if span == queue.LastMinutes {
 		v.Starts, v.Binds = lately(points)
 	}
-	v.Charts = chartsOf(series{points, now.At, span})
+	v.Charts = chartsOf(series{points, now.At, span}, v.Allowed)
 	return v, nil
 }
 
@@ -68,7 +68,7 @@ func lately(points []queue.Point) (perSecond float64, binds string) {
 	last := points[len(points)-1]
 	first := points[max(0, len(points)-1-recent)]
 	seconds := last.At.Sub(first.At).Seconds()
-	if seconds > 3*recent || last.Started < first.Started {
+	if seconds > 3*recent || last.Counters.Started < first.Counters.Started {
 		return -1, ""
 	}
 	most := time.Duration(0)
@@ -77,11 +77,11 @@ func lately(points []queue.Point) (perSecond float64, binds string) {
 			most, binds = d, rule
 		}
 	}
-	return float64(last.Started-first.Started) / seconds, binds
+	return float64(last.Counters.Started-first.Counters.Started) / seconds, binds
 }
 
 // chartsOf draws a queue's charts.
-func chartsOf(s series) []chart {
+func chartsOf(s series, a allowance) []chart {
 	counted := func(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
 		return func(a, b queue.Point) (float64, bool) {
 			n, seconds := of(b)-of(a), b.At.Sub(a.At).Seconds()
@@ -92,20 +92,23 @@ func chartsOf(s series) []chart {
 		return func(_, b queue.Point) (float64, bool) { return float64(of(b)), true }
 	}
 	starts := s.lines("Starts and offers a second",
-		line{"started", "l1 fill", counted(func(p queue.Point) int64 { return p.Started })},
-		line{"offered", "l2", counted(func(p queue.Point) int64 { return p.Offered })})
+		line{"started", "l1 fill", counted(func(p queue.Point) int64 { return p.Counters.Started })},
+		line{"offered", "l2", counted(func(p queue.Point) int64 { return p.Counters.Offered })})
+	if a.Bounded() && a.PerSecond > 0 {
+		starts.bound("rules allow now", a.PerSecond)
+	}
 	backlog := s.lines("Waiting jobs",
-		line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Waiting })},
+		line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Waiting })},
 		line{"later", "l3", present(func(p queue.Point) int64 { return p.Later })})
 	places := s.lines("Places",
-		line{"running", "l1 fill", present(func(p queue.Point) int64 { return p.Running })},
-		line{"places", "l2", present(func(p queue.Point) int64 { return int64(p.Places) })})
+		line{"running", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Running })},
+		line{"places", "l2", present(func(p queue.Point) int64 { return int64(p.Health.Places) })})
 	overdue := s.lines("Seconds overdue",
-		line{"the first that may start and does not", "l4 fill", func(_, b queue.Point) (float64, bool) { return b.Oldest.Seconds(), true }})
+		line{"the first that may start and does not", "l4 fill", func(_, b queue.Point) (float64, bool) { return b.Health.Oldest.Seconds(), true }})
 	losses := s.lines("Failed, dropped and dead a second",
-		line{"failed attempts", "l3", counted(func(p queue.Point) int64 { return p.Failed })},
-		line{"dropped", "l2", counted(func(p queue.Point) int64 { return p.Dropped })},
-		line{"dead", "l4", counted(func(p queue.Point) int64 { return p.Dead })})
+		line{"failed attempts", "l3", counted(func(p queue.Point) int64 { return p.Counters.Failed })},
+		line{"dropped", "l2", counted(func(p queue.Point) int64 { return p.Counters.Dropped })},
+		line{"dead", "l4", counted(func(p queue.Point) int64 { return p.Counters.Dead })})
 	return []chart{starts, s.stack("What binds: jobs kept waiting, by rule", boundBy(s.points)), backlog, places, overdue, losses}
 }
 

@@ -16,7 +16,7 @@ type strip struct {
 	Says  string // for who cannot see it
 	Binds bool
 	Starts,
-	Gone []float64 // starts that count at the next slot, and those that do not any more
+	Gone []float64 // starts that count now, and those that do not any more
 	Begin, End float64   // the stretch that has to be free enough for the next start
 	Now, Next  float64   // Next is 0 without one
 	Times      []stripAt // instants that are written
@@ -29,7 +29,7 @@ type stripAt struct {
 }
 
 // The view box of a strip.
-const stripLeft, stripRight = 10.0, 590.0
+const stripLeft, stripRight = 8.0, 352.0
 
 // stripOf draws a rule of a user; false for a rule that looks at no starts.
 func stripOf(rule throttle.Rule, e queue.Explanation, recent []time.Time) (strip, bool) {
@@ -59,7 +59,7 @@ func stripOf(rule throttle.Rule, e queue.Explanation, recent []time.Time) (strip
 	for _, at := range recent {
 		switch {
 		case at.Before(begin):
-		case at.After(allows.Add(-period)):
+		case at.After(e.Now.Add(-period)):
 			s.Starts = append(s.Starts, x(at))
 		default:
 			s.Gone = append(s.Gone, x(at))
@@ -73,6 +73,12 @@ func stripOf(rule throttle.Rule, e queue.Explanation, recent []time.Time) (strip
 		when = "it allows the next one " + human.From(e.Now, allows)
 		s.Times = append(s.Times, stripAt{s.Next, "+" + human.Span(allows.Sub(e.Now))})
 	}
-	s.Says = fmt.Sprintf("%s: %d starts count, %s.", s.Rule, len(s.Starts), when)
+	counts := "no start counts"
+	if n := len(s.Starts); n == 1 {
+		counts = "1 start counts"
+	} else if n > 1 {
+		counts = fmt.Sprintf("%d starts count", n)
+	}
+	s.Says = fmt.Sprintf("%s: %s now; %s.", s.Rule, counts, when)
 	return s, true
 }

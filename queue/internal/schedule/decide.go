@@ -72,12 +72,18 @@ type Blame struct {
 
 // Decide takes the jobs that may start at now, or within the lead, n at most. What it
 // takes counts as taken: whoever cannot make that last throws the scheduler away.
+//
+// Nothing is decided before half of the lead is left for what is due first. So it does not
+// matter how often anybody asks.
 func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
 	d.visits = 8*n + 200
 	d.early = d.horizon
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
 		d.early = now
+	}
+	if next := s.next(); s.ready.len() == 0 && next > now && s.known(d.horizon) {
+		return Plan{Next: next}
 	}
 	for ; d.left > 0 && d.visits > 0; d.visits-- {
 		if !s.known(d.horizon) {
@@ -86,10 +92,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 		}
 		t := d.next()
 		if t == nil {
-			d.plan.Next = Never
-			if first := s.due.first(); first < blocked {
-				d.plan.Next = first - s.lead + Lead/2
-			}
+			d.plan.Next = s.next()
 			return d.plan
 		}
 		if d.step(t) == stop {
@@ -98,6 +101,15 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	}
 	d.plan.Next = now
 	return d.plan
+}
+
+// next returns when there is something to decide, if nothing happens before; Never if there
+// is nothing.
+func (s *Scheduler) next() int64 {
+	if first := s.due.first(); first < blocked {
+		return first - s.lead + Lead/2
+	}
+	return Never
 }
 
 // known reports whether the front of the tenants is known as far as it matters; if not,

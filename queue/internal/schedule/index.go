@@ -5,15 +5,22 @@ import "math"
 // Never is later than any instant.
 const Never = math.MaxInt64
 
-// A heap holds items by a number, the least first. Items know their places in it.
+// A heap holds items by a number, the least first, and those with the same number in the
+// order in which they got it. Items know their places in it.
 type heap[T any] struct {
 	entries []entry[T]
 	at      func(T) *int // the place of an item
+	sets    uint64
 }
 
 type entry[T any] struct {
 	bound int64
+	since uint64 // the number of the call that has set the bound
 	item  T
+}
+
+func (e *entry[T]) before(other *entry[T]) bool {
+	return e.bound < other.bound || e.bound == other.bound && e.since < other.since
 }
 
 const outside = -1 // the place of an item in no heap
@@ -33,10 +40,13 @@ func (h *heap[T]) set(item T, bound int64) {
 	i := *h.at(item)
 	if i == outside {
 		i = len(h.entries)
-		h.entries = append(h.entries, entry[T]{bound, item})
+		h.entries = append(h.entries, entry[T]{bound, 0, item})
 		*h.at(item) = i
 	}
-	h.entries[i].bound = bound
+	if e := &h.entries[i]; e.since == 0 || e.bound != bound {
+		h.sets++
+		e.bound, e.since = bound, h.sets
+	}
 	h.down(h.up(i))
 }
 
@@ -75,7 +85,7 @@ func (h *heap[T]) swap(i, j int) {
 }
 
 func (h *heap[T]) up(i int) int {
-	for parent := (i - 1) / 2; i > 0 && h.entries[i].bound < h.entries[parent].bound; parent = (i - 1) / 2 {
+	for parent := (i - 1) / 2; i > 0 && h.entries[i].before(&h.entries[parent]); parent = (i - 1) / 2 {
 		h.swap(i, parent)
 		i = parent
 	}
@@ -88,10 +98,10 @@ func (h *heap[T]) down(i int) {
 		if child >= len(h.entries) {
 			return
 		}
-		if child+1 < len(h.entries) && h.entries[child+1].bound < h.entries[child].bound {
+		if child+1 < len(h.entries) && h.entries[child+1].before(&h.entries[child]) {
 			child++
 		}
-		if h.entries[i].bound <= h.entries[child].bound {
+		if !h.entries[child].before(&h.entries[i]) {
 			return
 		}
 		h.swap(i, child)

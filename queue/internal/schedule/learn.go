@@ -133,6 +133,9 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 	if l.asked || len(l.heads) > 0 {
 		return
 	}
+	if head.Env != nil && head.Env.Offered() < l.looked { // it has left since, if it was not found
+		return
+	}
 	if l.at != outside { // its bound is that of another job, or of a late start
 		s.wake(l, now)
 		return
@@ -161,6 +164,7 @@ func (s *Scheduler) Look(tenant, user string, now int64) {
 // in at an instant.
 func (s *Scheduler) readAgain(l *lane, at int64) {
 	t := l.user.tenant
+	l.looked = at
 	if !t.knows(l, at) { // its index brings it, in its place in line
 		s.rouse(t, at)
 		return

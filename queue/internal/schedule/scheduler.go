@@ -96,7 +96,8 @@ type lane struct {
 	at       int   // place in the heap
 	last     int64 // slot of the job that was taken last
 	noted    int64
-	parked   bool // in the list of the parked
+	looked   int64 // when it was to be read again: that finds what was offered before
+	parked   bool  // in the list of the parked
 }
 
 func (s *Scheduler) subjectOf() *subject { return &s.queue }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,8 @@ const (
 )
 
 // ReadMail returns the letters after the last one, and the ID of the newest. It waits for
-// one if there is none; a patience below zero does not wait.
+// one if there is none; a patience below zero does not wait. First jobs of lanes that were
+// offered together come in the order of the offer.
 func (s *Store) ReadMail(ctx context.Context, after string, patience time.Duration) (string, []Letter, error) {
 	streams, err := s.client.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Mail(), after}, Count: 1000, Block: patience}).Result()
 	if errors.Is(err, redis.Nil) {
@@ -49,6 +51,7 @@ func (s *Store) ReadMail(ctx context.Context, after string, patience time.Durati
 	for _, stream := range streams {
 		for _, message := range stream.Messages {
 			after = message.ID
+			together := len(letters)
 			for subject, text := range message.Values {
 				if strings.HasPrefix(subject, "!") {
 					subject, _, _ = strings.Cut(subject, " ")
@@ -56,6 +59,8 @@ func (s *Store) ReadMail(ctx context.Context, after string, patience time.Durati
 				value, _ := text.(string)
 				letters = append(letters, Letter{subject, value})
 			}
+			// A job begins with its stamp; the client has put them into a map.
+			slices.SortFunc(letters[together:], func(a, b Letter) int { return strings.Compare(a.Text, b.Text) })
 		}
 	}
 	return after, letters, nil

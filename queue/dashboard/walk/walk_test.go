@@ -1,0 +1,155 @@
+package walk
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// An operator's walk: the queue, why a teacher waits, a tenant paused and resumed, policies
+// previewed and applied, a dead job revived, a drop explained.
+func TestWalk(t *testing.T) {
+	s := open(t)
+	b := start(t, s.url)
+	b.look(1280, false)
+	redistest.Eventually(t, 20*time.Second, "jobs have died", func() bool {
+		stats, err := s.inspector.Stats(t.Context())
+		return err == nil && stats.Dead == 3
+	})
+	b.visit("/dashboard/")
+	b.sees("throttled", "Rules allow", "leak 10/s", "Starts and offers a second")
+	b.picture("queue")
+	b.click("a", "Tenants")
+	b.sees("birch", "oak", "<script>alert(1)</script>")
+	b.picture("tenants")
+	b.click("a", "birch")
+	b.sees("teacher-42", "binds")
+	b.picture("tenant")
+	b.click("a", "teacher-42")
+	b.sees("it waits for the user's rule", "starts count", "reply-")
+	b.picture("user")
+
+	b.click("a", "Sign in to act")
+	b.do(chromedp.SendKeys("input[name=name]", "ann", chromedp.ByQuery), chromedp.SendKeys("input[name=token]", token, chromedp.ByQuery))
+	b.picture("login")
+	b.click("main//button", "Sign in")
+	b.sees("teacher-42", "Sign out")
+	b.visit("/dashboard/push/tenant?t=birch")
+	b.do(chromedp.SendKeys("input[name=reason]", "their endpoint is down", chromedp.ByQuery))
+	b.click("button", "Pause this tenant")
+	b.sees("The tenant birch is paused for 10m.", "their endpoint is down", "by ann")
+	b.picture("paused")
+	b.click("nav//a", "Pauses")
+	b.sees("birch", "their endpoint is down")
+	b.click("button", "Resume")
+	b.sees("The tenant birch is not paused any more.", "Nothing is paused.")
+
+	b.click("nav//a", "Policies")
+	b.sees("the first ones")
+	b.do(chromedp.Evaluate(`document.getElementById("source").value = document.getElementById("source").value.replace("10/1m", "20/1m").replace("10/1s", "40/1s")`, nil),
+		chromedp.SendKeys("input[name=reason]", "the term begins", chromedp.ByQuery))
+	b.picture("policies")
+	b.click("button", "Preview…")
+	b.sees("What would change", "would start sooner", "waiting jobs")
+	b.picture("preview")
+	b.click("button", "Put this in force")
+	b.sees("The next start obeys the new policies.", "the term begins")
+
+	b.click("nav//a", "Dead")
+	b.sees("out of paper", "letter-1")
+	b.picture("dead")
+	b.do(chromedp.Click("input[name=entry]", chromedp.ByQuery))
+	b.click("button", "Revive the chosen")
+	b.sees("1 of 1 job wait again")
+	b.do(chromedp.Click("input[name=entry]", chromedp.ByQuery))
+	b.click("button", "Delete the chosen")
+	b.sees("Delete 1 job for ever?")
+	b.picture("confirm")
+	b.click("button", "Yes")
+	b.sees("were deleted")
+
+	b.click("nav//a", "Drops")
+	b.sees("full", "elm")
+	b.click("main//p/a", "full")
+	b.sees("The tenant's backlog was at its capacity.")
+	b.picture("drops")
+	for _, tab := range []string{"Running", "Later", "Workers", "Job"} {
+		b.click("nav//a", tab)
+		b.reaches(strings.ToLower(tab))
+		b.picture(strings.ToLower(tab))
+	}
+	b.done()
+}
+
+// Every page fits on a phone, and can be read in the dark.
+func TestPhone(t *testing.T) {
+	s := open(t)
+	b := start(t, s.url)
+	redistest.Eventually(t, 20*time.Second, "jobs have started", func() bool {
+		stats, err := s.inspector.Stats(t.Context())
+		return err == nil && stats.Started > 20 && stats.Dead == 3
+	})
+	pages := []string{"", "tenants", "tenant?t=oak", "user?t=birch&u=teacher-42", "job?id=reply-29", "running", "later", "dead", "drops", "pauses", "policies", "workers"}
+	for _, dark := range []bool{false, true} {
+		b.look(360, dark)
+		for _, page := range pages {
+			name, _, _ := strings.Cut(page, "?")
+			b.visit("/dashboard/push/" + page)
+			b.fits()
+			b.accessible()
+			if dark {
+				b.picture("phone-dark-" + name)
+			} else {
+				b.picture("phone-" + name)
+			}
+		}
+	}
+	b.look(1280, true)
+	b.visit("/dashboard/push/")
+	b.sees("throttled")
+	b.picture("dark")
+	b.done()
+}
+
+// An open page follows what happens, without being loaded again, and keeps the focus of who
+// goes through it by keyboard.
+func TestLive(t *testing.T) {
+	s := open(t)
+	b := start(t, s.url)
+	b.look(1280, false)
+	b.visit("/dashboard/push/")
+	b.sees("throttled")
+	b.do(chromedp.Evaluate("window.mark = 'the same page'", nil))
+	s.must(s.inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+	b.sees("the queue is paused until", "The whole queue is paused until")
+	b.holds("window.mark === 'the same page'")
+	b.visit("/dashboard/push/tenants")
+	b.sees("birch")
+	b.do(chromedp.Evaluate("window.mark = 'the same page'; [...document.links].find(a => a.textContent === 'birch').focus()", nil))
+	_, err := s.client.Enqueue(t.Context(), queue.Job{Tenant: "willow", User: "newcomer", Type: "push"})
+	s.must(err)
+	b.sees("willow")
+	b.holds("window.mark === 'the same page' && document.activeElement.textContent === 'birch'")
+	b.visit("/dashboard/push/")
+	b.do(chromedp.KeyEvent(kb.Tab))
+	b.holds("document.activeElement.textContent === 'Skip to the page'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.holds("document.activeElement.id === 'main'")
+	b.done()
+}
+
+// done fails if the browser has complained of anything: a script that failed, or something that
+// the page may not load.
+func (b *browser) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, text := range b.complaints {
+		b.Errorf("the browser complains: %s", text)
+	}
+}

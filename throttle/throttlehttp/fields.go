@@ -1,0 +1,105 @@
+package throttlehttp
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// policyField returns RateLimit-Policy: each rule with its quota and, if it is a whole number of
+// seconds, its window.
+func policyField(limits []Limit) string {
+	var items []string
+	for _, l := range limits {
+		for _, rule := range l.Rules {
+			if rule.Shadows() {
+				continue
+			}
+			quota, window := quotaOf(rule)
+			item := fmt.Sprintf("%q;q=%d", nameOfRule(l.Name, rule.String()), quota)
+			if window >= time.Second && window%time.Second == 0 {
+				item += fmt.Sprintf(";w=%d", window/time.Second)
+			}
+			items = append(items, item)
+		}
+	}
+	return strings.Join(items, ", ")
+}
+
+// quotaOf returns how much a rule admits in a window: a token bucket as much as it holds in the
+// time that it takes to fill.
+func quotaOf(rule throttle.Rule) (quota int, window time.Duration) {
+	switch rule.Kind() {
+	case throttle.KindTokenBucket:
+		return rule.Burst(), rule.Period() / time.Duration(rule.Limit()) * time.Duration(rule.Burst())
+	case throttle.KindSpacing:
+		return 1, rule.Period()
+	}
+	return rule.Limit(), rule.Period()
+}
+
+// nameOfRule is the identifier of a rule in the fields.
+func nameOfRule(limit, rule string) string { return limit + " " + rule }
+
+// nameOf returns the identifier of the rule that binds a decision, "" if there is none.
+func (h *handler) nameOf(d throttle.Decision) string {
+	limit, _, _ := strings.Cut(d.Subject, ":")
+	if d.Rule == "" {
+		return ""
+	}
+	return nameOfRule(limit, d.Rule)
+}
+
+// stateField returns RateLimit: what is left of the rule that binds. With nothing left, its time
+// is that of Retry-After.
+func stateField(name string, d throttle.Decision) string {
+	reset := d.ResetAfter
+	if d.Outcome != throttle.Admitted {
+		reset = d.RetryAfter
+	}
+	return fmt.Sprintf("%q;r=%d;t=%d", name, max(0, d.Remaining), seconds(reset))
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 { return int64(math.Ceil(max(0, d.Seconds()))) }
+
+// The types of problems that the draft registers.
+const (
+	quotaExceeded            = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	temporaryReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// problem is a body as in RFC 9457.
+type problem struct {
+	Type     string   `json:"type,omitempty"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+func refuse(w http.ResponseWriter, name string, d throttle.Decision) {
+	after := max(1, seconds(d.RetryAfter))
+	w.Header().Set("Retry-After", strconv.FormatInt(after, 10))
+	writeProblem(w, problem{
+		Type: quotaExceeded, Title: "Too Many Requests", Status: http.StatusTooManyRequests,
+		Detail: fmt.Sprintf("%s admits the next request in %d s.", name, after), Violated: []string{name},
+	})
+}
+
+func writeProblem(w http.ResponseWriter, p problem) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		http.Error(w, p.Title, p.Status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // who has gone away does not read it
+}

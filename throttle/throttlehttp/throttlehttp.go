@@ -1,0 +1,210 @@
+// Package throttlehttp limits HTTP requests with package throttle.
+//
+//	limited, err := throttlehttp.New(throttlehttp.Config{
+//		Limiter: throttle.New(throttle.NewRedisStore(rdb, "api")),
+//		Limits: []throttlehttp.Limit{
+//			{Name: "key", Key: throttlehttp.Header("Authorization"), Rules: []throttle.Rule{throttle.Window(100, time.Minute)}},
+//			{Name: "address", Key: throttlehttp.Address, Rules: []throttle.Rule{throttle.TokenBucket(10, time.Second, 50)}},
+//		},
+//		OnTrouble: throttlehttp.Open,
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	http.Handle("/v1/", limited(api))
+//
+// One decision is made for all limits of a request: all or none are spent. Every answer has the
+// fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-10:
+//
+//	RateLimit-Policy: "key window 100/1m";q=100;w=60, "address token_bucket 10/1s burst 50";q=50;w=5
+//	RateLimit: "key window 100/1m";r=12;t=48
+//
+// The first names every rule; the second the one that is nearest to its limit, how much is left
+// of it, and after how many seconds it is full again, or, if nothing is left, admits the next
+// request. A request over a limit gets status 429, Retry-After, which is exact but for being
+// rounded up to seconds, and a problem (RFC 9457) as its body. Shadow rules decide nothing and are
+// in no field.
+package throttlehttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A Limit is rules for whoever a request comes from.
+type Limit struct {
+	// Name is a word for the limit, in fields and in keys of Redis; required, each once.
+	Name string
+
+	// Key says for whom the rules count; required. [Address] and [Header] are two. A request for
+	// which it returns an error, or nothing, is answered with status 400.
+	Key func(*http.Request) (string, error)
+
+	// Rules are those of [throttle.Subject]; at least one.
+	Rules []throttle.Rule
+}
+
+// Trouble says what becomes of requests that nobody can decide on, since Redis is gone or slow.
+type Trouble int
+
+const (
+	_      Trouble = iota
+	Open           // they are served, under no limit
+	Closed         // they are refused, with status 503
+)
+
+// Config configures a middleware. Limiter, Limits and OnTrouble are required.
+type Config struct {
+	Limiter *throttle.Limiter
+	Limits  []Limit
+
+	// OnTrouble is a choice that nobody can make for you: Open or Closed.
+	OnTrouble Trouble
+
+	// Cost is how much a request spends, 0 means 1. nil: every request costs 1.
+	Cost func(*http.Request) int
+
+	// Timeout is how long a decision may take before it is trouble. Defaults to 200 ms. Give the
+	// Redis client ContextTimeoutEnabled, or its own ReadTimeout goes before it.
+	Timeout time.Duration
+
+	// Logger gets warnings about trouble. nil is silent.
+	Logger *slog.Logger
+}
+
+// ErrInvalidConfig is wrapped by the errors of [New].
+var ErrInvalidConfig = errors.New("throttlehttp: invalid config")
+
+// New returns a middleware, or an error wrapping [ErrInvalidConfig].
+func New(cfg Config) (func(http.Handler) http.Handler, error) {
+	if wrong := cfg.wrong(); wrong != "" {
+		return nil, fmt.Errorf("%w: %s", ErrInvalidConfig, wrong)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 200 * time.Millisecond
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	policy := policyField(cfg.Limits)
+	return func(next http.Handler) http.Handler {
+		return &handler{Config: cfg, policy: policy, next: next}
+	}, nil
+}
+
+// wrong says what is wrong with a config, and what would be right.
+func (c Config) wrong() string {
+	switch {
+	case c.Limiter == nil:
+		return "Limiter is nil; make one with throttle.New"
+	case len(c.Limits) == 0:
+		return "Limits is empty; want at least one"
+	case c.OnTrouble != Open && c.OnTrouble != Closed:
+		return "OnTrouble is not set; want Open or Closed"
+	case c.Timeout < 0:
+		return fmt.Sprintf("Timeout is %v; not negative", c.Timeout)
+	}
+	names := make(map[string]bool)
+	for i, l := range c.Limits {
+		switch {
+		case !isName(l.Name):
+			return fmt.Sprintf("Limits[%d].Name is %q; want letters, digits, - and _", i, l.Name)
+		case names[l.Name]:
+			return fmt.Sprintf("Limits[%d].Name: %q is the name of two limits", i, l.Name)
+		case l.Key == nil:
+			return fmt.Sprintf("limit %q: Key is nil; Address and Header are two", l.Name)
+		case len(l.Rules) == 0:
+			return fmt.Sprintf("limit %q: Rules is empty; want at least one", l.Name)
+		}
+		names[l.Name] = true
+		for _, rule := range l.Rules {
+			if err := rule.Validate(); err != nil {
+				return fmt.Sprintf("limit %q: %v", l.Name, err)
+			}
+		}
+	}
+	return ""
+}
+
+func isName(name string) bool {
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' {
+			return false
+		}
+	}
+	return name != ""
+}
+
+type handler struct {
+	Config
+	policy string
+	next   http.Handler
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	subjects, err := h.subjects(r)
+	if err != nil {
+		writeProblem(w, problem{Status: http.StatusBadRequest, Title: "Bad Request", Detail: err.Error()})
+		return
+	}
+	d, err := h.decide(r, subjects)
+	if err != nil {
+		h.trouble(w, r, err)
+		return
+	}
+	name := h.nameOf(d)
+	w.Header().Set("RateLimit-Policy", h.policy)
+	if name != "" {
+		w.Header().Set("RateLimit", stateField(name, d))
+	}
+	if d.Outcome == throttle.Admitted {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	refuse(w, name, d)
+}
+
+// subjects returns for whom the limits count.
+func (h *handler) subjects(r *http.Request) ([]throttle.Subject, error) {
+	subjects := make([]throttle.Subject, len(h.Limits))
+	for i, l := range h.Limits {
+		key, err := l.Key(r)
+		if err == nil && key == "" {
+			err = errors.New("nobody to count it for")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("limit %q: %w", l.Name, err)
+		}
+		subjects[i] = throttle.Subject{Key: l.Name + ":" + key, Rules: l.Rules}
+	}
+	return subjects, nil
+}
+
+func (h *handler) decide(r *http.Request, subjects []throttle.Subject) (throttle.Decision, error) {
+	cost := 1
+	if h.Cost != nil {
+		cost = h.Cost(r)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
+	defer cancel()
+	return h.Limiter.Allow(ctx, cost, subjects...)
+}
+
+func (h *handler) trouble(w http.ResponseWriter, r *http.Request, err error) {
+	h.Logger.WarnContext(r.Context(), "no decision about a request", "path", r.URL.Path, "served", h.OnTrouble == Open, "err", err)
+	if h.OnTrouble == Open {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Retry-After", "1")
+	writeProblem(w, problem{
+		Status: http.StatusServiceUnavailable, Title: "Service Unavailable", Detail: "The limits cannot be looked up.",
+		Type: temporaryReducedCapacity,
+	})
+}
