@@ -15,9 +15,9 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// The simulation agrees with a queue slot for slot, where no two offers come within the
-// millisecond in which a leader gathers what it is told. A leader knows Redis's clock to some
-// microseconds: where two users are due as closely, it may take the other one first.
+// The simulation agrees with a queue slot for slot. Where a user is due within the lead after
+// an offer, a queue may have decided about it before it heard of the offer, and a swap of two
+// moves those behind them: so a few may differ.
 func TestSimulationAgrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policies(queue.Policy{
@@ -90,9 +90,9 @@ func bursts(t *testing.T) (all []burst) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 0
-	for range 500 {
-		b := burst{after: time.Duration(2000+r.IntN(200_000)) * time.Microsecond}
-		for range 1 + int(r.ExpFloat64()*4) {
+	for range 100 {
+		b := burst{after: time.Duration(1+r.IntN(3)) * time.Second}
+		for range 1 + int(r.ExpFloat64()*50) {
 			b.jobs = append(b.jobs, queue.Job{ID: fmt.Sprint(n), Tenant: fmt.Sprint("t", r.IntN(3)), User: fmt.Sprint("u", r.IntN(40)), Type: "push"})
 			n++
 		}

@@ -181,8 +181,6 @@ func (v *visitor) work(places int, handler asynq.HandlerFunc) (stop func()) {
 	return stop
 }
 
-func nothing(context.Context, *asynq.Task) error { return nil }
-
 func jobs(tenant, user string, n int) (all []queue.Job) {
 	for i := range n {
 		all = append(all, queue.Job{ID: fmt.Sprint(tenant, user, i), Tenant: tenant, User: user, Type: "push"})

@@ -72,18 +72,12 @@ type Blame struct {
 
 // Decide takes the jobs that may start at now, or within the lead, n at most. What it
 // takes counts as taken: whoever cannot make that last throws the scheduler away.
-//
-// Nothing is decided before half of the lead is left for what is due first. So it does not
-// matter how often anybody asks.
 func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
 	d.visits = 8*n + 200
 	d.early = d.horizon
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
 		d.early = now
-	}
-	if next := s.next(); s.ready.len() == 0 && next > now && s.known(d.horizon) {
-		return Plan{Next: next}
 	}
 	for ; d.left > 0 && d.visits > 0; d.visits-- {
 		if !s.known(d.horizon) {

@@ -133,11 +133,14 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 	if l.asked || len(l.heads) > 0 {
 		return
 	}
-	if head.Env != nil && head.Env.Offered() < l.looked { // it has left since, if it was not found
-		return
-	}
 	if l.at != outside { // its bound is that of another job, or of a late start
 		s.wake(l, now)
+		return
+	}
+	if head.Env != nil && head.Env.Offered() < l.looked { // it may have left before it was looked for
+		l.bound = now
+		s.read(l)
+		s.rouse(t, now)
 		return
 	}
 	l.noted = now

@@ -551,11 +551,10 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		}
 		t := jobs[0]
 		slot := m.slot(t, max(m.now, m.slots[lane]), true)
-		soon := slot < m.now+schedule.Lead-1000 && plan.Next > max(m.now, slot-schedule.Lead/2+1000) // too late for half of the lead
-		if (soon || slot < plan.Next) && !m.blocked(t) {
+		if slot < max(m.now+schedule.Lead-1000, plan.Next) && !m.blocked(t) {
 			m.explain(lane)
 		}
-		if soon && !m.blocked(t) {
+		if slot < m.now+schedule.Lead-1000 && !m.blocked(t) {
 			return fmt.Errorf("job %d of %s may start in %d µs and was left behind (next in %d)", t.id, lane.Name(), slot-m.now, plan.Next-m.now)
 		}
 		if slot < plan.Next && !m.blocked(t) && len(m.stale) == 0 { // or it waits for a job that is not there any more, until it looks

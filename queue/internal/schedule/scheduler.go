@@ -96,7 +96,7 @@ type lane struct {
 	at       int   // place in the heap
 	last     int64 // slot of the job that was taken last
 	noted    int64
-	looked   int64 // when it was to be read again: that finds what was offered before
+	looked   int64 // when it was to be read again
 	parked   bool  // in the list of the parked
 }
 
