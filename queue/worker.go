@@ -163,11 +163,12 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	places := runner.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, queue := range w.cfg.Queues {
-		r, err := w.runner(queue, places, h)
+		r, events, err := w.runner(queue, places, h)
 		if err != nil {
 			return err
 		}
 		group.Go(func() error { return r.Run(ctx) })
+		group.Go(func() error { return events.run(ctx) })
 		if w.cfg.Inbox {
 			group.Go(func() error { return w.runInbox(ctx, queue) })
 		}
@@ -176,19 +177,21 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 }
 
 // runner returns this worker's part in a queue, under a name that nobody has had.
-func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*runner.Runner, error) {
+func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
 	s, err := store.New(w.client, queue)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	host, _ := os.Hostname()
-	a := &attempts{queue: queue, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue)}
+	name, _ := os.Hostname()
+	host := fmt.Sprintf("%s/%d", name, os.Getpid())
+	events := newEventLog(s, host)
+	a := &attempts{queue: queue, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue), events: events}
 	return runner.New(runner.Config{
-		Store: s, Worker: rand.Text()[:16], Host: fmt.Sprintf("%s/%d", host, os.Getpid()), Version: store.Schema,
+		Store: s, Worker: rand.Text()[:16], Host: host, Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
 		Policies: func(source string, version int64) (*schedule.Policies, error) {
 			return compilePolicies(queue, source, version)
 		},
-		Handle: a.handle, Metrics: w.metrics.of(queue), Log: a.log,
-	}), nil
+		Handle: a.handle, Metrics: w.metrics.of(queue), Listened: events.listened, Log: a.log,
+	}), events, nil
 }

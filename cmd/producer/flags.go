@@ -43,6 +43,7 @@ A line:
   collapse_key         the job takes the place of the user's waiting one with this key
   max_retry            attempts after the first that failed; 0 is none (default 25)
   timeout              of one attempt, such as 30s
+  headers              an object of strings, for the handler
 
 A line that is wrong is reported and does not stop the rest.
 

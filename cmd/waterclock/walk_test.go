@@ -84,7 +84,7 @@ func (t *terminal) offer(jobs ...queue.Job) {
 func (t *terminal) work(places int, handler asynq.HandlerFunc) (stop func()) {
 	worker, err := queue.NewWorker(t.client, queue.WorkerConfig{
 		Queues: []string{"push"}, Concurrency: places, Lease: time.Second,
-		RetryDelay: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+		RetryDelay: func(int, error, *asynq.Task) time.Duration { return 2 * time.Hour },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ const limits = `default: standard
 policies:
   standard:
     tenant: {rules: [{leak: 100/s}]}
-    user: {rules: [{window: 2/1h}], concurrency: 5}
+    user: {rules: [{window: 2/2h}], concurrency: 5}
 `
 
 // An operator's day: every command on a real Redis, one after the other.
@@ -123,7 +123,7 @@ func TestADayAtTheConsole(t *testing.T) {
 	c.fails(1, "bad.yaml:1: polices: unknown key", "policies", "check", c.file("bad.yaml", "polices: {}\n"))
 	file := c.file("policies.yaml", limits)
 	c.prints([]string{"policies", "check", file}, "is right: 1 policies")
-	c.prints([]string{"policies", "diff", file}, "+ default: standard", "window: 2/1h")
+	c.prints([]string{"policies", "diff", file}, "+ default: standard", "window: 2/2h")
 	if out, err := c.call("n\n", "policies", "apply", file); err == nil || !strings.Contains(out, "also for 0 jobs") {
 		t.Errorf("applied without a yes: %s", out)
 	}
@@ -154,14 +154,14 @@ func TestADayAtTheConsole(t *testing.T) {
 	c.prints(words("tenants"), "school  2", "TENANT")
 	c.prints(words("users school"), "teacher  2")
 	c.prints(words("lane school teacher"), "normal", "c ", "d ", "5 B")
-	c.prints(words("why school teacher"), "Waiting: 2 jobs of school / teacher, 2 of the tenant.", "the user's rule window 2/1h", "◀ binds")
+	c.prints(words("why school teacher"), "Waiting: 2 jobs of school / teacher, 2 of the tenant.", "the user's rule window 2/2h", "◀ binds")
 	c.prints(words("why school"), "school / teacher")
-	c.prints(words("why --job d"), "at place 2 of its lane", "It starts in 1h")
+	c.prints(words("why --job d"), "at place 2 of its lane", "It starts in 2h")
 	c.prints(words("why --job a"), "Job a is started")
 	c.fails(1, "no job nobody is known", "why", "--job", "nobody")
 	c.prints(words("retrying"), "eve", "once", "1", "try again")
 	c.prints(words("failures"), "try again", "out of paper")
-	c.prints(words("later"), "in 1h", "again")
+	c.prints(words("later"), "in 2h", "again")
 	c.prints(words("dead"), "out of paper", "bob")
 	c.prints(words("workers"), "leads")
 	c.prints(words("top --times 1 --every 100ms"), "THROTTLED", "school")

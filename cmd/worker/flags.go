@@ -68,6 +68,8 @@ Flags:
                             all interfaces
       --token-file FILE     the token with which operators may act at the dashboard, or in the
                             environment, WATERCLOCK_TOKEN; without one it only shows
+      --record FILE         append what is offered to the queue, by whomever and as lines of
+                            producer without payloads, with "at": for waterclock plan
       --drain               end once nothing waits, runs or is due later
       --log-level LEVEL     debug, info, warn or error (default info)
       --version             print the version
@@ -75,7 +77,7 @@ Flags:
 
 Every flag is also an environment variable: WATERCLOCK_LOG_FILE for --log-file.
 
-SIGHUP opens --log-file and --forgotten-file again, after they were moved away, and reads
+SIGHUP opens --log-file, --record and --forgotten-file again, after they were moved away, and reads
 --policies again. The first SIGINT or SIGTERM lets running jobs
 end, for 20 seconds at most; a second one kills.
 
@@ -88,7 +90,7 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, passwordFile, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile string
+	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile string
 
 	queues                        []string
 	concurrency                   int
@@ -116,6 +118,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
 	flags.StringVar(&o.http, "http", "", "")
+	flags.StringVar(&o.record, "record", "", "")
 	flags.StringVar(&o.tokenFile, "token-file", "", "")
 	flags.StringVar(&o.forgottenFile, "forgotten-file", "", "")
 	o.senders.AddFlags(flags)
@@ -146,6 +149,8 @@ func (o options) check(said func(flag string) bool) error {
 	switch {
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
+	case o.record != "" && len(o.queues) > 1:
+		return config.Usagef("--record: want one --queue; a line does not say which it was offered to")
 	case o.config != "":
 		return o.checkConfig(said)
 	case o.sender == "":

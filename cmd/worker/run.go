@@ -52,15 +52,29 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	}
 	watched, err := newMonitor(o, registry, rdb, log)
 	if err == nil {
-		err = serve(ctx, o, worker, handler, newPolicies(o, rdb, file, log), newDrain(o, rdb), watched, &out, log)
+		p := parts{worker: worker, handler: handler, policies: newPolicies(o, rdb, file, log), drain: newDrain(o, rdb), monitor: watched, out: &out}
+		if p.recorder, err = newRecorder(o, rdb, &out, log); err == nil {
+			err = p.serve(ctx, o, log)
+		}
 	}
 	return errors.Join(err, out.close())
 }
 
-// serve runs the worker and what goes with it until ctx ends or the queues are empty.
-func serve(ctx context.Context, o options, w *queue.Worker, h asynq.Handler, p *policies, d *drain, m *monitored, out *sink, log *slog.Logger) error {
-	if p != nil {
-		if err := p.apply(ctx); err != nil {
+// parts are the worker and what goes with it; what is not wanted is nil.
+type parts struct {
+	worker   *queue.Worker
+	handler  asynq.Handler
+	policies *policies
+	drain    *drain
+	monitor  *monitored
+	recorder *recorder
+	out      *sink
+}
+
+// serve runs the parts until ctx ends or the queues are empty.
+func (p parts) serve(ctx context.Context, o options, log *slog.Logger) error {
+	if p.policies != nil {
+		if err := p.policies.apply(ctx); err != nil {
 			return err
 		}
 	}
@@ -69,22 +83,25 @@ func serve(ctx context.Context, o options, w *queue.Worker, h asynq.Handler, p *
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer stop()
-		return w.Run(ctx, h)
+		return p.worker.Run(ctx, p.handler)
 	})
 	hup, again := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	group.Go(func() error { return out.watchHangups(ctx, hup, again, log) })
-	if p != nil {
-		group.Go(func() error { return p.watch(ctx, again) })
+	group.Go(func() error { return p.out.watchHangups(ctx, hup, again, log) })
+	if p.policies != nil {
+		group.Go(func() error { return p.policies.watch(ctx, again) })
 	}
-	if m != nil {
-		group.Go(func() error { return m.Run(ctx, m.listener) })
+	if p.monitor != nil {
+		group.Go(func() error { return p.monitor.Run(ctx, p.monitor.listener) })
+	}
+	if p.recorder != nil {
+		group.Go(func() error { return p.recorder.run(ctx) })
 	}
 	if o.drain {
 		group.Go(func() error {
 			defer stop()
-			return d.wait(ctx, log)
+			return p.drain.wait(ctx, log)
 		})
 	}
 	log.Info("pulling", "queues", o.queues, "sender", o.sender, "concurrency", o.concurrency)

@@ -23,7 +23,7 @@ const (
 )
 
 // Keys are the keys of a line.
-const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry or timeout"
+const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout or headers"
 
 // Parse reads a line. It is strict: a key that nobody reads would be a limit or a deadline
 // that silently does not hold. What is wrong with the text is a [*strictjson.Error].
@@ -104,6 +104,8 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 		job.Priority, err = readPriority(value)
 	case "timeout":
 		job.Timeout, err = readDuration(value)
+	case "headers":
+		job.Headers, err = readHeaders(value)
 	default:
 		err = errors.New("unknown key; want " + Keys)
 	}
@@ -129,6 +131,18 @@ func readDuration(value json.RawMessage) (time.Duration, error) {
 		return 0, fmt.Errorf("%s; want a time such as \"30s\"", strictjson.Shown(value))
 	}
 	return d, nil
+}
+
+func readHeaders(value json.RawMessage) (map[string]string, error) {
+	if strictjson.Kind(value) != "an object" {
+		return nil, fmt.Errorf(`%s; want an object of strings such as {"traceparent":"00-…"}`, strictjson.Shown(value))
+	}
+	headers := make(map[string]string)
+	err := strictjson.Object(value, func(name string, value json.RawMessage) (err error) {
+		headers[name], err = strictjson.Text(value)
+		return err
+	})
+	return headers, err
 }
 
 func readPriority(value json.RawMessage) (queue.Priority, error) {

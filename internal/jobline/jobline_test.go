@@ -28,6 +28,9 @@ func TestParse(t *testing.T) {
 			Tenant: "t", User: "u", Type: "push", ID: "7", Cost: 3, NotBefore: at, StartBy: at, Priority: queue.High,
 			CollapseKey: "k", MaxAttempts: 3, Timeout: 90 * time.Second,
 		},
+		`{"tenant":"t","user":"u","type":"push","headers":{"traceparent":"00-1","":"x"}}`: {
+			Tenant: "t", User: "u", Type: "push", Headers: map[string]string{"traceparent": "00-1", "": "x"},
+		},
 		`{"tenant":"\ufffd","user":"` + "\ufffd" + `","type":"\ud83d\ude00"}`: {Tenant: "\ufffd", User: "\ufffd", Type: "😀"},
 	}
 	for line, want := range tests {
@@ -76,6 +79,9 @@ func TestBadJob(t *testing.T) {
 		field(`"deadline":"1969-12-31T23:59:59Z"`, `deadline: "1969-12-31T23:59:59Z"; want a time from 1970 to 2200`),
 		field(`"priority":"urgent"`, `priority: "urgent"; want "high", "normal" or "low"`),
 		field(`"priority":1`, `priority: 1; want "high", "normal" or "low"`),
+		field(`"headers":["a"]`, `headers: a list; want an object of strings such as {"traceparent":"00-…"}`),
+		field(`"headers":{"a":1}`, `headers: a: a number; want a string`),
+		field(`"headers":{"a":"`+strings.Repeat("x", 64<<10)+`"}`, `headers have 65537 bytes; at most 65536`),
 		field(`"timeout":30`, `timeout: 30; want a time such as "30s"`),
 		field(`"timeout":"-1s"`, `timeout: "-1s"; want a time such as "30s"`),
 		field(`"id":"`+strings.Repeat("x", 1025)+`"`, `id has 1025 bytes; at most 1024`),

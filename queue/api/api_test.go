@@ -179,7 +179,7 @@ func TestAJobIsOfferedAndStarts(t *testing.T) {
 	<-started // b; c waits for the window
 	var why api.Why
 	s.get("/v1/queues/push/why?tenant=school-7", &why)
-	if why.User != "teacher-42" || why.Waiting != 1 || why.Binding == nil || why.Binding.Rule != "window 2/1h" {
+	if why.User != "teacher-42" || why.Waiting != 1 || why.Binding == nil || why.Binding.Rule != "window 2/1h" || !strings.Contains(why.Text, "waits for the user's rule window 2/1h") {
 		t.Errorf("%+v", why)
 	}
 	var job queue.JobState

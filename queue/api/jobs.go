@@ -35,6 +35,8 @@ type JobLine struct {
 	CollapseKey string          `json:"collapse_key,omitempty"`
 	MaxRetry    int             `json:"max_retry,omitempty"`
 	Timeout     span            `json:"timeout,omitempty"`
+
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // Receipts say what became of the jobs of a request, in their order.

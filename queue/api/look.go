@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/doctor"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -136,13 +137,14 @@ func why(c *call) (Why, error) {
 		}
 	}
 	e, err := c.inspector.Explain(c.ctx, tenant, user)
-	return Why{tenant, user, noRules(e)}, err
+	return Why{tenant, user, human.Why(e, tenant, user), noRules(e)}, err
 }
 
 // Why is why the next job of a user waits.
 type Why struct {
 	Tenant string `json:"tenant"`
 	User   string `json:"user"` // empty if nothing of the tenant waits
+	Text   string `json:"text"` // the answer, for people
 	queue.Explanation
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/internal/jobline"
 )
 
 // A document is openapi.yaml, and what of it was looked at.
@@ -174,5 +176,16 @@ func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 				t.Errorf("%s is described, and nothing refers to it", ref)
 			}
 		}
+	}
+}
+
+// The description of a job has the fields that package jobline reads.
+func TestJobLine(t *testing.T) {
+	names, _ := fieldNames(reflect.TypeFor[JobLine]())
+	want := strings.Split(strings.Replace(jobline.Keys, " or ", ", ", 1), ", ")
+	slices.Sort(names)
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("described: %q\nread:      %q", names, want)
 	}
 }

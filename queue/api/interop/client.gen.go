@@ -52,6 +52,9 @@ type Job struct {
 	// FinishBy The end of the handler's context.
 	FinishBy *time.Time `json:"finish_by,omitempty"`
 
+	// Headers For the handler; traceparent links its trace to the caller's.
+	Headers *map[string]string `json:"headers,omitempty"`
+
 	// Id Makes offers idempotent: a second job with the ID is a duplicate.
 	Id *string `json:"id,omitempty"`
 
@@ -210,6 +213,9 @@ type Why struct {
 
 	// TenantWaiting Jobs in the tenant's lanes.
 	TenantWaiting int `json:"tenant_waiting"`
+
+	// Text The answer, for people.
+	Text string `json:"text"`
 
 	// User Empty if nothing of the tenant waits.
 	User string `json:"user"`

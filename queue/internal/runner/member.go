@@ -56,6 +56,9 @@ func (r *Runner) beat(ctx context.Context) {
 		}
 		r.clock.observe(reply.Reading)
 		r.sawPolicies(reply.Policies)
+		if r.cfg.Listened != nil {
+			r.cfg.Listened(micros(reply.Listened - reply.Now))
+		}
 		if since == 0 || since > reply.Now {
 			since = reply.Now
 		}

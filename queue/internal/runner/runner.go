@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// Config configures a [Runner]. All fields are required.
+// Config configures a [Runner]. All fields but Listened are required.
 type Config struct {
 	Store           *store.Store
 	Worker          string // its name: never used before
@@ -23,6 +23,7 @@ type Config struct {
 	Policies        func(source string, version int64) (*schedule.Policies, error)
 	Handle          func(ctx context.Context, a Attempt) Outcome
 	Metrics         Metrics
+	Listened        func(left time.Duration) // told now and then for how long somebody listens yet
 	Log             *slog.Logger
 }
 

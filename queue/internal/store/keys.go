@@ -35,6 +35,8 @@ import (
 //	wc:{q}:id:<id>                   string  offer, leader, worker  what became of a job with the caller's own ID
 //	wc:{q}:batch:<name>              string  offer            the receipts of a batch, for a minute
 //	wc:{q}:drops, refused, dead      stream  leader, offer, worker
+//	wc:{q}:events                    stream  worker           starts and ends of attempts, while somebody listens
+//	wc:{q}:offers                    stream  offer            what was offered, while somebody records it
 //	wc:{q}:blocked, shadowed         hash    leader           rule → µs; shadow rule → starts
 //	wc:{q}:chart:<seconds>           hash    whoever watches  place in a ring → the queue at an instant
 //
@@ -63,6 +65,8 @@ func (k Keys) History() string   { return k.prefix + "history" }
 func (k Keys) Drops() string     { return k.prefix + "drops" }
 func (k Keys) Refused() string   { return k.prefix + "refused" }
 func (k Keys) Dead() string      { return k.prefix + "dead" }
+func (k Keys) Events() string    { return k.prefix + "events" }
+func (k Keys) Offers() string    { return k.prefix + "offers" }
 func (k Keys) Blocked() string   { return k.prefix + "blocked" }
 
 // Pulse is a key that the first schema had and this one has not.

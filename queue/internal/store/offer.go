@@ -72,7 +72,7 @@ var ErrStale = errors.New("queue: other policies are in force")
 
 // Offer puts jobs at the ends of their lanes.
 func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
-	keys := newKeyList(s.key.Meta(), s.key.Mail(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(), s.key.Pulse())
+	keys := newKeyList(s.key.Meta(), s.key.Mail(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(), s.key.Pulse(), s.key.Offers())
 	args := make([]any, 5, 5+4*len(o.Tenants)+15*len(o.Jobs))
 	for _, t := range o.Tenants {
 		args = append(args, Escape(t.Name), keys.number(s.key.Tenant(t.Name)), t.Capacity, flag(t.MakesRoom))

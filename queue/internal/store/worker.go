@@ -37,6 +37,7 @@ type BeatReply struct {
 	Till     int64 // when the leader's lease ends
 	Leader   string
 	Policies int64 // version
+	Listened int64 // until when somebody listens to what happens
 }
 
 // Beat renews a worker's lease.
@@ -47,10 +48,10 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Mail()},
 		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased), silence(b.Lease),
 		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,
-		"version", r.Version, "late", r.Late.Microseconds()), 6)
+		"version", r.Version, "late", r.Late.Microseconds()), 7)
 	return BeatReply{
 		Reading: Reading{reply.int(0), asked, time.Now()}, Alive: reply.int(1) == 1, Held: int(reply.int(2)),
-		Till: reply.int(3), Leader: reply.text(4), Policies: reply.int(5),
+		Till: reply.int(3), Leader: reply.text(4), Policies: reply.int(5), Listened: reply.int(6),
 	}, reply.err
 }
 

@@ -13,10 +13,11 @@
 -- ARGV[6]  "places", and ARGV[7] how many; then the other fields of the worker's record
 --
 -- Returns {now, 1 if the lease was renewed or given, 0 if it is lost; number of its claims;
--- until when the leader's lease holds; the leader's token; version of the policies}.
+-- until when the leader's lease holds; the leader's token; version of the policies; until
+-- when somebody listens to what happens}.
 
 local call = redis.call
-local meta = call('HMGET', KEYS[1], 'schema', 'beat', 'amnesty', 'till', 'leader', 'policies')
+local meta = call('HMGET', KEYS[1], 'schema', 'beat', 'amnesty', 'till', 'leader', 'policies', 'listened')
 if (meta[1] or ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. meta[1])
 end
@@ -46,4 +47,4 @@ if not known then
 elseif places and places ~= ARGV[7] then
   call('XADD', KEYS[5], '*', '!places', ARGV[2] .. ' ' .. ARGV[7])
 end
-return { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0) }
+return { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0), tonumber(meta[7] or 0) }

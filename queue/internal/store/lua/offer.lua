@@ -9,8 +9,9 @@
 -- KEYS[6]  drops
 -- KEYS[7]  batch
 -- KEYS[8]  paused
--- KEYS[9]  a key that the first schema has; others are named in ARGV by their number; the last
---          ones, from ARGV[4] on, are states
+-- KEYS[9]  a key that the first schema has
+-- KEYS[10] offers; others are named in ARGV by their number; the last ones, from ARGV[4] on, are
+--          states
 -- ARGV[1]  schema
 -- ARGV[2]  version of the policies that the client knows
 -- ARGV[3]  ms for which the batch is remembered
@@ -40,7 +41,7 @@ local function key(i)
   return KEYS[tonumber(ARGV[i])]
 end
 
-local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out')
+local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out', 'recorded')
 local schema = meta[1] or (call('EXISTS', KEYS[9]) == 1 and '1' or ARGV[1])
 if schema ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. schema)
@@ -65,6 +66,7 @@ if known[1] then
 end
 
 local alive = tonumber(meta[3] or 0) > now
+local recorded = tonumber(meta[9] or 0) > now and {} or nil -- while somebody records what is offered
 local stamp = math.max(now, tonumber(meta[4] or 0))
 local tenants, mail, lines, replaced, later = {}, {}, {}, {}, {}
 local total = { ['in'] = 0, other = 0, out = 0 }
@@ -210,6 +212,9 @@ for i = at, #ARGV, JOB do
         'at', int(now), 'job', name .. string.sub(ARGV[i + 5], 1, HEAD))
     end
   end
+  if recorded and status ~= 'd' then
+    recorded[#recorded + 1], recorded[#recorded + 2] = int(#recorded), ARGV[i + 2] .. ' ' .. name .. string.sub(ARGV[i + 5], 1, HEAD)
+  end
   stamp = stamp + 1
   lines[#lines + 1] = name .. ' ' .. status .. ' ' .. place .. ' ' .. waiting .. ' ' .. (reason or '-') .. ' ' .. ARGV[i + 14]
 end
@@ -241,6 +246,10 @@ if alive and #mail > 0 then
 end
 call('HSET', KEYS[1], 'schema', ARGV[1], 'stamp', int(stamp), 'in', (meta[6] or 0) + total['in'],
   'other', (meta[7] or 0) + total.other, 'out', (meta[8] or 0) + total.out)
+if recorded and #recorded > 0 then
+  call('XADD', KEYS[10], 'MAXLEN', '~', '10000', '*', 'at', int(now), 'offered', int((meta[6] or 0) + total['in'] + (meta[7] or 0) + total.other),
+    unpack(recorded))
+end
 local receipts = table.concat(lines, '\n')
 call('SET', KEYS[7], receipts, 'PX', ARGV[3])
 return answer(receipts, replaced)

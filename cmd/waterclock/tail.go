@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/queue"
+)
+
+func (c *console) tailCommand() *cobra.Command {
+	tenant, only := "", ""
+	cmd := &cobra.Command{
+		Use: "tail", Short: "What happens, as it happens: starts, ends, failures, drops", Args: arguments(0, 0, "none"),
+		Long: `tail prints what happens in the queue until it is stopped. Workers tell of starts and ends while
+somebody listens; they begin within some seconds. Of more than some thousand events a second of a
+worker it says how many were left out.`,
+		Example: "  waterclock tail --tenant school-7\n  waterclock tail --only failed,dropped",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+				return i.Tail(cmd.Context(), func(e queue.Event) error {
+					wanted := e.Kind == queue.EventMissed ||
+						(tenant == "" || e.Tenant == tenant) && (only == "" || strings.Contains(","+only+",", ","+string(e.Kind)+","))
+					if !wanted {
+						return nil
+					}
+					if c.json {
+						return json.NewEncoder(c.out).Encode(e)
+					}
+					_, err := fmt.Fprintln(c.out, human.Clean(eventLine(e)))
+					return err
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of a tenant")
+	cmd.Flags().StringVar(&only, "only", "", "only some: started, done, failed, paused, dropped; separated by commas")
+	return cmd
+}
+
+// eventLine writes an event for people.
+func eventLine(e queue.Event) string {
+	line := e.At.Local().Format("15:04:05.000") + fmt.Sprintf("  %-7s  %s / %s  %s  %s", e.Kind, e.Tenant, e.User, e.Type, e.ID)
+	switch e.Kind {
+	case queue.EventMissed:
+		return e.At.Local().Format("15:04:05.000") + fmt.Sprintf("  …  and %s events more of %s", human.Thousands(e.Missed), e.Host)
+	case queue.EventDropped:
+		return line + "  " + strings.TrimSpace(string(e.Reason)+" "+e.Rule)
+	case queue.EventStarted:
+		return line + fmt.Sprintf("  attempt %d", e.Attempt)
+	case queue.EventFailed:
+		return line + fmt.Sprintf("  attempt %d, after %s: %s", e.Attempt, human.Span(e.Took), e.Error)
+	}
+	return line + "  after " + human.Span(e.Took)
+}

@@ -1,0 +1,31 @@
+package jobline
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/waterclock/waterclock/internal/whatif"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// What was recorded is replayed as it was offered, and read as a job, but for the payload.
+func TestRecord(t *testing.T) {
+	at := time.Date(2026, 11, 22, 8, 0, 0, 1000, time.UTC)
+	for _, job := range []queue.Job{
+		{Tenant: "t", User: "u", Type: "push"},
+		{Tenant: "<t>\x00", User: "\u202e", Type: "{}", ID: "7", Cost: 3, NotBefore: at, StartBy: at, FinishBy: at, Priority: queue.Low, CollapseKey: "k", MaxAttempts: 1, Timeout: time.Minute},
+	} {
+		line := Record(queue.Offered{At: at, Job: job})
+		o, err := whatif.ReadOffer(line, "at", time.Time{})
+		if err != nil || !o.At.Equal(at) || o.Tenant != job.Tenant || o.Priority != job.Priority || !o.StartBy.Equal(job.StartBy) || o.Cost != job.Cost {
+			t.Errorf("%s is replayed as %+v, %v", line, o, err)
+		}
+		const stamp = `{"at":"2026-11-22T08:00:00.000001Z",`
+		got, err := Parse(append([]byte("{"), line[len(stamp):]...))
+		if diff := cmp.Diff(job, got); err != nil || diff != "" || string(line[:len(stamp)]) != stamp {
+			t.Errorf("%s: %v\n%s", line, err, diff)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What happens in a queue is told in streams, which are short and read by blocking. Drops are
+// always told; the rest is while somebody listens, who says so again and again.
+
+// Listen says for how long somebody listens to the events of workers, or records offers. The
+// words of the one who listens longest hold.
+func (s *Store) Listen(ctx context.Context, what Listening, patience time.Duration) error {
+	view, err := s.Look(ctx, nil)
+	if err != nil {
+		return err
+	}
+	pipe := s.client.TxPipeline()
+	pipe.HSet(ctx, s.key.Meta(), string(what), view.Now+patience.Microseconds())
+	pipe.PExpire(ctx, s.key.Events(), time.Minute)
+	pipe.PExpire(ctx, s.key.Offers(), time.Minute)
+	_, err = pipe.Exec(ctx)
+	return err
+}
+
+// Listening is what is listened to.
+type Listening string
+
+const (
+	ToEvents Listening = "listened" // of workers
+	ToOffers Listening = "recorded"
+)
+
+// eventsKept is about how many tellings a stream holds for one who is slow.
+const eventsKept = 1000
+
+// TellEvents writes events, which somebody listens to.
+func (s *Store) TellEvents(ctx context.Context, events string) error {
+	pipe := s.client.TxPipeline()
+	pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Events(), MaxLen: eventsKept, Approx: true, Values: []any{"events", events}})
+	pipe.PExpire(ctx, s.key.Events(), time.Minute)
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// A Follower reads streams from where they ended when it was made.
+type Follower struct {
+	s       *Store
+	streams []string
+	last    []string
+}
+
+// FollowEvents returns a follower of events and drops.
+func (s *Store) FollowEvents(ctx context.Context) (*Follower, error) {
+	return s.follow(ctx, s.key.Events(), s.key.Drops(), s.key.Refused())
+}
+
+// FollowOffers returns a follower of offers.
+func (s *Store) FollowOffers(ctx context.Context) (*Follower, error) {
+	return s.follow(ctx, s.key.Offers())
+}
+
+func (s *Store) follow(ctx context.Context, streams ...string) (*Follower, error) {
+	f := &Follower{s: s, streams: streams}
+	for _, stream := range streams {
+		newest, err := s.client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
+		if err != nil {
+			return nil, err
+		}
+		last := "0-0"
+		if len(newest) > 0 {
+			last = newest[0].ID
+		}
+		f.last = append(f.last, last)
+	}
+	return f, nil
+}
+
+// A Telling is what was read of a stream: events, drops or offers.
+type Telling struct {
+	Events string // of workers, as they were told
+	Drop   *Record
+	Offers []OfferView
+	Total  int64 // how many jobs were offered since the beginning, those here included
+}
+
+// An OfferView is a job as it was offered.
+type OfferView struct {
+	Lane Lane
+	At   int64
+	Job  string // the beginning
+}
+
+// Next waits for what comes next, for the given time at most.
+func (f *Follower) Next(ctx context.Context, patience time.Duration) (all []Telling, err error) {
+	found, err := f.s.client.XRead(ctx, &redis.XReadArgs{
+		Streams: append(append([]string{}, f.streams...), f.last...), Count: 100, Block: patience,
+	}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	for _, stream := range found {
+		for i, name := range f.streams {
+			if name == stream.Stream && len(stream.Messages) > 0 {
+				f.last[i] = stream.Messages[len(stream.Messages)-1].ID
+			}
+		}
+		for _, m := range stream.Messages {
+			all = append(all, readTelling(m))
+		}
+	}
+	return all, err
+}
+
+func readTelling(m redis.XMessage) (t Telling) {
+	field := func(name string) string { text, _ := m.Values[name].(string); return text }
+	if t.Events = field("events"); t.Events != "" {
+		return t
+	}
+	if field("reason") != "" {
+		record := recordOf(m)
+		t.Drop = &record
+		return t
+	}
+	at, _ := strconv.ParseInt(field("at"), 10, 64)
+	t.Total, _ = strconv.ParseInt(field("offered"), 10, 64)
+	for i := 0; ; i += 2 {
+		text, there := m.Values[fmt.Sprint(i)].(string)
+		if !there {
+			return t
+		}
+		if lane, job, err := ParseLater(text); err == nil {
+			t.Offers = append(t.Offers, OfferView{lane, at, job})
+		}
+	}
+}

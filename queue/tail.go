@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// An EventKind says what has happened.
+type EventKind string
+
+const (
+	EventStarted EventKind = "started" // an attempt begins
+	EventDone    EventKind = "done"    // an attempt has ended, and with it the job
+	EventFailed  EventKind = "failed"  // an attempt has failed; the job is attempted again, or dead
+	EventPaused  EventKind = "paused"  // an attempt that does not count: its handler has asked for a pause
+	EventDropped EventKind = "dropped" // the job never runs
+	EventMissed  EventKind = "missed"  // so many events of a worker were left out: see Missed
+)
+
+// An Event is something that happened to a job.
+type Event struct {
+	Kind    EventKind     `json:"event"`
+	At      time.Time     `json:"at"` // on Redis's clock
+	ID      string        `json:"id,omitempty"`
+	Tenant  string        `json:"tenant,omitempty"`
+	User    string        `json:"user,omitempty"`
+	Type    string        `json:"type,omitempty"`
+	Attempt int           `json:"attempt,omitempty"`
+	Took    time.Duration `json:"took_ns,omitempty"` // the attempt that has ended
+	Error   string        `json:"error,omitempty"`   // of the attempt that has failed: its beginning
+	Reason  Reason        `json:"reason,omitempty"`  // why it was dropped
+	Rule    string        `json:"rule,omitempty"`    // by which rule
+	Host    string        `json:"host,omitempty"`    // of the worker
+	Missed  int           `json:"missed,omitempty"`
+}
+
+// The times of somebody who listens: how long a word to the workers holds, how often it is said,
+// and for how long one look at Redis waits.
+const (
+	listenFor   = 15 * time.Second
+	listenAgain = 5 * time.Second
+	listenLook  = 500 * time.Millisecond
+)
+
+// Tail calls each with what happens in the queue, from now on, until ctx ends or each returns
+// an error, which it returns. Workers tell of starts and ends only while somebody listens; they
+// begin to within a quarter of their lease. Of more than some thousand events a second of a
+// worker, it tells how many were left out.
+func (i *Inspector) Tail(ctx context.Context, each func(Event) error) error {
+	follower, err := i.store.FollowEvents(ctx)
+	if err != nil {
+		return i.failed("listening to", err)
+	}
+	return i.follow(ctx, follower, store.ToEvents, func(t store.Telling) error {
+		if t.Drop != nil {
+			return each(dropEvent(*t.Drop))
+		}
+		var events []Event
+		if json.Unmarshal([]byte(t.Events), &events) != nil {
+			return nil // of another version
+		}
+		for _, e := range events {
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func dropEvent(r store.Record) Event {
+	e := Event{Kind: EventDropped, At: instant(r.At), Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: Reason(r.Reason), Rule: r.Rule}
+	if job, ok := envelope.Head(r.Job); ok {
+		e.ID, e.Type, e.Attempt = job.Name(), job.Type, job.Failures
+	}
+	return e
+}
+
+// Offers calls each with the jobs that are offered to the queue, from now on, in their order,
+// until ctx ends or each returns an error, which it returns. They come without their payloads
+// and headers, and without duplicates; what is refused comes too. Missed is how many there were
+// between those and the ones before that nobody has read in time.
+func (i *Inspector) Offers(ctx context.Context, each func(offered []Offered, missed int) error) error {
+	follower, err := i.store.FollowOffers(ctx)
+	if err != nil {
+		return i.failed("listening to", err)
+	}
+	known := int64(-1)
+	return i.follow(ctx, follower, store.ToOffers, func(t store.Telling) error {
+		missed := 0
+		if n := t.Total - int64(len(t.Offers)); known >= 0 && n > known {
+			missed = int(n - known)
+		}
+		known = t.Total
+		var all []Offered
+		for _, o := range t.Offers {
+			if head, ok := envelope.Head(o.Job); ok {
+				job := open(o.Lane, head)
+				job.ID, job.NotBefore = head.ID, instant(head.NotBefore)
+				job.Payload, job.Headers = nil, nil
+				all = append(all, Offered{instant(o.At), job})
+			}
+		}
+		return each(all, missed)
+	})
+}
+
+// follow reads what is told until ctx ends, and says again and again that somebody listens.
+func (i *Inspector) follow(ctx context.Context, f *store.Follower, what store.Listening, each func(store.Telling) error) error {
+	said := time.Time{}
+	for ctx.Err() == nil {
+		if time.Since(said) >= listenAgain {
+			if err := i.store.Listen(ctx, what, listenFor); err != nil {
+				return i.stopped(ctx, err)
+			}
+			said = time.Now()
+		}
+		told, err := f.Next(ctx, listenLook)
+		if err != nil {
+			return i.stopped(ctx, err)
+		}
+		for _, t := range told {
+			if err := each(t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stopped is nil where the end of ctx is why something failed.
+func (i *Inspector) stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return i.failed("listening to", err)
+}
