@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -72,7 +73,7 @@ func (i *Inspector) record(ctx context.Context) (Point, error) {
 		return Point{}, err
 	}
 	p := Point{At: instant(clock.Now), Health: health, Later: stats.Later, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
-	return p, i.chart(ctx, p, clock.Now)
+	return p, errors.Join(i.chart(ctx, p, clock.Now), i.recordTenants(ctx, clock.Now))
 }
 
 // chart keeps a point. Texts are of the last minutes alone: they are long, and of no use in a line.

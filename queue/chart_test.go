@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,7 +76,7 @@ func TestOneRecordsForAll(t *testing.T) {
 func TestChartWithNonsense(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := context.Background()
-		for _, seconds := range []string{"1", "10", "300"} {
+		for _, seconds := range []string{"1", "10", "300", "10:tenants", "300:tenants"} {
 			client.HSet(ctx, "wc:{push}:chart:"+seconds, "0", "nonsense", "1", "", "2", "1763600000 {", "3", "1 {}")
 		}
 		i := newInspector(t, client, "push")
@@ -108,6 +109,51 @@ func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
 		h, err := newInspector(t, watching, "push").Health(t.Context())
 		if err != nil || h.Condition != queue.Throttled || counted.n.Load() > 40 {
 			t.Errorf("%+v, %v, for %d commands", h, err, counted.n.Load())
+		}
+	})
+}
+
+// The tenants with most waiting have charts of their own, however many are due before them, and
+// keep them while they have; odd names cost the others nothing.
+func TestChartsOfTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		i := newInspector(t, client, "push")
+		enqueue(t, client, jobs("flood", "parent", 500)...)
+		for k := range 30 {
+			enqueue(t, client, jobs(fmt.Sprint("school ", k), "teacher", 1+k)...)
+		}
+		enqueue(t, client, jobs(strings.Repeat("long", 200), "teacher", 90)...)
+		record := func(seconds int) {
+			for range seconds {
+				if _, err := i.Record(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		record(60)
+		for k := range 60 { // now they are due before the flood
+			client.ZAdd(t.Context(), "wc:{push}:tenants", redis.Z{Score: 1, Member: fmt.Sprint("early", k)})
+		}
+		enqueue(t, client, jobs("flood", "parent", 100)...)
+		record(60)
+		charts, err := i.TenantCharts(t.Context(), queue.LastHours)
+		if err != nil || len(charts) != 10 {
+			t.Fatalf("%d charts, %v", len(charts), err)
+		}
+		flood := charts["flood"]
+		if n := len(flood); n < 11 || n > 13 || flood[0].Waiting != 500 || flood[n-1].Waiting != 600 || flood[n-1].Offered != 600 {
+			t.Errorf("%+v", flood)
+		}
+		if len(charts["school 29"]) != len(flood) || len(charts["school 3"]) > 0 {
+			t.Errorf("%d points of a busy tenant, %d of an idle one", len(charts["school 29"]), len(charts["school 3"]))
+		}
+		if days, err := i.TenantCharts(t.Context(), queue.LastDays); err != nil || len(days["flood"]) != 1 {
+			t.Errorf("%+v, %v", days["flood"], err)
+		}
+		if none, err := i.TenantCharts(t.Context(), queue.LastMinutes); err != nil || len(none) > 0 {
+			t.Errorf("%+v, %v", none, err)
 		}
 	})
 }

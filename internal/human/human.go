@@ -57,10 +57,10 @@ func From(now, at time.Time) string {
 	switch {
 	case at.IsZero():
 		return "-"
+	case at.Sub(now) < time.Millisecond && now.Sub(at) < 50*time.Millisecond: // clocks differ by more
+		return "now"
 	case at.After(now):
 		return "in " + Span(at.Sub(now))
-	case now.Sub(at) < 50*time.Millisecond:
-		return "now"
 	}
 	return Span(now.Sub(at)) + " ago"
 }

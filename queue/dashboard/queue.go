@@ -86,25 +86,38 @@ func lately(points []queue.Point) (perSecond float64, binds string) {
 	return float64(last.Counters.Started-first.Counters.Started) / seconds, binds
 }
 
+// rateOf is the rate of a counter: its growth a second.
+func rateOf(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
+	return func(a, b queue.Point) (float64, bool) {
+		n, seconds := of(b)-of(a), b.At.Sub(a.At).Seconds()
+		return float64(n) / seconds, n >= 0
+	}
+}
+
+// present is a number as it was.
+func present(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
+	return func(_, b queue.Point) (float64, bool) { return float64(of(b)), true }
+}
+
+// starts draws what started and what was offered.
+func (s series) starts() chart {
+	return s.lines("Starts and offers a second",
+		line{"started", "l1 fill", rateOf(func(p queue.Point) int64 { return p.Counters.Started })},
+		line{"offered", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Offered })})
+}
+
+// waiting is the line of what waits.
+func waiting() line {
+	return line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Waiting })}
+}
+
 // chartsOf draws a queue's charts.
 func chartsOf(s series, a allowance) []chart {
-	counted := func(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
-		return func(a, b queue.Point) (float64, bool) {
-			n, seconds := of(b)-of(a), b.At.Sub(a.At).Seconds()
-			return float64(n) / seconds, n >= 0
-		}
-	}
-	present := func(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
-		return func(_, b queue.Point) (float64, bool) { return float64(of(b)), true }
-	}
-	starts := s.lines("Starts and offers a second",
-		line{"started", "l1 fill", counted(func(p queue.Point) int64 { return p.Counters.Started })},
-		line{"offered", "l2", counted(func(p queue.Point) int64 { return p.Counters.Offered })})
+	starts := s.starts()
 	if a.Bounded() && a.PerSecond > 0 {
 		starts.bound("rules allow now", a.PerSecond)
 	}
-	backlog := s.lines("Waiting jobs",
-		line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Waiting })},
+	backlog := s.lines("Waiting jobs", waiting(),
 		line{"later", "l3", present(func(p queue.Point) int64 { return p.Later })})
 	places := s.lines("Places",
 		line{"running", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Running })},
@@ -112,9 +125,9 @@ func chartsOf(s series, a allowance) []chart {
 	overdue := s.lines("Seconds overdue",
 		line{"the first that may start and does not", "l4 fill", func(_, b queue.Point) (float64, bool) { return b.Health.Oldest.Seconds(), true }})
 	losses := s.lines("Failed, dropped and dead a second",
-		line{"failed attempts", "l3", counted(func(p queue.Point) int64 { return p.Counters.Failed })},
-		line{"dropped", "l2", counted(func(p queue.Point) int64 { return p.Counters.Dropped })},
-		line{"dead", "l4", counted(func(p queue.Point) int64 { return p.Counters.Dead })})
+		line{"failed attempts", "l3", rateOf(func(p queue.Point) int64 { return p.Counters.Failed })},
+		line{"dropped", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Dropped })},
+		line{"dead", "l4", rateOf(func(p queue.Point) int64 { return p.Counters.Dead })})
 	return []chart{starts, s.stack("What binds: jobs kept waiting, by rule", boundBy(s.points)), backlog, places, overdue, losses}
 }
 

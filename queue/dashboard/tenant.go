@@ -29,6 +29,9 @@ type tenantView struct {
 	Looked  int // among how many users
 	Pauses  []queue.Paused
 	Dead    bool
+	Span    string
+	Spans   []string
+	Charts  []chart // of the tenants with most waiting
 }
 
 // userSample is how many users are looked at to find those that have most waiting.
@@ -43,7 +46,10 @@ func readTenant(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := tenantView{Stats: stats, Rate: w.rates.of(name, stats.Started)}
+	v := tenantView{Stats: stats, Rate: w.rates.of(name, stats.Started), Spans: tenantSpans, Span: q.Get("span")}
+	if !slices.Contains(v.Spans, v.Span) {
+		v.Span = v.Spans[0]
+	}
 	policies, err := w.policies(ctx)
 	if err != nil {
 		return nil, err
@@ -68,6 +74,9 @@ func readTenant(ctx context.Context, w *watch, q url.Values) (any, error) {
 	slices.SortStableFunc(v.Users, func(a, b queue.UserStats) int { return cmp.Compare(b.Waiting, a.Waiting) })
 	v.Users = v.Users[:min(usersShown, len(v.Users))]
 	v.Drains = v.longest()
+	if err := w.chartsOfTenant(ctx, &v); err != nil {
+		return nil, err
+	}
 	v.Pauses, err = w.pausesOf(ctx, name, "")
 	return v, err
 }

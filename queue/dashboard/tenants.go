@@ -28,13 +28,14 @@ func (p pager) Before() int { return max(0, p.From-p.Rows) }
 
 // A tenantsView is the page of all tenants.
 type tenantsView struct {
-	Now   time.Time
-	Rows  []queue.TenantStats
-	Exact *queue.TenantStats // the one whose whole name was searched
-	Sort  string             // "" is as they are due
-	Holds string
-	Known int // by the survey
-	Whole time.Time
+	Now    time.Time
+	Rows   []queue.TenantStats
+	Exact  *queue.TenantStats // the one whose whole name was searched
+	Sort   string             // "" is as they are due
+	Holds  string
+	Known  int // by the survey
+	Whole  time.Time
+	Sparks map[string]string // what waited lately, of those with most
 	pager
 }
 
@@ -42,6 +43,9 @@ func readTenants(ctx context.Context, w *watch, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	v := tenantsView{Now: now, Sort: q.Get("sort"), Holds: q.Get("q")}
 	if err != nil {
+		return nil, err
+	}
+	if v.Sparks, err = w.sparks(ctx, now); err != nil {
 		return nil, err
 	}
 	from := number(q, "from")

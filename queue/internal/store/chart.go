@@ -16,6 +16,7 @@ import (
 type Ring struct {
 	Step   time.Duration
 	Points int
+	Of     string // what it is of, if not of the queue as a whole
 }
 
 // step returns which step an instant lies in.
@@ -24,7 +25,13 @@ func (r Ring) step(at int64) int64 { return at / r.Step.Microseconds() }
 // place returns where the point of a step stands.
 func (r Ring) place(step int64) string { return strconv.FormatInt(step%int64(r.Points), 10) }
 
-func (s *Store) ringKey(r Ring) string { return s.key.Chart(int64(r.Step / time.Second)) }
+func (s *Store) ringKey(r Ring) string {
+	key := s.key.Chart(int64(r.Step / time.Second))
+	if r.Of != "" {
+		key += ":" + r.Of
+	}
+	return key
+}
 
 // Charted returns the point of a ring in whose step an instant lies; "" if there is none yet.
 func (s *Store) Charted(ctx context.Context, r Ring, at int64) (string, error) {
