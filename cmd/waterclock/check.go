@@ -70,7 +70,7 @@ func (c *console) doctorCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				findings = append(findings, more...)
+				findings = append(append(findings, more...), doctor.Inbox(cmd.Context(), rdb, c.queue))
 				bad := 0
 				for _, f := range findings {
 					if f.Problem != "" {

@@ -52,7 +52,73 @@ func Redis(ctx context.Context, rdb redis.UniversalClient) (all []Finding) {
 	if info["role"] == "slave" || info["role"] == "replica" {
 		all = append(all, Finding{"replication", "this is a replica", "the queue needs the master"})
 	}
-	return append(all, clock(ctx, rdb))
+	all = append(all, replicas(info)...)
+	return append(all, clock(ctx, rdb), scripts(info))
+}
+
+// How far a replica may be behind its master, and how long a script may take on average.
+const (
+	longestLag    = 10 * time.Second
+	largestLag    = 10 << 20
+	longestScript = 2 * time.Millisecond
+)
+
+// replicas looks how far each replica is behind: what it does not have is lost with the master.
+func replicas(info map[string]string) (all []Finding) {
+	offset, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
+	for k := 0; info[fmt.Sprint("slave", k)] != ""; k++ {
+		fields := make(map[string]string)
+		for _, part := range strings.Split(info[fmt.Sprint("slave", k)], ",") {
+			name, value, _ := strings.Cut(part, "=")
+			fields[name] = value
+		}
+		has, _ := strconv.ParseInt(fields["offset"], 10, 64)
+		silent, _ := strconv.Atoi(fields["lag"])
+		f := Finding{
+			What: "replica " + fields["ip"] + ":" + fields["port"],
+			Seen: fmt.Sprintf("%s, %d bytes behind, last heard of %d s ago", fields["state"], offset-has, silent),
+		}
+		if fields["state"] != "online" || offset-has > largestLag || time.Duration(silent)*time.Second > longestLag {
+			f.Problem = "what it does not have is lost if the master fails; look at its log and at the network"
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// scripts looks how long Redis is busy with a script: nothing else runs meanwhile.
+func scripts(info map[string]string) Finding {
+	var calls, usec float64
+	for _, part := range strings.Split(info["cmdstat_evalsha"], ",") {
+		name, value, _ := strings.Cut(part, "=")
+		switch name {
+		case "calls":
+			calls, _ = strconv.ParseFloat(value, 64)
+		case "usec":
+			usec, _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	if calls == 0 {
+		return Finding{What: "scripts", Seen: "none has run"}
+	}
+	each := time.Duration(usec / calls * float64(time.Microsecond))
+	f := Finding{What: "scripts", Seen: fmt.Sprintf("%.0f have run, for %v each", calls, each.Round(100*time.Nanosecond))}
+	if each > longestScript {
+		f.Problem = "they keep Redis from everything else for long; look at its CPU, and whether it swaps"
+	}
+	return f
+}
+
+// Inbox looks at the door of asynq producers.
+func Inbox(ctx context.Context, rdb redis.UniversalClient, name string) Finding {
+	n, err := rdb.ZCard(ctx, "asynq:{"+name+"}:archived").Result()
+	switch {
+	case err != nil:
+		return Finding{"inbox", "unknown", err.Error()}
+	case n > 0:
+		return Finding{"inbox", fmt.Sprintf("archived tasks: %d", n), "tasks that cannot be jobs end in asynq's archive, with what is wrong: look there, and run or delete them"}
+	}
+	return Finding{What: "inbox", Seen: "archived tasks: 0"}
 }
 
 // clock compares Redis's clock with this machine's.
@@ -82,6 +148,8 @@ func onOff(flag string) string {
 func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 	fields := make(map[string]string)
 	text, _ := rdb.Info(ctx).Result()
+	commands, _ := rdb.Info(ctx, "commandstats").Result()
+	text += "\n" + commands
 	for _, line := range strings.Split(text, "\n") {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			fields[name] = value
@@ -89,6 +157,9 @@ func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 	}
 	return fields
 }
+
+// longestLateness is how late a worker may start jobs, at the 99th percentile.
+const longestLateness = 100 * time.Millisecond
 
 // Queue looks at the workers and at what waits.
 func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
@@ -114,12 +185,14 @@ func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
 		all = append(all, Finding{"workers", "none", "nothing starts without one"})
 	}
 	for _, w := range workers {
-		f := Finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %v", w.Host, w.Running, w.Places, w.Doubt)}
+		f := Finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %v, starts %v late at the 99th percentile", w.Host, w.Running, w.Places, w.Doubt, w.Late)}
 		switch {
 		case !w.Alive:
 			f.Problem = "it is lost; its jobs come back"
 		case w.Doubt > 20*time.Millisecond:
 			f.Problem = "it is far from Redis, or short of CPU: it starts jobs late; want some milliseconds"
+		case w.Late > longestLateness:
+			f.Problem = "it starts jobs late: it, or the leader, is short of CPU"
 		}
 		all = append(all, f)
 	}

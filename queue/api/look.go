@@ -74,6 +74,7 @@ func health(c *call) (queue.Health, error) { return c.inspector.Health(c.ctx) }
 
 func findings(c *call) (List[doctor.Finding], error) {
 	found, err := doctor.Queue(c.ctx, c.inspector)
+	found = append(found, doctor.Inbox(c.ctx, c.h.cfg.Redis, c.queue))
 	return listOf(append(doctor.Redis(c.ctx, c.h.cfg.Redis), found...), err)
 }
 
