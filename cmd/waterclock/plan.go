@@ -23,6 +23,7 @@ import (
 // A planning is what plan is asked.
 type planning struct {
 	input, policies, against, at string
+	picture                      string
 	takes                        time.Duration
 	places, rows                 int
 	maxWaits                     map[string]string
@@ -56,6 +57,7 @@ Without --against the policies in force are what is compared with, and Redis is 
 	flags.DurationVar(&p.takes, "takes", 0, "how long a job runs, for concurrency limits")
 	flags.IntVar(&p.places, "places", 0, "how many jobs the fleet runs at once; 0 for any number")
 	flags.IntVar(&p.rows, "rows", 20, "how many tenants to show, those with most jobs")
+	flags.StringVar(&p.picture, "picture", "", "an SVG file to draw into: how many jobs wait, before and after")
 	flags.StringToStringVar(&p.maxWaits, "max-wait", nil, "fail if a job of a tenant waits longer: school-7=5m; * is any other tenant")
 	return cmd
 }
@@ -77,10 +79,16 @@ func (c *console) plan(ctx context.Context, p planning) error {
 	if err != nil {
 		return err
 	}
-	all, err := whatif.Compare(whatif.Question{Before: before, After: after, Takes: p.takes, Places: p.places}, offers)
+	answer, err := whatif.Compare(whatif.Question{Before: before, After: after, Takes: p.takes, Places: p.places}, offers)
 	if err != nil {
 		return err
 	}
+	if p.picture != "" {
+		if err := os.WriteFile(p.picture, []byte(answer.Picture()), 0o644); err != nil {
+			return err
+		}
+	}
+	all := answer.Tenants
 	if err := c.show(all, func(t *table) { printPlan(t, all, p.rows) }); err != nil {
 		return err
 	}

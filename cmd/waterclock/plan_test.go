@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -45,4 +47,11 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	c.prints(append(args, "--takes", "1s", "--places", "2"), "school")
+	picture := c.file("plan.svg", "")
+	c.prints(append(args, "--picture", picture), "school")
+	drawn, err := os.ReadFile(picture)
+	if err != nil || !strings.Contains(string(drawn), ">49</text>") || strings.Count(string(drawn), `stroke-width="2"`) != 2 || xml.Unmarshal(drawn, new(struct{})) != nil {
+		t.Errorf("%v: %.500s", err, drawn)
+	}
+	c.fails(1, "plan.svg", append(args, "--picture", "/nowhere/plan.svg")...)
 }

@@ -19,24 +19,30 @@ type Question struct {
 	Places        int           // how many jobs the fleet runs at once; 0 for any number
 }
 
-// Compare replays offers under both policies. The tenants with most jobs come first.
-func Compare(q Question, offers []queue.Offered) ([]Tenant, error) {
+// An Answer is what would become of the offers.
+type Answer struct {
+	Tenants []Tenant // those with most jobs first
+	runs    [2][]queue.Simulated
+}
+
+// Compare replays offers under both policies.
+func Compare(q Question, offers []queue.Offered) (a Answer, err error) {
 	var outcomes [2]map[string]Fate
 	for i, policies := range []queue.Policies{q.Before, q.After} {
 		jobs, err := queue.Simulate(queue.Simulation{Policies: policies, Takes: q.Takes, Places: q.Places}, offers)
 		if err != nil {
-			return nil, err
+			return a, err
 		}
-		outcomes[i] = fates(jobs)
+		a.runs[i], outcomes[i] = jobs, fates(jobs)
 	}
-	all := make([]Tenant, 0, len(outcomes[0]))
+	a.Tenants = make([]Tenant, 0, len(outcomes[0]))
 	for tenant := range outcomes[0] {
-		all = append(all, Tenant{tenant, outcomes[0][tenant], outcomes[1][tenant]})
+		a.Tenants = append(a.Tenants, Tenant{tenant, outcomes[0][tenant], outcomes[1][tenant]})
 	}
-	slices.SortFunc(all, func(a, b Tenant) int {
+	slices.SortFunc(a.Tenants, func(a, b Tenant) int {
 		return cmp.Or(cmp.Compare(b.Before.Jobs, a.Before.Jobs), cmp.Compare(a.Tenant, b.Tenant))
 	})
-	return all, nil
+	return a, nil
 }
 
 // A Fate is what becomes of the jobs of a tenant.

@@ -137,7 +137,8 @@ func plan(c *call, in Plan) (List[whatif.Tenant], error) {
 	if err != nil {
 		return List[whatif.Tenant]{}, err
 	}
-	return listOf(whatif.Compare(q, offers))
+	answer, err := whatif.Compare(q, offers)
+	return listOf(answer.Tenants, err)
 }
 
 func (in Plan) question(c *call) (q whatif.Question, err error) {
