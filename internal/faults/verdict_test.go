@@ -142,7 +142,8 @@ func (s *scene) lost(executions []*execution) (lost int) {
 
 // twice counts the jobs that ran more than once, and returns how long after the fault
 // the last of them ran again. Only those may that were in the hands of a worker that was
-// killed or frozen.
+// killed or frozen: a start that was decided before its worker was stopped comes to its
+// handler when it wakes.
 func (s *scene) twice(executions []*execution) (twice int, recovery time.Duration) {
 	before := make(map[string]*execution)
 	for _, e := range executions {
@@ -152,10 +153,13 @@ func (s *scene) twice(executions []*execution) (twice int, recovery time.Duratio
 			continue
 		}
 		twice++
+		if s.frozen(e) { // it was decided first, and came to its handler last
+			continue
+		}
 		i := slices.IndexFunc(s.harm, func(h harm) bool { return h.hit(first, s.slack) })
 		if i < 0 {
-			s.t.Errorf("%s ran again for no reason: at %s from %s to %s, then at %s from %s (attempt %d); harm: %v", e.ID,
-				first.worker, clock(first.began), clock(first.ended), e.worker, clock(e.began), e.Attempt, s.harm)
+			s.t.Errorf("%s ran again for no reason: at %s from %s to %s, then at %s from %s, decided at %s (attempt %d); harm: %v", e.ID,
+				first.worker, clock(first.began), clock(first.ended), e.worker, clock(e.began), clock(e.Started), e.Attempt, s.harm)
 			continue
 		}
 		// A job that was hit again before it could run again has lost a claim more.
