@@ -21,7 +21,7 @@ import (
 type Client struct {
 	store    *store.Store
 	policies *policyCache
-	census   censusCache
+	census   *censusCache
 }
 
 const (
@@ -38,7 +38,7 @@ func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{store: s, policies: &policyCache{store: s}}, nil
+	return &Client{store: s, policies: &policyCache{store: s}, census: newCensusCache()}, nil
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
@@ -78,11 +78,7 @@ func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Polic
 	if !b.limitsRunning(policies) {
 		return nil
 	}
-	counted, err := c.census.at(ctx, c.store, now)
-	if err != nil {
-		return &census{unknown: true}
-	}
-	return counted
+	return c.census.at(ctx, c.store, now)
 }
 
 // offer offers one batch, again and again while Redis cannot be reached.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
@@ -403,6 +404,74 @@ func TestAReturnedJobLeavesItsPlace(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if n := got.count(); n != 2 {
 			t.Errorf("%d starts three seconds after a pause of one, want 2", n)
+		}
+	})
+}
+
+// mute is a hook that answers scripts and the first words of a connection, and nothing else.
+type mute struct{}
+
+func (mute) answers(cmd redis.Cmder) bool {
+	return slices.Contains([]string{"evalsha", "eval", "hello", "client"}, cmd.Name())
+}
+
+func (mute) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if m.answers(cmds[0]) {
+			return next(ctx, cmds)
+		}
+		return m.wait(ctx)
+	}
+}
+
+func (m mute) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if m.answers(cmd) {
+			return next(ctx, cmd)
+		}
+		return m.wait(ctx)
+	}
+}
+
+// wait gives up as a client does whose Redis says nothing.
+func (mute) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Minute):
+		return context.DeadlineExceeded
+	}
+}
+
+// An offer that has arrived is not held up by the count of what runs: without it a receipt has
+// no estimate.
+func TestReceiptsDoNotWaitForTheCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 1}}))
+		offers := newClient(t, client, "push")
+		if _, err := offers.Enqueue(t.Context(), named("", "first")); err != nil { // reads the policies
+			t.Fatal(err)
+		}
+		client.AddHook(mute{})
+		time.Sleep(time.Minute) // what was counted is out of date
+		begin := time.Now()
+		var offering sync.WaitGroup
+		for range 10 {
+			offering.Go(func() {
+				receipts, err := offers.Enqueue(t.Context(), named("", "second"))
+				if err != nil || receipts[0].Status != queue.Accepted {
+					t.Errorf("%+v, %v", receipts, err)
+				} else if !receipts[0].Start.IsZero() {
+					t.Errorf("an estimate from nothing: %v", receipts[0].Start)
+				}
+			})
+		}
+		offering.Wait()
+		if took := time.Since(begin); took > 500*time.Millisecond {
+			t.Errorf("receipts after %v", took)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -101,26 +100,37 @@ func takeCensus(ctx context.Context, s *store.Store, now int64) (*census, error)
 // A censusCache takes a census now and then: one for every offer would cost as much as the
 // offers.
 type censusCache struct {
-	mu    sync.Mutex
+	turn  chan struct{} // holds one token while nobody counts
 	last  *census
 	taken time.Time
 }
 
-// censusEvery is how old a census may be for an estimate.
-const censusEvery = 100 * time.Millisecond
+func newCensusCache() *censusCache {
+	c := &censusCache{turn: make(chan struct{}, 1)}
+	c.turn <- struct{}{}
+	return c
+}
 
-func (c *censusCache) at(ctx context.Context, s *store.Store, now int64) (*census, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+const (
+	censusEvery    = 100 * time.Millisecond // how old a census may be for an estimate
+	censusPatience = 300 * time.Millisecond // how long an offer that has arrived waits for it
+)
+
+// at returns a census that is young enough, or one that says that nothing could be counted.
+func (c *censusCache) at(ctx context.Context, s *store.Store, now int64) *census {
+	<-c.turn
+	defer func() { c.turn <- struct{}{} }()
 	if c.last != nil && time.Since(c.taken) < censusEvery {
-		return c.last, nil
+		return c.last
 	}
-	taken, err := takeCensus(ctx, s, now)
+	ctx, cancel := context.WithTimeout(ctx, censusPatience)
+	defer cancel()
+	counted, err := takeCensus(ctx, s, now)
 	if err != nil {
-		return nil, err
+		counted = &census{unknown: true}
 	}
-	c.last, c.taken = taken, time.Now()
-	return taken, nil
+	c.last, c.taken = counted, time.Now()
+	return counted
 }
 
 // limitsRunning reports whether a concurrency limit counts for a tenant.
