@@ -125,7 +125,7 @@ func (c *crew) stop(m *member) {
 			c.t.Errorf("%s: %v", m.name, err)
 		}
 		m.ended <- nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(90 * time.Second):
 		c.t.Errorf("%s does not end", m.name)
 		c.signal(m, syscall.SIGQUIT)
 	}
@@ -136,7 +136,7 @@ func (c *crew) stop(m *member) {
 func (c *crew) wait() {
 	c.t.Helper()
 	for _, m := range c.members {
-		redistest.Eventually(c.t, 30*time.Second, m.name+" works", func() bool {
+		redistest.Eventually(c.t, time.Minute, m.name+" works", func() bool {
 			text, err := os.ReadFile(c.log(m.name))
 			return err == nil && strings.Contains(string(text), readyLine)
 		})

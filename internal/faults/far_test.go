@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,9 +76,7 @@ func starved(t *testing.T, name string) *scene {
 				continue
 			}
 			for range 8 {
-				s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
-				s.pause(s.between(20*time.Millisecond, 300*time.Millisecond))
-				s.signal(victim, syscall.SIGCONT)
+				s.freeze(victim, s.between(20*time.Millisecond, 300*time.Millisecond))
 				s.pause(s.between(2*time.Millisecond, 20*time.Millisecond))
 			}
 		}
@@ -96,9 +93,7 @@ func dazed(t *testing.T, name string) *scene {
 		for range 10 * s.rounds {
 			s.pause(s.between(100*time.Millisecond, 500*time.Millisecond))
 			victim := s.anyone()
-			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
-			s.pause(s.between(20*time.Millisecond, lease/2))
-			s.signal(victim, syscall.SIGCONT)
+			s.freeze(victim, s.between(20*time.Millisecond, lease/2))
 		}
 	})
 	return s
@@ -113,9 +108,7 @@ func calendar(t *testing.T, name string) *scene {
 		for range 8 * s.rounds {
 			s.pause(time.Until(time.Now().Truncate(time.Second).Add(time.Second)) - s.between(0, 25*time.Millisecond))
 			victim := s.anyone()
-			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
-			s.pause(s.between(5*time.Millisecond, time.Second))
-			s.signal(victim, syscall.SIGCONT)
+			s.freeze(victim, s.between(5*time.Millisecond, time.Second))
 			s.pause(100 * time.Millisecond)
 		}
 	})

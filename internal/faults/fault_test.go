@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,9 +94,7 @@ func frozen(t *testing.T, name string) *scene {
 		for range 3 * s.rounds {
 			s.pause(s.between(100*time.Millisecond, 500*time.Millisecond))
 			victim := s.anyone()
-			s.harm = append(s.harm, harm{worker: victim.name, at: s.signal(victim, syscall.SIGSTOP)})
-			s.pause(s.between(lease, lease+lease/2))
-			s.signal(victim, syscall.SIGCONT)
+			s.freeze(victim, s.between(lease, lease+lease/2))
 		}
 	})
 	return s
@@ -163,8 +160,7 @@ func failedOver(t *testing.T, name string) *scene {
 		begin := time.Now()
 		sentinels.Master.Kill()
 		sentinels.Failover(t)
-		// Its time counts, but for what was on its way to its slot.
-		s.harm = append(s.harm, harm{at: begin, healed: begin.Add(s.slack), forgets: true})
+		s.harm = append(s.harm, harm{at: begin, healed: time.Now(), forgets: true})
 		s.pause(lease)
 		sentinels.Master.Resume() // it has to follow now, whatever it remembers
 		s.pause(lease)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,14 +46,17 @@ type scene struct {
 
 	mu       sync.Mutex
 	offered  int
-	accepted map[string]time.Time // when, by ID
+	accepted map[string]answer // by ID
 }
+
+// An answer is that an offer was accepted: it was between these instants.
+type answer struct{ asked, came time.Time }
 
 // harm is one occurrence of the fault.
 type harm struct {
 	worker  string    // who was killed or frozen; empty for a fault that hit all
 	at      time.Time // when it began
-	healed  time.Time // when whatever was broken worked again, for a fault that hit all
+	healed  time.Time // when what was broken worked again, or the worker that was frozen ran again
 	forgets bool      // Redis may have forgotten its last moment
 	forgot  time.Time // what it may have forgotten began then; the zero time if it was a moment
 }
@@ -78,7 +82,7 @@ func newScene(t *testing.T, name string, at stage) *scene {
 	fmt.Fprint(h, name)
 	s := &scene{
 		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
-		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]time.Time),
+		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]answer),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
 	}
 	s.crew.urls, s.crew.program = at.urls, at.first
@@ -150,8 +154,9 @@ func (s *scene) offer(ctx context.Context, n int) {
 	}
 	s.mu.Unlock()
 	for {
+		asked := time.Now()
 		receipts, err := client.Enqueue(ctx, jobs...)
-		s.note(receipts)
+		s.note(asked, receipts)
 		if err == nil {
 			return
 		}
@@ -164,18 +169,40 @@ func (s *scene) offer(ctx context.Context, n int) {
 	}
 }
 
-func (s *scene) note(receipts []queue.Receipt) {
+func (s *scene) note(asked time.Time, receipts []queue.Receipt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range receipts {
 		if r.Status != queue.Dropped {
-			s.accepted[r.ID] = time.Now()
+			s.accepted[r.ID] = answer{asked, time.Now()}
 		}
 	}
 }
 
 // during does harm while jobs are offered, and waits until everything has drained.
 func (s *scene) during(harm func()) {
+	s.t.Helper()
+	s.offering(harm)
+	var stats queue.Stats
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("in the end: %+v", stats)
+		}
+	}()
+	redistest.Eventually(s.t, 3*time.Minute, "everything has drained", func() bool {
+		now, err := s.inspector.Stats(s.t.Context())
+		if err == nil {
+			stats = now
+		}
+		return err == nil && stats.Waiting+stats.Later+stats.Running == 0
+	})
+	for len(s.members) > 0 {
+		s.stop(s.members[0])
+	}
+}
+
+// offering offers jobs while it does harm, also if that fails.
+func (s *scene) offering(harm func()) {
 	s.t.Helper()
 	stop := make(chan struct{})
 	var producer sync.WaitGroup
@@ -191,25 +218,17 @@ func (s *scene) during(harm func()) {
 			}
 		}
 	})
+	defer producer.Wait()
+	defer close(stop)
 	harm()
-	close(stop)
-	producer.Wait()
-	var stats queue.Stats
-	defer func() {
-		if s.t.Failed() {
-			s.t.Logf("in the end: %+v", stats)
-		}
-	}()
-	redistest.Eventually(s.t, 90*time.Second, "everything has drained", func() bool {
-		now, err := s.inspector.Stats(s.t.Context())
-		if err == nil {
-			stats = now
-		}
-		return err == nil && stats.Waiting+stats.Later+stats.Running == 0
-	})
-	for len(s.members) > 0 {
-		s.stop(s.members[0])
-	}
+}
+
+// freeze stops a worker for a while.
+func (s *scene) freeze(victim *member, lasts time.Duration) {
+	at := s.signal(victim, syscall.SIGSTOP)
+	s.pause(lasts)
+	s.signal(victim, syscall.SIGCONT)
+	s.harm = append(s.harm, harm{worker: victim.name, at: at, healed: time.Now()})
 }
 
 // pause waits.

@@ -70,22 +70,26 @@ func (s settings) run(ctx context.Context) error {
 		return err
 	}
 	log.Info(readyLine)
-	return worker.Run(ctx, &scribe{settings: s, file: file})
+	pulse := newPulse()
+	go pulse.run(ctx)
+	return worker.Run(ctx, &scribe{settings: s, file: file, pulse: pulse})
 }
 
 // A scribe is a handler that writes down when it begins and when it ends.
 type scribe struct {
 	settings
-	file io.Writer
-	runs atomic.Int64
+	file  io.Writer
+	pulse *pulse
+	runs  atomic.Int64
 }
 
 // A line of the journal is the begin or the end of an execution.
 type line struct {
-	Run    string    // names the execution
-	Worker string    // who it is
-	At     time.Time // on this machine's clock
-	Start  *start    // nil at the end
+	Run    string        // names the execution
+	Worker string        // who it is
+	At     time.Time     // on this machine's clock
+	Late   time.Duration // how late the process ran what was due
+	Start  *start        // nil at the end
 }
 
 // start is what is known at the begin, on Redis's clock.
@@ -101,14 +105,14 @@ func (s *scribe) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 		return fmt.Errorf("no job in the context")
 	}
 	run := fmt.Sprint(s.Name, "/", s.runs.Add(1))
-	err := s.write(line{run, s.Name, time.Now(), &start{
+	err := s.write(line{run, s.Name, time.Now(), s.pulse.late(), &start{
 		info.ID, info.Tenant, info.User, info.Slot, info.Started, info.Attempt,
 	}})
 	if err != nil {
 		return err
 	}
 	<-time.After(s.duration(info.ID)) // whatever the context says: it is not the subject here
-	return s.write(line{run, s.Name, time.Now(), nil})
+	return s.write(line{run, s.Name, time.Now(), 0, nil})
 }
 
 // duration is how long the job's handler takes: always as long.
