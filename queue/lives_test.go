@@ -362,6 +362,71 @@ func TestEndsAreToldAfterTrouble(t *testing.T) {
 	})
 }
 
+// slowly is a hook under which scripts are on their way for a while, once it is told so.
+type slowly struct{ on atomic.Bool }
+
+func (s *slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.on.Load() && strings.HasPrefix(cmd.Name(), "eval") {
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				cmd.SetErr(ctx.Err())
+				return ctx.Err()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A worker that stops does not leave while the end of a job is on its way to Redis: the job
+// would run again. So it is for a leader, whose commits take ends along, and for others.
+func TestAStoppingWorkerTellsItsEnds(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		for _, after := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * time.Millisecond, 70 * time.Millisecond} {
+			t.Run(fmt.Sprintf("leads %v, %v after the end", leads, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { stopAfterAnEnd(t, leads, after) })
+			})
+		}
+	}
+}
+
+func stopAfterAnEnd(t *testing.T, leads bool, after time.Duration) {
+	server := newMini(t)
+	client, mine := redistest.MiniClient(t, server), redistest.MiniClient(t, server)
+	var hook slowly
+	mine.AddHook(&hook)
+	if !leads { // another one does, and has no place for the job
+		runWorker(t, client, &recorder{then: func(ctx context.Context, _ queue.Info) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}, queue.WorkerConfig{Concurrency: 1, ShutdownTimeout: time.Second})
+		time.Sleep(time.Second)
+		enqueue(t, client, jobs("a", "u", 1)...)
+		time.Sleep(time.Second)
+	}
+	got := recorder{then: func(context.Context, queue.Info) error {
+		time.Sleep(time.Second)
+		hook.on.Store(true)
+		return nil
+	}}
+	stop := runWorker(t, mine, &got, queue.WorkerConfig{Concurrency: 10})
+	time.Sleep(time.Second)
+	enqueue(t, client, jobs("b", "u", 1)...)
+	time.Sleep(time.Second + after)
+	stop()
+	s := stats(t, client)
+	if got.count() != 1 || s.Done != 1 || s.Running != s.Started-1 {
+		t.Errorf("%d starts; when the worker has stopped: %+v", got.count(), s)
+	}
+}
+
 // A pause in the past, as a worker with a slow clock asks for, does not repeat a job
 // without end.
 func TestPausesInThePast(t *testing.T) {

@@ -264,17 +264,29 @@ func (c *claims) send(ctx context.Context) error {
 	}
 }
 
-// flush tells the last ends of a worker that stops.
+// untold counts the ends that Redis has not confirmed, those included that are on their way.
+func (c *claims) untold() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.held {
+		if h.over && !h.lost {
+			n++
+		}
+	}
+	return n
+}
+
+// flush tells the last ends of a worker that stops, and waits for those that are on their
+// way: what leaves with them untold runs again.
 func (c *claims) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastPatience)
 	defer cancel()
 	err := c.send(ctx)
-	for err != nil && ctx.Err() == nil {
-		pause(ctx, 100*time.Millisecond)
+	for (err != nil || c.untold() > 0) && ctx.Err() == nil {
+		pause(ctx, 10*time.Millisecond)
 		err = c.send(ctx)
 	}
-	if err != nil {
-		n, _ := c.due()
+	if n := c.untold(); n > 0 {
 		c.r.log.Error("could not acknowledge finished jobs: they will run again", "jobs", n, "err", err)
 	}
 }
