@@ -29,9 +29,9 @@ func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outc
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
 	ctx = NewContext(ctx, info)
-	a.events.started(info)
+	a.events.started(&info)
 	err := a.run(ctx, info, task)
-	defer func() { a.events.ended(info, eventOf(o), time.UnixMicro(at.Clock()), o.Error) }()
+	defer func() { a.events.ended(&info, &o, at.Clock) }()
 	defer func() { // the error's own methods and RetryDelay are the user's code as well
 		if cause := recover(); cause != nil {
 			a.log.Error("reading a handler's error panicked", "id", info.ID, "type", info.Type, "panic", cause)
@@ -43,17 +43,6 @@ func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outc
 		a.cfg.ErrorHandler.HandleError(ctx, task, err)
 	}
 	return o
-}
-
-// eventOf returns what an outcome is as an event.
-func eventOf(o runner.Outcome) EventKind {
-	switch {
-	case o.Pause != nil:
-		return EventPaused
-	case o.Failed:
-		return EventFailed
-	}
-	return EventDone
 }
 
 // info is what the handler may know of its job.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -15,7 +16,7 @@ import (
 type eventLog struct {
 	store *store.Store
 	host  string
-	until atomic.Int64  // unix nanoseconds, here, until when somebody listens
+	until atomic.Int64  // unix nanoseconds, here, until when somebody listens; 0 for nobody
 	wake  chan struct{} // there is something to tell
 
 	mu     sync.Mutex
@@ -34,16 +35,21 @@ func newEventLog(s *store.Store, host string) *eventLog {
 
 // listened notes for how long somebody listens yet.
 func (l *eventLog) listened(left time.Duration) {
+	until := int64(0)
 	if left > 0 {
-		l.until.Store(time.Now().Add(left).UnixNano())
+		until = time.Now().Add(left).UnixNano()
 	}
+	l.until.Store(until)
 }
 
-// note keeps an event to be told, if somebody listens.
+// listens reports whether somebody does: of every job it is asked twice.
+func (l *eventLog) listens() bool {
+	until := l.until.Load()
+	return until > 0 && time.Now().UnixNano() <= until
+}
+
+// note keeps an event to be told.
 func (l *eventLog) note(e Event) {
-	if time.Now().UnixNano() > l.until.Load() {
-		return
-	}
 	e.Host, e.Error = l.host, clip(e.Error)
 	l.mu.Lock()
 	if len(l.events) < mostEvents {
@@ -92,17 +98,35 @@ func (l *eventLog) tell(ctx context.Context) {
 	_ = l.store.TellEvents(ctx, string(text)) // whoever listens sees that nothing comes
 }
 
-// started notes that an attempt begins.
-func (l *eventLog) started(info Info) {
+// started tells that an attempt begins, if somebody listens.
+func (l *eventLog) started(info *Info) {
+	if !l.listens() {
+		return
+	}
 	l.note(Event{
 		Kind: EventStarted, At: info.Started, ID: info.ID, Tenant: info.Tenant, User: info.User, Type: info.Type, Attempt: info.Attempt,
 	})
 }
 
-// ended notes how an attempt has ended.
-func (l *eventLog) ended(info Info, kind EventKind, at time.Time, text string) {
+// ended tells how an attempt has ended, at what the clock says, if somebody listens.
+func (l *eventLog) ended(info *Info, o *runner.Outcome, clock func() int64) {
+	if !l.listens() {
+		return
+	}
+	at := time.UnixMicro(clock())
 	l.note(Event{
-		Kind: kind, At: at, ID: info.ID, Tenant: info.Tenant, User: info.User, Type: info.Type, Attempt: info.Attempt,
-		Took: at.Sub(info.Started), Error: text,
+		Kind: eventOf(o), At: at, ID: info.ID, Tenant: info.Tenant, User: info.User, Type: info.Type, Attempt: info.Attempt,
+		Took: at.Sub(info.Started), Error: o.Error,
 	})
+}
+
+// eventOf returns what an outcome is as an event.
+func eventOf(o *runner.Outcome) EventKind {
+	switch {
+	case o.Pause != nil:
+		return EventPaused
+	case o.Failed:
+		return EventFailed
+	}
+	return EventDone
 }
