@@ -62,20 +62,20 @@ func newJob(tenant, user string) job {
 	return job{tenant, user, []byte(payload + strings.Repeat(".", max(0, payloadSize-len(payload))))}
 }
 
-// clientOf returns a client of the bench's queue.
-func clientOf(rdb redis.UniversalClient) *queue.Client {
-	client, err := queue.NewClient(rdb, queueName)
+// clientOf returns a client of a queue.
+func clientOf(rdb redis.UniversalClient, name string) *queue.Client {
+	client, err := queue.NewClient(rdb, name)
 	if err != nil {
-		panic(err) // the name is a constant
+		panic(err) // names are constants
 	}
 	return client
 }
 
-// inspectorOf returns an inspector of the bench's queue.
-func inspectorOf(rdb redis.UniversalClient) *queue.Inspector {
-	inspector, err := queue.NewInspector(rdb, queueName)
+// inspectorOf returns an inspector of a queue.
+func inspectorOf(rdb redis.UniversalClient, name string) *queue.Inspector {
+	inspector, err := queue.NewInspector(rdb, name)
 	if err != nil {
-		panic(err) // the name is a constant
+		panic(err) // names are constants
 	}
 	return inspector
 }
@@ -83,9 +83,18 @@ func inspectorOf(rdb redis.UniversalClient) *queue.Inspector {
 // waterclockOn returns waterclock with that many workers, which reach Redis at the
 // address.
 func (b *bench) waterclockOn(addr string, workers int, policies queue.Policies) contender {
-	client, inspector := clientOf(b.client), inspectorOf(b.client)
+	c := b.waterclockIn(queueName, policies)
+	c.name = fmt.Sprintf("waterclock, %s", plural(workers, "worker"))
+	c.serve = func(ctx context.Context, h asynq.Handler) (func() error, error) {
+		return b.startWorkers(ctx, fleetOn(addr, workers), h)
+	}
+	return c
+}
+
+// waterclockIn returns waterclock in a queue of that name, which nobody drains.
+func (b *bench) waterclockIn(name string, policies queue.Policies) contender {
+	client, inspector := clientOf(b.client, name), inspectorOf(b.client, name)
 	return contender{
-		name:      fmt.Sprintf("waterclock, %s", plural(workers, "worker")),
 		producers: 4, batch: 100,
 		prepare: func(ctx context.Context) error {
 			return inspector.SetPolicies(ctx, policies)
@@ -102,9 +111,6 @@ func (b *bench) waterclockOn(addr string, workers int, policies queue.Policies) 
 				}
 			}
 			return err
-		},
-		serve: func(ctx context.Context, h asynq.Handler) (func() error, error) {
-			return b.startWorkers(ctx, fleetOn(addr, workers), h)
 		},
 	}
 }

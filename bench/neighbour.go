@@ -22,13 +22,16 @@ const (
 )
 
 // runNeighbour lets quiet tenants offer 500 jobs a second between them, far below their
-// limits: first by themselves, then while a noisy tenant offers a million jobs, then
-// while those wait. What counts is how long the quiet ones' jobs wait.
+// limits: first by themselves, then while somebody offers a million jobs to another queue
+// of the same Redis, which nobody drains, then while a noisy tenant offers as many to their
+// own, then while those wait. What counts is how long the quiet ones' jobs wait. The other
+// queue shows what the machine and Redis make of such a burst, without any part of ours.
 func runNeighbour(ctx context.Context, b *bench) error {
 	flood := b.size(1_000_000, 50_000)
+	elsewhere := fmt.Sprintf("while %s jobs are offered to another queue", thousands(int64(flood)))
 	during := fmt.Sprintf("while %s jobs are offered", thousands(int64(flood)))
 	after := fmt.Sprintf("while %s jobs wait", thousands(int64(flood)))
-	phases := []string{"alone", during, after}
+	phases := []string{"alone", elsewhere, during, after}
 	delays := []string{"offer to start", "acceptance to start", "start − slot"}
 	rows := make([][]*row, len(delays))
 	for i, delay := range delays {
@@ -57,8 +60,9 @@ func runNeighbour(ctx context.Context, b *bench) error {
 		}
 	}
 	for _, r := range rows {
-		r[1].over(r[0]).wantRatioAtMost(1.2)
+		r[1].over(r[0])
 		r[2].over(r[0]).wantRatioAtMost(1.2)
+		r[3].over(r[0]).wantRatioAtMost(1.2)
 	}
 	return b.draw("neighbour.svg", last.draw)
 }
@@ -71,7 +75,7 @@ type neighbours struct {
 	mu      sync.Mutex
 	begin   time.Time
 	phase   int
-	seen    [3][3]samples // by kind of delay and phase
+	seen    [3][4]samples // by kind of delay and phase
 	waits   []sighting
 	backlog []sighting
 }
@@ -83,18 +87,10 @@ type sighting struct {
 	value float64
 }
 
-// live lets the three phases pass.
+// live runs workers and offers while the phases pass.
 func (n *neighbours) live(ctx context.Context) error {
 	b := n.b
-	user := []throttle.Rule{throttle.Window(10_000, time.Minute), throttle.Spacing(time.Millisecond)}
-	c := b.waterclockOn(b.addr, 2, queue.Policies{
-		Default: "quiet",
-		Policies: map[string]queue.Policy{
-			"quiet": {Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: user},
-			noisy:   {Tenant: []throttle.Rule{throttle.Leak(500, time.Second)}, User: user},
-		},
-		Tenants: map[string]string{noisy: noisy},
-	})
+	c := b.waterclockOn(b.addr, 2, n.policies())
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
@@ -118,17 +114,36 @@ func (n *neighbours) live(ctx context.Context) error {
 	return errors.Join(group.Wait(), stop())
 }
 
+func (n *neighbours) policies() queue.Policies {
+	user := []throttle.Rule{throttle.Window(10_000, time.Minute), throttle.Spacing(time.Millisecond)}
+	return queue.Policies{
+		Default: "quiet",
+		Policies: map[string]queue.Policy{
+			"quiet": {Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: user},
+			noisy:   {Tenant: []throttle.Rule{throttle.Leak(500, time.Second)}, User: user},
+		},
+		Tenants: map[string]string{noisy: noisy},
+	}
+}
+
+// pass lets the phases pass.
 func (n *neighbours) pass(ctx context.Context, c contender) error {
 	span := n.b.span(10*time.Second, 3*time.Second)
 	if err := wait(ctx, span); err != nil {
 		return err
 	}
-	n.enter(1)
-	c.producers = 1 // one is what bursts, not a fleet
-	if err := c.offerEach(ctx, n.flood, n.noise); err != nil {
+	other := n.b.waterclockIn("elsewhere", n.policies())
+	if err := other.prepare(ctx); err != nil {
 		return err
 	}
-	n.enter(2)
+	for phase, where := range []contender{other, c} {
+		n.enter(phase + 1)
+		where.producers = 1 // one is what bursts, not a fleet
+		if err := where.offerEach(ctx, n.flood, n.noise); err != nil {
+			return err
+		}
+	}
+	n.enter(3)
 	return wait(ctx, span)
 }
 
@@ -187,7 +202,7 @@ func (n *neighbours) ProcessTask(ctx context.Context, t *asynq.Task) error {
 
 // watchBacklog notes how many jobs of the noisy tenant wait.
 func (n *neighbours) watchBacklog(ctx context.Context) error {
-	inspector := inspectorOf(n.b.client)
+	inspector := inspectorOf(n.b.client, queueName)
 	for ctx.Err() == nil {
 		stats, err := inspector.Tenant(ctx, noisy)
 		if err != nil {

@@ -12,7 +12,7 @@ func BenchmarkOffer(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			redis := newCounted(b)
-			client := clientOf(redis)
+			client := clientOf(redis, queueName)
 			jobs := queueJobs(100_000)
 			redis.begin(b)
 			for i := range b.N {

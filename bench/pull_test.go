@@ -11,10 +11,10 @@ import (
 // worker that always finds a full pull waiting?
 func BenchmarkPull(b *testing.B) {
 	redis := newCounted(b)
-	if err := inspectorOf(redis).SetPolicies(b.Context(), unreached()); err != nil {
+	if err := inspectorOf(redis, queueName).SetPolicies(b.Context(), unreached()); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := clientOf(redis).Enqueue(b.Context(), queueJobs(b.N)...); err != nil {
+	if _, err := clientOf(redis, queueName).Enqueue(b.Context(), queueJobs(b.N)...); err != nil {
 		b.Fatal(err)
 	}
 	worker, err := queue.NewWorker(redis, queue.WorkerConfig{Queues: []string{queueName}, Concurrency: places})
