@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +17,6 @@ type bench struct {
 	rounds   int
 	quick    bool
 	verbose  bool
-	plots    string // the directory for pictures; none are drawn if it is empty
 	progress io.Writer
 	report   *report
 
@@ -90,17 +87,6 @@ func (b *bench) row(what, unit string) *row {
 // note tells whoever watches what was just measured.
 func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.progress, "  "+format+"\n", args...)
-}
-
-// draw writes a picture, if any are wanted.
-func (b *bench) draw(name string, svg func() string) error {
-	if b.plots == "" {
-		return nil
-	}
-	if err := os.MkdirAll(b.plots, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.plots, name), []byte(svg()), 0o644)
 }
 
 // wait waits for d, or until ctx ends.

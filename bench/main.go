@@ -30,7 +30,6 @@ Flags:
       --rounds N       rounds in which the rivals take turns (default 5, with --quick 2)
       --quick          small sizes: everything in less than five minutes
       --json           print the result as JSON
-      --plots DIR      draw the scenarios that have a picture as SVG files in DIR
       --redis ADDR     use the Redis at HOST:PORT, which is emptied again and again;
                        without it bench starts a redis-server of its own, and ends it
       --verbose        print what asynq, go-redis and the workers report
@@ -48,7 +47,6 @@ type scenario struct {
 	name, question string
 	patience       time.Duration // for one round; it fails if that is not enough
 	run            func(ctx context.Context, b *bench) error
-	onRequest      bool // run only if named
 }
 
 func scenarios() []scenario {
@@ -77,18 +75,16 @@ func scenarios() []scenario {
 			question: "decisions per second, against redis_rate's single GCRA rule"},
 		{name: "memory", run: runMemory, patience: 2 * time.Minute,
 			question: "bytes per waiting job beyond its payload, and per subject of each rule"},
-		{name: "picture", run: runPicture, patience: time.Minute, onRequest: true,
-			question: "what each rule admits of one flood (draws rules.svg, into docs without --plots)"},
 	}
 }
 
 // options are the flags.
 type options struct {
-	only           []string
-	rounds         int
-	quick          bool
-	json, verbose  bool
-	plots, address string
+	only          []string
+	rounds        int
+	quick         bool
+	json, verbose bool
+	address       string
 }
 
 func main() {
@@ -126,7 +122,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	b := &bench{
-		addr: server.Addr, client: client, rounds: o.rounds, quick: o.quick, plots: o.plots,
+		addr: server.Addr, client: client, rounds: o.rounds, quick: o.quick,
 		verbose: o.verbose, progress: stderr,
 		report: &report{Environment: about, Begun: time.Now().UTC(), Rounds: o.rounds, Quick: o.quick},
 	}
@@ -145,7 +141,6 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 0, "")
 	flags.BoolVar(&o.quick, "quick", false, "")
 	flags.BoolVar(&o.json, "json", false, "")
-	flags.StringVar(&o.plots, "plots", "", "")
 	flags.StringVar(&o.address, "redis", "", "")
 	flags.BoolVar(&o.verbose, "verbose", false, "")
 	flags.Usage = func() { fmt.Fprintf(stdout, usage, listScenarios()) }
@@ -181,7 +176,7 @@ func listScenarios() string {
 // chosen returns the scenarios with these names, or all if there are none.
 func chosen(names []string) (these []scenario) {
 	for _, s := range scenarios() {
-		if slices.Contains(names, s.name) || len(names) == 0 && !s.onRequest {
+		if slices.Contains(names, s.name) || len(names) == 0 {
 			these = append(these, s)
 		}
 	}

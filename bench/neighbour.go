@@ -39,16 +39,15 @@ func runNeighbour(ctx context.Context, b *bench) error {
 			rows[i] = append(rows[i], b.row(delay+", p99, "+phase, "ms"))
 		}
 	}
-	var last *neighbours
 	for range b.rounds {
-		last = &neighbours{b: b, flood: flood}
-		if err := last.live(ctx); err != nil {
+		n := &neighbours{b: b, flood: flood}
+		if err := n.live(ctx); err != nil {
 			return err
 		}
 		for i := range delays {
 			var p99 []string
 			for phase := range phases {
-				times := last.seen[i][phase].sorted()
+				times := n.seen[i][phase].sorted()
 				if len(times) == 0 {
 					return fmt.Errorf("no job of a quiet tenant started %s", phases[phase])
 				}
@@ -64,7 +63,7 @@ func runNeighbour(ctx context.Context, b *bench) error {
 		r[2].over(r[0]).wantRatioAtMost(1.2)
 		r[3].over(r[0]).wantRatioAtMost(1.2)
 	}
-	return b.draw("neighbour.svg", last.draw)
+	return nil
 }
 
 // Neighbours are the tenants of one round, and what was seen of the quiet ones.
@@ -72,19 +71,9 @@ type neighbours struct {
 	b     *bench
 	flood int // jobs
 
-	mu      sync.Mutex
-	begin   time.Time
-	phase   int
-	seen    [3][4]samples // by kind of delay and phase
-	waits   []sighting
-	backlog []sighting
-}
-
-// A sighting is a value at a time since the begin: a quiet job's wait in milliseconds,
-// or the number of noisy jobs that wait.
-type sighting struct {
-	at    time.Duration
-	value float64
+	mu    sync.Mutex
+	phase int
+	seen  [3][4]samples // by kind of delay and phase
 }
 
 // live runs workers and offers while the phases pass.
@@ -101,12 +90,10 @@ func (n *neighbours) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.begin = time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.offerQuietly(within, c) })
-	group.Go(func() error { return n.watchBacklog(within) })
 	group.Go(func() error {
 		defer cancel()
 		return n.pass(within, c)
@@ -196,26 +183,5 @@ func (n *neighbours) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	for i, delay := range []time.Duration{waited, now.Sub(info.Offered), now.Sub(info.Slot)} {
 		n.seen[i][n.phase].add(delay)
 	}
-	n.waits = append(n.waits, sighting{now.Sub(n.begin), ms(waited)})
 	return nil
-}
-
-// watchBacklog notes how many jobs of the noisy tenant wait.
-func (n *neighbours) watchBacklog(ctx context.Context) error {
-	inspector := inspectorOf(n.b.client, queueName)
-	for ctx.Err() == nil {
-		stats, err := inspector.Tenant(ctx, noisy)
-		if err != nil {
-			break
-		}
-		n.backlog = append(n.backlog, sighting{time.Since(n.begin), float64(stats.Waiting)})
-		if wait(ctx, 100*time.Millisecond) != nil {
-			break
-		}
-	}
-	return nil
-}
-
-func (n *neighbours) draw() string {
-	return drawTimeline("One tenant's burst, and the others' waits", n.waits, n.backlog)
 }

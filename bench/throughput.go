@@ -46,9 +46,7 @@ func runThroughput(ctx context.Context, b *bench) error {
 		best(ours).over(best(theirs)).wantRatioAtLeast(1.5)
 		all = append(append(all, ours...), theirs...)
 	}
-	return b.draw("throughput.svg", func() string {
-		return drawBars("Jobs per second: waterclock with its limits on, asynq without any", "jobs/s", all)
-	})
+	return nil
 }
 
 // fleets are the numbers of workers, or servers, of which the best counts.
