@@ -17,31 +17,30 @@ import (
 
 // HandlerConfig configures a handler. The zero value works.
 type HandlerConfig struct {
-	// Shared says that all tenants use one account at the provider, so that it is
-	// suspended for all of them. By default it is for the tenant whose jobs met trouble.
+	// Shared says that all tenants use one account at the provider: a suspension then pauses the
+	// whole queue. By default it pauses the tenant whose jobs have failed.
 	Shared bool
 
 	// Concurrency is the worker's, see [queue.WorkerConfig]. One of several providers
 	// takes at most half of its places, a webhook's endpoint an eighth. Defaults to 100.
 	Concurrency int
 
-	// TrustAnswers believes providers that call many devices in a row bad: the operator
-	// knows that the configuration is right and the tokens are old.
+	// TrustAnswers believes a provider that calls many devices in a row bad. Set it if you know
+	// that the configuration is right and the tokens are old.
 	TrustAnswers bool
 
-	// Redis remembers which of a user's devices have a message already, so that a retry
-	// goes only to the others. Without it a retry goes to all of them.
+	// Redis keeps which of a user's devices have a message already, so that a retry goes only to
+	// the others. With nil a retry goes to all of them.
 	Redis redis.UniversalClient
 
-	// Forget is told of a target that is gone for good, so that the app deletes it. If
-	// it fails the job is attempted again. nil only logs that there was one.
+	// Forget is called with each target that is gone for good, so that the app deletes it. If it
+	// returns an error, the job is attempted again. nil only logs that a target is gone.
 	Forget func(ctx context.Context, job queue.Info, gone Target, why error) error
 
-	// Sent is told of every attempt to send. It must not block.
+	// Sent is called after every attempt to send. It must not block. nil is allowed.
 	Sent func(ctx context.Context, s Sent)
 
-	// Logger gets what people should know: alarms, forgotten targets; and every attempt
-	// at debug. nil is silent.
+	// Logger gets alarms and forgotten targets, and every attempt at level debug. nil is silent.
 	Logger *slog.Logger
 
 	// Registerer gets the metrics. nil keeps none.
@@ -66,14 +65,14 @@ func Handler(s Sender) asynq.Handler {
 //   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
-//   - all targets gone: the job is done, there is nobody to deliver to
+//   - all targets gone: the job is done, since no device is left
 //
 // An attempt that reached none of the user's devices, or repeats one that did, takes no
 // place in the user's window (see [queue.RefundUser]).
 //
-// A payload that is not a message, and a message that has expired, are dropped unsent. A
-// field that is not known is a failed attempt: a newer worker may know it.
-// With several senders ([NewProviders]) each target goes to its own.
+// A payload that is not a message, and a message that has expired, are dropped unsent. For a
+// message with an unknown field the attempt fails, so that a newer worker can take it. With
+// several senders ([NewProviders]) each target goes to its own.
 //
 // Give workers a [queue.WorkerConfig.ShutdownTimeout] above the senders' timeout of 15
 // seconds, so that no send is cut off whose message may have arrived.

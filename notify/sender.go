@@ -17,16 +17,16 @@ type Sender interface {
 type Outcome struct {
 	Action Action
 
-	// Err is why: required for every action but Done. It ends up in logs and among
-	// the dead jobs, so it holds no secrets: no token, no address of a device, no key.
+	// Err is the reason: required for every action but Done. It appears in logs and with dead
+	// jobs, so it must hold no secrets: no token, no address of a device, no key.
 	Err error
 
 	// After is how long to wait at least: for Retry the floor of the backoff, for Defer,
 	// Pause and Halt the time itself. 0 leaves it to the handler.
 	After time.Duration
 
-	// Reached says that the message may have reached the device although nobody knows:
-	// the connection broke after the request was sent. Done always means so.
+	// Reached says that the message may have reached the device, for example because the
+	// connection broke after the request was sent. Done implies it.
 	Reached bool
 
 	// Doubtful says of a Forget or a Drop that a wrong configuration gives the same

@@ -24,7 +24,7 @@ type Point struct {
 	Blocked map[string]time.Duration `json:"blocked_ns"`
 }
 
-// A Chart is which points of a queue are kept, and for how long.
+// A Chart is one of the series of points that are kept of a queue.
 type Chart int
 
 const (
@@ -48,9 +48,9 @@ func (c Chart) Length() time.Duration { return rings[c].Step * time.Duration(rin
 // chartRules is how many rules a point names.
 const chartRules = 8
 
-// Record reads how the queue is and keeps it as a point of its charts. If somebody has done so
-// within the same second, it returns that point and costs Redis next to nothing: any number of
-// programs may call it every second.
+// Record reads the state of the queue and stores it as a point of its charts. If another program
+// has recorded a point within the same second, Record returns that point, at the cost of two
+// commands: any number of programs may call it every second.
 func (i *Inspector) Record(ctx context.Context) (Point, error) {
 	p, err := i.record(ctx)
 	return p, i.wrapped("charting", err)
@@ -110,8 +110,8 @@ func readPoint(text string) (p Point, ok bool) {
 	return p, text != "" && json.Unmarshal([]byte(text), &p) == nil
 }
 
-// Chart returns the points of a chart, oldest first. There are none of a time in which nobody
-// called [Inspector.Record].
+// Chart returns the points of a chart, oldest first. There are no points of times in which no
+// program called [Inspector.Record].
 func (i *Inspector) Chart(ctx context.Context, c Chart) ([]Point, error) {
 	texts, err := i.store.ChartOf(ctx, rings[c])
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A Client offers jobs into the lanes of one queue. It is safe for concurrent use. It
-// needs no policies: those live in Redis, from where it reads them when they change.
+// A Client offers jobs into the lanes of one queue. It is safe for concurrent use. It reads the
+// policies from Redis, and again when they change.
 type Client struct {
 	store    *store.Store
 	policies *policyCache
@@ -46,10 +46,10 @@ func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 // checked first: if one is invalid, none is offered and the error, wrapping
 // [ErrInvalidJob], says which.
 //
-// When the connection breaks, Enqueue tries again for half a minute, or until ctx ends.
-// A batch that had arrived already is not doubled by that. If it gives up, the error
-// comes with the receipts of the batches before; the fate of the rest is unknown, and
-// jobs with an ID of their own can safely be offered again.
+// When the connection breaks, Enqueue tries again for half a minute, or until ctx ends. A batch
+// that had arrived already is not offered twice by that. If Enqueue gives up, it returns an
+// error, and the receipts of the batches before. Whether the other jobs have arrived is unknown;
+// those with an ID of their own can safely be offered again.
 func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	for i, j := range jobs {
 		if err := j.Validate(); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Collector gives Prometheus the numbers of queues: what waits, runs and is overdue, the
-// condition, and what limits have cost. They are of the queue and not of a worker, so one
-// collector for a queue is enough; a worker has its own metrics (see
-// [WorkerConfig.Registerer]). Tenants are no labels: there is no bound of them.
+// A Collector gives Prometheus the metrics of queues: how many jobs wait, run and are overdue,
+// the condition, and how long jobs waited for each rule. One collector for a queue is enough; a
+// worker has metrics of its own (see [WorkerConfig.Registerer]). There are no labels for tenants,
+// since their number is unbounded.
 type Collector struct {
 	inspectors []*Inspector
 	descs      queueDescs

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A Note says who does something, and why. Pauses and policies keep it.
+// A Note has the author and the reason of a pause or of policies.
 type Note struct {
 	Author string `json:"author,omitempty"`
 	Reason string `json:"reason,omitempty"`

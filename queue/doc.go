@@ -1,19 +1,18 @@
 // Package queue is a work queue that starts each job at the instant its limits allow.
 //
-// A [Job] belongs to one user of one tenant. Rules of three scopes limit it: those of the
-// queue, of its tenant and of its user (package throttle has the rules, [Policies] say whose
-// they are). Together they give the job its slot, the earliest instant at which it may
-// start:
+// A [Job] belongs to one user of one tenant. Rules of three scopes limit it: those of the queue,
+// of its tenant and of its user. Package throttle has the rules, and [Policies] assign them.
+// Together they give the job its slot, the earliest instant at which it may start:
 //
 //   - the slot has come: the job starts as soon as a worker has a place for it,
 //   - the slot lies ahead: the job is deferred, and waits in its lane until then,
 //   - a rule refuses it, or the slot lies behind [Job.StartBy]: the job is dropped, with a
 //     [Reason].
 //
-// A lane is the first-in, first-out line of one user's waiting jobs of one priority. A job
-// in it is touched when it is offered and when its slot is near, and not in between. Rules
-// are asked when a job is next in its lane, so that a changed policy governs the jobs that
-// wait already.
+// A lane is the first-in, first-out line of one user's waiting jobs of one priority. A job is
+// read or written when it is offered and when its slot is near, and not in between. The rules are
+// evaluated when a job is first in its lane, so that a changed policy governs the jobs that wait
+// already.
 //
 // # A producer
 //
@@ -28,9 +27,9 @@
 //		queue.Job{Tenant: "school-7", User: "teacher-42", Type: "push", Payload: text},
 //	)
 //
-// Programs that use asynq keep its client. [Headers], or [NewTask] for all that a job can
-// carry, make an ordinary asynq task a job, and workers with an [WorkerConfig.Inbox] take
-// it into its lane.
+// Programs that use asynq keep its client. The headers of [Headers] turn an asynq task into a
+// job; [NewTask] makes a task with all fields of a job. Workers with an inbox
+// ([WorkerConfig.Inbox]) take such tasks into their lanes.
 //
 // # A worker
 //
@@ -45,24 +44,24 @@
 //	                         PauseTenant and PauseQueue
 //	RefundUser               what the error in it says, and the user gets the slot back
 //
-// Any number of workers share a queue, and each may stop or die at any time. One of them
-// leads: it decides which job starts when and on which worker. If it dies another leads
-// within about half a second; offers, acknowledgements and everything that [Inspector]
-// does need no leader.
+// Any number of workers share a queue, and each may stop or die at any time. One of them leads:
+// it decides which job starts when and on which worker. If it dies, another worker leads within
+// about half a second. Offers, acknowledgements and all calls of [Inspector] work without a
+// leader.
 //
 // # An operator
 //
-// [Inspector] says what waits and why ([Inspector.Explain], [Inspector.Stats]), what was
-// dropped and what is dead, and steers: policies, pauses, cancelled, purged and revived
-// jobs.
+// [Inspector] shows which jobs wait and why ([Inspector.Explain], [Inspector.Stats]), which were
+// dropped and which are dead. It also steers the queue: it sets policies, pauses, and cancels,
+// purges and revives jobs.
 //
 // # Promises
 //
-// Windows and spacings hold for starts, leaks and token buckets for slots, in the whole
-// fleet and through crashes and wrong worker clocks: the one clock is Redis's. An accepted
-// job is started at least once, or dropped with a reason that [Inspector.Drops] lists. A
-// handler may run twice for a job if its worker dies or loses Redis for longer than
-// [WorkerConfig.Lease]: make handlers idempotent.
+// Windows and spacings hold for starts, leaks and token buckets for slots, in the whole fleet and
+// through crashes and wrong worker clocks: the only clock is that of Redis. An accepted job is
+// started at least once, or dropped with a reason that [Inspector.Drops] lists. A handler may run
+// twice for a job if its worker dies or loses Redis for longer than [WorkerConfig.Lease]: make
+// handlers idempotent.
 //
 // The examples of [Client.Enqueue], [NewTask] and [Inspector] run as tests. How it works is
 // in docs/design.md; which job starts when is decided in queue/internal/schedule.

@@ -10,11 +10,11 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// The errors of calls with invalid arguments. Nothing has
-// happened then, and the text says what would be right.
+// The errors of calls that cannot be carried out as they are. Such a call changes nothing, and
+// the text of its error says what would be right.
 var (
-	// ErrInvalidJob: a job is missing something, or has a value out of its bounds. No job
-	// of the batch is offered.
+	// ErrInvalidJob: a required field of a job is empty, or a value is out of its bounds. No job
+	// of the call is offered.
 	ErrInvalidJob = errors.New("queue: invalid job")
 
 	// ErrInvalidPolicies: policies contradict themselves. They are checked whole before
@@ -27,15 +27,15 @@ var (
 	// ErrInvalidEntry: an entry is not one that [DeadJob.Entry] names.
 	ErrInvalidEntry = errors.New("queue: invalid entry of a dead job")
 
-	// ErrPoliciesChanged: others are in force than those that were read.
+	// ErrPoliciesChanged: the policies in force have changed since they were read.
 	ErrPoliciesChanged = store.ErrPoliciesChanged
 
-	// ErrSchema: the keys in Redis were written by a version that this one does not
-	// understand. Nothing was touched.
+	// ErrSchema: a version of waterclock with another key schema has written the keys in Redis.
+	// Nothing was changed.
 	ErrSchema = store.ErrSchema
 )
 
-// What a handler returns decides what becomes of its job:
+// The error of a handler decides what becomes of its job:
 //
 //	nil, asynq.RevokeTask    done
 //	any other error          a failed attempt; the next comes after [WorkerConfig].RetryDelay
@@ -47,9 +47,9 @@ var (
 //
 // They may be wrapped.
 
-// RetryAfter returns an error with which a handler says: this attempt failed, and the
-// next is not to come sooner than that, whatever [WorkerConfig].RetryDelay says. The
-// cause is for people and may be nil.
+// RetryAfter returns an error for a failed attempt, after which the next one comes in d at the
+// earliest; [WorkerConfig].RetryDelay is not asked. A negative d counts as 0. The cause is for
+// people and may be nil.
 func RetryAfter(d time.Duration, cause error) error {
 	return &retryError{d, cause}
 }
@@ -78,11 +78,10 @@ func retryFloor(err error) time.Duration {
 	return max(0, after)
 }
 
-// RefundUser returns an error with which a handler says, beside what err says: the user
-// has seen nothing of this attempt. The user's windows and spacings get its slot back,
-// as if it had never been; those of the tenant and the queue do not, since the attempt
-// did take place. Err is what the handler would have returned: nil where the job is done
-// all the same, a failure, or a pause.
+// RefundUser returns an error for an attempt of which the user has seen nothing. The user's
+// windows and spacings get the attempt's slot back; the rules of the tenant and the queue do not,
+// since the attempt did take place. Err is what the handler would have returned otherwise, and
+// decides what becomes of the job: nil if the job is done, a failure, or a pause.
 func RefundUser(err error) error {
 	return &refundError{err}
 }
@@ -108,12 +107,12 @@ func asRefund(err error) bool {
 	return errors.As(err, &refund)
 }
 
-// Yield returns an error with which a handler says, beside what err says: what is left of
-// the job can wait for all other jobs of the tenant. Its further attempts are at priority
-// [Low], so that they take no slot that another job waits for. Err is what the handler
-// would have returned for the failed attempt, and may be nil. A job with a collapse key
-// keeps its priority, since a newer job may take its place; and so does one whose tenant or
-// users have a rule that drops, since it would drop what comes last.
+// Yield returns an error for a failed attempt whose repetition can wait for all other jobs of the
+// tenant. The further attempts have priority [Low], so that they take no slot that another job
+// waits for. Err is what the handler would have returned otherwise, and may be nil. Two kinds of
+// jobs keep their priority: those with a collapse key, since a newer job may take their place;
+// and those whose tenant or users have a rule with [throttle.Rule.OrDrop], which would drop the
+// job that comes last.
 func Yield(err error) error {
 	return &yieldError{err}
 }
@@ -131,14 +130,13 @@ func Yields(err error) bool {
 	return errors.As(err, &yield)
 }
 
-// PauseTenant returns an error with which a handler says: no job of this tenant before
-// until, on Redis's clock. It is what a provider's Retry-After asks for. The job returns
-// to the front of its lane and the attempt does not count; its slot stays spent, since
-// it did start. The cause is for people and may be nil.
+// PauseTenant returns an error that pauses the job's tenant: no job of it starts before until, on
+// Redis's clock. Use it for a provider's Retry-After. The job returns to the front of its lane.
+// The attempt does not count against MaxAttempts, but its slot stays spent, since it did start.
+// The cause is for people and may be nil.
 //
-// A pause lasts a second at least, also if until has passed: so a worker whose clock is
-// wrong does not repeat the job without end. [PauseTenantFor] does not look at the
-// worker's clock.
+// A pause lasts at least a second, also if until has passed, so that a handler with a wrong clock
+// cannot repeat the job in an endless loop. [PauseTenantFor] needs no clock.
 func PauseTenant(until time.Time, cause error) error {
 	return &pauseError{Pause{Scope: ScopeTenant, Until: until, Cause: cause}}
 }
@@ -153,8 +151,8 @@ func PauseQueue(until time.Time, cause error) error {
 	return &pauseError{Pause{Scope: ScopeQueue, Until: until, Cause: cause}}
 }
 
-// PauseTenantFor is [PauseTenant] for so long from the end of the attempt, a second at
-// least.
+// PauseTenantFor is [PauseTenant] with a pause that lasts d from the end of the attempt, at least
+// a second.
 func PauseTenantFor(d time.Duration, cause error) error {
 	return &pauseError{Pause{Scope: ScopeTenant, For: d, Cause: cause}}
 }

@@ -18,16 +18,16 @@ type Explanation struct {
 	TenantWaiting int64     `json:"tenant_waiting"` // jobs in the tenant's lanes
 	Waiting       int64     `json:"waiting"`        // of these, in the user's lanes
 
-	// Start is when the user's next job may start; the zero time if none waits. Other
-	// users of the tenant whose turn comes first may delay it further. It is the zero time,
-	// too, where a concurrency limit keeps the job waiting: nobody knows when another one ends.
+	// Start is when the user's next job may start; the zero time if none waits. Other users of
+	// the tenant whose turn comes first may delay it further. It is also the zero time if a
+	// concurrency limit keeps the job waiting, since the end of another job is unknown.
 	Start time.Time `json:"start,omitzero"`
 
 	// Binding is what the next job waits for: a concurrency limit that is reached, or the
 	// rule or the pause that lets it start last. nil if it may start now, or if none waits.
 	Binding *RuleState `json:"binding,omitempty"`
 
-	// Rules are all rules that count for the user, pauses as rules named "paused", and
+	// Rules are all rules that limit the user. Pauses are among them as rules named "paused", and
 	// concurrency limits as rules named "concurrency 20" or "concurrency 25%".
 	Rules []RuleState `json:"rules"`
 }
@@ -36,14 +36,14 @@ type Explanation struct {
 type RuleState struct {
 	Scope     string    `json:"scope"`            // "queue", "tenant" or "user"
 	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
-	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if nobody knows
+	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once
 	Remaining int       `json:"remaining"`        // how many more it would let start now
 	Drops     bool      `json:"drops,omitempty"`  // it drops rather than defers
-	Shadow    bool      `json:"shadow,omitempty"` // it is only watched
+	Shadow    bool      `json:"shadow,omitempty"` // it is evaluated, and no job waits for it
 
 	Running int       `json:"running,omitempty"` // of a concurrency limit: how many jobs run
-	Oldest  time.Time `json:"oldest,omitzero"`   // and since when the oldest of them
+	Oldest  time.Time `json:"oldest,omitzero"`   // and since when the oldest of them runs
 }
 
 // Explain says why the jobs of a tenant's user wait, and until when.
@@ -170,8 +170,8 @@ func binding(e Explanation) (last *RuleState) {
 	return last
 }
 
-// Recent returns the slots of a user's newest starts, oldest first, as far as its windows and
-// spacings look at them: none without such rules.
+// Recent returns the slots of a user's newest starts, oldest first, as many as the user's windows
+// and spacings need; none without such rules.
 func (i *Inspector) Recent(ctx context.Context, tenant, user string) ([]time.Time, error) {
 	states, err := i.store.States(ctx, []string{envelope.UserScope(tenant, user)})
 	if err != nil {

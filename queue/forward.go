@@ -14,16 +14,16 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Forward returns a handler that releases each job, at its slot, into an asynq queue,
-// where an existing fleet of asynq servers runs it. Its tenant and user go along in the
-// headers of [Headers], where they are UTF-8; so do its attempts, Timeout and FinishBy, as the
-// task's MaxRetry, Timeout and Deadline. The options are for every task, and go before these.
-// What the fleet attempts again it attempts under no limit of the queue.
+// Forward returns a handler that releases each job, at its slot, into an asynq queue, where an
+// existing fleet of asynq servers runs it. The task has the headers of [Headers] with the job's
+// tenant and user, if these are UTF-8, and the job's attempts, Timeout and FinishBy as its
+// MaxRetry, Timeout and Deadline. The options are for every task, and take precedence over these.
+// Retries in the fleet are under no limit of the queue.
 //
-// The task's ID is "queue:ID:offer:digest": the waterclock queue, the job's ID, the
-// instant of its offer in hexadecimal microseconds, and a digest of what it is. So asynq
-// refuses the hand-over of a job that was handed over before, which is what happens when a
-// worker dies in between, and never that of another one.
+// The task's ID is "queue:ID:offer:digest": the waterclock queue, the job's ID, the instant of
+// its offer in hexadecimal microseconds, and a digest of the job. If a worker dies after the
+// hand-over, the job is handed over again, and asynq refuses the second task because it has the
+// same ID.
 func Forward(c *asynq.Client, queue string, opts ...asynq.Option) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		info, ok := FromContext(ctx)

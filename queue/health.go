@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A Condition says in one word how a queue is.
+// A Condition is the state of a queue in one word.
 type Condition string
 
 const (
@@ -32,15 +32,15 @@ type Health struct {
 	Places  int   `json:"places"` // of the workers that live
 	Workers int   `json:"workers"`
 
-	// Overdue is how many tenants, of the ones looked at, have a job that may start now; and
-	// Oldest for how long limits have let the first of those jobs start, which is none of the
-	// time that it waited for them.
+	// Overdue is how many of the tenants looked at have a job that may start now. Oldest is how
+	// long ago the limits allowed the first of these jobs to start; the time for which it waited
+	// for its limits does not count.
 	Overdue int           `json:"overdue"`
 	Oldest  time.Duration `json:"oldest_ns"`
 
-	// RecentAttempts is how many attempts have ended lately, some twenty or those of some ten
-	// seconds, and RecentFailed how many of them have failed; the last of these with
-	// RecentError. All are zero if none has failed within half an hour.
+	// RecentAttempts is how many attempts have ended lately: about the last twenty, or those of
+	// about ten seconds. RecentFailed is how many of them have failed, and RecentError the last
+	// error. All are zero if no attempt has failed within half an hour.
 	RecentAttempts int64  `json:"recent_attempts"`
 	RecentFailed   int64  `json:"recent_failed"`
 	RecentError    string `json:"recent_error,omitempty"`
@@ -55,8 +55,8 @@ const failureMemory = 30 * time.Minute
 // healthSample is how many tenants are looked at, and how many users of each.
 const healthSample = 20
 
-// Health looks how the queue is. It looks at the tenants and users that are due first, so that
-// it costs the same however much waits.
+// Health returns the condition of the queue. It looks at the tenants and users that are due
+// first, so that its cost does not depend on how many jobs wait.
 func (i *Inspector) Health(ctx context.Context) (Health, error) {
 	h, _, err := i.health(ctx)
 	return h, i.wrapped("inspecting", err)

@@ -37,7 +37,7 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 	return nil
 }
 
-// A PolicyVersion is policies that were put in force.
+// A PolicyVersion is one set of policies that was put in force.
 type PolicyVersion struct {
 	Version  int64
 	Policies Policies

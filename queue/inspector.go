@@ -12,9 +12,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// An Inspector looks into a queue (this file, lane.go and explain.go) and steers it
-// (control.go). It is safe for concurrent use. Nothing that it does takes longer the more
-// jobs wait.
+// An Inspector reads the state of a queue and steers it. It is safe for concurrent use. The
+// duration of its calls does not depend on how many jobs wait, except that of [Inspector.Purge].
 type Inspector struct {
 	store    *store.Store
 	policies *policyCache
@@ -77,11 +76,11 @@ type Stats struct {
 	// their ID; Drops has them with ReasonDuplicate.
 	Duplicates int64 `json:"duplicates"`
 
-	// Blocked is how long the jobs that have started had waited, all together, by the rule
-	// that bound their slot, or "paused".
+	// Blocked is how long the jobs that have started had waited, all together, by the rule or
+	// concurrency limit that bound their slot, or "paused".
 	Blocked map[string]time.Duration `json:"blocked_ns"`
 
-	// Shadowed counts the starts that each shadow rule would not have let be.
+	// Shadowed counts the starts that each shadow rule would have deferred or dropped.
 	Shadowed map[string]int64 `json:"shadowed"`
 
 	last store.LastAttempts
@@ -120,15 +119,15 @@ func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, err
 	return all[0], nil
 }
 
-// Tenants returns the tenants with waiting jobs in the order in which they are due,
-// from the given place on (0 is the first), at most n: fewer where a tenant's last job
-// has just started.
+// Tenants returns the tenants with waiting jobs in the order in which they are due, from the
+// given place on (0 is the first), at most n. There may be fewer although more follow, if a
+// tenant's last job has just started; see [Inspector.TenantsPage].
 func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, error) {
 	all, _, err := i.TenantsPage(ctx, from, n)
 	return all, err
 }
 
-// TenantsPage is [Inspector.Tenants], and reports whether more tenants may come after those n.
+// TenantsPage is [Inspector.Tenants], and also reports whether more tenants may follow.
 func (i *Inspector) TenantsPage(ctx context.Context, from, n int) ([]TenantStats, bool, error) {
 	if from < 0 || n < 1 {
 		return nil, false, nil
@@ -204,8 +203,9 @@ func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
 	return i.DeadBefore(ctx, "", n)
 }
 
-// DeadBefore is [Inspector.Dead] for the jobs that died before one, named by its Entry: so a
-// list of them is read page by page. If that is no entry the error wraps [ErrInvalidEntry].
+// DeadBefore is [Inspector.Dead] for the jobs that died before the one with the given
+// [DeadJob.Entry], to read the list page by page. If that is not an entry, the error wraps
+// [ErrInvalidEntry].
 func (i *Inspector) DeadBefore(ctx context.Context, entry string, n int) ([]DeadJob, error) {
 	if n < 1 {
 		return nil, nil

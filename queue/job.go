@@ -11,10 +11,11 @@ import (
 // A Job is one unit of work for one user of one tenant. Tenant, User and Type are
 // required, arbitrary bytes; the zero value of everything else is its default.
 type Job struct {
-	// ID makes offers idempotent: a second job of the queue with the ID is a duplicate,
-	// whichever its tenant. It is known for a day, or a day after NotBefore; so long the
-	// job can be cancelled and explained by it. Defaults to the instant of the offer,
-	// which no other job of the queue has; it is not kept.
+	// ID makes offers idempotent: a second job of the queue with the ID is a duplicate, whichever
+	// its tenant. It is known for a day after the offer, or after NotBefore; until then the job
+	// can be cancelled and explained by its ID. Defaults to a name made of the instant of the
+	// offer, which no other job of the queue has; by such an ID a job can neither be cancelled
+	// nor explained.
 	ID string
 
 	Tenant string // whose leak rate it is
@@ -24,25 +25,26 @@ type Job struct {
 	Payload []byte            // for the handler
 	Headers map[string]string // for the handler, as in asynq
 
-	// Cost is how much of its rules the job spends. Defaults to 1.
+	// Cost is how much of each of its rules the job spends, from 1 to 1,000,000. Defaults to 1.
 	Cost int
 
 	// NotBefore is the earliest start. The zero time means now.
 	NotBefore time.Time
 
-	// StartBy is the latest start: a job whose slot would lie beyond it is dropped.
-	// Defaults to the policy's MaxWait after the offer, or after NotBefore, if there is one.
+	// StartBy is the latest start: a job whose slot would be later is dropped. Defaults to the
+	// policy's MaxWait after the offer, or after NotBefore if that is set; without a MaxWait
+	// there is no latest start.
 	StartBy time.Time
 
-	// FinishBy is when the context of its handler ends, however late it starts. The zero
-	// time means never. It may be combined with Timeout.
+	// FinishBy is when the context of its handler ends, whenever the handler starts. The zero
+	// time means never. With Timeout too, the earlier of the two ends it.
 	FinishBy time.Time
 
 	// Priority orders the jobs of one tenant. Defaults to Normal.
 	Priority Priority
 
-	// CollapseKey makes the job take the place of the user's waiting job with the same
-	// key, if there is one: that one is dropped, its place in line is kept.
+	// CollapseKey makes the job take the place in line of the user's waiting job with the same
+	// key, if there is one. That job is dropped.
 	CollapseKey string
 
 	// MaxAttempts is how many times the job is attempted at most. 0 means
@@ -113,13 +115,13 @@ type Receipt struct {
 	// Place is the job's place in its lane; 1 is next. 0 if it is not in line.
 	Place int `json:"place,omitempty"`
 
-	// Start is when the job will start if nobody comes in between, on Redis's clock:
-	// an estimate. It is the zero time where a concurrency limit keeps it waiting, since
-	// nobody knows when another job ends.
+	// Start is an estimate of the job's start, on Redis's clock: it assumes that no job with an
+	// earlier turn is added. It is the zero time if a concurrency limit keeps the job waiting,
+	// since the end of another job is unknown.
 	Start time.Time `json:"start,omitzero"`
 
-	// Limit is that limit and what runs, for people: "tenant concurrency 20: 20 running, the
-	// oldest for 31s".
+	// Limit is the concurrency limit that keeps the job waiting and what runs, for people:
+	// "tenant concurrency 20: 20 running, the oldest for 31s".
 	Limit string `json:"limit,omitempty"`
 
 	Reason Reason `json:"reason,omitempty"` // why it was dropped

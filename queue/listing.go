@@ -43,8 +43,7 @@ func (i *Inspector) Users(ctx context.Context, tenant string, from, n int) ([]Us
 	return all, nil
 }
 
-// A LaterJob is a job that waits for its time: it is scheduled, or backs off after an attempt
-// that failed.
+// A LaterJob is a job that is scheduled for a time ahead, or backs off after a failed attempt.
 type LaterJob struct {
 	ID       string    `json:"id"`
 	Tenant   string    `json:"tenant"`

@@ -10,9 +10,9 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// Policies say what limits whom in a queue. They live in Redis: a change governs the
-// whole fleet, and the jobs that wait already, at once.
-// The zero value limits nothing.
+// Policies assign limits to a queue, its tenants and their users. They live in Redis: a change
+// holds at once for the whole fleet and for the jobs that wait already. The zero value limits
+// nothing.
 type Policies struct {
 	Queue []throttle.Rule // rules for everything together
 
@@ -34,9 +34,9 @@ type Policy struct {
 	// its users, run at once.
 	TenantConcurrency, UserConcurrency Concurrency
 
-	// Capacity is how many waiting jobs the tenant's backlog holds. Jobs that are scheduled,
-	// or back off, do not count, and when their time comes they go in even if it is full:
-	// they were accepted. 0 means no bound.
+	// Capacity is how many waiting jobs the tenant's backlog holds. Jobs that are scheduled, or
+	// back off, do not count. When their time comes they join the backlog even if it is full,
+	// since they were accepted. 0 means no bound.
 	Capacity int
 
 	// Overflow says what a full backlog does. Defaults to DropNewest.
@@ -47,8 +47,8 @@ type Policy struct {
 	// 1 to 100; 0 counts as 1.
 	Weight int
 
-	// MaxWait is the latest start of jobs that have no StartBy: so long after their offer,
-	// or after their NotBefore. 0 means they may wait for ever.
+	// MaxWait is how long jobs without a StartBy may wait after their offer, or after their
+	// NotBefore; then they are dropped. 0 means no bound.
 	MaxWait time.Duration
 }
 

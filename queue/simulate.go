@@ -16,7 +16,7 @@ type Offered struct {
 	Job
 }
 
-// A Simulated is what would become of an offered job.
+// A Simulated is the result of a simulation for one offered job.
 type Simulated struct {
 	Offered
 	Slot   time.Time // when it would start; the zero time if it would be dropped
@@ -33,22 +33,22 @@ func (s Simulated) Waited() time.Duration {
 	return s.Slot.Sub(since)
 }
 
-// A Simulation says under what jobs are to be simulated.
+// A Simulation has the conditions under which jobs are simulated.
 type Simulation struct {
 	Policies Policies
 
-	// Takes is how long a job runs, for concurrency limits. 0 is no time.
+	// Takes is how long each job runs, for concurrency limits. With 0 a job ends at once.
 	Takes time.Duration
 
-	// Places is how many jobs the fleet runs at once, for limits that are a share of them, and
-	// for jobs that find no place. 0 is as many as there are.
+	// Places is how many jobs the fleet runs at once. Limits that are a percentage are a share of
+	// them, and jobs wait for a free one. 0 means no bound.
 	Places int
 }
 
-// Simulate tells what would become of offered jobs under some policies, without a Redis and in
-// no time. It decides by the code that queues decide by. Every attempt is taken to succeed,
-// no job has the ID of another one, and collapse keys do not matter: jobs with one are passed on as they are.
-// The jobs come back in the order of their offers.
+// Simulate computes what would become of offered jobs under some policies, without Redis and
+// without waiting. It uses the scheduler of the queue. It assumes that every attempt succeeds and
+// that all IDs differ, and ignores collapse keys. The results are in the order of the offers. The
+// error wraps [ErrInvalidPolicies] or [ErrInvalidJob].
 func Simulate(s Simulation, offered []Offered) ([]Simulated, error) {
 	if err := s.Policies.Validate(); err != nil {
 		return nil, err

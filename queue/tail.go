@@ -14,11 +14,11 @@ type EventKind string
 
 const (
 	EventStarted EventKind = "started" // an attempt begins
-	EventDone    EventKind = "done"    // an attempt has ended, and with it the job
+	EventDone    EventKind = "done"    // an attempt has ended well, and the job is done
 	EventFailed  EventKind = "failed"  // an attempt has failed; the job is attempted again, or dead
 	EventPaused  EventKind = "paused"  // an attempt that does not count: its handler has asked for a pause
 	EventDropped EventKind = "dropped" // the job never runs
-	EventMissed  EventKind = "missed"  // so many events of a worker were left out: see Missed
+	EventMissed  EventKind = "missed"  // events of a worker were left out: Missed says how many
 )
 
 // An Event is something that happened to a job.
@@ -30,26 +30,26 @@ type Event struct {
 	User    string        `json:"user,omitempty"`
 	Type    string        `json:"type,omitempty"`
 	Attempt int           `json:"attempt,omitempty"`
-	Took    time.Duration `json:"took_ns,omitempty"` // the attempt that has ended
-	Error   string        `json:"error,omitempty"`   // of the attempt that has failed: its beginning
+	Took    time.Duration `json:"took_ns,omitempty"` // the duration of the attempt that has ended
+	Error   string        `json:"error,omitempty"`   // the beginning of the failed attempt's error
 	Reason  Reason        `json:"reason,omitempty"`  // why it was dropped
 	Rule    string        `json:"rule,omitempty"`    // by which rule
 	Host    string        `json:"host,omitempty"`    // of the worker
 	Missed  int           `json:"missed,omitempty"`
 }
 
-// The times of somebody who listens: how long a word to the workers holds, how often it is said,
-// and for how long one look at Redis waits.
+// The times of a Tail: how long a request to the workers holds, how often it is repeated, and for
+// how long one read of Redis blocks.
 const (
 	listenFor   = 15 * time.Second
 	listenAgain = 5 * time.Second
 	listenLook  = 500 * time.Millisecond
 )
 
-// Tail calls each with what happens in the queue, from now on, until ctx ends or each returns
-// an error, which it returns. Workers tell of starts and ends only while somebody listens; they
-// begin to within a quarter of their lease. Of more than some thousand events a second of a
-// worker, it tells how many were left out.
+// Tail calls each with the events of the queue's jobs, from now on, until ctx ends or each
+// returns an error, which Tail returns. Workers report starts and ends only while a Tail runs,
+// and begin within a quarter of their lease. If a worker has more than some thousand events a
+// second, an [EventMissed] says how many were left out.
 func (i *Inspector) Tail(ctx context.Context, each func(Event) error) error {
 	follower, err := i.store.FollowEvents(ctx)
 	if err != nil {
@@ -81,9 +81,9 @@ func dropEvent(r store.Record) Event {
 }
 
 // Offers calls each with the jobs that are offered to the queue, from now on, in their order,
-// until ctx ends or each returns an error, which it returns. They come without their payloads
-// and headers, and without duplicates; what is refused comes too. Missed is how many there were
-// between those and the ones before that nobody has read in time.
+// until ctx ends or each returns an error, which Offers returns. The jobs come without payloads
+// and headers. Jobs that are dropped at once are among them, duplicates are not. Missed is how
+// many offers before these were not read in time.
 func (i *Inspector) Offers(ctx context.Context, each func(offered []Offered, missed int) error) error {
 	follower, err := i.store.FollowOffers(ctx)
 	if err != nil {

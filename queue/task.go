@@ -14,8 +14,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// A job travels through the other door as an ordinary asynq task. What a task has is the
-// task's: ID, type, payload, retries and schedule. The rest are headers.
+// An asynq task carries a job. ID, type, payload, retries and schedule are those of the task; the
+// other fields of the job are headers.
 const (
 	headerPrefix      = "waterclock-" // ours: others are passed on to the handler
 	headerTenant      = headerPrefix + "tenant"
@@ -29,26 +29,26 @@ const (
 	headerFinishBy    = headerPrefix + "finish-by"
 )
 
-// Headers returns the headers that make an ordinary asynq task a job of a user of a
-// tenant, for [asynq.NewTaskWithHeaders]. Enqueued to an asynq queue of the same name
-// as a waterclock queue, with whatever asynq offers (a schedule, cron), it is filed into
-// its lane by the first worker with an inbox that sees it. Of the task's options these go
-// on with the job: TaskID is its ID, MaxRetry its attempts less one, Deadline its
-// FinishBy. A TaskID is the job's while that waits or runs: another task with the ID is
-// refused then, logged and found in [Inspector.Drops], and may come when the job has
-// ended. asynq.Unique holds only until the task is filed, and knows no tenants and users:
-// use a TaskID or a CollapseKey. Retention and ResultWriter have no meaning.
+// Headers returns the headers that turn an asynq task into a job of a user of a tenant, for
+// [asynq.NewTaskWithHeaders]. Enqueue the task to the asynq queue of the same name as the
+// waterclock queue, at once or by a schedule; a worker with an inbox puts it into its lane.
 //
-// Whatever else a [Job] carries can be added by hand, in headers such as
-// "waterclock-priority"; docs/jobs.md lists them. [NewTask] sets them all.
+// Of the task's options, TaskID is the job's ID, MaxRetry its attempts less one, Timeout its
+// Timeout and Deadline its FinishBy. While the job waits or runs, another task with its ID is
+// refused, logged and listed by [Inspector.Drops]. A lock of asynq.Unique holds until the job is
+// done; it is for a type and a payload, so the payload has to contain the user. A task's
+// ResultWriter is nil. docs/migrate-from-asynq.md goes through all options.
+//
+// The other fields of a [Job] have headers too, such as "waterclock-priority"; docs/jobs.md lists
+// them. [NewTask] sets them all.
 func Headers(tenant, user string) map[string]string {
 	return map[string]string{headerTenant: tenant, headerUser: user}
 }
 
-// NewTask returns a job as an asynq task, to be enqueued to the asynq queue of the same
-// name as a waterclock queue: the job comes out of a worker's inbox as it went in. The
-// error wraps [ErrInvalidJob], also where a task cannot carry what a job can: names that
-// are not UTF-8, and a type or an ID of nothing but white space.
+// NewTask returns a job as an asynq task. Enqueue the task to the asynq queue of the same name as
+// the waterclock queue; a worker with an inbox puts the job into its lane with all its fields.
+// The error wraps [ErrInvalidJob]. Beside invalid jobs, it refuses jobs that an asynq task cannot
+// carry: with names that are not UTF-8, or with a type or an ID that is only white space.
 func NewTask(j Job) (*asynq.Task, error) {
 	if err := j.Validate(); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func NewTask(j Job) (*asynq.Task, error) {
 	return asynq.NewTaskWithHeaders(j.Type, j.Payload, headers, taskOptions(j)...), nil
 }
 
-// fitsTask refuses what asynq would refuse, or what would not come out as it went in.
+// fitsTask refuses jobs that asynq would refuse, or that a task cannot carry unchanged.
 func fitsTask(j Job) error {
 	texts := map[string]string{
 		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey,
@@ -124,8 +124,8 @@ func taskOptions(j Job) (options []asynq.Option) {
 	return options
 }
 
-// jobOf returns the job that a task is. The error, wrapping ErrInvalidJob, is for whoever
-// finds the task in asynq's archive.
+// jobOf returns the job that a task carries. The error, wrapping ErrInvalidJob, becomes the
+// task's last error in asynq's archive.
 func jobOf(ctx context.Context, t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)) (Job, error) {
 	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
 	job.ID, _ = asynq.GetTaskID(ctx)
@@ -159,8 +159,8 @@ func jobOf(ctx context.Context, t *asynq.Task, key func(*asynq.Task) (tenant, us
 	return job, job.Validate()
 }
 
-// whose asks the user's function whose job a task is. A panic is an error: the task would come
-// again for ever.
+// whose calls the user's InboxKey for a task. A panic is returned as an error; otherwise asynq
+// would repeat the task for ever.
 func whose(t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)) (tenant, user string, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -174,8 +174,8 @@ func whose(t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)
 	return tenant, user, err
 }
 
-// readHeader reads one header into the job. It is strict: one of ours that nobody reads
-// would be a limit or a deadline that silently does not hold.
+// readHeader reads one header into the job. An unknown header with our prefix is an error:
+// ignored, it could be a deadline that silently does not hold.
 func readHeader(job *Job, name, value string) (err error) {
 	switch name {
 	case headerTenant:

@@ -94,9 +94,9 @@ func busiest(all []TenantStats) (busy []busyTenant) {
 	return busy
 }
 
-// TenantCharts returns the points of the tenants with most waiting, oldest first, by tenant:
-// of [LastHours] or [LastDays]. There are none of a time in which nobody called
-// [Inspector.Record], or in which ten others had more waiting.
+// TenantCharts returns the points of the tenants with most waiting, oldest first, by tenant: of
+// [LastHours] or [LastDays]. There are no points of times in which no program called
+// [Inspector.Record], or in which ten other tenants had more jobs waiting.
 func (i *Inspector) TenantCharts(ctx context.Context, c Chart) (map[string][]TenantPoint, error) {
 	if c == LastMinutes {
 		return nil, nil

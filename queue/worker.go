@@ -24,9 +24,9 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// Grace is how long after its slot a job may still start without asking again. The
-// rules about starts are that much wider than written, so that the starts keep them as
-// they are written.
+// Grace is how long after its slot a job may still start without a new decision of the leader.
+// Windows and spacings are wider by the grace than written, so that the starts keep them as
+// written.
 const Grace = schedule.Grace * time.Microsecond
 
 // WorkerConfig configures a [Worker]. Queues is required.
@@ -37,36 +37,38 @@ type WorkerConfig struct {
 	// Concurrency is how many jobs run at once, over all queues. Defaults to 100.
 	Concurrency int
 
-	// Inbox opens the other door: the worker takes the tasks of the asynq queue of the
-	// same name and files them into their lanes. See [Headers].
+	// Inbox makes the worker take the tasks of the asynq queues of the same names and put them
+	// into their lanes. See [Headers].
 	Inbox bool
 
-	// InboxKey says whose job a task is that has no headers of [Headers], from its type and
-	// payload: producers need no change then. A task for which it returns an error goes to
-	// asynq's archive. It must be safe for concurrent use. nil archives tasks without headers.
+	// InboxKey returns the tenant and user of a task without the headers of [Headers], from its
+	// type and payload, so that producers need no change. A task for which it returns an error
+	// goes to asynq's archive. It must be safe for concurrent use. nil archives all tasks without
+	// headers.
 	InboxKey func(*asynq.Task) (tenant, user string, err error)
 
-	// Lease is how long a claimed job stays with a worker that is not heard of any more.
-	// Defaults to 15 seconds; at least 1.
+	// Lease is how long a worker keeps its jobs without a beat; after that other workers run them
+	// again. Defaults to 15 seconds; at least 1.
 	Lease time.Duration
 
-	// ShutdownTimeout is how long running handlers get to end when Run's context has
-	// ended; then theirs are cancelled. Defaults to 10 seconds.
+	// ShutdownTimeout is how long running handlers may go on when Run's context has ended; then
+	// their contexts are cancelled. Defaults to 10 seconds.
 	ShutdownTimeout time.Duration
 
 	// RetryDelay is the time until the next attempt after the n-th failed with err.
 	// Defaults to 1 s, 2 s, 4 s … up to 10 minutes, give or take half.
 	RetryDelay func(n int, err error, task *asynq.Task) time.Duration
 
-	// IsFailure tells, as in [asynq.Config], whether an error uses up an attempt. After one
-	// that does not the job is attempted again after RetryDelay, however often. nil: all do.
+	// IsFailure reports, as in [asynq.Config], whether an error uses up an attempt. After an
+	// error that does not, the job is attempted again after RetryDelay, however often. With nil
+	// all errors do.
 	IsFailure func(error) bool
 
 	// ErrorHandler is called, as in [asynq.Config], with every error that a handler returns,
 	// or panics with, that does not ask for a pause.
 	ErrorHandler asynq.ErrorHandler
 
-	// Logger gets what people should know. nil is silent.
+	// Logger gets errors, warnings and notable events. nil is silent.
 	Logger *slog.Logger
 
 	// Registerer gets the metrics. nil keeps none.

@@ -23,8 +23,8 @@ type Request struct {
 	Subjects []Subject
 }
 
-// A Limiter decides when actions may start. All verbs answer alike and differ in what
-// they spend:
+// A Limiter decides when actions may start. Its methods make the same decisions and differ in
+// what they spend:
 //
 //   - [Limiter.Allow] spends if the action may start now. Most callers want this one.
 //   - [Limiter.AllowMany] is Allow for many actions in one round trip.
@@ -39,9 +39,8 @@ type Request struct {
 //
 // A Limiter is safe for concurrent use. It has no state of its own: all is in its store.
 //
-// When a context ends while Redis decides, nobody can tell whether something was spent;
-// and go-redis waits for its own ReadTimeout, unless the client's ContextTimeoutEnabled is
-// set.
+// When a context ends while Redis decides, it is unknown whether something was spent. go-redis
+// waits for its own ReadTimeout nevertheless, unless the client's ContextTimeoutEnabled is set.
 type Limiter struct {
 	store Store
 }
@@ -91,8 +90,8 @@ func (l *Limiter) Allow(ctx context.Context, cost int, subjects ...Subject) (Dec
 	return l.decide(ctx, newRequest(verbAllow, cost, subjects))
 }
 
-// Reserve takes the earliest slot that suits every rule, however far ahead (but not
-// beyond a century). A dropped action takes nothing.
+// Reserve takes the earliest slot that every rule allows, however far ahead, up to a century. A
+// dropped action takes nothing.
 func (l *Limiter) Reserve(ctx context.Context, cost int, subjects ...Subject) (Decision, error) {
 	return l.decide(ctx, newRequest(verbReserve, cost, subjects))
 }
@@ -102,11 +101,11 @@ func (l *Limiter) Peek(ctx context.Context, cost int, subjects ...Subject) (Deci
 	return l.decide(ctx, newRequest(verbPeek, cost, subjects))
 }
 
-// AllowMany decides as many calls of Allow would, one after the other, in one round trip
-// or few. The decisions are in the order of the requests, and each stands alone: all or
-// nothing for its own subjects, whatever becomes of the others. An invalid request fails
-// them all before anything is spent. If some failed for other reasons, the error says
-// which, and their Outcome is Undecided.
+// AllowMany decides the requests as that many calls of Allow, one after the other, in one or a
+// few round trips. The decisions are in the order of the requests, and each stands alone: all or
+// nothing for its own subjects, whatever becomes of the others. An invalid request fails them all
+// before anything is spent. If some failed for other reasons, the error says which, and their
+// Outcome is Undecided.
 func (l *Limiter) AllowMany(ctx context.Context, requests ...Request) ([]Decision, error) {
 	asked := make([]request, len(requests))
 	for i, r := range requests {
@@ -118,19 +117,18 @@ func (l *Limiter) AllowMany(ctx context.Context, requests ...Request) ([]Decisio
 	return l.store.decideMany(ctx, asked)
 }
 
-// Refund gives the slot of an action that did not start back to all rules, as far as
-// nobody can have relied on it being taken: never above full, never beyond what the
-// rules would allow had the action never asked. It is for decisions of Allow and Reserve;
-// where nothing was spent, or was refunded before, it does nothing.
+// Refund gives the slot of an action that did not start back to all rules, as far as no limit can
+// be broken by that for decisions made since. It is for decisions of Allow and Reserve. If
+// nothing was spent, or the decision was refunded before, Refund does nothing.
 //
-// Windows and spacings get all of it back. A leak and a fixed window get back what
-// is in their newest slot or window. A token bucket gets the tokens back that it could
-// have kept: less those that came in between the refunded slot and its newest. A rule that
-// has not counted the slot, because it is newer, gets nothing.
+// Windows and spacings get all of it back. A leak and a fixed window get back what is in their
+// newest slot or window. A token bucket gets the tokens back that it could have kept: less those
+// that came in between the refunded slot and its newest. A rule that was added after the slot
+// gets nothing.
 //
-// After an error nothing is known to be given back, and Refund may be called again. (If
-// Redis did it and the answer was lost, it gives back twice what was spent at that very
-// microsecond, if anything was.)
+// After an error it is unknown whether the slot was given back, and Refund may be called again.
+// (If the first call had succeeded and its reply was lost, the second call gives back another
+// action's slot in the same microsecond, if there is one.)
 func (l *Limiter) Refund(ctx context.Context, d Decision) error {
 	if d.spent == nil {
 		return nil

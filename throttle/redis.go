@@ -23,15 +23,15 @@ type redisStore struct {
 	sharded bool // keys live on several servers, found by their hash tags
 }
 
-// NewRedisStore returns a store that keeps state in Redis under keys that begin with
-// prefix. Every decision is made by one script in one round trip. Decisions that are
-// asked for while another is under way share the next round trip, so that many callers
-// cost Redis little more than a few; each still stands alone. Every key expires when its
-// state can no longer be told from none.
+// NewRedisStore returns a store that keeps state in Redis under keys that begin with prefix.
+// Every decision is made by one script in one round trip. Decisions that are asked for while
+// another is under way share the next round trip, so that many concurrent callers cost Redis
+// little more than a few; each is still decided by itself. Every key expires when its state no
+// longer affects any decision.
 //
-// A command whose reply was lost may be sent again by the client (MaxRetries): then a
-// decision may be spent twice, which errs on the side of the limit, and a refund may give
-// back the equal slot of somebody else, which does not.
+// A command whose reply was lost may be sent again by the client (MaxRetries). Then a decision
+// may be spent twice, so that less is admitted than the rules allow. A refund may also be done
+// twice, and give back another action's slot in the same microsecond, so that more is admitted.
 //
 // On a Redis Cluster (or a Ring) the subjects of one decision must share a hash tag: the
 // part of a key in braces, as in "{school-7}" and "{school-7}/teacher-42", or of the

@@ -28,9 +28,9 @@ const (
 // A Rule is one limit. Make it with [Leak], [TokenBucket], [Window], [Spacing],
 // [FixedWindow] or [SlidingCounter]. The zero value is not a rule.
 //
-// A rule over its limit defers: its slot lies ahead. [Rule.OrDrop] makes it drop,
-// [Rule.AsShadow] makes it watch without saying no, and [Rule.CountingDropped] makes it
-// count what was refused too.
+// A rule over its limit defers: its slot lies ahead. [Rule.OrDrop] makes it drop instead,
+// [Rule.AsShadow] makes it only report, and [Rule.CountingDropped] makes it count refused actions
+// too.
 type Rule struct {
 	kind    Kind
 	limit   int
@@ -42,10 +42,9 @@ type Rule struct {
 	counts  bool
 }
 
-// Leak lets n actions start per period, evenly spaced, and saves nothing up: after an
-// idle hour there is still no burst. It is the leaky bucket as a queue (GCRA without
-// tolerance). Fractions of a microsecond are carried along, so that 7000 a second is
-// exactly 7000 a second.
+// Leak lets n actions start per period, evenly spaced. Idle time accumulates nothing: after an
+// idle hour there is no burst. It is the leaky bucket as a queue (GCRA without tolerance).
+// Fractions of a microsecond are carried along, so that 7000 a second is exactly 7000 a second.
 func Leak(n int, per time.Duration) Rule {
 	return Rule{kind: KindLeak, limit: n, period: per}
 }
@@ -85,25 +84,25 @@ func SlidingCounter(n int, per time.Duration, buckets int) Rule {
 	return Rule{kind: KindSlidingCounter, limit: n, period: per, buckets: buckets}
 }
 
-// OrDrop returns the rule with its answer changed: what it would defer, it drops.
+// OrDrop returns the rule as one that drops an action where it would defer it.
 func (r Rule) OrDrop() Rule {
 	r.drop = true
 	return r
 }
 
-// AsShadow returns the rule as one that only watches: it is evaluated and reported
-// ([Decision].Shadow), but nothing waits for it. The shadow rules of a subject live in
-// a world of their own, in which what they would have refused has not happened. So a
-// limit can be tried out on live traffic.
+// AsShadow returns the rule as one that only reports: it is evaluated and named in
+// [Decision].Shadow, and no action waits for it. The shadow rules of a subject form a second
+// limiter: an action that they would have refused spends nothing of them. So a limit can be tried
+// out on live traffic.
 func (r Rule) AsShadow() Rule {
 	r.shadow = true
 	return r
 }
 
-// CountingDropped returns the rule with refused actions counted as well: whoever keeps
-// asking keeps being refused until the flood ends. It is ClassDojo's original behaviour.
-// An action that [Limiter.Allow] defers or drops was refused; what [Limiter.Reserve]
-// defers was not.
+// CountingDropped returns the rule with refused actions counted as well: a caller that keeps
+// asking is refused until the flood ends, as in ClassDojo's rolling-rate-limiter. An action that
+// [Limiter.Allow] defers or drops counts as refused; an action that [Limiter.Reserve] defers does
+// not.
 func (r Rule) CountingDropped() Rule {
 	r.counts = true
 	return r
@@ -128,7 +127,7 @@ func (r Rule) Buckets() int { return r.buckets }
 // Drops reports whether the rule drops what is over its limit, see [Rule.OrDrop].
 func (r Rule) Drops() bool { return r.drop }
 
-// Shadows reports whether the rule only watches, see [Rule.AsShadow].
+// Shadows reports whether the rule is a shadow rule, see [Rule.AsShadow].
 func (r Rule) Shadows() bool { return r.shadow }
 
 // CountsDropped reports whether the rule counts what was refused too, see

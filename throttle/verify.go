@@ -26,14 +26,14 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s broken at %s: %s", v.Subject, v.Rule, v.At.Format(time.RFC3339Nano), v.Detail)
 }
 
-// Verify proves from a log of starts that the rules were kept, or returns every start
-// that broke one, in order of subject, rule and time. The log needs no order. It is
-// written from the definitions of the rules and shares nothing with the scripts.
+// Verify checks a log of starts, and returns every start that broke a rule, in order of subject,
+// rule and time. The log needs no order. Verify is written from the definitions of the rules and
+// shares no code with the scripts.
 //
-// A leak and a token bucket are promises about slots: give it those, since a start is
-// always a little after its slot. They are allowed one microsecond, the grain of slots.
-// A sliding counter is held to its own estimate, not to the window that it approximates.
-// Shadow rules promise nothing and are passed over.
+// Leaks and token buckets hold for slots, and a start is always a little after its slot: so give
+// Verify the slots for these rules. They may be off by one microsecond, the resolution of slots.
+// A sliding counter is checked against its own estimate, not against the window that it
+// approximates. Shadow rules are ignored.
 func Verify(events []Event, rules []Rule) []Violation {
 	bySubject := make(map[string][]Event)
 	for _, e := range events {

@@ -25,10 +25,9 @@ func (e Excess) String() string {
 	return fmt.Sprintf("%s: %d at once at %s", e.Subject, e.Running, e.At.Format(time.RFC3339Nano))
 }
 
-// VerifyConcurrency proves from a log of starts and ends that at most n jobs of each
-// subject ran at once, or returns every start that was one too many, in order of subject
-// and time. The log needs no order. A job that starts when another one ends does not run
-// beside it.
+// VerifyConcurrency checks in a log of starts and ends that at most n jobs of each subject ran at
+// once, and returns every start above n, in order of subject and time. The log needs no order. A
+// job that starts at the instant at which another one ends does not run at the same time.
 func VerifyConcurrency(runs []Run, n int) (found []Excess) {
 	bySubject := make(map[string][]Run)
 	for _, r := range runs {

@@ -18,8 +18,8 @@ var ErrTooLate = errors.New("throttle: the slot lies behind the deadline")
 // refundTimeout bounds how long Wait tries to give a slot back after its context has ended.
 const refundTimeout = time.Second
 
-// Wait blocks until the action may start: it reserves the earliest slot that suits every
-// rule and returns nil when that has come. Most callers that can wait want this one.
+// Wait blocks until the action may start: it reserves the earliest slot that every rule allows,
+// and returns nil when the slot has come.
 //
 // It returns an error wrapping [ErrTooLate] at once if the slot lies behind the deadline
 // of ctx, one wrapping [ErrDropped] if a rule refuses the action, and that of ctx if it

@@ -26,25 +26,25 @@ type Config struct {
 	// Redis is where the queues are.
 	Redis redis.UniversalClient
 
-	// Token is what every request has to bring, as "Authorization: Bearer …". It has
-	// [MinToken] bytes at least, none of them white space.
+	// Token is the token that every request needs, as "Authorization: Bearer …". It has at least
+	// [MinToken] bytes, none of them white space.
 	Token string
 
-	// Queues are the queues that can be asked for. None means all, and those that are yet
-	// to be.
+	// Queues are the queues that are served. Empty means all queues, including those that are
+	// created later.
 	Queues []string
 
 	// Timeout is how long an answer may take. Defaults to 20 seconds.
 	Timeout time.Duration
 
-	// Logger is told of every change, and of trouble. nil is silent.
+	// Logger gets every change with its author, and errors. nil is silent.
 	Logger *slog.Logger
 }
 
-// MinToken is the least length of a token in bytes: that many cannot be guessed.
+// MinToken is the least length of a token in bytes; shorter ones could be guessed.
 const MinToken = 16
 
-// ErrInvalidConfig is returned for a configuration that means nothing.
+// ErrInvalidConfig is wrapped by the errors of [New].
 var ErrInvalidConfig = errors.New("api: invalid config")
 
 //go:embed openapi.yaml
@@ -192,7 +192,7 @@ func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 			write(w, problemf(http.StatusMethodNotAllowed, "method", "%s is not for this path; want %s", r.Method, strings.Join(methods, " or ")))
 			return
 		}
-		// What changes something is done whole, also when nobody waits for the answer any more.
+		// A change is carried out completely, also when the client has hung up.
 		ctx := r.Context()
 		if op.changes {
 			ctx = context.WithoutCancel(ctx)

@@ -1,6 +1,6 @@
-// Package api serves a queue over HTTP: a door for programs in other languages, and for
-// operators everything that the command waterclock can do. It is a handler that any service can
-// mount; `waterclock serve` does.
+// Package api serves queues over HTTP: programs in other languages offer jobs, and operators do
+// what the command waterclock can do. It is a handler that any service can mount, as `waterclock
+// serve` does.
 //
 //	handler, err := api.New(api.Config{Redis: rdb, Token: os.Getenv("WATERCLOCK_TOKEN")})
 //	…
@@ -14,10 +14,10 @@
 //
 //	{"receipts":[{"id":"order-17","status":"accepted","place":1,"start":"2026-11-22T08:00:01.5Z"}]}
 //
-// Every request needs the token. Names of tenants, users and jobs stand in the query and in
-// bodies, where they may hold anything, and never in the path. What nobody reads is refused:
-// an unknown field, an unknown parameter. Errors are problems as RFC 9457 has them, with the
-// place, what is wrong and what would be right.
+// Every request needs the token. Names of tenants, users and jobs are in the query and in bodies,
+// where they may contain any characters, and never in the path. Unknown fields and parameters are
+// refused. Errors are problems of RFC 9457, with the place, what is wrong and what would be
+// right.
 //
-// openapi.yaml describes all of it; it is served, too, at /v1/openapi.yaml.
+// openapi.yaml describes all paths and fields; it is also served at /v1/openapi.yaml.
 package api

@@ -19,8 +19,7 @@ const maxJobs = 10_000
 // A jobsBody is the jobs of a request: one object, a list of them, or one on each line.
 type jobsBody struct{ jobs []queue.Job }
 
-// A JobLine is a job as a request has it, for the description of the API: package jobline
-// reads it.
+// A JobLine is a job in a request. It describes the API; package jobline reads the requests.
 type JobLine struct {
 	Tenant      string          `json:"tenant"`
 	User        string          `json:"user"`
@@ -68,7 +67,7 @@ type piece struct {
 	pointer string
 }
 
-// readJobs reads the jobs. All are right, or none is taken and the problem says what is wrong
+// readJobs reads the jobs. If one is invalid, none is taken, and the problem says what is wrong
 // with which.
 func (c *call) readJobs(into *jobsBody) error {
 	kind, err := c.kind(kindJSON, kindLines)

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// List is a part of a list.
+// List is one page of a list.
 type List[T any] struct {
 	Items []T `json:"items"`
 }
@@ -25,7 +25,7 @@ func listOf[T any](items []T, err error) (List[T], error) {
 // part returns the part of all items that is asked for.
 func part[T any](all []T, from, n int) []T { return all[min(from, len(all)):min(from+n, len(all))] }
 
-// QueueHealth is a queue of a Redis, and how it is.
+// QueueHealth is the name of a queue and its condition.
 type QueueHealth struct {
 	Queue string `json:"queue"`
 	queue.Health
@@ -55,7 +55,7 @@ func queues(c *call) (List[QueueHealth], error) {
 	return listOf(all, nil)
 }
 
-// QueueState is a queue in numbers.
+// QueueState is the condition and the numbers of a queue.
 type QueueState struct {
 	Queue  string       `json:"queue"`
 	Health queue.Health `json:"health"`
@@ -96,7 +96,7 @@ func users(c *call) (List[queue.UserStats], error) {
 	return listOf(c.inspector.Users(c.ctx, tenant, from, n))
 }
 
-// LaneJob is a job in its lane.
+// LaneJob is a waiting job in its lane.
 type LaneJob struct {
 	Place    int       `json:"place"` // in line among the user's jobs of its priority; 1 is next
 	Priority string    `json:"priority"`
@@ -141,7 +141,7 @@ func why(c *call) (Why, error) {
 	return Why{tenant, user, human.Why(e, tenant, user), noRules(e)}, err
 }
 
-// Why is why the next job of a user waits.
+// Why explains why the next job of a user waits.
 type Why struct {
 	Tenant string `json:"tenant"`
 	User   string `json:"user"` // empty if nothing of the tenant waits

@@ -28,7 +28,7 @@ func getPolicies(c *call) (PoliciesInForce, error) {
 	return PoliciesInForce{now.Version, now.Since, source}, err
 }
 
-// PolicyFile is a policy file.
+// PolicyFile is a policy file, as a request has it.
 type PolicyFile struct {
 	Source string `json:"source"`
 }
@@ -49,7 +49,7 @@ func (f PolicyFile) policies(pointer string) (queue.Policies, error) {
 	return p, bad
 }
 
-// PolicyCount says what is in a file that is right.
+// PolicyCount says how many policies and tenants a valid file has.
 type PolicyCount struct {
 	Policies int `json:"policies"`
 	Tenants  int `json:"tenants"`
@@ -60,7 +60,8 @@ func checkPolicies(_ *call, in PolicyFile) (PolicyCount, error) {
 	return PolicyCount{len(p.Policies), len(p.Tenants)}, err
 }
 
-// PolicyChanges are what a file would change: lines with + and -, and those that lead to them.
+// PolicyChanges are the lines that a file would change, with + and -, and the lines above that
+// they belong to.
 type PolicyChanges struct {
 	Version int64    `json:"version"` // of the policies in force, to be sent with the new ones
 	Changes []string `json:"changes"`
@@ -82,7 +83,7 @@ func diffPolicies(c *call, in PolicyFile) (PolicyChanges, error) {
 	return PolicyChanges{now.Version, changes}, err
 }
 
-// NewPolicies are policies to be put in force in place of those of a version.
+// NewPolicies are policies that replace those of the given version.
 type NewPolicies struct {
 	Source  string `json:"source"`
 	Version int64  `json:"version"`
@@ -111,11 +112,11 @@ func history(c *call) (List[policydiff.Change], error) {
 	return listOf(part(all, from, n), err)
 }
 
-// Plan asks what other policies would do to offers.
+// Plan is a request to simulate offers under other policies.
 type Plan struct {
 	Source string `json:"source"` // the policies after
 
-	// Offers are as jobs are offered, with the instant of the offer beside: "at", in seconds
+	// Offers are jobs as they are offered, each with the instant of its offer: "at", in seconds
 	// since 1970 or as an instant. One without was offered together with the one before.
 	Offers []json.RawMessage `json:"offers"`
 

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A Problem is why a request was not answered, as RFC 9457 has it.
+// A Problem says why a request failed, in the form of RFC 9457.
 type Problem struct {
 	Type   string `json:"type"`  // "urn:waterclock:invalid-body" and the like: for programs
 	Title  string `json:"title"` // the status, in words
@@ -23,18 +23,19 @@ type Problem struct {
 	// Errors say what is wrong with which part of a request, the first ones.
 	Errors []FieldError `json:"errors,omitempty"`
 
-	// Receipts are those of the jobs that were offered before the trouble began. Whether
-	// the others have arrived is not known; jobs with an ID can safely be offered again.
+	// Receipts are those of the jobs that were offered before the failure. Whether the others
+	// have arrived is unknown; jobs with an ID can safely be offered again.
 	Receipts []queue.Receipt `json:"receipts,omitempty"`
 }
 
 // Error returns the detail.
 func (p *Problem) Error() string { return p.Detail }
 
-// A FieldError is what is wrong with one part of a request.
+// A FieldError says what is wrong with one part of a request.
 type FieldError struct {
-	// Pointer is the part of the body as a JSON pointer: "/3/cost" is the cost of the fourth
-	// job. Of NDJSON its first number is that of the line, from 0. It is empty for the whole.
+	// Pointer is the part of the body as a JSON pointer: "/3/cost" is the cost of the fourth job.
+	// In NDJSON its first number is the number of the line, from 0. It is empty if the whole body
+	// is meant.
 	Pointer string `json:"pointer,omitempty"`
 
 	Parameter string `json:"parameter,omitempty"` // of the query

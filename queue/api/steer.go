@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A Pause is what is to be paused: the queue, a tenant, or a user of a tenant; for a time, or
-// until an instant.
+// A Pause is a request to pause the queue, a tenant, or a user of a tenant, for a time or until
+// an instant.
 type Pause struct {
 	Tenant string    `json:"tenant,omitempty"`
 	User   string    `json:"user,omitempty"`
@@ -35,7 +35,7 @@ func pause(c *call, in Pause) (List[queue.Paused], error) {
 	return setPause(c, in, until)
 }
 
-// A Resume is what is not to be paused any more.
+// A Resume is a request to lift the pause of the queue, a tenant, or a user of a tenant.
 type Resume struct {
 	Tenant string `json:"tenant,omitempty"`
 	User   string `json:"user,omitempty"`
@@ -71,12 +71,12 @@ func wrongField(pointer, detail, remedy string) *Problem {
 	return p
 }
 
-// An IDs is jobs by the IDs that their producers gave them.
+// An IDs names jobs by the IDs that their producers gave them.
 type IDs struct {
 	IDs []string `json:"ids"`
 }
 
-// Cancelled says which jobs were cancelled, and which did not wait.
+// Cancelled says which jobs were cancelled, and which were not waiting.
 type Cancelled struct {
 	Cancelled []string `json:"cancelled"`
 	Others    []string `json:"others"` // not known, started or ended
@@ -108,7 +108,7 @@ func tooMany(pointer string) *Problem {
 	return wrongField(pointer, "has too many names", "want at most 1000")
 }
 
-// A Purge is whose waiting jobs are to be dropped.
+// A Purge is a request to drop the waiting jobs of a tenant.
 type Purge struct {
 	Tenant string `json:"tenant"`
 }
@@ -130,7 +130,7 @@ func purge(c *call, in Purge) (Affected, error) {
 	return Affected{Jobs: n}, err
 }
 
-// An Entries is dead jobs by their entries.
+// An Entries names dead jobs by their entries, see [queue.DeadJob].
 type Entries struct {
 	Entries []string `json:"entries"`
 }

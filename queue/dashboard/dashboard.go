@@ -1,18 +1,19 @@
-// Package dashboard shows queues in a browser, and lets operators steer them: an
-// [http.Handler] that any service can mount, without anything from outside.
+// Package dashboard shows queues in a browser, and lets operators steer them. It is an
+// [http.Handler] that any service can mount; its pages load nothing from other hosts.
 //
 //	board, err := dashboard.New(dashboard.Config{Redis: rdb, Queues: []string{"push"}, Token: secret})
 //	…
 //	go board.Run(ctx) // keeps the charts, and tells open pages to refresh
 //	mux.Handle("/dashboard/", board)
 //
-// Every page is rendered on the server by html/template from what a [queue.Inspector] says, and
-// works without scripts. A page that is open is told over server-sent events that there is
-// more to see, and fetches itself again. What a page reads of Redis is read once a second at
-// most, however many look at it, and is bounded by the page and not by the queue.
+// Every page is rendered on the server by html/template from the answers of a [queue.Inspector],
+// and works without scripts. Server-sent events tell an open page when to fetch itself again. The
+// data of a page is read from Redis at most once a second, however many browsers show it, and its
+// amount depends on the page and not on the queue.
 //
-// Without a token everybody who reaches it may look, and nobody may change anything. With one,
-// an operator enters it and a name, and may. Mount it where only operators come.
+// Everybody who reaches the dashboard can read it, so mount it where only operators come. Without
+// a token it is read-only. With one, an operator who signs in with the token and a name may
+// change things.
 package dashboard
 
 import (
@@ -33,20 +34,20 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// Config says what a dashboard shows, and who may steer.
+// Config configures a dashboard. Redis and Queues are required.
 type Config struct {
 	Redis  redis.UniversalClient
-	Queues []string // the queues that it shows: one at least
+	Queues []string // the queues that it shows: at least one
 
-	// Prefix is the path under which it is mounted, with a slash at both ends; "/dashboard/" if
-	// empty. It must not be stripped.
+	// Prefix is the path under which it is mounted, with a slash at both ends. Defaults to
+	// "/dashboard/". Do not strip it from requests.
 	Prefix string
 
-	// Token is what an operator has to enter who wants to change anything: 16 bytes at least.
-	// Without one nobody may.
+	// Token is what operators enter to sign in, at least 16 bytes. Without a token the dashboard
+	// is read-only.
 	Token string
 
-	// Logger is told of every action: who did what, and why. nil is slog.Default().
+	// Logger gets every action: who did what, and why. nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -67,7 +68,7 @@ type Dashboard struct {
 //go:embed templates assets
 var files embed.FS
 
-// minToken is how long a token is at least, so that nobody guesses it.
+// minToken is the least length of a token in bytes; shorter ones could be guessed.
 const minToken = 16
 
 // New returns a dashboard. The error says which part of the configuration is wrong.
@@ -119,9 +120,10 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handle
 // readEvery is how often Run looks at each queue.
 const readEvery = time.Second
 
-// Run keeps the charts of the queues and tells open pages of what is new, until ctx ends. Any
-// number of dashboards may run for a queue: one reads, and the others take what it has read.
-// Without Run pages show the present, and refresh themselves now and then.
+// Run records the charts of the queues and tells open pages when to refresh, until ctx ends; it
+// returns nil. Any number of dashboards may run for a queue: one reads the queue, and the others
+// use the points that it has recorded. Without Run there are no new points in the charts, and
+// pages refresh themselves at intervals.
 func (d *Dashboard) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, w := range d.queues {

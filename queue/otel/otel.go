@@ -19,7 +19,7 @@ import (
 // scope is the name under which spans and metrics come.
 const scope = "github.com/waterclock/waterclock/queue/otel"
 
-// Config says where spans and metrics go. The zero value takes what is global.
+// Config says where spans and metrics go. The zero value uses OpenTelemetry's global providers.
 type Config struct {
 	TracerProvider trace.TracerProvider          // defaults to otel.GetTracerProvider
 	MeterProvider  metric.MeterProvider          // defaults to otel.GetMeterProvider
@@ -35,7 +35,7 @@ type Telemetry struct {
 	sending, processed metric.Float64Histogram
 }
 
-// New returns telemetry; the error is that of an instrument that cannot be made.
+// New returns telemetry, or the error of an instrument that the MeterProvider cannot make.
 func New(cfg Config) (*Telemetry, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = otel.GetTracerProvider()
@@ -60,8 +60,8 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// Inject returns the job with the span of ctx in its headers: for doors other than
-// [Client.Enqueue], such as queue.NewTask.
+// Inject returns the job with the span of ctx in its headers, for jobs that are offered without
+// [Client.Enqueue], such as with queue.NewTask.
 func (t *Telemetry) Inject(ctx context.Context, job queue.Job) queue.Job {
 	headers := maps.Clone(job.Headers)
 	if headers == nil {

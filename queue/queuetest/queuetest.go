@@ -12,11 +12,11 @@
 //		})
 //	}
 //
-// The queue is a real one, with workers and a Redis inside of the process, in a bubble of
-// testing/synctest: time stands still while anything is going on, and jumps when all wait. So
-// a handler must not wait for something outside, such as a connection over the network or a
-// mutex that is held outside; time.Sleep, channels and contexts are fine. For the handler
-// alone, without a queue, see [queue.NewContext].
+// The queue is a real one, with workers and a Redis inside the process, in a bubble of
+// testing/synctest: time stands still while a goroutine of the bubble runs, and jumps ahead when
+// all of them wait. So a handler must not wait for anything outside the bubble, such as a network
+// connection or a mutex; time.Sleep, channels and contexts are fine. For the handler alone,
+// without a queue, see [queue.NewContext].
 package queuetest
 
 import (
@@ -166,8 +166,8 @@ func (q *Queue) Starts() []queue.Info {
 	})
 }
 
-// Verify fails the test for every start that broke a rule of the policies, by
-// [throttle.Verify]: it shares nothing with what decides. Starts that gave their slots back
+// Verify fails the test for every start that broke a rule of the policies. It uses
+// [throttle.Verify], which shares no code with the scheduler. Starts that gave their slots back
 // (see [queue.RefundUser]) count as starts here.
 func (q *Queue) Verify() {
 	q.t.Helper()

@@ -8,9 +8,10 @@ import (
 	"net/netip"
 )
 
-// Address is a [Limit.Key]: the address that the connection comes from; of IPv6 the network of 64
-// bits, since one machine has all of it. Behind a proxy it is the proxy's: then write a Key that
-// reads what that proxy, and nobody else, sets.
+// Address is a [Limit.Key]: it returns the address of the client's end of the connection; of an
+// IPv6 address the network of 64 bits, since one machine can use all of its addresses. Behind a
+// proxy this is the proxy's address: then write a Key that reads a header which only the proxy
+// can set.
 func Address(r *http.Request) (string, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -24,8 +25,9 @@ func Address(r *http.Request) (string, error) {
 	return network.String(), err
 }
 
-// Header returns a [Limit.Key]: the value of a header, such as an API key. Redis gets a digest of
-// it. Check it first: whoever makes up values has the limits of nobody.
+// Header returns a [Limit.Key] that returns the value of a header, such as an API key. Redis gets
+// a digest of it. Authenticate the value first: a client that makes up new values evades the
+// limits.
 func Header(name string) func(*http.Request) (string, error) {
 	return func(r *http.Request) (string, error) {
 		value := r.Header.Get(name)

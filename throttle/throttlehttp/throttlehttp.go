@@ -37,20 +37,22 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// A Limit is rules for whoever a request comes from.
+// A Limit is a set of rules for each sender of requests.
 type Limit struct {
-	// Name is a word for the limit, in fields and in keys of Redis; required, each once.
+	// Name names the limit in response fields and in Redis's keys. It is required, and no two
+	// limits share it.
 	Name string
 
-	// Key says for whom the rules count; required. [Address] and [Header] are two. A request for
-	// which it returns an error, or nothing, is answered with status 400.
+	// Key returns for whom the rules count, as [Address] and [Header] do; required. If it returns
+	// an error or an empty text, the request is answered with status 400.
 	Key func(*http.Request) (string, error)
 
 	// Rules are those of [throttle.Subject]; at least one.
 	Rules []throttle.Rule
 }
 
-// Trouble says what becomes of requests that nobody can decide on, since Redis is gone or slow.
+// Trouble says what becomes of requests while Redis cannot be reached, or is slower than
+// [Config.Timeout].
 type Trouble int
 
 const (
@@ -64,17 +66,19 @@ type Config struct {
 	Limiter *throttle.Limiter
 	Limits  []Limit
 
-	// OnTrouble is a choice that nobody can make for you: Open or Closed.
+	// OnTrouble says what happens to requests that cannot be decided: Open or Closed. Required;
+	// there is no safe default for every service.
 	OnTrouble Trouble
 
 	// Cost is how much a request spends, 0 means 1. nil: every request costs 1.
 	Cost func(*http.Request) int
 
-	// Timeout is how long a decision may take before it is trouble. Defaults to 200 ms. Give the
-	// Redis client ContextTimeoutEnabled, or its own ReadTimeout goes before it.
+	// Timeout is how long a decision may take; after that OnTrouble applies. Defaults to 200 ms.
+	// Set ContextTimeoutEnabled in the options of the Redis client: without it the client waits
+	// for its own ReadTimeout.
 	Timeout time.Duration
 
-	// Logger gets warnings about trouble. nil is silent.
+	// Logger gets warnings when OnTrouble applies. nil is silent.
 	Logger *slog.Logger
 }
 
