@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -101,7 +100,7 @@ func TestImage(t *testing.T) {
 	worker.Env = append(worker.Env, "WATERCLOCK_REDIS="+redis.URL())
 	starts, err := worker.StdoutPipe()
 	must(t, err)
-	var log lockedBuffer
+	var log redistest.Buffer
 	worker.Stderr = &log
 	must(t, worker.Start())
 	defer worker.Process.Kill()
@@ -136,22 +135,4 @@ func TestImage(t *testing.T) {
 	if err := worker.Wait(); err != nil {
 		t.Errorf("the worker ends with %v\n%s", err, log.String())
 	}
-}
-
-// lockedBuffer is read while a process writes to it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -149,7 +148,7 @@ func TestNoSecretsOnTheWay(t *testing.T) {
 func failing(t *testing.T, sender notify.Sender, endpoints map[string]string, to notify.Target) string {
 	t.Helper()
 	rdb := redistest.Mini(t)
-	var log safeBuffer
+	var log redistest.Buffer
 	handler, err := notify.NewHandler(sender, notify.HandlerConfig{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	must(t, err)
 	for _, endpoint := range endpoints {
@@ -185,21 +184,4 @@ func failing(t *testing.T, sender notify.Sender, endpoints map[string]string, to
 		seen += d.Error + "\n"
 	}
 	return seen
-}
-
-type safeBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

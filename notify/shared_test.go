@@ -78,7 +78,7 @@ func TestWorkerWithTheDocumentedACL(t *testing.T) {
 		notify.Provider{Sender: apns, Quota: throttle.Leak(1000, time.Second)}, notify.Provider{Sender: fcm},
 		notify.Provider{Sender: web}, notify.Provider{Sender: webhook})
 	must(t, err)
-	var log safeBuffer
+	var log redistest.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	handler, err := notify.NewHandler(all, notify.HandlerConfig{Shared: true, Redis: rdb, Forget: notify.ForgottenStream(rdb), Logger: logger})
 	must(t, err)

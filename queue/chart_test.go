@@ -63,11 +63,11 @@ func TestOneRecordsForAll(t *testing.T) {
 		if err != nil || first.Health.Waiting != 3 || first.Counters.Offered != 3 || first.Health.Condition != queue.Stalled {
 			t.Errorf("%+v, %v", first, err)
 		}
-		counted := &countingHook{}
+		counted := &redistest.Counter{}
 		client.AddHook(counted)
 		second, err := newInspector(t, client, "push").Record(t.Context())
-		if err != nil || !second.At.Equal(first.At) || second.Health != first.Health || counted.n.Load() > 2 {
-			t.Errorf("%+v, %v, for %d commands", second, err, counted.n.Load())
+		if err != nil || !second.At.Equal(first.At) || second.Health != first.Health || counted.Count() > 2 {
+			t.Errorf("%+v, %v, for %d commands", second, err, counted.Count())
 		}
 	})
 }
@@ -103,12 +103,12 @@ func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
 		}
 		runWorker(t, client, &recorder{}, queue.WorkerConfig{})
 		time.Sleep(10*time.Second + 500*time.Millisecond)
-		counted := &countingHook{}
+		counted := &redistest.Counter{}
 		watching := redistest.MiniClient(t, server)
 		watching.AddHook(counted)
 		h, err := newInspector(t, watching, "push").Health(t.Context())
-		if err != nil || h.Condition != queue.Throttled || counted.n.Load() > 40 {
-			t.Errorf("%+v, %v, for %d commands", h, err, counted.n.Load())
+		if err != nil || h.Condition != queue.Throttled || counted.Count() > 40 {
+			t.Errorf("%+v, %v, for %d commands", h, err, counted.Count())
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestCollector(t *testing.T) {
 	var got recorder
 	runWorker(t, client, &got, queue.WorkerConfig{Concurrency: 7})
 	redistest.Eventually(t, 10*time.Second, "one has run", func() bool { return stats(t, client).Done == 1 })
-	var counted countingHook
+	var counted redistest.Counter
 	client.AddHook(&counted)
 	collector := queue.NewCollector(newInspector(t, client, "push"))
 	if problems, err := testutil.CollectAndLint(collector); err != nil || len(problems) > 0 {
@@ -50,13 +50,13 @@ waterclock_queue_places{queue="push"} 7
 waterclock_queue_up{queue="push"} 1
 `
 	names := []string{"waterclock_queue_condition", "waterclock_queue_jobs", "waterclock_queue_places", "waterclock_queue_up"}
-	before := counted.n.Load()
+	before := counted.Count()
 	for range 20 {
 		if err := testutil.CollectAndCompare(collector, strings.NewReader(want), names...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if read := counted.n.Load() - before; read > 10 { // a beat of the worker, perhaps
+	if read := counted.Count() - before; read > 10 { // a beat of the worker, perhaps
 		t.Errorf("20 scrapes cost %d commands", read)
 	}
 }

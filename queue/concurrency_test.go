@@ -186,10 +186,10 @@ func TestConcurrencyIsLive(t *testing.T) {
 
 // What is blocked by a limit costs nothing, however much it is, and starts when a job ends.
 func TestBlockedLanesCostNothing(t *testing.T) {
-	commands := func(waiting int) (n int64) {
+	commands := func(waiting int) (n int) {
 		synctest.Test(t, func(t *testing.T) {
 			client := redistest.Mini(t)
-			var counted countingHook
+			var counted redistest.Counter
 			client.AddHook(&counted)
 			setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 1}, UserConcurrency: queue.Concurrency{Jobs: 1}}))
 			got := newBlocking()
@@ -198,9 +198,9 @@ func TestBlockedLanesCostNothing(t *testing.T) {
 				enqueue(t, client, jobs("school", fmt.Sprint(user), 10)...)
 			}
 			time.Sleep(time.Minute)
-			before := counted.n.Load()
+			before := counted.Count()
 			time.Sleep(time.Minute)
-			n = counted.n.Load() - before
+			n = counted.Count() - before
 			began := time.Now()
 			got.end <- struct{}{}
 			for got.count() < 2 {

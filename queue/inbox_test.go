@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -45,7 +46,7 @@ func TestExpiredTasksAreArchived(t *testing.T) {
 				hand(t, s.client, asynq.TaskID(fmt.Sprint("good-", i)), asynq.Deadline(time.Now().Add(time.Hour)))
 			}
 		}
-		var log lockedBuffer
+		var log redistest.Buffer
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		inspector := asynq.NewInspectorFromRedisClient(s.client)
@@ -83,7 +84,7 @@ func TestExpiredTasksAreArchived(t *testing.T) {
 func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
-		var log lockedBuffer
+		var log redistest.Buffer
 		release := make(chan struct{})
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {
 			if info.ID == "runs" {

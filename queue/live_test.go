@@ -248,17 +248,17 @@ func TestAbsurdRulesCostNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 366*24*time.Hour)}}))
 	enqueue(t, client, named("", "u", cost(1_000_000)), named("", "u", cost(1_000_000)), named("", "u"), named("", "v"))
-	var count countingHook
+	var count redistest.Counter
 	mine := redis.NewClient(client.Options())
 	defer mine.Close()
 	mine.AddHook(&count)
 	var got recorder
 	stop := runWorker(t, mine, &got, queue.WorkerConfig{})
 	redistest.Eventually(t, 5*time.Second, "one has started", func() bool { return got.count() == 1 })
-	before := count.n.Load()
+	before := count.Count()
 	begin := time.Now()
 	redistest.Eventually(t, 5*time.Second, "a second has passed", func() bool { return time.Since(begin) > time.Second })
-	if n := count.n.Load() - before; n > 40 || got.count() != 1 {
+	if n := count.Count() - before; n > 40 || got.count() != 1 {
 		t.Errorf("%d commands in a second, %d starts", n, got.count())
 	}
 	stop()

@@ -448,7 +448,7 @@ func TestPausesInThePast(t *testing.T) {
 func TestErrorTextsAreBounded(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		got := recorder{then: func(context.Context, queue.Info) error { return errors.New(strings.Repeat("é", 1<<20)) }}
-		var log lockedBuffer
+		var log redistest.Buffer
 		runWorker(t, s.client, &got, queue.WorkerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil)), RetryDelay: after(0)})
 		enqueue(t, s.client, named("a", "u", func(j *queue.Job) { j.MaxAttempts = 2 }))
 		s.eventually(t, "it is dead", func() bool { return stats(t, s.client).Dead == 1 })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -182,7 +183,7 @@ func TestAWorkerOfAnotherSchema(t *testing.T) {
 		enqueue(t, s.client, jobs("school", "teacher", 3)...)
 		must(t, s.client.HSet(t.Context(), "wc:{push}:meta", "schema", "3").Err())
 		before := s.client.Keys(t.Context(), "*").Val()
-		var log lockedBuffer
+		var log redistest.Buffer
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		s.eventually(t, "it says so", func() bool { return strings.Contains(log.String(), "another schema") })

@@ -122,7 +122,7 @@ func panicUntil(attempt int) func(context.Context, queue.Info) error {
 func TestTimeoutAsksTheHandler(t *testing.T) {
 	t.Parallel() // it takes more than five seconds on a real Redis
 	onStages(t, func(t *testing.T, s stage) {
-		var log lockedBuffer
+		var log redistest.Buffer
 		stuck := func() bool { return strings.Contains(log.String(), "a handler ignores the end of its context") }
 		asked := make(chan error, 1)
 		var let time.Time // when the handler ended

@@ -243,7 +243,7 @@ func TestLostPoliciesLetNothingStart(t *testing.T) {
 				hourly := policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}})
 				setPolicies(t, s.client, queue.Policies{})
 				setPolicies(t, s.client, hourly)
-				var log lockedBuffer
+				var log redistest.Buffer
 				var got recorder
 				cfg := queue.WorkerConfig{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 				stop := runWorker(t, s.client, &got, cfg)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,11 +10,7 @@ import (
 
 // The password of Redis can stand in a file.
 func TestPasswordFile(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "hunter2")
-	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	server, file := redistest.StartWithPassword(t)
 	line := `{"tenant":"t","user":"u","type":"push"}`
 	var out, diagnostics bytes.Buffer
 	err := run(t.Context(), []string{"--redis", server.URL(), "--password-file", file, "--json"}, strings.NewReader(line), &out, &diagnostics)

@@ -102,8 +102,8 @@ func TestServeAPI(t *testing.T) {
 
 // The password of Redis can stand in a file.
 func TestPasswordFile(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "hunter2")
+	server, file := redistest.StartWithPassword(t)
 	c := &terminal{t, nil, server.URL()}
 	c.fails(1, "NOAUTH", "stats")
-	c.prints([]string{"stats", "--password-file", c.file("password", "hunter2\n")}, "queue push is idle")
+	c.prints([]string{"stats", "--password-file", file}, "queue push is idle")
 }

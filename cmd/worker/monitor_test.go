@@ -19,7 +19,7 @@ import (
 // --http serves the worker's numbers, and whether it lives and reaches Redis.
 func TestMonitors(t *testing.T) {
 	server := redistest.Start(t)
-	var stdout, stderr lockedBuffer
+	var stdout, stderr redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	args := []string{"--redis", server.URL(), "--sender=log", "--http=127.0.0.1:0"}
@@ -78,7 +78,7 @@ func TestMonitorsOfASender(t *testing.T) {
 	must(t, err)
 	_, err = newClient(t, server.Client(t), "push").Enqueue(t.Context(), job)
 	must(t, err)
-	var stdout, stderr lockedBuffer
+	var stdout, stderr redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	args := []string{"--redis", server.URL(), "--sender=webhook", "--webhook-private", "--provider-ca", ca, "--http=127.0.0.1:0"}

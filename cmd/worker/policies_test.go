@@ -18,7 +18,7 @@ import (
 func TestReload(t *testing.T) {
 	client := redistest.Mini(t)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	var log lockedBuffer
+	var log redistest.Buffer
 	write(t, file, someLimits)
 	read, err := readPolicies(file)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestReloadWithoutRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log lockedBuffer
+	var log redistest.Buffer
 	p := newPolicies(options{queues: []string{"one"}}, gone, read, slog.New(slog.NewTextHandler(&log, nil)))
 	p.reload(t.Context(), true)
 	if !p.owed || !strings.Contains(log.String(), "setting the policies; trying again") {

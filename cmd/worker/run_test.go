@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,28 +24,10 @@ import (
 // work runs the command until it ends and returns its exit status and what it wrote.
 func work(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	var out, errs lockedBuffer
+	var out, errs redistest.Buffer
 	err := run(t.Context(), args, strings.NewReader(""), &out, &errs)
 	status = config.Report("worker", err, &errs)
 	return status, out.String(), errs.String()
-}
-
-// lockedBuffer is read while others write to it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestFlags(t *testing.T) {
@@ -225,7 +206,7 @@ func TestForward(t *testing.T) {
 func TestEmbedded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, file, someLimits)
-	var stdout, stderr lockedBuffer
+	var stdout, stderr redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	args := []string{"--redis=embedded", "--sender=log", "--policies", file}
@@ -279,7 +260,7 @@ func TestHangupOpensTheLogAgain(t *testing.T) {
 	server, dir := redistest.Start(t), t.TempDir()
 	client := server.Client(t)
 	log := filepath.Join(dir, "log.jsonl")
-	var out lockedBuffer
+	var out redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	args := []string{"--redis", server.URL(), "--sender=log", "--log-file", log, "--inbox=false"}

@@ -267,7 +267,7 @@ func TestConfigFile(t *testing.T) {
 		_, err = newClient(t, client, "push").Enqueue(t.Context(), job)
 		must(t, err)
 	}
-	var stderr lockedBuffer
+	var stderr redistest.Buffer
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(stderr.String())

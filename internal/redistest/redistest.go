@@ -1,6 +1,7 @@
 // Package redistest gives tests their Redis: an in-process miniredis whose time is the
 // test's, and a real redis-server of their own. Scripts must pass on both, since they
-// differ (numbers to text, missing libraries, limits).
+// differ (numbers to text, missing libraries, limits). It also has what such tests share to
+// watch a program: its output ([Buffer]) and its commands ([Counter]).
 package redistest
 
 import (
@@ -11,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,6 +76,19 @@ func Start(t testing.TB, args ...string) *Server {
 	})
 }
 
+// Password is that of the servers of [StartWithPassword].
+const Password = "hunter2"
+
+// StartWithPassword starts a redis-server that asks for [Password], and writes the password into
+// a file as the commands read it. [Server.Client] and [Server.URL] do not have it.
+func StartWithPassword(t testing.TB) (s *Server, file string) {
+	file = filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(Password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Start(t, "--requirepass", Password), file
+}
+
 // start starts a redis-server with the arguments that belong to a port.
 func start(t testing.TB, tls *tls.Config, args func(port string) []string) *Server {
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -91,7 +106,7 @@ func start(t testing.TB, tls *tls.Config, args func(port string) []string) *Serv
 			return s
 		}
 	}
-	t.Fatal("somebody else has taken every port")
+	t.Fatal("no free port: other programs took all five that were tried")
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,12 +29,12 @@ type site struct {
 	*testing.T
 	rdb redis.UniversalClient
 	url string
-	log *safeBuffer
+	log *redistest.Buffer
 }
 
 func open(t *testing.T, rdb redis.UniversalClient, change func(*api.Config)) *site {
 	t.Helper()
-	s := &site{T: t, rdb: rdb, log: new(safeBuffer)}
+	s := &site{T: t, rdb: rdb, log: new(redistest.Buffer)}
 	cfg := api.Config{Redis: rdb, Token: token, Logger: slog.New(slog.NewTextHandler(s.log, nil))}
 	if change != nil {
 		change(&cfg)
@@ -328,22 +326,4 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%q: %s", name, a.text)
 		}
 	}
-}
-
-// safeBuffer is written to by many.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -41,14 +41,14 @@ func TestPagesCostTheSameHoweverManyTenants(t *testing.T) {
 		v := visit(t, client, "")
 		v.limit(limits)
 		v.crowd(tenants)
-		counted := &counter{}
+		counted := &redistest.Counter{}
 		client.AddHook(counted)
 		costs[tenants] = make(map[string]int)
 		for _, page := range everyPage("tenant-000007", "user", "id") {
 			v.queues["push"].cache.forget()
-			counted.taken()
+			counted.Take()
 			v.page(page)
-			costs[tenants][page] = counted.taken()
+			costs[tenants][page] = counted.Take()
 		}
 	}
 	for page, cost := range costs[sizes[1]] {
@@ -69,17 +69,17 @@ func TestManyWatchersCostAsOne(t *testing.T) {
 		v := visit(t, client, "")
 		v.limit(limits)
 		v.enqueue(jobs("school", "teacher", 20)...)
-		counted := &counter{}
+		counted := &redistest.Counter{}
 		client.AddHook(counted)
 		for _, page := range everyPage("school", "teacher", "schoolteacher3") {
 			time.Sleep(soon)
-			counted.taken()
+			counted.Take()
 			v.page(page)
-			one := counted.taken()
+			one := counted.Take()
 			for range 30 {
 				v.page(page)
 			}
-			if more := counted.taken(); one == 0 && page != "" || more > 0 {
+			if more := counted.Take(); one == 0 && page != "" || more > 0 {
 				t.Errorf("%s: %d commands for the first, %d for 30 more", page, one, more)
 			}
 		}
@@ -90,10 +90,10 @@ func TestManyWatchersCostAsOne(t *testing.T) {
 		go func() { ended <- v.Dashboard.Run(ctx) }()
 		go func() { ended <- other.Dashboard.Run(ctx) }()
 		time.Sleep(10*time.Second + 500*time.Millisecond)
-		counted.taken()
+		counted.Take()
 		const seconds = 20
 		time.Sleep(seconds * time.Second)
-		if n := counted.taken(); n > seconds*150 {
+		if n := counted.Take(); n > seconds*150 {
 			t.Errorf("two dashboards send %d commands a second", n/seconds)
 		}
 		cancel()
@@ -154,11 +154,11 @@ func TestSurvey(t *testing.T) {
 		v.sees("tenants?q=0049", "tenant-000049", "tenant-004901")
 		v.sees("tenants?from=4950", "tenant-004999")
 
-		counted := &counter{}
+		counted := &redistest.Counter{}
 		v.rdb.AddHook(counted)
 		time.Sleep(2 * time.Second)
 		v.page("tenants?sort=waiting")
-		if n := counted.taken(); n > 20 {
+		if n := counted.Take(); n > 20 {
 			t.Errorf("a fresh survey is made again, with %d commands", n)
 		}
 		v.rdb.ZRemRangeByRank(t.Context(), "wc:{push}:tenants", 0, 3999)
@@ -166,9 +166,9 @@ func TestSurvey(t *testing.T) {
 		v.sees("tenants?sort=waiting", "Among 1,000 tenants")
 		time.Sleep(time.Hour)
 		v.page("")
-		counted.taken()
+		counted.Take()
 		time.Sleep(time.Hour)
-		if n := counted.taken(); n > 0 {
+		if n := counted.Take(); n > 0 {
 			t.Errorf("a survey walks although nobody looks: %d commands", n)
 		}
 	})

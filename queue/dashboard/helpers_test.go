@@ -196,41 +196,6 @@ const limits = `default: standard
 policies: {standard: {tenant: {rules: [{leak: 5/s}], capacity: 50}, user: {rules: [{window: 10/1m}, {spacing: 3s}]}}}
 `
 
-// A counter counts the commands of a client.
-type counter struct {
-	mu sync.Mutex
-	n  int
-}
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.add(1)
-		return next(ctx, cmd)
-	}
-}
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.add(len(cmds))
-		return next(ctx, cmds)
-	}
-}
-
-func (c *counter) add(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n += n
-}
-
-// taken returns how many commands there were since the last call.
-func (c *counter) taken() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.n
-	c.n = 0
-	return n
-}
-
 // everyPage are the pages of a tenant, a user and a job.
 func everyPage(tenant, user, id string) []string {
 	return []string{
