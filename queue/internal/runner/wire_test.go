@@ -1,0 +1,143 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// A wire is a worker's way to Redis, which a test can cut, hold up and make deaf.
+type wire struct {
+	server *miniredis.Miniredis
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	down   bool
+	held   chan struct{} // closed when traffic goes on; nil while it does
+	deaf   int           // every n-th script's reply is lost; 0 for none
+	calls  int
+	loses  int           // the replies of so many scripts more are lost
+	drops  int           // so many scripts more never arrive
+	stuck  chan struct{} // closed when scripts go on; nil while they do
+}
+
+func newWire(server *miniredis.Miniredis) *wire {
+	return &wire{server: server, open: map[net.Conn]bool{}}
+}
+
+// cut breaks all connections; down lets no new ones through.
+func (w *wire) cut(down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = down
+	for conn := range w.open {
+		conn.Close()
+	}
+	clear(w.open)
+}
+
+// hold stops all traffic, until the returned function is called.
+func (w *wire) hold() (goOn func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := make(chan struct{})
+	w.held = held
+	return func() {
+		w.mu.Lock()
+		w.held = nil
+		w.mu.Unlock()
+		close(held)
+	}
+}
+
+func (w *wire) await() {
+	w.mu.Lock()
+	held := w.held
+	w.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
+// A heldConn does nothing while its wire is held.
+type heldConn struct {
+	net.Conn
+	w *wire
+}
+
+func (c heldConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.w.await()
+	return n, err
+}
+
+func (c heldConn) Write(b []byte) (int, error) {
+	c.w.await()
+	return c.Conn.Write(b)
+}
+
+func (w *wire) client(t *testing.T) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		w.await()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.down {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
+		}
+		conn, err := w.server.Dial()
+		if err == nil {
+			w.open[conn] = true
+		}
+		return heldConn{conn, w}, err
+	}})
+	client.AddHook(w)
+	return client
+}
+
+func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook loses scripts, and replies of scripts that have run.
+func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		w.mu.Lock()
+		stuck := w.stuck
+		w.mu.Unlock()
+		if stuck != nil {
+			<-stuck
+		}
+		reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
+		if w.counts(func() bool { w.drops--; return w.drops >= 0 }) {
+			cmd.SetErr(reset)
+			return reset
+		}
+		err := next(ctx, cmd)
+		if err == nil && w.counts(func() bool {
+			w.calls++
+			w.loses--
+			return w.deaf > 0 && w.calls%w.deaf == 0 || w.loses >= 0
+		}) {
+			cmd.SetErr(reset)
+			return reset
+		}
+		return err
+	}
+}
+
+// counts counts a script, and reports whether something is to be lost.
+func (w *wire) counts(lost func() bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return lost()
+}

@@ -1,0 +1,376 @@
+package schedule_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// randomRules returns rules of random kinds, compiled and by their definitions.
+func (m *model) randomRules(most int) (*rules.Set, []limit) {
+	var rs []rules.Rule
+	var limits []limit
+	for range m.IntN(most + 1) {
+		l := limit{
+			kind: pick(m, rules.Leak, rules.Window, rules.Spacing, rules.FixedWindow, rules.TokenBucket),
+			n:    pick[int64](m, 1, 2, 5, 10), period: pick[int64](m, 10_000, 50_000, 200_000, 1_000_000, 3_000_000),
+		}
+		switch l.kind {
+		case rules.Spacing:
+			l.n = 1
+		case rules.TokenBucket:
+			l.burst = pick[int64](m, 1, 2, 4, 8)
+		case rules.Window, rules.FixedWindow:
+			l.drop = m.chance(8)
+		}
+		limits = append(limits, l)
+		rs = append(rs, rules.Rule{
+			Kind: l.kind, Limit: int(l.n), Period: time.Duration(l.period) * time.Microsecond, Burst: int(l.burst), Drop: l.drop,
+		})
+	}
+	return rules.Compile(schedule.Grace*time.Microsecond, rs...), limits
+}
+
+// govern puts other policies in force.
+func (m *model) govern() {
+	var queue, tenant, user []limit
+	p := &schedule.Policies{Default: "p", Version: m.now}
+	policy := schedule.Policy{Name: "p", Weight: m.IntN(3)}
+	if m.chance(3) {
+		p.Queue, queue = m.randomRules(2)
+	}
+	policy.Tenant, tenant = m.randomRules(2)
+	policy.User, user = m.randomRules(3)
+	if m.chance(3) {
+		policy.MaxWait = int64(1 + m.IntN(5_000_000))
+	}
+	m.limitRunning(p, &policy)
+	p.Policies = map[string]schedule.Policy{"p": policy}
+	m.policies, m.maxWait = p, policy.MaxWait
+	m.rules = func(scope string) []limit {
+		switch scope[0] {
+		case 'q':
+			return queue
+		case 't':
+			return tenant
+		}
+		return user
+	}
+	for scope, led := range m.ledgers {
+		led.limits, led.since, led.era, led.vague = m.rules(scope), m.now, led.era+1, true
+	}
+	m.unswept = slices.Sorted(maps.Keys(m.tenants))
+	m.law = fmt.Sprintf("queue %v %v, tenants %v %v, users %v %v, at most %d µs",
+		queue, p.QueueConcurrency, tenant, policy.TenantConcurrency, user, policy.UserConcurrency, policy.MaxWait)
+	m.note("policies: %s", m.law)
+}
+
+// restartScheduler lets a new leader lead, which knows what was written.
+func (m *model) restartScheduler() {
+	m.stale = map[envelope.Lane]bool{}
+	m.s = schedule.New(schedule.Facts{
+		Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead)), Queue: m.state(envelope.QueueScope),
+	})
+	m.recount()
+}
+
+// depose lets another worker lead, which opens all letters again whose effects nobody
+// has committed.
+func (m *model) depose() {
+	m.note("another leader")
+	m.read = m.kept
+	m.restartScheduler()
+}
+
+// offer puts jobs at the end of a lane.
+func (m *model) offer() {
+	lane := envelope.Lane{Tenant: fmt.Sprint("t", m.IntN(m.size[0])), User: fmt.Sprint("u", m.IntN(m.size[1])), Priority: m.IntN(3)}
+	for range 1 + m.IntN(1+m.IntN(4)) {
+		m.ids++
+		m.now++
+		env := &envelope.Envelope{
+			Stamp: fmt.Sprintf("%013x", m.now), ID: fmt.Sprint("j", m.ids), Cost: max(1, m.IntN(6)-2), MaxAttempts: 3, Priority: lane.Priority, Type: "x",
+		}
+		if m.chance(8) {
+			env.Deadline = m.now + m.Int64N(2_000_000)
+		}
+		t := &task{id: m.ids, lane: lane, env: env}
+		m.tasks = append(m.tasks, t)
+		m.note("offer %d to %s, cost %d", t.id, lane.Name(), env.Cost)
+		m.lanes[lane] = append(m.lanes[lane], t)
+		if len(m.lanes[lane]) == 1 {
+			if _, there := m.tenants[lane.Tenant]; there { // the index of tenants keeps what it has
+				defer func(at int64) { m.tenants[lane.Tenant] = at }(m.tenants[lane.Tenant])
+			}
+			in := m.due[index(lane)]
+			delete(in, lane.User)
+			m.notes(lane, m.now)
+			m.mail = append(m.mail, notice{lane, t.entry()})
+		}
+	}
+}
+
+func headOf(t *task) schedule.Head {
+	env, err := envelope.Open(t.entry())
+	return schedule.Head{Entry: t.entry(), Job: t.entry(), Env: env, Err: err}
+}
+
+// open opens some letters.
+func (m *model) open() {
+	m.hear()
+	for m.read < len(m.mail) && !m.chance(10) {
+		n := m.mail[m.read]
+		m.read++
+		if lane := m.lanes[n.lane]; len(lane) == 0 || lane[0].entry() != n.entry {
+			m.stale[n.lane] = true
+		}
+		env, err := envelope.Open(n.entry)
+		m.s.Notice(n.lane, schedule.Head{Entry: n.entry, Job: n.entry, Env: env, Err: err}, m.now)
+	}
+}
+
+// hire makes the places that the next decisions have.
+func (m *model) hire() {
+	m.places, m.reach = fleet{}, 0
+	m.staff()
+	n := pick(m, 0, 1, 3, 100, 100)
+	for i := range 1 + m.IntN(3) {
+		p := &schedule.Place{Worker: fmt.Sprint("w", i)}
+		if m.far && m.chance(2) {
+			p.Ahead, p.Spread = m.Int64N(60_000), m.Int64N(30_000)
+		}
+		m.places.all = append(m.places.all, p)
+		m.reach = max(m.reach, p.Ahead)
+		p.Taken = func() { m.places.places = m.places.places[1:] }
+	}
+	for range n {
+		m.places.places = append(m.places.places, m.places.all[m.IntN(len(m.places.all))])
+	}
+}
+
+// end lets a running job end, fail, be returned, or be late.
+func (m *model) end() {
+	var running []*task
+	for _, t := range m.tasks {
+		if t.running {
+			running = append(running, t)
+		}
+	}
+	if len(running) == 0 {
+		return
+	}
+	t := running[m.IntN(len(running))]
+	m.knows(t.lane)
+	what := m.IntN(6)
+	if t.spent > m.now {
+		what = 3 // nothing else happens to a job before its slot
+	}
+	switch what {
+	case 0, 1:
+		m.note("%d is done", t.id)
+		m.over1(t)
+		t.running, t.over = false, true
+		m.finish(t)
+	case 2:
+		m.note("%d fails", t.id)
+		t.running, t.env.Ready = false, m.now+m.Int64N(1_000_000)
+		t.env.Failures++
+		m.finish(t)
+		m.later = append(m.later, t)
+		if m.chance(2) {
+			m.note("  and its user has seen nothing of it")
+			m.s.Refund(t.claim, t.env.Cost, false, m.now)
+			m.unspend(t, false)
+			m.sooner(t.lane)
+			m.write()
+		}
+	case 3:
+		if t.spent != t.paid && m.chance(2) {
+			return
+		}
+		m.note("%d is returned", t.id)
+		m.s.Refund(t.claim, t.env.Cost, true, m.now)
+		m.unspend(t, true)
+		m.back(t)
+		m.write()
+	default:
+		m.late(t)
+	}
+}
+
+// sooner lowers the bounds of a user's lanes.
+func (m *model) sooner(l envelope.Lane) {
+	for l.Priority = range 3 {
+		if _, there := m.due[index(l)][l.User]; there {
+			lower(m.due[index(l)], l.User, m.now)
+		}
+	}
+}
+
+// late asks for another slot for a job.
+func (m *model) late(t *task) {
+	if t.spent > m.now {
+		return
+	}
+	to, spread := m.now, int64(0)
+	if m.far {
+		to, spread = m.now+m.Int64N(50_000), m.Int64N(20_000)
+	}
+	ok := m.s.Restart(t.claim, to, t.env.Cost, spread)
+	m.note("%d is late: %v", t.id, ok)
+	m.fail(m.restart(t, to, spread, ok))
+	if ok {
+		m.s.Ended(t.claim, m.now)
+		t.claim = envelope.Restarted(t.claim, t.spent)
+		m.s.Claimed(t.claim, t.lane)
+	} else {
+		m.back(t)
+	}
+	m.write()
+}
+
+// back puts a job to the front of its lane.
+func (m *model) back(t *task) {
+	if t.running {
+		m.s.Ended(t.claim, m.now)
+	}
+	t.running, t.returned = false, true
+	m.lanes[t.lane] = slices.Insert(m.lanes[t.lane], 0, t)
+	m.notes(t.lane, m.now)
+	m.sooner(t.lane)
+	m.s.Returned(t.lane, m.now)
+}
+
+// mature puts jobs whose time has come into their lanes.
+func (m *model) mature() {
+	ripe := slices.DeleteFunc(slices.Clone(m.later), func(t *task) bool { return t.env.Ready > m.now })
+	m.later = slices.DeleteFunc(m.later, func(t *task) bool { return t.env.Ready <= m.now })
+	for _, t := range ripe {
+		m.note("%d is ready again", t.id)
+		if m.chance(2) {
+			m.back(t)
+			continue
+		}
+		t.returned = true
+		m.lanes[t.lane] = append(m.lanes[t.lane], t)
+		m.notes(t.lane, m.now)
+		m.s.Look(t.lane.Tenant, t.lane.User, m.now)
+	}
+}
+
+func (m *model) cancel() {
+	if len(m.tasks) == 0 {
+		return
+	}
+	t := m.tasks[m.IntN(len(m.tasks))]
+	if t.running {
+		return
+	}
+	m.note("cancel %d", t.id)
+	m.dead[t.env.ID] = true
+	if m.chance(2) {
+		m.s.Cancel(t.env.ID)
+	} else {
+		m.restartScheduler()
+	}
+}
+
+func (m *model) pause() {
+	scopes := scopesOf(envelope.Lane{Tenant: fmt.Sprint("t", m.IntN(m.size[0])), User: fmt.Sprint("u", m.IntN(m.size[1]))})
+	scope := scopes[m.IntN(3)]
+	until := m.now + m.Int64N(2)*m.Int64N(1_000_000)
+	m.note("pause %s for %d", scope, until-m.now)
+	m.paused[scope] = until
+	if m.chance(2) {
+		m.s.Pause(maps.Clone(m.paused), m.now)
+	} else {
+		m.restartScheduler()
+	}
+}
+
+// trim drops the first job of a lane to make room.
+func (m *model) trim() {
+	byName := func(a, b envelope.Lane) int { return strings.Compare(a.Name(), b.Name()) }
+	for _, lane := range slices.SortedFunc(maps.Keys(m.lanes), byName) {
+		jobs := m.lanes[lane]
+		if len(jobs) == 0 || m.chance(2) {
+			continue
+		}
+		m.note("the first of %s makes room", lane.Name())
+		m.over1(jobs[0])
+		delete(m.dead, jobs[0].env.ID)
+		m.lanes[lane] = jobs[1:]
+		m.sooner(lane)
+		m.s.Look(lane.Tenant, lane.User, m.now)
+		return
+	}
+}
+
+// forgetTenants lets the scheduler forget tenants, and Redis those without lanes.
+func (m *model) forgetTenants() {
+	for _, name := range m.s.Rest() {
+		empty := true
+		for p := range 3 {
+			empty = empty && len(m.due[fmt.Sprint(name, " ", p)]) == 0
+		}
+		if empty {
+			delete(m.tenants, name)
+		}
+	}
+}
+
+// sweep lowers the bounds of one tenant after a change of policies.
+func (m *model) sweep() {
+	if len(m.unswept) == 0 {
+		return
+	}
+	name := m.unswept[0]
+	m.unswept = m.unswept[1:]
+	changed := false
+	for p := range 3 {
+		for user, at := range m.due[fmt.Sprint(name, " ", p)] {
+			if at > m.now {
+				m.due[fmt.Sprint(name, " ", p)][user] = m.now
+				changed = true
+			}
+		}
+	}
+	if changed {
+		m.note("sweep %s", name)
+		m.s.ForgetLanes(name, m.now)
+	}
+}
+
+// drain lets everything run to its end: nothing may be left.
+func (m *model) drain() {
+	for scope := range m.paused {
+		m.paused[scope] = 0
+	}
+	for len(m.unswept) > 0 {
+		m.sweep()
+	}
+	m.depose()
+	for range 5000 {
+		if m.err != nil {
+			return
+		}
+		m.run()
+		waiting := len(m.later)
+		for _, jobs := range m.lanes {
+			waiting += len(jobs)
+		}
+		if waiting == 0 {
+			return
+		}
+		m.now += 500_000
+		m.mature()
+		m.endAll()
+	}
+	m.fail(fmt.Errorf("jobs are left that never start"))
+}

@@ -1,0 +1,154 @@
+package schedule_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+func (m *model) state(scope string) string {
+	st := m.states[scope]
+	if st.until <= m.now {
+		delete(m.states, scope)
+		return ""
+	}
+	return st.text
+}
+
+func index(l envelope.Lane) string { return fmt.Sprint(l.Tenant, " ", l.Priority) }
+
+// notes puts a lane into its index, or lowers its bound there.
+func (m *model) notes(l envelope.Lane, at int64) {
+	in := m.due[index(l)]
+	if in == nil {
+		in = map[string]int64{}
+		m.due[index(l)] = in
+	}
+	lower(in, l.User, at)
+	lower(m.tenants, l.Tenant, at)
+}
+
+func lower(of map[string]int64, name string, at int64) {
+	if before, there := of[name]; !there || at < before {
+		of[name] = at
+	}
+}
+
+// pendingHeads tells whether the plan asked for something only: it says when to decide
+// again, or that nothing is known.
+func (m *model) pendingHeads(plan schedule.Plan) bool {
+	return m.asked && plan.Next > m.now && !plan.Hungry
+}
+
+// commit applies a plan, if all is as the scheduler saw it.
+func (m *model) commit(plan schedule.Plan) (bool, error) {
+	seen := map[envelope.Lane]int{}
+	for _, l := range plan.Left {
+		lane := m.lanes[l.Lane]
+		if i := seen[l.Lane]; i >= len(lane) || lane[i].env.Stamp != l.Begin {
+			if !m.stale[l.Lane] {
+				return false, fmt.Errorf("%s is not the next of lane %s", l.Begin, l.Lane.Name())
+			}
+			m.note("refused: not as the leader saw it")
+			m.restartScheduler()
+			return false, nil
+		}
+		seen[l.Lane]++
+	}
+	starts, drops := plan.Starts, plan.Drops
+	for _, l := range plan.Left {
+		t, err := m.pop(l.Lane, l.Begin)
+		if err != nil {
+			return false, err
+		}
+		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
+			m.note("%d starts in %d at %s", t.id, starts[0].Slot-m.now, starts[0].Worker)
+			err = m.start(t, starts[0], m.placeOf(starts[0]))
+			if err == nil {
+				err = m.claim(t, starts[0])
+			}
+			if err != nil {
+				m.explain(t.lane)
+			}
+			starts = starts[1:]
+		} else if len(drops) > 0 && drops[0].Lane == l.Lane && drops[0].Head.Begin() == l.Begin {
+			m.note("%d is dropped: %s %s", t.id, drops[0].Reason, drops[0].Rule)
+			err = m.drop(t, drops[0])
+			if err != nil {
+				m.explain(t.lane)
+			}
+			m.over1(t)
+			drops = drops[1:]
+		} else {
+			err = fmt.Errorf("job %d leaves its lane for nothing", t.id)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if len(starts)+len(drops) > 0 {
+		return false, fmt.Errorf("%d starts and %d drops leave no lane", len(starts), len(drops))
+	}
+	return true, nil
+}
+
+// heads tells the first jobs of lanes; an empty one leaves its index.
+func (m *model) heads(lanes []envelope.Lane) {
+	m.asked = len(lanes) > 0
+	for _, lane := range lanes {
+		jobs := m.lanes[lane]
+		var heads []schedule.Head
+		for _, t := range jobs[:min(len(jobs), 1+m.IntN(4))] {
+			heads = append(heads, headOf(t))
+		}
+		if len(jobs) == 0 {
+			delete(m.due[index(lane)], lane.User)
+		}
+		m.s.LearnHeads(lane, heads, m.now)
+	}
+}
+
+// front returns the members of an index from a bound on, in their order.
+func front(of map[string]int64, from int64, n int) []schedule.Bound {
+	var found []schedule.Bound
+	for name, at := range of {
+		if at >= from {
+			found = append(found, schedule.Bound{Name: name, At: at})
+		}
+	}
+	slices.SortFunc(found, func(a, b schedule.Bound) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Name, b.Name))
+	})
+	return found[:min(n, len(found))]
+}
+
+// answer tells what is needed.
+func (m *model) answer(needs schedule.Needs) {
+	if needs.Tenants {
+		from, n := m.s.TenantsFront()
+		m.s.LearnTenants(front(m.tenants, from, n))
+	}
+	for _, need := range needs.Lanes {
+		m.s.LearnLanes(need, front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N), m.now)
+	}
+	m.heads(needs.Heads)
+	for _, scope := range needs.States {
+		tenant, user := envelope.ParseScope(scope)
+		if user != "" {
+			m.s.LearnUserState(tenant, user, m.state(scope), m.now)
+			continue
+		}
+		m.s.LearnTenantState(tenant, m.state(scope), 0, m.now)
+	}
+}
+
+// write commits what the rules remember.
+func (m *model) write() {
+	for _, st := range m.s.States(m.now) {
+		m.states[st.Scope] = state{st.Text, st.Until}
+	}
+}
