@@ -114,8 +114,8 @@ type handler struct {
 
 var (
 	errNoCause  = errors.New("notify: the sender gave no cause")
-	errDoubtful = errors.New("notify: too many targets are said to be bad; the configuration is more likely to be")
-	errClosed   = errors.New("notify: the provider or endpoint gets nothing for a while")
+	errDoubtful = errors.New("notify: the provider calls too many devices in a row bad; a wrong configuration is more likely")
+	errClosed   = errors.New("notify: the route to the provider or endpoint is suspended")
 )
 
 // unknownWait is until another attempt at a message with a field that this worker does not

@@ -104,7 +104,7 @@ func (m Message) check() error {
 	case m.Priority != "" && m.Priority != Normal && m.Priority != High && m.Priority != Low:
 		return fmt.Errorf("%w: priority %q; want high, normal or low", ErrNotMessage, m.Priority)
 	case len(m.Targets) > maxTargets:
-		return fmt.Errorf("%w: %d targets; at most %d, others are other users", ErrNotMessage, len(m.Targets), maxTargets)
+		return fmt.Errorf("%w: %d targets; want at most %d, all of one user", ErrNotMessage, len(m.Targets), maxTargets)
 	}
 	return m.checkPlatforms()
 }

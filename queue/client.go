@@ -118,7 +118,7 @@ func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedul
 			return reply, nil, err
 		}
 	}
-	return store.OfferReply{}, nil, errors.New("the policies in force are not there, or change all the time; set them again")
+	return store.OfferReply{}, nil, errors.New("the policies in force are missing in Redis, or change too often to be read; set them again")
 }
 
 // sendUnder sends a batch under the given policies. It fails with [store.ErrStale] if

@@ -63,7 +63,7 @@ func newQueueDescs() queueDescs {
 		places:    describe("queue_places", "Places of those workers."),
 		events:    describe("queue_jobs_total", "Jobs since the beginning: offered, started, done, failed (attempts), dropped, dead.", "event"),
 		blocked:   describe("queue_blocked_seconds_total", "How long the jobs that have started had waited, by what bound their slot.", "rule"),
-		shadowed:  describe("queue_shadow_refused_total", "Starts that a shadow rule would not have let be.", "rule"),
+		shadowed:  describe("queue_shadow_refused_total", "Starts that a shadow rule would have deferred or dropped.", "rule"),
 		policies:  describe("queue_policy_timestamp_seconds", "When the policies in force were set."),
 	}
 }

@@ -60,7 +60,7 @@ type inbox struct {
 func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	job, err := jobOf(ctx, t, b.key)
 	if err != nil {
-		b.log.Error("archived a task that cannot be filed", "id", job.ID, "type", t.Type(), "err", err)
+		b.log.Error("archived a task that is not a valid job", "id", job.ID, "type", t.Type(), "err", err)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
 	if err := b.bound(ctx, &job); err != nil {

@@ -95,11 +95,11 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	switch {
 	case c.Concurrency < 1:
-		return c, fmt.Errorf("%w: Concurrency is %d; at least 1", ErrInvalidConfig, c.Concurrency)
+		return c, fmt.Errorf("%w: Concurrency is %d; want at least 1", ErrInvalidConfig, c.Concurrency)
 	case c.Lease < time.Second:
-		return c, fmt.Errorf("%w: Lease is %v; at least 1s", ErrInvalidConfig, c.Lease)
+		return c, fmt.Errorf("%w: Lease is %v; want at least 1s", ErrInvalidConfig, c.Lease)
 	case c.ShutdownTimeout < 0:
-		return c, fmt.Errorf("%w: ShutdownTimeout is %v; not negative", ErrInvalidConfig, c.ShutdownTimeout)
+		return c, fmt.Errorf("%w: ShutdownTimeout is %v; want 0 or more", ErrInvalidConfig, c.ShutdownTimeout)
 	}
 	if c.RetryDelay == nil {
 		c.RetryDelay = backoff

@@ -180,7 +180,7 @@ func (r request) check() error {
 		}
 		for _, other := range r.subjects[:i] {
 			if other.Key == s.Key {
-				return fmt.Errorf("throttle: subject %q stands twice in one decision: put its rules together", s.Key)
+				return fmt.Errorf("throttle: subject %q appears twice in one decision; put its rules together", s.Key)
 			}
 		}
 	}

@@ -113,7 +113,7 @@ func TestBadBatch(t *testing.T) {
 		t.Errorf("an invalid batch has spent: %+v", d)
 	}
 	twice := []throttle.Subject{good.Subjects[0], good.Subjects[0]}
-	if _, err := limiter.Allow(t.Context(), 1, twice...); err == nil || !strings.Contains(err.Error(), "stands twice") {
+	if _, err := limiter.Allow(t.Context(), 1, twice...); err == nil || !strings.Contains(err.Error(), "appears twice") {
 		t.Errorf("the same subject twice: %v", err)
 	}
 }

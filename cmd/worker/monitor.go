@@ -43,7 +43,7 @@ func newMonitor(o options, registry *prometheus.Registry, rdb *config.Redis, log
 	if err != nil {
 		return nil, config.Usagef("%v", err)
 	}
-	log.Info("serving monitors", "http", "http://"+listener.Addr().String())
+	log.Info("serving metrics, probes and the dashboard", "http", "http://"+listener.Addr().String())
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
 	return &monitored{monitor.Server{Metrics: registry, Ready: ready, Dashboard: board}, listener}, nil
 }

@@ -64,7 +64,7 @@ func TestBadJob(t *testing.T) {
 		whole(`{"tenant":7}`, `tenant: a number; want a string`),
 		whole(`{"tenant":null}`, `tenant: null; want a string`),
 		whole(`{"tenant":"\ud83d"}`, `tenant: "\ud83d" holds half a surrogate pair; want both or none`),
-		whole(`{"tenant":"t","tenant":"t"}`, `tenant: stands there twice`),
+		whole(`{"tenant":"t","tenant":"t"}`, `tenant: appears twice`),
 		whole(`{"tenant":"`+strings.Repeat("x", 1025)+`","user":"u","type":"t"}`, `tenant has 1025 bytes; at most 1024`),
 		field(`"user_id":"u"`, `user_id: unknown key; want `+Keys),
 		field(`"Cost":1`, `"Cost": unknown key; want `+Keys),

@@ -69,7 +69,7 @@ func Object(doc []byte, set func(name string, value json.RawMessage) error) erro
 			break
 		}
 		if seen[name] {
-			return &Error{name, at, errors.New("stands there twice")}
+			return &Error{name, at, errors.New("appears twice")}
 		}
 		seen[name] = true
 		if err := set(name, value); err != nil {

@@ -10,7 +10,7 @@ import (
 func TestErrorsSayWhere(t *testing.T) {
 	for doc, want := range map[string]Error{
 		`{"a":1, "b" :2}`:      {"b", 8, errors.New("unknown key; want a")},
-		`{"a":1,"a":2}`:        {"a", 7, errors.New("stands there twice")},
+		`{"a":1,"a":2}`:        {"a", 7, errors.New("appears twice")},
 		"{\n  \"a\": \"x\"\n}": {"a", 4, errors.New(`"x"; want a whole number from 0 to 9`)},
 		`[{"a":1}]`:            {"", 0, errors.New("a list; want an object")},
 		`{"a":1,}`:             {"", 7, errors.New("not JSON: invalid character '}' looking for beginning of object key string (byte 8)")},

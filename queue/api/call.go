@@ -47,7 +47,7 @@ func (c *call) open(op operation) (err error) {
 			}
 			return badParameter(name, "unknown parameter", want)
 		case len(values) > 1:
-			return badParameter(name, "stands there twice", "want it once")
+			return badParameter(name, "appears twice", "want it once")
 		}
 	}
 	if strings.Contains(op.path, "{queue}") {

@@ -68,7 +68,7 @@ func set(field reflect.Value, value json.RawMessage) (err error) {
 			err = fmt.Errorf("%s; want a list", strictjson.Shown(value))
 		}
 	default:
-		err = fmt.Errorf("nobody reads a %v", field.Type())
+		err = fmt.Errorf("a field of type %v is not supported", field.Type())
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func TestOneBadJob(t *testing.T) {
 		"nothing":        {"application/json", ``, api.FieldError{Line: 1, Column: 1, Detail: "not JSON: unexpected end of JSON input (byte 0)"}},
 		"list in a list": {"application/json", `[[` + good + `]]`, api.FieldError{Pointer: "/0", Line: 1, Column: 2, Detail: "a list"}},
 		"half a pair":    {"application/json", `{"tenant":"\ud83d","user":"u","type":"push"}`, api.FieldError{Pointer: "/tenant", Line: 1, Column: 2, Detail: `"\ud83d" holds half a surrogate pair`, Remedy: "want both or none"}},
-		"twice":          {"application/json", `{"tenant":"t","tenant":"t"}`, api.FieldError{Pointer: "/tenant", Line: 1, Column: 15, Detail: "stands there twice"}},
+		"twice":          {"application/json", `{"tenant":"t","tenant":"t"}`, api.FieldError{Pointer: "/tenant", Line: 1, Column: 15, Detail: "appears twice"}},
 		"too long":       {"application/json", `{"tenant":"t","user":"` + strings.Repeat("x", 1025) + `","type":"push"}`, api.FieldError{Pointer: "/user", Line: 1, Column: 1, Detail: "user has 1025 bytes", Remedy: "at most 1024"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestRefused(t *testing.T) {
 		{405, "DELETE", q + "/policies", "", "want GET or PUT"},
 		{400, "GET", q + "/tenants?tenants=x", "", `"parameter":"tenants","detail":"unknown parameter","remedy":"want tenant, from, n"`},
 		{400, "GET", q + "?x=1", "", "want none"},
-		{400, "GET", q + "/tenants?n=1&n=2", "", "stands there twice"},
+		{400, "GET", q + "/tenants?n=1&n=2", "", "appears twice"},
 		{400, "GET", q + "/tenants?n=0", "", "want a whole number from 1 to 1000"},
 		{400, "GET", q + "/tenants?from=-1", "", "want a whole number from 0 to 1000000"},
 		{400, "GET", q + "/users", "", "tenant: is missing"},

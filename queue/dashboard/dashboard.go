@@ -83,7 +83,7 @@ func New(cfg Config) (*Dashboard, error) {
 	case cfg.Redis == nil:
 		return nil, errors.New("dashboard: Redis is nil")
 	case len(cfg.Queues) == 0:
-		return nil, errors.New("dashboard: no queue; want one at least")
+		return nil, errors.New("dashboard: Queues is empty; want at least one")
 	case !strings.HasPrefix(cfg.Prefix, "/") || !strings.HasSuffix(cfg.Prefix, "/"):
 		return nil, fmt.Errorf("dashboard: prefix %q; want a slash at both ends, such as /dashboard/", cfg.Prefix)
 	case cfg.Token != "" && len(cfg.Token) < minToken:

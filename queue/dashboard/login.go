@@ -52,7 +52,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, refusal{http.StatusBadRequest, "Say who you are, in 80 letters: pauses and policies keep it."})
 		return
 	}
-	d.log.Info("an operator has come to the dashboard", "author", name, "remote", r.RemoteAddr)
+	d.log.Info("an operator has signed in to the dashboard", "author", name, "remote", r.RemoteAddr)
 	http.SetCookie(w, d.cookie(r, sessionCookie, d.keys.begin(name, time.Now()), sessionLength))
 	http.Redirect(w, r, d.localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }

@@ -288,7 +288,7 @@ func (b *bundle) settle(ctx context.Context) error {
 		t.sched.Parked(b.parks)
 	}
 	for _, problem := range reply.Errors {
-		t.r.log.Error("a key of the queue holds something else; its owner is passed over", "err", problem)
+		t.r.log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
 	}
 	if err := t.learnHeads(ctx, b.reads, reply.Reads); err != nil {
 		return err

@@ -99,7 +99,7 @@ func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
 		done[int(n-1)] = true
 	}
 	if failed := reply.texts(2); len(failed) > 0 {
-		return done, fmt.Errorf("queue: in part not done: %w", errors.New(strings.Join(failed, "; ")))
+		return done, fmt.Errorf("queue: the change was made only in part: %w", errors.New(strings.Join(failed, "; ")))
 	}
 	return done, nil
 }
