@@ -280,8 +280,8 @@ func findingOf(o Outcome) finding {
 	return nothing // it never came to a request
 }
 
-// witness names whoever an attempt's failure counts for. A webhook's endpoint is a route
-// of its own, and its messages are the witnesses.
+// witness names the device or endpoint for which an attempt's failure counts. A webhook's
+// endpoint is a route of its own, and its messages are the witnesses.
 func (d *delivery) witness(p Provider, to Target) string {
 	if p.Name == "webhook" || to.Token == "" {
 		return d.info.ID

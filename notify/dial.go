@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Push subscriptions and webhook endpoints are URLs that users write. The connections to
-// them go to public addresses alone: whoever can name an address must not reach what only
-// this machine can reach. The check comes after name resolution, on the address that is
-// really dialled, so a name that changes its address in between gains nothing.
+// Push subscriptions and webhook endpoints are URLs that users write. The connections to them go
+// to public addresses alone: a user who can name an address must not reach what only this machine
+// can reach. The check comes after name resolution, on the address that is really dialled, so a
+// name that changes its address in between gains nothing.
 
 const dialTimeout = 10 * time.Second
 

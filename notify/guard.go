@@ -2,10 +2,10 @@ package notify
 
 import "time"
 
-// A guard keeps tokens from mass loss. When sandbox and production, or two projects, are
-// mixed up, or a relay has lost its way, every device is said to be bad, and whoever
-// believes that deletes them all. So a doubtful answer is believed when a message to
-// another device has got through since. Until then its message is not given up either.
+// A guard keeps a wrong configuration from deleting all tokens. If sandbox and production, or two
+// projects, are mixed up, or a relay is misconfigured, the provider calls every device bad. So
+// such an answer is believed only when a message to another device has got through since. Until
+// then the message to the device is attempted again.
 type guard struct {
 	row    int            // doubtful answers since a message got through
 	worked int            // messages that did
@@ -14,8 +14,9 @@ type guard struct {
 }
 
 const (
-	// longestRow is a row of dead tokens that a table hardly has: with nine dead of ten,
-	// one in 40,000. After a longer one nothing that was said in it is believed.
+	// longestRow is how many answers in a row may call devices bad. If nine of ten tokens are
+	// dead, a longer row has a probability of one in 40,000. No answer of a longer row is
+	// believed.
 	longestRow = 100
 
 	doubtPatience = 5 * time.Second // how long an attempt waits for another to get through
@@ -23,8 +24,8 @@ const (
 	maxSaid       = 10_000
 )
 
-// doubts notes that a device is said to be bad. It returns whether to believe that, or
-// else what ends when it is worth another look.
+// doubts notes that the provider calls a device bad. It returns whether to believe that; if not,
+// next is closed when the next message gets through, and believes should be asked again.
 func (g *guard) doubts(device string) (believed bool, next <-chan struct{}) {
 	g.row++
 	if g.said == nil || len(g.said) >= maxSaid {
@@ -39,7 +40,7 @@ func (g *guard) doubts(device string) (believed bool, next <-chan struct{}) {
 	return g.believes(device), g.next
 }
 
-// believes tells whether a message got through after the device was said to be bad.
+// believes reports whether a message got through after the provider called the device bad.
 func (g *guard) believes(device string) bool {
 	said, ok := g.said[device]
 	if !ok || g.worked == said {

@@ -165,8 +165,8 @@ func (p Provider) objection(to Target) string {
 // hasOrigins tells whether each target of the provider names the host that it is sent to.
 func (p Provider) hasOrigins() bool { return p.Name == "webpush" || p.Name == "webhook" }
 
-// routeOf returns the route to a target. An origin, and for webhooks an endpoint, has a
-// route of its own: whatever happens there concerns nobody else.
+// routeOf returns the route to a target. An origin, and for webhooks an endpoint, has a route of
+// its own: a failure there does not affect others.
 func (h *handler) routeOf(p Provider, tenant string, to Target) route {
 	name := p.String()
 	if !h.cfg.Shared {

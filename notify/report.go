@@ -20,7 +20,7 @@ type Sent struct {
 	Latency       time.Duration
 }
 
-// report tells of an attempt: the metrics, the log at debug, and whoever wants to know.
+// report reports an attempt: to the metrics, to the log at debug, and to HandlerConfig.Sent.
 func (d *delivery) report(ctx context.Context, p Provider, to Target, o Outcome, took time.Duration) {
 	d.metrics.sent(p, o, took)
 	s := Sent{

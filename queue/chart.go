@@ -105,7 +105,7 @@ func worst(blocked map[string]time.Duration) map[string]time.Duration {
 	return kept
 }
 
-// readPoint reads a point; false for one that nobody can read.
+// readPoint reads a point; false if the text is not one.
 func readPoint(text string) (p Point, ok bool) {
 	return p, text != "" && json.Unmarshal([]byte(text), &p) == nil
 }

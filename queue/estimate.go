@@ -78,8 +78,8 @@ func (p *picture) earliestFrom(at int64, tenant, user string, cost int) (int64, 
 // ahead is how many jobs stand before one.
 type ahead struct{ tenant, user int }
 
-// estimate guesses when a job of a user starts if nobody comes in between; 0 where that
-// is not known.
+// estimate computes when a job of a user starts if no job with an earlier turn is added; 0 where
+// that is not known.
 func (p *picture) estimate(tenant, user string, before ahead) int64 {
 	if p.crowded(tenant, user, before) != "" {
 		return 0

@@ -16,7 +16,7 @@ import (
 type eventLog struct {
 	store *store.Store
 	host  string
-	until atomic.Int64  // unix nanoseconds, here, until when somebody listens; 0 for nobody
+	until atomic.Int64  // until when a Tail listens, in unix nanoseconds of this machine; 0 if none does
 	wake  chan struct{} // there is something to tell
 
 	mu     sync.Mutex
@@ -95,7 +95,7 @@ func (l *eventLog) tell(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = l.store.TellEvents(ctx, string(text)) // whoever listens sees that nothing comes
+	_ = l.store.TellEvents(ctx, string(text)) // an event that cannot be sent is lost
 }
 
 // started tells that an attempt begins, if somebody listens.

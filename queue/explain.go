@@ -200,8 +200,9 @@ type JobState struct {
 	// 10,000 or not yet in it (scheduled, or backing off).
 	Place int `json:"place"`
 
-	// Explanation is that of its user, if the job waits; but Start is an estimate for the
-	// job itself: when it starts if nobody comes in between, the zero time where Place is 0.
+	// Explanation is that of its user, if the job waits; but Start is an estimate for the job
+	// itself: it assumes that no job with an earlier turn is added, and is the zero time where
+	// Place is 0.
 	Explanation
 }
 

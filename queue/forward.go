@@ -35,7 +35,7 @@ func Forward(c *asynq.Client, queue string, opts ...asynq.Option) asynq.Handler 
 			headers = make(map[string]string)
 		}
 		for name, value := range Headers(info.Tenant, info.User) {
-			if utf8.ValidString(value) { // asynq carries nothing else
+			if utf8.ValidString(value) { // an asynq task carries no other text
 				headers[name] = value
 			}
 		}

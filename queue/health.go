@@ -141,7 +141,7 @@ func (i *Inspector) overdue(ctx context.Context, h *Health) error {
 	if err != nil {
 		return err
 	}
-	nobody := make([]string, len(tenants)) // whose rules remember nothing
+	nobody := make([]string, len(tenants)) // stands for users whose rules have no state
 	open, err := i.startable(ctx, tenants, nobody)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// runInbox files the tasks of the asynq queue into their lanes until ctx ends.
+// runInbox puts the tasks of the asynq queue into their lanes until ctx ends.
 func (w *Worker) runInbox(ctx context.Context, queue string) error {
 	client, err := NewClient(w.client, queue)
 	if err != nil {
@@ -28,7 +28,7 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 	server := asynq.NewServerFromRedisClient(w.client, asynq.Config{
 		Queues:      map[string]int{queue: 1},
 		Concurrency: 50,
-		// A task at the door has waited for its poll, and its start for nothing else.
+		// A task waits for asynq's poll before it enters its lane, so poll often.
 		TaskCheckInterval:        100 * time.Millisecond,
 		DelayedTaskCheckInterval: time.Second,
 		RetryDelayFunc:           b.delay,
@@ -46,9 +46,8 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 	return nil
 }
 
-// inbox is the handler at the door: it files a task into its lane and is done. One that
-// is no job goes to asynq's archive with what is wrong: it is neither lost nor tried for
-// ever.
+// inbox is the asynq handler that puts each task into its lane. A task that is not a valid job
+// goes to asynq's archive with the error, so that it is neither lost nor repeated for ever.
 type inbox struct {
 	client    *Client
 	tasks     *asynq.Inspector
@@ -92,8 +91,8 @@ func (b *inbox) lift(ctx context.Context, lock, id string) error {
 	return b.client.store.LiftLock(ctx, lock, id)
 }
 
-// file offers the job. Its ID binds while a job with it waits or runs: the ID of one that
-// has ended is free, as in asynq.
+// file offers the job. Another job with its ID is refused while the job waits or runs; when it
+// has ended the ID is free, as in asynq.
 func (b *inbox) file(ctx context.Context, job Job, lock string) (Receipt, error) {
 	for {
 		batch := newBatch([]Job{job}, taskIDMemory)
@@ -146,8 +145,8 @@ func (b *inbox) record(ctx context.Context, job Job, why Reason) error {
 	return b.client.store.RecordRefused(ctx, lane, string(why), seal(job))
 }
 
-// taskIDMemory is how long the ID of a job is known that came as a task: ten minutes if
-// asynq has made it up, since nobody will ask for it.
+// taskIDMemory is how long the ID of a job that came as a task is known: ten minutes if asynq has
+// generated it, since no producer knows it.
 func taskIDMemory(j Job) time.Duration {
 	if uuid.MatchString(j.ID) {
 		return 10 * time.Minute
@@ -157,8 +156,8 @@ func taskIDMemory(j Job) time.Duration {
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// refiled counts a task that asynq takes from a dead worker as tried before, and no other:
-// filing fails only while Redis does, and that is no attempt of the job.
+// refiled is the inbox's IsFailure: it counts only a task that asynq takes back from a dead
+// worker. Otherwise offering fails only while Redis does, which is not an attempt of the job.
 func refiled(err error) bool { return errors.Is(err, asynq.ErrLeaseExpired) }
 
 // delay is the time until a task is tried again. One that has expired is archived before.
@@ -169,8 +168,8 @@ func (b *inbox) delay(_ int, err error, _ *asynq.Task) time.Duration {
 	return time.Second
 }
 
-// bound gives the job the bounds of its task: [asynq.Timeout], which is half an hour if nobody
-// says otherwise, is its Timeout, [asynq.Deadline] its FinishBy. Headers go before them.
+// bound gives the job the bounds of its task: [asynq.Timeout], by default half an hour, becomes
+// its Timeout, and [asynq.Deadline] its FinishBy. Headers take precedence.
 func (b *inbox) bound(ctx context.Context, job *Job) error {
 	timeout, deadline, err := b.bounds(ctx)
 	if job.Timeout == 0 && timeout < maxTimeout {
@@ -241,8 +240,8 @@ func (b *inbox) archive(id string) (err error) {
 	return err
 }
 
-// ungroup lets the tasks of groups ([asynq.Group]) come through the door one by one, until ctx
-// ends: jobs are not aggregated, and nobody else would look at them.
+// ungroup lets the tasks of groups ([asynq.Group]) come through the inbox one by one, until ctx
+// ends: jobs are not aggregated, and without this call they would stay in their groups for ever.
 func (b *inbox) ungroup(ctx context.Context) {
 	tick := time.NewTicker(ungroupEvery)
 	defer tick.Stop()

@@ -33,7 +33,7 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 	if err != nil {
 		return i.failed("setting the policies of", err)
 	}
-	_ = i.store.Register(ctx) // a list for people: what is not in it works
+	_ = i.store.Register(ctx) // the list of queues is only shown: a queue that is missing there works
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 	for _, entry := range entries {
 		e, _ := envelope.Open(entry.Job)
 		if e == nil {
-			continue // it left while we looked, or nobody can read it
+			continue // it left the lane in the meantime, or is unreadable
 		}
 		if e.Spilled != "" {
 			spilled, missing = append(spilled, e.Spilled), append(missing, len(jobs))

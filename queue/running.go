@@ -100,7 +100,7 @@ func takeCensus(ctx context.Context, s *store.Store, now int64) (*census, error)
 // A censusCache takes a census now and then: one for every offer would cost as much as the
 // offers.
 type censusCache struct {
-	turn  chan struct{} // holds one token while nobody counts
+	turn  chan struct{} // holds one token while no call counts
 	last  *census
 	taken time.Time
 }

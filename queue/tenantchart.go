@@ -66,7 +66,7 @@ func (i *Inspector) recordTenants(ctx context.Context, now int64) error {
 		return err
 	}
 	var before busyPoint
-	_ = json.Unmarshal([]byte(text), &before) // what nobody can read names nobody
+	_ = json.Unmarshal([]byte(text), &before) // an unreadable point names no tenants
 	for _, t := range before.Tenants {
 		if !slices.Contains(names, t.Name) {
 			names = append(names, t.Name)

@@ -178,7 +178,7 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	return group.Wait()
 }
 
-// runner returns this worker's part in a queue, under a name that nobody has had.
+// runner returns this worker's part in a queue, under a name that no worker has had before.
 func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
 	s, err := store.New(w.client, queue)
 	if err != nil {

@@ -194,7 +194,7 @@ func TestConfig(t *testing.T) {
 	rdb := redistest.Mini(t)
 	for want, cfg := range map[string]Config{
 		"Redis is nil":        {Queues: []string{"push"}},
-		"Queues is empty":            {Redis: rdb},
+		"Queues is empty":     {Redis: rdb},
 		"invalid queue name":  {Redis: rdb, Queues: []string{"a b"}},
 		"want at least 16":    {Redis: rdb, Queues: []string{"push"}, Token: "short"},
 		"a slash at both end": {Redis: rdb, Queues: []string{"push"}, Prefix: "/x"},
