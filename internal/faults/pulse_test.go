@@ -30,9 +30,13 @@ func newPulse() *pulse { return &pulse{next: time.Now()} }
 
 // run beats until ctx ends.
 func (p *pulse) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for {
 		p.beat()
-		time.Sleep(beat)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(beat):
+		}
 	}
 }
 
