@@ -317,9 +317,7 @@ func (r *Runner) awaitTurn(ctx context.Context, left time.Duration) (told bool) 
 	for {
 		var timeout <-chan time.Time
 		if r.deputy.Load() {
-			timer := time.NewTimer(max(min(left, deputyLooks), 0) + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
-			defer timer.Stop()
-			timeout = timer.C
+			timeout = time.After(max(min(left, deputyLooks), 0) + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
 		}
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,30 @@
+package runner
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A deputy looks after the leader as long as that lives, and keeps nothing of its looks.
+func TestADeputyKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		kept := func() uint64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return m.HeapObjects
+		}
+		time.Sleep(time.Minute)
+		before := kept()
+		const minutes = 8
+		time.Sleep(minutes * time.Minute)
+		const looks = uint64(minutes * time.Minute / deputyLooks)
+		if after := kept(); after > before+looks/2 {
+			t.Errorf("%d objects more after about %d looks", after-before, looks)
+		}
+		s.end()
+	})
+}
