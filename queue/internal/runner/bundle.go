@@ -339,7 +339,7 @@ func (b *bundle) decided(happened bool) {
 	}
 	t.requests = t.requests[b.requests:]
 	for claim, a := range b.answers {
-		t.r.letters.answer(claim, a)
+		t.r.answer(claim, a)
 	}
 	for _, s := range b.plan.Starts {
 		if s.Worker == own {

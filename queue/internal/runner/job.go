@@ -233,9 +233,29 @@ func (r *Runner) ask(j *job, doubt time.Duration) bool {
 			}
 		case <-r.stop:
 			timer.Stop()
+			r.letters.forget(j.claim) // what comes from now on is given back by itself
+			select {
+			case a := <-answer:
+				if !r.answered(j, a) {
+					return false
+				}
+			default:
+			}
 			r.giveBack(j.claim)
 			return false
 		}
+	}
+}
+
+// answer takes the answer to a late job. Where that does not wait any more, since the worker
+// stops, it has given back a claim that there was no more by then: the new one goes back too.
+func (r *Runner) answer(claim string, a answer) {
+	if r.letters.answer(claim, a) {
+		return
+	}
+	r.claims.drop(claim)
+	if a.claim != "" {
+		r.accept(given{claim: a.claim, slot: a.slot, spread: a.spread})
 	}
 }
 

@@ -75,12 +75,16 @@ func (t *inTray) forget(claim string) {
 	delete(t.awaiting, envelope.ClaimedJob(claim))
 }
 
-func (t *inTray) answer(claim string, a answer) {
+// answer reports whether a job waits for the answer, and hands it over.
+func (t *inTray) answer(claim string, a answer) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if q := t.awaiting[envelope.ClaimedJob(claim)]; q.claim == claim {
-		q.take(a)
+	q := t.awaiting[envelope.ClaimedJob(claim)]
+	if q.claim != claim {
+		return false
 	}
+	q.take(a)
+	return true
 }
 
 // found takes a claim that was found in Redis as the answer to a late job, if it is one: it

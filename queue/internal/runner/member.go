@@ -232,7 +232,7 @@ func (r *Runner) takeWords(words []string) {
 		case wordJob, wordNext:
 			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4]), awaited: words[0] == wordNext})
 		case wordLate:
-			r.letters.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
+			r.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
 		case wordVice:
 			r.deputy.Store(words[1] == r.cfg.Worker)
 			r.standFor(false)
