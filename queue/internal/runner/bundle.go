@@ -293,9 +293,9 @@ func (b *bundle) settle(ctx context.Context) error {
 	if err := t.learnHeads(ctx, b.reads, reply.Reads); err != nil {
 		return err
 	}
-	if b.at >= t.trimAt && t.mailed != t.trimmed {
-		t.trimAt, t.trimmed = b.at+musterEvery, t.mailed
-		if err := t.r.store.TrimMail(ctx, t.mailed); err != nil {
+	if b.at >= t.trimAt && t.fence.Mail != t.trimmed {
+		t.trimAt, t.trimmed = b.at+musterEvery, t.fence.Mail
+		if err := t.r.store.TrimMail(ctx, t.trimmed); err != nil {
 			t.r.log.Debug("trimming the mail", "err", err)
 		}
 	}

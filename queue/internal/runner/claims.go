@@ -25,7 +25,7 @@ type claims struct {
 	held     map[string]*held
 	ended    []end
 	since    time.Time // when the first of them ended
-	returned map[string]bool
+	returned map[string]returned
 	asking   int                  // how many look what Redis holds
 	gone     map[string]bool      // confirmed ends while somebody looks
 	found    map[string]time.Time // claims that a look has brought, and when: they may come again
@@ -38,6 +38,12 @@ type held struct {
 	lost   bool                    // it is another worker's now
 }
 
+// returned is a claim that the leader was asked to take back.
+type returned struct {
+	letter store.Letter
+	told   time.Time
+}
+
 // An end is a job that needs no more attempts.
 type end struct {
 	claim   string
@@ -46,14 +52,16 @@ type end struct {
 }
 
 func newClaims(r *Runner) *claims {
-	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[string]*held), returned: make(map[string]bool), gone: make(map[string]bool), found: make(map[string]time.Time)}
+	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[string]*held), returned: make(map[string]returned), gone: make(map[string]bool), found: make(map[string]time.Time)}
 }
 
 // hold takes a claim in, and reports whether it is new.
 func (c *claims) hold(claim string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, found := c.found[claim]; found || c.held[claim] != nil || c.gone[claim] || c.returned[claim] {
+	_, found := c.found[claim]
+	_, returned := c.returned[claim]
+	if found || returned || c.held[claim] != nil || c.gone[claim] {
 		return false
 	}
 	c.held[claim] = &held{}
@@ -116,12 +124,12 @@ func (c *claims) drop(claims ...string) {
 	}
 }
 
-// giveUp notes that a claim was returned to the leader.
-func (c *claims) giveUp(claim string) {
+// giveUp notes that a claim is returned to the leader, by a letter.
+func (c *claims) giveUp(claim string, letter store.Letter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, claim)
-	c.returned[claim] = true
+	c.returned[claim] = returned{letter, time.Now()}
 	c.note(claim)
 }
 
@@ -324,15 +332,32 @@ func (c *claims) reconcile(ctx context.Context) error {
 			c.lose(claim)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for claim := range c.returned {
-		if !there[claim] {
-			delete(c.returned, claim)
-			c.note(claim)
-		}
+	for _, letter := range c.untaken(there) {
+		c.r.tell(letter)
 	}
 	return nil
+}
+
+// returnAgain is after what time a claim is returned again that is still there: the letter may
+// be lost.
+const returnAgain = time.Second
+
+// untaken returns the letters about returned claims that are to be written again. It lets go of
+// the claims that are not there any more.
+func (c *claims) untaken(there map[string]bool) (letters []store.Letter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for claim, q := range c.returned {
+		switch {
+		case !there[claim]:
+			delete(c.returned, claim)
+			c.note(claim)
+		case time.Since(q.told) >= returnAgain:
+			c.returned[claim] = returned{q.letter, time.Now()}
+			letters = append(letters, q.letter)
+		}
+	}
+	return letters
 }
 
 // foundFor is how long a message with a claim may be on its way.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -224,16 +223,13 @@ func (t *term) resolve(happened bool) {
 }
 
 // abandon ends the term with a commit of which nobody will know whether it happened. Redis
-// tells which jobs it gave to this worker. A letter that it may have settled is settled again
-// without harm, but for a refund: given twice it would break a limit.
+// tells which jobs it gave to this worker. A letter of this worker's own jobs that it may have
+// settled is settled again without harm.
 func (t *term) abandon() {
-	b := t.inDoubt
-	if b == nil {
+	if t.inDoubt == nil {
 		return
 	}
 	t.resolve(false)
-	unsettled := slices.DeleteFunc(t.requests[:b.requests:b.requests], func(q request) bool { return q.letter == store.MailRefund })
-	t.requests = append(unsettled, t.requests[b.requests:]...)
 	if err := t.r.claims.reconcile(t.r.outlive); err != nil {
 		t.r.log.Debug("comparing claims", "err", err) // a beat will
 	}

@@ -70,8 +70,8 @@ func (r *Runner) beat(ctx context.Context) {
 			r.standFor(false)
 		}
 		// What Redis says and what is held may differ for a moment. If they still do, a
-		// message was lost.
-		if reply.Held != r.claims.count()+r.claims.returning() || !reply.Alive {
+		// message was lost, or the leader has taken back what was returned, which it does not say.
+		if reply.Held != r.claims.count() || r.claims.returning() > 0 || !reply.Alive {
 			mismatches++
 			wait = min(wait, 200*time.Millisecond)
 		} else {

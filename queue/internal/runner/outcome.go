@@ -21,12 +21,28 @@ func (r *Runner) finish(j *job, o Outcome) {
 	case o.Failed:
 		r.fail(j, o, refund)
 	default:
-		if refund != "" {
-			r.tell(store.Letter{Subject: store.MailRefund, Text: refund})
-		}
 		r.cfg.Metrics.Ended("done")
 		r.lift(j)
+		if refund != "" {
+			r.endRefunded(j, refund)
+			return
+		}
 		r.claims.done(end{j.claim, j.env.Spilled, j.awaited})
+	}
+}
+
+// endRefunded ends a job that is done and of which its user has seen nothing. Both are told
+// together: so the refund is given once, however often that has to be told.
+func (r *Runner) endRefunded(j *job, refund string) {
+	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Refund: refund}
+	if j.env.Spilled != "" {
+		ack.Payloads = []string{j.env.Spilled}
+	}
+	if r.retry("acknowledging", func(ctx context.Context) error {
+		_, err := r.store.Ack(ctx, ack)
+		return err
+	}) {
+		r.claims.drop(j.claim)
 	}
 }
 
@@ -112,8 +128,7 @@ func clip(text string, most int) string {
 
 // giveBack returns a claim that will not start here: the rules get its slot back.
 func (r *Runner) giveBack(claim string) {
-	r.claims.giveUp(claim)
-	r.tell(store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, returnUnstarted, "", "0")})
+	r.returnClaim(claim, returnUnstarted, Pause{})
 }
 
 // giveBackAfter returns a claim whose attempt does not count, and pauses its scope.
@@ -122,6 +137,12 @@ func (r *Runner) giveBackAfter(j *job, o Outcome) {
 	if o.Refund {
 		kind = returnRefunded
 	}
-	r.claims.giveUp(j.claim)
-	r.tell(store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, j.claim, kind, o.Pause.Scope, strconv.FormatInt(o.Pause.Until, 10))})
+	r.returnClaim(j.claim, kind, *o.Pause)
+}
+
+// returnClaim asks the leader to take a claim back.
+func (r *Runner) returnClaim(claim, kind string, p Pause) {
+	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, kind, p.Scope, strconv.FormatInt(p.Until, 10))}
+	r.claims.giveUp(claim, letter)
+	r.tell(letter)
 }

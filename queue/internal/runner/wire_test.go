@@ -24,6 +24,8 @@ type wire struct {
 	loses  int           // the replies of so many scripts more are lost
 	drops  int           // so many scripts more never arrive
 	stuck  chan struct{} // closed when scripts go on; nil while they do
+
+	around func(cmd redis.Cmder, do func() error) error // instead of other commands than scripts; set before the first one
 }
 
 func newWire(server *miniredis.Miniredis) *wire {
@@ -108,6 +110,9 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // ProcessHook loses scripts, and replies of scripts that have run.
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if w.around != nil && !strings.HasPrefix(cmd.Name(), "eval") {
+			return w.around(cmd, func() error { return next(ctx, cmd) })
+		}
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
 		}

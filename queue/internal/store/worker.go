@@ -245,6 +245,7 @@ type Ack struct {
 	Worker   string
 	Claims   []string
 	Payloads []string // kept apart, to be deleted: those of the first claims
+	Refund   string   // what the leader is to refund for one claim; "" for nothing
 }
 
 // Ack ends claims of jobs that need no more attempts.
@@ -253,7 +254,7 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	for _, spilled := range a.Payloads {
 		keys = append(keys, s.key.Body(spilled))
 	}
-	args := []any{a.Worker, len(a.Payloads)}
+	args := []any{a.Worker, len(a.Payloads), a.Refund}
 	for _, claim := range a.Claims {
 		args = append(args, claim)
 	}
