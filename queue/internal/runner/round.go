@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime"
 	"time"
@@ -83,7 +84,11 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 		b.read(lane)
 	}
 	needs.Heads = nil
-	if err := b.send(ctx); err != nil || needs.Empty() {
+	err = b.send(ctx)
+	if errors.As(err, new(*store.DiffersError)) {
+		b.giveUp()
+	}
+	if err != nil || needs.Empty() {
 		return true, err
 	}
 	return true, t.read(ctx, needs)
