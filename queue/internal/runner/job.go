@@ -44,7 +44,6 @@ func (r *Runner) accept(g given) bool {
 	}
 	r.gate.Lock()
 	if !r.stopping() {
-		r.waiting.Add(1)
 		r.running.Go(func() { r.run(g) })
 		r.gate.Unlock()
 		return true
@@ -59,12 +58,6 @@ func (r *Runner) accept(g given) bool {
 
 // run brings one claim to its end.
 func (r *Runner) run(g given) {
-	started := false
-	defer func() {
-		if !started {
-			r.waiting.Done()
-		}
-	}()
 	if !g.placed {
 		if g.placed = r.awaitPlace(); !g.placed {
 			r.giveBack(g.claim)
@@ -83,8 +76,6 @@ func (r *Runner) run(g given) {
 	if j.env.Lost > 0 && !r.mark(j) || !r.claims.starts(j.claim) {
 		return
 	}
-	started = true
-	r.waiting.Done()
 	outcome := Outcome{Failed: true, Error: "the handler ended its goroutine"}
 	defer func() { r.finish(j, outcome) }() // even then
 	outcome = r.handle(j, at)

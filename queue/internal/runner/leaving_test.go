@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,21 +18,21 @@ func TestADeputyIsToldAfterAll(t *testing.T) {
 		s := newStage(t, 0)
 		s.lease = 15 * time.Second
 		leader := s.join("leader")
-		woken := false
-		leader.wire.around = func(cmd redis.Cmder, do func() error) error {
+		var woken atomic.Bool
+		leader.wire.intercept(func(cmd redis.Cmder, do func() error) error {
 			err := do()
 			if cmd.Name() == "hgetall" && strings.HasSuffix(cmd.Args()[1].(string), ":running:frozen") {
-				woken = true
+				woken.Store(true)
 				s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(time.Second).UnixMicro()), "frozen")
 			}
 			return err
-		}
+		})
 		time.Sleep(5 * time.Second)
 		s.server.HSet("wc:{q}:worker:frozen", "doubt", "5000000") // too much to be a deputy
 		s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(-time.Second).UnixMicro()), "frozen")
 		s.join("other")
 		time.Sleep(5 * time.Second)
-		if !woken || s.leader() != leader {
+		if !woken.Load() || s.leader() != leader {
 			t.Fatal("nothing was taken back, or another one leads")
 		}
 		leader.wire.cut(true)
@@ -41,4 +43,71 @@ func TestADeputyIsToldAfterAll(t *testing.T) {
 		}
 		s.end()
 	})
+}
+
+// beats reports whether a command is a worker's beat.
+func beats(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	return strings.HasPrefix(cmd.Name(), "eval") && len(args) > 7 && fmt.Sprint(args[2]) == "5" && strings.Contains(fmt.Sprint(args[5]), ":worker:")
+}
+
+// A worker that has left is not there again since a beat of it was still on its way: it would
+// be a deputy, or the next leader.
+func TestAWorkerLeavesWhileItBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.join("leader")
+		time.Sleep(time.Second)
+		leaving, underWay := s.join("leaving"), make(chan struct{}, 100)
+		leaving.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			if beats(cmd) {
+				underWay <- struct{}{}
+				time.Sleep(50 * time.Millisecond)
+			}
+			return do()
+		})
+		for range 5 {
+			<-underWay
+		}
+		leaving.stop()
+		if there := s.client.ZRange(t.Context(), "wc:{q}:workers", 0, -1).Val(); len(there) != 1 {
+			t.Errorf("%v are in the fleet", there)
+		}
+		s.end()
+	})
+}
+
+// A worker stops though Redis is away: it waits for its handlers as long as it should, and then
+// for Redis as long as that makes sense.
+func TestAWorkerStopsWithoutRedis(t *testing.T) {
+	for _, workers := range []int{1, 2} { // a leader alone, and beside another worker
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, 0)
+			s.handler = func(string, Attempt) Outcome { return Outcome{} }
+			s.hire(workers)
+			time.Sleep(2 * time.Second)
+			for i := range 100 { // which start one after the other
+				s.offer(fmt.Sprint("u", i), 1)
+			}
+			time.Sleep(505 * time.Millisecond)
+			for _, w := range s.workers {
+				w.wire.cut(true)
+			}
+			begin, stopped := time.Now(), make(chan string, workers)
+			for _, w := range s.workers {
+				go func() { w.stop(); stopped <- w.cfg.Worker }()
+			}
+			time.Sleep(30 * time.Second)
+			if n := len(stopped); n != workers {
+				t.Errorf("%d of %d workers have stopped after %v", n, workers, time.Since(begin))
+			}
+			for _, w := range s.workers {
+				w.wire.cut(false)
+			}
+			for range workers {
+				<-stopped
+			}
+			s.end()
+		})
+	}
 }

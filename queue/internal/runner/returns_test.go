@@ -44,12 +44,12 @@ func TestAReturnIsForgotten(t *testing.T) {
 		}
 		s.hire(2)
 		for _, w := range s.workers {
-			w.wire.around = func(cmd redis.Cmder, do func() error) error {
+			w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
 				if letter(cmd) == store.MailReturn && forgotten.Add(1) <= 3 {
 					return nil
 				}
 				return do()
-			}
+			})
 		}
 		time.Sleep(2 * time.Second)
 		for i := range 20 {
@@ -89,17 +89,16 @@ func TestARefundIsToldTwice(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		other := s.join("other")
-		lost := false
+		var lost atomic.Bool
 		reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
-		other.wire.around = func(cmd redis.Cmder, do func() error) error {
+		other.wire.intercept(func(cmd redis.Cmder, do func() error) error {
 			err := do()
-			if letter(cmd) == store.MailRefund && !lost {
-				lost = true
+			if letter(cmd) == store.MailRefund && lost.CompareAndSwap(false, true) {
 				cmd.SetErr(reset)
 				return reset
 			}
 			return err
-		}
+		})
 		time.Sleep(2 * time.Second)
 		if s.leader() != leader {
 			t.Fatal("the other one leads")

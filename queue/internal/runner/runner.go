@@ -74,7 +74,6 @@ type Runner struct {
 
 	stop     chan struct{}   // closed when nothing may start any more
 	gate     sync.Mutex      // held while a job is taken in, or the door is closed
-	waiting  sync.WaitGroup  // jobs that wait for their slot
 	running  sync.WaitGroup  // jobs that are held
 	handling context.Context // parent of the handlers' contexts, ended by kill
 	kill     context.CancelFunc
@@ -107,17 +106,21 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.handling, r.kill = context.WithCancel(r.outlive)
 	defer cancel()
 	defer r.kill()
-	var services, leader sync.WaitGroup
-	leaderCtx, resign := context.WithCancel(r.outlive)
-	services.Go(func() { r.beat(r.outlive) })
+	var services, leader, beats sync.WaitGroup
+	leading, resign := context.WithCancel(r.outlive)
+	beating, fallSilent := context.WithCancel(r.outlive)
+	beats.Go(func() { r.beat(beating) })
 	services.Go(func() { r.takeHand(r.outlive) })
 	services.Go(func() { r.claims.ackAll(r.outlive) })
-	leader.Go(func() { r.lead(leaderCtx) })
+	leader.Go(func() { r.lead(leading) })
 
 	<-ctx.Done()
+	defer time.AfterFunc(r.cfg.ShutdownTimeout+2*lastPatience, cancel).Stop() // Redis may be away
 	r.shutdown()
 	resign()
 	leader.Wait()
+	fallSilent()
+	beats.Wait() // one that comes after the worker has left would bring it back
 	r.leave()
 	cancel()
 	r.nudge()
@@ -133,7 +136,6 @@ func (r *Runner) shutdown() {
 	if t := r.leading.Load(); t != nil {
 		t.handOver()
 	}
-	r.waiting.Wait()
 	ended := make(chan struct{})
 	go func() {
 		r.running.Wait()
@@ -177,7 +179,10 @@ func (r *Runner) leave() {
 	defer cancel()
 	left, err := r.store.Leave(ctx, r.cfg.Worker)
 	for ; !left && ctx.Err() == nil && r.claims.count() == 0; left, err = r.store.Leave(ctx, r.cfg.Worker) {
-		pause(ctx, 5*time.Millisecond) // something on its way here goes back first
+		pause(ctx, 5*time.Millisecond)
+		if err := r.claims.reconcile(ctx); err != nil { // something on its way here goes back first
+			r.log.Debug("comparing claims", "err", err)
+		}
 	}
 	if err != nil {
 		r.log.Debug("leaving the fleet", "err", err)

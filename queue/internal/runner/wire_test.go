@@ -25,7 +25,7 @@ type wire struct {
 	drops  int           // so many scripts more never arrive
 	stuck  chan struct{} // closed when scripts go on; nil while they do
 
-	around func(cmd redis.Cmder, do func() error) error // instead of other commands than scripts; set before the first one
+	around func(cmd redis.Cmder, do func() error) error // instead of each command
 }
 
 func newWire(server *miniredis.Miniredis) *wire {
@@ -107,12 +107,29 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// ProcessHook loses scripts, and replies of scripts that have run.
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	lossy := w.lossy(next)
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if w.around != nil && !strings.HasPrefix(cmd.Name(), "eval") {
-			return w.around(cmd, func() error { return next(ctx, cmd) })
+		w.mu.Lock()
+		around := w.around
+		w.mu.Unlock()
+		if around != nil {
+			return around(cmd, func() error { return lossy(context.WithoutCancel(ctx), cmd) }) // what was sent arrives
 		}
+		return lossy(ctx, cmd)
+	}
+}
+
+// intercept lets a function run instead of each command.
+func (w *wire) intercept(around func(cmd redis.Cmder, do func() error) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.around = around
+}
+
+// lossy loses scripts, and replies of scripts that have run.
+func (w *wire) lossy(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
 		}
