@@ -1,7 +1,10 @@
 package runner
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,4 +113,70 @@ func TestAWorkerStopsWithoutRedis(t *testing.T) {
 			s.end()
 		})
 	}
+}
+
+// A worker that dies before its first beat has arrived leaves no job behind that nobody knows
+// of.
+func TestAWorkerDiesBeforeItsFirstBeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.handler = func(worker string, _ Attempt) Outcome {
+			if worker == "first" {
+				time.Sleep(20 * time.Second)
+			}
+			return Outcome{}
+		}
+		s.offer("u", 1)
+		first := s.join("first")
+		first.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			if beats(cmd) {
+				time.Sleep(time.Second)
+			}
+			return do()
+		})
+		time.Sleep(500 * time.Millisecond)
+		first.wire.cut(true)
+		before := s.attempts()
+		s.join("second")
+		time.Sleep(s.lease + time.Second)
+		if n := s.attempts(); n != before+1 {
+			t.Errorf("%d attempts, %d of them of the worker that died", n, before)
+		}
+		time.Sleep(20 * time.Second)
+		s.end()
+	})
+}
+
+// A commit that arrives when its leader has left gives nobody anything.
+func TestACommitComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		first := s.join("first")
+		time.Sleep(2 * time.Second)
+		reset := &net.OpError{Op: "read", Err: errors.New("timeout")}
+		first.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			args := cmd.Args()
+			if !strings.HasPrefix(cmd.Name(), "eval") || !strings.Contains(fmt.Sprint(args...), ":running:first") || beats(cmd) {
+				return do()
+			}
+			if n := args[2].(int); !strings.HasSuffix(fmt.Sprint(args[3+n]), ":first") {
+				return do()
+			}
+			time.AfterFunc(4*time.Second, func() { s.client.Do(context.Background(), args...) })
+			time.Sleep(2 * time.Second)
+			cmd.SetErr(reset)
+			return reset
+		})
+		s.offer("u", 1)
+		time.Sleep(time.Second)
+		first.stop()
+		time.Sleep(5 * time.Second)
+		s.join("second")
+		time.Sleep(s.lease + time.Second)
+		if n := s.attempts(); n != 1 {
+			t.Errorf("%d attempts of one job", n)
+		}
+		s.end()
+	})
 }

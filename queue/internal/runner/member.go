@@ -63,6 +63,7 @@ func (r *Runner) beat(ctx context.Context) {
 			since = reply.Now
 		}
 		if !leased {
+			close(r.listed)
 			r.register(ctx)
 		}
 		leased = true
@@ -280,11 +281,15 @@ const (
 	longestTerm = 10 * time.Second
 )
 
-// lead leads the queue whenever it is this worker's turn, until ctx ends.
+// lead leads the queue whenever it is this worker's turn, until ctx ends. What it gives itself
+// before it is in the fleet nobody would take back.
 func (r *Runner) lead(ctx context.Context) {
 	trouble := newTrouble(r.log, "looking for a leader")
 	told := true // nobody may lead when the first worker comes
-	r.learnTime(ctx)
+	select {
+	case <-r.listed:
+	case <-ctx.Done():
+	}
 	for ctx.Err() == nil {
 		out := time.Until(time.Unix(0, r.demoted.Load()))
 		if (out > 0 || r.stopping()) && !told {

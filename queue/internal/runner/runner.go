@@ -72,6 +72,7 @@ type Runner struct {
 	places *share
 	log    *slog.Logger
 
+	listed   chan struct{}   // closed when the worker is in the fleet
 	stop     chan struct{}   // closed when nothing may start any more
 	gate     sync.Mutex      // held while a job is taken in, or the door is closed
 	running  sync.WaitGroup  // jobs that are held
@@ -92,7 +93,7 @@ type Runner struct {
 func New(cfg Config) *Runner {
 	r := &Runner{
 		cfg: cfg, store: cfg.Store, clock: newClock(), places: cfg.Places.share(), log: cfg.Log,
-		stop: make(chan struct{}), elect: make(chan bool, 1),
+		listed: make(chan struct{}), stop: make(chan struct{}), elect: make(chan bool, 1),
 	}
 	r.claims = newClaims(r)
 	return r

@@ -81,11 +81,12 @@ func (s *Store) Lead(ctx context.Context, worker string, lease time.Duration, to
 	}, reply.err
 }
 
-// Resign ends a term and tells a successor, if there is one.
+// Resign ends a term and tells a successor, if there is one. What was sent under the term's
+// token can happen no more.
 func (s *Store) Resign(ctx context.Context, token, successor string) error {
 	c := s.newChange()
 	c.when(token, "HGET", []string{s.key.Meta()}, "leader")
-	c.do("HSET", s.key.Meta(), "till", 0)
+	c.do("HSET", s.key.Meta(), "till", 0, "leader", "")
 	if successor != "" {
 		c.do("RPUSH", s.key.Hand(successor), "!lead")
 		c.do("PEXPIRE", s.key.Hand(successor), time.Minute.Milliseconds())
