@@ -40,9 +40,19 @@ func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outc
 	}()
 	o = a.outcome(err, info, task, at.Clock)
 	if a.cfg.ErrorHandler != nil && err != nil && o.Pause == nil {
-		a.cfg.ErrorHandler.HandleError(ctx, task, err)
+		a.report(ctx, task, info, err)
 	}
 	return o
+}
+
+// report tells the ErrorHandler of an error. What becomes of the job is decided by then.
+func (a *attempts) report(ctx context.Context, task *asynq.Task, info Info, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			a.log.Error("an ErrorHandler panicked", "id", info.ID, "type", info.Type, "panic", cause)
+		}
+	}()
+	a.cfg.ErrorHandler.HandleError(ctx, task, err)
 }
 
 // info is what the handler may know of its job.

@@ -254,3 +254,23 @@ func TestKillerJobEndsInDead(t *testing.T) {
 		checkOutcome(t, client, queue.Counters{Failed: 3, Dead: 1}, "lease expired")
 	})
 }
+
+// An ErrorHandler that panics changes nothing of what becomes of the job: one that is done stays
+// done, one that is dead stays dead.
+func TestAnErrorHandlerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		got := recorder{then: func(_ context.Context, info queue.Info) error {
+			if info.ID == "done" {
+				return asynq.RevokeTask
+			}
+			return asynq.SkipRetry
+		}}
+		runWorker(t, client, &got, queue.WorkerConfig{ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { panic("oh") })})
+		enqueue(t, client, named("done", "u"), named("dead", "v"))
+		time.Sleep(time.Minute)
+		if s := stats(t, client); got.count() != 2 || s.Done != 1 || s.Dead != 1 {
+			t.Errorf("%d starts of 2 jobs, %+v", got.count(), s)
+		}
+	})
+}
