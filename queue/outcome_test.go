@@ -274,3 +274,21 @@ func TestAnErrorHandlerPanics(t *testing.T) {
 		}
 	})
 }
+
+// The ID of a job that is dead since its payload is gone says so.
+func TestTheIDOfAJobWithoutItsPayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		enqueue(t, client, named("big", "u", func(j *queue.Job) { j.Payload = make([]byte, 1<<20) }))
+		keys := client.Keys(t.Context(), "wc:{push}:body:*").Val()
+		if len(keys) != 1 || client.Del(t.Context(), keys...).Err() != nil {
+			t.Fatalf("payloads: %v", keys)
+		}
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(time.Second)
+		if s, where := stats(t, client), client.Get(t.Context(), "wc:{push}:id:big").Val(); s.Dead != 1 || where != "dead" {
+			t.Errorf("%+v; the job is said to be %q", s, where)
+		}
+	})
+}

@@ -100,6 +100,9 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 // bury keeps a job that cannot be run among the dead.
 func (r *Runner) bury(j *job, text string, why error) {
 	f := store.Failure{Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: -1, Job: text, Error: why.Error()}
+	if j.env != nil {
+		f.ID = j.env.ID
+	}
 	r.log.Error("a job is dead", "claim", j.claim, "err", why)
 	if r.retry("reporting failures", func(ctx context.Context) error {
 		_, err := r.store.Fail(ctx, f)
