@@ -317,12 +317,16 @@ func (r *Runner) lead(ctx context.Context) {
 }
 
 // awaitTurn waits until this worker should look again: a deputy soon after the leader's
-// lease, others when they are told or their beats find no leader.
+// lease, others when they are told or their beats find no leader; and all of them once when
+// the lease ends that was found, since a leader that was killed may have had no deputy.
 func (r *Runner) awaitTurn(ctx context.Context, left time.Duration) (told bool) {
-	for {
+	for first := true; ; first = false {
 		var timeout <-chan time.Time
-		if r.deputy.Load() {
-			timeout = time.After(max(min(left, deputyLooks), 0) + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
+		if deputy := r.deputy.Load(); deputy || first {
+			if deputy {
+				left = min(left, deputyLooks)
+			}
+			timeout = time.After(max(left, 0) + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
 		}
 		select {
 		case <-ctx.Done():

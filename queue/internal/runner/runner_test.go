@@ -151,3 +151,29 @@ func TestNewWorkersAreSeen(t *testing.T) {
 		workers.Wait()
 	})
 }
+
+// TestANewWorkerLooksAgain starts a worker beside a leader that was killed a moment ago and
+// has appointed nobody: the worker leads as soon as that lease has ended.
+func TestANewWorkerLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		s, err := store.New(client, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if term, err := s.Lead(t.Context(), "killed", aloneLease, ""); err != nil || term.Token == "" {
+			t.Fatal(term, err)
+		}
+		var l log
+		start(t, client, "a", nil, &l)
+		offer(t, client, 0, "u", 10)
+		time.Sleep(aloneLease - time.Millisecond)
+		if l.count() > 0 {
+			t.Error("two workers lead at once")
+		}
+		time.Sleep(50 * time.Millisecond)
+		if l.count() != 10 {
+			t.Errorf("%d of 10 jobs have started when the lease of the killed leader had ended", l.count())
+		}
+	})
+}
