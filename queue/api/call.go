@@ -113,7 +113,12 @@ func (c *call) readBody() (err error) {
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // where the server can
 	c.body, err = io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-	_ = control.SetReadDeadline(time.Time{})
+	if err != nil {
+		// The server reads what is left of a body before it answers: the deadline stays for that.
+		c.w.Header().Set("Connection", "close")
+	} else {
+		_ = control.SetReadDeadline(time.Time{})
+	}
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):

@@ -1,0 +1,85 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue/api"
+)
+
+// pipes is a listener to which the test connects in the process.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, http.ErrServerClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Net: "pipe"} }
+
+// A body that stops in its middle is answered when its time is over, and its connection ends:
+// short bodies, which the server would wait for before it answers, as well as long ones. The
+// next client does not notice.
+func TestABodyThatStops(t *testing.T) {
+	for _, length := range []int{20, 1000, 300_000, 20_000_000} {
+		t.Run(fmt.Sprint(length), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				handler, err := api.New(api.Config{Redis: redistest.Mini(t), Token: token})
+				if err != nil {
+					t.Fatal(err)
+				}
+				listener := make(pipes)
+				server := &http.Server{Handler: handler}
+				go func() { _ = server.Serve(listener) }()
+				defer close(listener)
+
+				begun := time.Now()
+				status, text := offerByHand(t, listener, length, `{"tenant":`)
+				if status != http.StatusRequestTimeout || !strings.Contains(text, "the body did not come within 10s") || time.Since(begun) != 10*time.Second {
+					t.Errorf("%d after %v: %s", status, time.Since(begun), text)
+				}
+				whole := `{"tenant":"t","user":"u","type":"push"}`
+				if status, text := offerByHand(t, listener, len(whole), whole); status != http.StatusOK {
+					t.Errorf("the next one: %d, %s", status, text)
+				}
+				time.Sleep(time.Second) // the server waits half of one before it closes a connection
+			})
+		})
+	}
+}
+
+// offerByHand sends a body that is said to have a length, and returns what is answered until
+// the connection ends, or would be kept.
+func offerByHand(t *testing.T, listener pipes, length int, body string) (int, string) {
+	t.Helper()
+	client, server := net.Pipe()
+	defer client.Close()
+	listener <- server
+	_ = client.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprintf(client, "POST /v1/queues/push/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", token, length, body)
+	reply, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil {
+		t.Errorf("no answer: %v", err)
+		return 0, ""
+	}
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	if reply.StatusCode != http.StatusOK && !reply.Close {
+		t.Error("the connection is kept, and what is left of the body would be taken for the next request")
+	}
+	return reply.StatusCode, string(text)
+}
