@@ -59,6 +59,8 @@ func set(field reflect.Value, value json.RawMessage) (err error) {
 		if json.Unmarshal(value, into) != nil || strictjson.Kind(value) != "a string" {
 			err = fmt.Errorf(`%s; want an instant such as "2026-11-22T08:00:00Z"`, strictjson.Shown(value))
 		}
+	case *whose:
+		err = into.read(value)
 	case *span:
 		err = into.read(value)
 	case *[]string:
@@ -86,6 +88,19 @@ func readTexts(value json.RawMessage, into *[]string) error {
 		*into = append(*into, text)
 	}
 	return nil
+}
+
+// A whose is the name of a tenant or user that may be left out, and then means everybody. An
+// empty one is refused: it comes from a program that has lost the name.
+type whose string
+
+func (w *whose) read(value json.RawMessage) error {
+	text, err := strictjson.Text(value)
+	if err == nil && text == "" {
+		err = errors.New("is empty; want a name, or leave the field out")
+	}
+	*w = whose(text)
+	return err
 }
 
 // A span is a length of time as people write it: "10m".

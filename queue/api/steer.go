@@ -12,8 +12,8 @@ import (
 // A Pause is a request to pause the queue, a tenant, or a user of a tenant, for a time or until
 // an instant.
 type Pause struct {
-	Tenant string    `json:"tenant,omitempty"`
-	User   string    `json:"user,omitempty"`
+	Tenant whose     `json:"tenant,omitempty"`
+	User   whose     `json:"user,omitempty"`
 	For    span      `json:"for,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 	Author string    `json:"author,omitempty"`
@@ -37,8 +37,8 @@ func pause(c *call, in Pause) (List[queue.Paused], error) {
 
 // A Resume is a request to lift the pause of the queue, a tenant, or a user of a tenant.
 type Resume struct {
-	Tenant string `json:"tenant,omitempty"`
-	User   string `json:"user,omitempty"`
+	Tenant whose `json:"tenant,omitempty"`
+	User   whose `json:"user,omitempty"`
 }
 
 func resume(c *call, in Resume) (List[queue.Paused], error) {
@@ -55,9 +55,9 @@ func setPause(c *call, p Pause, until time.Time) (List[queue.Paused], error) {
 	case p.Tenant == "":
 		err = i.PauseQueue(c.ctx, until)
 	case p.User == "":
-		err = i.PauseTenant(c.ctx, p.Tenant, until)
+		err = i.PauseTenant(c.ctx, string(p.Tenant), until)
 	default:
-		err = i.PauseUser(c.ctx, p.Tenant, p.User, until)
+		err = i.PauseUser(c.ctx, string(p.Tenant), string(p.User), until)
 	}
 	if err != nil {
 		return List[queue.Paused]{}, err
