@@ -3,13 +3,21 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
+
+// reasons are those of drops.
+var reasons = []string{
+	string(queue.ReasonFull), string(queue.ReasonRule), string(queue.ReasonExpired), string(queue.ReasonCollapsed), string(queue.ReasonImpossible),
+	string(queue.ReasonCancelled), string(queue.ReasonPurged), string(queue.ReasonDuplicate), string(queue.ReasonBroken),
+}
 
 func (c *console) dropsCommand() *cobra.Command {
 	var p page
@@ -19,6 +27,10 @@ func (c *console) dropsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.check(); err != nil {
 				return err
+			}
+			if reason != "" && !slices.Contains(reasons, reason) {
+				last := len(reasons) - 1
+				return config.Usagef("--reason %q: want %s or %s", reason, strings.Join(reasons[:last], ", "), reasons[last])
 			}
 			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
 				const kept = 110_000 // that Redis keeps

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,7 +76,7 @@ Exit status: 0, 1 if something failed or check found something, 2 if it was call
 	flags.StringVar(&c.queue, "queue", "push", "the queue")
 	flags.BoolVar(&c.json, "json", false, "print JSON")
 	flags.StringVar(&c.note.Author, "author", "", "who does it, for pauses and policies (default: you)")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Usagef("%v", err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.FlagError(err) })
 	root.AddGroup(&cobra.Group{ID: "look", Title: "To look:"}, &cobra.Group{ID: "steer", Title: "To steer:"}, &cobra.Group{ID: "check", Title: "To check:"})
 	for id, commands := range map[string][]*cobra.Command{
 		"look":  c.looking(),
@@ -155,11 +156,15 @@ func (c *console) asks(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// arguments returns a check of how many arguments there are, which says what they are.
+// arguments returns a check of how many arguments there are, which says what they are. An empty
+// one names nothing: it comes from a script that has lost a name.
 func arguments(least, most int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
 			return config.Usagef("%s: %d arguments; want %s", cmd.Name(), len(args), want)
+		}
+		if empty := slices.Index(args, ""); empty >= 0 {
+			return config.Usagef("%s: argument %d is empty; want %s", cmd.Name(), empty+1, want)
 		}
 		return nil
 	}

@@ -3,13 +3,20 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 )
+
+// eventKinds are the kinds of events that can be asked for.
+var eventKinds = []string{
+	string(queue.EventStarted), string(queue.EventDone), string(queue.EventFailed), string(queue.EventPaused), string(queue.EventDropped),
+}
 
 func (c *console) tailCommand() *cobra.Command {
 	tenant, only := "", ""
@@ -20,6 +27,11 @@ somebody listens; they begin within some seconds. Of more than some thousand eve
 worker it says how many were left out.`,
 		Example: "  waterclock tail --tenant school-7\n  waterclock tail --only failed,dropped",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for kind := range strings.SplitSeq(only, ",") {
+				if only != "" && !slices.Contains(eventKinds, kind) {
+					return config.Usagef("--only %q: want some of %s, separated by commas", only, strings.Join(eventKinds, ", "))
+				}
+			}
 			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
 				return i.Tail(cmd.Context(), func(e queue.Event) error {
 					wanted := e.Kind == queue.EventMissed ||
@@ -37,7 +49,7 @@ worker it says how many were left out.`,
 		},
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of a tenant")
-	cmd.Flags().StringVar(&only, "only", "", "only some: started, done, failed, paused, dropped; separated by commas")
+	cmd.Flags().StringVar(&only, "only", "", "only some of "+strings.Join(eventKinds, ", ")+", separated by commas")
 	return cmd
 }
 

@@ -29,16 +29,12 @@ func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Wri
 	flags.Usage = func() {}
 	version := flags.Bool("version", false, "")
 	flags.SetOutput(io.Discard)
-	var invalid *pflag.InvalidValueError
 	switch err := flags.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
 		_, err := io.WriteString(stdout, usage)
 		return true, err
-	case errors.As(err, &invalid):
-		flag := invalid.GetFlag()
-		return false, Usagef("--%s %q: want %s", flag.Name, invalid.GetValue(), wanted(flag.Value.Type()))
 	case err != nil:
-		return false, Usagef("%v", err)
+		return false, FlagError(err)
 	}
 	if *version {
 		_, err := fmt.Fprintln(stdout, Version())
@@ -48,6 +44,16 @@ func ParseFlags(flags *pflag.FlagSet, args []string, usage string, stdout io.Wri
 		return false, Usagef("unexpected argument %q: everything is said with flags", flags.Arg(0))
 	}
 	return false, FromEnvironment(flags)
+}
+
+// FlagError says of an error of pflag what would be right.
+func FlagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return Usagef("%v", err)
+	}
+	flag := invalid.GetFlag()
+	return Usagef("--%s %q: want %s", flag.Name, invalid.GetValue(), wanted(flag.Value.Type()))
 }
 
 // FromEnvironment sets the flags that were not given from variables of their names: --log-file
@@ -75,6 +81,8 @@ func wanted(kind string) string {
 		return "a number"
 	case "bool":
 		return "true or false"
+	case "duration":
+		return "a time such as 10m"
 	}
 	return "a " + kind
 }

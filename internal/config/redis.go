@@ -85,7 +85,11 @@ func (r *Redis) Close() error {
 func (r *Redis) greet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := r.Ping(ctx).Err(); err != nil {
+	var reply redis.Error
+	switch err := r.Ping(ctx).Err(); {
+	case errors.As(err, &reply) && err.Error() == reply.Error(): // and not what a sentinel has said
+		return fmt.Errorf("the Redis at %s refuses: %s", r.Address, reply.Error())
+	case err != nil:
 		return fmt.Errorf("no Redis at %s: %s", r.Address, cause(err))
 	}
 	nodes, ok := r.UniversalClient.(*redis.ClusterClient)

@@ -151,7 +151,7 @@ func TestOpenRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := OpenRedis(t.Context(), "redis://:hunter3@"+server.Addr)
-	if err == nil || !strings.HasPrefix(err.Error(), "no Redis at "+server.Addr+": WRONGPASS") || strings.Contains(err.Error(), "hunter3") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the Redis at "+server.Addr+" refuses: WRONGPASS") || strings.Contains(err.Error(), "hunter3") {
 		t.Errorf("the wrong password: %v", err)
 	}
 	r, err := OpenRedis(t.Context(), "redis://:hunter2@"+server.Addr)

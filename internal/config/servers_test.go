@@ -15,18 +15,20 @@ func TestWhyNoRedis(t *testing.T) {
 	secure := redistest.StartTLS(t, certificate).Addr
 	guarded := redistest.Start(t, "--user", "default", "off", "--user", "clock", "on", ">right", "~*", "+info").Addr
 	sentinel := redistest.Start(t).Addr // is none
-	tests := map[string]struct{ url, want string }{
-		"unknown certificate": {"rediss://" + secure, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		"no TLS":              {"redis://" + secure, "it hangs up; want rediss:// if it speaks TLS"},
-		"no password":         {"redis://" + guarded, "NOAUTH Authentication required."},
-		"wrong password":      {"redis://clock:wrong@" + guarded, "WRONGPASS invalid username-password pair or user is disabled."},
-		"no permission":       {"redis://clock:right@" + guarded, "NOPERM this user has no permissions to run the 'ping' command"},
-		"no sentinel":         {"redis-sentinel://" + sentinel + "/0?master=x", "ERR unknown command"},
-		"no cluster":          {"redis-cluster://" + sentinel, "ERR This instance has cluster support disabled"},
+	const no, refuses = "no Redis at 127.0.0.1:", "the Redis at 127.0.0.1:"
+	tests := map[string]struct{ url, begin, want string }{
+		"unknown certificate": {"rediss://" + secure, no, ": tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		"no TLS":              {"redis://" + secure, no, ": it hangs up; want rediss:// if it speaks TLS"},
+		"no password":         {"redis://" + guarded, refuses, " refuses: NOAUTH Authentication required."},
+		"wrong password":      {"redis://clock:wrong@" + guarded, refuses, " refuses: WRONGPASS invalid username-password pair or user is disabled."},
+		"no permission":       {"redis://clock:right@" + guarded, refuses, " refuses: NOPERM this user has no permissions to run the 'ping' command"},
+		"no database":         {"redis://" + sentinel + "/99", refuses, " refuses: ERR DB index is out of range"},
+		"no sentinel":         {"redis-sentinel://" + sentinel + "/0?master=x", no, "ERR unknown command"},
+		"no cluster":          {"redis-cluster://" + sentinel, refuses, " refuses: ERR This instance has cluster support disabled"},
 	}
 	for name, tt := range tests {
 		_, err := OpenRedis(t.Context(), tt.url)
-		if err == nil || !strings.HasPrefix(err.Error(), "no Redis at 127.0.0.1:") || !strings.Contains(err.Error(), tt.want) {
+		if err == nil || !strings.HasPrefix(err.Error(), tt.begin) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "wrong@") {
