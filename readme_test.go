@@ -61,7 +61,7 @@ func TestFirstCommandsRun(t *testing.T) {
 	}
 }
 
-// fields returns the names of a JSON object's fields, in order.
+// fields returns the names of a JSON object's fields, in order, and whether a value is a string.
 func fields(t *testing.T, line string) (names []string) {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(line))
@@ -72,6 +72,8 @@ func fields(t *testing.T, line string) (names []string) {
 		}
 		if n%2 == 1 {
 			names = append(names, fmt.Sprint(token))
+		} else if _, text := token.(string); text {
+			names[len(names)-1] += ", a string"
 		}
 	}
 }

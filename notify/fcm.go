@@ -64,7 +64,7 @@ func NewFCM(cfg FCMConfig) (*FCM, error) {
 		return nil, fmt.Errorf("notify: fcm: Credentials: %w", err)
 	}
 	if project == "" {
-		return nil, errors.New("notify: fcm: Project is required: only a service account's file names it")
+		return nil, errors.New("notify: fcm: Project is required (worker --fcm-project): only a service account's file names it")
 	}
 	f := &FCM{
 		pool: pool, dryRun: cfg.DryRun, credential: newCredential(source.mint, pool.timeout),

@@ -45,7 +45,7 @@ import (
 //	        - {spacing: 3s}
 //	    max_wait: 15m             # the deadline of jobs that have none
 //	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
-//	tenants: {school-7: premium}
+//	tenants: {school-1: premium}
 //
 // A rule is one kind with its rate, and options:
 //
@@ -358,6 +358,8 @@ func syntaxError(data []byte, err error) (line int, what string) {
 		at = bytes.IndexRune(data, utf8.RuneError)
 	case what == "control characters are not allowed":
 		at = bytes.IndexFunc(data, func(c rune) bool { return unicode.IsControl(c) && !unicode.IsSpace(c) })
+	case strings.HasSuffix(what, "cannot start any token") && bytes.ContainsRune(data, '\t'):
+		what += "; want spaces and no tabs in front of keys"
 	case parserMistake.MatchString(what):
 		line++
 	}

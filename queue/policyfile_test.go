@@ -115,7 +115,7 @@ func TestBadPolicies(t *testing.T) {
 		"rules_kind":        `:3: policies.standard.user.rules: keys and values; want a list of rules such as [{window: 10/1m}, {spacing: 3s}]`,
 		"rules_text":        `:1: queue.rules: "leak 5/s"; want a list of rules such as [{window: 10/1m}, {spacing: 3s}]`,
 		"syntax":            `:3: not YAML: did not find expected node content`,
-		"tab":               `:2: not YAML: found character that cannot start any token`,
+		"tab":               `:2: not YAML: found character that cannot start any token; want spaces and no tabs in front of keys`,
 		"tenant_empty":      `:3: tenants: a tenant's name has 1 to 1024 bytes, not 0`,
 		"tenant_key":        `:3: policies.standard.tenant.capcity: unknown key; want rules, concurrency, capacity or overflow`,
 		"tenant_kind":       `:3: tenants.school-7: keys and values; want the name of a policy`,

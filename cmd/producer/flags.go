@@ -11,7 +11,7 @@ import (
 const usage = `producer reads jobs, one JSON object a line, and offers them to a queue.
 
 Usage:
-  producer --input FILE [flags]
+  producer [--input FILE] [flags]
 
 Flags:
       --redis URL    where Redis is (default redis://127.0.0.1:6379/0); also rediss://,
@@ -46,6 +46,8 @@ A line:
   headers              an object of strings, for the handler
 
 A line that is wrong is reported and does not stop the rest.
+
+Every flag is also an environment variable: WATERCLOCK_REDIS for --redis.
 
 Exit status: 0 if all jobs were offered, 1 if a line was wrong or something failed,
 2 if the flags were.

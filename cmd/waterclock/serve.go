@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 				if err != nil {
 					return err
 				}
-				c.say("serving http://%s/metrics for %q", listener.Addr(), names)
+				c.say("serving http://%s/ for %s: /dashboard/ and /metrics", listener.Addr(), strings.Join(names, ", "))
 				api, err := c.api(rdb, names, all, tokenFile)
 				if err != nil {
 					return err

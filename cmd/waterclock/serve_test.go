@@ -30,7 +30,7 @@ func (t *terminal) serving(lines int, args ...string) (address string, printed [
 		}
 		printed = append(printed, line)
 	}
-	return strings.TrimSuffix(strings.Fields(printed[0])[1], "/metrics"), printed, func() {
+	return strings.TrimSuffix(strings.Fields(printed[0])[1], "/"), printed, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

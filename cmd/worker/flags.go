@@ -78,8 +78,8 @@ Flags:
 Every flag is also an environment variable: WATERCLOCK_LOG_FILE for --log-file.
 
 SIGHUP opens --log-file, --record and --forgotten-file again, after they were moved away, and reads
---policies again. The first SIGINT or SIGTERM lets running jobs
-end, for 20 seconds at most; a second one kills.
+--policies again. The first SIGINT or SIGTERM lets running jobs end, for 20 seconds at most;
+one that comes more than a second later kills.
 
 Exit status: 0 after a clean stop, 1 if something failed, 2 if the flags were wrong.
 

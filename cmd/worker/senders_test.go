@@ -84,7 +84,7 @@ func TestProviders(t *testing.T) {
 			t.Setenv(senders.SecretVariable, "")
 			t.Setenv("HOME", dir) // no credentials of gcloud's
 			t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
-			missing := map[string]string{"apns": senders.SecretVariable, "webpush": senders.SecretVariable, "fcm": "Project is required"}
+			missing := map[string]string{"apns": senders.SecretVariable, "webpush": senders.SecretVariable, "fcm": "--fcm-project"}
 			if want := missing[tt.sender]; want != "" {
 				if status, _, stderr := work(t, args...); status == 0 || !strings.Contains(stderr, want) {
 					t.Errorf("without a secret: status %d, %s", status, stderr)

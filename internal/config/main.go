@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,18 +20,22 @@ const (
 	exitUsage
 )
 
+// sameSignal is for how long after a signal another one is taken for the same: timeout(1) and
+// some shells send it to a process and to its group.
+const sameSignal = time.Second
+
 // A Command is a whole program, without the process around it.
 type Command func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error
 
 // Main runs the command as this process and returns its exit status: 0, 1 if it failed,
-// 2 if it was called the wrong way. The first SIGINT or SIGTERM ends its context; a
-// second one kills it.
+// 2 if it was called the wrong way. The first SIGINT or SIGTERM ends its context; one that
+// comes more than a second later kills it.
 func Main(name string, run Command) int {
 	// Commands say themselves what is wrong with Redis.
 	redis.SetLogger(silence{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, stop) })
 	return Report(name, run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr), os.Stderr)
 }
 
