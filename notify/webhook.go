@@ -86,7 +86,7 @@ func NewWebhook(cfg WebhookConfig) (w *Webhook, err error) {
 	case cfg.Endpoint != "" && !w.callable(cfg.Endpoint):
 		return nil, errors.New("notify: webhook: Endpoint: want a https URL")
 	case cfg.Endpoint != "" && len(w.keys)+len(w.own) == 0:
-		return nil, errors.New("notify: webhook: Endpoint: its requests need EndpointSecrets or Keys")
+		return nil, errors.New("notify: webhook: Endpoint: its requests need EndpointSecrets or Keys (worker --secret-file: whsec_… or whsk_…)")
 	case cfg.Endpoint == "" && len(w.own) > 0:
 		return nil, errors.New("notify: webhook: EndpointSecrets without Endpoint: a secret belongs to one endpoint; want Keys for all")
 	}
