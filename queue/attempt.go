@@ -87,7 +87,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 	}
 	if !errors.Is(err, asynq.SkipRetry) {
 		if pause, ok := asPause(err); ok {
-			a.log.Warn("a handler asked for a pause", "id", info.ID, "tenant", info.Tenant, "err", err)
+			a.failed.warn(a.log, "a handler asked for a pause", err.Error(), "id", info.ID, "tenant", info.Tenant)
 			o.Pause = &runner.Pause{
 				Scope: scopeOf(pause.Scope, info.Tenant, info.User),
 				Until: pause.end(time.UnixMicro(clock())).UnixMicro(),
@@ -99,7 +99,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 	o.Uncounted = a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
 	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
 		o.Delay = max(retryFloor(err), a.cfg.RetryDelay(info.Attempt, err, task))
-		a.failed.warn(a.log, o.Error, "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt)
+		a.failed.warn(a.log, "an attempt failed", o.Error, "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt)
 	}
 	return o
 }

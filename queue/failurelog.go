@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// failureLog warns of failed attempts, of each class of errors a few times in a while and no
-// more: when a provider is down, every job says the same.
+// failureLog warns of failed attempts, and of those that ask for a pause, of each class of errors
+// a few times in a while and no more: when a provider is down, every job says the same.
 type failureLog struct {
 	mu      sync.Mutex
 	classes map[string]*warned
@@ -25,9 +25,9 @@ const (
 	mostClasses = 200              // that are told apart
 )
 
-// warn warns of a failed attempt, unless enough was said of its class. The next warning of the
-// class says how many were left out.
-func (f *failureLog) warn(log *slog.Logger, text string, args ...any) {
+// warn warns of an attempt, and says what became of it, unless enough was said of the class of its
+// error. The next warning of the class says how many were left out.
+func (f *failureLog) warn(log *slog.Logger, what, text string, args ...any) {
 	silent, speak := f.count(errorClass(text))
 	if !speak {
 		return
@@ -35,7 +35,7 @@ func (f *failureLog) warn(log *slog.Logger, text string, args ...any) {
 	if silent > 0 {
 		args = append(args, "more_of_the_kind", silent)
 	}
-	log.Warn("an attempt failed", append(args, "err", clip(text))...)
+	log.Warn(what, append(args, "err", clip(text))...)
 }
 
 // count counts a failure, and reports whether to speak of it and how many were left out.
