@@ -109,7 +109,7 @@ the starts, leaks on the slots. It needs no Redis.`,
 		RunE: func(_ *cobra.Command, logs []string) error {
 			text, err := os.ReadFile(file)
 			if err != nil {
-				return fmt.Errorf("reading the policies: %w", err)
+				return fmt.Errorf("--policies: %w", err)
 			}
 			policies, err := queue.ParsePolicies(file, text)
 			if err != nil {

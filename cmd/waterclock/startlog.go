@@ -32,9 +32,9 @@ func readLogs(names []string) (starts []start, err error) {
 		if err != nil {
 			return nil, err
 		}
-		starts, err = readLog(starts, file)
+		starts, err = readLog(starts, name, file)
 		if err = errors.Join(err, file.Close()); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, err
 		}
 	}
 	if len(starts) == 0 {
@@ -44,17 +44,23 @@ func readLogs(names []string) (starts []start, err error) {
 	return starts, nil
 }
 
-func readLog(starts []start, from io.Reader) ([]start, error) {
+func readLog(starts []start, name string, from io.Reader) ([]start, error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
 		var s start
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("%s:%d: not a start: %w", name, n, err)
+		}
+		if s.ID == "" || s.Tenant == "" || s.User == "" || s.Slot.IsZero() || s.Started.IsZero() {
+			return nil, fmt.Errorf("%s:%d: not a start: want id, tenant, user, slot and started_at, as worker --sender log writes them", name, n)
 		}
 		starts = append(starts, s)
 	}
-	return starts, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return starts, nil
 }
 
 // check returns every start that broke a rule of its queue, tenant or user.

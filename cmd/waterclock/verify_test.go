@@ -63,3 +63,27 @@ func write(t *testing.T, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+// A file that is no log of starts proves nothing: it is refused, with its line.
+func TestVerifyRefusesOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	policies, log := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")
+	write(t, policies, verified)
+	whole := `{"id":"a","tenant":"t","user":"u","slot":"2026-01-01T00:00:00Z","started_at":"2026-01-01T00:00:00Z","attempt":1}` + "\n"
+	for text, want := range map[string]string{
+		whole + `{"tenant":"t","user":"u","type":"push"}` + "\n": "d.jsonl:2: not a start: want id, tenant, user, slot and started_at, as worker --sender log writes them",
+		whole + `{"id":"b","ten`:                                 "d.jsonl:2: not a start: unexpected end of JSON input",
+		"":                                                       "no starts in the logs",
+	} {
+		write(t, log, text)
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"verify", "--policies", policies, log}, strings.NewReader(""), &out, &out)
+		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%q: %v, printed %q; want %q", text, err, &out, want)
+		}
+	}
+	err := run(t.Context(), []string{"verify", "--policies", filepath.Join(dir, "none.yaml"), log}, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	if want := "--policies: open "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v; want %q", err, want)
+	}
+}
