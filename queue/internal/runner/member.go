@@ -312,21 +312,25 @@ func (r *Runner) lead(ctx context.Context) {
 			told = false
 			continue
 		}
-		told = r.awaitTurn(ctx, micros(t.Till-t.Now))
+		told = r.awaitTurn(ctx, t.Till)
 	}
 }
 
 // awaitTurn waits until this worker should look again: a deputy soon after the leader's
-// lease, others when they are told or their beats find no leader; and all of them once when
-// the lease ends that was found, since a leader that was killed may have had no deputy.
-func (r *Runner) awaitTurn(ctx context.Context, left time.Duration) (told bool) {
-	for first := true; ; first = false {
+// lease, others when they are told or their beats find no leader. While the lease that was
+// found has not been renewed, all of them look when it ends: a leader that was killed may
+// have had no deputy.
+func (r *Runner) awaitTurn(ctx context.Context, found int64) (told bool) {
+	for till := found; ; {
+		now, _ := r.clock.now()
+		left := micros(till - now)
 		var timeout <-chan time.Time
-		if deputy := r.deputy.Load(); deputy || first {
+		if deputy := r.deputy.Load(); deputy || till == found {
+			wait := max(left, deputyLooks)
 			if deputy {
-				left = min(left, deputyLooks)
+				wait = max(min(left, deputyLooks), 0)
 			}
-			timeout = time.After(max(left, 0) + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
+			timeout = time.After(wait + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
 		}
 		select {
 		case <-ctx.Done():
@@ -337,11 +341,13 @@ func (r *Runner) awaitTurn(ctx context.Context, left time.Duration) (told bool) 
 			}
 		case <-timeout:
 		}
-		till, err := r.store.Till(ctx)
-		now, _ := r.clock.now()
-		if err == nil && till <= now {
+		latest, err := r.store.Till(ctx)
+		if err != nil {
+			continue
+		}
+		till = latest
+		if now, _ := r.clock.now(); till <= now {
 			return false
 		}
-		left = micros(till - now)
 	}
 }

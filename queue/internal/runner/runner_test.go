@@ -171,7 +171,7 @@ func TestANewWorkerLooksAgain(t *testing.T) {
 		if l.count() > 0 {
 			t.Error("two workers lead at once")
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(2 * deputyLooks) // it may look a moment too early, and then once more
 		if l.count() != 10 {
 			t.Errorf("%d of 10 jobs have started when the lease of the killed leader had ended", l.count())
 		}
