@@ -32,12 +32,6 @@ func (s *samples) sorted() []float64 {
 	return times
 }
 
-func (s *samples) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.taken)
-}
-
 // stamp is a payload that holds an instant, which [instant] reads.
 func stamp(at time.Time) []byte {
 	text := strconv.FormatInt(at.UnixNano(), 10)

@@ -36,7 +36,6 @@ func runThroughput(ctx context.Context, b *bench) error {
 	for _, n := range fleets() {
 		contenders = append(contenders, b.waterclockOn(b.addr, n, unreached()), b.asynqOn(b.addr, n))
 	}
-	var all []*row
 	for _, w := range ways() {
 		rows, err := b.race(ctx, w, contenders, jobs)
 		if err != nil {
@@ -44,7 +43,6 @@ func runThroughput(ctx context.Context, b *bench) error {
 		}
 		ours, theirs := split(rows)
 		best(ours).over(best(theirs)).wantRatioAtLeast(1.5)
-		all = append(append(all, ours...), theirs...)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ Every flag is also an environment variable: WATERCLOCK_LOG_FILE for --log-file.
 
 SIGHUP opens --log-file, --record and --forgotten-file again, after they were moved away, and reads
 --policies again. The first SIGINT or SIGTERM lets running jobs end, for 20 seconds at most;
-one that comes more than a second later kills.
+a second one kills. What comes within 0.2 s is the same signal.
 
 Exit status: 0 after a clean stop, 1 if something failed, 2 if the flags were wrong.
 

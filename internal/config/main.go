@@ -22,14 +22,14 @@ const (
 
 // sameSignal is for how long after a signal another one is taken for the same: timeout(1) and
 // some shells send it to a process and to its group.
-const sameSignal = time.Second
+const sameSignal = 200 * time.Millisecond
 
 // A Command is a whole program, without the process around it.
 type Command func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error
 
 // Main runs the command as this process and returns its exit status: 0, 1 if it failed,
 // 2 if it was called the wrong way. The first SIGINT or SIGTERM ends its context; one that
-// comes more than a second later kills it.
+// comes more than 0.2 s later kills it.
 func Main(name string, run Command) int {
 	// Commands say themselves what is wrong with Redis.
 	redis.SetLogger(silence{})

@@ -180,7 +180,7 @@ func (h *handler) subjects(r *http.Request) ([]throttle.Subject, error) {
 	for i, l := range h.Limits {
 		key, err := l.Key(r)
 		if err == nil && key == "" {
-			err = errors.New("Key returned an empty text")
+			err = errors.New("the function Key returned an empty text")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("limit %q: %w", l.Name, err)
