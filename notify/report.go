@@ -54,7 +54,10 @@ func (d *delivery) announce(ctx context.Context, p Provider, r route, o Outcome,
 			level, text = slog.LevelError, "the provider rejects our credentials or configuration; sending is suspended"
 		}
 	}
-	attrs := []any{"provider", p.String(), "for", n.until.Sub(now).Round(time.Millisecond), "err", o.Err}
+	attrs := []any{"for", n.until.Sub(now).Round(time.Millisecond), "err", o.Err}
+	if name := p.String(); name != "" { // the only one has none
+		attrs = append(attrs, "provider", name)
+	}
 	if p.hasOrigins() {
 		attrs = append(attrs, "origin", fingerprint(Target{Token: r.name}))
 	}

@@ -41,7 +41,7 @@ func TestReadmeTellsTheStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, sample, _ := strings.Cut(string(page), "still starts within milliseconds:\n\n```\n")
+	_, sample, _ := strings.Cut(string(page), "still start within milliseconds:\n\n```\n")
 	sample, _, _ = strings.Cut(sample, "```")
 	text, err := tellStory(t)
 	if err != nil {

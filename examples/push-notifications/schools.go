@@ -16,12 +16,12 @@ const speed = 20
 // here turns a time span of the schools into one of this program.
 func here(d time.Duration) time.Duration { return d / speed }
 
-// A school is a tenant: it has a leak rate, a bucket and users.
+// A school is a tenant: it has a leak rate, a backlog and users.
 type school struct {
 	name     string
 	about    string
 	perMin   int           // leak rate, per minute of school time
-	capacity int           // of the bucket, 0 for no bound
+	capacity int           // most that may wait, 0 for no bound
 	maxWait  time.Duration // what has waited longer is not worth sending, school time
 }
 

@@ -43,7 +43,7 @@ func timetable(parents int) []act {
 		},
 		{
 			at:   8 * time.Second,
-			says: "cedar reminds 200 parents of an outing, but its bucket holds 120",
+			says: "cedar reminds 200 parents of an outing, but at most 120 may wait",
 			jobs: toEach(200, "cedar", "parent", "reminder"),
 		},
 		{

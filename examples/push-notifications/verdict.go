@@ -196,8 +196,8 @@ func (s *story) printWaits(out io.Writer, starts []start) {
 // printDrops shows which jobs were dropped, and why.
 func printDrops(out io.Writer, drops []queue.Drop) {
 	meaning := map[queue.Reason]string{
-		queue.ReasonFull:      "the bucket was full; the receipt said so at once",
-		queue.ReasonExpired:   "the slot lay beyond the deadline",
+		queue.ReasonFull:      "as many waited as may; the receipt said so at once",
+		queue.ReasonExpired:   "the slot would have been after the latest start",
 		queue.ReasonCollapsed: "a newer job took the place",
 		queue.ReasonRule:      "refused by ",
 	}
