@@ -163,7 +163,7 @@ func (s *Scheduler) Parked(parks []Park) {
 		}
 		index.due.remove(l)
 		l.heads, l.noted = nil, p.At
-		index.frontier = min(index.frontier, p.At)
+		index.lower(p.At)
 		s.rest(l.user)
 	}
 }

@@ -117,7 +117,8 @@ func (s *Scheduler) known(horizon int64) bool {
 		return true
 	}
 	if !s.front.asked {
-		s.front.asked, s.needs.Tenants = true, true
+		s.front.ask()
+		s.needs.Tenants = true
 	}
 	return first < s.front.frontier
 }
@@ -274,7 +275,7 @@ func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
 func (d *decision) askLanes(t *tenant, priority int) {
 	index := &t.lanes[priority]
 	if !index.asked {
-		index.asked = true
+		index.ask()
 		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.frontier, index.limit})
 	}
 	t.asked = true

@@ -114,20 +114,30 @@ func (h *heap[T]) down(i int) {
 type front struct {
 	frontier int64 // Never if all is known
 	asked    bool
-	limit    int // how many members to ask for
+	missed   int64 // while it is read: the first bound of what has come, perhaps after that
+	limit    int   // how many members to ask for
 }
 
 // frontChunk is how many members of an index are read at a time.
 const frontChunk = 64
 
-func newFront() front { return front{frontier: 0, limit: frontChunk} }
+func newFront() front { return front{missed: Never, limit: frontChunk} }
 
 // whole is the front of an index that is known to be empty.
-func whole() front { return front{frontier: Never, limit: frontChunk} }
+func whole() front { return front{frontier: Never, missed: Never, limit: frontChunk} }
+
+// ask notes that what lies beyond the frontier is being read.
+func (f *front) ask() { f.asked, f.missed = true, Never }
+
+// lower notes that a member may lie behind the frontier that has a bound from an instant on.
+func (f *front) lower(at int64) {
+	f.frontier, f.missed = min(f.frontier, at), min(f.missed, at)
+}
 
 // learn notes what was read: n members, the last at that bound, fresh of them unknown.
 func (f *front) learn(n, fresh int, last int64) {
 	f.asked = false
+	defer func() { f.frontier, f.missed = min(f.frontier, f.missed), Never }()
 	switch {
 	case n < f.limit:
 		f.frontier, f.limit = Never, frontChunk

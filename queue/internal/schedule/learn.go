@@ -84,9 +84,14 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	l := t.user(s, lane.User).lane(lane.Priority)
-	l.asked = false
+	missed := l.missed
+	l.asked, l.missed = false, false
 	l.heads = heads
 	s.rouse(t, now)
+	if len(heads) == 0 && missed {
+		s.read(l)
+		return
+	}
 	if len(heads) == 0 {
 		t.lanes[lane.Priority].due.remove(l)
 		s.rest(l.user)
@@ -125,12 +130,19 @@ func (s *Scheduler) wake(l *lane, at int64) {
 func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	index := &t.lanes[lane.Priority]
+	if l := t.find(lane); l != nil && l.asked {
+		l.missed = true
+		return
+	}
 	if index.frontier <= now && head.Env != nil && head.Env.Offered()-letterDelay >= index.frontier {
+		if index.asked {
+			index.lower(head.Env.Offered() - letterDelay)
+		}
 		s.rouse(t, now)
 		return
 	}
 	l := t.user(s, lane.User).lane(lane.Priority)
-	if l.asked || len(l.heads) > 0 {
+	if len(l.heads) > 0 {
 		return
 	}
 	if l.at != outside { // its bound is that of another job, or of a late start

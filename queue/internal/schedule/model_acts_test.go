@@ -73,7 +73,7 @@ func (m *model) govern() {
 
 // restartScheduler lets a new leader lead, which knows what was written.
 func (m *model) restartScheduler() {
-	m.stale = map[envelope.Lane]bool{}
+	m.stale, m.replies = map[envelope.Lane]bool{}, nil
 	m.s = schedule.New(schedule.Facts{
 		Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead)), Queue: m.state(envelope.QueueScope),
 	})
@@ -349,6 +349,7 @@ func (m *model) sweep() {
 
 // drain lets everything run to its end: nothing may be left.
 func (m *model) drain() {
+	m.closed = true
 	for scope := range m.paused {
 		m.paused[scope] = 0
 	}

@@ -38,12 +38,6 @@ func lower(of map[string]int64, name string, at int64) {
 	}
 }
 
-// pendingHeads tells whether the plan asked for something only: it says when to decide
-// again, or that nothing is known.
-func (m *model) pendingHeads(plan schedule.Plan) bool {
-	return m.asked && plan.Next > m.now && !plan.Hungry
-}
-
 // commit applies a plan, if all is as the scheduler saw it.
 func (m *model) commit(plan schedule.Plan) (bool, error) {
 	seen := map[envelope.Lane]int{}
@@ -96,19 +90,22 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 	return true, nil
 }
 
-// heads tells the first jobs of lanes; an empty one leaves its index.
-func (m *model) heads(lanes []envelope.Lane) {
-	m.asked = len(lanes) > 0
-	for _, lane := range lanes {
+// heads reads the first jobs of lanes; an empty one leaves its index.
+func (m *model) heads(lanes []envelope.Lane) (learn func()) {
+	all := make([][]schedule.Head, len(lanes))
+	for i, lane := range lanes {
 		jobs := m.lanes[lane]
-		var heads []schedule.Head
 		for _, t := range jobs[:min(len(jobs), 1+m.IntN(4))] {
-			heads = append(heads, headOf(t))
+			all[i] = append(all[i], headOf(t))
 		}
 		if len(jobs) == 0 {
 			delete(m.due[index(lane)], lane.User)
 		}
-		m.s.LearnHeads(lane, heads, m.now)
+	}
+	return func() {
+		for i, lane := range lanes {
+			m.s.LearnHeads(lane, all[i], m.now)
+		}
 	}
 }
 
@@ -127,22 +124,36 @@ func front(of map[string]int64, from int64, n int) []schedule.Bound {
 }
 
 // answer tells what is needed.
-func (m *model) answer(needs schedule.Needs) {
-	if needs.Tenants {
-		from, n := m.s.TenantsFront()
-		m.s.LearnTenants(front(m.tenants, from, n))
+func (m *model) answer(needs schedule.Needs) { m.look(needs)() }
+
+// look reads what is needed. What it returns tells the scheduler, some time later.
+func (m *model) look(needs schedule.Needs) (learn func()) {
+	learnHeads := m.heads(needs.Heads)
+	from, n := m.s.TenantsFront()
+	tenants := front(m.tenants, from, n)
+	lanes := make([][]schedule.Bound, len(needs.Lanes))
+	for i, need := range needs.Lanes {
+		lanes[i] = front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N)
 	}
-	for _, need := range needs.Lanes {
-		m.s.LearnLanes(need, front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N), m.now)
+	states := make([]string, len(needs.States))
+	for i, scope := range needs.States {
+		states[i] = m.state(scope)
 	}
-	m.heads(needs.Heads)
-	for _, scope := range needs.States {
-		tenant, user := envelope.ParseScope(scope)
-		if user != "" {
-			m.s.LearnUserState(tenant, user, m.state(scope), m.now)
-			continue
+	return func() {
+		if needs.Tenants {
+			m.s.LearnTenants(tenants)
 		}
-		m.s.LearnTenantState(tenant, m.state(scope), 0, m.now)
+		for i, need := range needs.Lanes {
+			m.s.LearnLanes(need, lanes[i], m.now)
+		}
+		learnHeads()
+		for i, scope := range needs.States {
+			if tenant, user := envelope.ParseScope(scope); user != "" {
+				m.s.LearnUserState(tenant, user, states[i], m.now)
+			} else {
+				m.s.LearnTenantState(tenant, states[i], 0, m.now)
+			}
+		}
 	}
 }
 

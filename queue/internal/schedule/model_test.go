@@ -63,7 +63,8 @@ type model struct {
 	far      bool   // workers that are far away
 	changing bool
 	places   fleet
-	asked    bool                // the last plan asked for the heads of lanes
+	replies  []func()            // to the commits under way
+	closed   bool                // nothing is offered any more
 	most     func(scope int) int // how many run at once of a queue, a tenant, a user
 	size100  int                 // places of the fleet
 	finished []ended             // claims of whose end the leader has not heard
@@ -172,11 +173,17 @@ func (m *model) step() {
 	}
 }
 
-// run decides and commits until there is nothing to do, as a leader does.
+// run decides and commits until there is nothing to do, as a leader does: it may decide more
+// while commits are under way.
 func (m *model) run() {
 	m.hire()
-	batch := pick(m, 1, 5, 100)
+	batch, window := pick(m, 1, 5, 100), pick(m, 1, 1, 2, 4)
+	m.replies = nil
 	for round := range 3000 {
+		if len(m.replies) > 0 && round < 50 && !m.closed && m.chance(3) {
+			m.offer()
+			m.now++
+		}
 		m.open()
 		had := len(m.places.places)
 		plan := m.s.Decide(m.now, &m.places, batch)
@@ -184,37 +191,24 @@ func (m *model) run() {
 			m.depose() // before the commit
 			continue
 		}
-		states, parks, needs := m.s.States(m.now), m.s.Parks(), m.s.Needs()
-		committed, err := m.commit(plan)
-		if m.fail(err) {
+		committed, more := m.send(plan)
+		if m.err != nil {
 			return
 		}
 		if !committed {
 			continue
 		}
-		for _, st := range states {
-			m.states[st.Scope] = state{st.Text, st.Until}
-		}
-		for _, p := range parks {
-			if _, there := m.due[index(p.Lane)][p.Lane.User]; there {
-				m.due[index(p.Lane)][p.Lane.User] = p.At
-			}
-		}
-		m.kept = m.read
 		if m.chance(300) {
 			m.depose() // before the reply
 			continue
 		}
-		m.heads(needs.Heads)
-		m.s.Parked(parks)
-		needs.Heads = nil
-		if !needs.Empty() {
-			m.answer(needs)
-		}
-		if len(plan.Left) > 0 || !needs.Empty() || m.pendingHeads(plan) {
+		more = more || plan.Next <= m.now
+		if len(m.replies) > 0 && (len(m.replies) == window || !more) {
+			m.replies[0]()
+			m.replies = m.replies[1:]
 			continue
 		}
-		if plan.Next <= m.now {
+		if more {
 			continue
 		}
 		if !m.fail(m.left(plan, had)) && round > 0 && m.read == len(m.mail) {
@@ -223,6 +217,34 @@ func (m *model) run() {
 		return
 	}
 	m.fail(fmt.Errorf("the leader goes round without end"))
+}
+
+// send commits a plan with all that has changed, unless something is not as the leader saw
+// it, and reports whether there was something to do or to learn.
+func (m *model) send(plan schedule.Plan) (committed, more bool) {
+	states, parks, needs := m.s.States(m.now), m.s.Parks(), m.s.Needs()
+	committed, err := m.commit(plan)
+	if m.fail(err) || !committed {
+		return false, false
+	}
+	for _, st := range states {
+		m.states[st.Scope] = state{st.Text, st.Until}
+	}
+	for _, p := range parks {
+		if _, there := m.due[index(p.Lane)][p.Lane.User]; there {
+			m.due[index(p.Lane)][p.Lane.User] = p.At
+		}
+	}
+	m.kept = m.read
+	if len(plan.Left)+len(states)+len(parks) == 0 && needs.Empty() {
+		return true, false // there is nothing to commit
+	}
+	learn := m.look(needs)
+	m.replies = append(m.replies, func() {
+		learn()
+		m.s.Parked(parks)
+	})
+	return true, len(plan.Left) > 0 || !needs.Empty()
 }
 
 // explain notes what the rules of a lane go by.

@@ -92,6 +92,7 @@ type lane struct {
 	priority int
 	heads    []Head
 	asked    bool  // its heads are being read
+	missed   bool  // meanwhile it has got its first job, perhaps after they were read
 	bound    int64 // where it comes in again when its heads are read
 	at       int   // place in the heap
 	last     int64 // slot of the job that was taken last
@@ -147,7 +148,7 @@ type Facts struct {
 func New(f Facts) *Scheduler {
 	s := &Scheduler{
 		lead: Lead, policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
-		tenants: make(map[string]*tenant), front: front{limit: 256},
+		tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
 		running: running{claims: make(map[string]*user)},
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
@@ -212,6 +213,14 @@ func (t *tenant) user(s *Scheduler, name string) *user {
 		t.users[name] = u
 	}
 	return u
+}
+
+// find returns a lane, if it is in memory.
+func (t *tenant) find(lane envelope.Lane) *lane {
+	if u := t.users[lane.User]; u != nil {
+		return u.lanes[lane.Priority]
+	}
+	return nil
 }
 
 func (u *user) lane(priority int) *lane {
