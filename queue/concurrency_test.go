@@ -276,7 +276,7 @@ func TestSlowHandlersAreNotFelt(t *testing.T) {
 		return all[len(all)*99/100]
 	}
 	onStages(t, func(t *testing.T, s stage) {
-		pace, noise := 1, time.Millisecond
+		pace, noise := 1, 2*time.Millisecond // for one a leader gathers what comes after a commit
 		if !s.virtual {
 			pace, noise = 10, 20*time.Millisecond
 		}

@@ -23,21 +23,24 @@ type bundle struct {
 	states    []schedule.State
 	parks     []schedule.Park
 	ends      []end
-	reads     []envelope.Lane
+	needs     schedule.Needs // what it reads
 	answers   map[string]answer
 	requests  int     // that are settled by it
+	whole     bool    // nothing of it can be left out
 	orders    []order // that it tells
 	at        int64   // when it was decided
 	began     time.Time
-	done      chan struct{}
+	seq       int64         // its number
+	mail      string        // the newest letter whose effects are in it
+	follows   *bundle       // the one before it, if that is under way
+	done      chan struct{} // closed when there is a reply, or none will come
 	reply     store.CommitReply
 	err       error
 }
 
-// read reads the first jobs of a lane with the commit.
-func (b *bundle) read(lane envelope.Lane) {
-	b.reads = append(b.reads, lane)
-	b.c.Read(lane, headsEach)
+// newBundle returns a bundle in which nothing was decided yet.
+func (t *term) newBundle(at int64) *bundle {
+	return &bundle{t: t, c: t.r.store.NewCommit(), at: at, began: time.Now()}
 }
 
 // write puts the plan, and what has changed with it, into the commit.
@@ -74,81 +77,42 @@ func (b *bundle) write(now int64) {
 	for _, o := range b.orders {
 		c.Tell(o.worker, o.words...)
 	}
-	for _, lane := range t.empties {
-		b.read(lane)
-	}
-	t.empties = nil
 }
 
 // stateKept is for how long what rules remember is kept after it binds nobody any more, in ms:
 // it tells whoever looks since when a job could have started.
 const stateKept = 10_000
 
-// leave takes the jobs out of their lanes.
+// leave takes the jobs out of their lanes. Those that start become claims.
 func (b *bundle) leave() {
 	var lanes []envelope.Lane
-	entries := make(map[envelope.Lane][]string)
+	entries := make(map[envelope.Lane][]store.Leaving)
+	starts := b.plan.Starts
 	for _, l := range b.plan.Left {
+		e := store.Leaving{Begin: l.Begin}
+		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
+			if _, folded := starts[0].Head.Collapse(); !folded {
+				e.Worker, e.Claim = starts[0].Worker, starts[0].Claim
+			}
+			starts = starts[1:]
+		}
 		if entries[l.Lane] == nil {
 			lanes = append(lanes, l.Lane)
 		}
-		entries[l.Lane] = append(entries[l.Lane], l.Begin)
+		entries[l.Lane] = append(entries[l.Lane], e)
 	}
 	for _, lane := range lanes {
 		b.checks[b.c.Take(lane, entries[lane])] = lane
 	}
 }
 
-// tries is how often a plan is sent without the lanes that are not as they were.
-const tries = 4
-
-// launch sends a plan. The term decides what comes next while it is under way.
-func (t *term) launch(ctx context.Context, b *bundle) {
-	t.flight = b
-	b.post(ctx)
-}
-
-// land waits for what was launched. Lanes that are not as the leader saw them are left out
-// and read again: the others do not wait for that.
-func (t *term) land(ctx context.Context) error {
-	b := t.flight
-	if b == nil {
-		return nil
-	}
-	t.flight = nil
-	err := b.settle(ctx)
-	for range tries - 1 {
-		var differs *store.DiffersError
-		if !errors.As(err, &differs) {
-			return err
-		}
-		b.without(differs.Checks, b.at)
-		err = b.send(ctx)
-	}
-	if errors.As(err, new(*store.DiffersError)) {
-		b.giveUp()
-	}
-	return err
-}
-
-// without takes the lanes of some checks out of the plan.
-func (b *bundle) without(checks []int, now int64) {
+// without takes the lanes out of the plan that are not as they were; there are none if differs
+// is nil.
+func (b *bundle) without(differs *store.DiffersError, now int64) {
 	t := b.t
 	bad := make(map[envelope.Lane]bool)
-	for _, check := range checks {
-		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
-			t.fleet.remove(worker)
-			for _, s := range b.plan.Starts {
-				bad[s.Lane] = bad[s.Lane] || s.Worker == worker
-			}
-			continue
-		}
-		lane := b.checks[check]
-		bad[lane] = true
-		if id := b.cancelled[check]; id != "" {
-			t.sched.Cancel(id)
-		}
-		t.r.log.Debug("a lane is not as it was", "tenant", lane.Tenant, "user", lane.User)
+	if differs != nil {
+		b.suspect(differs.Checks, bad)
 	}
 	t.sched.Unwritten(b.states)
 	var starts []schedule.Start
@@ -169,13 +133,30 @@ func (b *bundle) without(checks []int, now int64) {
 	for lane := range bad {
 		t.sched.Returned(lane, now)
 	}
-	reads := b.reads
-	b.reads = nil
+	needs := b.needs
+	b.needs = schedule.Needs{}
 	b.write(now)
-	for _, lane := range append(reads, t.sched.Needs().Heads...) {
-		if !slices.Contains(b.reads, lane) {
-			b.read(lane)
+	b.want(needs)
+	b.want(t.sched.Needs())
+}
+
+// suspect notes the lanes of checks that have failed.
+func (b *bundle) suspect(checks []int, bad map[envelope.Lane]bool) {
+	t := b.t
+	for _, check := range checks {
+		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
+			t.fleet.remove(worker)
+			for _, s := range b.plan.Starts {
+				bad[s.Lane] = bad[s.Lane] || s.Worker == worker
+			}
+			continue
 		}
+		lane := b.checks[check]
+		bad[lane] = true
+		if id := b.cancelled[check]; id != "" {
+			t.sched.Cancel(id)
+		}
+		t.r.log.Debug("a lane is not as it was", "tenant", lane.Tenant, "user", lane.User)
 	}
 }
 
@@ -185,8 +166,6 @@ func (b *bundle) start(s schedule.Start) {
 	if key, folded := s.Head.Collapse(); folded {
 		job = "" // the worker reads which one it is by then
 		b.c.ClaimFolded(s.Worker, claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
-	} else {
-		b.c.Claim(s.Worker, claim, job)
 	}
 	if s.Worker != b.t.r.cfg.Worker {
 		if !b.given[s.Worker] {
@@ -233,12 +212,6 @@ func (b *bundle) drop(d schedule.Drop, now int64) {
 	}
 }
 
-// send sends the commit and does what follows from it.
-func (b *bundle) send(ctx context.Context) error {
-	b.post(ctx)
-	return b.settle(ctx)
-}
-
 // post sends the commit, with the ends of this worker's own jobs.
 func (b *bundle) post(ctx context.Context) {
 	t := b.t
@@ -253,48 +226,53 @@ func (b *bundle) post(ctx context.Context) {
 		}
 		b.c.Ack(t.r.cfg.Worker, claims)
 	}
-	t.fence.Mail = t.mailed
-	fence, done := t.fence, make(chan struct{})
-	b.done = done
-	go func() {
-		defer close(done)
-		b.reply, b.err = t.r.store.Commit(ctx, fence, b.c)
-	}()
+	fence := t.fence
+	fence.Seq, fence.Mail = b.seq, b.mail
+	b.done = make(chan struct{})
+	go b.deliver(ctx, fence)
 }
 
-// settle waits for the reply to the commit and does what follows from it.
-func (b *bundle) settle(ctx context.Context) error {
-	<-b.done
-	t, reply := b.t, b.reply
-	t.r.clock.observe(reply.Reading)
-	if err := b.err; err != nil {
-		var differs *store.DiffersError
-		switch {
-		case errors.As(err, &differs):
-			t.r.claims.giveBack(b.ends)
-		case undone(err):
-			b.decided(false)
-		default:
-			t.inDoubt = b
+// deliver sends the commit until it does not come before the one that it follows: they go by
+// several connections, and may overtake each other.
+func (b *bundle) deliver(ctx context.Context, fence store.Fence) {
+	defer close(b.done)
+	before := b.follows
+	b.follows = nil
+	for try := range 3 {
+		b.reply, b.err = b.t.r.store.Commit(ctx, fence, b.c)
+		if before == nil || !errors.As(b.err, new(*store.OrderError)) {
+			return
 		}
-		return err
+		if try > 0 {
+			<-before.done
+			if before.err != nil {
+				return
+			}
+		}
 	}
+}
+
+// settle does what follows from a commit that has happened.
+func (b *bundle) settle(ctx context.Context) error {
+	t, reply := b.t, b.reply
 	t.r.cfg.Metrics.Committed()
 	t.renewed = time.Now()
+	if b.c.Writes() {
+		t.wrote = t.renewed
+	}
 	t.fleet.took(time.Since(b.began))
 	b.decided(true)
-	t.fence.Seq++
 	if b.parks != nil {
 		t.sched.Parked(b.parks)
 	}
 	for _, problem := range reply.Errors {
 		t.r.log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
 	}
-	if err := t.learnHeads(ctx, b.reads, reply.Reads); err != nil {
+	if err := t.learn(ctx, b.needs, reply.Looks); err != nil {
 		return err
 	}
-	if b.at >= t.trimAt && t.fence.Mail != t.trimmed {
-		t.trimAt, t.trimmed = b.at+musterEvery, t.fence.Mail
+	if b.at >= t.trimAt && b.mail != t.trimmed {
+		t.trimAt, t.trimmed = b.at+musterEvery, b.mail
 		if err := t.r.store.TrimMail(ctx, t.trimmed); err != nil {
 			t.r.log.Debug("trimming the mail", "err", err)
 		}

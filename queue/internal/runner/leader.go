@@ -31,6 +31,7 @@ type term struct {
 	sweeps  context.CancelFunc // ends the sweep under way
 	workers sync.WaitGroup     // sweeps
 	renewed time.Time          // the last commit
+	wrote   time.Time          // the last one that did more than read
 	sched   *schedule.Scheduler
 	fleet   fleet
 	paused  map[string]int64
@@ -40,7 +41,6 @@ type term struct {
 	orders    []order         // for the hands of workers
 	full      map[string]bool // tenants with more waiting than fits
 	trimmers  map[string]*trimmer
-	empties   []envelope.Lane // that stand in their index for nothing
 	deputies  []string
 	nearest   *member // of the deputies
 	counted   bool    // their places were counted for that
@@ -53,8 +53,8 @@ type term struct {
 	unpauseAt int64   // when to look for pauses that have ended
 	trimmed   string
 	lateness  lateness
-	flight    *bundle // what was launched and has not landed
-	inDoubt   *bundle // sent, and nobody knows whether it happened
+	flights   []*bundle // commits under way, in their order
+	inDoubt   []*bundle // sent, and nobody knows whether they happened
 }
 
 // A post is what one reading of the mail brought.
@@ -185,7 +185,7 @@ func (t *term) lead(ctx context.Context) error {
 			trouble.after(nil)
 			err = t.round(ctx)
 		}
-		if failed := t.land(ctx); failed != nil {
+		if failed := t.landAll(ctx); failed != nil {
 			err = failed
 		}
 		var differs *store.DiffersError
@@ -214,34 +214,13 @@ func (t *term) lead(ctx context.Context) error {
 	}
 }
 
-// resolve does what follows from a commit of which nobody knew whether it happened.
-func (t *term) resolve(happened bool) {
-	if t.inDoubt != nil {
-		t.inDoubt.decided(happened)
-		t.inDoubt = nil
-	}
-}
-
-// abandon ends the term with a commit of which nobody will know whether it happened. Redis
-// tells which jobs it gave to this worker. A letter of this worker's own jobs that it may have
-// settled is settled again without harm.
-func (t *term) abandon() {
-	if t.inDoubt == nil {
-		return
-	}
-	t.resolve(false)
-	if err := t.r.claims.reconcile(t.r.outlive); err != nil {
-		t.r.log.Debug("comparing claims", "err", err) // a beat will
-	}
-}
-
 var (
 	errStale        = errors.New("queue: policies, pauses or cancelled jobs have changed")
 	errPoliciesGone = errors.New("queue: the policies are gone from Redis; nothing starts until they are set again")
 	errStopping     = errors.New("queue: the worker stops")
 )
 
-// renew leads on under a new token, and finds out whether the last commit happened.
+// renew leads on under a new token, and finds out which commits happened.
 func (t *term) renew(ctx context.Context) error {
 	next, err := t.r.store.Lead(ctx, t.r.cfg.Worker, t.r.leaderLease(), t.fence.Token)
 	if err != nil {
@@ -251,7 +230,7 @@ func (t *term) renew(ctx context.Context) error {
 	if next.Token == "" {
 		return store.ErrDeposed
 	}
-	t.resolve(next.Seq >= t.fence.Seq)
+	t.resolve(next.Seq)
 	t.fence.Token, t.fence.Seq = next.Token, next.Seq+1
 	return nil
 }
@@ -270,7 +249,7 @@ func (t *term) resync(ctx context.Context) error {
 	t.fence.Changes = changes
 	t.sched, t.stale = schedule.New(facts), false
 	t.paused = facts.Paused
-	t.empties, t.trimmers = nil, make(map[string]*trimmer)
+	t.trimmers = make(map[string]*trimmer)
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
 	if facts.Policies != nil {
 		t.sweeps()
@@ -353,7 +332,7 @@ const gatherFor = time.Millisecond
 
 // gather lets letters come together while commits follow each other closely.
 func (t *term) gather(ctx context.Context) {
-	if left := gatherFor - time.Since(t.renewed); left > 0 {
+	if left := gatherFor - time.Since(t.wrote); left > 0 {
 		pause(ctx, left)
 	}
 }

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -12,42 +13,54 @@ import (
 // headsEach is how many jobs of a lane are read at a time.
 const headsEach = 10
 
-// read reads what the scheduler needs, until it needs nothing. The first jobs of lanes
-// are read with a commit if one is going to be sent: then they are what it leaves.
-func (t *term) read(ctx context.Context, needs schedule.Needs) error {
+// want lets a commit read what the scheduler needs: what it brings is what the commit, and
+// those before it, leave behind.
+func (b *bundle) want(needs schedule.Needs) {
+	if needs.Tenants {
+		b.needs.Tenants = true
+		b.c.ReadTenants(b.t.sched.TenantsFront())
+	}
+	for _, need := range needs.Lanes {
+		b.c.ReadFront(store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N})
+	}
+	for _, lane := range needs.Heads {
+		if !slices.Contains(b.needs.Heads, lane) {
+			b.needs.Heads = append(b.needs.Heads, lane)
+			b.c.Read(lane, headsEach)
+		}
+	}
+	b.c.ReadStates(needs.States)
+	for _, scope := range needs.States {
+		if tenant, user := envelope.ParseScope(scope); tenant != "" && user == "" {
+			b.c.ReadWaiting(tenant)
+		}
+	}
+	b.needs.Lanes, b.needs.States = append(b.needs.Lanes, needs.Lanes...), append(b.needs.States, needs.States...)
+}
+
+// learn tells the scheduler what it needed.
+func (t *term) learn(ctx context.Context, needs schedule.Needs, found store.Looks) error {
 	now, _ := t.r.clock.now()
 	if needs.Tenants {
-		from, n := t.sched.TenantsFront()
-		found, err := t.r.store.DueTenants(ctx, from, n)
-		if err != nil {
-			return err
-		}
-		t.sched.LearnTenants(boundsOf(found))
+		t.sched.LearnTenants(boundsOf(found.Tenants))
 	}
-	if len(needs.Lanes) > 0 {
-		fronts := make([]store.Front, len(needs.Lanes))
-		for i, need := range needs.Lanes {
-			fronts[i] = store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N}
-		}
-		found, err := t.r.store.Fronts(ctx, fronts)
-		if err != nil {
-			return err
-		}
-		for i, need := range needs.Lanes {
-			t.sched.LearnLanes(need, boundsOf(found[i]), now)
-		}
+	for i, need := range needs.Lanes {
+		t.sched.LearnLanes(need, boundsOf(found.Fronts[i]), now)
 	}
-	if len(needs.Heads) > 0 {
-		entries, err := t.r.store.Heads(ctx, needs.Heads, headsEach)
-		if err != nil {
-			return err
-		}
-		if err := t.learnHeads(ctx, needs.Heads, entries); err != nil {
-			return err
-		}
-		t.empty(needs.Heads, entries)
+	if err := t.learnHeads(ctx, needs.Heads, found.Heads); err != nil {
+		return err
 	}
-	return t.readStates(ctx, needs.States)
+	waiting := found.Waiting
+	for i, scope := range needs.States {
+		tenant, user := envelope.ParseScope(scope)
+		if user != "" {
+			t.sched.LearnUserState(tenant, user, found.States[i], now)
+			continue
+		}
+		t.sched.LearnTenantState(tenant, found.States[i], waiting[0], now)
+		waiting = waiting[1:]
+	}
+	return nil
 }
 
 func boundsOf(found []store.Bounded) []schedule.Bound {
@@ -56,16 +69,6 @@ func boundsOf(found []store.Bounded) []schedule.Bound {
 		bounds[i] = schedule.Bound{Name: envelope.Unescape(b.Name), At: b.At}
 	}
 	return bounds
-}
-
-// empty notes lanes that stand in their index and hold nothing: the next commit takes
-// them out, if that is still so.
-func (t *term) empty(lanes []envelope.Lane, entries [][]string) {
-	for i, lane := range lanes {
-		if len(entries[i]) == 0 {
-			t.empties = append(t.empties, lane)
-		}
-	}
 }
 
 // learnHeads tells the scheduler the first jobs of lanes, those under collapse keys
@@ -107,38 +110,6 @@ func (t *term) learnHeads(ctx context.Context, lanes []envelope.Lane, entries []
 	return nil
 }
 
-// readStates reads what the rules of subjects remember, and the backlogs of tenants.
-func (t *term) readStates(ctx context.Context, scopes []string) error {
-	if len(scopes) == 0 {
-		return nil
-	}
-	states, err := t.r.store.States(ctx, scopes)
-	if err != nil {
-		return err
-	}
-	var tenants []string
-	for _, scope := range scopes {
-		if tenant, user := envelope.ParseScope(scope); tenant != "" && user == "" {
-			tenants = append(tenants, tenant)
-		}
-	}
-	waiting, err := t.r.store.Waiting(ctx, tenants)
-	if err != nil {
-		return err
-	}
-	now, _ := t.r.clock.now()
-	for i, scope := range scopes {
-		tenant, user := envelope.ParseScope(scope)
-		if user != "" {
-			t.sched.LearnUserState(tenant, user, states[i], now)
-			continue
-		}
-		t.sched.LearnTenantState(tenant, states[i], waiting[0], now)
-		waiting = waiting[1:]
-	}
-	return nil
-}
-
 // headsOf reads entries of a lane.
 func (t *term) headsOf(ctx context.Context, lane envelope.Lane, entries []string) ([]schedule.Head, error) {
 	heads := make([]schedule.Head, len(entries))
@@ -155,9 +126,4 @@ func (t *term) headsOf(ctx context.Context, lane envelope.Lane, entries []string
 		heads[i].Entry = entry
 	}
 	return heads, nil
-}
-
-// undone reports whether a commit that failed so has certainly done nothing.
-func undone(err error) bool {
-	return errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrChanged)
 }

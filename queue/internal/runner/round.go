@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"math"
 	"runtime"
 	"time"
@@ -12,8 +11,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// batch is how many jobs one commit starts at most.
-const batch = 128
+// batch is how many jobs one commit starts at most. Such a commit is shorter than what Redis
+// reads at once, 16 KB: it would execute a short one on another connection before the second
+// half of a long one.
+const batch = 36
 
 // round decides and commits once, and waits for the next time if there is nothing more to
 // do.
@@ -23,8 +24,8 @@ func (t *term) round(ctx context.Context) error {
 	}
 	t.collect()
 	now, _ := t.r.clock.now()
-	if t.flight == nil || t.interrupted(now) {
-		if err := t.land(ctx); err != nil {
+	if len(t.flights) == 0 || t.interrupted(now) {
+		if err := t.landAll(ctx); err != nil {
 			return err
 		}
 		if again, err := t.prelude(ctx, now); again || err != nil {
@@ -64,7 +65,7 @@ func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
 // jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
 // whether there was something.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
-	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now()}
+	b := t.newBundle(now)
 	var err error
 	if b.answers, err = t.settle(b.c, now); err != nil {
 		return false, err
@@ -77,68 +78,54 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	if b.c.Empty() && len(t.requests) == 0 {
 		return false, nil
 	}
-	b.requests = len(t.requests)
+	b.requests, b.whole = len(t.requests), true
 	b.write(now)
-	needs := t.sched.Needs()
-	for _, lane := range needs.Heads {
-		b.read(lane)
-	}
-	needs.Heads = nil
-	err = b.send(ctx)
-	if errors.As(err, new(*store.DiffersError)) {
-		b.giveUp()
-	}
-	if err != nil || needs.Empty() {
-		return true, err
-	}
-	return true, t.read(ctx, needs)
+	b.want(t.sched.Needs())
+	t.launch(ctx, b)
+	return true, t.landAll(ctx)
 }
 
-// decide decides and commits, reads what is needed, or waits if there is nothing to do.
-// While there is more to decide, that is done while the commit is under way.
+// decide decides and commits, or waits if there is nothing to do. While there is more to
+// decide, that is done with commits under way.
 func (t *term) decide(ctx context.Context) error {
-	b, needs := t.plan()
-	landed := t.flight != nil
-	if err := t.land(ctx); err != nil {
-		b.giveUp()
-		return err
-	}
-	if t.due(b) {
-		for _, lane := range needs.Heads {
-			b.read(lane)
-		}
-		needs.Heads = nil
-		t.launch(ctx, b)
-	}
-	if t.flight != nil && !(b.more() && needs.Empty()) {
+	if len(t.flights) == window {
 		if err := t.land(ctx); err != nil {
 			return err
 		}
 	}
-	if !needs.Empty() {
-		return t.read(ctx, needs)
+	b := t.plan()
+	due := t.due(b)
+	if due {
+		t.launch(ctx, b)
 	}
-	if t.flight != nil {
+	learned := false
+	if len(t.flights) > 0 && !(due && b.more()) {
+		learned = t.flights[0] != b || !b.needs.Empty() // it decided without what that brings
+		if err := t.land(ctx); err != nil {
+			return err
+		}
 		runtime.Gosched() // handlers that are quick give their places back by then
 	}
-	if t.again(b, landed) {
+	if t.again(b) || learned {
 		return nil
 	}
 	return t.wait(ctx, b.plan.Next)
 }
 
-// plan decides, and writes that into a commit. It returns what has to be read before more can
-// be decided.
-func (t *term) plan() (*bundle, schedule.Needs) {
+// plan decides, and writes that into a commit, which reads what has to be known before more
+// can be decided.
+func (t *term) plan() *bundle {
 	now, _ := t.r.clock.now()
 	t.sched.Far(t.fleet.far())
 	t.roomy = false
-	b := &bundle{t: t, c: t.r.store.NewCommit(), at: now, began: time.Now(), plan: t.sched.Decide(now, &t.fleet, t.portion())}
+	b := t.newBundle(now)
+	b.plan = t.sched.Decide(now, &t.fleet, t.portion())
 	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
 		t.freed, t.counted = true, true // some may have places again
 	}
 	b.write(now)
-	return b, t.sched.Needs()
+	b.want(t.sched.Needs())
+	return b
 }
 
 // more reports whether there was more to decide when the bundle was decided.
@@ -147,13 +134,13 @@ func (b *bundle) more() bool {
 }
 
 // again reports whether there is something to decide at once, after a decision.
-func (t *term) again(b *bundle, landed bool) bool {
+func (t *term) again(b *bundle) bool {
 	if t.freed || t.roomy {
 		return true
 	}
 	t.hungry.Store(b.plan.Hungry)
 	t.counted = b.plan.Hungry
-	if t.flight != nil || landed || b.plan.Next <= b.at || len(b.reads) > 0 {
+	if len(t.flights) > 0 || b.plan.Next <= b.at {
 		return true
 	}
 	// One may have become free before anybody knew that it was waited for.
@@ -197,10 +184,14 @@ func (t *term) ask(ctx context.Context) error {
 	for _, q := range t.requests {
 		known = t.sched.Known(q.lane) && known
 	}
-	if !known {
-		return t.read(ctx, t.sched.Needs())
+	if known {
+		return nil
 	}
-	return nil
+	b := t.newBundle(t.r.now())
+	b.whole = true
+	b.want(t.sched.Needs())
+	t.launch(ctx, b)
+	return t.landAll(ctx)
 }
 
 // due reports whether the commit is to be sent now.

@@ -74,7 +74,7 @@ func (t *term) trimTenant(ctx context.Context, c *store.Commit, name string, n i
 		}
 		t.trimmers[name] = tr
 	}
-	dropped := make(map[envelope.Lane][]string)
+	dropped := make(map[envelope.Lane][]store.Leaving)
 	var order []envelope.Lane
 	for range 100 * n {
 		if n == 0 || len(tr.lanes) == 0 {
@@ -107,7 +107,7 @@ func (t *term) trimTenant(ctx context.Context, c *store.Commit, name string, n i
 		if dropped[first.lane] == nil {
 			order = append(order, first.lane)
 		}
-		dropped[first.lane] = append(dropped[first.lane], found[0].Begin())
+		dropped[first.lane] = append(dropped[first.lane], store.Leaving{Begin: found[0].Begin()})
 		(&bundle{t: t, c: c}).drop(schedule.Drop{Lane: first.lane, Head: found[0], Reason: schedule.Full}, now)
 		n--
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"sync"
 	"time"
 )
 
@@ -12,14 +13,19 @@ import (
 type Commit struct {
 	s     *Store
 	keys  *keyList
-	sums  list // of counters of the queue
+	lanes []string // keys of those that jobs leave
+	state []string // keys of what rules remember
+	sums  list     // of counters of the queue
+	take  list
 	check list
 	folds list // jobs to claim from under their collapse keys
-	pop   list // what leaves its lane: before anything is put there
+	claim list // before anything leaves its lane
 	write list // fails as a whole
+	memo  list // of the states
 	told  list // messages for the hands of workers
 	extra list // each alone
 	fill  list
+	look  list
 
 	claims   map[string][]any  // worker → claims and jobs
 	ended    map[string][]any  // worker → claims
@@ -29,7 +35,10 @@ type Commit struct {
 	taken    map[Lane]takes
 	put      map[Lane]bool
 	reads    []reads
+	looks    []look
 	gathered bool
+	after    <-chan struct{} // closed when the commit that this one follows is on its way
+	sent     sent
 }
 
 // reads asks for the first n entries of a lane.
@@ -38,9 +47,9 @@ type reads struct {
 	n    int
 }
 
-// takes is a check of a lane whose first jobs leave it: its number, and where among the
-// arguments it says how many more are to be read.
-type takes struct{ check, more int }
+// takes are the first jobs of a lane, which leave it: their number in the list, and where
+// among its arguments it says how many more are to be read.
+type takes struct{ number, more int }
 
 type list struct {
 	n    int
@@ -58,9 +67,13 @@ func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
 		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
-		folding: make(map[Folded]string),
+		folding: make(map[Folded]string), sent: sent{new(sync.Once), make(chan struct{})},
 	}
 }
+
+// Follow lets a commit be sent only when another one, that is sent at the same time, is on its
+// way: mostly they come in that order.
+func (c *Commit) Follow(other *Commit) { c.after = other.sent.done }
 
 // op writes a command on a key: how many arguments, the command, the key's number.
 func (c *Commit) op(l *list, command, key string, args ...any) {
@@ -73,20 +86,28 @@ func (c *Commit) is(command, key, name string, there bool) int {
 	return c.check.add("is", command, c.keys.number(key), name, flag(there))
 }
 
-// Take takes the first entries out of a lane: those that begin with the given stamps, or
-// are the given stubs.
-func (c *Commit) Take(lane Lane, entries []string) (check int) {
-	key := c.keys.number(c.s.key.Lane(lane))
-	number := c.check.add("lane", key, 0, len(entries))
-	c.taken[lane] = takes{number, len(c.check.args) - 2}
-	for _, entry := range entries {
-		c.check.args = append(c.check.args, entry)
-	}
-	c.pop.add(2, "LTRIM", key, len(entries), -1)
-	return number
+// A Leaving is an entry that leaves its lane.
+type Leaving struct {
+	Begin         string // its stamp; all of it, if it is a stub
+	Worker, Claim string // what it becomes; "" if nothing
 }
 
-// Claim gives a job to a worker.
+// Take takes the first entries out of a lane.
+func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
+	number := c.take.add(0, len(entries))
+	c.lanes = append(c.lanes, c.s.key.Lane(lane))
+	c.taken[lane] = takes{number, len(c.take.args) - 2}
+	for _, e := range entries {
+		to := 0
+		if e.Claim != "" {
+			to = c.keys.number(c.s.key.Running(e.Worker))
+		}
+		c.take.args = append(c.take.args, e.Begin, to, e.Claim)
+	}
+	return -number
+}
+
+// Claim gives a worker a job that comes from no lane.
 func (c *Commit) Claim(worker, claim, job string) {
 	c.claims[worker] = append(c.claims[worker], claim, "."+job)
 }
@@ -192,11 +213,8 @@ func (c *Commit) Mature(member string) int {
 // State writes what the rules of a subject remember, for so many ms; an empty text is
 // nothing.
 func (c *Commit) State(scope, text string, ms int64) {
-	if text == "" {
-		c.op(&c.write, "DEL", c.s.key.State(scope))
-		return
-	}
-	c.op(&c.write, "SET", c.s.key.State(scope), text, "PX", ms)
+	c.state = append(c.state, c.s.key.State(scope))
+	c.memo.add(ms, text)
 }
 
 // Drop records that a job never runs, and why.
@@ -298,6 +316,9 @@ func (c *Commit) Read(lane Lane, n int) {
 }
 
 // Empty reports whether the commit does nothing.
-func (c *Commit) Empty() bool {
-	return c.folds.n+c.pop.n+c.write.n+c.extra.n+len(c.reads)+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) == 0
+func (c *Commit) Empty() bool { return !c.Writes() && len(c.reads)+len(c.looks) == 0 }
+
+// Writes reports whether the commit does more than read.
+func (c *Commit) Writes() bool {
+	return c.folds.n+c.take.n+c.write.n+c.memo.n+c.extra.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) > 0
 }

@@ -68,11 +68,19 @@ func (d *desk) claimed(worker string) []string {
 
 func laneOf(user string) Lane { return Lane{Tenant: "t", User: user, Priority: envelope.Normal} }
 
+// leaving are entries that leave their lane for nothing.
+func leaving(begins ...string) []Leaving {
+	entries := make([]Leaving, len(begins))
+	for i, begin := range begins {
+		entries[i].Begin = begin
+	}
+	return entries
+}
+
 // take writes into a commit that a worker gets the first job of a lane.
 func (d *desk) take(c *Commit, worker, user, stamp string, slot int64) string {
 	claim := envelope.ClaimName(stamp, slot, slot, laneOf(user))
-	c.Take(laneOf(user), []string{stamp})
-	c.Claim(worker, claim, stamp+"job")
+	c.Take(laneOf(user), []Leaving{{stamp, worker, claim}})
 	c.Tell(worker, "!job", claim)
 	c.State("t:t", "remembered", 1000)
 	c.Count("t", "started", 1)
@@ -127,22 +135,22 @@ func TestFence(t *testing.T) {
 func TestDiffers(t *testing.T) {
 	fold := Folded{"t", "u", "k"}
 	for name, check := range map[string]func(d *desk, c *Commit) int{
-		"another job": func(d *desk, c *Commit) int { return c.Take(laneOf("u"), []string{"0000000000001"}) },
+		"another job": func(d *desk, c *Commit) int { return c.Take(laneOf("u"), leaving("0000000000001")) },
 		"more than wait": func(d *desk, c *Commit) int {
-			return c.Take(laneOf("u"), []string{d.offer("u", nil), "0000000000002", "3"})
+			return c.Take(laneOf("u"), leaving(d.offer("u", nil), "0000000000002", "3"))
 		},
-		"an empty lane": func(d *desk, c *Commit) int { return c.Take(laneOf("nobody"), []string{"0000000000001"}) },
+		"an empty lane": func(d *desk, c *Commit) int { return c.Take(laneOf("nobody"), leaving("0000000000001")) },
 		"a lane is a text": func(d *desk, c *Commit) int {
 			d.text("lane:t:w")
-			return c.Take(laneOf("w"), []string{"0000000000001"})
+			return c.Take(laneOf("w"), leaving("0000000000001"))
 		},
 		"another stub": func(d *desk, c *Commit) int {
 			d.offer("w", folded("", "k"))
-			return c.Take(laneOf("w"), []string{"=kk"})
+			return c.Take(laneOf("w"), leaving("=kk"))
 		},
 		"half a stub": func(d *desk, c *Commit) int {
 			d.offer("w", folded("", "kk"))
-			return c.Take(laneOf("w"), []string{"=k"})
+			return c.Take(laneOf("w"), leaving("=k"))
 		},
 		"a claim is gone":   func(d *desk, c *Commit) int { return c.EndClaim("a", "gone") },
 		"claims are a text": func(d *desk, c *Commit) int { d.text("running:b"); return c.EndClaim("b", "gone") },
@@ -197,7 +205,7 @@ func TestCommit(t *testing.T) {
 		claim := d.take(c, "b", "u", first, 5)
 		reply, err := d.Commit(t.Context(), f, c)
 		d.must(err)
-		if len(reply.Errors) > 0 || len(reply.Reads) != 1 || len(reply.Reads[0]) != 1 || !strings.HasPrefix(reply.Reads[0][0], second) {
+		if len(reply.Errors) > 0 || len(reply.Heads) != 1 || len(reply.Heads[0]) != 1 || !strings.HasPrefix(reply.Heads[0][0], second) {
 			t.Errorf("%+v", reply)
 		}
 		message, at, err := d.Hand(t.Context(), "b", time.Second)
@@ -213,11 +221,11 @@ func TestCommit(t *testing.T) {
 		c.EndClaim("b", claim)
 		c.Put(laneOf("u"), first+"job", true, 3)
 		c.State("t:t", "", 0)
-		c.Take(laneOf("u"), []string{second})
+		c.Take(laneOf("u"), leaving(second))
 		c.Read(laneOf("u"), 5)
 		reply, err = d.Commit(t.Context(), f, c)
 		d.must(err)
-		if len(d.claimed("b")) != 0 || d.exists("state:t:t") || len(reply.Reads[0]) != 1 || reply.Reads[0][0] != first+"job" {
+		if len(d.claimed("b")) != 0 || d.exists("state:t:t") || len(reply.Heads[0]) != 1 || reply.Heads[0][0] != first+"job" {
 			t.Errorf("a claim taken back: %v, %+v", d.all(), reply)
 		}
 		if due := d.client.ZScore(t.Context(), "wc:{q}:due:t", "u").Val(); due != 3 {
@@ -225,7 +233,7 @@ func TestCommit(t *testing.T) {
 		}
 		f.Seq++
 		c = d.NewCommit()
-		c.Take(laneOf("u"), []string{first})
+		c.Take(laneOf("u"), leaving(first))
 		c.Read(laneOf("u"), 5)
 		_, err = d.Commit(t.Context(), f, c)
 		d.must(err)
@@ -289,7 +297,7 @@ func TestClaimFolded(t *testing.T) {
 		f := d.lead("a")
 		c := d.NewCommit()
 		claim := envelope.ClaimName("0000000000001", 5, 5, laneOf("u"))
-		c.Take(laneOf("u"), []string{"=k"})
+		c.Take(laneOf("u"), leaving("=k"))
 		c.ClaimFolded("b", claim, Folded{"t", "u", "k"})
 		d.offer("u", folded("new", "k"))
 		_, err := d.Commit(t.Context(), f, c)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,7 +25,7 @@ type CommitReply struct {
 	Lapsed  bool  // the leader's lease had run out before
 	Changes int64 // how many there were
 	Errors  []string
-	Reads   [][]string // what [Commit.Read] asked for
+	Looks
 }
 
 // The errors of commits that did nothing.
@@ -51,27 +52,38 @@ func (e *OrderError) Error() string {
 // nothing, and any other error if nobody knows what became of it.
 func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
 	c.gather()
-	args := make([]any, 0, 16+len(c.check.args)+len(c.write.args)+len(c.extra.args)+len(c.fill.args))
-	args = append(args, f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail)
-	for _, l := range []*list{&c.sums, &c.check, &c.folds, &c.write, &c.told, &c.extra, &c.fill} {
+	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, len(c.keys.keys)}
+	lists := []*list{&c.sums, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
+	n := len(args) + 1
+	for _, l := range lists {
+		n += 1 + len(l.args)
+	}
+	args = slices.Grow(args, n)
+	for _, l := range lists {
 		args = append(append(args, l.n), l.args...)
 	}
+	keys := slices.Concat(c.keys.keys, c.lanes, c.state)
+	defer c.sent.tell()
+	args = append(args, c.sent)
+	if c.after != nil {
+		select {
+		case <-c.after:
+		case <-ctx.Done():
+		}
+	}
 	asked := time.Now()
-	reply := readFields(s.runOnce(ctx, "commit", c.keys.keys, args...), 2)
+	reply := readFields(s.runOnce(ctx, "commit", keys, args...), 2)
 	r := CommitReply{Reading: Reading{reply.int(0), asked, time.Now()}}
 	if reply.err != nil {
 		return r, reply.err
 	}
 	switch status := reply.text(1); status {
 	case "ok":
-		if len(reply.values) < 6 {
+		if len(reply.values) < 7 {
 			return r, fmt.Errorf("queue: malformed reply to a commit")
 		}
 		r.Lapsed, r.Changes, r.Errors = reply.int(2) == 1, reply.int(3), reply.texts(4)
-		reads, _ := reply.values[5].([]any)
-		for _, read := range reads {
-			r.Reads = append(r.Reads, textsOf(read))
-		}
+		r.Looks = c.looksOf(reply.values[5], reply.values[6])
 		return r, nil
 	case "deposed":
 		return r, ErrDeposed
@@ -93,23 +105,17 @@ func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, er
 	}
 }
 
-// gather turns what was collected into commands. Claims stand before what takes jobs out
-// of their lanes: where one fails, nothing was taken.
+// gather turns what was collected into commands.
 func (c *Commit) gather() {
 	if c.gathered {
 		return
 	}
 	c.gathered = true
-	rest := c.write
-	c.write = list{}
 	for _, worker := range sortedKeys(c.claims) {
-		c.op(&c.write, "HSET", c.s.key.Running(worker), c.claims[worker]...)
+		c.op(&c.claim, "HSET", c.s.key.Running(worker), c.claims[worker]...)
 	}
 	for _, worker := range sortedKeys(c.ended) {
-		c.op(&c.write, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
-	}
-	for _, l := range []list{c.pop, rest} {
-		c.write = list{c.write.n + l.n, append(c.write.args, l.args...)}
+		c.op(&c.claim, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
 	}
 	for _, worker := range sortedKeys(c.hands) {
 		c.told.add(c.keys.number(c.s.key.Hand(worker)), c.hands[worker])
@@ -119,11 +125,18 @@ func (c *Commit) gather() {
 		if !c.put[r.lane] { // otherwise what a check reads is not what stays
 			taken = c.taken[r.lane]
 		}
-		if taken.check > 0 {
-			c.check.args[taken.more] = r.n
+		if taken.number > 0 {
+			c.take.args[taken.more] = r.n
 		}
 		c.fill.add(c.keys.number(c.s.key.Lane(r.lane)), c.keys.number(c.s.key.Due(r.lane.Tenant, r.lane.Priority)),
-			Escape(r.lane.User), r.n, taken.check)
+			Escape(r.lane.User), r.n, taken.number)
+	}
+	for _, l := range c.looks {
+		c.look.add(len(l.keys)+len(l.args), l.command, len(l.keys))
+		for _, key := range l.keys {
+			c.look.args = append(c.look.args, c.keys.number(key))
+		}
+		c.look.args = append(c.look.args, l.args...)
 	}
 	counters := make([][2]string, 0, len(c.counters))
 	for counter, by := range c.counters {
@@ -151,4 +164,18 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// sent tells that a commit is on its way: it is the last argument, and empty.
+type sent struct {
+	once *sync.Once
+	done chan struct{}
+}
+
+func (s sent) tell() { s.once.Do(func() { close(s.done) }) }
+
+// MarshalBinary is called when the argument is written.
+func (s sent) MarshalBinary() ([]byte, error) {
+	s.tell()
+	return nil, nil
 }

@@ -128,20 +128,6 @@ type Bounded struct {
 	At   int64
 }
 
-// DueTenants returns tenants in the order of their bounds, those from the given bound on.
-func (s *Store) DueTenants(ctx context.Context, from int64, n int) ([]Bounded, error) {
-	return s.front(ctx, s.key.Tenants(), from, n)
-}
-
-func (s *Store) front(ctx context.Context, key string, from int64, n int) ([]Bounded, error) {
-	all, err := s.client.ZRangeByScoreWithScores(ctx, key, byScore(from, n)).Result()
-	return bounded(all), err
-}
-
-func byScore(from int64, n int) *redis.ZRangeBy {
-	return &redis.ZRangeBy{Min: strconv.FormatInt(from, 10), Max: "+inf", Count: int64(n)}
-}
-
 func bounded(all []redis.Z) []Bounded {
 	front := make([]Bounded, len(all))
 	for i, z := range all {
@@ -151,30 +137,13 @@ func bounded(all []redis.Z) []Bounded {
 	return front
 }
 
-// A Front asks for the lanes of a tenant and priority whose bounds are not before an
+// A Front is the lanes of a tenant and priority whose bounds are not before an
 // instant, in their order, n at most.
 type Front struct {
 	Tenant   string
 	Priority int
 	From     int64
 	N        int
-}
-
-// Fronts answers several at once.
-func (s *Store) Fronts(ctx context.Context, fronts []Front) ([][]Bounded, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.ZSliceCmd, len(fronts))
-	for i, f := range fronts {
-		found[i] = pipe.ZRangeByScoreWithScores(ctx, s.key.Due(f.Tenant, f.Priority), byScore(f.From, f.N))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(fronts) > 0 {
-		return nil, err
-	}
-	all := make([][]Bounded, len(fronts))
-	for i := range fronts {
-		all[i] = bounded(found[i].Val())
-	}
-	return all, nil
 }
 
 // AllLanes returns all lanes of a tenant.
@@ -261,11 +230,7 @@ func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) 
 	}
 	waiting := make([]int64, len(tenants))
 	for i := range tenants {
-		n := make([]int64, 4)
-		for k, text := range textsOf(found[i].Val()) {
-			n[k], _ = strconv.ParseInt(text, 10, 64)
-		}
-		waiting[i] = n[0] + n[1] - n[2] - n[3]
+		waiting[i] = backlog(textsOf(found[i].Val()))
 	}
 	return waiting, nil
 }

@@ -190,8 +190,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 		f := d.lead("x")
 		c := d.NewCommit()
 		old := envelope.ClaimName(stamp, 5, 5, laneOf("u"))
-		c.Take(laneOf("u"), []string{stamp})
-		c.Claim("a", old, job)
+		c.Take(laneOf("u"), []Leaving{{stamp, "a", old}})
 		_, err := d.Commit(t.Context(), f, c)
 		d.must(err)
 		// A replica is promoted that had not got the commit; another worker gets the job.
@@ -204,7 +203,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 			claim := envelope.ClaimName(stamp, int64(5+2*i), int64(5+2*i), laneOf("u"))
 			c.Claim(worker, claim, job)
 		}
-		c.Take(laneOf("u"), []string{stamp})
+		c.Take(laneOf("u"), leaving(stamp))
 		_, err = d.Commit(t.Context(), f, c)
 		d.must(err)
 		before := d.all()

@@ -1,33 +1,40 @@
 -- commit makes the leader's decisions last, all or none. It decides nothing: it checks that the
 -- leader still leads and that everything is as the leader saw it, then does what it is told.
 --
--- KEYS[1]  meta; others are named in ARGV by their number
+-- KEYS[1]  meta; others are named in ARGV by their number; those of the lanes that jobs leave, in the
+--          order of the list of takes, and of the states stand behind them
 -- ARGV[1]  the leader's token
 -- ARGV[2]  lease of the leader in µs
 -- ARGV[3]  number of this commit: one more than that of the last
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
--- then seven lists, each after its length:
+-- ARGV[6]  number of the last key before those of lanes and states
+-- then lists, each after its length:
 --   counts   counters in meta; then, without a length, by how much each is more
---   checks   lane key more n entry... (the first n entries of a list begin so; as many more as
---            a refill asks for are read with them)
---            is command key name wanted (a look for a name finds it, if wanted is 1, or does not),
+--   takes    more n {entry, key of claims or 0, claim}... (the first n entries of a lane begin so;
+--            they leave it, and become those claims; as many more as a refill asks for are read with
+--            them)
+--   checks   is command key name wanted (a look for a name finds it, if wanted is 1, or does not),
 --            fold key name stamp (a hash has a value that begins so), expired key name silence (a
 --            sorted set has a score before now, or none, and workers could renew their leases: the
 --            last did so within that many µs)
 --   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
 --            whichever is there by now
---   writes   n command key argument...: n arguments. Where one fails nothing has been done if it
---            is the first; those that can fail for a key of another type stand first
+--   claims   n command key argument...: n arguments; done before anything leaves its lane
+--   writes   as claims. Where one fails nothing has been done if it is the first; those that can
+--            fail for a key of another type stand first
+--   states   ms text: what is remembered so long; nothing, if the text is ""
 --   told     key of a worker's hand, message: the instant and a space are put before it
 --   extras   as writes; where one fails, the others are done, and the reply says so
---   refills  key of a lane, key of its index, user, n, check: returns its first n entries, and takes
---            an empty lane out of the index; the entries are those that a check has read behind
+--   refills  key of a lane, key of its index, user, n, take: returns its first n entries, and takes
+--            an empty lane out of the index; the entries are those that a take has read behind
 --            the ones that leave, or are read now if the number of that is 0
+--   looks    n command m key... argument...: a command that reads, with n arguments, m of them keys:
+--            its reply is returned
 --
--- Returns {now, "ok", 1 if the leader's lease had run out before, changes, errors, refills}, or
+-- Returns {now, "ok", 1 if the leader's lease had run out before, changes, errors, refills, looks}, or
 -- {now, "deposed"}, {now, "changed", changes}, {now, "order", last number} or {now, "differs",
--- numbers of the checks that failed}, where nothing was done.
+-- numbers of the checks that failed, below 0 those of takes}, where nothing was done.
 
 local call, sub, find = redis.call, string.sub, string.find
 local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes')
@@ -41,12 +48,11 @@ elseif (meta[4] or '0') ~= ARGV[4] then
   return { now, 'changed', tonumber(meta[4] or 0) }
 end
 
-local at = 6
-local function list()
-  at = at + 1
-  return tonumber(ARGV[at - 1])
+-- list returns how long the list is that begins there, and where its first item is.
+local function list(at)
+  return tonumber(ARGV[at]), at + 1
 end
-local counters = list()
+local counters, at = list(7)
 local counted = counters > 0 and call('HMGET', KEYS[1], unpack(ARGV, at, at + counters - 1)) or {}
 local news = { 'seq', ARGV[3] }
 for i = 1, counters do
@@ -57,20 +63,33 @@ local function key(i)
   return KEYS[tonumber(ARGV[i])]
 end
 
--- The checks: each returns whether all is as it was, and how many arguments it has.
-local check, rest = {}, {}
-function check.lane(i, number)
-  local more, n = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local entries = call('LRANGE', key(i), '0', n + more - 1)
-  local same = #entries >= n
-  rest[number] = { unpack(entries, n + 1) }
-  for k = 1, math.min(n, #entries) do
-    local want = ARGV[i + 2 + k]
-    local stamped = sub(want, 1, 1) ~= '=' -- a stub stands for a collapse key
-    same = same and (entries[k] == want or (stamped and sub(entries[k], 1, 13) == want))
+local lanes, takes, n = tonumber(ARGV[6])
+takes, at = list(at)
+local differs, counts, rest, given = {}, {}, {}, {}
+for t = 1, takes do
+  local more, n = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  local fine, entries = pcall(call, 'LRANGE', KEYS[lanes + t], '0', n + more - 1)
+  local same = fine and #entries >= n
+  for k = 1, same and n or 0 do
+    local entry, i = entries[k], at - 1 + 3 * k
+    local want, to = ARGV[i], ARGV[i + 1]
+    -- A stub stands for a collapse key; a job begins with its stamp.
+    same = same and find(entry, want, 1, true) == 1 and (entry == want or sub(want, 1, 1) ~= '=')
+    if to ~= '0' then
+      local claims = given[to] or {}
+      claims[#claims + 1], claims[#claims + 2], given[to] = ARGV[i + 2], '.' .. entry, claims
+    end
   end
-  return same
+  if not same then
+    differs[#differs + 1] = -t
+  elseif more > 0 then
+    rest[t] = { unpack(entries, n + 1) }
+  end
+  counts[t], at = n, at + 2 + 3 * n
 end
+
+-- The other checks: each returns whether all is as it was.
+local check = {}
 function check.is(i)
   local found = call(ARGV[i], key(i + 1), ARGV[i + 2])
   return (found ~= false and found ~= 0) == (ARGV[i + 3] == '1')
@@ -85,21 +104,21 @@ function check.expired(i)
     tonumber(lives[1] or 0) <= now and now - tonumber(lives[2] or 0) <= tonumber(ARGV[i + 2])
 end
 local arity = { is = 4, fold = 3, expired = 3 }
-
-local differs = {}
-for number = 1, list() do
+n, at = list(at)
+for number = 1, n do
   local kind = ARGV[at]
-  local fine, same = pcall(check[kind], at + 1, number)
+  local fine, same = pcall(check[kind], at + 1)
   if not (fine and same) then
     differs[#differs + 1] = number
   end
-  at = at + 1 + (arity[kind] or (3 + tonumber(ARGV[at + 3])))
+  at = at + 1 + arity[kind]
 end
 if #differs > 0 then
   return { now, 'differs', differs }
 end
 
-for _ = 1, list() do
+n, at = list(at)
+for _ = 1, n do
   local job = call('HGET', key(at + 2), ARGV[at + 3])
   if job then
     call('HSET', key(at), ARGV[at + 1], '.' .. job)
@@ -107,10 +126,33 @@ for _ = 1, list() do
   end
   at = at + 4
 end
-for _ = 1, list() do
-  local n = tonumber(ARGV[at])
-  call(ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
-  at = at + 3 + n
+local function write(at)
+  local commands
+  commands, at = list(at)
+  for _ = 1, commands do
+    local n = tonumber(ARGV[at])
+    call(ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+    at = at + 3 + n
+  end
+  return at
+end
+for to, claims in pairs(given) do
+  call('HSET', KEYS[tonumber(to)], unpack(claims))
+end
+at = write(at)
+for t = 1, takes do
+  call('LTRIM', KEYS[lanes + t], counts[t], '-1')
+end
+at = write(at)
+n, at = list(at)
+for state = 1, n do
+  local name = KEYS[lanes + takes + state]
+  if ARGV[at + 1] == '' then
+    call('DEL', name)
+  else
+    call('PSETEX', name, ARGV[at], ARGV[at + 1])
+  end
+  at = at + 2
 end
 -- Only now: what failed before has not happened.
 local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
@@ -118,12 +160,14 @@ if ARGV[5] ~= '' then
   news[#news + 1], news[#news + 2] = 'mail', ARGV[5]
 end
 call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), unpack(news))
-for _ = 1, list() do
+n, at = list(at)
+for _ = 1, n do
   call('RPUSH', key(at), string.format('%d', now) .. ' ' .. ARGV[at + 1])
   at = at + 2
 end
 local errors = {}
-for _ = 1, list() do
+n, at = list(at)
+for _ = 1, n do
   local n = tonumber(ARGV[at])
   local fine, why = pcall(call, ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
   if not fine then
@@ -132,8 +176,8 @@ for _ = 1, list() do
   at = at + 3 + n
 end
 local refills = {}
-at = at + 1 -- and not by list(): a failed pcall parts it from its "at" in the embedded Redis
-for number = 1, tonumber(ARGV[at - 1]) do
+n, at = list(at)
+for number = 1, n do
   local fine, entries = true, rest[tonumber(ARGV[at + 4])]
   if not entries then
     fine, entries = pcall(call, 'LRANGE', key(at), '0', tonumber(ARGV[at + 3]) - 1)
@@ -144,4 +188,16 @@ for number = 1, tonumber(ARGV[at - 1]) do
   refills[number] = fine and entries or {}
   at = at + 5
 end
-return { now, 'ok', lapsed, tonumber(meta[4] or 0), errors, refills }
+local looks = {}
+n, at = list(at)
+for number = 1, n do
+  local n, keys = tonumber(ARGV[at]), tonumber(ARGV[at + 2])
+  local words = { unpack(ARGV, at + 3, at + 2 + n) }
+  for k = 1, keys do
+    words[k] = KEYS[tonumber(words[k])]
+  end
+  local fine, found = pcall(call, ARGV[at + 1], unpack(words))
+  looks[number] = fine and found or {}
+  at = at + 3 + n
+end
+return { now, 'ok', lapsed, tonumber(meta[4] or 0), errors, refills, looks }

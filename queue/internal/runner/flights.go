@@ -1,0 +1,143 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// window is how many commits are under way at most. Redis is busy with one while the next
+// is on its way, and the leader decides another one.
+const window = 4
+
+// launch sends a commit. Redis refuses it as long as the one has not happened that it follows.
+func (t *term) launch(ctx context.Context, b *bundle) {
+	b.seq, b.mail = t.fence.Seq, t.mailed
+	t.fence.Seq++
+	if n := len(t.flights); n > 0 {
+		b.follows = t.flights[n-1]
+		b.c.Follow(b.follows.c)
+	}
+	t.flights = append(t.flights, b)
+	b.post(ctx)
+}
+
+// land waits for the oldest commit under way and does what follows from it.
+func (t *term) land(ctx context.Context) error {
+	b := t.flights[0]
+	<-b.done
+	t.r.clock.observe(b.reply.Reading)
+	if b.err != nil {
+		return t.mend(ctx)
+	}
+	t.flights = t.flights[1:]
+	return b.settle(ctx)
+}
+
+// landAll waits for all commits under way.
+func (t *term) landAll(ctx context.Context) error {
+	for len(t.flights) > 0 {
+		if err := t.land(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mend goes on after the oldest commit under way has failed. Those behind it cannot have
+// happened without it.
+func (t *term) mend(ctx context.Context) error {
+	failed := t.flights
+	t.flights = nil
+	for _, b := range failed {
+		<-b.done
+	}
+	for _, b := range failed {
+		if !refused(b.err) {
+			t.inDoubt = failed
+			return b.err
+		}
+	}
+	for i, b := range failed {
+		if err := t.sendAgain(ctx, b); err != nil {
+			rest := failed[i+1:]
+			t.fence.Seq = b.seq + 1
+			switch {
+			case refused(b.err):
+				t.fence.Seq, rest = b.seq, failed[i:]
+			case b.err != nil:
+				t.inDoubt = failed[i : i+1]
+			}
+			t.giveUp(rest)
+			return err
+		}
+	}
+	return nil
+}
+
+// tries is how often a plan is sent without the lanes that are not as they were.
+const tries = 4
+
+// sendAgain sends a commit that Redis has refused. Lanes that are not as the leader saw them
+// are left out and read again: the others do not wait for that.
+func (t *term) sendAgain(ctx context.Context, b *bundle) error {
+	for range tries - 1 {
+		var differs *store.DiffersError
+		if b.whole || !errors.As(b.err, &differs) && !errors.As(b.err, new(*store.OrderError)) {
+			break
+		}
+		t.r.claims.giveBack(b.ends)
+		b.without(differs, b.at)
+		b.post(ctx)
+		<-b.done
+		t.r.clock.observe(b.reply.Reading)
+		if b.err == nil {
+			return b.settle(ctx)
+		}
+	}
+	return b.err
+}
+
+// giveUp takes back what was decided in commits that have not happened. What was to be told
+// is told in the same order later.
+func (t *term) giveUp(failed []*bundle) {
+	for _, b := range slices.Backward(failed) {
+		b.decided(false)
+	}
+}
+
+// refused reports whether a commit that failed so has certainly done nothing.
+func refused(err error) bool {
+	return errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrChanged) ||
+		errors.As(err, new(*store.DiffersError)) || errors.As(err, new(*store.OrderError))
+}
+
+// resolve does what follows when it is known that the last commit that happened has that
+// number.
+func (t *term) resolve(last int64) {
+	happened := slices.IndexFunc(t.inDoubt, func(b *bundle) bool { return b.seq > last })
+	if happened < 0 {
+		happened = len(t.inDoubt)
+	}
+	for _, b := range t.inDoubt[:happened] {
+		b.decided(true)
+	}
+	t.giveUp(t.inDoubt[happened:])
+	t.inDoubt = nil
+}
+
+// abandon ends the term with commits of which nobody will know whether they happened. Redis
+// tells which jobs it gave to this worker. A letter of this worker's own jobs that one of
+// them may have settled is settled again without harm.
+func (t *term) abandon() {
+	if t.inDoubt == nil {
+		return
+	}
+	t.giveUp(t.inDoubt)
+	t.inDoubt = nil
+	if err := t.r.claims.reconcile(t.r.outlive); err != nil {
+		t.r.log.Debug("comparing claims", "err", err) // a beat will
+	}
+}

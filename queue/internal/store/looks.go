@@ -1,0 +1,99 @@
+package store
+
+import (
+	"strconv"
+)
+
+// Looks are what a commit reads when it is done: it brings what the commit leaves behind.
+type Looks struct {
+	Heads   [][]string // what [Commit.Read] asked for, in that order
+	Tenants []Bounded
+	Fronts  [][]Bounded // as [Commit.ReadFront] was called
+	States  []string    // what the rules of subjects remember, by their scopes; "" for nothing
+	Waiting []int64     // the backlogs of tenants
+}
+
+// A look is a command that reads, and who takes its reply in.
+type look struct {
+	command string
+	keys    []string
+	args    []any
+	take    func(l *Looks, reply any)
+}
+
+// ReadTenants reads tenants in the order of their bounds, those from the given bound on.
+func (c *Commit) ReadTenants(from int64, n int) {
+	c.readBounded(c.s.key.Tenants(), from, n, func(l *Looks, found []Bounded) { l.Tenants = found })
+}
+
+// ReadFront reads a part of an index of lanes.
+func (c *Commit) ReadFront(f Front) {
+	c.readBounded(c.s.key.Due(f.Tenant, f.Priority), f.From, f.N, func(l *Looks, found []Bounded) { l.Fronts = append(l.Fronts, found) })
+}
+
+func (c *Commit) readBounded(key string, from int64, n int, take func(*Looks, []Bounded)) {
+	c.looks = append(c.looks, look{
+		"ZRANGEBYSCORE", []string{key}, []any{from, "+inf", "WITHSCORES", "LIMIT", 0, n},
+		func(l *Looks, reply any) { take(l, boundedOf(textsOf(reply))) },
+	})
+}
+
+// mostKeys is how many states are read with one command.
+const mostKeys = 500
+
+// ReadStates reads what the rules of subjects remember.
+func (c *Commit) ReadStates(scopes []string) {
+	for len(scopes) > 0 {
+		n := min(mostKeys, len(scopes))
+		keys := make([]string, n)
+		for i, scope := range scopes[:n] {
+			keys[i] = c.s.key.State(scope)
+		}
+		c.looks = append(c.looks, look{"MGET", keys, nil, func(l *Looks, reply any) {
+			l.States = append(l.States, textsOf(reply)...)
+		}})
+		scopes = scopes[n:]
+	}
+}
+
+// ReadWaiting reads the backlog of a tenant.
+func (c *Commit) ReadWaiting(tenant string) {
+	c.looks = append(c.looks, look{"HMGET", []string{c.s.key.Tenant(tenant)}, backlogFields, func(l *Looks, reply any) {
+		l.Waiting = append(l.Waiting, backlog(textsOf(reply)))
+	}})
+}
+
+// backlogFields are the counters of a tenant that say how many of its jobs wait.
+var backlogFields = []any{"in", "back", "started", "dropped"}
+
+func backlog(counters []string) int64 {
+	n := make([]int64, 4)
+	for k, text := range counters {
+		n[k], _ = strconv.ParseInt(text, 10, 64)
+	}
+	return n[0] + n[1] - n[2] - n[3]
+}
+
+// boundedOf reads members of an index, each followed by its bound.
+func boundedOf(texts []string) []Bounded {
+	found := make([]Bounded, len(texts)/2)
+	for i := range found {
+		at, _ := strconv.ParseFloat(texts[2*i+1], 64)
+		found[i] = Bounded{texts[2*i], int64(at)}
+	}
+	return found
+}
+
+// looksOf reads the replies to what a commit has read.
+func (c *Commit) looksOf(heads, replies any) Looks {
+	var l Looks
+	all, _ := heads.([]any)
+	for _, read := range all {
+		l.Heads = append(l.Heads, textsOf(read))
+	}
+	found, _ := replies.([]any)
+	for i, reply := range found {
+		c.looks[i].take(&l, reply)
+	}
+	return l
+}
