@@ -41,6 +41,23 @@ type OfferJob struct {
 	Rule      string // which rule refuses it
 }
 
+// bounds returns the length of the backlog above which the leader is told, and the one at which jobs
+// are refused. Where the oldest is to make room, the leader sees to that; the backlog is bounded
+// without a leader too.
+func (t OfferTenant) bounds() (capacity, most int64) {
+	if t.Capacity == 0 {
+		return unbounded, unbounded
+	}
+	capacity = min(int64(t.Capacity), unbounded/4)
+	if t.MakesRoom {
+		return capacity, 2*capacity + 1000
+	}
+	return capacity, capacity
+}
+
+// unbounded is longer than any backlog, and a number that Lua can hold.
+const unbounded int64 = 1 << 53
+
 // The statuses of receipts.
 const (
 	StatusAccepted  = "a"
@@ -72,20 +89,8 @@ var ErrStale = errors.New("queue: other policies are in force")
 
 // Offer puts jobs at the ends of their lanes.
 func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
-	keys := newKeyList(s.key.Meta(), s.key.Mail(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(), s.key.Pulse(), s.key.Offers())
-	args := make([]any, 5, 5+4*len(o.Tenants)+15*len(o.Jobs))
-	for _, t := range o.Tenants {
-		args = append(args, Escape(t.Name), keys.number(s.key.Tenant(t.Name)), t.Capacity, flag(t.MakesRoom))
-	}
-	for _, j := range o.Jobs {
-		args = s.offerArgs(args, keys, j)
-	}
-	first := len(keys.keys) + 1
-	for _, scope := range o.Scopes {
-		keys.keys = append(keys.keys, s.key.State(scope))
-	}
-	args[0], args[1], args[2], args[3], args[4] = Schema, o.Policies, o.Keep.Milliseconds(), first, len(o.Tenants)
-	reply := readFields(s.runPatiently(ctx, "offer", keys.keys, args...), 5)
+	keys, args := s.offerWords(o)
+	reply := readFields(s.runPatiently(ctx, "offer", keys, args...), 5)
 	if reply.err != nil {
 		if strings.HasPrefix(reply.err.Error(), "STALE ") {
 			return OfferReply{}, ErrStale
@@ -95,20 +100,71 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 	return readOffer(reply, o)
 }
 
-func (s *Store) offerArgs(args []any, keys *keyList, j OfferJob) []any {
-	id, fold, spilled := 0, 0, 0
+// offerWords returns the keys and the arguments of the script.
+func (s *Store) offerWords(o Offer) (keys []string, args []any) {
+	keys = []string{
+		s.key.Meta(), s.key.Mail(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
+		s.key.Pulse(), s.key.Offers(),
+	}
+	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs)}
+	for _, t := range o.Tenants {
+		capacity, most := t.bounds()
+		keys = append(keys, s.key.Tenant(t.Name))
+		args = append(args, Escape(t.Name), capacity, most)
+	}
+	type index struct{ tenant, priority int }
+	indexes := make(map[index]int)
+	for _, j := range o.Jobs {
+		i := index{j.Tenant, j.Lane.Priority}
+		if indexes[i] == 0 {
+			indexes[i] = len(indexes) + 1
+			keys = append(keys, s.key.Due(j.Lane.Tenant, j.Lane.Priority))
+			args = append(args, j.Tenant+1, j.Lane.Priority)
+		}
+	}
+	for _, j := range o.Jobs {
+		keys = append(keys, s.key.Lane(j.Lane))
+		args = append(args, indexes[index{j.Tenant, j.Lane.Priority}], j.Body)
+	}
+	for n, j := range o.Jobs {
+		keys, args = s.offerOptions(keys, args, n+1, j)
+	}
+	args[4], args[6] = len(keys)+1, len(indexes)
+	for _, scope := range o.Scopes {
+		keys = append(keys, s.key.State(scope))
+	}
+	return keys, args
+}
+
+// offerOptions adds what is unusual about a job.
+func (s *Store) offerOptions(keys []string, args []any, number int, j OfferJob) ([]string, []any) {
+	add := func(name string, value any) { args = append(args, number, name, value) }
+	addKey := func(name, key string) {
+		keys = append(keys, key)
+		add(name, len(keys))
+	}
+	if j.NotBefore != 0 {
+		add("after", j.NotBefore)
+	}
 	if j.ID != "" {
-		id = keys.number(s.key.ID(j.ID))
+		addKey("id", s.key.ID(j.ID))
+		if j.IDFor != IDMemory {
+			add("known", j.IDFor.Milliseconds())
+		}
 	}
 	if j.Collapse != "" {
-		fold = keys.number(s.key.Fold(j.Lane.Tenant, j.Lane.User))
+		addKey("fold", s.key.Fold(j.Lane.Tenant, j.Lane.User))
+		add("collapse", j.Collapse)
 	}
 	if j.Spilled != "" {
-		spilled = keys.number(s.key.Body(j.Spilled))
+		addKey("spilled", s.key.Body(j.Spilled))
+		add("payload", j.Payload)
 	}
-	return append(args, j.Tenant+1, Escape(j.Lane.User), j.Lane.Name(), keys.number(s.key.Lane(j.Lane)),
-		keys.number(s.key.Due(j.Lane.Tenant, j.Lane.Priority)), j.Body, j.NotBefore, id, j.IDFor.Milliseconds(),
-		fold, j.Collapse, spilled, j.Payload, j.Refuse, j.Rule)
+	if j.Refuse != "" {
+		add("refuse", j.Refuse)
+		add("rule", j.Rule)
+	}
+	return keys, args
 }
 
 func readOffer(reply fields, o Offer) (OfferReply, error) {
@@ -118,20 +174,38 @@ func readOffer(reply fields, o Offer) (OfferReply, error) {
 			r.States[o.Scopes[i-1]] = text
 		}
 	}
-	lines := strings.Split(reply.text(1), "\n")
-	if len(lines) != len(o.Jobs) {
-		return r, fmt.Errorf("queue: %d receipts for %d jobs", len(lines), len(o.Jobs))
+	receipts, err := readReceipts(reply.text(1), o)
+	r.Receipts = receipts
+	return r, err
+}
+
+// readReceipts reads the lines of the script. What is accepted makes the backlog longer.
+func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
+	lines := strings.Split(text, "\n")
+	if len(lines) != 1+len(o.Tenants)+len(o.Jobs) {
+		return nil, fmt.Errorf("queue: %d receipts for %d jobs of %d tenants", len(lines), len(o.Jobs), len(o.Tenants))
 	}
-	for _, line := range lines {
-		words := strings.SplitN(line, " ", 6)
-		if len(words) != 6 {
-			return r, fmt.Errorf("queue: malformed receipt %q", line)
+	stamp, err := strconv.ParseInt(lines[0], 16, 64)
+	if err != nil {
+		return nil, fmt.Errorf("queue: malformed stamp %q", lines[0])
+	}
+	waiting := make([]int, len(o.Tenants))
+	for t := range waiting {
+		waiting[t], _ = strconv.Atoi(lines[1+t])
+	}
+	receipts := make([]OfferReceipt, len(o.Jobs))
+	for i, line := range lines[1+len(o.Tenants):] {
+		r, before := &receipts[i], &waiting[o.Jobs[i].Tenant]
+		r.Stamp, r.Waiting = fmt.Sprintf("%013x", stamp+int64(i)), *before
+		if r.Place, err = strconv.Atoi(line); err == nil {
+			r.Status = StatusAccepted
+			*before++
+			continue
 		}
-		place, _ := strconv.Atoi(words[2])
-		waiting, _ := strconv.Atoi(words[3])
-		r.Receipts = append(r.Receipts, OfferReceipt{words[0], words[1], place, waiting, strings.TrimPrefix(words[4], "-"), words[5]})
+		words := append(strings.SplitN(line, " ", 3), "", "")
+		r.Status, r.Reason, r.Rule = words[0], words[1], words[2]
 	}
-	return r, nil
+	return receipts, nil
 }
 
 // pairs reads the members of a sorted set with their scores.

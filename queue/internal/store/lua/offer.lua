@@ -10,36 +10,40 @@
 -- KEYS[7]  batch
 -- KEYS[8]  paused
 -- KEYS[9]  a key that the first schema has
--- KEYS[10] offers; others are named in ARGV by their number; the last ones, from ARGV[4] on, are
---          states
+-- KEYS[10] offers; then the counters of each tenant, the indexes, the lane of each job, the keys of
+--          options, which are named in ARGV by their number, and states
 -- ARGV[1]  schema
 -- ARGV[2]  version of the policies that the client knows
 -- ARGV[3]  ms for which the batch is remembered
--- ARGV[4]  number of the first state among KEYS
--- ARGV[5]  number of tenants; then for each four: escaped name, key of its counters, capacity
---          (0 for none), 1 if the leader makes room for what is too much
--- then for each job 15: number of its tenant, escaped user, lane's name, key of the lane, key of
---          its index, job without its stamp, not before in µs (0 for none), key of its ID (0 for
---          none), ms for which that is known, key of the fold (0 for none), collapse key, key
---          of a payload kept apart (0 for none), that payload, reason to refuse it ("" for
---          none), rule that refuses it
+-- ARGV[4]  ms for which the ID of a job is known, if no option says otherwise
+-- ARGV[5]  number of the first state among KEYS
+-- ARGV[6]  number of tenants
+-- ARGV[7]  number of indexes
+-- ARGV[8]  number of jobs
+-- then for each tenant 3: escaped name, capacity, length of the backlog at which jobs are refused
+-- then for each index 2: number of its tenant, rank of its lanes
+-- then for each job 2: number of its index, job without its stamp
+-- then for each option 3: number of the job, name, value. The options are
+--   after     not before in µs
+--   id        key of its ID
+--   known     ms for which that is known
+--   fold      key of the fold
+--   collapse  collapse key
+--   spilled   key of a payload kept apart
+--   payload   that payload
+--   refuse    reason to refuse it
+--   rule      rule that refuses it
 --
--- Returns {now, receipts, pauses, "" and the states, replaced jobs}. A line of receipts is "stamp status
--- place waiting reason rule": status is a (accepted), l (accepted for later), r (replaced a
--- job), d (duplicate) or x (refused); waiting is the tenant's backlog before it. A job is refused
--- as "broken" if a key that it needs holds something else; the others do not notice.
+-- Returns {now, receipts, pauses, "" and the states, replaced jobs}. Receipts are lines: the stamp of
+-- the first job, from which the others count on; for each tenant its backlog before; for each job its
+-- place if it is accepted, otherwise l (accepted for later), r (replaced a job), d (duplicate) or
+-- "x reason rule" (refused). A job is refused as "broken" if a key that it needs holds something
+-- else; the others do not notice.
 
-local call, format = redis.call, string.format
-local JOB, TENANT = 15, 4
+local call, format, sub = redis.call, string.format, string.sub
 local HEAD = 2048 -- of a dropped job, what is kept of it
-
-local function int(n)
-  return format('%d', n)
-end
-
-local function key(i)
-  return KEYS[tonumber(ARGV[i])]
-end
+local function int(n) return format('%d', n) end
+local function key(number) return KEYS[tonumber(number)] end
 
 local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out', 'recorded')
 local schema = meta[1] or (call('EXISTS', KEYS[9]) == 1 and '1' or ARGV[1])
@@ -50,206 +54,210 @@ elseif (meta[2] or '0') ~= ARGV[2] then
 end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local instant = int(now)
 
-local known = call('MGET', KEYS[7], unpack(KEYS, tonumber(ARGV[4])))
-
-local function answer(receipts, replaced)
-  local pauses = {}
-  if (meta[5] or '0') ~= '0' then
-    pauses = call('ZRANGE', KEYS[8], '0', '-1', 'WITHSCORES')
-  end
-  known[1] = ''
-  return { now, receipts, pauses, known, replaced }
+local pauses, replaced = {}, {}
+if (meta[5] or '0') ~= '0' then
+  pauses = call('ZRANGE', KEYS[8], '0', '-1', 'WITHSCORES')
 end
-if known[1] then
-  return answer(known[1], {})
+local states = call('MGET', KEYS[7], unpack(KEYS, tonumber(ARGV[5])))
+local before = states[1]
+states[1] = ''
+if before then
+  return { now, before, pauses, states, replaced }
 end
 
-local alive = tonumber(meta[3] or 0) > now
-local recorded = tonumber(meta[9] or 0) > now and {} or nil -- while somebody records what is offered
 local stamp = math.max(now, tonumber(meta[4] or 0))
-local tenants, mail, lines, replaced, later = {}, {}, {}, {}, {}
-local total = { ['in'] = 0, other = 0, out = 0 }
+local recorded = tonumber(meta[9] or 0) > now and {} or nil -- while somebody records what is offered
+local alive = tonumber(meta[3] or 0) > now
+local mail = {}
+local later = { math.huge } -- and not a number: after an error the embedded Redis would keep two of it
+local function tell(subject, text)
+  if alive then
+    mail[#mail + 1], mail[#mail + 2] = subject, text
+  end
+end
 
--- counts returns a tenant's counters, or nothing if nobody can count with them.
-local function counts(counters)
+-- backlog returns how many jobs of a tenant wait, or nothing if nobody can count with its counters.
+local function backlog(counters)
   local fine, n = pcall(call, 'HMGET', counters, 'in', 'back', 'started', 'dropped', 'other', 'out')
   for i = 1, 6 do
     if not fine or n[i] and not (string.find(n[i], '^-?%d+$') and #n[i] < 17) then
       return nil
     end
   end
-  return n
+  return (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0)
 end
 
-local at = 6
-for t = 1, tonumber(ARGV[5]) do
-  local known_counts = counts(key(at + 1))
-  local n = known_counts or {}
-  tenants[t] = { broken = not known_counts,
-    name = ARGV[at], counters = key(at + 1), capacity = tonumber(ARGV[at + 2]), makes_room = ARGV[at + 3] == '1',
-    waiting = (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0), ['in'] = 0, other = 0, out = 0,
+local at, used = 9, 10 -- where ARGV is read, and how many KEYS were
+local receipts, tenants, indexes, options = { format('%013x', stamp) }, {}, {}, {}
+for t = 1, tonumber(ARGV[6]) do
+  local counters = KEYS[used + t]
+  local waiting = backlog(counters)
+  tenants[t] = {
+    counters = counters, broken = not waiting, waiting = waiting or 0, ['in'] = 0, other = 0, out = 0,
+    name = ARGV[at], capacity = tonumber(ARGV[at + 1]), most = tonumber(ARGV[at + 2]),
   }
-  at = at + TENANT
+  receipts[1 + t] = tenants[t].waiting
+  at = at + 3
+end
+used = used + #tenants
+for i = 1, tonumber(ARGV[7]) do
+  local tenant, index = tenants[tonumber(ARGV[at])], KEYS[used + i]
+  local head = #KEYS[1] + #tenant.name
+  indexes[tostring(i)] = {
+    key = index, tenant = tenant, rank = ':' .. ARGV[at + 1],
+    from = head + 3, to = head - #index - 1, -- in the key of a lane, <prefix>lane:<tenant>:<user><suffix>, the user
+  }
+  at = at + 2
+end
+used = used + tonumber(ARGV[7])
+for i = at + 2 * tonumber(ARGV[8]), #ARGV, 3 do -- behind the jobs
+  local n = tonumber(ARGV[i])
+  options[n] = options[n] or {}
+  options[n][ARGV[i + 1]] = ARGV[i + 2]
 end
 
-local function count(tenant, field)
-  tenant[field], total[field] = tenant[field] + 1, total[field] + 1
+local function count(tenant, field) tenant[field] = tenant[field] + 1 end
+local function user(job) return sub(job.lane, job.index.from, job.index.to) end
+local function lane_name(job) return job.tenant.name .. ':' .. user(job) .. job.index.rank end
+
+-- leave notes why a job does not wait, or not any more.
+local function leave(job, stream, length, reason, text)
+  call('XADD', stream, 'MAXLEN', '~', length, '*', 'lane', lane_name(job), 'reason', reason,
+    'rule', job.options.rule or '', 'at', instant, 'job', sub(text, 1, HEAD))
+  count(job.tenant, 'other')
+  count(job.tenant, 'out')
 end
 
--- collapse keeps a job under its collapse key. It returns the job that was there. What can fail
--- comes first.
-local function collapse(i, job)
-  local other = call('HGET', key(i + 9), ARGV[i + 10])
-  if other then
-    call('ZADD', key(i + 4), 'XX', 'LT', int(now), ARGV[i + 1]) -- it may cost less
+-- refuse returns the receipt of a job that is refused.
+local function refuse(job, reason)
+  if job.options.id then
+    call('DEL', key(job.options.id)) -- what was refused may come again
   end
-  call('HSET', key(i + 9), ARGV[i + 10], job)
-  return other
+  leave(job, KEYS[5], '10000', reason, job.text)
+  return 'x ' .. reason .. ' ' .. (job.options.rule or '')
 end
 
--- enter puts a job into its lane and returns what became of it, and its place.
-local function enter(tenant, i, job)
-  local entry = job
-  if ARGV[i + 9] ~= '0' then
-    local other = collapse(i, job)
+-- replace puts a job in the place of another one that waits under its collapse key.
+local function replace(job, fold, other)
+  call('ZADD', job.index.key, 'XX', 'LT', instant, user(job)) -- it may cost less
+  leave(job, KEYS[6], '100000', 'collapsed', other)
+  call('HSET', fold, job.options.collapse, job.text)
+  replaced[#replaced + 1] = sub(other, 1, HEAD)
+  tell('!fold ' .. #mail, lane_name(job))
+end
+
+-- enter puts a job into its lane and returns its receipt. Where it fails nothing is done.
+local function enter(job)
+  local tenant, name, entry = job.tenant, job.options.collapse, job.text
+  local fold = name and key(job.options.fold)
+  if fold then
+    local other = call('HGET', fold, name)
     if other then
-      call('XADD', KEYS[6], 'MAXLEN', '~', '100000', '*', 'lane', ARGV[i + 2], 'reason', 'collapsed', 'rule', '',
-        'at', int(now), 'job', string.sub(other, 1, HEAD))
-      count(tenant, 'other')
-      count(tenant, 'out')
-      replaced[#replaced + 1] = string.sub(other, 1, HEAD)
-      if alive then
-        mail[#mail + 1], mail[#mail + 2] = '!fold ' .. #mail, ARGV[i + 2]
-      end
-      return 'r', 0
+      replace(job, fold, other)
+      return 'r'
     end
-    entry = '=' .. ARGV[i + 10]
+    entry = '=' .. name
   end
-  local place = call('RPUSH', key(i + 3), entry)
+  local place = call('RPUSH', job.lane, entry)
   if place == 1 then
-    call('ZADD', key(i + 4), int(now), ARGV[i + 1])
+    local fine, why = pcall(call, 'ZADD', job.index.key, instant, user(job))
+    if not fine then
+      call('DEL', job.lane)
+      error(why)
+    end
+    tenant.due = true
+    tell(lane_name(job), entry)
+  end
+  if fold then
+    call('HSET', fold, name, job.text)
   end
   tenant.waiting = tenant.waiting + 1
   count(tenant, 'in')
-  if place == 1 then
-    tenant.due = true
-    if alive then
-      mail[#mail + 1], mail[#mail + 2] = ARGV[i + 2], entry
-    end
-  end
-  return 'a', place
+  return place
 end
 
--- full tells whether a job finds no room. Where the oldest is to make room, the leader sees to
--- that; the backlog is bounded without a leader too.
-local function full(tenant, i)
-  local most = tenant.makes_room and 2 * tenant.capacity + 1000 or tenant.capacity
-  if tenant.capacity == 0 or tenant.waiting < most or ARGV[i + 6] ~= '0' then
+-- full tells whether a job finds no room.
+local function full(job)
+  if job.tenant.waiting < job.tenant.most or job.options.after then
     return false
   end
-  return ARGV[i + 9] == '0' or call('HEXISTS', key(i + 9), ARGV[i + 10]) == 0
+  return not job.options.fold or call('HEXISTS', key(job.options.fold), job.options.collapse) == 0
 end
 
--- offer returns what became of a job, its place, and why it was refused.
-local function offer(tenant, i, job)
-  if tenant.broken then
-    return 'x', 0, 'broken'
-  elseif ARGV[i + 13] ~= '' then
-    return 'x', 0, ARGV[i + 13]
-  elseif full(tenant, i) then
-    return 'x', 0, 'full'
+-- offer returns the receipt of a job.
+local function offer(job)
+  local tenant, asks, receipt = job.tenant, job.options, 'l'
+  if asks.id and not call('SET', key(asks.id), lane_name(job), 'NX', 'PX', asks.known or ARGV[4]) then
+    return 'd'
   end
-  if ARGV[i + 11] ~= '0' then
-    call('SET', key(i + 11), ARGV[i + 12])
+  local reason = tenant.broken and 'broken' or asks.refuse or full(job) and 'full'
+  if reason then
+    return refuse(job, reason)
+  elseif not asks.after then
+    receipt = enter(job)
+  else
+    call('ZADD', KEYS[4], asks.after, lane_name(job) .. ' ' .. job.text)
+    count(tenant, 'other')
+    later[1] = math.min(later[1], tonumber(asks.after))
   end
-  if ARGV[i + 6] == '0' then
-    return enter(tenant, i, job)
+  if asks.spilled then
+    call('SET', key(asks.spilled), asks.payload)
   end
-  call('ZADD', KEYS[4], ARGV[i + 6], ARGV[i + 2] .. ' ' .. job)
-  count(tenant, 'other')
-  later[1] = math.min(later[1] or math.huge, tonumber(ARGV[i + 6]))
-  return 'l', 0
+  return receipt
 end
 
--- undo takes back what was done of an offer that failed.
-local function undo(i, job)
-  local entry, fold = job, ARGV[i + 9] ~= '0'
-  if fold then
-    local fine, there = pcall(call, 'HGET', key(i + 9), ARGV[i + 10])
-    if not fine or there ~= job then
-      return
-    end
-    call('HDEL', key(i + 9), ARGV[i + 10])
-    entry = '=' .. ARGV[i + 10]
+local digits = { [0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f' }
+local none, job, high = {}, {}, nil
+for n = 1, tonumber(ARGV[8]) do
+  local digit = stamp % 16
+  if digit == 0 or not high then
+    high = format('%012x', math.floor(stamp / 16)) -- is the same for 16 jobs
   end
-  pcall(call, 'LREM', key(i + 3), '-1', entry)
-end
-
-for i = at, #ARGV, JOB do
-  local tenant, name = tenants[tonumber(ARGV[i])], format('%013x', stamp)
-  local status, place, waiting, reason = 'd', 0, tenant.waiting, nil
-  local own = ARGV[i + 7] ~= '0'
-  if not own or call('SET', key(i + 7), ARGV[i + 2], 'NX', 'PX', ARGV[i + 8]) then
-    local fine
-    fine, status, place, reason = pcall(offer, tenant, i, name .. ARGV[i + 5])
-    if not fine and not string.find(type(status) == 'table' and status.err or tostring(status), 'WRONGTYPE', 1, true) then
-      error(status) -- Redis is full, or a replica: nothing was done
-    elseif not fine then
-      undo(i, name .. ARGV[i + 5])
-      status, place, reason = 'x', 0, 'broken'
+  job.index, job.lane, job.options = indexes[ARGV[at]], KEYS[used + n], options[n] or none
+  job.tenant, job.text = job.index.tenant, high .. digits[digit] .. ARGV[at + 1]
+  local fine, receipt = pcall(offer, job)
+  if not fine then
+    if not string.find(type(receipt) == 'table' and receipt.err or tostring(receipt), 'WRONGTYPE', 1, true) then
+      error(receipt) -- Redis is full, or a replica: nothing was done
     end
-    if status == 'x' then
-      if own then
-        call('DEL', key(i + 7)) -- what was refused may come again
-      end
-      if reason == 'broken' and ARGV[i + 11] ~= '0' then
-        call('DEL', key(i + 11))
-      end
-      count(tenant, 'other')
-      count(tenant, 'out')
-      call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'lane', ARGV[i + 2], 'reason', reason, 'rule', ARGV[i + 14],
-        'at', int(now), 'job', name .. string.sub(ARGV[i + 5], 1, HEAD))
-    end
+    receipt = refuse(job, 'broken')
   end
-  if recorded and status ~= 'd' then
-    recorded[#recorded + 1], recorded[#recorded + 2] = int(#recorded), ARGV[i + 2] .. ' ' .. name .. string.sub(ARGV[i + 5], 1, HEAD)
+  if recorded and receipt ~= 'd' then
+    recorded[#recorded + 1], recorded[#recorded + 2] = int(#recorded), lane_name(job) .. ' ' .. sub(job.text, 1, HEAD)
   end
+  receipts[#receipts + 1] = receipt
   stamp = stamp + 1
-  lines[#lines + 1] = name .. ' ' .. status .. ' ' .. place .. ' ' .. waiting .. ' ' .. (reason or '-') .. ' ' .. ARGV[i + 14]
+  at = at + 2
 end
 
-local due = {}
+local totals = { ['in'] = meta[6] or 0, other = meta[7] or 0, out = meta[8] or 0 }
 for _, tenant in ipairs(tenants) do
   for _, field in ipairs({ 'in', 'other', 'out' }) do
+    totals[field] = totals[field] + tenant[field]
     if tenant[field] > 0 and not tenant.broken then
       call('HINCRBY', tenant.counters, field, tenant[field])
     end
   end
-  if tenant.due then
-    due[#due + 1], due[#due + 2] = int(now), tenant.name
-  end
-  if tenant.capacity > 0 and tenant.waiting > tenant.capacity then
-    mail[#mail + 1], mail[#mail + 2] = '!full ' .. #mail, tenant.name
-  end
-end
-if #due > 0 and call('ZADD', KEYS[3], 'NX', unpack(due)) > 0 then
-  for _, tenant in ipairs(tenants) do
+  if tenant.due and call('ZADD', KEYS[3], 'NX', instant, tenant.name) == 1 then
     call('PERSIST', tenant.counters) -- those of a tenant with nothing to do expire
   end
+  if tenant.waiting > tenant.capacity then
+    tell('!full ' .. #mail, tenant.name)
+  end
 end
-if later[1] then
-  mail[#mail + 1], mail[#mail + 2] = '!later', int(later[1])
+if later[1] < math.huge then
+  tell('!later', int(later[1]))
 end
-if alive and #mail > 0 then
+if #mail > 0 then
   call('XADD', KEYS[2], '*', unpack(mail))
 end
-call('HSET', KEYS[1], 'schema', ARGV[1], 'stamp', int(stamp), 'in', (meta[6] or 0) + total['in'],
-  'other', (meta[7] or 0) + total.other, 'out', (meta[8] or 0) + total.out)
+call('HSET', KEYS[1], 'schema', ARGV[1], 'stamp', int(stamp), 'in', totals['in'], 'other', totals.other, 'out', totals.out)
 if recorded and #recorded > 0 then
-  call('XADD', KEYS[10], 'MAXLEN', '~', '10000', '*', 'at', int(now), 'offered', int((meta[6] or 0) + total['in'] + (meta[7] or 0) + total.other),
+  call('XADD', KEYS[10], 'MAXLEN', '~', '10000', '*', 'at', instant, 'offered', int(totals['in'] + totals.other),
     unpack(recorded))
 end
-local receipts = table.concat(lines, '\n')
-call('SET', KEYS[7], receipts, 'PX', ARGV[3])
-return answer(receipts, replaced)
+local text = table.concat(receipts, '\n')
+call('SET', KEYS[7], text, 'PX', ARGV[3])
+return { now, text, pauses, states, replaced }
