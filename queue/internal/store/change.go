@@ -18,12 +18,11 @@ type change struct {
 	steps   []step
 }
 
-type step struct {
-	conditions int
-	condition  []any
-	commands   int
-	args       []any
-}
+// A step is lists of words, each after its length.
+type step struct{ conditions, commands []any }
+
+// appendList adds a list to others, after its length.
+func appendList(lists []any, words ...any) []any { return append(append(lists, len(words)), words...) }
 
 func (s *Store) newChange() *change {
 	return &change{s: s, keys: newKeyList(s.key.Meta(), s.key.Mail())}
@@ -52,20 +51,24 @@ func (c *change) when(want any, command string, keys []string, args ...any) {
 // and adds a condition to the last step. It is looked at if those before it hold: so only
 // the last one may change something.
 func (c *change) and(want any, command string, keys []string, args ...any) {
-	last := &c.steps[len(c.steps)-1]
-	last.conditions++
-	last.condition = append(last.condition, want, command, len(keys))
+	words := []any{want, command}
 	for _, key := range keys {
-		last.condition = append(last.condition, c.keys.number(key))
+		words = append(words, c.key(key))
 	}
-	last.condition = append(append(last.condition, len(args)), args...)
+	last := &c.steps[len(c.steps)-1]
+	last.conditions = appendList(last.conditions, append(words, args...)...)
 }
 
 // do adds a command on a key to the last step.
 func (c *change) do(command, key string, args ...any) {
 	last := &c.steps[len(c.steps)-1]
-	last.commands++
-	last.args = append(append(last.args, len(args), command, c.keys.number(key)), args...)
+	last.commands = appendList(last.commands, append([]any{command, c.key(key)}, args...)...)
+}
+
+// key declares a key, which then can stand among words.
+func (c *change) key(key string) string {
+	c.keys.number(key)
+	return key
 }
 
 // count adds to a counter of a tenant and of the queue.
@@ -82,11 +85,10 @@ func (c *change) record(lane Lane, reason, job string, now int64) {
 
 // apply makes the change and reports which steps were done. It may be called once.
 func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
-	args := append([]any{Schema, flag(c.fences), len(c.letters)}, c.letters...)
-	args = append(args, len(c.steps))
+	args := appendList([]any{Schema, flag(c.fences), len(c.steps)}, c.letters...)
 	for _, s := range c.steps {
-		args = append(append(args, s.conditions), s.condition...)
-		args = append(append(args, s.commands), s.args...)
+		args = appendList(append(args, s.conditions...))
+		args = appendList(append(args, s.commands...))
 	}
 	reply := readFields(c.s.runOnce(ctx, "change", c.keys.keys, args...), 3)
 	if reply.err != nil {

@@ -3,14 +3,16 @@
 -- hold, whatever becomes of the others.
 --
 -- KEYS[1]  meta
--- KEYS[2]  mail; others are named in ARGV by their number
+-- KEYS[2]  mail; then all keys that the words below hold
 -- ARGV[1]  schema
 -- ARGV[2]  "1" if the leader must know before it commits anything more
--- ARGV[3]  number of words, 0 for no letter; then the letter in subjects and texts
--- then      number of steps, then for each: number of conditions, these, number of commands, these
---   condition  expected reply, command, number of keys, keys, number of arguments, arguments;
---              the reply of a command that finds nothing is ""
---   command    number of arguments, command, key, arguments
+-- ARGV[3]  number of steps
+-- then lists, each of them after its length:
+--   the letter in subjects and texts
+--   for each step its conditions, an empty list, its commands, an empty list
+--     condition  expected reply, command, keys, arguments; the reply of a command that finds nothing
+--                is ""
+--     command    command, key, arguments
 --
 -- Returns {now, numbers of the steps that were done, errors}.
 
@@ -30,43 +32,28 @@ local function try(words)
   return fine, reply
 end
 
-local at = 3
-local function next_word()
-  at = at + 1
-  return ARGV[at - 1]
-end
-local function append(words, n, read)
-  for _ = 1, n do
-    words[#words + 1] = read(next_word())
-  end
-end
-local function key(number) return KEYS[tonumber(number)] end
-local function text(word) return word end
-
-local function holds(before)
-  local want, words = next_word(), { next_word() }
-  append(words, tonumber(next_word()), key)
-  append(words, tonumber(next_word()), text)
-  if not before then
-    return false
-  end
-  local fine, reply = try(words)
-  return fine and tostring(reply or '') == want
+-- list returns the words of the next list, or nothing if it is empty. Nobody else touches at: after
+-- an error the embedded Redis would let each have its own.
+local at = 4
+local function list()
+  local n = tonumber(ARGV[at])
+  at = at + 1 + n
+  return n > 0 and { unpack(ARGV, at - n, at - 1) } or nil
 end
 
-local letter = { KEYS[2], '*' }
-append(letter, tonumber(next_word()), text)
-for step = 1, tonumber(next_word()) do
+local letter = list()
+for step = 1, tonumber(ARGV[3]) do
   local wanted = true
-  for _ = 1, tonumber(next_word()) do
-    wanted = holds(wanted)
-  end
-  for _ = 1, tonumber(next_word()) do
-    local n, words = tonumber(next_word()), { next_word() }
-    append(words, 1, key)
-    append(words, n, text)
+  for condition in list do
+    local want = table.remove(condition, 1)
     if wanted then
-      try(words)
+      local fine, reply = try(condition)
+      wanted = fine and tostring(reply or '') == want
+    end
+  end
+  for command in list do
+    if wanted then
+      try(command)
     end
   end
   if wanted then
@@ -78,8 +65,8 @@ if #done > 0 then
   if ARGV[2] == '1' then
     call('HINCRBY', KEYS[1], 'changes', '1')
   end
-  if #letter > 2 then
-    call('XADD', unpack(letter))
+  if letter then
+    call('XADD', KEYS[2], '*', unpack(letter))
   end
 end
 return { time[1] * 1000000 + time[2], done, errors }
