@@ -255,7 +255,7 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	for _, spilled := range a.Payloads {
 		keys = append(keys, s.key.Body(spilled))
 	}
-	args := []any{a.Worker, len(a.Payloads), a.Refund}
+	args := []any{a.Worker, a.Refund}
 	for _, claim := range a.Claims {
 		args = append(args, claim)
 	}

@@ -48,17 +48,14 @@ if KEYS[7] ~= KEYS[1] then
 end
 local meta = call('HMGET', KEYS[1], 'hungry', 'counted', 'failing', 'done', 'failed')
 local done, failed = tonumber(meta[4] or 0) or 0, (tonumber(meta[5] or 0) or 0) - 1
-local marks = {}
-for n in string.gmatch(meta[3] or '', '%d+') do
-  marks[#marks + 1] = tonumber(n)
-end
-if #marks ~= 6 or now - marks[6] > 1800000000 then -- what was long ago is of no interest
-  marks = { done, failed, done, failed, now, now }
+local marks = { string.match(meta[3] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
+if not marks[6] or now - marks[6] > 1800000000 then -- what was long ago is of no interest
+  marks = { done, failed, done, failed, int(now) }
 elseif done + failed - marks[3] - marks[4] >= 20 and now - marks[5] >= 10000000 then
-  marks = { marks[3], marks[4], done, failed, now, now }
+  marks = { marks[3], marks[4], done, failed, int(now) }
 end
-marks[6] = now
-call('HSET', KEYS[1], 'failing', string.format('%d %d %d %d %d %d', unpack(marks)), 'error', ARGV[7])
+marks[6] = int(now)
+call('HSET', KEYS[1], 'failing', table.concat(marks, ' '), 'error', ARGV[7])
 if meta[1] == '1' then
   call('HSET', KEYS[1], 'hungry', '0')
   mail[#mail + 1], mail[#mail + 2] = '!ended', ''

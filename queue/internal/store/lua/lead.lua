@@ -12,19 +12,15 @@
 
 local call = redis.call
 local meta = call('HMGET', KEYS[1], 'schema', 'leader', 'till', 'epoch', 'seq', 'changes', 'policies', 'mail')
-local schema = meta[1] or (redis.call('EXISTS', KEYS[2]) == 1 and '1' or ARGV[1])
+local schema = meta[1] or (call('EXISTS', KEYS[2]) == 1 and '1' or ARGV[1])
 if schema ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. schema)
 end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local till, token = tonumber(meta[3] or 0), ''
--- Whoever has led goes on only if nobody else has led since: the number of the last commit
--- would be somebody else's.
-local free = ARGV[4] == ''
-if free then
-  free = till <= now
-else
+local free = till <= now
+if ARGV[4] ~= '' then -- the number of the last commit is its own only if nobody has led since
   free = meta[2] == ARGV[4]
 end
 if free then

@@ -6,16 +6,13 @@
 --
 -- Returns 1, or 0 if somebody else holds the lock, or nobody.
 
-local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[2] then
-  return 1
-end
+local call = redis.call
+local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  return 0
-end
-if ARGV[2] == '' then
-  redis.call('DEL', KEYS[1])
+  return holder == ARGV[2] and 1 or 0
+elseif ARGV[2] == '' then
+  call('DEL', KEYS[1])
 else
-  redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+  call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
 end
 return 1
