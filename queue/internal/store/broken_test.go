@@ -2,9 +2,12 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // breakCounters lets a tenant's counters be something that nobody can count with.
@@ -54,6 +57,38 @@ func TestOfferWithBrokenCounters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where what waits for its time is broken, the other jobs enter.
+func TestOfferWithABrokenLater(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.text("later")
+		odd := jobOf(1, "u", "odd")
+		odd.ID, odd.NotBefore, odd.Spilled, odd.Payload = "i d", 1<<52, "s", []byte("apart")
+		receipts := d.offerAll("b", jobOf(1, "u", "x"), odd, jobOf(1, "u", "x"))
+		if got, want := said(receipts), []string{"a 1 0", "x 0 1 broken", "a 2 1"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got, want := d.effect(odd, receipts), (effect{lane: "#0x #2x", refused: "t1:u:1 broken  #1odd"}); got != want {
+			t.Errorf("left: %+v, want %+v", got, want)
+		}
+	})
+}
+
+// A job enters a lane in which others wait, even if their index is broken.
+func TestABrokenIndexOfALaneThatWaits(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.offerAll("before", jobOf(0, "u", "x"))
+		d.must(d.client.Del(t.Context(), d.key.Due("t0", envelope.Normal)).Err())
+		d.text("due:t0")
+		got := said(d.offerAll("b", jobOf(0, "v", "x"), jobOf(0, "u", "x"), jobOf(1, "v", "x")))
+		if want := []string{"x 0 1 broken", "a 2 1", "a 1 0"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if d.exists("lane:t0:v") {
+			t.Error("a lane that no index names")
+		}
+	})
 }
 
 // A failed attempt is noted, and the job goes on, whatever became of its tenant's counters.

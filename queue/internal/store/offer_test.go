@@ -186,7 +186,7 @@ func TestStampsCountOn(t *testing.T) {
 			jobs := make([]OfferJob, 50)
 			for i := range jobs {
 				jobs[i] = jobOf(0, fmt.Sprint(batch), "\x00\xff\n")
-				if i%7 == 3 {
+				if i%7 == 0 {
 					jobs[i].Refuse = "expired"
 				}
 			}
@@ -289,38 +289,6 @@ func TestNothingIsLeftOfABrokenOffer(t *testing.T) {
 	}
 }
 
-// Where what waits for its time is broken, the other jobs enter.
-func TestOfferWithABrokenLater(t *testing.T) {
-	onDesks(t, func(t *testing.T, d *desk) {
-		d.text("later")
-		odd := jobOf(1, "u", "odd")
-		odd.ID, odd.NotBefore, odd.Spilled, odd.Payload = "i d", 1<<52, "s", []byte("apart")
-		receipts := d.offerAll("b", jobOf(1, "u", "x"), odd, jobOf(1, "u", "x"))
-		if got, want := said(receipts), []string{"a 1 0", "x 0 1 broken", "a 2 1"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if got, want := d.effect(odd, receipts), (effect{lane: "#0x #2x", refused: "t1:u:1 broken  #1odd"}); got != want {
-			t.Errorf("left: %+v, want %+v", got, want)
-		}
-	})
-}
-
-// A job enters a lane in which others wait, even if their index is broken.
-func TestABrokenIndexOfALaneThatWaits(t *testing.T) {
-	onDesks(t, func(t *testing.T, d *desk) {
-		d.offerAll("before", jobOf(0, "u", "x"))
-		d.must(d.client.Del(t.Context(), d.key.Due("t0", envelope.Normal)).Err())
-		d.text("due:t0")
-		got := said(d.offerAll("b", jobOf(0, "v", "x"), jobOf(0, "u", "x"), jobOf(1, "v", "x")))
-		if want := []string{"x 0 1 broken", "a 2 1", "a 1 0"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if d.exists("lane:t0:v") {
-			t.Error("a lane that no index names")
-		}
-	})
-}
-
 // The counters of a tenant that was forgotten stay when it offers again.
 func TestCountersOfATenantThatReturns(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
@@ -385,6 +353,21 @@ func TestCapacityOfABatch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A full backlog takes what needs no room in it: jobs for later, and those that replace others.
+func TestAFullBacklogTakesWhatNeedsNoRoom(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		first, second, third, late := jobOf(0, "u", "x"), jobOf(0, "u", "x"), jobOf(0, "u", "x"), jobOf(0, "u", "x")
+		first.Collapse, second.Collapse, third.Collapse, late.NotBefore = "k", "k", "other", 1<<52
+		reply, err := d.Offer(t.Context(), Offer{
+			Batch: "b", Keep: time.Minute, Tenants: []OfferTenant{{Name: "t0", Capacity: 1}}, Jobs: []OfferJob{first, second, third, late, jobOf(0, "u", "x")},
+		})
+		d.must(err)
+		if got, want := said(reply.Receipts), []string{"a 1 0", "r 0 1", "x 0 1 full", "l 0 1", "x 0 1 full"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }
 
 // What is no list of receipts is an error.
