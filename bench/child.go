@@ -17,7 +17,7 @@ const roleVariable = "WATERCLOCK_BENCH_ROLE"
 
 // A role is what a child is to do.
 type role struct {
-	Name  string // proxy or victim
+	Name  string // proxy, victim or hand
 	Side  string // of a victim: waterclock or asynq
 	Redis string // the address of the Redis to use
 }
@@ -37,6 +37,7 @@ func play(text string) int {
 	roles := map[string]func(context.Context, role) error{
 		"proxy":  playProxy,
 		"victim": playVictim,
+		"hand":   playHand,
 	}
 	if err := roles[r.Name](ctx, r); err != nil {
 		fmt.Fprintf(os.Stderr, "bench, as %s: %v\n", r.Name, err)

@@ -67,6 +67,8 @@ func scenarios() []scenario {
 			question: "how long the jobs of quiet tenants wait when another one offers a million"},
 		{name: "growth", run: runGrowth, patience: 5 * time.Minute,
 			question: "what a job costs with a thousand lanes, and with a million"},
+		{name: "takeover", run: runTakeover, patience: 10 * time.Minute,
+			question: "how long nothing starts after kill -9 of the leader, with a million lanes and 100,000 tenants"},
 		{name: "recovery", run: runRecovery, patience: 4 * time.Minute,
 			question: "how soon jobs of a killed worker run again, and which after Redis was away, against asynq"},
 		{name: "idle", run: runIdle, patience: 2 * time.Minute,

@@ -93,6 +93,11 @@ func (r *row) wantAtMost(bound float64) {
 	r.judge("≤ "+figure(bound)+" "+r.Unit, r.Median <= bound)
 }
 
+// wantEachAtMost is wantAtMost for each of the rounds.
+func (r *row) wantEachAtMost(bound float64) {
+	r.judge("each ≤ "+figure(bound)+" "+r.Unit, r.Max <= bound)
+}
+
 func (r *row) judge(target string, met bool) { r.Target, r.Met = target, &met }
 
 // best is the row with the highest median.

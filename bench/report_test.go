@@ -21,6 +21,9 @@ func TestRowsAreComparedByTheirMedians(t *testing.T) {
 	if ours.Ratio != 20.0/30 || !*ours.Met {
 		t.Errorf("30 under 20, at most 30: ratio %v, met %v", ours.Ratio, *ours.Met)
 	}
+	if ours.wantEachAtMost(89); *ours.Met {
+		t.Error("30, 10 and 90 are at most 89 each")
+	}
 	if ours.Min != 10 || ours.Max != 90 {
 		t.Errorf("from %v to %v, want from 10 to 90", ours.Min, ours.Max)
 	}
