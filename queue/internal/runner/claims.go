@@ -284,8 +284,8 @@ func (c *claims) untold() (n int) {
 	return n
 }
 
-// flush tells the last ends of a worker that stops, and waits for those that are on their
-// way: what leaves with them untold runs again.
+// flush tells the last ends of a worker that stops, and waits until Redis has confirmed those
+// that are on their way. Jobs whose ends are not confirmed run again.
 func (c *claims) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastPatience)
 	defer cancel()

@@ -238,8 +238,9 @@ func (r *Runner) ask(j *job, doubt time.Duration) bool {
 	}
 }
 
-// answer takes the answer to a late job. Where that does not wait any more, since the worker
-// stops, it has given back a claim that there was no more by then: the new one goes back too.
+// answer takes the answer to a late job. A job of a worker that stops does not wait for the
+// answer: it has returned the claim under its old name, which was gone by then. The claim
+// under its new name is returned, too.
 func (r *Runner) answer(claim string, a answer) {
 	if r.letters.answer(claim, a) {
 		return

@@ -70,8 +70,9 @@ func (r *Runner) beat(ctx context.Context) {
 		if reply.Till <= reply.Now {
 			r.standFor(false)
 		}
-		// What Redis says and what is held may differ for a moment. If they still do, a
-		// message was lost, or the leader has taken back what was returned, which it does not say.
+		// What Redis says and what is held may differ for a moment. If they still differ at the
+		// next beat, a message was lost. A returned claim is compared too: the leader sends no
+		// message when it has taken one back.
 		if reply.Held != r.claims.count() || r.claims.returning() > 0 || !reply.Alive {
 			mismatches++
 			wait = min(wait, 200*time.Millisecond)
@@ -281,8 +282,8 @@ const (
 	longestTerm = 10 * time.Second
 )
 
-// lead leads the queue whenever it is this worker's turn, until ctx ends. What it gives itself
-// before it is in the fleet nobody would take back.
+// lead leads the queue whenever it is this worker's turn, until ctx ends. It waits until the
+// worker is in the fleet: nobody would reap jobs that it had given itself before.
 func (r *Runner) lead(ctx context.Context) {
 	trouble := newTrouble(r.log, "looking for a leader")
 	told := true // nobody may lead when the first worker comes

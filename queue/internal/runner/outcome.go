@@ -31,8 +31,9 @@ func (r *Runner) finish(j *job, o Outcome) {
 	}
 }
 
-// endRefunded ends a job that is done and of which its user has seen nothing. Both are told
-// together: so the refund is given once, however often that has to be told.
+// endRefunded ends a job that is done, and refunds its user, who has seen nothing of it. One
+// script does both: it refunds only if the claim was still held. So the refund is given once,
+// even if the script is run again because its reply was lost.
 func (r *Runner) endRefunded(j *job, refund string) {
 	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Refund: refund}
 	if j.env.Spilled != "" {
