@@ -12,26 +12,31 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
+// slowIn returns a handler whose jobs of one queue take so long, and those of others no time.
+func slowIn(name string, takes time.Duration) *recorder {
+	return &recorder{then: func(_ context.Context, info queue.Info) error {
+		if info.Queue == name {
+			time.Sleep(takes)
+		}
+		return nil
+	}}
+}
+
 // A worker whose places another queue has taken holds nobody up who has some.
 func TestPlacesOfAnotherQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		must(t, newInspector(t, client, "a").SetPolicies(t.Context(), policies(queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Second)}})))
-		got := recorder{then: func(_ context.Context, info queue.Info) error {
-			if info.Queue == "b" {
-				time.Sleep(30 * time.Second)
-			}
-			return nil
-		}}
+		got := slowIn("b", 30*time.Second)
 		offer := func(name string, n int) {
 			_, err := newClient(t, client, name).Enqueue(t.Context(), jobs("t", "u", n)...)
 			must(t, err)
 		}
-		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
+		runWorker(t, client, got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
 		time.Sleep(time.Second)
 		offer("a", 5)
 		time.Sleep(100 * time.Millisecond)
-		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"a"}})
+		runWorker(t, client, got, queue.WorkerConfig{Queues: []string{"a"}})
 		time.Sleep(100 * time.Millisecond)
 		offer("b", 1)
 		time.Sleep(20 * time.Second)
@@ -56,21 +61,16 @@ func TestPlacesOfAnotherQueue(t *testing.T) {
 func TestTheOtherQueueIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		got := recorder{then: func(_ context.Context, info queue.Info) error {
-			if info.Queue == "a" {
-				time.Sleep(30 * time.Second)
-			}
-			return nil
-		}}
+		got := slowIn("a", 30*time.Second)
 		offer := func(name string, n int) {
 			for i := range n {
 				_, err := newClient(t, client, name).Enqueue(t.Context(), jobs("t", fmt.Sprint(i), 1)...)
 				must(t, err)
 			}
 		}
-		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"b"}, Concurrency: 10}) // it leads b
+		runWorker(t, client, got, queue.WorkerConfig{Queues: []string{"b"}, Concurrency: 10}) // it leads b
 		time.Sleep(3 * time.Second)
-		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 10})
+		runWorker(t, client, got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 10})
 		for range 5 {
 			time.Sleep(3 * time.Second)
 			offer("a", 10)
@@ -99,13 +99,8 @@ func TestTheOtherQueueIsBusy(t *testing.T) {
 func TestThePlaceOfTheOtherQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		got := recorder{then: func(_ context.Context, info queue.Info) error {
-			if info.Queue == "a" {
-				time.Sleep(5123 * time.Millisecond)
-			}
-			return nil
-		}}
-		runWorker(t, client, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
+		got := slowIn("a", 5123*time.Millisecond)
+		runWorker(t, client, got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
 		time.Sleep(3 * time.Second)
 		for _, name := range []string{"a", "b"} {
 			_, err := newClient(t, client, name).Enqueue(t.Context(), jobs("t", "u", 1)...)
