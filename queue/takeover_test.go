@@ -15,17 +15,25 @@ import (
 	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
 )
 
-// A new leader reads the fronts of its indexes: not more with 20,000 lanes than with 400. Half a
-// second and a little after the last one was killed, jobs start again.
+// A new leader reads the fronts of its indexes: not more with 20,000 lanes than with 400, nor
+// with 10,000 tenants than with 800. Half a second and a little after the last one was killed,
+// jobs start again.
 func TestANewLeaderReadsTheFronts(t *testing.T) {
-	const tenants = 4
-	few, fewCommands := takeOver(t, 400, tenants)
-	many, manyCommands := takeOver(t, 20_000, tenants)
-	t.Logf("%d bytes and %d commands with 400 lanes, %d bytes and %d commands with 20,000", few, fewCommands, many, manyCommands)
-	if many > 2*few || manyCommands > 2*fewCommands {
-		t.Error("it reads much more")
+	for name, test := range map[string]struct{ few, fewTenants, many, manyTenants int }{
+		"lanes":   {400, 4, 20_000, 4},
+		"tenants": {800, 800, 10_000, 10_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			few, fewCommands := takeOver(t, test.few, test.fewTenants)
+			many, manyCommands := takeOver(t, test.many, test.manyTenants)
+			t.Logf("%d bytes and %d commands with few, %d bytes and %d commands with many", few, fewCommands, many, manyCommands)
+			if many > 2*few || manyCommands > 2*fewCommands {
+				t.Error("it reads much more")
+			}
+		})
 	}
 }
 
@@ -34,7 +42,9 @@ func TestANewLeaderReadsTheFronts(t *testing.T) {
 func takeOver(t *testing.T, lanes, tenants int) (bytes int64, commands int) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
-		setPolicies(t, redistest.MiniClient(t, server), policies(leakOf(1)))
+		p := policies(queue.Policy{})
+		p.Queue = leakOf(1).Tenant
+		setPolicies(t, redistest.MiniClient(t, server), p)
 		producer := newClient(t, redistest.MiniClient(t, server), "push")
 		for from := 0; from < lanes; from += 100 {
 			var some []queue.Job
@@ -94,4 +104,22 @@ func (c countingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.read.Add(int64(n))
 	return n, err
+}
+
+// Redis knows until when a lane waits whose first job has started: a new leader does not have to
+// find it out again.
+func TestALaneWaitsInItsIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Hour)}}))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		enqueue(t, client, jobs("t", "u", 2)...)
+		time.Sleep(time.Minute)
+		due, err := client.ZScore(t.Context(), "wc:{push}:due:t", "u").Result()
+		must(t, err)
+		if wait := time.UnixMicro(int64(due)).Sub(got.all()[0].Started); got.count() != 1 || wait < time.Hour {
+			t.Errorf("%d starts; the lane's next job is due %v after the first", got.count(), wait)
+		}
+	})
 }

@@ -169,13 +169,9 @@ func (s *Scheduler) Parked(parks []Park) {
 }
 
 // Over returns the tenants whose backlogs were above their capacity when they were read.
-func (s *Scheduler) Over() (names []string) {
-	for _, t := range s.tenants {
-		if t.over {
-			t.over = false
-			names = append(names, t.name)
-		}
-	}
+func (s *Scheduler) Over() []string {
+	names := s.over
+	s.over = nil
 	return names
 }
 

@@ -202,7 +202,7 @@ func (d *decision) step(t *tenant) verdict {
 // ask asks for what is remembered of a tenant.
 func (d *decision) ask(t *tenant) verdict {
 	t.asked = true
-	d.s.pass(t)
+	d.s.await(t)
 	d.s.needs.States = append(d.s.needs.States, t.scope())
 	d.fetch(t)
 	return on
@@ -214,7 +214,7 @@ const fetchMost = 128
 // fetch asks for what is lacking of a tenant's lanes that are due soon. The tenant waits
 // for it, so that its lanes keep their order.
 func (d *decision) fetch(t *tenant) {
-	d.s.pass(t)
+	d.s.await(t)
 	for p := range t.lanes {
 		var empty []*lane
 		due := &t.lanes[p].due
@@ -279,5 +279,5 @@ func (d *decision) askLanes(t *tenant, priority int) {
 		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.frontier, index.limit})
 	}
 	t.asked = true
-	d.s.pass(t)
+	d.s.await(t)
 }

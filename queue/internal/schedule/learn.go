@@ -113,7 +113,9 @@ func (s *Scheduler) LearnTenantState(name, state string, waiting, now int64) {
 	t := s.tenant(name)
 	t.learn(state)
 	t.asked = false
-	t.over = t.policy.Capacity > 0 && waiting > int64(t.policy.Capacity)
+	if t.policy.Capacity > 0 && waiting > int64(t.policy.Capacity) {
+		s.over = append(s.over, name)
+	}
 	s.rouse(t, now)
 }
 

@@ -32,6 +32,7 @@ type Scheduler struct {
 	running running
 	touched []toucher // whose states have changed since they were written
 	parked  []*lane   // whose bounds have moved so far that Redis should know
+	over    []string  // tenants whose backlogs are above their capacity
 	idle    []*user   // with nothing waiting: forgotten some time later
 }
 
@@ -64,8 +65,7 @@ type tenant struct {
 	at      int   // place among those that are due
 	rank    int   // place among those that are ready
 	asked   bool
-	resting int  // how often it was found with nothing to do
-	over    bool // its backlog is above its capacity
+	resting int // how often it was found with nothing to do
 }
 
 // lanes are those of one priority of a tenant.
@@ -244,9 +244,16 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 		return
 	}
 	if at < t.bound || t.at == outside {
-		t.bound = at
-		s.due.set(t, at)
+		t.bound = min(t.bound, at)
+		s.due.set(t, t.bound)
 	}
+}
+
+// await takes a tenant out of all lines until what was asked for is known. It keeps its bound.
+func (s *Scheduler) await(t *tenant) {
+	bound := t.bound
+	s.pass(t)
+	t.bound = bound
 }
 
 // pass takes a tenant out of all lines.

@@ -235,6 +235,7 @@ func (d *decision) advance(t *tenant, l *lane, slot int64) {
 		return
 	}
 	index.due.set(l, l.bound)
+	d.s.park(l, l.bound, d.now)
 }
 
 // drop takes the first job out of a lane for good.
