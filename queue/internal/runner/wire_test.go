@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,10 +67,37 @@ func (w *wire) await() {
 	}
 }
 
-// A heldConn does nothing while its wire is held.
+// A heldConn does nothing while its wire is held. It takes what is written at once, as a socket
+// does: a server that answers the first of many commands is not in the way of the others.
 type heldConn struct {
 	net.Conn
-	w *wire
+	w      *wire
+	out    chan []byte
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func (w *wire) conn(inner net.Conn) heldConn {
+	c := heldConn{inner, w, make(chan []byte, 1000), make(chan struct{}), new(sync.Once)}
+	go func() {
+		for {
+			select {
+			case b := <-c.out:
+				if _, err := inner.Write(b); err != nil {
+					c.Close()
+					return
+				}
+			case <-c.closed:
+				return
+			}
+		}
+	}()
+	return c
+}
+
+func (c heldConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 func (c heldConn) Read(b []byte) (int, error) {
@@ -80,7 +108,12 @@ func (c heldConn) Read(b []byte) (int, error) {
 
 func (c heldConn) Write(b []byte) (int, error) {
 	c.w.await()
-	return c.Conn.Write(b)
+	select {
+	case c.out <- slices.Clone(b):
+		return len(b), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
 }
 
 func (w *wire) client(t *testing.T) *redis.Client {
@@ -91,11 +124,13 @@ func (w *wire) client(t *testing.T) *redis.Client {
 		if w.down {
 			return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
 		}
-		conn, err := w.server.Dial()
-		if err == nil {
-			w.open[conn] = true
+		inner, err := w.server.Dial()
+		if err != nil {
+			return nil, err
 		}
-		return heldConn{conn, w}, err
+		conn := w.conn(inner)
+		w.open[conn] = true
+		return conn, nil
 	}})
 	client.AddHook(w)
 	return client

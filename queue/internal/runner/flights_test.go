@@ -1,0 +1,138 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A mischief does something to one commit, instead of sending it.
+type mischief func(s *stage, do func() error) error
+
+var errReset = &net.OpError{Op: "read", Err: errors.New("connection reset")}
+
+// What happens to one commit of several that are under way costs no job, no second start and
+// no limit, whatever happens to those behind it.
+func TestCommitsUnderWay(t *testing.T) {
+	lost := func(s *stage, do func() error) error { do(); return errReset }
+	dropped := func(s *stage, do func() error) error { return errReset }
+	late := func(s *stage, do func() error) error {
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+		return do()
+	}
+	changed := func(s *stage, do func() error) error {
+		s.client.HIncrBy(s.t.Context(), "wc:{q}:meta", "changes", 1)
+		return do()
+	}
+	other := func(s *stage, do func() error) error { // the first job of a lane has gone
+		lane := fmt.Sprint("wc:{q}:lane:t:u", rand.IntN(crowd))
+		if job, _ := s.client.LPop(s.t.Context(), lane).Result(); job != "" {
+			s.mu.Lock()
+			s.done["gone"]++
+			s.mu.Unlock()
+		}
+		return do()
+	}
+	all := []mischief{lost, dropped, late, late, changed, other}
+	for name, acts := range map[string][]mischief{
+		"a reply is lost": {lost}, "one does not arrive": {dropped}, "they overtake each other": {late},
+		"something has changed": {changed}, "a lane is not as it was": {other}, "all": all,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { disturb(t, 8, acts) })
+		})
+	}
+}
+
+// crowd is how many users have a job each, and five at most.
+const crowd = 200
+
+// disturb drains a backlog, while something happens to one in n commits.
+func disturb(t *testing.T, n int, acts []mischief) {
+	s := newStage(t, 0)
+	grace := schedule.Grace * time.Microsecond
+	s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(grace, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 50 * time.Millisecond})}
+	s.handler = func(string, Attempt) Outcome { return Outcome{} }
+	w := s.join("w")
+	time.Sleep(2 * time.Second)
+	var mu sync.Mutex
+	under, most := 0, 0
+	count := func(by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		under += by
+		most = max(most, under)
+	}
+	w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+		if !isCommit(cmd) {
+			return do()
+		}
+		count(1)
+		defer count(-1)
+		time.Sleep(500 * time.Microsecond)
+		if rand.IntN(n) > 0 {
+			return do()
+		}
+		err := acts[rand.IntN(len(acts))](s, do)
+		if errors.Is(err, errReset) {
+			cmd.SetErr(err)
+		}
+		return err
+	})
+	for user := range crowd {
+		s.offer(fmt.Sprint("u", user), 1+user%5)
+	}
+	time.Sleep(time.Minute)
+	w.stop()
+	mu.Lock()
+	defer mu.Unlock()
+	runs := make(map[string]int)
+	var starts []throttle.Event
+	for _, a := range s.starts {
+		runs[a.payload]++
+		starts = append(starts, throttle.Event{Subject: a.user, At: a.at})
+		if runs[a.payload] > 1 {
+			t.Errorf("%s has started again", a.payload)
+		}
+	}
+	if missing := len(s.offered) - len(runs); missing != s.done["gone"] {
+		t.Errorf("%d of %d jobs have not started, and %d are gone", missing, len(s.offered), s.done["gone"])
+	}
+	for _, v := range throttle.Verify(starts, []throttle.Rule{throttle.Spacing(50 * time.Millisecond)}) {
+		t.Error(v)
+	}
+	if most < 2 {
+		t.Errorf("%d commits were under way at once: the test shows nothing", most)
+	}
+	if held := s.client.HLen(t.Context(), "wc:{q}:running:w").Val(); held > 0 {
+		t.Errorf("%d claims are left", held)
+	}
+	s.end()
+}
+
+// isCommit tells a leader's commit from other scripts: its first argument is the leader's token.
+func isCommit(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	if cmd.Name() != "evalsha" && cmd.Name() != "eval" || len(args) < 3 {
+		return false
+	}
+	keys, _ := args[2].(int)
+	if len(args) < 5+keys {
+		return false
+	}
+	token, _ := args[3+keys].(string)
+	var epoch int
+	_, err := fmt.Sscanf(token, "%d:w", &epoch)
+	return err == nil
+}
