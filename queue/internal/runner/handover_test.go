@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -155,16 +157,39 @@ func TestJobsOfALostCommit(t *testing.T) {
 		s.hire(2)
 		time.Sleep(30 * time.Second)
 		for i := range 10 {
-			leader := s.leader()
+			patience := 100 * time.Millisecond
+			if i%2 == 1 {
+				patience = 2 * time.Second
+			}
+			s.loseStart(i%2 == 1)
 			s.offer(fmt.Sprint("u", i), 1)
-			leader.wire.lose(2) // the commit's, and the next term's
-			time.Sleep(2 * time.Second)
+			time.Sleep(patience)
 			if n := s.attempts(); n != i+1 {
 				t.Fatalf("%d attempts of %d jobs", n, i+1)
 			}
 			time.Sleep(10 * time.Second)
 		}
 		s.end()
+	})
+}
+
+// loseStart loses the reply to the next commit that starts a job, and the next term's as well
+// if it is told to. The commit before that one reads what it needs.
+func (s *stage) loseStart(next bool) {
+	wire, commits := s.leader().wire, 0
+	wire.intercept(func(cmd redis.Cmder, do func() error) error {
+		err := do()
+		if !isCommit(cmd) {
+			return err
+		}
+		if commits++; commits != 2 {
+			return err
+		}
+		if next {
+			wire.lose(1)
+		}
+		cmd.SetErr(errReset)
+		return errReset
 	})
 }
 
