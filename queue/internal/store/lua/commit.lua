@@ -37,7 +37,8 @@
 -- numbers of the checks that failed, below 0 those of takes}, where nothing was done.
 
 local call, sub, find = redis.call, string.sub, string.find
-local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes')
+local counters = tonumber(ARGV[7])
+local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes', unpack(ARGV, 8, 7 + counters))
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 if meta[1] ~= ARGV[1] then
@@ -48,17 +49,14 @@ elseif (meta[4] or '0') ~= ARGV[4] then
   return { now, 'changed', tonumber(meta[4] or 0) }
 end
 
+local news, at = { 'seq', ARGV[3] }, 8 + 2 * counters
+for i = 1, counters do
+  news[2 * i + 1], news[2 * i + 2] = ARGV[7 + i], string.format('%d', (meta[4 + i] or 0) + ARGV[7 + counters + i])
+end
 -- list returns how long the list is that begins there, and where its first item is.
 local function list(at)
   return tonumber(ARGV[at]), at + 1
 end
-local counters, at = list(7)
-local counted = counters > 0 and call('HMGET', KEYS[1], unpack(ARGV, at, at + counters - 1)) or {}
-local news = { 'seq', ARGV[3] }
-for i = 1, counters do
-  news[2 * i + 1], news[2 * i + 2] = ARGV[at + i - 1], string.format('%d', (counted[i] or 0) + ARGV[at + counters + i - 1])
-end
-at = at + 2 * counters
 local function key(i)
   return KEYS[tonumber(ARGV[i])]
 end
