@@ -9,8 +9,8 @@
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
 -- ARGV[6]  number of the last key before those of lanes and states
+-- ARGV[7]  number of counters in meta that change; then their names; then by how much each is more
 -- then lists, each after its length:
---   counts   counters in meta; then, without a length, by how much each is more
 --   takes    more n {entry, key of claims or 0, claim}... (the first n entries of a lane begin so;
 --            they leave it, and become those claims; as many more as a refill asks for are read with
 --            them)
