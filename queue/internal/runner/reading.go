@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -24,10 +23,8 @@ func (b *bundle) want(needs schedule.Needs) {
 		b.c.ReadFront(store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N})
 	}
 	for _, lane := range needs.Heads {
-		if !slices.Contains(b.needs.Heads, lane) {
-			b.needs.Heads = append(b.needs.Heads, lane)
-			b.c.Read(lane, headsEach)
-		}
+		b.needs.Heads = append(b.needs.Heads, lane)
+		b.c.Read(lane, headsEach)
 	}
 	b.c.ReadStates(needs.States)
 	for _, scope := range needs.States {

@@ -79,7 +79,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
 		d.early = now
 	}
-	for ; d.left > 0 && d.visits > 0; d.visits-- {
+	for ; d.left > 0 && d.visits > 0 && len(s.needs.Heads) < mostHeads; d.visits-- {
 		if !s.known(d.horizon) {
 			d.plan.Next = Never // what is needed comes first
 			return d.plan
@@ -96,6 +96,10 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	d.plan.Next = now
 	return d.plan
 }
+
+// mostHeads is of how many lanes the first jobs are asked for at a time, or some more: whoever
+// reads them is in nobody's way for long.
+const mostHeads = 1000
 
 // next returns when there is something to decide, if nothing happens before; Never if there
 // is nothing.

@@ -25,6 +25,7 @@ type shelf struct {
 	places int
 	rounds int
 	queue  string // what the queue's rules remember
+	heads  int    // of how many lanes the first jobs were read at a time, at most
 }
 
 func newShelf(t *testing.T, p *schedule.Policies) *shelf {
@@ -52,6 +53,7 @@ func (s *shelf) put(tenant, user string, change func(*envelope.Envelope)) {
 }
 
 func (s *shelf) answer(needs schedule.Needs) {
+	s.heads = max(s.heads, len(needs.Heads))
 	tenants, users := map[string]int64{}, map[string]map[string]int64{}
 	for lane, jobs := range s.lanes {
 		if len(jobs) > 0 {
@@ -163,6 +165,22 @@ func TestPriorityAtOneInstant(t *testing.T) {
 	s.decide()
 	if got := s.order(); got != "high low" {
 		t.Errorf("started: %s", got)
+	}
+}
+
+// A new leader reads the first jobs of many lanes in portions: Redis and the tenants whose jobs
+// are read first do not wait for all.
+func TestManyLanesAreReadInPortions(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	const tenants, users = 40, 60
+	for i := range tenants * users {
+		s.put(fmt.Sprint("t", i%tenants), fmt.Sprint("u", i), nil)
+	}
+	s.s, s.places = schedule.New(schedule.Facts{Policies: &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}}}), 100_000
+	s.now += 1_000_000
+	s.decide()
+	if len(s.starts) != tenants*users || s.heads > 1500 {
+		t.Errorf("%d starts, %d lanes read at a time", len(s.starts), s.heads)
 	}
 }
 
