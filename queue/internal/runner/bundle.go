@@ -106,14 +106,9 @@ func (b *bundle) leave() {
 	}
 }
 
-// without takes the lanes out of the plan that are not as they were; there are none if differs
-// is nil.
-func (b *bundle) without(differs *store.DiffersError, now int64) {
-	t := b.t
-	bad := make(map[envelope.Lane]bool)
-	if differs != nil {
-		b.suspect(differs.Checks, bad)
-	}
+// without takes the lanes of the checks that have failed out of the plan.
+func (b *bundle) without(checks []int, now int64) {
+	t, bad := b.t, b.differing(checks)
 	t.sched.Unwritten(b.states)
 	var starts []schedule.Start
 	for _, s := range b.plan.Starts {
@@ -140,9 +135,9 @@ func (b *bundle) without(differs *store.DiffersError, now int64) {
 	b.want(t.sched.Needs())
 }
 
-// suspect notes the lanes of checks that have failed.
-func (b *bundle) suspect(checks []int, bad map[envelope.Lane]bool) {
-	t := b.t
+// differing returns the lanes of checks that have failed.
+func (b *bundle) differing(checks []int) map[envelope.Lane]bool {
+	t, bad := b.t, make(map[envelope.Lane]bool)
 	for _, check := range checks {
 		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
 			t.fleet.remove(worker)
@@ -158,6 +153,7 @@ func (b *bundle) suspect(checks []int, bad map[envelope.Lane]bool) {
 		}
 		t.r.log.Debug("a lane is not as it was", "tenant", lane.Tenant, "user", lane.User)
 	}
+	return bad
 }
 
 // start gives a job to its worker.
@@ -232,8 +228,8 @@ func (b *bundle) post(ctx context.Context) {
 	go b.deliver(ctx, fence)
 }
 
-// deliver sends the commit until it does not come before the one that it follows: they go by
-// several connections, and may overtake each other.
+// deliver sends the commit. It may overtake the one that it follows, on another connection:
+// Redis refuses it then, and it is sent again.
 func (b *bundle) deliver(ctx context.Context, fence store.Fence) {
 	defer close(b.done)
 	before := b.follows
@@ -243,7 +239,7 @@ func (b *bundle) deliver(ctx context.Context, fence store.Fence) {
 		if before == nil || !errors.As(b.err, new(*store.OrderError)) {
 			return
 		}
-		if try > 0 {
+		if try > 0 { // mostly that has happened by now
 			<-before.done
 			if before.err != nil {
 				return

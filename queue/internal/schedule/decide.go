@@ -97,8 +97,8 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	return d.plan
 }
 
-// mostHeads is of how many lanes the first jobs are asked for at a time, or some more: whoever
-// reads them is in nobody's way for long.
+// mostHeads bounds how many lanes are read at a time: Redis does nothing else meanwhile. The
+// lanes of the last tenant may exceed it.
 const mostHeads = 1000
 
 // next returns when there is something to decide, if nothing happens before; Never if there

@@ -114,7 +114,7 @@ func (h *heap[T]) down(i int) {
 type front struct {
 	frontier int64 // Never if all is known
 	asked    bool
-	missed   int64 // while it is read: the first bound of what has come, perhaps after that
+	missed   int64 // the earliest bound to which the frontier was moved back while it is read
 	limit    int   // how many members to ask for
 }
 
@@ -129,7 +129,7 @@ func whole() front { return front{frontier: Never, missed: Never, limit: frontCh
 // ask notes that what lies beyond the frontier is being read.
 func (f *front) ask() { f.asked, f.missed = true, Never }
 
-// lower notes that a member may lie behind the frontier that has a bound from an instant on.
+// lower moves the frontier back to a bound: a member that is not in memory may have it.
 func (f *front) lower(at int64) {
 	f.frontier, f.missed = min(f.frontier, at), min(f.missed, at)
 }

@@ -88,16 +88,15 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	l.asked, l.missed = false, false
 	l.heads = heads
 	s.rouse(t, now)
-	if len(heads) == 0 && missed {
+	switch {
+	case len(heads) > 0:
+		t.lanes[l.priority].due.set(l, l.bound)
+	case missed:
 		s.read(l)
-		return
-	}
-	if len(heads) == 0 {
-		t.lanes[lane.Priority].due.remove(l)
+	default:
+		t.lanes[l.priority].due.remove(l)
 		s.rest(l.user)
-		return
 	}
-	t.lanes[l.priority].due.set(l, l.bound)
 }
 
 // LearnUserState tells what the rules of a user remember.

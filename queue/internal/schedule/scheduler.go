@@ -92,7 +92,7 @@ type lane struct {
 	priority int
 	heads    []Head
 	asked    bool  // its heads are being read
-	missed   bool  // meanwhile it has got its first job, perhaps after they were read
+	missed   bool  // a job has come meanwhile, perhaps after the reading
 	bound    int64 // where it comes in again when its heads are read
 	at       int   // place in the heap
 	last     int64 // slot of the job that was taken last
@@ -249,7 +249,7 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 	}
 }
 
-// await takes a tenant out of all lines until what was asked for is known. It keeps its bound.
+// await takes a tenant out of all lines, with its bound kept, until what it lacks was read.
 func (s *Scheduler) await(t *tenant) {
 	bound := t.bound
 	s.pass(t)
