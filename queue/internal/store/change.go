@@ -19,7 +19,7 @@ type change struct {
 }
 
 // A step is lists of words, each after its length.
-type step struct{ conditions, commands []any }
+type step struct{ conditions, musts, commands []any }
 
 // appendList adds a list to others, after its length.
 func appendList(lists []any, words ...any) []any { return append(append(lists, len(words)), words...) }
@@ -59,7 +59,13 @@ func (c *change) and(want any, command string, keys []string, args ...any) {
 	last.conditions = appendList(last.conditions, append(words, args...)...)
 }
 
-// do adds a command on a key to the last step.
+// must adds a command on a key to the last step, which goes no further if it fails.
+func (c *change) must(command, key string, args ...any) {
+	last := &c.steps[len(c.steps)-1]
+	last.musts = appendList(last.musts, append([]any{command, c.key(key)}, args...)...)
+}
+
+// do adds a command on a key to the last step. If it fails, the others are done.
 func (c *change) do(command, key string, args ...any) {
 	last := &c.steps[len(c.steps)-1]
 	last.commands = appendList(last.commands, append([]any{command, c.key(key)}, args...)...)
@@ -88,6 +94,7 @@ func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
 	args := appendList([]any{Schema, flag(c.fences), len(c.steps)}, c.letters...)
 	for _, s := range c.steps {
 		args = appendList(append(args, s.conditions...))
+		args = appendList(append(args, s.musts...))
 		args = appendList(append(args, s.commands...))
 	}
 	reply := readFields(c.s.runOnce(ctx, "change", c.keys.keys, args...), 3)

@@ -26,18 +26,32 @@ type View struct {
 
 // Look returns the pauses and the states of the given scopes.
 func (s *Store) Look(ctx context.Context, scopes []string) (View, error) {
+	v, _, err := s.look(ctx, scopes)
+	return v, err
+}
+
+// look returns fields of meta of the same instant, too.
+func (s *Store) look(ctx context.Context, scopes []string, fields ...string) (v View, meta map[string]string, err error) {
 	keys := []string{s.key.Meta(), s.key.Paused()}
 	for _, scope := range scopes {
 		keys = append(keys, s.key.State(scope))
 	}
-	reply := readFields(s.run(ctx, "look", keys, Schema), 4)
-	v := View{Now: reply.int(0), Policies: reply.int(1), Pauses: pairs(reply.texts(2)), States: make(map[string]string)}
+	args := []any{Schema}
+	for _, field := range fields {
+		args = append(args, field)
+	}
+	reply := readFields(s.run(ctx, "look", keys, args...), 5)
+	v = View{Now: reply.int(0), Policies: reply.int(1), Pauses: pairs(reply.texts(2)), States: make(map[string]string)}
 	for i, text := range reply.texts(3) {
 		if text != "" && i < len(scopes) {
 			v.States[scopes[i]] = text
 		}
 	}
-	return v, reply.err
+	meta = make(map[string]string, len(fields))
+	for i, value := range reply.texts(4) {
+		meta[fields[i]] = value
+	}
+	return v, meta, reply.err
 }
 
 // Clock reads Redis's clock, on the node that has the queue.
@@ -70,26 +84,6 @@ type Totals struct {
 	Later, Running    int64
 	Blocked, Shadowed map[string]int64
 	Last              LastAttempts
-}
-
-// LastAttempts are the attempts that ended last, some twenty of them or those of some ten
-// seconds, if one of them has failed: without a failure none are known.
-type LastAttempts struct {
-	Done, Failed int64
-	At           int64  // of the last failure
-	Error        string // of that, its beginning
-}
-
-// readLast reads what fail.lua has written, beside the counters of now.
-func readLast(meta map[string]string) LastAttempts {
-	var done, failed, mark int64
-	l := LastAttempts{Error: strings.ToValidUTF8(meta["error"], "")}
-	if n, _ := fmt.Sscanf(meta["failing"], "%d %d %d %d %d %d", &done, &failed, &mark, &mark, &mark, &l.At); n != 6 {
-		return LastAttempts{}
-	}
-	all := readCounts(meta)
-	l.Done, l.Failed = all.Done-done, all.Failed-failed
-	return l
 }
 
 // Totals returns the state of the queue at one instant.

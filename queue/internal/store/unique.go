@@ -18,8 +18,12 @@ func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err err
 	if errors.Is(err, redis.Nil) || err != nil || lock == "" {
 		return "", ignoreNil(err)
 	}
-	held, err := s.run(ctx, "lock", []string{lock}, task, lockHolder(task)).Int()
-	if err != nil || held == 0 { // its time is over
+	c := s.newChange()
+	c.when(task, "GET", []string{lock})
+	c.do("SET", lock, lockHolder(task), "KEEPTTL")
+	c.when(lockHolder(task), "GET", []string{lock})
+	done, err := c.apply(ctx)
+	if err != nil || !done[1] { // its time is over
 		return "", err
 	}
 	return lock, nil
@@ -27,7 +31,11 @@ func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err err
 
 // LiftLock lifts a lock that [Store.KeepLock] has kept for the task, if it is still its.
 func (s *Store) LiftLock(ctx context.Context, lock, task string) error {
-	return s.run(ctx, "lock", []string{lock}, lockHolder(task), "").Err()
+	c := s.newChange()
+	c.when(lockHolder(task), "GET", []string{lock})
+	c.do("DEL", lock)
+	_, err := c.apply(ctx)
+	return err
 }
 
 func ignoreNil(err error) error {

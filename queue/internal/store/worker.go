@@ -264,35 +264,6 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	return Reading{reply.int(0), asked, time.Now()}, reply.err
 }
 
-// A Failure ends a claim whose attempt did not succeed.
-type Failure struct {
-	Worker, Claim string
-	Lane          Lane
-	Delay         time.Duration // until the next attempt; negative for none
-	Job           string        // as it goes on
-	ID            string        // the caller's own
-	Error         string
-	Refund        string // what the leader is to refund; "" for nothing
-}
-
-// headError is how much of the last error of all jobs is kept.
-const headError = 300
-
-// Fail ends a claim whose attempt did not succeed, and reports whether the worker had it.
-func (s *Store) Fail(ctx context.Context, f Failure) (bool, error) {
-	delay := int64(-1)
-	if f.Delay >= 0 {
-		delay = f.Delay.Microseconds()
-	}
-	id := s.key.Meta()
-	if f.ID != "" {
-		id = s.key.ID(f.ID)
-	}
-	keys := []string{s.key.Meta(), s.key.Running(f.Worker), s.key.Mail(), s.key.Tenant(f.Lane.Tenant), s.key.Later(), s.key.Dead(), id}
-	reply := readFields(s.run(ctx, "fail", keys, f.Claim, delay, f.Lane.Name(), f.Job, f.Error, f.Refund, f.Error[:min(len(f.Error), headError)]), 2)
-	return reply.int(1) == 1, reply.err
-}
-
 // Hand waits for a message in the worker's hand, at most for the given time; "" if none
 // came. Redis's clock had reached the returned instant when the message was written.
 func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {

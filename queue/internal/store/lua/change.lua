@@ -1,6 +1,6 @@
 -- change does what somebody other than the leader has decided, and tells the leader, who
 -- commits nothing until it knows. It decides nothing: every step is done if its conditions
--- hold, whatever becomes of the others.
+-- hold and what must not fail has not failed, whatever becomes of the other steps.
 --
 -- KEYS[1]  meta
 -- KEYS[2]  mail; then all keys that the words below hold
@@ -9,7 +9,8 @@
 -- ARGV[3]  number of steps
 -- then lists, each of them after its length:
 --   the letter in subjects and texts
---   for each step its conditions, an empty list, its commands, an empty list
+--   for each step its conditions, an empty list, commands that must not fail, an empty list, its
+--   other commands, an empty list
 --     condition  expected reply, command, keys, arguments; the reply of a command that finds nothing
 --                is ""
 --     command    command, key, arguments
@@ -50,6 +51,9 @@ for step = 1, tonumber(ARGV[3]) do
       local fine, reply = try(condition)
       wanted = fine and tostring(reply or '') == want
     end
+  end
+  for command in list do
+    wanted = wanted and try(command)
   end
   for command in list do
     if wanted then

@@ -124,12 +124,19 @@ for _ = 1, n do
   end
   at = at + 4
 end
-local function write(at)
+local errors = {}
+-- write does a list of writes. Where one fails, the script ends, or the others are done.
+local function write(at, whatever)
   local commands
   commands, at = list(at)
   for _ = 1, commands do
     local n = tonumber(ARGV[at])
-    call(ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+    local fine, why = pcall(call, ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+    if not fine and not whatever then
+      error(why)
+    elseif not fine then
+      errors[#errors + 1] = ARGV[at + 1] .. ' ' .. key(at + 2) .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
+    end
     at = at + 3 + n
   end
   return at
@@ -163,16 +170,7 @@ for _ = 1, n do
   call('RPUSH', key(at), string.format('%d', now) .. ' ' .. ARGV[at + 1])
   at = at + 2
 end
-local errors = {}
-n, at = list(at)
-for _ = 1, n do
-  local n = tonumber(ARGV[at])
-  local fine, why = pcall(call, ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
-  if not fine then
-    errors[#errors + 1] = ARGV[at + 1] .. ' ' .. key(at + 2) .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
-  end
-  at = at + 3 + n
-end
+at = write(at, true)
 local refills = {}
 n, at = list(at)
 for number = 1, n do

@@ -2,12 +2,12 @@
 --
 -- KEYS[1]  meta
 -- KEYS[2]  paused; then states
--- ARGV[1]  schema
+-- ARGV[1]  schema; then fields of meta
 --
--- Returns {now, version of the policies, pauses, states}.
+-- Returns {now, version of the policies, pauses, states, values of the fields}.
 
 local call = redis.call
-local meta = call('HMGET', KEYS[1], 'schema', 'policies')
+local meta = call('HMGET', KEYS[1], 'schema', 'policies', unpack(ARGV, 2))
 if (meta[1] or ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. meta[1])
 end
@@ -15,4 +15,5 @@ local time, states = call('TIME'), {}
 if #KEYS > 2 then
   states = call('MGET', unpack(KEYS, 3))
 end
-return { time[1] * 1000000 + time[2], tonumber(meta[2] or 0), call('ZRANGE', KEYS[2], '0', '-1', 'WITHSCORES'), states }
+return { time[1] * 1000000 + time[2], tonumber(meta[2] or 0), call('ZRANGE', KEYS[2], '0', '-1', 'WITHSCORES'), states,
+  { unpack(meta, 3, 1 + #ARGV) } }

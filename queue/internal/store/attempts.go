@@ -1,0 +1,71 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// LastAttempts are the attempts that ended last, some twenty of them or those of some ten
+// seconds, if one of them has failed: without a failure none are known.
+type LastAttempts struct {
+	Done, Failed int64
+	At           int64  // of the last failure
+	Error        string // of that, its beginning
+}
+
+// marks are what "failing" in meta says: the counters at two instants, and when the last
+// attempt failed. What has ended since the older mark are the last attempts. Only failures
+// set marks: a success costs nothing.
+type marks struct {
+	olderDone, olderFailed, newerDone, newerFailed int64
+	newer, last                                    int64 // instants of the newer mark and of the last failure
+}
+
+// A mark is set so many attempts and so long after the one before. What happened before a
+// pause of half an hour is forgotten.
+const (
+	markAttempts = 20
+	markTime     = 10 * time.Second
+	markMemory   = 30 * time.Minute
+)
+
+// attemptFields are the fields of meta that marks are made of.
+var attemptFields = []string{"done", "failed", "failing"}
+
+func readMarks(text string) (m marks, known bool) {
+	n, _ := fmt.Sscanf(text, "%d %d %d %d %d %d", &m.olderDone, &m.olderFailed, &m.newerDone, &m.newerFailed, &m.newer, &m.last)
+	return m, n == 6
+}
+
+func (m marks) String() string {
+	return fmt.Sprint(m.olderDone, m.olderFailed, m.newerDone, m.newerFailed, m.newer, m.last)
+}
+
+// marksAfter returns the marks after one more failure.
+func marksAfter(meta map[string]string, now int64) string {
+	done, _ := strconv.ParseInt(meta["done"], 10, 64)
+	failed, _ := strconv.ParseInt(meta["failed"], 10, 64)
+	m, known := readMarks(meta["failing"])
+	switch {
+	case !known || now-m.last > markMemory.Microseconds():
+		m = marks{done, failed, done, failed, now, now}
+	case done+failed-m.newerDone-m.newerFailed >= markAttempts && now-m.newer >= markTime.Microseconds():
+		m = marks{m.newerDone, m.newerFailed, done, failed, now, now}
+	}
+	m.last = now
+	return m.String()
+}
+
+// readLast reads the last attempts from meta.
+func readLast(meta map[string]string) LastAttempts {
+	m, known := readMarks(meta["failing"])
+	if !known {
+		return LastAttempts{}
+	}
+	all := readCounts(meta)
+	return LastAttempts{
+		Done: all.Done - m.olderDone, Failed: all.Failed - m.olderFailed, At: m.last, Error: strings.ToValidUTF8(meta["error"], ""),
+	}
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// A Failure ends a claim whose attempt did not succeed.
+type Failure struct {
+	Worker, Claim string
+	Lane          Lane
+	Delay         time.Duration // until the next attempt; negative for none
+	Job           string        // as it goes on
+	ID            string        // the caller's own
+	Error         string
+	Refund        string // what the leader is to refund; "" for nothing
+}
+
+// headError is how much of the last error of all jobs is kept.
+const headError = 300
+
+// Fail ends a claim whose attempt did not succeed, and reports whether the worker had it:
+// then the job waits for its next attempt, or is dead.
+func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
+	view, meta, err := s.look(ctx, nil, attemptFields...)
+	if err != nil {
+		return false, err
+	}
+	c := s.newChange()
+	running := s.key.Running(f.Worker)
+	// A full Redis refuses what needs memory, but not to a script that has begun with something else.
+	c.always()
+	c.do("HDEL", running, "")
+	c.when(1, "HEXISTS", []string{running}, f.Claim)
+	c.and(1, "HGET", []string{s.key.Meta()}, "hungry")
+	c.do("HSET", s.key.Meta(), "hungry", 0)
+	c.do("XADD", s.key.Mail(), "*", MailEnded, f.Worker)
+	c.when(1, "HEXISTS", []string{running}, f.Claim)
+	c.and(1, "HGET", []string{s.key.Meta()}, "counted")
+	c.do("XADD", s.key.Mail(), "*", MailFinished, f.Claim)
+
+	ends := len(c.steps)
+	c.when(1, "HEXISTS", []string{running}, f.Claim)
+	if f.Delay < 0 {
+		c.dies(f, view.Now)
+	} else {
+		c.backsOff(f, view.Now+f.Delay.Microseconds())
+	}
+	c.do("HDEL", running, f.Claim)
+	if f.Refund != "" {
+		c.do("XADD", s.key.Mail(), "*", MailRefund, f.Refund)
+	}
+	c.do("HSET", s.key.Meta(), "failing", marksAfter(meta, view.Now), "error", f.Error[:min(len(f.Error), headError)])
+	c.count(f.Lane.Tenant, "failed", 1)
+	done, err := c.apply(ctx)
+	if done[ends] {
+		return true, nil // whatever has become of the counters of the tenant
+	}
+	return false, err
+}
+
+// backsOff lets the job of a failed attempt wait for its next one.
+func (c *change) backsOff(f Failure, at int64) {
+	c.must("ZADD", c.s.key.Later(), at, f.Lane.Name()+" "+f.Job)
+	c.do("XADD", c.s.key.Mail(), "*", MailLater, at)
+	if f.ID != "" {
+		c.do("SET", c.s.key.ID(f.ID), f.Lane.Name(), "XX", "KEEPTTL")
+	}
+}
+
+// dies keeps the job of a failed attempt among the dead.
+func (c *change) dies(f Failure, now int64) {
+	c.must("XADD", c.s.key.Dead(), "MAXLEN", "~", 100_000, "*", "lane", f.Lane.Name(), "error", f.Error, "at", now, "job", f.Job)
+	if f.ID != "" {
+		c.do("SET", c.s.key.ID(f.ID), WasDead, "XX", "KEEPTTL")
+	}
+	c.count(f.Lane.Tenant, "dead", 1)
+}
