@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -32,7 +31,6 @@ type bundle struct {
 	began     time.Time
 	seq       int64         // its number
 	mail      string        // the newest letter whose effects are in it
-	follows   *bundle       // the one before it, if that is under way
 	done      chan struct{} // closed when there is a reply, or none will come
 	reply     store.CommitReply
 	err       error
@@ -225,27 +223,11 @@ func (b *bundle) post(ctx context.Context) {
 	fence := t.fence
 	fence.Seq, fence.Mail = b.seq, b.mail
 	b.done = make(chan struct{})
-	go b.deliver(ctx, fence)
-}
-
-// deliver sends the commit. It may overtake the one that it follows, on another connection:
-// Redis refuses it then, and it is sent again.
-func (b *bundle) deliver(ctx context.Context, fence store.Fence) {
-	defer close(b.done)
-	before := b.follows
-	b.follows = nil
-	for try := range 3 {
-		b.reply, b.err = b.t.r.store.Commit(ctx, fence, b.c)
-		if before == nil || !errors.As(b.err, new(*store.OrderError)) {
-			return
-		}
-		if try > 0 { // mostly that has happened by now
-			<-before.done
-			if before.err != nil {
-				return
-			}
-		}
-	}
+	wait := t.r.store.Send(ctx, fence, b.c)
+	go func() {
+		defer close(b.done)
+		b.reply, b.err = wait()
+	}()
 }
 
 // settle does what follows from a commit that has happened.

@@ -58,14 +58,48 @@ func TestCommitsUnderWay(t *testing.T) {
 // crowd is how many users have a job each, and five at most.
 const crowd = 200
 
-// disturb drains a backlog, while something happens to one in n commits.
-func disturb(t *testing.T, n int, acts []mischief) {
+// Commits on one connection arrive in their order or not at all: it may break before some, or
+// before their replies. That costs no job, no second start and no limit either.
+func TestCommitsOnOneConnection(t *testing.T) {
+	for name, fates := range map[string][]fate{
+		"nothing happens": {arrives}, "replies are lost": {mute}, "some do not arrive": {breaks}, "all": {mute, breaks},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, w := crowded(t, true)
+				w.wire.mu.Lock()
+				w.wire.fate = func() fate {
+					if rand.IntN(8) > 0 {
+						return arrives
+					}
+					return fates[rand.IntN(len(fates))]
+				}
+				w.wire.mu.Unlock()
+				s.drained(w)
+				if w.wire.most < 2 {
+					t.Errorf("%d commits were under way at once: the test shows nothing", w.wire.most)
+				}
+			})
+		})
+	}
+}
+
+// crowded is a stage with a worker that leads, and users with a limit.
+func crowded(t *testing.T, streams bool) (*stage, *actor) {
 	s := newStage(t, 0)
+	s.streams = streams
 	grace := schedule.Grace * time.Microsecond
 	s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(grace, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 50 * time.Millisecond})}
 	s.handler = func(string, Attempt) Outcome { return Outcome{} }
 	w := s.join("w")
 	time.Sleep(2 * time.Second)
+	return s, w
+}
+
+// disturb drains a backlog, while something happens to one in n commits, each of which goes its
+// own way.
+func disturb(t *testing.T, n int, acts []mischief) {
+	s, w := crowded(t, false)
 	var mu sync.Mutex
 	under, most := 0, 0
 	count := func(by int) {
@@ -90,13 +124,23 @@ func disturb(t *testing.T, n int, acts []mischief) {
 		}
 		return err
 	})
+	s.drained(w)
+	mu.Lock()
+	defer mu.Unlock()
+	if most < 2 {
+		t.Errorf("%d commits were under way at once: the test shows nothing", most)
+	}
+}
+
+// drained offers each user of the crowd some jobs, and checks after a minute what became of them.
+func (s *stage) drained(w *actor) {
+	t := s.t
 	for user := range crowd {
 		s.offer(fmt.Sprint("u", user), 1+user%5)
 	}
 	time.Sleep(time.Minute)
 	w.stop()
-	mu.Lock()
-	defer mu.Unlock()
+	s.mu.Lock()
 	runs := make(map[string]int)
 	var starts []throttle.Event
 	for _, a := range s.starts {
@@ -109,11 +153,9 @@ func disturb(t *testing.T, n int, acts []mischief) {
 	if missing := len(s.offered) - len(runs); missing != s.done["gone"] {
 		t.Errorf("%d of %d jobs have not started, and %d are gone", missing, len(s.offered), s.done["gone"])
 	}
+	s.mu.Unlock()
 	for _, v := range throttle.Verify(starts, []throttle.Rule{throttle.Spacing(50 * time.Millisecond)}) {
 		t.Error(v)
-	}
-	if most < 2 {
-		t.Errorf("%d commits were under way at once: the test shows nothing", most)
 	}
 	if held := s.client.HLen(t.Context(), "wc:{q}:running:w").Val(); held > 0 {
 		t.Errorf("%d claims are left", held)

@@ -26,9 +26,10 @@ import (
 type stage struct {
 	t        *testing.T
 	server   *miniredis.Miniredis
-	client   *redis.Client // of the test
+	client   redis.UniversalClient // of the test
 	policies *schedule.Policies
 	lease    time.Duration
+	streams  bool                                   // workers send their commits by one connection each
 	handler  func(worker string, a Attempt) Outcome // instead of the usual one
 	mu       sync.Mutex
 	starts   []started
@@ -74,6 +75,7 @@ func newStage(t *testing.T, workers int) *stage {
 
 func (s *stage) join(name string) *actor {
 	w := newWire(s.server)
+	w.streams = s.streams
 	client := w.client(s.t)
 	st, err := store.New(client, "q")
 	if err != nil {

@@ -1,13 +1,16 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -27,6 +30,27 @@ type wire struct {
 	stuck  chan struct{} // closed when scripts go on; nil while they do
 
 	around func(cmd redis.Cmder, do func() error) error // instead of each command
+
+	streams bool        // commits go by one connection, as they do outside tests
+	fate    func() fate // what becomes of commits of "w" that are written there
+	unread  int         // commits written since something was read
+	most    int
+}
+
+// A fate is what happens to commits that were written to a connection.
+type fate int
+
+const (
+	arrives fate = iota
+	breaks       // the connection breaks before they arrive
+	mute         // it breaks before their replies arrive
+)
+
+// parted is a client that sends each command on its own, so that a test can do something to one.
+type parted struct{ redis.UniversalClient }
+
+func (parted) AsyncAutoPipelineWithOptions(*redis.AutoPipelineOptions) (*redis.AutoPipeliner, error) {
+	return nil, errors.New("each command goes its own way")
 }
 
 func newWire(server *miniredis.Miniredis) *wire {
@@ -75,10 +99,15 @@ type heldConn struct {
 	out    chan []byte
 	closed chan struct{}
 	once   *sync.Once
+	mute   *atomic.Bool
+	in     net.Conn // what the server sends, half a millisecond later; nil for no delay
 }
 
 func (w *wire) conn(inner net.Conn) heldConn {
-	c := heldConn{inner, w, make(chan []byte, 1000), make(chan struct{}), new(sync.Once)}
+	c := heldConn{inner, w, make(chan []byte, 1000), make(chan struct{}), new(sync.Once), new(atomic.Bool), nil}
+	if w.streams {
+		c.in = c.later()
+	}
 	go func() {
 		for {
 			select {
@@ -96,18 +125,75 @@ func (w *wire) conn(inner net.Conn) heldConn {
 }
 
 func (c heldConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
+	c.once.Do(func() {
+		close(c.closed)
+		if c.in != nil {
+			c.in.Close()
+		}
+	})
 	return c.Conn.Close()
 }
 
+func (c heldConn) SetReadDeadline(t time.Time) error {
+	if c.in != nil {
+		return c.in.SetReadDeadline(t)
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
 func (c heldConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	from := c.in
+	if from == nil {
+		from = c.Conn
+	}
+	n, err := from.Read(b)
 	c.w.await()
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.w.unread = 0
 	return n, err
+}
+
+// later returns what comes from the server half a millisecond later, as over a distance: the
+// server never waits until somebody reads.
+func (c heldConn) later() net.Conn {
+	near, far := net.Pipe()
+	sent := make(chan []byte, 1000)
+	go func() {
+		defer close(sent)
+		for b := make([]byte, 64<<10); ; {
+			n, err := c.Conn.Read(b)
+			if err != nil {
+				return
+			}
+			sent <- slices.Clone(b[:n])
+		}
+	}()
+	go func() {
+		defer far.Close()
+		for b := range sent {
+			time.Sleep(500 * time.Microsecond)
+			if c.mute.Load() {
+				continue
+			}
+			if _, err := far.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	return near
 }
 
 func (c heldConn) Write(b []byte) (int, error) {
 	c.w.await()
+	switch c.w.fateOf(b) {
+	case breaks:
+		c.Close()
+		return len(b), nil
+	case mute:
+		c.mute.Store(true)
+		time.AfterFunc(time.Millisecond, func() { c.Close() })
+	}
 	select {
 	case c.out <- slices.Clone(b):
 		return len(b), nil
@@ -116,7 +202,20 @@ func (c heldConn) Write(b []byte) (int, error) {
 	}
 }
 
-func (w *wire) client(t *testing.T) *redis.Client {
+// fateOf decides what becomes of what is written.
+func (w *wire) fateOf(b []byte) fate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	commits := bytes.Count(b, []byte(":w\r\n$"))
+	w.unread += commits
+	w.most = max(w.most, w.unread)
+	if w.fate == nil || commits == 0 {
+		return arrives
+	}
+	return w.fate()
+}
+
+func (w *wire) client(t *testing.T) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
 		w.await()
 		w.mu.Lock()
@@ -132,8 +231,11 @@ func (w *wire) client(t *testing.T) *redis.Client {
 		w.open[conn] = true
 		return conn, nil
 	}})
+	if w.streams {
+		return client
+	}
 	client.AddHook(w)
-	return client
+	return parted{client}
 }
 
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -1,9 +1,6 @@
 package store
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
 // with [Store.NewCommit], say what it does with its methods, send it with [Store.Commit].
@@ -37,8 +34,6 @@ type Commit struct {
 	reads    []reads
 	looks    []look
 	gathered bool
-	after    <-chan struct{} // closed when the commit that this one follows is on its way
-	sent     sent
 }
 
 // reads asks for the first n entries of a lane.
@@ -67,13 +62,9 @@ func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
 		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
-		folding: make(map[Folded]string), sent: sent{new(sync.Once), make(chan struct{})},
+		folding: make(map[Folded]string),
 	}
 }
-
-// Follow lets a commit be sent only when another one, that is sent at the same time, is on its
-// way: mostly they come in that order.
-func (c *Commit) Follow(other *Commit) { c.after = other.sent.done }
 
 // op writes a command on a key: how many arguments, the command, the key's number.
 func (c *Commit) op(l *list, command, key string, args ...any) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -51,10 +50,16 @@ func (e *OrderError) Error() string {
 // Commit sends a commit, once. It returns one of the errors above if the commit did
 // nothing, and any other error if nobody knows what became of it.
 func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
+	return s.Send(ctx, f, c)()
+}
+
+// Send sends a commit behind those that this goroutine has sent before, without waiting for
+// them. The returned function waits for the reply; see [Store.Commit].
+func (s *Store) Send(ctx context.Context, f Fence, c *Commit) (wait func() (CommitReply, error)) {
 	c.gather()
 	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, len(c.keys.keys)}
 	lists := []*list{&c.sums, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
-	n := len(args) + 1
+	n := len(args)
 	for _, l := range lists {
 		n += 1 + len(l.args)
 	}
@@ -62,18 +67,17 @@ func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, er
 	for _, l := range lists {
 		args = append(append(args, l.n), l.args...)
 	}
-	keys := slices.Concat(c.keys.keys, c.lanes, c.state)
-	defer c.sent.tell()
-	args = append(args, c.sent)
-	if c.after != nil {
-		select {
-		case <-c.after:
-		case <-ctx.Done():
-		}
-	}
 	asked := time.Now()
-	reply := readFields(s.runOnce(ctx, "commit", keys, args...), 2)
-	r := CommitReply{Reading: Reading{reply.int(0), asked, time.Now()}}
+	replied := s.stream(ctx, "commit", slices.Concat(c.keys.keys, c.lanes, c.state), args...)
+	return func() (CommitReply, error) {
+		reply := readFields(replied(), 2)
+		return c.reply(reply, Reading{reply.int(0), asked, time.Now()})
+	}
+}
+
+// reply reads the reply to a commit.
+func (c *Commit) reply(reply fields, reading Reading) (CommitReply, error) {
+	r := CommitReply{Reading: reading}
 	if reply.err != nil {
 		return r, reply.err
 	}
@@ -164,18 +168,4 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// sent tells that a commit is on its way: it is the last argument, and empty.
-type sent struct {
-	once *sync.Once
-	done chan struct{}
-}
-
-func (s sent) tell() { s.once.Do(func() { close(s.done) }) }
-
-// MarshalBinary is called when the argument is written.
-func (s sent) MarshalBinary() ([]byte, error) {
-	s.tell()
-	return nil, nil
 }

@@ -91,12 +91,6 @@ func moving(err error) bool {
 	return false
 }
 
-// runOnce runs a script that must not run twice: whoever gets no reply finds out what
-// became of it.
-func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
-	return checked(scripts()[name].Run(ctx, once{s.client}, keys, args...))
-}
-
 // checked puts an answer about the schema into words.
 func checked(cmd *redis.Cmd) *redis.Cmd {
 	if err := cmd.Err(); err != nil {
@@ -104,35 +98,6 @@ func checked(cmd *redis.Cmd) *redis.Cmd {
 			cmd.SetErr(checkSchema(schema))
 		}
 	}
-	return cmd
-}
-
-// once is a client that sends a script once and no more.
-type once struct{ redis.UniversalClient }
-
-type onceCmd struct{ *redis.Cmd }
-
-func (onceCmd) NoRetry() bool { return true }
-
-// EvalSha and Eval are what [redis.Script] calls.
-func (c once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return c.send(ctx, "evalsha", sha, keys, args)
-}
-
-func (c once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return c.send(ctx, "eval", script, keys, args)
-}
-
-func (c once) send(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
-	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, command, script, len(keys))
-	for _, key := range keys {
-		words = append(words, key)
-	}
-	cmd := redis.NewCmd(ctx, append(words, args...)...)
-	cmd.SetFirstKeyPos(3)
-	// The command holds the error that this returns.
-	_ = c.Process(ctx, onceCmd{cmd})
 	return cmd
 }
 

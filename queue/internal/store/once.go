@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// runOnce runs a script that must not run twice: whoever gets no reply finds out what
+// became of it.
+func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	return checked(scripts()[name].Run(ctx, once{s.client}, keys, args...))
+}
+
+// stream sends a script that must not run twice behind those that this goroutine has sent
+// before, on one connection and without waiting for their replies. The returned function
+// waits for the reply. Some scripts may run behind later ones: one that Redis does not know
+// yet, one whose slot of a cluster moves, and all where the client has no such connections (a
+// Ring). Whoever minds has to check that.
+func (s *Store) stream(ctx context.Context, name string, keys []string, args ...any) (wait func() *redis.Cmd) {
+	options := redis.DefaultAutoPipelineOptions()
+	options.FullDuplex = true
+	pipe, err := s.client.AsyncAutoPipelineWithOptions(options)
+	if err != nil {
+		return func() *redis.Cmd { return s.runOnce(ctx, name, keys, args...) }
+	}
+	cmd := scriptCmd(ctx, "evalsha", scripts()[name].Hash(), keys, args)
+	sent := pipe.Submit(ctx, onceCmd{cmd})
+	return func() *redis.Cmd {
+		// The command holds the error that this returns.
+		_ = sent.Wait()
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			return s.runOnce(ctx, name, keys, args...)
+		}
+		return checked(cmd)
+	}
+}
+
+// once is a client that sends a script once and no more.
+type once struct{ redis.UniversalClient }
+
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// EvalSha and Eval are what [redis.Script] calls.
+func (c once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return c.send(ctx, "evalsha", sha, keys, args)
+}
+
+func (c once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return c.send(ctx, "eval", script, keys, args)
+}
+
+func (c once) send(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
+	cmd := scriptCmd(ctx, command, script, keys, args)
+	// The command holds the error that this returns.
+	_ = c.Process(ctx, onceCmd{cmd})
+	return cmd
+}
+
+func scriptCmd(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, command, script, len(keys))
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	cmd := redis.NewCmd(ctx, append(words, args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
