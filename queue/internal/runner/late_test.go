@@ -21,19 +21,13 @@ func TestAnswersThatOvertake(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
 				var l log
-				r, reply := beaten(t, client, &l)
-
-				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-				lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
-				old := envelope.ClaimName(env.Stamp, reply.Now-1_000_000, reply.Now-1_000_000, lane)
-				client.HSet(t.Context(), "wc:{q}:running:a", old, env.String())
-				r.accept(given{claim: old, job: env.String(), slot: reply.Now - 1_000_000})
-				synctest.Wait() // it asks for another slot
+				r, old := asking(t, client, &l)
 
 				slot := r.now() + 2000
-				another := envelope.ClaimName(env.Stamp, slot, reply.Now-1_000_000, lane)
+				another := envelope.Restarted(old, slot)
+				job := client.HGet(t.Context(), "wc:{q}:running:a", old).Val()
 				client.HDel(t.Context(), "wc:{q}:running:a", old)
-				client.HSet(t.Context(), "wc:{q}:running:a", another, env.String())
+				client.HSet(t.Context(), "wc:{q}:running:a", another, job)
 				reconcile := func() {
 					if err := r.claims.reconcile(context.Background()); err != nil {
 						t.Fatal(err)
@@ -63,18 +57,8 @@ func TestAnswersThatOvertake(t *testing.T) {
 func TestLostBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		s, err := store.New(client, "q")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var l log
-		r := New(testConfig(t, s, "a", nil, &l))
-		r.outlive, r.handling = t.Context(), t.Context()
-		reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.clock.observe(reply.Reading)
+		r, reply := beaten(t, client, &l)
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		slot := reply.Now + 3_000_000
 		claim := envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
@@ -103,4 +87,17 @@ func beaten(t *testing.T, client redis.UniversalClient, l *log) (*Runner, store.
 	}
 	r.clock.observe(reply.Reading)
 	return r, reply
+}
+
+// asking is such a worker with a job that has missed its slot by a second: it has asked for
+// another one, and waits for the answer.
+func asking(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim string) {
+	r, reply := beaten(t, client, l)
+	env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+	missed := reply.Now - 1_000_000
+	claim = envelope.ClaimName(env.Stamp, missed, missed, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+	client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+	r.accept(given{claim: claim, job: env.String(), slot: missed})
+	synctest.Wait()
+	return r, claim
 }

@@ -35,15 +35,9 @@ func TestAnAnswerComesAtAStop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
 				var l log
-				r, reply := beaten(t, client, &l)
-				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-				lane, missed := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, reply.Now-1_000_000
-				old := envelope.ClaimName(env.Stamp, missed, missed, lane)
-				r.accept(given{claim: old, job: env.String(), slot: missed})
-				synctest.Wait() // it asks for another slot
-
+				r, old := asking(t, client, &l)
 				slot := r.now() + 500_000
-				another := envelope.ClaimName(env.Stamp, slot, missed, lane)
+				another := envelope.Restarted(old, slot)
 				give(r, old, answer{claim: another, slot: slot})
 				time.Sleep(time.Second)
 				if l.count() != 0 {
