@@ -107,19 +107,24 @@ func (c countingConn) Read(b []byte) (int, error) {
 }
 
 // Redis knows until when a lane waits whose first job has started: a new leader does not have to
-// find it out again.
+// find it out again. So it is whether a leader was told of the jobs, or found them when it came.
 func TestALaneWaitsInItsIndex(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
-		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Hour)}}))
-		var got recorder
-		runWorker(t, client, &got, queue.WorkerConfig{})
-		enqueue(t, client, jobs("t", "u", 2)...)
-		time.Sleep(time.Minute)
-		due, err := client.ZScore(t.Context(), "wc:{push}:due:t", "u").Result()
-		must(t, err)
-		if wait := time.UnixMicro(int64(due)).Sub(got.all()[0].Started); got.count() != 1 || wait < time.Hour {
-			t.Errorf("%d starts; the lane's next job is due %v after the first", got.count(), wait)
-		}
-	})
+	for _, idle := range []time.Duration{0, 10 * time.Second} {
+		t.Run(fmt.Sprint("offered after ", idle), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Hour)}}))
+				var got recorder
+				runWorker(t, client, &got, queue.WorkerConfig{})
+				time.Sleep(idle)
+				enqueue(t, client, jobs("t", "u", 2)...)
+				time.Sleep(time.Minute)
+				due, err := client.ZScore(t.Context(), "wc:{push}:due:t", "u").Result()
+				must(t, err)
+				if wait := time.UnixMicro(int64(due)).Sub(got.all()[0].Started); got.count() != 1 || wait < time.Hour {
+					t.Errorf("%d starts; the lane's next job is due %v after the first", got.count(), wait)
+				}
+			})
+		})
+	}
 }

@@ -91,6 +91,7 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	switch {
 	case len(heads) > 0:
 		t.lanes[l.priority].due.set(l, l.bound)
+		s.park(l, l.bound, now)
 	case missed:
 		s.read(l)
 	default:

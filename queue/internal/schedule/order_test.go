@@ -106,3 +106,31 @@ func TestAReturnedLateJobGivesBackItsOwn(t *testing.T) {
 		t.Error("another job starts at once, at a leak of one a second")
 	}
 }
+
+// A lane that waits for long is known to Redis with its bound, and to nobody else: whether its
+// jobs were found in its index, or a letter told of the first of them, or of one that came later.
+// The end of a pause is no such bound: the pause may end before.
+func TestALaneThatWaitsIsParked(t *testing.T) {
+	for name, test := range map[string]struct {
+		offer func(s *shelf)
+		want  bool
+	}{
+		"found in its index": {func(s *shelf) { s.put("t", "u", nil); s.put("t", "u", nil) }, true},
+		"told by a letter":   {func(s *shelf) { s.decide(); s.put("t", "u", nil); s.put("t", "u", nil) }, true},
+		"one by one":         {func(s *shelf) { s.put("t", "u", nil); s.decide(); s.put("t", "u", nil) }, true},
+		"paused": {func(s *shelf) {
+			s.put("t", "u", nil)
+			s.s.Pause(map[string]int64{envelope.UserScope("t", "u"): s.now + time.Hour.Microseconds()}, s.now)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour})})
+			test.offer(s)
+			s.decide()
+			parks := s.s.Parks()
+			if parked := len(parks) == 1 && parks[0].At >= s.now+time.Hour.Microseconds()-1_000_000; parked != test.want {
+				t.Errorf("%d starts, parked: %+v", len(s.starts), parks)
+			}
+		})
+	}
+}
