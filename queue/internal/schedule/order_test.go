@@ -66,19 +66,24 @@ func TestUsersOfOneInstant(t *testing.T) {
 }
 
 // A letter about a job that had left its lane before the letter was read keeps nobody
-// waiting: what was read since knows better.
+// waiting: what was read since knows better, and what is being read will.
 func TestALateLetter(t *testing.T) {
-	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.FixedWindow, Limit: 3, Period: time.Hour})})
-	s.put("t", "u", nil)
-	s.decide()
-	gone := &envelope.Envelope{Stamp: fmt.Sprintf("%013x", s.now), Cost: 3, MaxAttempts: 3, Priority: envelope.High, Type: "x"}
-	s.now += 1000
-	s.s.Look("t", "v", s.now)
-	s.s.Notice(envelope.Lane{Tenant: "t", User: "v", Priority: envelope.High}, schedule.Head{Entry: gone.String(), Job: gone.String(), Env: gone}, s.now)
-	s.put("t", "w", nil)
-	s.decide()
-	if len(s.starts) != 2 {
-		t.Errorf("%d starts, want 2: nothing waits for a job that is gone", len(s.starts))
+	for _, read := range []bool{false, true} {
+		s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.FixedWindow, Limit: 3, Period: time.Hour})})
+		s.put("t", "u", nil)
+		s.decide()
+		gone := &envelope.Envelope{Stamp: fmt.Sprintf("%013x", s.now), Cost: 3, MaxAttempts: 3, Priority: envelope.High, Type: "x"}
+		s.now += 1000
+		s.s.Look("t", "v", s.now)
+		if read {
+			s.decide()
+		}
+		s.s.Notice(envelope.Lane{Tenant: "t", User: "v", Priority: envelope.High}, schedule.Head{Entry: gone.String(), Job: gone.String(), Env: gone}, s.now)
+		s.put("t", "w", nil)
+		s.decide()
+		if len(s.starts) != 2 {
+			t.Errorf("read before: %v; %d starts, want 2: nothing waits for a job that is gone", read, len(s.starts))
+		}
 	}
 }
 
@@ -132,5 +137,46 @@ func TestALaneThatWaitsIsParked(t *testing.T) {
 				t.Errorf("%d starts, parked: %+v", len(s.starts), parks)
 			}
 		})
+	}
+}
+
+// A lane whose slot was given back while its bound was on its way to Redis starts its next job
+// at once.
+func TestAParkedLaneGetsItsSlotBack(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour})})
+	s.put("t", "u", nil)
+	s.put("t", "u", nil)
+	s.decide()
+	parks := s.s.Parks()
+	s.s.Refund(s.starts[0].Claim, 1, true, s.now)
+	s.s.Parked(parks)
+	s.decide()
+	if len(parks) != 1 || len(s.starts) != 2 {
+		t.Errorf("%d lanes parked, %d starts", len(parks), len(s.starts))
+	}
+}
+
+// A user whose job runs is remembered with it, however many others come and go: a limit of one at
+// a time holds.
+func TestARunningJobIsNotForgotten(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{UserConcurrency: schedule.Concurrency{Jobs: 1}})
+	s.put("t", "busy", nil)
+	s.decide()
+	s.places = 1_000_000
+	for from := range 11 {
+		for i := range 1000 {
+			s.put("t", fmt.Sprint("u", from*1000+i), nil)
+		}
+		started := len(s.starts)
+		s.decide()
+		for _, start := range s.starts[started:] {
+			s.s.Ended(start.Claim, s.now)
+		}
+	}
+	started := len(s.starts)
+	s.put("t", "busy", nil)
+	s.decide()
+	if started != 11_001 || len(s.starts) != started {
+		t.Errorf("%d starts, then %d of a user whose only place is taken", started, len(s.starts)-started)
 	}
 }
