@@ -1,0 +1,94 @@
+package runner
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// What Redis holds is compared with what a worker holds while that changes. A claim that was
+// there when Redis was asked, and that the worker has let go of since, starts nothing.
+func TestALookAtRedisIsOld(t *testing.T) {
+	for name, change := range map[string]func(r *Runner, claim string){
+		"the job has ended": func(r *Runner, _ string) { r.claims.send(r.outlive) },
+		"it has got another slot": func(r *Runner, claim string) {
+			another := envelope.Restarted(claim, r.now()+60_000_000)
+			r.claims.rename(claim, another)
+		},
+		"it was taken back": func(r *Runner, claim string) { r.claims.drop(claim) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := miniredis.NewMiniRedis()
+				server.ClockTTL(true)
+				t.Cleanup(server.Close)
+				w := newWire(server)
+				client := w.client(t)
+				t.Cleanup(func() { client.Close() })
+				var l log
+				r, reply := beaten(t, client, &l)
+				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+				claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+				client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+				r.accept(given{claim: claim, job: env.String(), slot: reply.Now})
+				synctest.Wait() // it has run, and its end is not told yet
+				var looked atomic.Bool
+				w.intercept(func(cmd redis.Cmder, do func() error) error {
+					err := do()
+					if cmd.Name() == "hgetall" && looked.CompareAndSwap(false, true) {
+						change(r, claim)
+					}
+					return err
+				})
+				if err := r.claims.reconcile(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				if l.count() != 1 || !looked.Load() {
+					t.Errorf("%d starts", l.count())
+				}
+				time.Sleep(5 * time.Second)
+			})
+		})
+	}
+}
+
+// A job that waits for the leader to take it back does not start again from what Redis still
+// holds of it.
+func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		t.Cleanup(server.Close)
+		client := newWire(server).client(t)
+		t.Cleanup(func() { client.Close() })
+		var l log
+		r, reply := beaten(t, client, &l)
+		r.cfg.Handle = func(ctx context.Context, a Attempt) Outcome {
+			l.handle(ctx, a)
+			return Outcome{Pause: &Pause{envelope.UserScope("t", "u"), a.Clock() + 1_000_000}}
+		}
+		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+		claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+		client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+		r.accept(given{claim: claim, job: env.String(), slot: reply.Now})
+		for range 3 {
+			time.Sleep(time.Millisecond)
+			if err := r.claims.reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if l.count() != 1 || r.claims.returning() != 1 {
+			t.Errorf("%d starts, %d claims returned", l.count(), r.claims.returning())
+		}
+		time.Sleep(5 * time.Second)
+	})
+}
