@@ -45,12 +45,17 @@ func TestCommitsUnderWay(t *testing.T) {
 		return do()
 	}
 	all := []mischief{lost, dropped, late, late, changed, other}
-	for name, acts := range map[string][]mischief{
-		"a reply is lost": {lost}, "one does not arrive": {dropped}, "they overtake each other": {late},
-		"something has changed": {changed}, "a lane is not as it was": {other}, "all": all,
+	for name, test := range map[string]struct {
+		oneIn int
+		acts  []mischief
+	}{
+		"a reply is lost": {8, []mischief{lost}}, "one does not arrive": {8, []mischief{dropped}},
+		"they overtake each other": {8, []mischief{late}}, "something has changed": {8, []mischief{changed}},
+		"a lane is not as it was": {8, []mischief{other}}, "all": {8, all},
+		"several at once": {2, []mischief{other, other, dropped}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { disturb(t, 8, acts) })
+			synctest.Test(t, func(t *testing.T) { disturb(t, test.oneIn, test.acts) })
 		})
 	}
 }

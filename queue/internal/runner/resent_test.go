@@ -77,7 +77,7 @@ func TestAWorkerThatHasLeftGetsNothing(t *testing.T) {
 		s.policies.Policies["p"] = schedule.Policy{}
 		s.handler = func(string, Attempt) Outcome { time.Sleep(time.Second); return Outcome{} }
 		s.hire(2)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5500 * time.Millisecond) // the leader has looked, and will again
 		goOn := func() {}
 		for _, w := range s.workers {
 			if w != s.leader() {
