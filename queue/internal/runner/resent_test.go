@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
@@ -111,6 +113,75 @@ func TestALeaderGoesOnAfterItsLease(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if n := s.attempts(); n != 3 || s.server.HGet("wc:{q}:meta", "leader") != token {
 			t.Errorf("%d of 3 jobs have started; the leader was %s, and is %s", n, token, s.server.HGet("wc:{q}:meta", "leader"))
+		}
+		s.end()
+	})
+}
+
+// A worker whose lease is renewed while the leader takes its jobs back keeps them.
+func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
+	for _, wakes := range []bool{true, false} {
+		t.Run(fmt.Sprint("wakes ", wakes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 0)
+				s.lease = 15 * time.Second
+				s.handler = func(string, Attempt) Outcome { return Outcome{} }
+				lease := func(left time.Duration) {
+					s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(left).UnixMicro()), "frozen")
+				}
+				asked := false
+				s.join("leader").wire.intercept(func(cmd redis.Cmder, do func() error) error {
+					err := do()
+					if cmd.Name() == "hgetall" && fmt.Sprint(cmd.Args()[1]) == "wc:{q}:running:frozen" {
+						if asked = true; wakes {
+							lease(time.Minute)
+						}
+					}
+					return err
+				})
+				time.Sleep(5 * time.Second)
+				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+				s.server.HSet("wc:{q}:running:frozen", envelope.ClaimName(env.Stamp, 1, 1, envelope.Lane{Tenant: "t", User: "u", Priority: 1}), "."+env.String())
+				lease(-time.Second)
+				time.Sleep(10 * time.Second)
+				if kept := s.server.Exists("wc:{q}:running:frozen"); !asked || kept != wakes {
+					t.Errorf("it keeps its job: %v; the leader has looked: %v", kept, asked)
+				}
+				s.end()
+			})
+		})
+	}
+}
+
+// What a lost worker had certainly not started has cost no attempt; what it had started, or has
+// said that it would, has.
+func TestAttemptsOfALostWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{}
+		failures := map[string]int{}
+		s.handler = func(_ string, a Attempt) Outcome {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			failures[a.Lane.User] = a.Job.Failures
+			return Outcome{}
+		}
+		s.join("leader")
+		time.Sleep(5 * time.Second)
+		through := time.Now().Add(-time.Minute).UnixMicro()
+		for user, claim := range map[string]struct {
+			slot int64
+			mark string
+		}{"before": {through - 1, "."}, "at": {through, "."}, "after": {through + 1, "."}, "marked": {through + 1, "*"}} {
+			env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+			lane := envelope.Lane{Tenant: "t", User: user, Priority: 1}
+			s.server.HSet("wc:{q}:running:lost", envelope.ClaimName(env.Stamp, claim.slot, claim.slot, lane), claim.mark+env.String())
+		}
+		s.server.HSet("wc:{q}:worker:lost", "started", text(through))
+		s.server.ZAdd("wc:{q}:workers", float64(through), "lost")
+		time.Sleep(10 * time.Second)
+		if want := map[string]int{"before": 1, "at": 0, "after": 0, "marked": 1}; !maps.Equal(failures, want) {
+			t.Errorf("attempts that failed: %v, want %v", failures, want)
 		}
 		s.end()
 	})

@@ -178,7 +178,8 @@ func TestNamesOfLanes(t *testing.T) {
 	})
 }
 
-// Stamps count on from job to job, whatever becomes of the jobs, and receipts name them.
+// Stamps count on from job to job, whatever becomes of the jobs, also where Redis's clock is behind
+// the last of them, and receipts name them.
 func TestStampsCountOn(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		var last int64
@@ -189,6 +190,10 @@ func TestStampsCountOn(t *testing.T) {
 				if i%7 == 0 {
 					jobs[i].Refuse = "expired"
 				}
+			}
+			if batch == 2 {
+				last += time.Hour.Microseconds()
+				d.must(d.client.HSet(t.Context(), d.key.Meta(), "stamp", last+1).Err())
 			}
 			receipts := d.offerAll(fmt.Sprint(batch), jobs...)
 			var want []string
