@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,22 +31,28 @@ func TestACommitIsSentAgain(t *testing.T) {
 		s.offer("gone", 2)
 		s.offer("there", 2)
 		w := s.join("w")
-		both := false
+		var both atomic.Bool
+		takes := func(cmd redis.Cmder, user string) bool {
+			return slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+				claim, _ := arg.(string)
+				return strings.HasSuffix(claim, " t:"+user+":1")
+			})
+		}
 		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
-			args := fmt.Sprint(cmd.Args()...)
-			if !both && isCommit(cmd) && strings.Contains(args, " t:gone:1") && strings.Contains(args, " t:there:1") {
-				both = true
+			if isCommit(cmd) && takes(cmd, "gone") && takes(cmd, "there") && both.CompareAndSwap(false, true) {
 				s.client.LPop(t.Context(), "wc:{q}:lane:t:gone")
 			}
 			return do()
 		})
 		time.Sleep(5 * time.Second)
-		users := []string{}
+		var users []string
+		s.mu.Lock()
 		for _, a := range s.starts {
 			users = append(users, a.user)
 		}
-		if slices.Sort(users); !both || !slices.Equal(users, []string{"gone", "there"}) {
-			t.Errorf("started %v; they were taken together: %v", users, both)
+		s.mu.Unlock()
+		if slices.Sort(users); !both.Load() || !slices.Equal(users, []string{"gone", "there"}) {
+			t.Errorf("started %v; they were taken together: %v", users, both.Load())
 		}
 		for _, user := range users {
 			if !s.server.Exists("wc:{q}:state:u:t:" + user) {
@@ -129,11 +136,11 @@ func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
 				lease := func(left time.Duration) {
 					s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(left).UnixMicro()), "frozen")
 				}
-				asked := false
+				var asked atomic.Bool
 				s.join("leader").wire.intercept(func(cmd redis.Cmder, do func() error) error {
 					err := do()
 					if cmd.Name() == "hgetall" && fmt.Sprint(cmd.Args()[1]) == "wc:{q}:running:frozen" {
-						if asked = true; wakes {
+						if asked.Store(true); wakes {
 							lease(time.Minute)
 						}
 					}
@@ -144,8 +151,8 @@ func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
 				s.server.HSet("wc:{q}:running:frozen", envelope.ClaimName(env.Stamp, 1, 1, envelope.Lane{Tenant: "t", User: "u", Priority: 1}), "."+env.String())
 				lease(-time.Second)
 				time.Sleep(10 * time.Second)
-				if kept := s.server.Exists("wc:{q}:running:frozen"); !asked || kept != wakes {
-					t.Errorf("it keeps its job: %v; the leader has looked: %v", kept, asked)
+				if kept := s.server.Exists("wc:{q}:running:frozen"); !asked.Load() || kept != wakes {
+					t.Errorf("it keeps its job: %v; the leader has looked: %v", kept, asked.Load())
 				}
 				s.end()
 			})
@@ -180,9 +187,11 @@ func TestAttemptsOfALostWorker(t *testing.T) {
 		s.server.HSet("wc:{q}:worker:lost", "started", text(through))
 		s.server.ZAdd("wc:{q}:workers", float64(through), "lost")
 		time.Sleep(10 * time.Second)
+		s.end()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if want := map[string]int{"before": 1, "at": 0, "after": 0, "marked": 1}; !maps.Equal(failures, want) {
 			t.Errorf("attempts that failed: %v, want %v", failures, want)
 		}
-		s.end()
 	})
 }
