@@ -275,10 +275,16 @@ func (c *Commit) Count(tenant, counter string, by int64) {
 }
 
 // Blame adds to the time that jobs have waited because of a rule.
-func (c *Commit) Blame(rule string, us int64) { c.counters[[2]string{c.s.key.Blocked(), rule}] += us }
+func (c *Commit) Blame(rule string, us int64) { c.Count("", blockedBy+rule, us) }
 
 // Object counts a start that a shadow rule would not have let be.
-func (c *Commit) Object(rule string) { c.counters[[2]string{c.s.key.Shadowed(), rule}]++ }
+func (c *Commit) Object(rule string) { c.Count("", shadowedBy+rule, 1) }
+
+// The names of counters of the queue that are about a rule begin so.
+const (
+	blockedBy  = "blocked:"
+	shadowedBy = "shadowed:"
+)
 
 // Hungry asks whoever ends a claim to say so.
 func (c *Commit) Hungry() { c.op(&c.extra, "HSET", c.s.key.Meta(), "hungry", "1") }

@@ -92,7 +92,6 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	for err == nil {
 		pipe := s.client.TxPipeline()
 		meta, later := pipe.HGetAll(ctx, s.key.Meta()), pipe.ZCard(ctx, s.key.Later())
-		blocked, shadowed := pipe.HGetAll(ctx, s.key.Blocked()), pipe.HGetAll(ctx, s.key.Shadowed())
 		now := pipe.ZRange(ctx, s.key.Workers(), 0, -1)
 		running := make([]*redis.IntCmd, len(workers))
 		for i, worker := range workers {
@@ -105,7 +104,7 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 			workers = known // one came or went: look again
 			continue
 		}
-		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), Blocked: numbers(blocked.Val()), Shadowed: numbers(shadowed.Val()), Last: readLast(meta.Val())}
+		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), Blocked: aboutRules(meta.Val(), blockedBy), Shadowed: aboutRules(meta.Val(), shadowedBy), Last: readLast(meta.Val())}
 		for _, held := range running {
 			t.Running += held.Val()
 		}
@@ -118,10 +117,13 @@ func sameMembers(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-func numbers(fields map[string]string) map[string]int64 {
-	all := make(map[string]int64, len(fields))
-	for name, text := range maps.All(fields) {
-		all[name], _ = strconv.ParseInt(text, 10, 64)
+// aboutRules returns the counters whose names begin so, by the rules that they are about.
+func aboutRules(fields map[string]string, prefix string) map[string]int64 {
+	all := make(map[string]int64)
+	for name, text := range fields {
+		if rule, found := strings.CutPrefix(name, prefix); found {
+			all[rule], _ = strconv.ParseInt(text, 10, 64)
+		}
 	}
 	return all
 }

@@ -37,7 +37,6 @@ import (
 //	wc:{q}:drops, refused, dead      stream  leader, offer, worker
 //	wc:{q}:events                    stream  worker           starts and ends of attempts, while somebody listens
 //	wc:{q}:offers                    stream  offer            what was offered, while somebody records it
-//	wc:{q}:blocked, shadowed         hash    leader           rule → µs; shadow rule → starts
 //	wc:{q}:chart:<seconds>           hash    whoever watches  place in a ring → the queue at an instant
 //
 //	wc:queues                        zset    worker, SetPolicies  all queues → last heard of, µs
@@ -67,12 +66,9 @@ func (k Keys) Refused() string   { return k.prefix + "refused" }
 func (k Keys) Dead() string      { return k.prefix + "dead" }
 func (k Keys) Events() string    { return k.prefix + "events" }
 func (k Keys) Offers() string    { return k.prefix + "offers" }
-func (k Keys) Blocked() string   { return k.prefix + "blocked" }
 
 // Pulse is a key that the first schema had and this one has not.
 func (k Keys) Pulse() string { return k.prefix + "pulse" }
-
-func (k Keys) Shadowed() string { return k.prefix + "shadowed" }
 
 // Chart returns a ring of points that lie some seconds apart.
 func (k Keys) Chart(seconds int64) string {

@@ -63,7 +63,7 @@ end
 
 local lanes, takes, n = tonumber(ARGV[6])
 takes, at = list(at)
-local differs, counts, rest, given = {}, {}, {}, {}
+local differs, counts, rest, given, emptied = {}, {}, {}, {}, {} -- lanes of which nothing is left go together
 for t = 1, takes do
   local more, n = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   local fine, entries = pcall(call, 'LRANGE', KEYS[lanes + t], '0', n + more - 1)
@@ -84,6 +84,9 @@ for t = 1, takes do
     rest[t] = { unpack(entries, n + 1) }
   end
   counts[t], at = n, at + 2 + 3 * n
+  if rest[t] and not rest[t][1] then
+    emptied[#emptied + 1], counts[t] = KEYS[lanes + t], nil
+  end
 end
 
 -- The other checks: each returns whether all is as it was.
@@ -145,8 +148,11 @@ for to, claims in pairs(given) do
   call('HSET', KEYS[tonumber(to)], unpack(claims))
 end
 at = write(at)
-for t = 1, takes do
-  call('LTRIM', KEYS[lanes + t], counts[t], '-1')
+for t, n in pairs(counts) do
+  call('LTRIM', KEYS[lanes + t], n, '-1')
+end
+if emptied[1] then
+  call('DEL', unpack(emptied))
 end
 at = write(at)
 n, at = list(at)
