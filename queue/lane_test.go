@@ -183,6 +183,38 @@ func TestBlockedLanesAreNotPolled(t *testing.T) {
 	})
 }
 
+// Jobs that come in quick succession share readings of the mail and commits, and start soon all
+// the same.
+func TestJobsThatComeOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, perMillisecond = 1000, 10
+		server, calls := newMini(t), &redistest.Counter{}
+		client, worker := redistest.MiniClient(t, server), redistest.MiniClient(t, server)
+		var got recorder
+		worker.AddHook(calls)
+		runWorker(t, worker, &got, queue.WorkerConfig{Concurrency: n})
+		time.Sleep(time.Second)
+		calls.Take()
+		for i := range n {
+			enqueue(t, client, jobs("school", fmt.Sprint(i), 1)...)
+			time.Sleep(time.Millisecond / perMillisecond)
+		}
+		time.Sleep(5 * time.Millisecond)
+		if got.count() != n {
+			t.Fatalf("%d of %d jobs have started", got.count(), n)
+		}
+		for _, start := range got.all() {
+			if start.Waited > 1500*time.Microsecond {
+				t.Errorf("job %s has waited for %v", start.User, start.Waited)
+			}
+		}
+		t.Logf("%d calls in %d ms", calls.Count(), n/perMillisecond)
+		if most := 4 * n / perMillisecond; calls.Take() > most {
+			t.Errorf("want %d calls at most", most)
+		}
+	})
+}
+
 func TestIdleWorkerIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)

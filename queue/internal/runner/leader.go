@@ -144,7 +144,8 @@ func (t *term) handOver() { t.kick() }
 // kick lets the term look at once.
 func (t *term) kick() { signal(t.kicks) }
 
-// readMail reads what the leader is told, until ctx ends.
+// readMail reads what the leader is told, until ctx ends: what comes in quick succession is read
+// together.
 func (t *term) readMail(ctx context.Context, after string) {
 	trouble := newTrouble(t.r.log, "reading the leader's mail")
 	for ctx.Err() == nil {
@@ -161,6 +162,7 @@ func (t *term) readMail(ctx context.Context, after string) {
 		case t.mail <- post{last, letters}:
 		case <-ctx.Done():
 		}
+		pause(ctx, gatherFor)
 	}
 }
 
@@ -314,6 +316,7 @@ func (t *term) wait(ctx context.Context, next int64) error {
 			return ctx.Err()
 		case p := <-t.mail:
 			t.receive(p)
+			return nil // letters are gathered before they are read
 		case name := <-t.swept:
 			t.sched.ForgetLanes(name, now)
 		case <-t.kicks:
@@ -326,11 +329,12 @@ func (t *term) wait(ctx context.Context, next int64) error {
 	return nil
 }
 
-// gatherFor is how long after a commit the next one waits for more to do: what comes in
-// quick succession shares commits, what comes alone does not wait.
+// gatherFor is how long after a reading of the mail the next one waits for more letters, and how
+// long after a commit the next one waits for more lanes whose instants come: what comes in quick
+// succession shares readings and commits, what comes alone does not wait.
 const gatherFor = time.Millisecond
 
-// gather lets letters come together while commits follow each other closely.
+// gather lets lanes come together while commits follow each other closely.
 func (t *term) gather(ctx context.Context) {
 	if left := gatherFor - time.Since(t.wrote); left > 0 {
 		pause(ctx, left)

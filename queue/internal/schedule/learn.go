@@ -157,9 +157,13 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 		s.rouse(t, now)
 		return
 	}
-	l.noted = now
+	at := now
+	if head.Env != nil { // lanes that are told of together keep the order of their offers
+		at = min(now, head.Env.Offered())
+	}
+	l.noted = at
 	l.heads = append(l.heads, head)
-	s.wake(l, now)
+	s.wake(l, at)
 }
 
 // letterDelay is how much earlier than the stamp of its first job a lane's bound may be, in

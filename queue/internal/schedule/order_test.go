@@ -65,6 +65,29 @@ func TestUsersOfOneInstant(t *testing.T) {
 	}
 }
 
+// Lanes of which the leader is told together start in the order of their offers, also where one of
+// them is read again.
+func TestLanesToldOfTogether(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: time.Second})})
+	s.put("t", "first", nil)
+	s.decide()
+	want := []string{"a", "b", "c"}
+	for _, user := range want {
+		s.put("t", user, nil)
+	}
+	s.s.Look("t", "a", s.now)
+	s.decide()
+	var got []string
+	for range want {
+		s.now += 1_000_000
+		s.decide()
+		got = append(got, s.starts[len(s.starts)-1].Lane.User)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("started %v, want %v", got, want)
+	}
+}
+
 // A letter about a job that had left its lane before the letter was read keeps nobody
 // waiting: what was read since knows better, and what is being read will.
 func TestALateLetter(t *testing.T) {
