@@ -53,12 +53,6 @@ func (b *bundle) write(now int64) {
 	for _, drop := range b.plan.Drops {
 		b.drop(drop, now)
 	}
-	for _, blame := range b.plan.Blamed {
-		c.Blame(blame.Rule, blame.For)
-	}
-	for _, rule := range b.plan.Object {
-		c.Object(rule)
-	}
 	b.states = t.sched.States(now)
 	for _, state := range b.states {
 		ms := (state.Until-now)/1000 + 1
@@ -173,6 +167,12 @@ func (b *bundle) start(s schedule.Start) {
 		b.c.Tell(s.Worker, word, claim, job, text(s.Slot), text(s.Spent-s.Slot))
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
+	if s.Waited.Rule != "" {
+		b.c.Blame(s.Waited.Rule, s.Waited.For)
+	}
+	if s.Objection != "" {
+		b.c.Object(s.Objection)
+	}
 	if id := s.Head.Env.ID; id != "" {
 		check := b.c.NotCancelled(id)
 		b.checks[check], b.cancelled[check] = s.Lane, id

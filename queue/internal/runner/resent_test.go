@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -32,12 +33,6 @@ func TestACommitIsSentAgain(t *testing.T) {
 		s.offer("there", 2)
 		w := s.join("w")
 		var both atomic.Bool
-		takes := func(cmd redis.Cmder, user string) bool {
-			return slices.ContainsFunc(cmd.Args(), func(arg any) bool {
-				claim, _ := arg.(string)
-				return strings.HasSuffix(claim, " t:"+user+":1")
-			})
-		}
 		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
 			if isCommit(cmd) && takes(cmd, "gone") && takes(cmd, "there") && both.CompareAndSwap(false, true) {
 				s.client.LPop(t.Context(), "wc:{q}:lane:t:gone")
@@ -61,6 +56,61 @@ func TestACommitIsSentAgain(t *testing.T) {
 		}
 		if free := w.places.count(); free != w.places.all() {
 			t.Errorf("%d of %d places are free, and nothing runs", free, w.places.all())
+		}
+		s.end()
+	})
+}
+
+// takes reports whether a commit makes a job of a user a claim.
+func takes(cmd redis.Cmder, user string) bool {
+	return slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+		claim, _ := arg.(string)
+		return strings.HasSuffix(claim, " t:"+user+":1")
+	})
+}
+
+// What a shadow rule says about a start that a commit sent again leaves out does not count.
+func TestAStartThatIsLeftOutCountsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{
+			User: rules.Compile(schedule.Grace*time.Microsecond,
+				rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour, Shadow: true},
+				rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Second}),
+		}
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		s.offer("gone", 3)
+		s.offer("there", 3)
+		w := s.join("w")
+		var mu sync.Mutex
+		seen, both := make(map[string]bool), 0
+		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			mu.Lock()
+			claims := 0
+			for _, arg := range cmd.Args() {
+				claim, _ := arg.(string)
+				if isCommit(cmd) && strings.HasSuffix(claim, ":1") && strings.Contains(claim, " t:") && !seen[claim] {
+					seen[claim] = true
+					claims++
+				}
+			}
+			if claims == 2 {
+				both++
+			}
+			second := claims == 2 && both == 2
+			mu.Unlock()
+			if second {
+				s.client.LPop(t.Context(), "wc:{q}:lane:t:gone")
+			}
+			return do()
+		})
+		time.Sleep(10 * time.Second)
+		meta := s.client.HGetAll(t.Context(), "wc:{q}:meta").Val()
+		mu.Lock()
+		together := both
+		mu.Unlock()
+		if together < 2 || s.attempts() != 5 || meta["shadowed:window 1/1h"] != "3" {
+			t.Errorf("%d starts of 5; both users had one together %d times; %v", s.attempts(), together, meta)
 		}
 		s.end()
 	})

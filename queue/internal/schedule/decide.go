@@ -29,7 +29,9 @@ type Start struct {
 	Spent  int64 // the slot that the rules remember: Slot and the place's spread
 	Claim  string
 	// Awaited says that others may wait for the end of the job.
-	Awaited bool
+	Awaited   bool
+	Waited    Blame  // for what it has waited
+	Objection string // name of a shadow rule that would not have let it start so early; "" for none
 }
 
 // A Drop is the decision that a job never runs.
@@ -51,11 +53,9 @@ const (
 type Plan struct {
 	Starts []Start
 	Drops  []Drop
-	Left   []Left  // all jobs that leave their lanes, in their order
-	Blamed []Blame // what jobs have waited for
-	Object []string
-	Next   int64 // when there is more to decide, if nothing happens before
-	Hungry bool  // jobs are due and there is no place for them
+	Left   []Left // all jobs that leave their lanes, in their order
+	Next   int64  // when there is more to decide, if nothing happens before
+	Hungry bool   // jobs are due and there is no place for them
 }
 
 // A Left is a job that leaves its lane.
@@ -64,7 +64,7 @@ type Left struct {
 	Begin string // how its entry begins
 }
 
-// A Blame says how long a rule, or a pause, kept a job waiting.
+// A Blame says how long a rule, or a pause, kept a job waiting; the zero value that none did.
 type Blame struct {
 	Rule string
 	For  int64

@@ -47,10 +47,10 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 			return on
 		}
 	}
+	start := d.take(t, l, slot, place)
 	if by != "" && since > h.Env.Since() {
-		d.plan.Blamed = append(d.plan.Blamed, Blame{by, since - h.Env.Since()})
+		start.Waited = Blame{by, since - h.Env.Since()}
 	}
-	d.take(t, l, slot, place)
 	return on
 }
 
@@ -174,14 +174,14 @@ func (s *Scheduler) park(l *lane, at, now int64) {
 	}
 }
 
-// take takes the first job of a lane for a place.
-func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
+// take takes the first job of a lane for a place. The returned start is the last of the plan.
+func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	spent := slot + place.Spread
 	l.last = slot
-	d.spend(t, u, spent, h.Env.Cost)
 	place.Taken()
 	start := Start{Lane: l.name(), Head: h, Worker: place.Worker, Slot: slot, Spent: spent}
+	start.Objection = d.spend(t, u, spent, h.Env.Cost)
 	start.Claim = envelope.ClaimName(h.Env.Stamp, spent, slot, start.Lane)
 	s.Claimed(start.Claim, start.Lane)
 	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
@@ -194,16 +194,17 @@ func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) {
 		s.ready.set(t, t.share)
 	}
 	d.advance(t, l, slot)
+	return &d.plan.Starts[len(d.plan.Starts)-1]
 }
 
 // shareOfOne is what a job of cost 1 adds to the share of a tenant of weight 1.
 const shareOfOne = 1 << 20
 
 // spend takes a slot from all rules. Shadow rules have a world of their own: they are
-// spent only if all of them would have let the job start.
-func (d *decision) spend(t *tenant, u *user, slot int64, cost int) {
+// spent only if all of them would have let the job start. It returns the name of one that
+// would not have.
+func (d *decision) spend(t *tenant, u *user, slot int64, cost int) (objection string) {
 	all := [...]toucher{d.s, t, u}
-	objection := ""
 	for _, who := range all {
 		of := who.subjectOf()
 		if objection == "" && of.rules.Shadows() {
@@ -212,9 +213,6 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) {
 			}
 		}
 	}
-	if objection != "" {
-		d.plan.Object = append(d.plan.Object, objection)
-	}
 	for _, who := range all {
 		of := who.subjectOf()
 		if of.rules.Len() > 0 || !of.state.Empty() { // rules that were lifted must know what they have not counted
@@ -222,6 +220,7 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) {
 			d.s.touch(who)
 		}
 	}
+	return objection
 }
 
 // advance takes the first job out of a lane, whose next one may start from the slot on.
