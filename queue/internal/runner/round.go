@@ -11,10 +11,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// batch is how many jobs one commit starts at most. Such a commit is shorter than what Redis
-// reads at once, 16 KB: it would execute a short one on another connection before the second
-// half of a long one.
-const batch = 36
+// batch is how many jobs one commit starts at most.
+const batch = 64
 
 // round decides and commits once, and waits for the next time if there is nothing more to
 // do.

@@ -30,7 +30,7 @@ func (s *Store) stream(ctx context.Context, name string, keys []string, args ...
 		// The command holds the error that this returns.
 		_ = sent.Wait()
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			return s.runOnce(ctx, name, keys, args...)
+			cmd = scripts()[name].Eval(ctx, once{s.client}, keys, args...)
 		}
 		return checked(cmd)
 	}

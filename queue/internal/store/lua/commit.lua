@@ -54,12 +54,8 @@ for i = 1, counters do
   news[2 * i + 1], news[2 * i + 2] = ARGV[7 + i], string.format('%d', (meta[4 + i] or 0) + ARGV[7 + counters + i])
 end
 -- list returns how long the list is that begins there, and where its first item is.
-local function list(at)
-  return tonumber(ARGV[at]), at + 1
-end
-local function key(i)
-  return KEYS[tonumber(ARGV[i])]
-end
+local function list(at) return tonumber(ARGV[at]), at + 1 end
+local function key(i) return KEYS[tonumber(ARGV[i])] end
 
 local lanes, takes, n = tonumber(ARGV[6])
 takes, at = list(at)
@@ -127,7 +123,7 @@ for _ = 1, n do
   end
   at = at + 4
 end
-local errors = {}
+local errors, refills, looks = {}, {}, {}
 -- write does a list of writes. Where one fails, the script ends, or the others are done.
 local function write(at, whatever)
   local commands
@@ -166,7 +162,6 @@ for state = 1, n do
   at = at + 2
 end
 -- Only now: what failed before has not happened.
-local lapsed = tonumber(meta[2] or 0) < now and 1 or 0
 if ARGV[5] ~= '' then
   news[#news + 1], news[#news + 2] = 'mail', ARGV[5]
 end
@@ -177,7 +172,6 @@ for _ = 1, n do
   at = at + 2
 end
 at = write(at, true)
-local refills = {}
 n, at = list(at)
 for number = 1, n do
   local fine, entries = true, rest[tonumber(ARGV[at + 4])]
@@ -190,7 +184,6 @@ for number = 1, n do
   refills[number] = fine and entries or {}
   at = at + 5
 end
-local looks = {}
 n, at = list(at)
 for number = 1, n do
   local n, keys = tonumber(ARGV[at]), tonumber(ARGV[at + 2])
@@ -202,4 +195,4 @@ for number = 1, n do
   looks[number] = fine and found or {}
   at = at + 3 + n
 end
-return { now, 'ok', lapsed, tonumber(meta[4] or 0), errors, refills, looks }
+return { now, 'ok', tonumber(meta[2] or 0) < now and 1 or 0, tonumber(meta[4] or 0), errors, refills, looks }
