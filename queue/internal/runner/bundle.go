@@ -214,9 +214,6 @@ func (b *bundle) post(ctx context.Context) {
 		claims := make([]string, len(b.ends))
 		for i, e := range b.ends {
 			claims[i] = e.claim
-			if e.spilled != "" {
-				b.c.Discard(e.spilled)
-			}
 		}
 		b.c.Ack(t.r.cfg.Worker, claims)
 	}

@@ -1,10 +1,8 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,8 +45,7 @@ type returned struct {
 // An end is a job that needs no more attempts.
 type end struct {
 	claim   string
-	spilled string // its payload, if that is kept apart
-	awaited bool   // others wait for it
+	awaited bool // others wait for it
 }
 
 func newClaims(r *Runner) *claims {
@@ -255,12 +252,8 @@ func (c *claims) send(ctx context.Context) error {
 			return nil
 		}
 		ack := store.Ack{Worker: c.r.cfg.Worker}
-		slices.SortStableFunc(ends, func(a, b end) int { return cmp.Compare(b.spilled, a.spilled) }) // "" last
 		for _, e := range ends {
 			ack.Claims = append(ack.Claims, e.claim)
-			if e.spilled != "" {
-				ack.Payloads = append(ack.Payloads, e.spilled)
-			}
 		}
 		reading, err := c.r.store.Ack(ctx, ack)
 		if err != nil {

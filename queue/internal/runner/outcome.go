@@ -23,18 +23,19 @@ func (r *Runner) finish(j *job, o Outcome) {
 	default:
 		r.cfg.Metrics.Ended("done")
 		r.lift(j)
-		if refund != "" {
-			r.endRefunded(j, refund)
+		if refund != "" || j.env.Spilled != "" {
+			r.endAlone(j, refund)
 			return
 		}
-		r.claims.done(end{j.claim, j.env.Spilled, j.awaited})
+		r.claims.done(end{j.claim, j.awaited})
 	}
 }
 
-// endRefunded ends a job that is done, and refunds its user, who has seen nothing of it. One
-// script does both: it refunds only if the claim was still held. So the refund is given once,
-// even if the script is run again because its reply was lost.
-func (r *Runner) endRefunded(j *job, refund string) {
+// endAlone ends a job that is done, refunds its user, who has seen nothing of it, and deletes its
+// payload. One script does all, if the claim was still held. So the refund is given once, even
+// if the script is run again because its reply was lost, and a job that another worker has got
+// meanwhile keeps its payload.
+func (r *Runner) endAlone(j *job, refund string) {
 	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Refund: refund}
 	if j.env.Spilled != "" {
 		ack.Payloads = []string{j.env.Spilled}
