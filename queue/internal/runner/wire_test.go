@@ -1,10 +1,10 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +35,7 @@ type wire struct {
 	fate    func() fate // what becomes of commits of "w" that are written there
 	unread  int         // commits written since something was read
 	most    int
+	commits int // written altogether
 }
 
 // A fate is what happens to commits that were written to a connection.
@@ -202,12 +203,16 @@ func (c heldConn) Write(b []byte) (int, error) {
 	}
 }
 
+// tokenOfW is the first argument of each commit of "w".
+var tokenOfW = regexp.MustCompile(`\r\n\d+:w\r\n`)
+
 // fateOf decides what becomes of what is written.
 func (w *wire) fateOf(b []byte) fate {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	commits := bytes.Count(b, []byte(":w\r\n$"))
+	commits := len(tokenOfW.FindAll(b, -1))
 	w.unread += commits
+	w.commits += commits
 	w.most = max(w.most, w.unread)
 	if w.fate == nil || commits == 0 {
 		return arrives
