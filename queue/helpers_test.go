@@ -178,6 +178,13 @@ func clientUntil(t *testing.T, server *miniredis.Miniredis, lost chan struct{}) 
 	return client
 }
 
+// singly is a client that sends each command on its own: hooks can keep commits from Redis.
+type singly struct{ redis.UniversalClient }
+
+func (singly) AsyncAutoPipelineWithOptions(*redis.AutoPipelineOptions) (*redis.AutoPipeliner, error) {
+	return nil, errors.New("each command goes its own way")
+}
+
 // cutAfter is a hook that loses the reply of the first script, as a connection
 // does that breaks after the script has run.
 type cutAfter struct {

@@ -230,7 +230,7 @@ func TestEndsAreToldAfterTrouble(t *testing.T) {
 			time.AfterFunc(4*time.Second, func() { hook.on.Store(false) })
 			return nil
 		}}
-		runWorker(t, mine, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
+		runWorker(t, singly{mine}, &got, queue.WorkerConfig{Queues: []string{"a", "b"}, Concurrency: 1})
 		time.Sleep(time.Second)
 		var other recorder
 		runWorker(t, client, &other, queue.WorkerConfig{Queues: []string{"a"}})
@@ -305,7 +305,7 @@ func stopAfterAnEnd(t *testing.T, leads bool, after time.Duration) {
 		hook.on.Store(true)
 		return nil
 	}}
-	stop := runWorker(t, mine, &got, queue.WorkerConfig{Concurrency: 10})
+	stop := runWorker(t, singly{mine}, &got, queue.WorkerConfig{Concurrency: 10})
 	time.Sleep(time.Second)
 	enqueue(t, client, jobs("b", "u", 1)...)
 	time.Sleep(time.Second + after)
