@@ -167,8 +167,8 @@ func (b *bundle) start(s schedule.Start) {
 		b.c.Tell(s.Worker, word, claim, job, text(s.Slot), text(s.Spent-s.Slot))
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
-	if s.Waited.Rule != "" {
-		b.c.Blame(s.Waited.Rule, s.Waited.For)
+	if s.Blame.Rule != "" {
+		b.c.Blame(s.Blame.Rule, s.Blame.For)
 	}
 	if s.Objection != "" {
 		b.c.Object(s.Objection)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
@@ -71,6 +72,18 @@ func TestLostBeforeStart(t *testing.T) {
 			t.Errorf("%d starts, %d claims held", l.count(), r.claims.count())
 		}
 	})
+}
+
+// wired is such a worker as beaten, with a Redis of its own and the wire by which it reaches that.
+func wired(t *testing.T, l *log) (*Runner, store.BeatReply, *wire) {
+	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	t.Cleanup(server.Close)
+	w := newWire(server)
+	client := w.client(t)
+	t.Cleanup(func() { client.Close() })
+	r, reply := beaten(t, client, l)
+	return r, reply, w
 }
 
 // beaten is a worker that has had its first beat, and does nothing by itself.

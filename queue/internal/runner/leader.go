@@ -316,7 +316,7 @@ func (t *term) wait(ctx context.Context, next int64) error {
 			return ctx.Err()
 		case p := <-t.mail:
 			t.receive(p)
-			return nil // letters are gathered before they are read
+			return nil // the reading has gathered already
 		case name := <-t.swept:
 			t.sched.ForgetLanes(name, now)
 		case <-t.kicks:
@@ -329,12 +329,11 @@ func (t *term) wait(ctx context.Context, next int64) error {
 	return nil
 }
 
-// gatherFor is how long after a reading of the mail the next one waits for more letters, and how
-// long after a commit the next one waits for more lanes whose instants come: what comes in quick
-// succession shares readings and commits, what comes alone does not wait.
+// gatherFor is the time between two readings of the mail, and between a commit and one for lanes
+// that fall due. What comes in quick succession shares them; what comes alone does not wait.
 const gatherFor = time.Millisecond
 
-// gather lets lanes come together while commits follow each other closely.
+// gather lets more lanes fall due while commits follow each other closely.
 func (t *term) gather(ctx context.Context) {
 	if left := gatherFor - time.Since(t.wrote); left > 0 {
 		pause(ctx, left)

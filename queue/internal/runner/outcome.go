@@ -36,10 +36,7 @@ func (r *Runner) finish(j *job, o Outcome) {
 // if the script is run again because its reply was lost, and a job that another worker has got
 // meanwhile keeps its payload.
 func (r *Runner) endAlone(j *job, refund string) {
-	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Refund: refund}
-	if j.env.Spilled != "" {
-		ack.Payloads = []string{j.env.Spilled}
-	}
+	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Payload: j.env.Spilled, Refund: refund}
 	if r.retry("acknowledging", func(ctx context.Context) error {
 		_, err := r.store.Ack(ctx, ack)
 		return err

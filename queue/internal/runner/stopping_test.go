@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
@@ -69,16 +68,10 @@ func returnedClaims(t *testing.T, r *Runner) string {
 // A worker that stops waits for the acknowledgements that are on their way.
 func TestTheLastEndsAreOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		t.Cleanup(server.Close)
-		w := newWire(server)
-		client := w.client(t)
-		t.Cleanup(func() { client.Close() })
 		var l log
-		r, _ := beaten(t, client, &l)
+		r, _, w := wired(t, &l)
 		const claim = "a claim"
-		client.HSet(t.Context(), "wc:{q}:running:a", claim, ".job")
+		w.server.HSet("wc:{q}:running:a", claim, ".job")
 		r.claims.hold(claim)
 		r.claims.done(end{claim: claim})
 		w.intercept(func(cmd redis.Cmder, do func() error) error {
@@ -90,8 +83,8 @@ func TestTheLastEndsAreOnTheirWay(t *testing.T) {
 		go r.claims.send(r.outlive)
 		time.Sleep(100 * time.Millisecond)
 		r.claims.flush(r.outlive)
-		if n := client.HLen(t.Context(), "wc:{q}:running:a").Val(); n != 0 || r.claims.untold() != 0 {
-			t.Errorf("%d claims are left, %d ends are not confirmed", n, r.claims.untold())
+		if left, _ := w.server.HKeys("wc:{q}:running:a"); len(left) > 0 || r.claims.untold() != 0 {
+			t.Errorf("claims %q are left, %d ends are not confirmed", left, r.claims.untold())
 		}
 		time.Sleep(5 * time.Second)
 	})

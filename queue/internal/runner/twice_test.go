@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -27,17 +26,11 @@ func TestALookAtRedisIsOld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := miniredis.NewMiniRedis()
-				server.ClockTTL(true)
-				t.Cleanup(server.Close)
-				w := newWire(server)
-				client := w.client(t)
-				t.Cleanup(func() { client.Close() })
 				var l log
-				r, reply := beaten(t, client, &l)
+				r, reply, w := wired(t, &l)
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 				claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-				client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+				w.server.HSet("wc:{q}:running:a", claim, "."+env.String())
 				r.accept(given{claim: claim, job: env.String(), slot: reply.Now})
 				synctest.Wait() // it has run, and its end is not told yet
 				var looked atomic.Bool
@@ -65,20 +58,15 @@ func TestALookAtRedisIsOld(t *testing.T) {
 // holds of it.
 func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		t.Cleanup(server.Close)
-		client := newWire(server).client(t)
-		t.Cleanup(func() { client.Close() })
 		var l log
-		r, reply := beaten(t, client, &l)
+		r, reply, w := wired(t, &l)
 		r.cfg.Handle = func(ctx context.Context, a Attempt) Outcome {
 			l.handle(ctx, a)
 			return Outcome{Pause: &Pause{envelope.UserScope("t", "u"), a.Clock() + 1_000_000}}
 		}
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-		client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+		w.server.HSet("wc:{q}:running:a", claim, "."+env.String())
 		r.accept(given{claim: claim, job: env.String(), slot: reply.Now})
 		for range 3 {
 			time.Sleep(time.Millisecond)

@@ -30,7 +30,7 @@ type Start struct {
 	Claim  string
 	// Awaited says that others may wait for the end of the job.
 	Awaited   bool
-	Waited    Blame  // for what it has waited
+	Blame     Blame  // what it has waited for
 	Objection string // name of a shadow rule that would not have let it start so early; "" for none
 }
 

@@ -49,7 +49,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	start := d.take(t, l, slot, place)
 	if by != "" && since > h.Env.Since() {
-		start.Waited = Blame{by, since - h.Env.Since()}
+		start.Blame = Blame{by, since - h.Env.Since()}
 	}
 	return on
 }

@@ -28,7 +28,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 	}
 	c := s.newChange()
 	running := s.key.Running(f.Worker)
-	// A full Redis refuses what needs memory, but not to a script that has begun with something else.
+	// A script that begins with a command that needs no memory goes on in a full Redis.
 	c.always()
 	c.do("HDEL", running, "")
 	c.when(1, "HEXISTS", []string{running}, f.Claim)

@@ -207,7 +207,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 		_, err = d.Commit(t.Context(), f, c)
 		d.must(err)
 		before := d.all()
-		_, err = d.Ack(t.Context(), Ack{Worker: "a", Claims: []string{old}, Payloads: []string{"body1"}})
+		_, err = d.Ack(t.Context(), Ack{Worker: "a", Claims: []string{old}, Payload: "body1"})
 		d.must(err)
 		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Lane: laneOf("u"), Delay: 0, Job: job, ID: "job", Error: "no", Refund: "x"}); held || err != nil {
 			t.Errorf("fail: %v, %v", held, err)

@@ -243,17 +243,17 @@ func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
 
 // An Ack ends claims.
 type Ack struct {
-	Worker   string
-	Claims   []string
-	Payloads []string // kept apart, to be deleted: those of the first claims
-	Refund   string   // what the leader is to refund for one claim; "" for nothing
+	Worker  string
+	Claims  []string
+	Payload string // of the only claim, to be deleted, if it is kept apart
+	Refund  string // what the leader is to refund for the only claim; "" for nothing
 }
 
 // Ack ends claims of jobs that need no more attempts.
 func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Mail()}
-	for _, spilled := range a.Payloads {
-		keys = append(keys, s.key.Body(spilled))
+	if a.Payload != "" {
+		keys = append(keys, s.key.Body(a.Payload))
 	}
 	args := []any{a.Worker, a.Refund}
 	for _, claim := range a.Claims {

@@ -2,23 +2,19 @@
 --
 -- KEYS[1]  meta
 -- KEYS[2]  the worker's claims
--- KEYS[3]  mail; then payloads to delete
+-- KEYS[3]  mail
+-- KEYS[4]  payload of the claim, if there is one claim and its payload is kept apart. Where the
+--          claim was lost, the payload stays for whoever has the job
 -- ARGV[1]  name of the worker
 -- ARGV[2]  what the leader is told to refund, if one of the claims was still held; or ""
--- ARGV[3]  then the claims: first those whose payloads are among KEYS, in their order. A claim
---          that was lost leaves its payload to whoever has the job
+-- ARGV[3]  the first claim; then the others
 --
 -- Returns {now, how many of the claims were still held}.
 
-local call, held = redis.call, 0
-for i = 4, #KEYS do
-  if call('HDEL', KEYS[2], ARGV[i - 1]) == 1 then
-    held = held + 1
-    call('UNLINK', KEYS[i])
-  end
-end
-if #ARGV >= #KEYS then
-  held = held + call('HDEL', KEYS[2], unpack(ARGV, #KEYS))
+local call = redis.call
+local held = call('HDEL', KEYS[2], unpack(ARGV, 3))
+if held > 0 and KEYS[4] then
+  call('UNLINK', KEYS[4])
 end
 call('HINCRBY', KEYS[1], 'done', held)
 local meta = call('HMGET', KEYS[1], 'hungry', 'counted')

@@ -124,14 +124,14 @@ for _ = 1, n do
   at = at + 4
 end
 local errors, refills, looks = {}, {}, {}
--- write does a list of writes. Where one fails, the script ends, or the others are done.
-local function write(at, whatever)
+-- write does a list of writes. Where one fails, the script ends; if each stands alone, the others are done.
+local function write(at, alone)
   local commands
   commands, at = list(at)
   for _ = 1, commands do
     local n = tonumber(ARGV[at])
     local fine, why = pcall(call, ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
-    if not fine and not whatever then
+    if not fine and not alone then
       error(why)
     elseif not fine then
       errors[#errors + 1] = ARGV[at + 1] .. ' ' .. key(at + 2) .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
