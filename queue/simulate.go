@@ -252,6 +252,8 @@ func (w *simulated) answer(needs schedule.Needs) bool {
 	for _, scope := range needs.States {
 		if tenant, user := envelope.ParseScope(scope); user != "" {
 			w.sched.LearnUserState(tenant, user, "", w.now)
+		} else if tenant == "" {
+			w.sched.LearnQueueState("")
 		} else {
 			w.sched.LearnTenantState(tenant, "", 0, w.now)
 		}

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -14,23 +13,20 @@ import (
 type bundle struct {
 	t         *term
 	c         *store.Commit
-	plan      schedule.Plan
-	checks    map[int]envelope.Lane // what the checks of the plan are about
-	cancelled map[int]string        // whose cancelling a check looks for
-	lives     map[int]string        // the worker that a check is about
-	given     map[string]bool       // other workers that are given something
-	states    []schedule.State
-	parks     []schedule.Park
+	commit    schedule.Commit // what the scheduler has handed out for it
+	cancelled map[int]string  // whose cancelling a check looks for
+	lives     map[int]string  // the worker that a check is about
+	given     map[string]bool // other workers that are given something
 	ends      []end
-	needs     schedule.Needs // what it reads
 	answers   map[string]answer
 	requests  int     // that are settled by it
-	whole     bool    // nothing of it can be left out
+	whole     bool    // it mends something, and starts nothing
+	hungry    bool    // it asks to be told of places that become free
 	orders    []order // that it tells
 	at        int64   // when it was decided
 	began     time.Time
 	seq       int64         // its number
-	mail      string        // the newest letter whose effects are in it
+	mail      string        // the newest letter whose effects are in it; "" if it is that of the commit before
 	done      chan struct{} // closed when there is a reply, or none will come
 	reply     store.CommitReply
 	err       error
@@ -41,34 +37,35 @@ func (t *term) newBundle(at int64) *bundle {
 	return &bundle{t: t, c: t.r.store.NewCommit(), at: at, began: time.Now()}
 }
 
-// write puts the plan, and what has changed with it, into the commit.
+// write puts the plan, and what has changed with it, into the commit. The commit reads what has to
+// be known before more can be decided.
 func (b *bundle) write(now int64) {
 	t, c := b.t, b.c
-	b.checks, b.cancelled = make(map[int]envelope.Lane), make(map[int]string)
+	b.cancelled = make(map[int]string)
 	b.lives, b.given = make(map[int]string), make(map[string]bool)
 	b.leave()
-	for _, start := range b.plan.Starts {
+	for _, start := range b.commit.Plan.Starts {
 		b.start(start)
 	}
-	for _, drop := range b.plan.Drops {
+	for _, drop := range b.commit.Plan.Drops {
 		b.drop(drop, now)
 	}
-	b.states = t.sched.States(now)
-	for _, state := range b.states {
+	b.commit = t.sched.Commit(b.commit.Plan, now)
+	for _, state := range b.commit.States {
 		ms := (state.Until-now)/1000 + 1
 		if ms <= 0 {
 			state.Text = ""
 		}
 		c.State(state.Scope, state.Text, ms+stateKept)
 	}
-	b.parks = append(b.parks, t.sched.Parks()...)
-	for _, p := range b.parks {
+	for _, p := range b.commit.Parks {
 		c.Bound(p.Lane, p.At)
 	}
-	b.orders, t.orders = append(b.orders, t.orders...), nil
+	b.orders, t.orders = t.orders, nil
 	for _, o := range b.orders {
 		c.Tell(o.worker, o.words...)
 	}
+	b.want(b.commit.Needs)
 }
 
 // stateKept is for how long what rules remember is kept after it binds nobody any more, in ms:
@@ -79,8 +76,8 @@ const stateKept = 10_000
 func (b *bundle) leave() {
 	var lanes []envelope.Lane
 	entries := make(map[envelope.Lane][]store.Leaving)
-	starts := b.plan.Starts
-	for _, l := range b.plan.Left {
+	starts := b.commit.Plan.Starts
+	for _, l := range b.commit.Plan.Left {
 		e := store.Leaving{Begin: l.Begin}
 		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
 			if _, folded := starts[0].Head.Collapse(); !folded {
@@ -94,58 +91,26 @@ func (b *bundle) leave() {
 		entries[l.Lane] = append(entries[l.Lane], e)
 	}
 	for _, lane := range lanes {
-		b.checks[b.c.Take(lane, entries[lane])] = lane
+		b.c.Take(lane, entries[lane])
 	}
 }
 
-// without takes the lanes of the checks that have failed out of the plan.
-func (b *bundle) without(checks []int, now int64) {
-	t, bad := b.t, b.differing(checks)
-	t.sched.Unwritten(b.states)
-	var starts []schedule.Start
-	for _, s := range b.plan.Starts {
-		switch {
-		case !bad[s.Lane]:
-			starts = append(starts, s)
-		default:
-			b.free(s)
-			t.sched.Refund(s.Claim, s.Head.Env.Cost, true, now)
-			t.sched.Ended(s.Claim, now)
-		}
-	}
-	b.plan.Starts = starts
-	b.plan.Drops = slices.DeleteFunc(b.plan.Drops, func(d schedule.Drop) bool { return bad[d.Lane] })
-	b.plan.Left = slices.DeleteFunc(b.plan.Left, func(l schedule.Left) bool { return bad[l.Lane] })
-	b.c = t.r.store.NewCommit()
-	for lane := range bad {
-		t.sched.Returned(lane, now)
-	}
-	needs := b.needs
-	b.needs = schedule.Needs{}
-	b.write(now)
-	b.want(needs)
-	b.want(t.sched.Needs())
-}
-
-// differing returns the lanes of checks that have failed.
-func (b *bundle) differing(checks []int) map[envelope.Lane]bool {
-	t, bad := b.t, make(map[envelope.Lane]bool)
+// heed learns from the checks that have failed. That a lane is not as it was need not be learned:
+// it is read again.
+func (b *bundle) heed(checks []int) {
+	t := b.t
 	for _, check := range checks {
 		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
 			t.fleet.remove(worker)
-			for _, s := range b.plan.Starts {
-				bad[s.Lane] = bad[s.Lane] || s.Worker == worker
-			}
-			continue
 		}
-		lane := b.checks[check]
-		bad[lane] = true
 		if id := b.cancelled[check]; id != "" {
 			t.sched.Cancel(id)
 		}
-		t.r.log.Debug("a lane is not as it was", "tenant", lane.Tenant, "user", lane.User)
 	}
-	return bad
+	if b.whole { // what it was about is read again
+		t.stale, t.musterAt, t.ripeAt = true, 0, 0
+	}
+	t.r.log.Debug("a commit was refused: something is not as it was", "checks", len(checks))
 }
 
 // start gives a job to its worker.
@@ -174,8 +139,7 @@ func (b *bundle) start(s schedule.Start) {
 		b.c.Object(s.Objection)
 	}
 	if id := s.Head.Env.ID; id != "" {
-		check := b.c.NotCancelled(id)
-		b.checks[check], b.cancelled[check] = s.Lane, id
+		b.cancelled[b.c.NotCancelled(id)] = id
 		b.c.Track(id, "started")
 	}
 }
@@ -219,6 +183,9 @@ func (b *bundle) post(ctx context.Context) {
 	}
 	fence := t.fence
 	fence.Seq, fence.Mail = b.seq, b.mail
+	for _, s := range b.commit.Plan.Starts {
+		fence.Slot = max(fence.Slot, s.Spent)
+	}
 	b.done = make(chan struct{})
 	wait := t.r.store.Send(ctx, fence, b.c)
 	go func() {
@@ -237,23 +204,25 @@ func (b *bundle) settle(ctx context.Context) error {
 	}
 	t.fleet.took(time.Since(b.began))
 	b.decided(true)
-	if b.parks != nil {
-		t.sched.Parked(b.parks)
+	if b.hungry { // a place that became free before was told to nobody: look once more
+		t.hungry.Store(true)
+		t.freed = true
 	}
+	t.sched.Parked(b.commit.Parks)
 	for _, problem := range reply.Errors {
 		t.r.log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
 	}
-	if err := t.learn(ctx, b.needs, reply.Looks); err != nil {
+	if err := t.learn(ctx, b.commit.Needs, reply.Looks); err != nil {
 		return err
 	}
-	if b.at >= t.trimAt && b.mail != t.trimmed {
+	if b.at >= t.trimAt && b.mail != "" && b.mail != t.trimmed {
 		t.trimAt, t.trimmed = b.at+musterEvery, b.mail
 		if err := t.r.store.TrimMail(ctx, t.trimmed); err != nil {
 			t.r.log.Debug("trimming the mail", "err", err)
 		}
 	}
 	if reply.Lapsed {
-		return errStale // what was told meanwhile was told to nobody
+		return errLapsed // what was told meanwhile was told to nobody
 	}
 	return nil
 }
@@ -262,14 +231,13 @@ func (b *bundle) settle(ctx context.Context) error {
 // is told with another commit.
 func (b *bundle) giveUp() {
 	b.t.orders = append(b.orders, b.t.orders...)
-	for _, s := range b.plan.Starts {
-		b.free(s)
-	}
-}
-
-func (b *bundle) free(s schedule.Start) {
-	if s.Worker == b.t.r.cfg.Worker {
-		b.t.r.places.give()
+	b.t.roomy = true // the next decision comes at once
+	for _, s := range b.commit.Plan.Starts {
+		if s.Worker == b.t.r.cfg.Worker {
+			b.t.r.places.give()
+		} else {
+			b.t.freed = true // its free places are counted again
+		}
 	}
 }
 
@@ -285,7 +253,7 @@ func (b *bundle) decided(happened bool) {
 	for _, e := range b.ends {
 		t.roomy = t.sched.Ended(e.claim, b.at) || t.roomy
 	}
-	for _, d := range b.plan.Drops {
+	for _, d := range b.commit.Plan.Drops {
 		if d.Reason == schedule.Cancelled {
 			t.sched.Uncancel(d.Head.Env.ID)
 		}
@@ -294,7 +262,7 @@ func (b *bundle) decided(happened bool) {
 	for claim, a := range b.answers {
 		t.r.answer(claim, a)
 	}
-	for _, s := range b.plan.Starts {
+	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == own {
 			job := s.Head.Job
 			if _, folded := s.Head.Collapse(); folded {
@@ -303,5 +271,5 @@ func (b *bundle) decided(happened bool) {
 			t.r.accept(given{claim: s.Claim, job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true, awaited: s.Awaited})
 		}
 	}
-	t.r.cfg.Metrics.Claimed(len(b.plan.Starts))
+	t.r.cfg.Metrics.Claimed(len(b.commit.Plan.Starts))
 }

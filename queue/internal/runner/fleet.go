@@ -240,11 +240,11 @@ func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.places.left(), f.r.places.count()
 	_, doubt := f.r.clock.now()
-	own.Ahead, own.Spread = ahead(f.trip, min(doubt, time.Minute)), 0
+	own.Ahead, own.Spread = ahead(f.trip, doubt), 0
 	if doubt.Microseconds() > schedule.Grace/2 {
 		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), spreadOf(doubt.Microseconds())
 	}
-	if f.r.stopping() {
+	if f.r.stopping() || doubt >= maxDoubt {
 		own.free = 0
 	}
 	var best *member
@@ -357,11 +357,11 @@ func slotKey(claim string) string {
 // leaseExpired is the last error of a job whose worker was lost.
 const leaseExpired = "the lease expired: its worker died or lost Redis"
 
-// reapClaim takes one claim back. If its handler had started, that was an attempt; if
-// nobody knows, it was none, and the next worker says so before it starts the job.
+// reapClaim takes one claim back. If its handler had started, that was an attempt. If nobody knows, it
+// was none the first time, and one each further time: a job that kills its workers ends.
 func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) error {
 	_, spent, lane, err := envelope.ParseClaim(claim.Name)
-	t.endClaim(c, dead, claim.Name, now)
+	t.endClaim(c, dead, claim.Name, lane, now)
 	if err != nil {
 		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)
 		return nil
@@ -372,7 +372,7 @@ func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, starte
 		return nil
 	}
 	env.Ready = now
-	if !claim.Marked && spent >= started {
+	if spent >= started && env.Lost == 0 {
 		env.Lost++
 		c.Count(lane.Tenant, "back", 1)
 		return t.requeue(c, lane, env, now)

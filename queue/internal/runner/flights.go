@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -15,7 +16,10 @@ const window = 8
 // launch sends a commit behind those under way. Redis refuses it if the one before it has not
 // happened.
 func (t *term) launch(ctx context.Context, b *bundle) {
-	b.seq, b.mail = t.fence.Seq, t.mailed
+	b.seq = t.fence.Seq
+	if b.requests == len(t.requests) { // otherwise the next leader has to open the letters again
+		b.mail = t.mailed
+	}
 	t.fence.Seq++
 	t.flights = append(t.flights, b)
 	b.post(ctx)
@@ -44,7 +48,8 @@ func (t *term) landAll(ctx context.Context) error {
 }
 
 // mend goes on after the oldest commit under way has failed. Those behind it cannot have
-// happened without it.
+// happened without it. Refused commits have done nothing: what was decided in them is undone, and
+// decided again by what Redis says. A refused commit is not sent again.
 func (t *term) mend(ctx context.Context) error {
 	failed := t.flights
 	t.flights = nil
@@ -57,49 +62,35 @@ func (t *term) mend(ctx context.Context) error {
 			return b.err
 		}
 	}
-	for i, b := range failed {
-		if err := t.sendAgain(ctx, b); err != nil {
-			rest := failed[i+1:]
-			t.fence.Seq = b.seq + 1
-			switch {
-			case refused(b.err):
-				t.fence.Seq, rest = b.seq, failed[i:]
-			case b.err != nil:
-				t.inDoubt = failed[i : i+1]
-			}
-			t.giveUp(rest)
-			return err
-		}
+	first := failed[0]
+	t.fence.Seq = first.seq
+	t.giveUp(failed)
+	var differs *store.DiffersError
+	var order *store.OrderError
+	switch {
+	case errors.As(first.err, &differs):
+		first.heed(differs.Checks)
+		return nil
+	case errors.Is(first.err, store.ErrChanged):
+		t.stale = true
+		return nil
+	case errors.Is(first.err, store.ErrAhead):
+		t.r.learnTime(ctx)
+		return nil
+	case errors.As(first.err, &order) && order.Last == first.seq-1: // it only came too early
+		return nil
 	}
-	return nil
-}
-
-// tries is how often a plan is sent without the lanes that are not as they were.
-const tries = 4
-
-// sendAgain sends a commit that Redis has refused. Lanes that are not as the leader saw them
-// are left out and read again: the others do not wait for that.
-func (t *term) sendAgain(ctx context.Context, b *bundle) error {
-	for range tries - 1 {
-		differs := new(store.DiffersError) // in nothing, if it only came before its turn
-		if b.whole || !errors.As(b.err, &differs) && !errors.As(b.err, new(*store.OrderError)) {
-			break
-		}
-		t.r.claims.giveBack(b.ends)
-		b.without(differs.Checks, b.at)
-		b.post(ctx)
-		<-b.done
-		t.r.clock.observe(b.reply.Reading)
-		if b.err == nil {
-			return b.settle(ctx)
-		}
-	}
-	return b.err
+	return first.err
 }
 
 // giveUp takes back what was decided in commits that have not happened. What was to be told
 // is told in the same order later.
 func (t *term) giveUp(failed []*bundle) {
+	undone := make([]schedule.Commit, len(failed))
+	for i, b := range failed {
+		undone[i] = b.commit
+	}
+	t.sched.Undo(undone, t.r.now())
 	for _, b := range slices.Backward(failed) {
 		b.decided(false)
 	}
@@ -107,7 +98,7 @@ func (t *term) giveUp(failed []*bundle) {
 
 // refused reports whether a commit that failed so has certainly done nothing.
 func refused(err error) bool {
-	return errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrChanged) ||
+	return errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrAhead) ||
 		errors.As(err, new(*store.DiffersError)) || errors.As(err, new(*store.OrderError))
 }
 

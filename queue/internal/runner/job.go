@@ -73,7 +73,7 @@ func (r *Runner) run(g given) {
 	if !ok {
 		return
 	}
-	if j.env.Lost > 0 && !r.mark(j) || !r.claims.starts(j.claim) {
+	if !r.claims.starts(j.claim) {
 		return
 	}
 	outcome := Outcome{Failed: true, Error: "the handler ended its goroutine"}
@@ -261,20 +261,6 @@ func (r *Runner) answered(j *job, a answer) bool {
 	j.claim, j.slot, j.spread = a.claim, a.slot, a.spread
 	_, j.spent, _, _ = envelope.ParseClaim(a.claim)
 	return true
-}
-
-// mark notes that a handler is about to start, for a job with which a worker was lost
-// while nobody knew whether it had started. It reports whether the job is still ours.
-func (r *Runner) mark(j *job) bool {
-	held := false
-	ok := r.retry("marking starts", func(ctx context.Context) (err error) {
-		held, err = r.store.Mark(ctx, r.cfg.Worker, j.claim)
-		return err
-	})
-	if !ok || !held {
-		r.claims.drop(j.claim)
-	}
-	return ok && held
 }
 
 // handle runs the handler once. What it returns decides; its context only asks.

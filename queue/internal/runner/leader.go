@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"sync"
@@ -24,18 +23,19 @@ type term struct {
 	kicks  chan struct{} // something has happened in this worker
 	hungry atomic.Bool   // jobs wait for a place
 
-	fence   store.Fence
-	mailed  string // the newest letter that was opened
-	mail    chan post
-	swept   chan string        // tenants whose bounds in Redis were lowered
-	sweeps  context.CancelFunc // ends the sweep under way
-	workers sync.WaitGroup     // sweeps
-	renewed time.Time          // the last commit
-	wrote   time.Time          // the last one that did more than read
-	sched   *schedule.Scheduler
-	fleet   fleet
-	paused  map[string]int64
-	stale   bool // what was read at the beginning of the term has changed
+	fence    store.Fence
+	mailed   string // the newest letter that was opened
+	mail     chan post
+	swept    chan string        // tenants whose bounds in Redis were lowered
+	sweeps   context.CancelFunc // ends the sweep under way
+	workers  sync.WaitGroup     // sweeps
+	renewed  time.Time          // the last commit
+	wrote    time.Time          // the last one that did more than read
+	sched    *schedule.Scheduler
+	fleet    fleet
+	paused   map[string]int64
+	stale    bool  // policies, pauses or cancelled jobs have changed
+	governed int64 // the version of the policies under which bounds were swept last
 
 	requests  []request       // letters about claims, not yet settled in a commit
 	orders    []order         // for the hands of workers
@@ -43,10 +43,9 @@ type term struct {
 	trimmers  map[string]*trimmer
 	deputies  []string
 	nearest   *member // of the deputies
-	counted   bool    // their places were counted for that
 	freed     bool    // other workers have places again
 	uncounted bool    // what runs was not read yet
-	roomy     bool    // a job that was blocked by others that run may start
+	roomy     bool    // a job may start that could not at the last decision
 	ripeAt    int64   // when something that waits for its time is due
 	musterAt  int64   // when to look who works
 	trimAt    int64   // when to trim the mail
@@ -187,16 +186,17 @@ func (t *term) lead(ctx context.Context) error {
 			trouble.after(nil)
 			err = t.round(ctx)
 		}
-		if failed := t.landAll(ctx); failed != nil {
-			err = failed
+		for len(t.flights) > 0 { // nothing may be under way when everything is read again
+			if failed := t.land(ctx); failed != nil {
+				err = failed
+			}
 		}
-		var differs *store.DiffersError
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errStopping):
 			return err
-		case errors.Is(err, store.ErrChanged), errors.As(err, &differs), errors.Is(err, errStale):
+		case errors.Is(err, errLapsed):
 			t.r.log.Debug("reading everything again", "why", err)
 			continue
 		}
@@ -217,9 +217,8 @@ func (t *term) lead(ctx context.Context) error {
 }
 
 var (
-	errStale        = errors.New("queue: policies, pauses or cancelled jobs have changed")
-	errPoliciesGone = errors.New("queue: the policies are gone from Redis; nothing starts until they are set again")
-	errStopping     = errors.New("queue: the worker stops")
+	errLapsed   = errors.New("queue: the leader's lease had run out")
+	errStopping = errors.New("queue: the worker stops")
 )
 
 // renew leads on under a new token, and finds out which commits happened.
@@ -239,47 +238,65 @@ func (t *term) renew(ctx context.Context) error {
 
 // resync reads everything anew.
 func (t *term) resync(ctx context.Context) error {
-	changes, policies, err := t.r.store.Changes(ctx)
-	if err != nil {
-		return err
-	}
-	t.r.sawPolicies(policies)
 	facts, err := t.facts(ctx)
 	if err != nil {
 		return err
 	}
-	t.fence.Changes = changes
-	t.sched, t.stale = schedule.New(facts), false
-	t.paused = facts.Paused
+	queue, err := t.r.store.States(ctx, []string{envelope.QueueScope})
+	if err != nil {
+		return err
+	}
+	facts.Queue = queue[0]
+	before := t.sched
+	t.sched = schedule.New(facts)
+	if before != nil {
+		t.sched.TakeTurns(before)
+	}
 	t.trimmers = make(map[string]*trimmer)
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
-	if facts.Policies != nil {
-		t.sweeps()
-		t.workers.Wait()
-		var sweeping context.Context
-		sweeping, t.sweeps = context.WithCancel(ctx)
-		t.workers.Go(func() { t.sweep(sweeping, facts.Policies.Version) })
-	}
+	t.govern(ctx, facts.Policies)
 	now, _ := t.r.clock.now()
 	return t.muster(ctx, now)
 }
 
-// facts reads what a scheduler knows from the beginning.
+// refresh takes in what people have decided: policies, pauses, cancelled jobs.
+func (t *term) refresh(ctx context.Context) error {
+	facts, err := t.facts(ctx)
+	if err != nil {
+		return err
+	}
+	counted := t.sched.Counts()
+	t.sched.Change(facts, t.r.now())
+	if t.sched.Counts() && !counted {
+		t.uncounted, t.musterAt = true, 0
+	}
+	t.govern(ctx, facts.Policies)
+	return nil
+}
+
+// govern lets the bounds in Redis be swept if they were computed under other policies.
+func (t *term) govern(ctx context.Context, p *schedule.Policies) {
+	if p == nil || p.Version == t.governed {
+		return
+	}
+	t.governed = p.Version
+	t.sweeps()
+	t.workers.Wait()
+	sweeping, stop := context.WithCancel(ctx)
+	t.sweeps = stop
+	t.workers.Go(func() { t.sweep(sweeping, p.Version) })
+}
+
+// facts reads what people have decided. What changes from now on makes Redis refuse the commits.
 func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
-	seen := t.r.policies.Load()
-	source, version, err := t.r.store.Policies(ctx)
+	changes, latest, err := t.r.store.Changes(ctx)
 	if err != nil {
 		return schedule.Facts{}, err
 	}
-	var policies *schedule.Policies
-	if version < seen {
-		return schedule.Facts{}, errPoliciesGone
-	}
-	if version > 0 {
-		if policies, err = t.r.cfg.Policies(source, version); err != nil {
-			return schedule.Facts{}, fmt.Errorf("reading the policies in Redis: %w", err)
-		}
-		t.r.sawPolicies(version)
+	t.r.policies.saw(latest)
+	policies, err := t.r.readPolicies(ctx)
+	if err != nil {
+		return schedule.Facts{}, err
 	}
 	paused, err := t.r.store.Pauses(ctx)
 	if err != nil {
@@ -289,11 +306,8 @@ func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
 	if err != nil {
 		return schedule.Facts{}, err
 	}
-	states, err := t.r.store.States(ctx, []string{envelope.QueueScope})
-	if err != nil {
-		return schedule.Facts{}, err
-	}
-	return schedule.Facts{Policies: policies, Paused: paused, Cancelled: cancelled, Queue: states[0]}, nil
+	t.fence.Changes, t.stale, t.paused = changes, false, paused
+	return schedule.Facts{Policies: policies, Paused: paused, Cancelled: cancelled}, nil
 }
 
 // wait waits until there is something to decide, at the latest until the lease has to be
@@ -318,7 +332,7 @@ func (t *term) wait(ctx context.Context, next int64) error {
 			t.receive(p)
 			return nil // the reading has gathered already
 		case name := <-t.swept:
-			t.sched.ForgetLanes(name, now)
+			t.sched.Loosen(name, now)
 		case <-t.kicks:
 			return nil // a place is free, or a job waits for an answer: at once
 		case <-timer.C:
@@ -353,7 +367,7 @@ func (t *term) collect() {
 		case p := <-t.mail:
 			t.receive(p)
 		case name := <-t.swept:
-			t.sched.ForgetLanes(name, t.r.now())
+			t.sched.Loosen(name, t.r.now())
 		default:
 			return
 		}

@@ -324,12 +324,12 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	ahead = max(ahead, q.ahead)
 	const longest = 1_000_000
 	spread := spreadOf(q.doubt)
-	t.endClaim(c, q.worker, q.claim, now)
+	t.endClaim(c, q.worker, q.claim, q.lane, now)
 	if q.doubt <= longest && t.sched.Restart(q.claim, now+ahead, q.cost, spread) {
 		slot := now + ahead
 		a := answer{envelope.Restarted(q.claim, slot+spread), slot, spread}
 		c.Claim(q.worker, a.claim, q.job)
-		t.sched.Claimed(a.claim, q.lane)
+		t.sched.Begin(schedule.Claim{Name: a.claim, Lane: q.lane})
 		t.reply(c, answers, q, a)
 		return nil
 	}
@@ -343,14 +343,14 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 }
 
 // endClaim takes a claim from a worker.
-func (t *term) endClaim(c *store.Commit, worker, claim string, now int64) {
+func (t *term) endClaim(c *store.Commit, worker, claim string, lane envelope.Lane, now int64) {
 	c.EndClaim(worker, claim)
-	t.sched.Ended(claim, now)
+	t.sched.End(schedule.Claim{Name: claim, Lane: lane}, now)
 }
 
 // takeBack puts a job that a worker returns into its lane again.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
-	t.endClaim(c, q.worker, q.claim, now)
+	t.endClaim(c, q.worker, q.claim, q.lane, now)
 	if q.kind == returnUnstarted {
 		t.fleet.distrust(q.worker)
 		t.sched.Refund(q.claim, q.cost, true, now)
@@ -367,7 +367,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 	if q.scope != "" {
 		c.Pause(q.scope, q.until)
 		t.paused[q.scope] = max(t.paused[q.scope], q.until)
-		t.sched.Pause(t.paused, now)
+		t.sched.Pause(q.scope, t.paused[q.scope], now)
 	}
 	return t.requeue(c, q.lane, q.env, now)
 }

@@ -55,7 +55,7 @@ func (r *Runner) beat(ctx context.Context) {
 			continue
 		}
 		r.clock.observe(reply.Reading)
-		r.sawPolicies(reply.Policies)
+		r.sawPolicies(ctx, reply.Policies)
 		if r.cfg.Listened != nil {
 			r.cfg.Listened(micros(reply.Listened - reply.Now))
 		}
@@ -138,14 +138,6 @@ func (r *Runner) learnTime(ctx context.Context) {
 		if _, doubt := r.clock.now(); doubt <= goodDoubt {
 			return
 		}
-	}
-}
-
-// sawPolicies notes that policies of a version are in force: without them, or newer ones,
-// this worker does not lead.
-func (r *Runner) sawPolicies(version int64) {
-	for seen := r.policies.Load(); version > seen && !r.policies.CompareAndSwap(seen, version); {
-		seen = r.policies.Load()
 	}
 }
 

@@ -16,14 +16,12 @@ const headsEach = 10
 // those before it, leave behind.
 func (b *bundle) want(needs schedule.Needs) {
 	if needs.Tenants {
-		b.needs.Tenants = true
 		b.c.ReadTenants(b.t.sched.TenantsFront())
 	}
 	for _, need := range needs.Lanes {
 		b.c.ReadFront(store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N})
 	}
 	for _, lane := range needs.Heads {
-		b.needs.Heads = append(b.needs.Heads, lane)
 		b.c.Read(lane, headsEach)
 	}
 	b.c.ReadStates(needs.States)
@@ -32,7 +30,6 @@ func (b *bundle) want(needs schedule.Needs) {
 			b.c.ReadWaiting(tenant)
 		}
 	}
-	b.needs.Lanes, b.needs.States = append(b.needs.Lanes, needs.Lanes...), append(b.needs.States, needs.States...)
 }
 
 // learn tells the scheduler what it needed.
@@ -50,7 +47,11 @@ func (t *term) learn(ctx context.Context, needs schedule.Needs, found store.Look
 	waiting := found.Waiting
 	for i, scope := range needs.States {
 		tenant, user := envelope.ParseScope(scope)
-		if user != "" {
+		switch {
+		case tenant == "":
+			t.sched.LearnQueueState(found.States[i])
+			continue
+		case user != "":
 			t.sched.LearnUserState(tenant, user, found.States[i], now)
 			continue
 		}

@@ -118,7 +118,7 @@ func TestAStartThatIsLeftOutCountsNothing(t *testing.T) {
 
 // What is to be told with commits that came to nothing is told later in the same order.
 func TestOrdersKeepTheirOrder(t *testing.T) {
-	term := &term{r: New(testConfig(t, nil, "w", nil, nil)), orders: []order{{worker: "third"}}}
+	term := &term{r: New(testConfig(t, nil, "w", nil, nil)), sched: schedule.New(schedule.Facts{}), orders: []order{{worker: "third"}}}
 	term.giveUp([]*bundle{{t: term, orders: []order{{worker: "first"}}}, {t: term, orders: []order{{worker: "second"}}}})
 	var told []string
 	for _, o := range term.orders {
@@ -210,8 +210,8 @@ func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
 	}
 }
 
-// What a lost worker had certainly not started has cost no attempt; what it had started, or has
-// said that it would, has.
+// What a lost worker had certainly started has cost an attempt; so has what another worker was lost
+// with before.
 func TestAttemptsOfALostWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
@@ -228,11 +228,11 @@ func TestAttemptsOfALostWorker(t *testing.T) {
 		through := time.Now().Add(-time.Minute).UnixMicro()
 		for user, claim := range map[string]struct {
 			slot int64
-			mark string
-		}{"before": {through - 1, "."}, "at": {through, "."}, "after": {through + 1, "."}, "marked": {through + 1, "*"}} {
-			env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+			lost int
+		}{"before": {through - 1, 0}, "at": {through, 0}, "after": {through + 1, 0}, "again": {through + 1, 1}} {
+			env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x", Lost: claim.lost}
 			lane := envelope.Lane{Tenant: "t", User: user, Priority: 1}
-			s.server.HSet("wc:{q}:running:lost", envelope.ClaimName(env.Stamp, claim.slot, claim.slot, lane), claim.mark+env.String())
+			s.server.HSet("wc:{q}:running:lost", envelope.ClaimName(env.Stamp, claim.slot, claim.slot, lane), "."+env.String())
 		}
 		s.server.HSet("wc:{q}:worker:lost", "started", text(through))
 		s.server.ZAdd("wc:{q}:workers", float64(through), "lost")
@@ -240,7 +240,7 @@ func TestAttemptsOfALostWorker(t *testing.T) {
 		s.end()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if want := map[string]int{"before": 1, "at": 0, "after": 0, "marked": 1}; !maps.Equal(failures, want) {
+		if want := map[string]int{"before": 1, "at": 0, "after": 0, "again": 1}; !maps.Equal(failures, want) {
 			t.Errorf("attempts that failed: %v, want %v", failures, want)
 		}
 	})

@@ -20,6 +20,9 @@ func (t *term) round(ctx context.Context) error {
 	if err := t.fit(); err != nil {
 		return err
 	}
+	if _, doubt := t.r.clock.now(); doubt >= maxDoubt {
+		t.r.learnTime(ctx)
+	}
 	t.collect()
 	now, _ := t.r.clock.now()
 	if len(t.flights) == 0 || t.interrupted(now) {
@@ -41,7 +44,9 @@ func (t *term) interrupted(now int64) bool {
 // prelude does what comes before more is decided. It reports whether there was something.
 func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
 	if t.stale {
-		return false, errStale
+		if err := t.refresh(ctx); err != nil {
+			return false, err
+		}
 	}
 	if now >= t.musterAt {
 		if err := t.muster(ctx, now); err != nil {
@@ -78,7 +83,6 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	}
 	b.requests, b.whole = len(t.requests), true
 	b.write(now)
-	b.want(t.sched.Needs())
 	t.launch(ctx, b)
 	return true, t.landAll(ctx)
 }
@@ -98,7 +102,7 @@ func (t *term) decide(ctx context.Context) error {
 	}
 	learned := false
 	if len(t.flights) > 0 && !(due && b.more()) {
-		learned = t.flights[0] != b || !b.needs.Empty() // it decided without what that brings
+		learned = t.flights[0] != b || !b.commit.Needs.Empty() // it decided without what that brings
 		if err := t.land(ctx); err != nil {
 			return err
 		}
@@ -107,28 +111,23 @@ func (t *term) decide(ctx context.Context) error {
 	if t.again(b) || learned {
 		return nil
 	}
-	return t.wait(ctx, b.plan.Next)
+	return t.wait(ctx, b.commit.Plan.Next)
 }
 
-// plan decides, and writes that into a commit, which reads what has to be known before more
-// can be decided.
+// plan decides, and writes that into a commit.
 func (t *term) plan() *bundle {
 	now, _ := t.r.clock.now()
 	t.sched.Far(t.fleet.far())
 	t.roomy = false
 	b := t.newBundle(now)
-	b.plan = t.sched.Decide(now, &t.fleet, t.portion())
-	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.counted {
-		t.freed, t.counted = true, true // some may have places again
-	}
+	b.commit.Plan = t.sched.Decide(now, &t.fleet, t.portion())
 	b.write(now)
-	b.want(t.sched.Needs())
 	return b
 }
 
 // more reports whether there was more to decide when the bundle was decided.
 func (b *bundle) more() bool {
-	return b.plan.Next <= b.at || b.plan.Hungry && len(b.plan.Starts) > 0
+	return b.commit.Plan.Next <= b.at || b.commit.Plan.Hungry && len(b.commit.Plan.Starts) > 0
 }
 
 // again reports whether there is something to decide at once, after a decision.
@@ -136,13 +135,12 @@ func (t *term) again(b *bundle) bool {
 	if t.freed || t.roomy {
 		return true
 	}
-	t.hungry.Store(b.plan.Hungry)
-	t.counted = b.plan.Hungry
-	if len(t.flights) > 0 || b.plan.Next <= b.at {
+	t.hungry.Store(b.commit.Plan.Hungry)
+	if len(t.flights) > 0 || b.commit.Plan.Next <= b.at {
 		return true
 	}
 	// One may have become free before anybody knew that it was waited for.
-	return b.plan.Hungry && t.r.places.count() > 0 && !t.r.stopping()
+	return b.commit.Plan.Hungry && t.r.places.count() > 0 && !t.r.stopping()
 }
 
 // portion returns how many jobs the next commit starts at most: half of what the fleet has
@@ -185,17 +183,19 @@ func (t *term) ask(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	b := t.newBundle(t.r.now())
+	now := t.r.now()
+	b := t.newBundle(now)
 	b.whole = true
-	b.want(t.sched.Needs())
+	b.write(now)
 	t.launch(ctx, b)
 	return t.landAll(ctx)
 }
 
 // due reports whether the commit is to be sent now.
 func (t *term) due(b *bundle) bool {
-	if b.plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 && !t.freed {
+	if b.commit.Plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 {
 		b.c.Hungry()
+		b.hungry = true
 	}
 	n, age := t.r.claims.due()
 	return !b.c.Empty() || n > 0 && (age >= ackDelay || n >= 20) ||

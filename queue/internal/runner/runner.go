@@ -83,8 +83,8 @@ type Runner struct {
 	leading  atomic.Pointer[term] // what this worker leads; nil if it does not
 	elect    chan bool            // look whether to lead: true if told to
 	letters  inTray               // from this worker's own jobs to its own term
-	policies atomic.Int64         // the highest version seen
-	delays   delays               // of the newest starts
+	policies policies
+	delays   delays // of the newest starts
 	deputy   atomic.Bool
 	demoted  atomic.Int64 // unix nanoseconds until when it does not stand for leader
 }

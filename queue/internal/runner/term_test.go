@@ -73,7 +73,10 @@ func newStage(t *testing.T, workers int) *stage {
 	return s
 }
 
-func (s *stage) join(name string) *actor {
+func (s *stage) join(name string) *actor { return s.joinWith(name, 50) }
+
+// joinWith lets a worker with so many places join.
+func (s *stage) joinWith(name string, places int) *actor {
 	w := newWire(s.server)
 	w.streams = s.streams
 	client := w.client(s.t)
@@ -83,7 +86,7 @@ func (s *stage) join(name string) *actor {
 	}
 	a := &actor{wire: w}
 	a.Runner = New(Config{
-		Store: st, Worker: name, Places: NewPlaces(50), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
+		Store: st, Worker: name, Places: NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
 		Policies: func(string, int64) (*schedule.Policies, error) { return s.policies, nil },
 		Handle:   func(ctx context.Context, at Attempt) Outcome { return s.handle(ctx, name, at) },
 		Log:      slog.New(slog.DiscardHandler),

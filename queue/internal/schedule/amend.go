@@ -10,16 +10,10 @@ import (
 func (s *Scheduler) Known(lane envelope.Lane) bool {
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
-	if !t.known && !t.asked {
-		t.asked = true
-		s.pass(t)
-		s.needs.States = append(s.needs.States, t.scope())
-	}
-	if !u.known && !u.asked {
-		u.asked = true
-		s.needs.States = append(s.needs.States, u.scope())
-	}
-	return t.known && u.known
+	s.ask(s)
+	s.ask(t)
+	s.ask(u)
+	return s.queue.known && t.known && u.known
 }
 
 // Restart gives a claimed job that missed its slot another one, at the earliest at `to`, if the
@@ -92,8 +86,8 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 	for priority := range u.lanes {
 		l := u.lane(priority)
 		l.last = 0
-		if t.knows(l, at) && !l.asked {
-			t.lanes[priority].due.lower(l, at)
+		if t.knows(l, at) {
+			l.heap().lower(l, at)
 		}
 	}
 	s.rouse(t, at)
@@ -119,19 +113,15 @@ func (s *Scheduler) States(now int64) []State {
 	states := make([]State, 0, len(s.touched))
 	for _, who := range s.touched {
 		of := who.subjectOf()
+		if !of.changed { // in doubt since
+			continue
+		}
 		of.changed = false
 		of.rules.Forget(&of.state, now)
 		states = append(states, State{who.scope(), string(of.state.Append(nil)), of.rules.Full(&of.state), who})
 	}
 	s.touched = s.touched[:0]
 	return states
-}
-
-// Unwritten tells that states could not be written: they are returned again.
-func (s *Scheduler) Unwritten(states []State) {
-	for _, state := range states {
-		s.touch(state.of)
-	}
 }
 
 // A Park is a lane's bound that Redis should know.
@@ -145,7 +135,7 @@ type Park struct {
 func (s *Scheduler) Parks() (parks []Park) {
 	for _, l := range s.parked {
 		l.parked = false
-		if bound := l.user.tenant.lanes[l.priority].due.bound(l); bound < Never {
+		if bound := l.bound(); !l.asked && bound < blocked {
 			parks = append(parks, Park{l.name(), bound, l})
 		}
 	}
@@ -157,12 +147,13 @@ func (s *Scheduler) Parks() (parks []Park) {
 func (s *Scheduler) Parked(parks []Park) {
 	for _, p := range parks {
 		l := p.lane
-		index := &l.user.tenant.lanes[l.priority]
-		if index.due.bound(l) != p.At || l.asked {
+		index := l.index()
+		if l.asked || l.bound() != p.At {
 			continue
 		}
 		index.due.remove(l)
-		l.heads, l.noted = nil, p.At
+		s.hold(l, nil)
+		l.noted = p.At
 		index.lower(p.At)
 		s.rest(l.user)
 	}

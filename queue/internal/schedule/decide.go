@@ -56,12 +56,16 @@ type Plan struct {
 	Left   []Left // all jobs that leave their lanes, in their order
 	Next   int64  // when there is more to decide, if nothing happens before
 	Hungry bool   // jobs are due and there is no place for them
+
+	share int64 // of the tenant that was served last before it
 }
 
 // A Left is a job that leaves its lane.
 type Left struct {
 	Lane  envelope.Lane
 	Begin string // how its entry begins
+
+	bound, last int64 // of its lane before
 }
 
 // A Blame says how long a rule, or a pause, kept a job waiting; the zero value that none did.
@@ -79,22 +83,43 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
 		d.early = now
 	}
+	d.plan.share = s.share
+	d.expire()
+	d.decide()
+	d.plan.Next = min(d.plan.Next, s.expiring.first())
+	return d.plan
+}
+
+// decide goes on until nothing more may start, or the plan is as long as it may be.
+func (d *decision) decide() {
+	s := d.s
 	for ; d.left > 0 && d.visits > 0 && len(s.needs.Heads) < mostHeads; d.visits-- {
 		if !s.known(d.horizon) {
 			d.plan.Next = Never // what is needed comes first
-			return d.plan
+			return
 		}
 		t := d.next()
 		if t == nil {
 			d.plan.Next = s.next()
-			return d.plan
+			return
 		}
 		if d.step(t) == stop {
-			return d.plan
+			return
 		}
 	}
-	d.plan.Next = now
-	return d.plan
+	d.plan.Next = d.now
+}
+
+// expire drops the first jobs of lanes that are too late by now, whatever keeps them from starting.
+func (d *decision) expire() {
+	for d.left > 0 && d.s.expiring.first() <= d.now {
+		l := d.s.expiring.entries[0].item
+		reason := Expired
+		if d.s.cancelled[l.heads[0].Env.ID] {
+			reason = Cancelled
+		}
+		d.drop(l, reason, "")
+	}
 }
 
 // mostHeads bounds how many lanes are read at a time: Redis does nothing else meanwhile. The
@@ -113,6 +138,10 @@ func (s *Scheduler) next() int64 {
 // known reports whether the front of the tenants is known as far as it matters; if not,
 // it asks for more.
 func (s *Scheduler) known(horizon int64) bool {
+	if !s.queue.known {
+		s.ask(s)
+		return false
+	}
 	first := s.due.first()
 	if s.ready.len() > 0 {
 		first = min(first, s.ready.entries[0].item.bound)
@@ -172,12 +201,12 @@ const (
 // step looks at the next lane of a tenant, and takes its first job if that may start.
 func (d *decision) step(t *tenant) verdict {
 	s := d.s
+	if !t.known {
+		return d.ask(t)
+	}
 	if s.full(&t.subject) {
 		s.move(t, blocked)
 		return on
-	}
-	if !t.known {
-		return d.ask(t)
 	}
 	open := max(d.now, t.paused, s.queue.paused)
 	at, _ := t.rules.Earliest(&t.state, open, 1)
@@ -205,11 +234,18 @@ func (d *decision) step(t *tenant) verdict {
 
 // ask asks for what is remembered of a tenant.
 func (d *decision) ask(t *tenant) verdict {
-	t.asked = true
-	d.s.await(t)
-	d.s.needs.States = append(d.s.needs.States, t.scope())
+	t.waits = true
+	d.s.ask(t)
 	d.fetch(t)
 	return on
+}
+
+// ask asks for what is remembered of a subject.
+func (s *Scheduler) ask(who toucher) {
+	if of := who.subjectOf(); !of.known && !of.asked {
+		of.asked = true
+		s.needs.States = append(s.needs.States, who.scope())
+	}
 }
 
 // fetchMost is how many lanes of a tenant and priority are read at a time.
@@ -227,17 +263,13 @@ func (d *decision) fetch(t *tenant) {
 			if entry.bound > d.horizon {
 				continue
 			}
-			if !l.user.known && !l.user.asked {
-				l.user.asked = true
-				d.s.needs.States = append(d.s.needs.States, l.user.scope())
-			}
+			d.s.ask(l.user)
 			if len(l.heads) == 0 {
-				l.bound = entry.bound
 				empty = append(empty, l)
 			}
 		}
 		for _, l := range empty {
-			d.s.read(l)
+			d.s.read(l, l.bound())
 		}
 	}
 }
@@ -247,10 +279,12 @@ const needed = -1
 
 // lane returns the lane to look at and its bound: of the highest priority that has one
 // due at t, or else the one that is due first. It returns needed without a lane if an
-// index has to be read first, and Never if nothing waits.
+// index has to be read first, or the jobs of a lane of a higher priority, and Never if nothing
+// waits.
 func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
 	var first *lane
 	soonest := int64(Never)
+	read := int64(Never) // the bound of a lane of a higher priority whose jobs are being read
 	for p := range t.lanes {
 		index := &t.lanes[p]
 		bound := index.due.first()
@@ -258,9 +292,14 @@ func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
 			d.askLanes(t, p)
 			return nil, needed
 		}
+		if bound < soonest && read <= max(at, bound) {
+			d.s.await(t)
+			return nil, needed
+		}
 		if bound <= at {
 			return index.due.entries[0].item, bound
 		}
+		read = min(read, index.reading.first())
 		if bound < soonest {
 			first, soonest = index.due.entries[0].item, bound
 		}
@@ -282,6 +321,6 @@ func (d *decision) askLanes(t *tenant, priority int) {
 		index.ask()
 		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.frontier, index.limit})
 	}
-	t.asked = true
+	t.waits = true
 	d.s.await(t)
 }

@@ -80,6 +80,8 @@ func (s *shelf) answer(needs schedule.Needs) {
 	for _, scope := range needs.States {
 		if tenant, user := envelope.ParseScope(scope); user != "" {
 			s.s.LearnUserState(tenant, user, "", s.now)
+		} else if tenant == "" {
+			s.s.LearnQueueState("")
 		} else {
 			s.s.LearnTenantState(tenant, "", 0, s.now)
 		}

@@ -55,6 +55,8 @@ func (c *crowd) answer(needs schedule.Needs) {
 	for _, scope := range needs.States {
 		if tenant, user := envelope.ParseScope(scope); user != "" {
 			c.s.LearnUserState(tenant, user, "", c.now)
+		} else if tenant == "" {
+			c.s.LearnQueueState("")
 		} else {
 			c.s.LearnTenantState(tenant, "", 0, c.now)
 		}

@@ -50,6 +50,12 @@ func (h *heap[T]) set(item T, bound int64) {
 	h.down(h.up(i))
 }
 
+// renew gives an item a bound, behind all items that have the same one.
+func (h *heap[T]) renew(item T, bound int64) {
+	h.remove(item)
+	h.set(item, bound)
+}
+
 // lower gives an item an earlier bound, if it has a later one or none.
 func (h *heap[T]) lower(item T, bound int64) {
 	if i := *h.at(item); i == outside || h.entries[i].bound > bound {

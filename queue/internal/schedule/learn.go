@@ -1,6 +1,9 @@
 package schedule
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -67,15 +70,15 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 	fresh := 0
 	for _, b := range found {
 		l := t.user(s, b.Name).lane(need.Priority)
-		if l.at != outside || l.asked || len(l.heads) > 0 {
+		if l.at != outside {
 			continue
 		}
 		fresh++
 		l.noted = b.At
-		index.due.set(l, b.At)
+		index.due.set(l, max(b.At, s.turns.lane(l, now)))
 	}
 	index.learn(len(found), fresh, lastOf(found))
-	t.asked = false
+	t.waits = false
 	s.rouse(t, now)
 }
 
@@ -84,27 +87,29 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	l := t.user(s, lane.User).lane(lane.Priority)
-	missed := l.missed
+	missed, bound := l.missed, l.bound()
+	l.heap().remove(l)
 	l.asked, l.missed = false, false
-	l.heads = heads
+	s.hold(l, heads)
 	s.rouse(t, now)
 	switch {
 	case len(heads) > 0:
-		t.lanes[l.priority].due.set(l, l.bound)
-		s.park(l, l.bound, now)
+		l.index().due.set(l, bound)
+		s.park(l, bound, now)
 	case missed:
-		s.read(l)
+		s.read(l, bound)
 	default:
-		t.lanes[l.priority].due.remove(l)
 		s.rest(l.user)
 	}
 }
+
+// LearnQueueState tells what the rules of the queue remember.
+func (s *Scheduler) LearnQueueState(state string) { s.queue.learn(state) }
 
 // LearnUserState tells what the rules of a user remember.
 func (s *Scheduler) LearnUserState(tenant, user, state string, now int64) {
 	u := s.tenant(tenant).user(s, user)
 	u.learn(state)
-	u.asked = false
 	s.rouse(u.tenant, now)
 }
 
@@ -112,7 +117,7 @@ func (s *Scheduler) LearnUserState(tenant, user, state string, now int64) {
 func (s *Scheduler) LearnTenantState(name, state string, waiting, now int64) {
 	t := s.tenant(name)
 	t.learn(state)
-	t.asked = false
+	t.waits = false
 	if t.policy.Capacity > 0 && waiting > int64(t.policy.Capacity) {
 		s.over = append(s.over, name)
 	}
@@ -121,14 +126,12 @@ func (s *Scheduler) LearnTenantState(name, state string, waiting, now int64) {
 
 // wake lets a lane be looked at from an instant on.
 func (s *Scheduler) wake(l *lane, at int64) {
-	t := l.user.tenant
-	t.lanes[l.priority].due.lower(l, at)
-	s.rouse(t, at)
+	l.heap().lower(l, at)
+	s.rouse(l.user.tenant, at)
 }
 
-// Notice tells that a lane has got its first job. It reports whether the job has to be
-// told with [Scheduler.LearnHeads] and its states read: if not, the scheduler knows the lane
-// or will find it in its index.
+// Notice tells that a lane has got its first job. If the scheduler neither knows the lane nor will
+// find it in its index, it comes in with that job.
 func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	index := &t.lanes[lane.Priority]
@@ -152,8 +155,7 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 		return
 	}
 	if head.Env != nil && head.Env.Offered() < l.looked { // it may have left before it was looked for
-		l.bound = now
-		s.read(l)
+		s.read(l, now)
 		s.rouse(t, now)
 		return
 	}
@@ -162,7 +164,7 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 		at = min(now, head.Env.Offered())
 	}
 	l.noted = at
-	l.heads = append(l.heads, head)
+	s.hold(l, append(l.heads, head))
 	s.wake(l, at)
 }
 
@@ -186,14 +188,8 @@ func (s *Scheduler) Look(tenant, user string, now int64) {
 func (s *Scheduler) readAgain(l *lane, at int64) {
 	t := l.user.tenant
 	l.looked = at
-	if !t.knows(l, at) { // its index brings it, in its place in line
-		s.rouse(t, at)
-		return
-	}
-	l.heads = nil
-	if !l.asked {
-		l.bound = min(at, t.lanes[l.priority].due.bound(l))
-		s.read(l)
+	if t.knows(l, at) { // otherwise its index brings it, in its place in line
+		s.read(l, min(at, l.bound()))
 	}
 	s.rouse(t, at)
 }
@@ -201,49 +197,132 @@ func (s *Scheduler) readAgain(l *lane, at int64) {
 // knows reports whether what is known of a lane is all that Redis knows: it is in memory,
 // or would be if it were due by that instant.
 func (t *tenant) knows(l *lane, at int64) bool {
-	return l.at != outside || l.asked || len(l.heads) > 0 || t.lanes[l.priority].frontier > at
+	return l.at != outside || t.lanes[l.priority].frontier > at
 }
 
-// read asks for the first jobs of a lane.
-func (s *Scheduler) read(l *lane) {
-	l.user.tenant.lanes[l.priority].due.remove(l)
+// read asks for the first jobs of a lane. It comes in again at the bound, if there are any.
+func (s *Scheduler) read(l *lane, bound int64) {
+	s.hold(l, nil)
+	l.heap().remove(l)
 	if !l.asked {
 		l.asked = true
 		s.needs.Heads = append(s.needs.Heads, l.name())
 	}
+	l.index().reading.set(l, bound)
 }
 
-// ForgetLanes drops what is known of a tenant's lanes: they are read again.
+// ForgetLanes tells that the lanes of a tenant are not what they were: its indexes are read again,
+// and of each lane the first jobs. Lanes keep their places in line.
 func (s *Scheduler) ForgetLanes(tenant string, now int64) {
 	t := s.tenant(tenant)
 	for p := range t.lanes {
 		for _, entry := range t.lanes[p].due.entries {
-			entry.item.at = outside
+			s.hold(entry.item, nil)
 		}
-		t.lanes[p] = newLanes()
 	}
-	for _, u := range t.users {
-		u.lanes = [3]*lane{}
+	s.loosen(t, now)
+}
+
+// Loosen tells that Redis has lowered the bounds of a tenant's lanes: its indexes are read again.
+func (s *Scheduler) Loosen(tenant string, now int64) { s.loosen(s.tenant(tenant), now) }
+
+// loosen lets all lanes of a tenant be looked at now, those that are not in memory included. They
+// keep their order.
+func (s *Scheduler) loosen(t *tenant, now int64) {
+	for p := range t.lanes {
+		index := &t.lanes[p]
+		index.lower(0)
+		var later []entry[*lane]
+		for _, of := range []*heap[*lane]{&index.due, &index.reading} {
+			for _, e := range of.entries {
+				if e.bound > now {
+					later = append(later, e)
+				}
+			}
+		}
+		slices.SortFunc(later, func(a, b entry[*lane]) int {
+			return cmp.Or(cmp.Compare(a.bound, b.bound), cmp.Compare(a.since, b.since))
+		})
+		for _, e := range later {
+			e.item.heap().set(e.item, now)
+		}
 	}
-	t.asked = false
 	s.rouse(t, now)
 }
 
-// Pause tells until when a scope is paused; 0 lifts the pause.
-func (s *Scheduler) Pause(paused map[string]int64, now int64) {
-	s.paused = paused
-	s.queue.paused = paused[envelope.QueueScope]
+// Change tells what people have decided by now: policies, pauses, cancelled jobs. Nothing else
+// changes: who was served, and what was read, is known on.
+func (s *Scheduler) Change(f Facts, now int64) {
+	s.cancelled = make(map[string]bool, len(f.Cancelled))
+	for _, id := range f.Cancelled {
+		s.cancelled[id] = true
+	}
+	if s.policies != f.Policies {
+		s.govern(f.Policies, now)
+	}
+	for scope := range s.paused {
+		if _, still := f.Paused[scope]; !still {
+			s.Pause(scope, 0, now)
+		}
+	}
+	for scope, until := range f.Paused {
+		s.Pause(scope, until, now)
+	}
+}
+
+// govern puts policies in force. Bounds that were computed under others may be too late: all lanes
+// in memory are looked at. For those that are not see [Scheduler.Loosen].
+func (s *Scheduler) govern(p *Policies, now int64) {
+	s.policies = p
+	s.queue.rules, s.queue.limit = nil, Concurrency{}
+	if p != nil {
+		s.queue.rules, s.queue.limit = p.Queue, p.QueueConcurrency
+	}
+	s.count(p.Counts())
 	for _, t := range s.tenants {
-		t.paused = paused[t.scope()]
-		s.rouse(t, now)
+		t.policy = p.Of(t.name)
+		t.rules, t.limit = t.policy.Tenant, t.policy.TenantConcurrency
 		for _, u := range t.users {
-			if until := paused[u.scope()]; until != u.paused {
-				u.paused = until
-				for _, l := range u.lanes {
-					if l != nil && l.at != outside {
-						s.wake(l, now)
-					}
+			u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
+			for _, l := range u.lanes {
+				if l != nil && len(l.heads) > 0 {
+					s.hold(l, l.heads) // it may be too late at another instant
 				}
+			}
+		}
+		if t.policy.DropOldest {
+			s.over = append(s.over, t.name)
+		}
+		s.loosen(t, now)
+	}
+}
+
+// Pause tells until when a scope is paused; 0 lifts the pause.
+func (s *Scheduler) Pause(scope string, until, now int64) {
+	if s.paused[scope] == until {
+		return
+	}
+	if s.paused[scope] = until; until == 0 {
+		delete(s.paused, scope)
+	}
+	name, user := envelope.ParseScope(scope)
+	t := s.tenants[name]
+	switch {
+	case name == "":
+		s.queue.paused = until
+		for _, t := range s.tenants {
+			s.rouse(t, now)
+		}
+	case t == nil:
+	case user == "":
+		t.paused = until
+		s.rouse(t, now)
+	case t.users[user] != nil:
+		u := t.users[user]
+		u.paused = until
+		for _, l := range u.lanes {
+			if l != nil && l.at != outside {
+				s.wake(l, now)
 			}
 		}
 	}
@@ -279,7 +358,7 @@ func (s *Scheduler) rest(u *user) {
 // quiet reports whether nothing is lost by forgetting a user.
 func (u *user) quiet() bool {
 	for _, l := range u.lanes {
-		if l != nil && (l.at != outside || l.asked || len(l.heads) > 0) {
+		if l != nil && l.at != outside {
 			return false
 		}
 	}
@@ -290,7 +369,7 @@ func (u *user) quiet() bool {
 // twice. They are forgotten.
 func (s *Scheduler) Rest() (names []string) {
 	for name, t := range s.tenants {
-		if t.inLine() || t.asked || t.changed || !t.empty() {
+		if t.inLine() || t.waits || t.asked || t.changed || !t.empty() {
 			t.resting = 0
 			continue
 		}

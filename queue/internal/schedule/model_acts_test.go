@@ -73,10 +73,16 @@ func (m *model) govern() {
 
 // restartScheduler lets a new leader lead, which knows what was written.
 func (m *model) restartScheduler() {
-	m.stale, m.replies = map[envelope.Lane]bool{}, nil
+	m.stale, m.replies, m.refused = map[envelope.Lane]bool{}, nil, nil
 	m.s = schedule.New(schedule.Facts{
 		Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead)), Queue: m.state(envelope.QueueScope),
 	})
+	m.recount()
+}
+
+// refresh tells the scheduler what people have decided.
+func (m *model) refresh() {
+	m.s.Change(schedule.Facts{Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead))}, m.now)
 	m.recount()
 }
 
@@ -274,9 +280,12 @@ func (m *model) cancel() {
 	}
 	m.note("cancel %d", t.id)
 	m.dead[t.env.ID] = true
-	if m.chance(2) {
+	switch m.IntN(3) {
+	case 0:
 		m.s.Cancel(t.env.ID)
-	} else {
+	case 1:
+		m.refresh()
+	default:
 		m.restartScheduler()
 	}
 }
@@ -287,9 +296,12 @@ func (m *model) pause() {
 	until := m.now + m.Int64N(2)*m.Int64N(1_000_000)
 	m.note("pause %s for %d", scope, until-m.now)
 	m.paused[scope] = until
-	if m.chance(2) {
-		m.s.Pause(maps.Clone(m.paused), m.now)
-	} else {
+	switch m.IntN(3) {
+	case 0:
+		m.s.Pause(scope, until, m.now)
+	case 1:
+		m.refresh()
+	default:
 		m.restartScheduler()
 	}
 }
@@ -343,6 +355,10 @@ func (m *model) sweep() {
 	}
 	if changed {
 		m.note("sweep %s", name)
+		m.s.Loosen(name, m.now)
+	}
+	if m.chance(4) {
+		m.note("%s is read again", name)
 		m.s.ForgetLanes(name, m.now)
 	}
 }

@@ -150,6 +150,8 @@ func (m *model) look(needs schedule.Needs) (learn func()) {
 		for i, scope := range needs.States {
 			if tenant, user := envelope.ParseScope(scope); user != "" {
 				m.s.LearnUserState(tenant, user, states[i], m.now)
+			} else if tenant == "" {
+				m.s.LearnQueueState(states[i])
 			} else {
 				m.s.LearnTenantState(tenant, states[i], 0, m.now)
 			}

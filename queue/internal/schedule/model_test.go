@@ -64,6 +64,7 @@ type model struct {
 	changing bool
 	places   fleet
 	replies  []func()            // to the commits under way
+	refused  []schedule.Commit   // commits under way that are refused
 	closed   bool                // nothing is offered any more
 	most     func(scope int) int // how many run at once of a queue, a tenant, a user
 	size100  int                 // places of the fleet
@@ -160,7 +161,11 @@ func (m *model) step() {
 		m.recount()
 	case p < 82 && m.changing:
 		m.govern()
-		m.depose()
+		if m.chance(2) {
+			m.refresh()
+		} else {
+			m.depose()
+		}
 	case p < 86:
 		m.sweep()
 	default:
@@ -178,7 +183,7 @@ func (m *model) step() {
 func (m *model) run() {
 	m.hire()
 	batch, window := pick(m, 1, 5, 100), pick(m, 1, 1, 2, 4)
-	m.replies = nil
+	m.replies, m.refused = nil, nil
 	for round := range 3000 {
 		if len(m.replies) > 0 && round < 50 && !m.closed && m.chance(3) {
 			m.offer()
@@ -194,6 +199,10 @@ func (m *model) run() {
 		committed, more := m.send(plan)
 		if m.err != nil {
 			return
+		}
+		if len(m.refused) > 0 {
+			m.undo(window, more || plan.Next <= m.now)
+			continue
 		}
 		if !committed {
 			continue
@@ -222,7 +231,13 @@ func (m *model) run() {
 // send commits a plan with all that has changed, unless something is not as the leader saw
 // it, and reports whether there was something to do or to learn.
 func (m *model) send(plan schedule.Plan) (committed, more bool) {
-	states, parks, needs := m.s.States(m.now), m.s.Parks(), m.s.Needs()
+	c := m.s.Commit(plan, m.now)
+	if len(m.refused) > 0 || m.chance(30) && len(plan.Left) > 0 { // and all those behind it
+		m.note("a commit is refused")
+		m.refused = append(m.refused, c)
+		return false, len(plan.Left) > 0 || !c.Needs.Empty()
+	}
+	states, parks, needs := c.States, c.Parks, c.Needs
 	committed, err := m.commit(plan)
 	if m.fail(err) || !committed {
 		return false, false
@@ -245,6 +260,18 @@ func (m *model) send(plan schedule.Plan) (committed, more bool) {
 		m.s.Parked(parks)
 	})
 	return true, len(plan.Left) > 0 || !needs.Empty()
+}
+
+// undo lets the scheduler know of refused commits, some time after the first of them.
+func (m *model) undo(window int, more bool) {
+	if more && len(m.replies)+len(m.refused) < window && m.chance(2) {
+		return
+	}
+	for _, reply := range m.replies {
+		reply()
+	}
+	m.s.Undo(m.refused, m.now)
+	m.replies, m.refused = nil, nil
 }
 
 // explain notes what the rules of a lane go by.

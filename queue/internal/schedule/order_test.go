@@ -148,7 +148,7 @@ func TestALaneThatWaitsIsParked(t *testing.T) {
 		"one by one":         {func(s *shelf) { s.put("t", "u", nil); s.decide(); s.put("t", "u", nil) }, true},
 		"paused": {func(s *shelf) {
 			s.put("t", "u", nil)
-			s.s.Pause(map[string]int64{envelope.UserScope("t", "u"): s.now + time.Hour.Microseconds()}, s.now)
+			s.s.Pause(envelope.UserScope("t", "u"), s.now+time.Hour.Microseconds(), s.now)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,6 +46,8 @@ type running struct {
 	counts bool
 	claims map[string]*user // by their names
 	places int              // of the fleet
+	ended  []Claim          // by the next commit
+	began  []Claim          // by the next commit, beside those of its plan
 }
 
 // blocked is the bound of what a concurrency limit blocks: the end of a job lowers it.
@@ -53,6 +55,16 @@ const blocked = Never - 1
 
 // Counts reports whether the scheduler has to know what runs.
 func (s *Scheduler) Counts() bool { return s.running.counts }
+
+// count lets the scheduler count what runs, or not. Who begins to count has to be told what runs.
+func (s *Scheduler) count(counts bool) {
+	if s.running.counts && !counts {
+		for claim := range s.running.claims {
+			s.unclaim(claim)
+		}
+	}
+	s.running.counts = counts
+}
 
 // full reports whether as many jobs of a subject run as may.
 func (s *Scheduler) full(u *subject) bool {
@@ -83,19 +95,44 @@ func (s *Scheduler) Ended(claim string, now int64) (frees bool) {
 	if u == nil {
 		return false
 	}
-	delete(s.running.claims, claim)
-	for _, who := range [...]toucher{s, u.tenant, u} {
-		of := who.subjectOf()
-		was := s.full(of)
-		if of.running--; was && !s.full(of) {
+	full := [...]bool{s.full(&s.queue), s.full(&u.tenant.subject), s.full(&u.subject)}
+	s.unclaim(claim)
+	for i, who := range [...]toucher{s, u.tenant, u} {
+		if of := who.subjectOf(); full[i] && !s.full(of) {
 			frees, of.freed = true, now
 			s.unblock(who, now)
 		}
 	}
+	return frees
+}
+
+// End ends a claim with the next commit.
+func (s *Scheduler) End(claim Claim, now int64) {
+	if s.running.claims[claim.Name] != nil {
+		s.running.ended = append(s.running.ended, claim)
+		s.Ended(claim.Name, now)
+	}
+}
+
+// Begin makes a claim with the next commit.
+func (s *Scheduler) Begin(claim Claim) {
+	s.running.began = append(s.running.began, claim)
+	s.Claimed(claim.Name, claim.Lane)
+}
+
+// unclaim takes a job out of what runs.
+func (s *Scheduler) unclaim(claim string) {
+	u := s.running.claims[claim]
+	if u == nil {
+		return
+	}
+	delete(s.running.claims, claim)
+	for _, who := range [...]toucher{s, u.tenant, u} {
+		who.subjectOf().running--
+	}
 	if u.quiet() {
 		s.rest(u)
 	}
-	return frees
 }
 
 // unblock lets what a limit may have blocked be looked at.

@@ -28,12 +28,14 @@ type Scheduler struct {
 	front   front         // of the index of tenants
 	held    *tenant       // whose big job waits for room in the queue's rules: it is next
 
-	needs   Needs
-	running running
-	touched []toucher // whose states have changed since they were written
-	parked  []*lane   // whose bounds have moved so far that Redis should know
-	over    []string  // tenants whose backlogs are above their capacity
-	idle    []*user   // with nothing waiting: forgotten some time later
+	needs    Needs
+	running  running
+	expiring heap[*lane] // by the instant at which their first jobs are too late
+	touched  []toucher   // whose states have changed since they were written
+	parked   []*lane     // whose bounds have moved so far that Redis should know
+	over     []string    // tenants whose backlogs are above their capacity
+	idle     []*user     // with nothing waiting: forgotten some time later
+	turns    turns       // of the scheduler before
 }
 
 // A subject is whoever a set of rules counts for.
@@ -41,7 +43,8 @@ type subject struct {
 	rules   *rules.Set
 	state   rules.State
 	known   bool // the state was read
-	changed bool // and not written since
+	asked   bool // the state is being read
+	changed bool // the state has changed since it was written
 	paused  int64
 	limit   Concurrency
 	running int   // claims, if they are counted
@@ -64,18 +67,21 @@ type tenant struct {
 	share   int64 // what it has been served, by its weight
 	at      int   // place among those that are due
 	rank    int   // place among those that are ready
-	asked   bool
-	resting int // how often it was found with nothing to do
+	waits   bool  // for something that is being read
+	resting int   // how often it was found with nothing to do
 }
 
-// lanes are those of one priority of a tenant.
+// lanes are those of one priority of a tenant. A lane is in one of the heaps, or in none if nothing
+// waits in it.
 type lanes struct {
 	front
-	due heap[*lane]
+	due     heap[*lane]
+	reading heap[*lane] // whose first jobs are being read
 }
 
 func newLanes() lanes {
-	return lanes{front: newFront(), due: heap[*lane]{at: func(l *lane) *int { return &l.at }}}
+	at := func(l *lane) *int { return &l.at }
+	return lanes{front: newFront(), due: heap[*lane]{at: at}, reading: heap[*lane]{at: at}}
 }
 
 type user struct {
@@ -83,7 +89,6 @@ type user struct {
 	tenant *tenant
 	name   string
 	lanes  [3]*lane
-	asked  bool
 	idle   bool // in the list of the idle
 }
 
@@ -93,8 +98,8 @@ type lane struct {
 	heads    []Head
 	asked    bool  // its heads are being read
 	missed   bool  // a job has come meanwhile, perhaps after the reading
-	bound    int64 // where it comes in again when its heads are read
-	at       int   // place in the heap
+	at       int   // place in a heap of its tenant
+	expires  int   // place among those that expire
 	last     int64 // slot of the job that was taken last
 	noted    int64
 	looked   int64 // when it was to be read again
@@ -136,32 +141,26 @@ func (h Head) Begin() string {
 	return h.Entry[:min(len(h.Entry), envelope.StampLen)]
 }
 
-// Facts are what a scheduler knows from the beginning.
+// Facts are what people have decided: a scheduler knows them from the beginning, and is told when
+// they change, with [Scheduler.Change].
 type Facts struct {
 	Policies  *Policies
 	Paused    map[string]int64
 	Cancelled []string
-	Queue     string // state of the queue's rules
+	Queue     string // state of the queue's rules; for New alone
 }
 
 // New returns a scheduler that knows of no lanes yet.
 func New(f Facts) *Scheduler {
 	s := &Scheduler{
-		lead: Lead, policies: f.Policies, paused: f.Paused, cancelled: make(map[string]bool),
-		tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
-		running: running{claims: make(map[string]*user)},
+		lead: Lead, tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
+		running: running{claims: make(map[string]*user)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
 	s.ready.at = func(t *tenant) *int { return &t.rank }
-	if f.Policies != nil {
-		s.queue.rules, s.queue.limit = f.Policies.Queue, f.Policies.QueueConcurrency
-		s.running.counts = f.Policies.Counts()
-	}
+	s.expiring.at = func(l *lane) *int { return &l.expires }
 	s.queue.learn(f.Queue)
-	s.queue.paused = f.Paused[envelope.QueueScope]
-	for _, id := range f.Cancelled {
-		s.cancelled[id] = true
-	}
+	s.Change(f, 0)
 	return s
 }
 
@@ -171,6 +170,7 @@ func (s *Scheduler) Far(ahead int64) { s.lead = Lead + ahead }
 // learn reads what the rules remember. What cannot be read is nothing: the rules begin
 // anew.
 func (u *subject) learn(text string) {
+	u.asked = false
 	if !u.known {
 		if err := u.state.Decode(text); err != nil {
 			u.state.Reset()
@@ -191,6 +191,7 @@ func (s *Scheduler) tenant(name string) *tenant {
 	if t == nil {
 		t = &tenant{name: name, policy: s.policies.Of(name), users: make(map[string]*user), bound: Never, at: outside, rank: outside}
 		t.rules, t.paused, t.limit = t.policy.Tenant, s.paused[envelope.TenantScope(name)], t.policy.TenantConcurrency
+		t.share = s.turns.shares[name]
 		for p := range t.lanes {
 			t.lanes[p] = newLanes()
 			if s.front.frontier == Never { // every tenant with lanes is known: this one has none
@@ -225,7 +226,7 @@ func (t *tenant) find(lane envelope.Lane) *lane {
 
 func (u *user) lane(priority int) *lane {
 	if u.lanes[priority] == nil {
-		u.lanes[priority] = &lane{user: u, priority: priority, at: outside}
+		u.lanes[priority] = &lane{user: u, priority: priority, at: outside, expires: outside}
 	}
 	return u.lanes[priority]
 }
@@ -239,7 +240,7 @@ func (s *Scheduler) move(t *tenant, bound int64) {
 
 // rouse lets a tenant be looked at from an instant on.
 func (s *Scheduler) rouse(t *tenant, at int64) {
-	if t.asked || t.rank != outside {
+	if t.waits || t.rank != outside {
 		t.bound = min(t.bound, at)
 		return
 	}
@@ -247,6 +248,45 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 		t.bound = min(t.bound, at)
 		s.due.set(t, t.bound)
 	}
+}
+
+// index returns the index that a lane belongs to.
+func (l *lane) index() *lanes { return &l.user.tenant.lanes[l.priority] }
+
+// heap returns the heap that a lane belongs to.
+func (l *lane) heap() *heap[*lane] {
+	if l.asked {
+		return &l.index().reading
+	}
+	return &l.index().due
+}
+
+// bound returns the instant before which a lane's next job does not start; Never if nothing waits.
+func (l *lane) bound() int64 { return l.heap().bound(l) }
+
+// hold gives a lane its first jobs.
+func (s *Scheduler) hold(l *lane, heads []Head) {
+	l.heads = heads
+	if expires := l.expiry(); expires < Never {
+		s.expiring.set(l, expires)
+	} else {
+		s.expiring.remove(l)
+	}
+}
+
+// expiry returns the instant from which on the first job of a lane is too late to start.
+func (l *lane) expiry() int64 {
+	if len(l.heads) == 0 || l.heads[0].Env == nil {
+		return Never
+	}
+	env, expires := l.heads[0].Env, int64(Never)
+	if latest := l.user.tenant.policy.Deadline(env.Deadline, env.Begin()); latest > 0 {
+		expires = latest + 1
+	}
+	if env.Until > 0 {
+		expires = min(expires, env.Until)
+	}
+	return expires
 }
 
 // await takes a tenant out of all lines, with its bound kept, until what it lacks was read.

@@ -6,12 +6,12 @@ import "github.com/waterclock/waterclock/queue/internal/envelope"
 func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	s, u, h := d.s, l.user, l.heads[0]
 	if h.Env == nil {
-		d.drop(t, l, "", h.Err.Error())
+		d.drop(l, "", h.Err.Error())
 		return on
 	}
 	slot, by, since := d.slot(t, u, h, at)
 	if reason, rule := d.unfit(t, u, h, slot); reason != "" {
-		d.drop(t, l, reason, rule)
+		d.drop(l, reason, rule)
 		if reason == Refused {
 			d.countRefused(t, u, h)
 		}
@@ -43,11 +43,11 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	if ahead > slot {
 		slot = d.earliest(t, u, ahead, h.Env.Cost)
 		if reason, rule := d.unfit(t, u, h, slot); reason != "" { // it would get there too late
-			d.drop(t, l, reason, rule)
+			d.drop(l, reason, rule)
 			return on
 		}
 	}
-	start := d.take(t, l, slot, place)
+	start := d.take(l, at, slot, place)
 	if by != "" && since > h.Env.Since() {
 		start.Blame = Blame{by, since - h.Env.Since()}
 	}
@@ -175,10 +175,9 @@ func (s *Scheduler) park(l *lane, at, now int64) {
 }
 
 // take takes the first job of a lane for a place. The returned start is the last of the plan.
-func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) *Start {
+func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
-	spent := slot + place.Spread
-	l.last = slot
+	t, spent := u.tenant, slot+place.Spread
 	place.Taken()
 	start := Start{Lane: l.name(), Head: h, Worker: place.Worker, Slot: slot, Spent: spent}
 	start.Objection = d.spend(t, u, spent, h.Env.Cost)
@@ -186,19 +185,26 @@ func (d *decision) take(t *tenant, l *lane, slot int64, place *Place) *Start {
 	s.Claimed(start.Claim, start.Lane)
 	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
 	d.plan.Starts = append(d.plan.Starts, start)
-	d.plan.Left = append(d.plan.Left, Left{start.Lane, h.Begin()})
-	d.left--
 	s.share = max(s.share, t.share)
-	t.share += int64(h.Env.Cost) * shareOfOne / int64(max(1, t.policy.Weight))
-	if t.rank != outside {
-		s.ready.set(t, t.share)
-	}
-	d.advance(t, l, slot)
+	s.serve(t, h.Env.Cost)
+	first := l.first()
+	next, _ := u.rules.Earliest(&u.state, max(at, l.bound()), 1)
+	l.index().due.renew(l, next) // behind the other lanes that are due
+	l.last = slot
+	d.leave(l, first)
 	return &d.plan.Starts[len(d.plan.Starts)-1]
 }
 
 // shareOfOne is what a job of cost 1 adds to the share of a tenant of weight 1.
 const shareOfOne = 1 << 20
+
+// serve adds a job of that cost to the share of a tenant; below 0 it takes one off.
+func (s *Scheduler) serve(t *tenant, cost int) {
+	t.share += int64(cost) * shareOfOne / int64(max(1, t.policy.Weight))
+	if t.rank != outside {
+		s.ready.set(t, t.share)
+	}
+}
 
 // spend takes a slot from all rules. Shadow rules have a world of their own: they are
 // spent only if all of them would have let the job start. It returns the name of one that
@@ -223,29 +229,23 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) (objection st
 	return objection
 }
 
-// advance takes the first job out of a lane, whose next one may start from the slot on.
-func (d *decision) advance(t *tenant, l *lane, slot int64) {
-	index := &t.lanes[l.priority]
-	l.heads = l.heads[1:]
-	next, _ := l.user.rules.Earliest(&l.user.state, slot, 1)
-	l.bound = max(next, slot+1, index.due.bound(l)+1) // a microsecond makes lanes take turns
+// first returns the first job of a lane as one that leaves it.
+func (l *lane) first() Left { return Left{l.name(), l.heads[0].Begin(), l.bound(), l.last} }
+
+// leave takes the first job out of a lane. The next one has the lane's bound.
+func (d *decision) leave(l *lane, first Left) {
+	d.plan.Left = append(d.plan.Left, first)
+	d.left--
+	d.s.hold(l, l.heads[1:])
 	if len(l.heads) == 0 {
-		d.s.read(l)
-		return
+		d.s.read(l, l.bound())
+	} else {
+		d.s.park(l, l.bound(), d.now)
 	}
-	index.due.set(l, l.bound)
-	d.s.park(l, l.bound, d.now)
 }
 
-// drop takes the first job out of a lane for good.
-func (d *decision) drop(t *tenant, l *lane, reason, rule string) {
-	h := l.heads[0]
-	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), h, reason, rule})
-	d.plan.Left = append(d.plan.Left, Left{l.name(), h.Begin()})
-	d.left--
-	l.bound = t.lanes[l.priority].due.bound(l)
-	l.heads = l.heads[1:]
-	if len(l.heads) == 0 {
-		d.s.read(l)
-	}
+// drop takes the first job out of a lane for good. The lane keeps its turn.
+func (d *decision) drop(l *lane, reason, rule string) {
+	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
+	d.leave(l, l.first())
 }

@@ -16,7 +16,12 @@ type Fence struct {
 	Seq     int64  // one more than that of the last commit
 	Changes int64  // as many changes as the leader knows of
 	Mail    string // the last mail whose effects are in the commit; "" if it is the same as before
+	Slot    int64  // the latest slot that the commit gives; 0 for none
 }
+
+// farthest is how far ahead of Redis's clock a slot may lie, in µs: far workers get slots some seconds
+// ahead at most. What lies further comes from a wrong clock.
+const farthest = 10_000_000
 
 // A CommitReply says that a commit is done.
 type CommitReply struct {
@@ -31,6 +36,7 @@ type CommitReply struct {
 var (
 	ErrDeposed = errors.New("queue: another worker leads")
 	ErrChanged = errors.New("queue: something has changed that the leader does not know of yet")
+	ErrAhead   = errors.New("queue: the leader's clock is ahead of Redis's")
 )
 
 // A DiffersError names the checks that failed.
@@ -57,7 +63,7 @@ func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, er
 // them. The returned function waits for the reply; see [Store.Commit].
 func (s *Store) Send(ctx context.Context, f Fence, c *Commit) (wait func() (CommitReply, error)) {
 	c.gather()
-	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, len(c.keys.keys)}
+	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, f.Slot - farthest, len(c.keys.keys)}
 	lists := []*list{&c.sums, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
 	n := len(args)
 	for _, l := range lists {
@@ -94,6 +100,8 @@ func (c *Commit) reply(reply fields, reading Reading) (CommitReply, error) {
 	case "changed":
 		r.Changes = reply.int(2)
 		return r, ErrChanged
+	case "ahead":
+		return r, ErrAhead
 	case "order":
 		return r, &OrderError{reply.int(2)}
 	case "differs":

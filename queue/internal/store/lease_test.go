@@ -212,9 +212,6 @@ func TestAnOutdatedClaim(t *testing.T) {
 		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Lane: laneOf("u"), Delay: 0, Job: job, ID: "job", Error: "no", Refund: "x"}); held || err != nil {
 			t.Errorf("fail: %v, %v", held, err)
 		}
-		if held, err := d.Mark(t.Context(), "a", old); held || err != nil {
-			t.Errorf("mark: %v, %v", held, err)
-		}
 		after := d.all()
 		for key := range before {
 			if before[key] != after[key] && key != "wc:{q}:meta" { // which counts 0 done

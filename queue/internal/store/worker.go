@@ -174,10 +174,7 @@ func readRecord(f map[string]string) WorkerRecord {
 }
 
 // A Claim is a job that a worker has.
-type Claim struct {
-	Name, Job string
-	Marked    bool // its handler was about to start, see Mark
-}
+type Claim struct{ Name, Job string }
 
 // Claims returns all claims of a worker.
 func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
@@ -185,7 +182,7 @@ func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
 	claims := make([]Claim, 0, len(all))
 	for name, job := range all {
 		if job != "" {
-			claims = append(claims, Claim{name, job[1:], job[0] == '*'})
+			claims = append(claims, Claim{name, job[1:]})
 		}
 	}
 	return claims, err
@@ -227,13 +224,6 @@ func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, err
 		}
 	}
 	return jobs, nil
-}
-
-// Mark notes that the handler of a claim is about to start, and reports whether the
-// worker has it.
-func (s *Store) Mark(ctx context.Context, worker, claim string) (bool, error) {
-	n, err := s.run(ctx, "mark", []string{s.key.Running(worker)}, claim).Int()
-	return n == 1, err
 }
 
 // Payload returns a payload that is kept apart.

@@ -8,8 +8,9 @@
 -- ARGV[3]  number of this commit: one more than that of the last
 -- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
--- ARGV[6]  number of the last key before those of lanes and states
--- ARGV[7]  number of counters in meta that change; then their names; then by how much each is more
+-- ARGV[6]  the instant that Redis's clock has to have reached
+-- ARGV[7]  number of the last key before those of lanes and states
+-- ARGV[8]  number of counters in meta that change; then their names; then by how much each is more
 -- then lists, each after its length:
 --   takes    more n {entry, key of claims or 0, claim}... (the first n entries of a lane begin so;
 --            they leave it, and become those claims; as many more as a refill asks for are read with
@@ -33,12 +34,12 @@
 --            its reply is returned
 --
 -- Returns {now, "ok", 1 if the leader's lease had run out before, changes, errors, refills, looks}, or
--- {now, "deposed"}, {now, "changed", changes}, {now, "order", last number} or {now, "differs",
+-- {now, "deposed"}, {now, "changed", changes}, {now, "ahead"}, {now, "order", last number} or {now, "differs",
 -- numbers of the checks that failed, below 0 those of takes}, where nothing was done.
 
 local call, sub, find = redis.call, string.sub, string.find
-local counters = tonumber(ARGV[7])
-local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes', unpack(ARGV, 8, 7 + counters))
+local counters = tonumber(ARGV[8])
+local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes', unpack(ARGV, 9, 8 + counters))
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 if meta[1] ~= ARGV[1] then
@@ -47,17 +48,19 @@ elseif tonumber(meta[3] or 0) + 1 ~= tonumber(ARGV[3]) then
   return { now, 'order', tonumber(meta[3] or 0) }
 elseif (meta[4] or '0') ~= ARGV[4] then
   return { now, 'changed', tonumber(meta[4] or 0) }
+elseif now < tonumber(ARGV[6]) then
+  return { now, 'ahead' }
 end
 
-local news, at = { 'seq', ARGV[3] }, 8 + 2 * counters
+local news, at = { 'seq', ARGV[3] }, 9 + 2 * counters
 for i = 1, counters do
-  news[2 * i + 1], news[2 * i + 2] = ARGV[7 + i], string.format('%d', (meta[4 + i] or 0) + ARGV[7 + counters + i])
+  news[2 * i + 1], news[2 * i + 2] = ARGV[8 + i], string.format('%d', (meta[4 + i] or 0) + ARGV[8 + counters + i])
 end
 -- list returns how long the list is that begins there, and where its first item is.
 local function list(at) return tonumber(ARGV[at]), at + 1 end
 local function key(i) return KEYS[tonumber(ARGV[i])] end
 
-local lanes, takes, n = tonumber(ARGV[6])
+local lanes, takes, n = tonumber(ARGV[7])
 takes, at = list(at)
 local differs, counts, rest, given, emptied = {}, {}, {}, {}, {} -- lanes of which nothing is left go together
 for t = 1, takes do

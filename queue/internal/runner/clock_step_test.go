@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// The wall clock of a leader that is alone moves by a second; its monotonic clock does not. No job gets a
+// slot by a clock that is unknown.
+func TestALoneLeaderWhoseClockSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{
+			Tenant: rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Leak, Limit: 10, Period: time.Second}),
+		}
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		w := s.join("w")
+		time.Sleep(3 * time.Second)
+		s.offer("u", 50)                                // five seconds of them
+		time.Sleep(2*time.Second + 60*time.Millisecond) // between the reply to one commit and the next decision
+		w.suspend(time.Second)
+		time.Sleep(time.Minute)
+		s.offer("v", 1) // another user of the tenant
+		time.Sleep(time.Hour)
+		if n := s.attempts(); n != 51 {
+			t.Errorf("%d of 51 jobs started within an hour after a clock step of 1 s; state of the tenant lives for %v", n, s.client.TTL(t.Context(), "wc:{q}:state:t:t").Val())
+		}
+		s.end()
+	})
+}
+
+// The same beside a deputy, at several instants between two starts.
+func TestALeaderWhoseClockStepsBesideADeputy(t *testing.T) {
+	for _, ms := range []int{5, 20, 40, 60, 80, 88, 89, 90, 95} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, 0)
+			s.policies.Policies["p"] = schedule.Policy{
+				Tenant: rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Leak, Limit: 10, Period: time.Second}),
+			}
+			s.handler = func(string, Attempt) Outcome { return Outcome{} }
+			s.hire(2)
+			time.Sleep(5 * time.Second)
+			s.offer("u", 50)
+			time.Sleep(2*time.Second + time.Duration(ms)*time.Millisecond)
+			w := s.leader()
+			w.suspend(time.Second)
+			time.Sleep(time.Minute)
+			if n := s.attempts(); n != 50 {
+				t.Errorf("step %d ms after a start: %d of 50", ms, n)
+			}
+			s.end()
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// The leader dies when it has read what a refund needs: the next one gives the slot back.
+func TestARefundOutlivesItsLeader(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprint("the leader dies ", dies), func(t *testing.T) { refundIsLost(t, dies) })
+	}
+}
+
+func refundIsLost(t *testing.T, dies bool) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
+			rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})}
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		s.hire(2)
+		time.Sleep(3 * time.Second)
+		s.offer("u", 1)
+		time.Sleep(time.Second)
+		if s.attempts() != 1 {
+			t.Fatal("the first job has not started")
+		}
+		s.mu.Lock()
+		first := s.starts[0]
+		s.mu.Unlock()
+		// The next leader knows nothing of the user. A refund of the first start arrives; that leader
+		// dies when the commit that reads the user's state has been done.
+		s.depose()
+		time.Sleep(time.Second)
+		leader := s.leader()
+		var seen atomic.Int64
+		leader.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			err := do()
+			text := fmt.Sprint(cmd.Args()...)
+			if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(text, "state:u:t:u") && strings.Contains(text, "MGET") && seen.Add(1) == 1 && dies {
+				go leader.wire.cut(true)
+				time.Sleep(time.Second)
+			}
+			return err
+		})
+		st, _ := store.New(s.client, "q")
+		slot := first.slot
+		claim := envelope.ClaimName(fmt.Sprintf("%013x", slot-1000), slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: 1})
+		if err := st.Write(t.Context(), store.Letter{Subject: store.MailRefund, Text: store.Pack(claim, "1")}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		s.offer("u", 1)
+		time.Sleep(time.Minute)
+		if s.attempts() != 2 {
+			t.Errorf("%d starts; the slot that was refunded is not there", s.attempts())
+		}
+		s.end()
+	})
+}

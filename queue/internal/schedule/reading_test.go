@@ -1,0 +1,117 @@
+package schedule_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// The lanes of a tenant are to be read again (a purge, a revive, a sweep after new policies) while a
+// commit that reads a later part of their index is under way: what it brings is not all that there is.
+func TestLanesReadAgainWhileTheirIndexIs(t *testing.T) {
+	for _, forgets := range []bool{false, true} {
+		s := onShelf(t, nil, schedule.Policy{})
+		const users = 70 // more than are read at a time
+		index := map[string]int64{}
+		for i := range users {
+			user := fmt.Sprint("u", 1000+i)
+			e := &envelope.Envelope{Stamp: fmt.Sprintf("%013x", s.now-5_000_000+int64(i)), Cost: 1, MaxAttempts: 3, Priority: 1, Type: "x"}
+			lane := envelope.Lane{Tenant: "t", User: user, Priority: 1}
+			second := *e
+			second.Stamp = fmt.Sprintf("%013x", s.now-4_000_000+int64(i))
+			s.lanes[lane] = append(s.lanes[lane], e, &second)
+			index[user] = s.now - 5_000_000 + int64(i)
+		}
+		answer := func(needs schedule.Needs) {
+			if needs.Tenants {
+				from, n := s.s.TenantsFront()
+				s.s.LearnTenants(front(map[string]int64{"t": s.now - 5_000_000}, from, n))
+			}
+			for _, need := range needs.Lanes {
+				found := index
+				if need.Priority != 1 {
+					found = nil
+				}
+				s.s.LearnLanes(need, front(found, need.From, need.N), s.now)
+			}
+			for _, lane := range needs.Heads {
+				var heads []schedule.Head
+				for _, e := range s.lanes[lane] {
+					heads = append(heads, schedule.Head{Entry: e.String(), Job: e.String(), Env: e})
+				}
+				s.s.LearnHeads(lane, heads, s.now)
+			}
+			for _, scope := range needs.States {
+				if tenant, user := envelope.ParseScope(scope); user != "" {
+					s.s.LearnUserState(tenant, user, "", s.now)
+				} else if tenant == "" {
+					s.s.LearnQueueState("")
+				} else {
+					s.s.LearnTenantState(tenant, "", 0, s.now)
+				}
+			}
+		}
+		p := &schedule.Place{Worker: "w"}
+		started, forgot := 0, false
+		for range 500 {
+			f := fleet{places: slices.Repeat([]*schedule.Place{p}, 1000)}
+			p.Taken = func() { f.places = f.places[1:] }
+			plan := s.s.Decide(s.now, &f, 64)
+			s.s.States(s.now)
+			started += len(plan.Starts)
+			for _, left := range plan.Left {
+				s.lanes[left.Lane] = s.lanes[left.Lane][1:]
+				if len(s.lanes[left.Lane]) == 0 {
+					delete(index, left.Lane.User)
+				}
+			}
+			needs := s.s.Needs()
+			if forgets && !forgot && len(needs.Lanes) > 0 && needs.Lanes[0].From > 0 {
+				s.s.ForgetLanes("t", s.now) // a letter (!tenant), or the sweep: the round takes it in before it lands the commit
+				forgot = true
+			}
+			answer(needs)
+			s.now += 20_000
+		}
+		if started != 2*users {
+			t.Errorf("forgets %v: %d of %d jobs have started after 10 s with nothing in their way", forgets, started, 2*users)
+		}
+	}
+}
+
+// A refund comes while the first jobs of the user's lane are being read: the next job has the slot.
+func TestARefundWhileALaneIsRead(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour})})
+	s.decide()
+	s.put("t", "u", nil)
+	s.put("t", "u", nil) // the scheduler knows of the first one only
+	p := &schedule.Place{Worker: "w", Taken: func() {}}
+	f := fleet{places: []*schedule.Place{p}}
+	var claim string
+	for range 10 {
+		plan := s.s.Decide(s.now, &f, 10)
+		s.s.States(s.now)
+		for _, left := range plan.Left {
+			s.lanes[left.Lane] = s.lanes[left.Lane][1:]
+		}
+		needs := s.s.Needs()
+		if len(plan.Starts) > 0 {
+			claim = plan.Starts[0].Claim
+			// The commit is under way, which brings the rest of the lane. The job's slot is given back:
+			// its handler was quick, or its commit was refused.
+			s.s.Refund(claim, 1, true, s.now)
+			s.answer(needs)
+			break
+		}
+		s.answer(needs)
+	}
+	s.decide()
+	if claim == "" || len(s.starts) != 1 {
+		t.Errorf("claim %q; %d starts: the second job waits, and the slot of the first was given back", claim, len(s.starts))
+	}
+}

@@ -1,0 +1,123 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A Commit is all that one commit of the leader has to do and to read. For the scheduler it counts as
+// done from then on.
+type Commit struct {
+	Plan   Plan
+	States []State
+	Parks  []Park
+	Needs  Needs
+
+	ended, began []Claim
+}
+
+// Commit returns what has come together for a commit beside the plan, once.
+func (s *Scheduler) Commit(p Plan, now int64) Commit {
+	c := Commit{Plan: p, States: s.States(now), Parks: s.Parks(), Needs: s.Needs(), ended: s.running.ended, began: s.running.began}
+	s.running.ended, s.running.began = nil, nil
+	return c
+}
+
+// Undo tells that commits were refused: nothing of them has happened. They are given in the order
+// in which they were sent, up to the last one. What the rules remember of the subjects concerned is
+// read again, and so are the first jobs of the lanes. Lanes and tenants get back the places in line
+// that they had.
+func (s *Scheduler) Undo(commits []Commit, now int64) {
+	if len(commits) == 0 {
+		return
+	}
+	for _, c := range slices.Backward(commits) {
+		s.undo(c, now)
+	}
+	s.share = min(s.share, commits[0].Plan.share)
+	s.held = nil
+}
+
+func (s *Scheduler) undo(c Commit, now int64) {
+	for _, of := range c.began {
+		s.release(of.Name, now)
+	}
+	for _, start := range c.Plan.Starts {
+		s.release(start.Claim, now)
+		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
+	}
+	for _, of := range c.ended {
+		s.Claimed(of.Name, of.Lane)
+	}
+	for _, state := range c.States {
+		s.doubt(state.of)
+	}
+	for _, left := range slices.Backward(c.Plan.Left) {
+		s.putBack(left, now)
+	}
+	for _, p := range c.Parks {
+		s.park(p.lane, p.lane.bound(), now)
+	}
+	s.needs.add(c.Needs)
+}
+
+// release takes a claim out of what runs, and lets what it may have blocked be looked at.
+func (s *Scheduler) release(claim string, now int64) {
+	if u := s.running.claims[claim]; u != nil {
+		s.unclaim(claim)
+		s.unblock(u, now)
+		s.unblock(u.tenant, now)
+	}
+}
+
+// doubt throws away what a subject remembers: it is read again when it is needed.
+func (s *Scheduler) doubt(who toucher) {
+	of := who.subjectOf()
+	of.known, of.changed = false, false
+	of.state.Reset()
+}
+
+// putBack gives a lane the place in line that it had before its first job left it.
+func (s *Scheduler) putBack(left Left, now int64) {
+	t := s.tenant(left.Lane.Tenant)
+	l := t.user(s, left.Lane.User).lane(left.Lane.Priority)
+	l.last = left.last
+	s.read(l, min(left.bound, l.bound()))
+	s.rouse(t, now)
+}
+
+// add adds what other commits were to read.
+func (n *Needs) add(other Needs) {
+	n.Tenants = n.Tenants || other.Tenants
+	n.Lanes = append(n.Lanes, other.Lanes...)
+	n.Heads = append(n.Heads, other.Heads...)
+	n.States = append(n.States, other.States...)
+}
+
+// turns are the places in line of tenants and lanes that a scheduler has served. They are in no
+// other place: a new leader begins with none.
+type turns struct {
+	shares map[string]int64
+	served map[envelope.Lane]int64 // the slot of the last job
+}
+
+// TakeTurns tells whom the scheduler before this one has served: tenants and lanes keep their places
+// in line. It is told before anything else.
+func (s *Scheduler) TakeTurns(before *Scheduler) {
+	s.turns = turns{make(map[string]int64), make(map[envelope.Lane]int64)}
+	s.share = before.share
+	for name, t := range before.tenants {
+		s.turns.shares[name] = t.share
+		for _, u := range t.users {
+			for _, l := range u.lanes {
+				if l != nil && l.last > 0 {
+					s.turns.served[l.name()] = l.last
+				}
+			}
+		}
+	}
+}
+
+// lane returns when a lane was served last by the scheduler before, until now.
+func (t turns) lane(l *lane, now int64) int64 { return min(t.served[l.name()], now) }
