@@ -118,7 +118,7 @@ func (s *Set) Spend(st *State, t int64, cost int, shadows bool) {
 func (s *Set) widen(st *State) {
 	for of := range s.logs {
 		if size := s.logs[of]; size.keep > 0 {
-			st.logs[of].size(size.keep, size.span)
+			st.logs[of].size(size)
 		}
 	}
 }

@@ -9,10 +9,35 @@ import (
 // has no rules.
 type Set struct {
 	rules                  []rule
-	logs                   [sides]struct{ keep, span int64 } // what the rules look at in each log
+	logs                   [sides]look // what the rules look at in each log
 	drops, counts, shadows bool
 	guarded                bool // some rule keeps slots away from the ends of its periods
 }
+
+// A look is what rules look at in a log.
+type look struct {
+	keep, span int64
+	step       int64 // slots within one step of the clock are kept as one; 0 if each is kept
+	exact      bool  // a small window needs each
+}
+
+// coarsen lets the log of a window count in steps, unless a window that looks at the same log is
+// small.
+func (l *look) coarsen(n, period int64) {
+	switch step := period / mostSlots; {
+	case n <= mostSlots:
+		l.step, l.exact = 0, true
+	case l.exact:
+	case l.step == 0:
+		l.step = step
+	default:
+		l.step = min(l.step, step)
+	}
+}
+
+// mostSlots is how many slots of a large window are kept, about: a state is read and written as a
+// whole.
+const mostSlots = 1000
 
 // A rule is a Rule, compiled.
 type rule struct {
@@ -67,6 +92,10 @@ const guardFactor = 4
 // their slots. Windows and spacings are wider by slack. Fixed windows and sliding counters
 // give no slot within the last slack of a period (of a bucket), unless it is short, so that
 // the start falls into the period that counted it.
+//
+// With a slack, windows of more than a thousand are counted in steps of a thousandth of the shortest
+// of their periods: what started within one step counts as if all of it had started with the last of
+// it. So a slot comes later by up to a step, and a state stays small.
 func Compile(slack time.Duration, rs ...Rule) *Set {
 	s := &Set{rules: make([]rule, len(rs))}
 	seen := make(map[id]id)
@@ -75,6 +104,9 @@ func Compile(slack time.Duration, rs ...Rule) *Set {
 		if c.logged {
 			log := &s.logs[c.side]
 			log.keep, log.span = max(log.keep, c.n+1), max(log.span, c.period)
+			if r.Kind == Window && slack > 0 {
+				log.coarsen(c.n, c.period)
+			}
 		} else {
 			c.id |= seen[c.id] << idBits
 			seen[c.id&(1<<idBits-1)]++

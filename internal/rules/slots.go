@@ -20,6 +20,7 @@ type log struct {
 	units int64  // their costs, summed up
 	keep  int64  // how many units it holds at least
 	span  int64  // how long they matter
+	step  int64  // slots within one step of the clock are kept as one, the last of them; 0 if each is
 }
 
 type slot struct{ at, cost int64 }
@@ -37,11 +38,16 @@ func (l *log) newest() int64 {
 }
 
 // size makes the log hold what rules look at.
-func (l *log) size(keep, span int64) {
+func (l *log) size(of look) {
 	if l.empty() {
 		l.keep, l.span = 0, 0
 	}
-	l.keep, l.span = max(l.keep, keep), max(l.span, span)
+	l.keep, l.span, l.step = max(l.keep, of.keep), max(l.span, of.span), of.step
+}
+
+// together reports whether two slots are kept as one.
+func (l *log) together(a, b int64) bool {
+	return a == b || l.step > 1 && a/l.step == b/l.step
 }
 
 // push puts a slot into the log, in order, and forgets what nobody looks at any more. What
@@ -69,16 +75,26 @@ func (l *log) add(t, cost int64) {
 	for i > l.head && l.slots[i-1].at > t {
 		i--
 	}
-	if i > l.head && l.slots[i-1].at == t {
-		cost = min(cost, mostUnits-l.slots[i-1].cost)
-		l.slots[i-1].cost += cost
-		l.units += cost
+	switch {
+	case i > l.head && l.together(l.slots[i-1].at, t):
+		l.slots[i-1].at = t
+		l.raise(i-1, cost)
+		return
+	case i < len(l.slots) && l.together(l.slots[i].at, t):
+		l.raise(i, cost)
 		return
 	}
 	l.units += cost
 	l.slots = append(l.slots, slot{})
 	copy(l.slots[i+1:], l.slots[i:])
 	l.slots[i] = slot{t, cost}
+}
+
+// raise adds to the cost of a slot.
+func (l *log) raise(i int, cost int64) {
+	cost = min(cost, mostUnits-l.slots[i].cost)
+	l.slots[i].cost += cost
+	l.units += cost
 }
 
 // compact moves the slots to the front once half of the memory is unused.
@@ -89,10 +105,11 @@ func (l *log) compact() {
 	}
 }
 
-// find returns the place of a slot, or -1. The newest are asked for most.
+// find returns the place of a slot, or of the one that stands for it, or -1. The newest are asked for
+// most.
 func (l *log) find(t int64) int {
 	for i := len(l.slots) - 1; i >= l.head && l.slots[i].at >= t; i-- {
-		if l.slots[i].at == t {
+		if l.together(l.slots[i].at, t) {
 			return i
 		}
 	}
