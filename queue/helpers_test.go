@@ -39,10 +39,14 @@ func (r *recorder) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 	return nil
 }
 
+// all returns the starts in their order: handlers that start close to each other write theirs down in
+// any.
 func (r *recorder) all() []queue.Info {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.starts)
+	starts := slices.Clone(r.starts)
+	slices.SortStableFunc(starts, func(a, b queue.Info) int { return a.Started.Compare(b.Started) })
+	return starts
 }
 
 func (r *recorder) count() int { return len(r.all()) }
