@@ -98,7 +98,7 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 		t.resign()
 	}
 	if !r.stopping() {
-		r.demoted.Store(time.Now().Add(sitOut).UnixNano())
+		r.demoted.Store(int64(time.Since(r.begun) + sitOut))
 	}
 	cancel()
 	t.sweeps()

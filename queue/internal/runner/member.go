@@ -284,7 +284,7 @@ func (r *Runner) lead(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
-		out := time.Until(time.Unix(0, r.demoted.Load()))
+		out := time.Duration(r.demoted.Load()) - time.Since(r.begun)
 		if (out > 0 || r.stopping()) && !told {
 			pause(ctx, deputyLooks)
 			// If nobody else leads either, a tired leader is better than none.

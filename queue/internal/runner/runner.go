@@ -86,13 +86,14 @@ type Runner struct {
 	policies policies
 	delays   delays // of the newest starts
 	deputy   atomic.Bool
-	demoted  atomic.Int64 // unix nanoseconds until when it does not stand for leader
+	begun    time.Time    // what follows counts from then, by the monotonic clock
+	demoted  atomic.Int64 // nanoseconds until it stands for leader again
 }
 
 // New returns a runner.
 func New(cfg Config) *Runner {
 	r := &Runner{
-		cfg: cfg, store: cfg.Store, clock: newClock(), places: cfg.Places.share(), log: cfg.Log,
+		cfg: cfg, begun: time.Now(), store: cfg.Store, clock: newClock(), places: cfg.Places.share(), log: cfg.Log,
 		listed: make(chan struct{}), stop: make(chan struct{}), elect: make(chan bool, 1),
 	}
 	r.claims = newClaims(r)
