@@ -51,7 +51,7 @@ func (s *Scheduler) undo(c Commit, now int64) {
 		s.Claimed(of.Name, of.Lane)
 	}
 	for _, state := range c.States {
-		s.doubt(state.of)
+		s.doubt(state.of, now)
 	}
 	for _, left := range slices.Backward(c.Plan.Left) {
 		s.putBack(left, now)
@@ -71,11 +71,18 @@ func (s *Scheduler) release(claim string, now int64) {
 	}
 }
 
-// doubt throws away what a subject remembers: it is read again when it is needed.
-func (s *Scheduler) doubt(who toucher) {
+// doubt throws away what a subject remembers: it is read again when it is needed. What waits by it is
+// looked at.
+func (s *Scheduler) doubt(who toucher, now int64) {
 	of := who.subjectOf()
 	of.known, of.changed = false, false
 	of.state.Reset()
+	switch who := who.(type) {
+	case *tenant:
+		s.rouse(who, now)
+	case *user:
+		s.unblock(who, now)
+	}
 }
 
 // putBack gives a lane the place in line that it had before its first job left it.
