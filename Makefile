@@ -3,7 +3,7 @@ LINT      ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULN      ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
 IMAGE     ?= waterclock
 PLATFORMS ?= linux/amd64,linux/arm64
-MODULES   := . bench notify/interop queue/api/interop deploy/check
+MODULES   := $(patsubst %/,%,$(dir $(shell git ls-files '*go.mod')))
 SEED      ?= 1
 ROUNDS    ?= 10
 
