@@ -55,6 +55,7 @@ func (i *Inspector) Tail(ctx context.Context, each func(Event) error) error {
 	if err != nil {
 		return i.failed("listening to", err)
 	}
+	defer follower.Close()
 	return i.follow(ctx, follower, store.ToEvents, func(t store.Telling) error {
 		if t.Drop != nil {
 			return each(dropEvent(*t.Drop))
@@ -89,6 +90,7 @@ func (i *Inspector) Offers(ctx context.Context, each func(offered []Offered, mis
 	if err != nil {
 		return i.failed("listening to", err)
 	}
+	defer follower.Close()
 	known := int64(-1)
 	return i.follow(ctx, follower, store.ToOffers, func(t store.Telling) error {
 		missed := 0

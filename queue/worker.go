@@ -129,6 +129,12 @@ type Worker struct {
 }
 
 // NewWorker returns a worker, or an error wrapping [ErrInvalidConfig].
+//
+// While it runs it waits for jobs on connections of its own, with the options of rdb: two for
+// each queue beside rdb's pool, which may be as small as one connection. Hooks of rdb do not see
+// these waits. A client that wraps another needs a method Unwrap() redis.UniversalClient for
+// that; otherwise it waits on the client's own pool, whose PoolSize has to be larger than twice
+// the number of queues.
 func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -164,8 +170,10 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	defer w.running.Store(false)
 	places := runner.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
+	waits, done := store.Waits(w.client, waitsEach*len(w.cfg.Queues))
+	defer done()
 	for _, queue := range w.cfg.Queues {
-		r, events, err := w.runner(queue, places, h)
+		r, events, err := w.runner(queue, waits, places, h)
 		if err != nil {
 			return err
 		}
@@ -178,12 +186,17 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	return group.Wait()
 }
 
+// waitsEach is how many commands of a worker block in a queue: one for its jobs, one for the
+// leader's mail, and one more while a term of a leader ends and the next begins.
+const waitsEach = 3
+
 // runner returns this worker's part in a queue, under a name that no worker has had before.
-func (w *Worker) runner(queue string, places *runner.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
+func (w *Worker) runner(queue string, waits redis.UniversalClient, places *runner.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
 	s, err := store.New(w.client, queue)
 	if err != nil {
 		return nil, nil, err
 	}
+	s = s.WaitingOn(waits)
 	name, _ := os.Hostname()
 	host := fmt.Sprintf("%s/%d", name, os.Getpid())
 	events := newEventLog(s, host)

@@ -58,6 +58,9 @@ func OpenRedis(ctx context.Context, rawURL string) (*Redis, error) {
 	return r, nil
 }
 
+// Unwrap returns the client without what is known of its Redis.
+func (r *Redis) Unwrap() redis.UniversalClient { return r.UniversalClient }
+
 // openEmbedded starts the embedded Redis. Nothing expires in it: the scripts need no
 // expiry to be right, and miniredis would look at every key for every command.
 func openEmbedded() (*Redis, error) {

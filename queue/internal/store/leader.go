@@ -40,7 +40,7 @@ const (
 // one if there is none; a patience below zero does not wait. First jobs of lanes that were
 // offered together come in the order of the offer.
 func (s *Store) ReadMail(ctx context.Context, after string, patience time.Duration) (string, []Letter, error) {
-	streams, err := s.client.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Mail(), after}, Count: 1000, Block: patience}).Result()
+	streams, err := s.waits.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Mail(), after}, Count: 1000, Block: patience}).Result()
 	if errors.Is(err, redis.Nil) {
 		return after, nil, nil
 	}

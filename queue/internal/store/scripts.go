@@ -39,6 +39,7 @@ type Store struct {
 	key    Keys
 	Queue  string
 	client redis.UniversalClient
+	waits  redis.UniversalClient // for commands that block, see Waits
 }
 
 // New returns the store of a queue, or an error wrapping [ErrInvalidQueue].
@@ -46,7 +47,14 @@ func New(client redis.UniversalClient, queue string) (*Store, error) {
 	if err := CheckQueue(queue); err != nil {
 		return nil, err
 	}
-	return &Store{key: NewKeys(queue), Queue: queue, client: client}, nil
+	return &Store{key: NewKeys(queue), Queue: queue, client: client, waits: client}, nil
+}
+
+// WaitingOn returns the store with a client for the commands that block, see [Waits].
+func (s *Store) WaitingOn(waits redis.UniversalClient) *Store {
+	other := *s
+	other.waits = waits
+	return &other
 }
 
 // ErrSchema is returned where the keys were written by a program of another schema.

@@ -50,7 +50,8 @@ func (s *Store) TellEvents(ctx context.Context, events string) error {
 
 // A Follower reads streams from where they ended when it was made.
 type Follower struct {
-	s       *Store
+	waits   redis.UniversalClient
+	done    func()
 	streams []string
 	last    []string
 }
@@ -66,7 +67,7 @@ func (s *Store) FollowOffers(ctx context.Context) (*Follower, error) {
 }
 
 func (s *Store) follow(ctx context.Context, streams ...string) (*Follower, error) {
-	f := &Follower{s: s, streams: streams}
+	f := &Follower{streams: streams}
 	for _, stream := range streams {
 		newest, err := s.client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
 		if err != nil {
@@ -78,8 +79,12 @@ func (s *Store) follow(ctx context.Context, streams ...string) (*Follower, error
 		}
 		f.last = append(f.last, last)
 	}
+	f.waits, f.done = Waits(s.client, 1)
 	return f, nil
 }
+
+// Close closes the connection that the follower waits on.
+func (f *Follower) Close() { f.done() }
 
 // A Telling is what was read of a stream: events, drops or offers.
 type Telling struct {
@@ -98,7 +103,7 @@ type OfferView struct {
 
 // Next waits for what comes next, for the given time at most.
 func (f *Follower) Next(ctx context.Context, patience time.Duration) (all []Telling, err error) {
-	found, err := f.s.client.XRead(ctx, &redis.XReadArgs{
+	found, err := f.waits.XRead(ctx, &redis.XReadArgs{
 		Streams: append(append([]string{}, f.streams...), f.last...), Count: 100, Block: patience,
 	}).Result()
 	if errors.Is(err, redis.Nil) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -257,9 +258,12 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 // Hand waits for a message in the worker's hand, at most for the given time; "" if none
 // came. Redis's clock had reached the returned instant when the message was written.
 func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
-	popped, err := s.client.BLPop(ctx, patience, s.key.Hand(worker)).Result()
+	popped, err := s.waits.BLPop(ctx, patience, s.key.Hand(worker)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", 0, nil
+	}
+	if errors.Is(err, redis.ErrPoolTimeout) {
+		return "", 0, fmt.Errorf("%w: all connections of the client wait; want a PoolSize above twice the number of queues", err)
 	}
 	if err != nil {
 		return "", 0, err

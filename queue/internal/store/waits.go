@@ -1,0 +1,94 @@
+package store
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Waits returns a client for n commands at a time that block, with connections of its own to the
+// same Redis, and a function that closes them. A blocked command holds its connection: out of the
+// user's pool, two of them for each queue would leave none to the other commands.
+//
+// The new client has the options of the given one; the hooks that were added to that it has not.
+// A client of another type says by a method Unwrap which client it wraps. One that does not is
+// used for blocking commands, too.
+func Waits(client redis.UniversalClient, n int) (waits redis.UniversalClient, done func()) {
+	switch c := client.(type) {
+	case interface{ Options() *redis.Options }:
+		waits = redis.NewClient(waitOptions(*c.Options(), n))
+	case interface{ Options() *redis.ClusterOptions }:
+		waits = redis.NewClusterClient(waitClusterOptions(*c.Options(), n))
+	case interface{ Options() *redis.RingOptions }:
+		waits = redis.NewRing(waitRingOptions(*c.Options(), n))
+	case interface{ Unwrap() redis.UniversalClient }:
+		return Waits(c.Unwrap(), n)
+	default:
+		return client, func() {}
+	}
+	return waits, func() {
+		// What waits is given up.
+		_ = waits.Close()
+	}
+}
+
+// waitLife is how long a connection for blocking commands is used. The pool that a client of
+// sentinels has closes the connections to a master that was replaced; this one does not know.
+const waitLife = time.Minute
+
+// The options of a client are those that were given with the defaults filled in, where 0 means
+// none. Given to a new client 0 would mean the default again, and -1 means none.
+
+func waitOptions(o redis.Options, n int) *redis.Options {
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
+	o.MaxConcurrentDials, o.PipelinePoolSize = 0, -1
+	if o.ConnMaxLifetime <= 0 || o.ConnMaxLifetime > waitLife {
+		o.ConnMaxLifetime = waitLife
+	}
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
+	o.MaintNotificationsConfig = disabled()
+	o.ReadTimeout, o.WriteTimeout = timeoutAgain(o.ReadTimeout), timeoutAgain(o.WriteTimeout)
+	o.MaxRetries = noneAgain(o.MaxRetries)
+	o.MinRetryBackoff, o.MaxRetryBackoff = noneAgain(o.MinRetryBackoff), noneAgain(o.MaxRetryBackoff)
+	return &o
+}
+
+// waitClusterOptions lets every node have n connections: all queues may be at one.
+func waitClusterOptions(o redis.ClusterOptions, n int) *redis.ClusterOptions {
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
+	o.MaxConcurrentDials, o.PipelinePoolSize = 0, -1
+	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	o.MaintNotificationsConfig = disabled()
+	o.ReadTimeout, o.WriteTimeout = noneAgain(o.ReadTimeout), noneAgain(o.WriteTimeout)
+	o.MaxRedirects = noneAgain(o.MaxRedirects)
+	o.MinRetryBackoff, o.MaxRetryBackoff = noneAgain(o.MinRetryBackoff), noneAgain(o.MaxRetryBackoff)
+	return &o
+}
+
+func waitRingOptions(o redis.RingOptions, n int) *redis.RingOptions {
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
+	o.PipelinePoolSize = -1
+	o.MaxRetries = noneAgain(o.MaxRetries)
+	o.MinRetryBackoff, o.MaxRetryBackoff = noneAgain(o.MinRetryBackoff), noneAgain(o.MaxRetryBackoff)
+	return &o
+}
+
+func disabled() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+func noneAgain[T int | time.Duration](v T) T {
+	if v == 0 {
+		return -1
+	}
+	return v
+}
+
+// timeoutAgain also keeps -1, no deadline at all, which is given as -2.
+func timeoutAgain(v time.Duration) time.Duration {
+	if v <= 0 {
+		return v - 1
+	}
+	return v
+}
