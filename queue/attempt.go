@@ -28,7 +28,7 @@ type attempts struct {
 func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
-	ctx = NewContext(ctx, info)
+	ctx = context.WithValue(NewContext(ctx, info), inboxesKey{}, a.cfg.inboxes())
 	a.events.started(&info)
 	err := a.run(ctx, info, task)
 	defer func() { a.events.ended(&info, &o, at.Clock) }()

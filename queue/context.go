@@ -13,14 +13,14 @@ type Info struct {
 	Started time.Time // when it did: never before its slot
 	Offered time.Time // when it was accepted
 
-	// // Attempt is 1 for the first execution. Being deferred is not an attempt.
+	// Attempt is 1 for the first execution. Being deferred is not an attempt.
 	Attempt     int
 	MaxAttempts int
 
 	Timeout  time.Duration // of one attempt; 0 means none
 	FinishBy time.Time     // when the handler's context ends at the latest; zero means never
 
-	// // Cost is how much of each of its rules the job spends; 1 by default.
+	// Cost is how much of each of its rules the job spends; 1 by default.
 	Cost int
 
 	// Waited is the time from the offer to the start.

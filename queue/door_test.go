@@ -231,3 +231,26 @@ func TestForwardRecognisesARepeatedHandOver(t *testing.T) {
 		checkOutcome(t, client, queue.Counters{Done: 1}, "")
 	})
 }
+
+// Jobs that are forwarded into the worker's own inbox would come back for ever.
+func TestForwardIntoTheOwnInbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		fleet := asynq.NewClientFromRedisClient(client)
+		const reason = `Forward releases jobs into the asynq queue "push", whose inbox this worker opens`
+		cfg := queue.WorkerConfig{Queues: []string{"mail", "push"}, Inbox: true}
+		worker, err := queue.NewWorker(client, cfg)
+		must(t, err)
+		if err := worker.Run(t.Context(), queue.Forward(fleet, "push")); !errors.Is(err, queue.ErrInvalidConfig) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("Run: %v", err)
+		}
+
+		mux := asynq.NewServeMux()
+		mux.Handle("push", queue.Forward(fleet, "push"))
+		runWorker(t, client, mux, cfg)
+		_, err = fleet.Enqueue(asynq.NewTaskWithHeaders("push", nil, queue.Headers("school", "teacher")), asynq.Queue("push"))
+		must(t, err)
+		time.Sleep(10 * time.Second)
+		checkOutcome(t, client, queue.Counters{Dead: 1, Failed: 1}, reason)
+	})
+}

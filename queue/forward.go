@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,29 +25,59 @@ import (
 // its offer in hexadecimal microseconds, and a digest of the job. If a worker dies after the
 // hand-over, the job is handed over again, and asynq refuses the second task because it has the
 // same ID.
+//
+// The asynq queue must not be one whose inbox the worker itself opens: it would take each task
+// back into a lane, without end. [Worker.Run] refuses such a handler; where it is behind another
+// one, such as a mux, its jobs are dead and their error says why.
 func Forward(c *asynq.Client, queue string, opts ...asynq.Option) asynq.Handler {
-	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		info, ok := FromContext(ctx)
-		if !ok {
-			return errors.New("queue: Forward runs only as the handler of a Worker")
+	return &forwarder{client: c, queue: queue, opts: opts}
+}
+
+// A forwarder is the handler that Forward returns.
+type forwarder struct {
+	client *asynq.Client
+	queue  string
+	opts   []asynq.Option
+}
+
+// ProcessTask releases one job.
+func (f *forwarder) ProcessTask(ctx context.Context, t *asynq.Task) error {
+	info, ok := FromContext(ctx)
+	if !ok {
+		return errors.New("queue: Forward runs only as the handler of a Worker")
+	}
+	inboxes, _ := ctx.Value(inboxesKey{}).([]string)
+	if err := f.check(inboxes); err != nil {
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	}
+	headers := maps.Clone(t.Headers())
+	if headers == nil {
+		headers = make(map[string]string)
+	}
+	for name, value := range Headers(info.Tenant, info.User) {
+		if utf8.ValidString(value) { // an asynq task carries no other text
+			headers[name] = value
 		}
-		headers := maps.Clone(t.Headers())
-		if headers == nil {
-			headers = make(map[string]string)
-		}
-		for name, value := range Headers(info.Tenant, info.User) {
-			if utf8.ValidString(value) { // an asynq task carries no other text
-				headers[name] = value
-			}
-		}
-		task := asynq.NewTaskWithHeaders(t.Type(), t.Payload(), headers, boundsOf(info)...)
-		all := append(opts[:len(opts):len(opts)], asynq.Queue(queue), asynq.TaskID(forwardedID(info, t)))
-		_, err := c.EnqueueContext(ctx, task, all...)
-		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-			return fmt.Errorf("forwarding to asynq queue %q: %w", queue, err)
-		}
+	}
+	task := asynq.NewTaskWithHeaders(t.Type(), t.Payload(), headers, boundsOf(info)...)
+	all := append(f.opts[:len(f.opts):len(f.opts)], asynq.Queue(f.queue), asynq.TaskID(forwardedID(info, t)))
+	_, err := f.client.EnqueueContext(ctx, task, all...)
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return fmt.Errorf("forwarding to asynq queue %q: %w", f.queue, err)
+	}
+	return nil
+}
+
+// inboxesKey is under what the context of a handler has the queues whose inboxes its worker opens.
+type inboxesKey struct{}
+
+// check returns an error if a worker with these inboxes would take the released tasks back.
+func (f *forwarder) check(inboxes []string) error {
+	if !slices.Contains(inboxes, f.queue) {
 		return nil
-	})
+	}
+	return fmt.Errorf("%w: Forward releases jobs into the asynq queue %q, whose inbox this worker opens: they would come back "+
+		"without end; want another asynq queue, one that your asynq servers run, or Inbox: false", ErrInvalidConfig, f.queue)
 }
 
 // boundsOf returns what bounds a job, as options of a task. asynq counts whole seconds.

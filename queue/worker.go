@@ -110,6 +110,14 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	return c, nil
 }
 
+// inboxes returns the queues whose inboxes the worker opens.
+func (c WorkerConfig) inboxes() []string {
+	if c.Inbox {
+		return c.Queues
+	}
+	return nil
+}
+
 // backoff is the default RetryDelay: exponential, with jitter so that what failed
 // together does not come back together.
 func backoff(n int, _ error, _ *asynq.Task) time.Duration {
@@ -168,6 +176,11 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 		return ErrRunning
 	}
 	defer w.running.Store(false)
+	if f, ok := h.(*forwarder); ok {
+		if err := f.check(w.cfg.inboxes()); err != nil {
+			return err
+		}
+	}
 	places := runner.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
 	waits, done := store.Waits(w.client, waitsEach*len(w.cfg.Queues))
