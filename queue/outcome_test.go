@@ -170,19 +170,26 @@ func TestShutdown(t *testing.T) {
 		time.Sleep(95 * time.Millisecond)
 		begin := time.Now()
 		stop()
-		if took := time.Since(begin); took != 10*time.Second {
-			t.Errorf("stopping took %v, want the shutdown timeout", took)
+		if took := time.Since(begin) - 10*time.Second; took < 0 || took > 5*time.Millisecond {
+			t.Errorf("stopping took %v more than the shutdown timeout", took)
 		}
 		started := stuck.count()
-		if s := stats(t, client); s.Running != 0 || s.Failed != int64(started) || s.Waiting+s.Later != 20 {
-			t.Errorf("after the stop: %+v, %d started; want them failed and all 20 waiting", s, started)
+		if s := stats(t, client); s.Running+s.Later+s.Failed != 0 || s.Waiting != 20 {
+			t.Errorf("after the stop: %+v, %d started; want none failed and all 20 waiting", s, started)
 		}
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{})
 		time.Sleep(time.Minute)
 		verify(t, got.all(), policy)
-		for i, s := range got.all()[:20-started] {
-			if want := offered[started+i].ID; s.ID != want {
+		interrupted := make(map[string]bool)
+		for _, s := range stuck.all() {
+			interrupted[s.ID] = true
+		}
+		for i, s := range got.all() {
+			if i < started && !interrupted[s.ID] {
+				t.Errorf("start %d is %s, want one of the %d that had started before", i, s.ID, started)
+			}
+			if want := offered[i].ID; i >= started && s.ID != want {
 				t.Errorf("start %d is %s, want %s: jobs handed back keep their order", i, s.ID, want)
 			}
 		}

@@ -18,6 +18,11 @@ func (r *Runner) finish(j *job, o Outcome) {
 	case o.Pause != nil:
 		r.cfg.Metrics.Ended("paused")
 		r.giveBackAfter(j, o)
+	case o.Failed && !o.Dead && r.handling.Err() != nil:
+		// Its context ended because the worker stops: the attempt does not count.
+		r.cfg.Metrics.Ended("interrupted")
+		o.Pause = &Pause{}
+		r.giveBackAfter(j, o)
 	case o.Failed:
 		r.fail(j, o, refund)
 	default:
@@ -133,7 +138,7 @@ func (r *Runner) giveBack(claim string) {
 	r.returnClaim(claim, returnUnstarted, Pause{})
 }
 
-// giveBackAfter returns a claim whose attempt does not count, and pauses its scope.
+// giveBackAfter returns a claim whose attempt does not count, and pauses its scope, if it has one.
 func (r *Runner) giveBackAfter(j *job, o Outcome) {
 	kind := returnPaused
 	if o.Refund {
