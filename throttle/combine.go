@@ -22,7 +22,7 @@ func (c *call) fail(err error) {
 }
 
 // fields is how many numbers decide.lua replies to each request.
-const fields = 5
+const fields = 6
 
 // decode reads the reply of decide.lua to one request.
 func (c *call) decode(now any, reply []any) {
@@ -36,7 +36,7 @@ func (c *call) decode(now any, reply []any) {
 		numbers[i] = n
 	}
 	at, _ := now.(int64)
-	found := ruling{now: at, remaining: int(numbers[1]), slot: numbers[2], full: numbers[3]}
+	found := ruling{now: at, remaining: int(numbers[1]), slot: numbers[2], full: numbers[3], next: numbers[5]}
 	found.outcome, found.binding = whom(numbers[0])
 	_, found.objector = whom(numbers[4])
 	c.decision, c.err = c.request.decision(found)

@@ -126,6 +126,7 @@ func (c *contest) decide(v verb, cost int, keys ...string) {
 			full.Rule, full.Limit = s.Rules[want.Rule-1].String(), s.Rules[want.Rule-1].most()
 		}
 	}
+	next := micros(-1) // as the first contestant says; the others have to agree
 	c.history = append(c.history, fmt.Sprintf("at %d: %s %d %v: %v at %d", c.now, v, cost, keys, want.Outcome, want.Slot))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
@@ -136,6 +137,10 @@ func (c *contest) decide(v verb, cost int, keys ...string) {
 		if (got.Shadow != "") != (want.Shadow > 0) || (got.spent != nil) != want.Spent {
 			c.fatal("%s: shadow %q, spent %v; the model says %+v", contestant.name, got.Shadow, got.spent != nil, want)
 		}
+		if next < 0 {
+			next = got.NextAfter
+		}
+		full.NextAfter = next
 		if diff := cmp.Diff(full, got, cmpopts.IgnoreUnexported(Decision{}), cmpopts.IgnoreFields(Decision{}, "Shadow")); diff != "" {
 			c.fatal("%s and the model (-) differ:\n%s", contestant.name, diff)
 		}

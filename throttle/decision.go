@@ -44,6 +44,10 @@ type Decision struct {
 	// once, and how many more of cost 1 it would let start now.
 	Limit, Remaining int
 
+	// NextAfter is the time until the binding rule would let more start than Remaining, 0 if
+	// Remaining is its limit.
+	NextAfter time.Duration
+
 	// ResetAfter is the time until the binding rule has forgotten everything.
 	ResetAfter time.Duration
 

@@ -196,6 +196,7 @@ type ruling struct {
 	slot, now, full int64 // microseconds
 	binding         place // of the rule that binds, or nowhere
 	remaining       int
+	next            int64 // when the rule that binds lets more start than that
 	objector        place // of the shadow rule that objected, or nowhere
 }
 
@@ -213,6 +214,7 @@ func (r request) decision(found ruling) (Decision, error) {
 		Slot:       time.UnixMicro(found.slot),
 		RetryAfter: ahead,
 		Remaining:  found.remaining,
+		NextAfter:  micros(max(0, found.next-found.now)),
 		ResetAfter: micros(max(0, found.full-found.now)),
 	}
 	if found.binding != nowhere {

@@ -102,7 +102,7 @@ func TestRules(t *testing.T) {
 					d := ask(t, limiter, s.verb, s.cost, throttle.Subject{Key: "u", Rules: test.rules})
 					want := throttle.Decision{
 						Outcome: s.outcome, Slot: begin.Add(s.slot), RetryAfter: s.slot - s.at, Rule: s.rule, Remaining: s.remaining,
-						Subject: "u", Limit: d.Limit, ResetAfter: d.ResetAfter,
+						Subject: "u", Limit: d.Limit, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 					}
 					if !d.Slot.Equal(want.Slot) {
 						t.Errorf("at %v: %s %d: slot after %v, want %v", s.at, s.verb, s.cost, d.Slot.Sub(begin), s.slot)

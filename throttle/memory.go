@@ -160,7 +160,7 @@ var nowhere = place{-1, -1}
 // rule finds out about the request, and spends.
 func (d *memoryDecision) rule(r request) ruling {
 	slot, binding := d.earliest(r.cost)
-	found := ruling{outcome: Admitted, now: d.now, full: d.now}
+	found := ruling{outcome: Admitted, now: d.now, full: d.now, next: d.now}
 	if slot > d.now {
 		found.outcome = Deferred
 	}
@@ -188,6 +188,7 @@ func (d *memoryDecision) rule(r request) ruling {
 	if binding != nowhere {
 		of := d.subjects[binding.subject]
 		found.remaining = of.set.Room(&of.memory.state, binding.rule, d.now)
+		found.next = of.set.NextFree(&of.memory.state, binding.rule, d.now, found.remaining)
 		found.full = of.set.FullOf(&of.memory.state, binding.rule)
 	}
 	found.slot, found.binding, found.objector = slot, binding, objector

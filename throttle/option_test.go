@@ -184,3 +184,36 @@ func TestScriptHeaders(t *testing.T) {
 		}
 	}
 }
+
+// A decision says when there will be more than remains: not a moment sooner, and not later.
+func TestNextAfter(t *testing.T) {
+	for name, rule := range map[string]throttle.Rule{
+		"window": throttle.Window(3, 10*sec), "bucket": throttle.TokenBucket(3, 10*sec, 5), "leak": throttle.Leak(3, 10*sec),
+		"spacing": throttle.Spacing(3 * sec), "fixed window": throttle.FixedWindow(4, 10*sec), "counter": throttle.SlidingCounter(4, 10*sec, 5),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for where, store := range stores(t) {
+					limiter := throttle.New(store)
+					subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{rule}}
+					if d := ask(t, limiter, "peek", 1, subject); d.NextAfter != 0 {
+						t.Errorf("%s: untouched: more after %v", where, d.NextAfter)
+					}
+					for range 3 {
+						ask(t, limiter, "allow", 1, subject)
+						time.Sleep(700 * ms)
+					}
+					d := ask(t, limiter, "peek", 1, subject)
+					time.Sleep(d.NextAfter - us)
+					if early := ask(t, limiter, "peek", 1, subject); d.NextAfter <= 0 || early.Remaining != d.Remaining || early.NextAfter != us {
+						t.Errorf("%s: %d remain, more after %v; a moment before that %+v", where, d.Remaining, d.NextAfter, early)
+					}
+					time.Sleep(us)
+					if later := ask(t, limiter, "peek", 1, subject); later.Remaining <= d.Remaining {
+						t.Errorf("%s: %d remained, and %d after %v", where, d.Remaining, later.Remaining, d.NextAfter)
+					}
+				}
+			})
+		})
+	}
+}

@@ -320,3 +320,13 @@ func (s *Set) Room(st *State, i int, t int64) int {
 	}
 	return low
 }
+
+// NextFree returns when the i-th rule lets more start than the room that it has at t; t if that
+// is all that it ever lets start at once.
+func (s *Set) NextFree(st *State, i int, t int64, room int) int64 {
+	r := &s.rules[i]
+	if room >= r.top || room > 0 && r.top == math.MaxInt {
+		return t
+	}
+	return r.asked(st, t, room+1)
+}

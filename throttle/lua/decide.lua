@@ -9,11 +9,11 @@
 -- ARGV    then pairs: a shape, and how many requests in a row have it
 --
 -- Returns now in microseconds, then FIELDS numbers for each request: what was decided and
--- by whom (see whom), how much remains, the slot, and when the binding rule's state is as
--- new, both in microseconds, and who objects of the shadow rules. An error stands in the
--- place of the first number.
+-- by whom (see whom), how much remains, the slot, when the binding rule's state is as new,
+-- who objects of the shadow rules, and when the binding rule lets more start than remains;
+-- instants are in microseconds. An error stands in the place of the first number.
 
-local FIELDS = 5
+local FIELDS = 6
 local HORIZON = 100 * 366 * 86400 * 1000000 -- no slot lies further ahead than a century
 
 local now = clock()
@@ -123,6 +123,7 @@ local function decide(shape, before, replies, at)
   replies[at + 3] = slot
   replies[at + 4] = rule and rule.kind.full(whose, rule) or now
   replies[at + 5] = objection and whom(0, objector, objection) or 0
+  replies[at + 6] = rule and next_free(whose, rule, now, remaining) or now
   for i = 1, written and #subjects or 0 do
     save(subjects[i], now)
     stale[subjects[i].key] = true

@@ -157,6 +157,15 @@ local function room(subject, rule, t)
   return low
 end
 
+-- next_free returns when the rule lets more start than the room that it has at t; t if that is
+-- all that it ever lets start at once.
+local function next_free(subject, rule, t, room)
+  if room >= rule.top or room > 0 and rule.top == math.huge then
+    return t
+  end
+  return rule.kind.when(subject, rule, t, room + 1)
+end
+
 -- take_all takes the slot t from rules that have a state or a log of their own: a log once
 -- for all its rules, and in order, even where what was refused stands in it.
 local function take_all(subject, rules, t, cost, refused)

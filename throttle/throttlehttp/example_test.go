@@ -29,7 +29,7 @@ func ExampleNew() {
 		r.Header.Set("Authorization", "Bearer secret")
 		w := httptest.NewRecorder()
 		api.ServeHTTP(w, r)
-		left, _, _ := strings.Cut(w.Header().Get("RateLimit"), ";t=") // the seconds until it is full again
+		left, _, _ := strings.Cut(w.Header().Get("RateLimit"), ";t=") // the seconds until more is left
 		fmt.Println(w.Code, left)
 	}
 	// Output:

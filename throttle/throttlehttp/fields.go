@@ -33,11 +33,12 @@ func policyField(limits []Limit) string {
 }
 
 // quotaOf returns how much a rule admits in a window: a token bucket as much as it holds in the
-// time that it takes to fill.
+// time that it takes to fill. The division comes last: its remainder is part of that time.
 func quotaOf(rule throttle.Rule) (quota int, window time.Duration) {
 	switch rule.Kind() {
 	case throttle.KindTokenBucket:
-		return rule.Burst(), rule.Period() / time.Duration(rule.Limit()) * time.Duration(rule.Burst())
+		period, limit, burst := rule.Period(), time.Duration(rule.Limit()), time.Duration(rule.Burst())
+		return rule.Burst(), period/limit*burst + period%limit*burst/limit
 	case throttle.KindSpacing:
 		return 1, rule.Period()
 	}
@@ -56,14 +57,14 @@ func (h *handler) nameOf(d throttle.Decision) string {
 	return nameOfRule(limit, d.Rule)
 }
 
-// stateField returns RateLimit: what is left of the rule that binds. With nothing left, its time
-// is that of Retry-After.
+// stateField returns RateLimit: what is left of the rule that binds, and when there is more of it
+// again. After a refusal that is the time of Retry-After.
 func stateField(name string, d throttle.Decision) string {
-	reset := d.ResetAfter
+	more := d.NextAfter
 	if d.Outcome != throttle.Admitted {
-		reset = d.RetryAfter
+		more = d.RetryAfter
 	}
-	return fmt.Sprintf("%q;r=%d;t=%d", name, max(0, d.Remaining), seconds(reset))
+	return fmt.Sprintf("%q;r=%d;t=%d", name, max(0, d.Remaining), seconds(more))
 }
 
 // seconds rounds up.

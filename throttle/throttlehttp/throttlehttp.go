@@ -17,11 +17,10 @@
 // fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-10:
 //
 //	RateLimit-Policy: "key window 100/1m";q=100;w=60, "address token_bucket 10/1s burst 50";q=50;w=5
-//	RateLimit: "key window 100/1m";r=12;t=48
+//	RateLimit: "key window 100/1m";r=12;t=3
 //
 // The first names every rule; the second the one that is nearest to its limit, how much is left
-// of it, and after how many seconds it is full again, or, if nothing is left, admits the next
-// request. A request over a limit gets status 429, Retry-After, which is exact but for being
+// of it, and after how many seconds there is more. A request over a limit gets status 429, Retry-After, which is exact but for being
 // rounded up to seconds, and a problem (RFC 9457) as its body. Shadow rules decide nothing and are
 // in no field.
 package throttlehttp

@@ -47,6 +47,44 @@ func rules() []throttlehttp.Limit {
 	}
 }
 
+// What the fields promise of a rule: its quota and window, and how long it takes until there is
+// more than is left. That is not the time until all is there.
+func TestFieldsOfEachKind(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rule         throttle.Rule
+		policy       string
+		first, later string // at 0 s and, for a second request, at 50 s
+	}{
+		"window":               {throttle.Window(100, time.Minute), "q=100;w=60", "r=99;t=60", "r=98;t=10"},
+		"bucket":               {throttle.TokenBucket(7, time.Minute, 7), "q=7;w=60", "r=6;t=9", "r=6;t=9"},
+		"bucket of thirds":     {throttle.TokenBucket(3, time.Second, 3), "q=3;w=1", "r=2;t=1", "r=2;t=1"},
+		"slow bucket":          {throttle.TokenBucket(1, time.Minute, 3), "q=3;w=180", "r=2;t=60", "r=1;t=10"},
+		"bucket between":       {throttle.TokenBucket(7, time.Minute, 10), "q=10", "r=9;t=9", "r=9;t=9"},
+		"fixed window":         {throttle.FixedWindow(5, time.Minute), "q=5;w=60", "r=4;t=60", "r=3;t=10"},
+		"spacing":              {throttle.Spacing(30 * time.Second), "q=1;w=30", "r=0;t=30", "r=0;t=30"},
+		"leak":                 {throttle.Leak(2, time.Minute), "q=2;w=60", "r=0;t=30", "r=0;t=30"},
+		"sliding counter of 6": {throttle.SlidingCounter(4, time.Minute, 6), "q=4;w=60", "r=3;t=60", "r=2;t=10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limits := []throttlehttp.Limit{{Name: "key", Key: throttlehttp.Header("Authorization"), Rules: []throttle.Rule{tt.rule}}}
+				h := limited(t, throttlehttp.Config{Limiter: throttle.New(throttle.NewMemoryStore()), Limits: limits, OnTrouble: throttlehttp.Closed})
+				item := fmt.Sprintf("%q;", "key "+tt.rule.String())
+				for _, want := range []string{tt.first, tt.later} {
+					w := get(h, "192.0.2.1:1", "secret")
+					if got := w.Header().Get("RateLimit"); got != item+want {
+						t.Errorf("%s, want %s", got, item+want)
+					}
+					if got := w.Header().Get("RateLimit-Policy"); got != item+tt.policy {
+						t.Errorf("%s, want %s", got, item+tt.policy)
+					}
+					time.Sleep(50 * time.Second)
+				}
+			})
+		})
+	}
+}
+
 // The fields say what the limits are and what is left; waiting for Retry-After is enough.
 func TestFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
