@@ -38,6 +38,23 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 }
 
+// Each alarm is seen to fire and to be silent.
+func TestEachAlertIsTested(t *testing.T) {
+	rules, tests := read(t, "prometheus/alerts.yaml"), read(t, "prometheus/alerts_test.yaml")
+	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(rules, -1)
+	if len(alerts) < 10 {
+		t.Fatalf("%d alarms: the test reads nothing", len(alerts))
+	}
+	for _, alert := range alerts {
+		if !regexp.MustCompile(`alertname: ` + alert[1] + `\n\s+eval_time: \w+\n\s+exp_alerts: \[\{`).MatchString(tests) {
+			t.Errorf("alerts_test.yaml: %s never fires", alert[1])
+		}
+		if !strings.Contains(tests, "{alertname: "+alert[1]+", ") {
+			t.Errorf("alerts_test.yaml: %s is never silent", alert[1])
+		}
+	}
+}
+
 // The alarms fire when somebody is needed, and not while a backlog waits for its limits.
 func TestAlerts(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -155,7 +157,56 @@ func TestBase(t *testing.T) {
 	if policies.Data["policies.yaml"] != read(t, "../../examples/policies.yaml") {
 		t.Error("the policies are not examples/policies.yaml: copy it")
 	}
-	one[*networkingv1.NetworkPolicy](t, all, "")
+}
+
+// The network policies bind the pods of waterclock and leave all others of the namespace alone,
+// such as Redis; and they let those pods reach what the documented addresses of Redis need.
+func TestNetworkPolicies(t *testing.T) {
+	all, _ := build(t, "base")
+	pods := map[string]labels.Set{"redis": {"app": "redis"}, "other's worker": {"app.kubernetes.io/component": "worker"}}
+	for _, name := range []string{"waterclock-worker", "waterclock-serve"} {
+		pods[name] = one[*appsv1.Deployment](t, all, name).Spec.Template.Labels
+	}
+	for policy, want := range map[string]string{"waterclock": "waterclock-serve waterclock-worker", "waterclock-api": "waterclock-serve"} {
+		selector, err := metav1.LabelSelectorAsSelector(&one[*networkingv1.NetworkPolicy](t, all, policy).Spec.PodSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var selected []string
+		for name, set := range pods {
+			if selector.Matches(set) {
+				selected = append(selected, name)
+			}
+		}
+		slices.Sort(selected)
+		if got := strings.Join(selected, " "); got != want {
+			t.Errorf("%s binds the pods %q, want %q", policy, got, want)
+		}
+	}
+	reached := make(map[int32]bool)
+	for _, rule := range one[*networkingv1.NetworkPolicy](t, all, "waterclock").Spec.Egress {
+		for _, port := range rule.Ports {
+			reached[port.Port.IntVal] = true
+		}
+	}
+	for _, port := range []int32{53, 443, 6379, 6380, 26379} {
+		if !reached[port] {
+			t.Errorf("pods cannot reach port %d", port)
+		}
+	}
+	api := one[*networkingv1.NetworkPolicy](t, all, "waterclock-api").Spec.Ingress[0]
+	producer, err := metav1.LabelSelectorAsSelector(api.From[0].PodSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := one[*appsv1.Deployment](t, all, "waterclock-serve").Spec.Template.Spec.Containers[0]
+	if !producer.Matches(labels.Set{"waterclock-client": "true"}) || producer.Matches(labels.Set{}) ||
+		api.Ports[0].Port.IntVal != serve.Ports[0].ContainerPort {
+		t.Errorf("producers do not reach the HTTP API: %+v", api)
+	}
+	if token := serve.Env[1]; token.Name != "WATERCLOCK_TOKEN" || token.ValueFrom.SecretKeyRef.Key != "token" {
+		t.Errorf("no token for the HTTP API: %+v", token)
+	}
 }
 
 // Workers are scaled on what is overdue, never on what waits.
