@@ -131,10 +131,10 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		err = m.expired(clockNow(ctx))
 	}
 	if err != nil && isUnknown(err) {
-		return verdict{ending: retry, wait: unknownWait, err: err, refund: true}.asError(time.Time{}, nil)
+		return verdict{ending: retry, wait: unknownWait, err: err, refund: true}.asError(time.Time{}, info.Attempt, nil)
 	}
 	if err != nil {
-		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, nil)
+		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, info.Attempt, nil)
 	}
 	m.ID = cmp.Or(info.ID, m.ID)
 	d := &delivery{handler: h, m: m, info: info}
@@ -142,7 +142,7 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if err != nil {
 		return queue.RefundUser(err)
 	}
-	return v.asError(clockNow(ctx), h.pauseAll())
+	return v.asError(clockNow(ctx), info.Attempt, h.pauseAll())
 }
 
 // pauseAll returns how everything is paused that goes through a suspended provider, or

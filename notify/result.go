@@ -71,6 +71,15 @@ func (v verdict) delay() time.Duration {
 	return v.wait + rand.N(v.spread)
 }
 
+// patience is the least time until the next attempt after the n-th. It grows as a worker's
+// default RetryDelay does: a provider that asks for little time again and again would use up the
+// attempts of a message within minutes.
+func patience(n int) time.Duration {
+	const longest, doublings = 10 * time.Minute, 10
+	delay := min(longest, time.Second<<min(max(0, n-1), doublings))
+	return delay/2 + rand.N(delay)
+}
+
 // restWait is how long a message waits for a place for the rest of its devices: each look
 // takes a slot of the tenant's.
 const restWait = defaultTimeout
@@ -118,11 +127,12 @@ func sumUp(results []result, s settled) verdict {
 
 // asError is the verdict in the words of the queue. pauseAll pauses all that goes where
 // this message goes; nil: there is more in the queue, and only the user waits.
-func (v verdict) asError(now time.Time, pauseAll func(time.Time, error) error) error {
+func (v verdict) asError(now time.Time, attempt int, pauseAll func(time.Time, error) error) error {
 	err := v.err
 	switch {
+	case v.ending == retry && v.wait > 0: // otherwise the worker's RetryDelay says when
+		err = queue.RetryAfter(max(v.delay(), patience(attempt)), v.err)
 	case v.ending == retry:
-		err = queue.RetryAfter(v.delay(), v.err)
 	case v.ending == wait && v.whole && pauseAll != nil:
 		err = pauseAll(now.Add(v.wait), v.err)
 	case v.ending == wait:

@@ -98,7 +98,11 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 	o.Failed, o.Error, o.Yield = true, err.Error(), Yields(err)
 	o.Uncounted = a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
 	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
-		o.Delay = max(retryFloor(err), a.cfg.RetryDelay(info.Attempt, err, task))
+		if after, ok := RetryAfterOf(err); ok {
+			o.Delay = after
+		} else {
+			o.Delay = a.cfg.RetryDelay(info.Attempt, err, task)
+		}
 		a.failed.warn(a.log, "an attempt failed", o.Error, "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt)
 	}
 	return o

@@ -40,7 +40,7 @@ var (
 //	nil, asynq.RevokeTask    done
 //	any other error          a failed attempt; the next comes after [WorkerConfig].RetryDelay
 //	asynq.SkipRetry          a failed attempt, and the last
-//	[RetryAfter]             a failed attempt; the next comes not sooner than that
+//	[RetryAfter]             a failed attempt; the next comes after that time instead
 //	[PauseUser] and others   no attempt: the job waits at the front of its lane
 //	[RefundUser]             what the error in it says, and the user gets the slot back
 //	[Yield]                  what the error in it says; further attempts are at low priority
@@ -70,12 +70,6 @@ func RetryAfterOf(err error) (time.Duration, bool) {
 		return retry.after, true
 	}
 	return 0, false
-}
-
-// retryFloor returns what [RetryAfter] asks for, 0 for nothing.
-func retryFloor(err error) time.Duration {
-	after, _ := RetryAfterOf(err)
-	return max(0, after)
 }
 
 // RefundUser returns an error for an attempt of which the user has seen nothing. The user's

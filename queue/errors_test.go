@@ -55,15 +55,12 @@ func TestPauseOf(t *testing.T) {
 
 func TestRetryAfterOf(t *testing.T) {
 	for _, err := range []error{RetryAfter(time.Hour, errProvider), fmt.Errorf("x: %w", RetryAfter(time.Hour, nil)), RefundUser(RetryAfter(time.Hour, nil))} {
-		if d, ok := RetryAfterOf(err); !ok || d != time.Hour || retryFloor(err) != time.Hour {
+		if d, ok := RetryAfterOf(err); !ok || d != time.Hour {
 			t.Errorf("%v: %v, %v", err, d, ok)
 		}
 	}
-	if d, ok := RetryAfterOf(errProvider); ok || d != 0 || retryFloor(errProvider) != 0 {
+	if d, ok := RetryAfterOf(errProvider); ok || d != 0 {
 		t.Errorf("%v, %v", d, ok)
-	}
-	if retryFloor(RetryAfter(-time.Hour, nil)) != 0 {
-		t.Error("a negative floor")
 	}
 }
 

@@ -1,0 +1,31 @@
+package notify
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A message waits for as long as its provider asks, and longer after each attempt: a provider that
+// asks for a second each time does not use up all attempts within a minute. Where the provider
+// asks for nothing, the worker's RetryDelay decides.
+func TestWaitsGrowWithTheAttempts(t *testing.T) {
+	busy := errors.New("503")
+	for attempt, least := range map[int]time.Duration{1: time.Second, 2: time.Second, 5: 8 * time.Second, 8: 64 * time.Second, 26: 5 * time.Minute, 1000: 5 * time.Minute} {
+		for range 20 {
+			err := verdict{ending: retry, wait: time.Second, err: busy}.asError(time.Time{}, attempt, nil)
+			if after, ok := queue.RetryAfterOf(err); !ok || after < least || after > max(4*time.Second, 3*least) || !errors.Is(err, busy) {
+				t.Errorf("attempt %d: again after %v, want at least %v", attempt, after, least)
+			}
+		}
+	}
+	long := verdict{ending: retry, wait: time.Hour, err: busy}.asError(time.Time{}, 3, nil)
+	if after, _ := queue.RetryAfterOf(long); after != time.Hour {
+		t.Errorf("the provider asks for an hour; again after %v", after)
+	}
+	if after, ok := queue.RetryAfterOf(verdict{ending: retry, err: busy}.asError(time.Time{}, 3, nil)); ok {
+		t.Errorf("the provider asks for nothing; again after %v", after)
+	}
+}
