@@ -368,3 +368,32 @@ func baseContextHolds(t *testing.T, w way) string {
 	}
 	return "partly"
 }
+
+// shutdownHolds stops the service while its only attempt of a job runs. In asynq the task runs
+// again, since it has used no retry.
+func shutdownHolds(t *testing.T, w way) string {
+	release := make(chan struct{})
+	var runs atomic.Int64
+	h := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		if runs.Add(1) > 1 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-release:
+			return nil
+		}
+	})
+	stop := w.serve(t, h, settings{})
+	must(t, w.enqueue("hello", asynq.MaxRetry(0)))
+	time.Sleep(10 * time.Second)
+	if runs.Load() != 1 {
+		t.Errorf("%d runs before the shutdown", runs.Load())
+	}
+	stop()
+	close(release) // asynq leaves the handler behind
+	w.serve(t, h, settings{})
+	time.Sleep(time.Minute)
+	return holdsIf(runs.Load() == 2)
+}

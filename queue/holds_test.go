@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,15 +29,16 @@ type settings struct {
 
 const fleetQueue = "fleet"
 
-// serve runs the service until the test ends.
-func (w way) serve(t *testing.T, h asynq.Handler, c settings) {
+// serve runs the service until the test ends or the returned function is called.
+func (w way) serve(t *testing.T, h asynq.Handler, c settings) (stop func()) {
 	t.Helper()
 	if c.base == nil {
 		c.base = context.Background()
 	}
 	cfg := queue.WorkerConfig{Queues: []string{"push"}, Inbox: true}
+	stopFleet := func() {}
 	if w.fleet {
-		w.serveFleet(t, h, c)
+		stopFleet = w.serveFleet(t, h, c)
 		h = queue.Forward(asynq.NewClientFromRedisClient(w.s.client), fleetQueue, c.forward...)
 		c.base = context.Background()
 	} else {
@@ -48,13 +50,16 @@ func (w way) serve(t *testing.T, h asynq.Handler, c settings) {
 	ctx, cancel := context.WithCancel(c.base)
 	done := make(chan error, 1)
 	go func() { done <- worker.Run(ctx, h) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		must(t, <-done)
+		stopFleet()
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
-func (w way) serveFleet(t *testing.T, h asynq.Handler, c settings) {
+func (w way) serveFleet(t *testing.T, h asynq.Handler, c settings) (stop func()) {
 	t.Helper()
 	cfg := asynq.Config{
 		Queues: map[string]int{fleetQueue: 1}, Concurrency: 10, LogLevel: asynq.FatalLevel,
@@ -68,7 +73,7 @@ func (w way) serveFleet(t *testing.T, h asynq.Handler, c settings) {
 	}
 	server := asynq.NewServerFromRedisClient(w.s.client, cfg)
 	must(t, server.Start(h))
-	t.Cleanup(server.Shutdown)
+	return server.Shutdown
 }
 
 // enqueue enqueues a task as the producer of the service does.
@@ -88,6 +93,6 @@ func options() map[string]func(t *testing.T, w way) string {
 		"Unique": uniqueHolds, "TaskID": taskIDHolds, "MaxRetry": maxRetryHolds, "Timeout": timeoutHolds,
 		"Deadline": deadlineHolds, "ProcessAt": processAtHolds, "Retention": retentionHolds, "results": resultsHold,
 		"Group": groupHolds, "periodic tasks": periodicTasksHold, "mux": muxHolds, "middleware": middlewareHolds,
-		"ErrorHandler": errorHandlerHolds, "IsFailure": isFailureHolds, "BaseContext": baseContextHolds,
+		"a server's shutdown": shutdownHolds, "ErrorHandler": errorHandlerHolds, "IsFailure": isFailureHolds, "BaseContext": baseContextHolds,
 	}
 }
