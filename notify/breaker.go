@@ -173,10 +173,11 @@ type share struct {
 	most int
 }
 
-// A pass is the permission for one attempt. It is given back with leave.
+// A pass is the permission for one attempt. It is given back once, with leave or abandon.
 type pass struct {
 	route route
 	probe bool
+	left  bool
 }
 
 // A hold is why there is none, and until when.
@@ -195,7 +196,7 @@ type hold struct {
 const shareWait = time.Second // until a place may be free again
 
 // enter asks for an attempt.
-func (bs *breakers) enter(r route, now time.Time) (p pass, h *hold) {
+func (bs *breakers) enter(r route, now time.Time) (p *pass, h *hold) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	b := bs.of(r.name)
@@ -205,19 +206,19 @@ func (bs *breakers) enter(r route, now time.Time) (p pass, h *hold) {
 		if b.turned++; b.turned > 1 {
 			h.spread = b.lasts
 		}
-		return p, h
+		return nil, h
 	case !b.until.IsZero() && b.probing:
-		return p, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
+		return nil, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
 	}
 	for _, s := range r.shares {
 		if bs.inFlight[s.of] >= s.most {
-			return p, &hold{until: now.Add(shareWait), busy: true}
+			return nil, &hold{until: now.Add(shareWait), busy: true}
 		}
 	}
 	for _, s := range r.shares {
 		bs.inFlight[s.of]++
 	}
-	p = pass{r, !b.until.IsZero()}
+	p = &pass{route: r, probe: !b.until.IsZero()}
 	b.probing = p.probe
 	return p, nil
 }
@@ -249,18 +250,11 @@ type news struct {
 }
 
 // leave gives a pass back and says what the attempt has shown.
-func (bs *breakers) leave(p pass, e event, now time.Time) (n news) {
+func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	for _, s := range p.route.shares {
-		if bs.inFlight[s.of]--; bs.inFlight[s.of] == 0 {
-			delete(bs.inFlight, s.of)
-		}
-	}
+	bs.release(p)
 	b := bs.of(p.route.name)
-	if p.probe {
-		b.probing = false
-	}
 	switch e.finding {
 	case works:
 		b.guard.works()
@@ -276,6 +270,27 @@ func (bs *breakers) leave(p pass, e event, now time.Time) (n news) {
 		n.until = b.until
 	}
 	return n
+}
+
+// abandon gives a pass back that has not been left: no attempt was made, or it panicked.
+func (bs *breakers) abandon(p *pass) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	if !p.left {
+		bs.release(p)
+	}
+}
+
+func (bs *breakers) release(p *pass) {
+	p.left = true
+	for _, s := range p.route.shares {
+		if bs.inFlight[s.of]--; bs.inFlight[s.of] == 0 {
+			delete(bs.inFlight, s.of)
+		}
+	}
+	if p.probe {
+		bs.of(p.route.name).probing = false
+	}
 }
 
 // believes looks again whether a device is to be believed bad.

@@ -36,6 +36,10 @@ var (
 
 // reasonOf reduces an error of a connection to one of the above, or to the end of its context.
 func reasonOf(err error) error {
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		return panicked
+	}
 	for _, known := range []error{errPrivate, errProxy, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return known

@@ -130,8 +130,21 @@ func (d *delivery) close(ctx context.Context, v verdict, results []result) {
 	}
 }
 
-// attempt sends to one device, if its route is open, and draws the consequences.
-func (d *delivery) attempt(ctx context.Context, device int, to Target) result {
+// attempt is try, whose panic fails the attempt.
+func (d *delivery) attempt(ctx context.Context, device int, to Target) (r result) {
+	err := contain("an attempt", func() error {
+		r = d.try(ctx, device, to)
+		return nil
+	})
+	if err != nil {
+		logPanic(ctx, d.cfg.Logger, err, d.info.ID)
+		r = result{fate: retried, err: err, saw: true}
+	}
+	return r
+}
+
+// try sends to one device, if its route is open, and draws the consequences.
+func (d *delivery) try(ctx context.Context, device int, to Target) result {
 	p, err := d.providers.of(to)
 	if err != nil {
 		d.cfg.Logger.WarnContext(ctx, "a message cannot be sent", "id", d.info.ID, "tenant", d.info.Tenant, "err", err)
@@ -149,8 +162,8 @@ func (d *delivery) attempt(ctx context.Context, device int, to Target) result {
 	if h != nil {
 		return result{fate: held, err: errClosed, hold: *h, wait: h.until.Sub(clockNow(ctx))}
 	}
+	defer d.breakers.abandon(pass)
 	if wait, err := d.quotas.take(ctx, p.String(), d.turns[p.String()]); err != nil {
-		d.breakers.leave(pass, event{}, clockNow(ctx))
 		return result{fate: held, err: err, wait: wait, hold: hold{suspended: true, quota: true}}
 	}
 	begin := time.Now()
@@ -166,23 +179,24 @@ func (d *delivery) attempt(ctx context.Context, device int, to Target) result {
 }
 
 func (d *delivery) send(ctx context.Context, p Provider, to Target) (o Outcome) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			o = Outcome{Action: Retry, Err: fmt.Errorf("notify: the sender panicked: %v", cause), Reached: true}
-		}
-		switch {
-		case o.Action == Done:
-			o.Err, o.Reached = nil, true
-		case o.Err == nil:
-			o.Err = errNoCause
-		}
-	}()
-	return p.Sender.Send(ctx, d.m, to)
+	err := contain("Sender.Send", func() error {
+		o = p.Sender.Send(ctx, d.m, to)
+		return nil
+	})
+	switch {
+	case err != nil:
+		o = Outcome{Action: Retry, Err: err, Reached: true}
+	case o.Action == Done:
+		o.Err, o.Reached = nil, true
+	case o.Err == nil:
+		o.Err = errNoCause
+	}
+	return o
 }
 
 // judge takes an outcome into account for its route, and returns what it means for the
 // device. What one device is answered decides about this device alone.
-func (d *delivery) judge(ctx context.Context, p Provider, pass pass, to Target, o Outcome) result {
+func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target, o Outcome) result {
 	now := clockNow(ctx)
 	r := result{err: o.Err, saw: o.Reached, wait: o.After, route: pass.route}
 	e := event{finding: findingOf(o), after: o.After}
@@ -263,6 +277,10 @@ func (d *delivery) apply(ctx context.Context, r result, e event, n news, to Targ
 // findingOf says what an outcome proves about its route.
 func findingOf(o Outcome) finding {
 	var provider *ProviderError
+	var panicked *panicError
+	if errors.As(o.Err, &panicked) {
+		return nothing
+	}
 	answered := errors.As(o.Err, &provider)
 	switch o.Action {
 	case Done:
@@ -295,7 +313,9 @@ func (d *delivery) tell(ctx context.Context, gone Target, why error) error {
 	if d.cfg.Forget == nil {
 		return nil
 	}
-	if err := d.cfg.Forget(ctx, d.info, gone, why); err != nil {
+	err := contain("HandlerConfig.Forget", func() error { return d.cfg.Forget(ctx, d.info, gone, why) })
+	if err != nil {
+		logPanic(ctx, d.cfg.Logger, err, d.info.ID)
 		return fmt.Errorf("notify: forgetting a target: %w", err)
 	}
 	return nil

@@ -85,7 +85,12 @@ func (cfg FCMConfig) source(p *pool) (s googleSource, project string, err error)
 	switch {
 	case cfg.Token != nil:
 		return googleSource{mint: func(ctx context.Context) (string, time.Duration, error) {
-			token, expires, err := cfg.Token(ctx)
+			var token string
+			var expires time.Time
+			err := contain("FCMConfig.Token", func() (err error) {
+				token, expires, err = cfg.Token(ctx)
+				return err
+			})
 			if err == nil && token == "" {
 				err = errors.New("notify: fcm: Token returned an empty token")
 			}

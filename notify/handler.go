@@ -15,7 +15,8 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// HandlerConfig configures a handler. The zero value works.
+// HandlerConfig configures a handler. The zero value works. A panic in one of its functions is
+// logged, and is an error of that call: the message is attempted again after one in Forget.
 type HandlerConfig struct {
 	// Shared says that all tenants use one account at the provider: a suspension then pauses the
 	// whole queue. By default it pauses the tenant whose jobs have failed.
@@ -85,6 +86,7 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Logger = slog.New(containedLog{cfg.Logger.Handler()})
 	providers, several := s.(*Providers)
 	if !several {
 		if providers, err = NewProviders(Provider{Sender: s}); err != nil {

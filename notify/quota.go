@@ -72,8 +72,9 @@ func (q quotas) take(ctx context.Context, provider string, t *turn) (time.Durati
 		return 0, nil
 	}
 	if t.asked.CompareAndSwap(false, true) {
+		defer close(t.known)
 		t.wait, t.err = q.await(ctx, provider, t.requests)
-		close(t.known)
+		return t.wait, t.err
 	}
 	<-t.known
 	return t.wait, t.err

@@ -32,9 +32,15 @@ func (d *delivery) report(ctx context.Context, p Provider, to Target, o Outcome,
 	if o.Action == Drop {
 		d.cfg.Logger.WarnContext(ctx, "a message cannot be sent", "id", d.info.ID, "tenant", d.info.Tenant, "err", o.Err)
 	}
-	if d.cfg.Sent != nil {
-		d.cfg.Sent(ctx, s)
+	logPanic(ctx, d.cfg.Logger, o.Err, d.info.ID)
+	if d.cfg.Sent == nil {
+		return
 	}
+	err := contain("HandlerConfig.Sent", func() error {
+		d.cfg.Sent(ctx, s)
+		return nil
+	})
+	logPanic(ctx, d.cfg.Logger, err, d.info.ID)
 }
 
 // announce says what became of a route.

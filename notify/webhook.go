@@ -172,7 +172,11 @@ func (w *Webhook) signersOf(ctx context.Context, to Target) ([]signer, error) {
 	}
 	secrets := strings.Fields(to.Secret)
 	if w.secrets != nil {
-		more, err := w.secrets(ctx, to)
+		var more []string
+		err := contain("WebhookConfig.Secrets", func() (err error) {
+			more, err = w.secrets(ctx, to)
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errLookup, err)
 		}

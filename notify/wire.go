@@ -103,7 +103,8 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *clie
 		direct = dialPublic()
 	}
 	if w.Dial != nil {
-		anywhere, direct = w.Dial, w.Dial
+		anywhere = containedDial(w.Dial)
+		direct = anywhere
 	}
 	proxied := w.transport(r, anywhere)
 	proxied.Proxy = proxy
