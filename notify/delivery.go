@@ -114,7 +114,7 @@ var errSettled = errors.New("notify: the device refused the message in an earlie
 // close ends the ledger of a job that ends with this attempt.
 func (d *delivery) close(ctx context.Context, v verdict, results []result) {
 	for i, r := range results {
-		if r.fate == delivered || r.fate == unregistered {
+		if r.fate == delivered || r.fate == unregistered || r.fate == replaced {
 			d.settled.devices[i] = delivered
 		}
 	}
@@ -166,10 +166,27 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 	if wait, err := d.quotas.take(ctx, p.String(), d.turns[p.String()]); err != nil {
 		return result{fate: held, err: err, wait: wait, hold: hold{suspended: true, quota: true}}
 	}
+	newest, err := d.newest.begins(ctx, d.info, d.m, to)
+	if err != nil {
+		d.cfg.Logger.WarnContext(ctx, "a message may replace a newer one on a device", "id", d.info.ID, "err", err)
+	}
+	if !newest {
+		d.cfg.Logger.InfoContext(ctx, "a message is not sent", "id", d.info.ID, "tenant", d.info.Tenant, "err", errReplaced)
+		return d.settle(ctx, device, to, result{fate: replaced, err: errReplaced})
+	}
 	begin := time.Now()
 	o := d.send(ctx, p, to)
 	d.report(ctx, p, to, o, time.Since(begin))
-	res := d.judge(ctx, p, pass, to, o)
+	return d.settle(ctx, device, to, d.judge(ctx, p, pass, to, o))
+}
+
+// settle writes down what later attempts, of this message and of others, need to know.
+func (d *delivery) settle(ctx context.Context, device int, to Target, res result) result {
+	if res.fate == retried || res.fate == held {
+		if err := d.newest.retries(ctx, d.info, d.m, to); err != nil {
+			d.cfg.Logger.WarnContext(ctx, "a retry may replace a newer message on a device", "id", d.info.ID, "err", err)
+		}
+	}
 	if len(d.targets) > 1 {
 		if err := d.ledger.note(ctx, d.info, device, res); err != nil {
 			d.cfg.Logger.WarnContext(ctx, "a retry may repeat a message on a device", "id", d.info.ID, "err", err)

@@ -31,7 +31,8 @@ type HandlerConfig struct {
 	TrustAnswers bool
 
 	// Redis keeps which of a user's devices have a message already, so that a retry goes only to
-	// the others. With nil a retry goes to all of them.
+	// the others, and which message under a collapse key is the newest, so that a retry of an
+	// older one does not replace it. With nil a retry goes to all devices, whatever came since.
 	Redis redis.UniversalClient
 
 	// Forget is called with each target that is gone for good, so that the app deletes it. If it
@@ -67,6 +68,7 @@ func Handler(s Sender) asynq.Handler {
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
 //   - all targets gone: the job is done, since no device is left
+//   - a newer message with the same collapse key was sent since: the job is done, unsent
 //
 // An attempt that reached none of the user's devices, or repeats one that did, takes no
 // place in the user's window (see [queue.RefundUser]).
@@ -99,7 +101,7 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 	}
 	h := &handler{
 		cfg: cfg, providers: providers, quotas: quotas, metrics: metrics,
-		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis},
+		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis}, newest: newest{cfg.Redis},
 	}
 	return h, nil
 }
@@ -111,6 +113,7 @@ type handler struct {
 	breakers  *breakers
 	backoffs  *backoffs
 	ledger    ledger
+	newest    newest
 	metrics   *metrics
 }
 

@@ -16,7 +16,7 @@ import (
 // retry goes only to the others, and whether the job has taken its place in the user's
 // window. It is a set in Redis, for jobs with several devices only, of
 //
-//	3      the device with this number has the message, or is gone
+//	3      the device with this number has the message or a newer one, or is gone
 //	x3     it refused the message
 //	seen   the user has seen, or may have seen, the message
 //
@@ -81,7 +81,7 @@ func (l ledger) read(ctx context.Context, job queue.Info) (settled, error) {
 func (l ledger) note(ctx context.Context, job queue.Info, device int, r result) error {
 	var members []any
 	switch r.fate {
-	case delivered, unregistered:
+	case delivered, unregistered, replaced:
 		members = append(members, strconv.Itoa(device))
 	case rejected:
 		members = append(members, "x"+strconv.Itoa(device))

@@ -17,6 +17,7 @@ const (
 	delivered    fate = iota + 1
 	unregistered      // it is gone
 	rejected          // it can never get this message
+	replaced          // a newer message with the same collapse key was sent to it
 	retried           // it failed, and is attempted again
 	held              // it was not tried, or asked for time: that is no attempt
 )
@@ -51,6 +52,7 @@ const (
 //	                                    wait if a quota holds them, for it is soon over
 //	some were delivered                 done
 //	all of them were rejected or gone   dead if one was rejected, else done: nobody is there
+//	a newer message replaced it         as if that device was gone
 type verdict struct {
 	ending ending
 	err    error
@@ -121,6 +123,8 @@ func sumUp(results []result, s settled) verdict {
 		v.ending, v.err = dead, by[rejected][0].err
 	case len(by[unregistered]) > 0:
 		v.err = by[unregistered][0].err
+	case len(by[replaced]) > 0:
+		v.err = by[replaced][0].err
 	}
 	return v
 }
