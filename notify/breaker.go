@@ -149,7 +149,7 @@ func (b *breaker) suspend(enough, probe bool, now time.Time, after time.Duration
 	return true
 }
 
-// breakers are those of all routes, and how many sends are under way.
+// breakers are those of all routes, and how many messages are under way in each share.
 type breakers struct {
 	mu       sync.Mutex
 	routes   map[string]*breaker
@@ -166,16 +166,21 @@ type route struct {
 	shares []share
 }
 
-// A share bounds how many sends may be under way to a host, so that one that does not
-// answer leaves places for others.
+// A share bounds how many messages may be under way to a host, so that one that does not
+// answer leaves places of the worker for others.
 type share struct {
 	of   string
 	most int
 }
 
+// A visit is an attempt at a message: how many of its requests are under way in each share.
+// All of them take one place of the worker, and so one of a share.
+type visit map[string]int
+
 // A pass is the permission for one attempt. It is given back once, with leave or abandon.
 type pass struct {
 	route route
+	visit visit
 	probe bool
 	left  bool
 }
@@ -196,7 +201,7 @@ type hold struct {
 const shareWait = time.Second // until a place may be free again
 
 // enter asks for an attempt.
-func (bs *breakers) enter(r route, now time.Time) (p *pass, h *hold) {
+func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	b := bs.of(r.name)
@@ -211,14 +216,16 @@ func (bs *breakers) enter(r route, now time.Time) (p *pass, h *hold) {
 		return nil, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
 	}
 	for _, s := range r.shares {
-		if bs.inFlight[s.of] >= s.most {
+		if v[s.of] == 0 && bs.inFlight[s.of] >= s.most {
 			return nil, &hold{until: now.Add(shareWait), busy: true}
 		}
 	}
 	for _, s := range r.shares {
-		bs.inFlight[s.of]++
+		if v[s.of]++; v[s.of] == 1 {
+			bs.inFlight[s.of]++
+		}
 	}
-	p = &pass{route: r, probe: !b.until.IsZero()}
+	p = &pass{route: r, visit: v, probe: !b.until.IsZero()}
 	b.probing = p.probe
 	return p, nil
 }
@@ -284,6 +291,9 @@ func (bs *breakers) abandon(p *pass) {
 func (bs *breakers) release(p *pass) {
 	p.left = true
 	for _, s := range p.route.shares {
+		if p.visit[s.of]--; p.visit[s.of] > 0 {
+			continue
+		}
 		if bs.inFlight[s.of]--; bs.inFlight[s.of] == 0 {
 			delete(bs.inFlight, s.of)
 		}

@@ -36,23 +36,23 @@ func TestOneProbeAtATime(t *testing.T) {
 	bs, now := newBreakers(), time.Now()
 	r := route{name: "apns"}
 	for i := range quorum {
-		p, h := bs.enter(r, now)
+		p, h := bs.enter(r, visit{}, now)
 		if h != nil {
 			t.Fatalf("held after %d failures: %+v", i, h)
 		}
 		bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, now)
 	}
 	for i := range 3 {
-		if _, h := bs.enter(r, now.Add(time.Second)); h == nil || !h.until.Equal(now.Add(firstWait)) || (h.spread > 0) != (i > 0) {
+		if _, h := bs.enter(r, visit{}, now.Add(time.Second)); h == nil || !h.until.Equal(now.Add(firstWait)) || (h.spread > 0) != (i > 0) {
 			t.Errorf("%d: %+v", i, h)
 		}
 	}
 	later := now.Add(firstWait)
-	probe, h := bs.enter(r, later)
+	probe, h := bs.enter(r, visit{}, later)
 	if h != nil || !probe.probe {
 		t.Fatalf("no probe: %+v", h)
 	}
-	if _, h := bs.enter(r, later); h == nil || !h.until.Equal(later.Add(probeWait)) {
+	if _, h := bs.enter(r, visit{}, later); h == nil || !h.until.Equal(later.Add(probeWait)) {
 		t.Errorf("a second probe beside the first: %+v", h)
 	}
 	if n := bs.leave(probe, event{finding: fails}, later); !n.until.Equal(later.Add(2 * firstWait)) {
@@ -78,13 +78,13 @@ func TestALongRowIsNotBelieved(t *testing.T) {
 func TestShares(t *testing.T) {
 	bs, now := newBreakers(), time.Now()
 	r := route{"webhook", []share{{"origin", 2}}}
-	first, _ := bs.enter(r, now)
-	bs.enter(r, now)
-	if _, h := bs.enter(r, now); h == nil || !h.busy {
+	first, _ := bs.enter(r, visit{}, now)
+	bs.enter(r, visit{}, now)
+	if _, h := bs.enter(r, visit{}, now); h == nil || !h.busy {
 		t.Errorf("a third of two places: %+v", h)
 	}
 	bs.leave(first, event{finding: works}, now)
-	if _, h := bs.enter(r, now); h != nil {
+	if _, h := bs.enter(r, visit{}, now); h != nil {
 		t.Errorf("a free place: %+v", h)
 	}
 }
@@ -106,7 +106,7 @@ func TestAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bs, r, begin := newBreakers(), route{name: "apns"}, time.Now()
 				attempt := func(f finding, device string) {
-					p, _ := bs.enter(r, time.Now())
+					p, _ := bs.enter(r, visit{}, time.Now())
 					bs.leave(p, event{finding: f, witness: device}, time.Now())
 				}
 				if !bs.alone(t.Context(), r) {

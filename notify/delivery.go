@@ -19,6 +19,7 @@ type delivery struct {
 	targets []Target
 	settled settled
 	turns   map[string]*turn // by provider, where there is a quota
+	visit   visit
 }
 
 // run sends to every device that is not settled yet, all at once, and returns what is to
@@ -158,7 +159,7 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 		return result{fate: held, err: errClosed, wait: until.Sub(clockNow(ctx))}
 	}
 	r := d.routeOf(p, d.info.Tenant, to)
-	pass, h := d.breakers.enter(r, clockNow(ctx))
+	pass, h := d.breakers.enter(r, d.visit, clockNow(ctx))
 	if h != nil {
 		return result{fate: held, err: errClosed, hold: *h, wait: h.until.Sub(clockNow(ctx))}
 	}

@@ -142,7 +142,7 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, info.Attempt, nil)
 	}
 	m.ID = cmp.Or(info.ID, m.ID)
-	d := &delivery{handler: h, m: m, info: info}
+	d := &delivery{handler: h, m: m, info: info, visit: make(visit)}
 	v, err := d.run(ctx)
 	if err != nil {
 		return queue.RefundUser(err)
