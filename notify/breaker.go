@@ -177,7 +177,8 @@ type share struct {
 // All of them take one place of the worker, and so one of a share.
 type visit map[string]int
 
-// A pass is the permission for one attempt. It is given back once, with leave or abandon.
+// A pass is the permission for one attempt. Its end is told with leave, if there was one, and it is given
+// back with release.
 type pass struct {
 	route route
 	visit visit
@@ -253,20 +254,22 @@ type news struct {
 	began    bool            // it was suspended just now
 	until    time.Time       // it is suspended until then; the zero time: it is not
 	believed bool            // of a doubt: it is to be believed
-	next     <-chan struct{} // else: ends when it is worth another look
+	next     <-chan struct{} // else: ends when it is worth another look; nil: not soon
 }
 
-// leave gives a pass back and says what the attempt has shown.
+// leave says what an attempt has shown.
 func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	bs.release(p)
 	b := bs.of(p.route.name)
+	if p.left = true; p.probe {
+		b.probing = false
+	}
 	switch e.finding {
 	case works:
-		b.guard.works()
+		b.guard.works(now)
 	case doubts:
-		n.believed, n.next = b.guard.doubts(e.device)
+		n.believed, n.next = b.guard.doubts(e.device, now)
 	}
 	n.began = b.note(e, now, p.probe)
 	if b.change != nil {
@@ -279,17 +282,10 @@ func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 	return n
 }
 
-// abandon gives a pass back that has not been left: no attempt was made, or it panicked.
-func (bs *breakers) abandon(p *pass) {
+// release gives a pass back.
+func (bs *breakers) release(p *pass) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	if !p.left {
-		bs.release(p)
-	}
-}
-
-func (bs *breakers) release(p *pass) {
-	p.left = true
 	for _, s := range p.route.shares {
 		if p.visit[s.of]--; p.visit[s.of] > 0 {
 			continue
@@ -298,7 +294,7 @@ func (bs *breakers) release(p *pass) {
 			delete(bs.inFlight, s.of)
 		}
 	}
-	if p.probe {
+	if p.probe && !p.left {
 		bs.of(p.route.name).probing = false
 	}
 }

@@ -64,10 +64,11 @@ func TestOneProbeAtATime(t *testing.T) {
 func TestALongRowIsNotBelieved(t *testing.T) {
 	for row, want := range map[int]bool{longestRow: true, longestRow + 1: false} {
 		var g guard
+		now := time.Now()
 		for i := range row {
-			g.doubts(fmt.Sprint(i))
+			g.doubts(fmt.Sprint(i), now)
 		}
-		g.works()
+		g.works(now)
 		if got := g.believes("0"); got != want {
 			t.Errorf("after %d: %v, want %v", row, got, want)
 		}
@@ -84,6 +85,10 @@ func TestShares(t *testing.T) {
 		t.Errorf("a third of two places: %+v", h)
 	}
 	bs.leave(first, event{finding: works}, now)
+	if _, h := bs.enter(r, visit{}, now); h == nil || !h.busy {
+		t.Errorf("a place of an attempt that is not over: %+v", h)
+	}
+	bs.release(first)
 	if _, h := bs.enter(r, visit{}, now); h != nil {
 		t.Errorf("a free place: %+v", h)
 	}

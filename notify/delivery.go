@@ -163,7 +163,7 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 	if h != nil {
 		return result{fate: held, err: errClosed, hold: *h, wait: h.until.Sub(clockNow(ctx))}
 	}
-	defer d.breakers.abandon(pass)
+	defer d.breakers.release(pass)
 	if wait, err := d.quotas.take(ctx, p.String(), d.turns[p.String()]); err != nil {
 		return result{fate: held, err: err, wait: wait, hold: hold{suspended: true, quota: true}}
 	}
@@ -261,9 +261,10 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 }
 
 // confirmed waits a little for another message to get through, which proves that the
-// configuration is right and the device is bad.
+// configuration is right and the device is bad. It keeps its place meanwhile, so it waits only
+// where messages get through.
 func (d *delivery) confirmed(ctx context.Context, r route, device string, n news) bool {
-	if !n.until.IsZero() {
+	if !n.until.IsZero() || n.next == nil {
 		return false // the route is suspended: none will
 	}
 	timer := time.NewTimer(doubtPatience)

@@ -10,6 +10,7 @@ type guard struct {
 	row    int            // doubtful answers since a message got through
 	worked int            // messages that did
 	said   map[string]int // how many had, when a device was first said to be bad
+	last   time.Time      // when the last of them did
 	next   chan struct{}  // closed when the next message gets through
 }
 
@@ -25,14 +26,18 @@ const (
 )
 
 // doubts notes that the provider calls a device bad. It returns whether to believe that; if not,
-// next is closed when the next message gets through, and believes should be asked again.
-func (g *guard) doubts(device string) (believed bool, next <-chan struct{}) {
+// next is closed when the next message gets through, and believes should be asked again. It is nil
+// if none got through lately: a next one is not to be expected soon.
+func (g *guard) doubts(device string, now time.Time) (believed bool, next <-chan struct{}) {
 	g.row++
 	if g.said == nil || len(g.said) >= maxSaid {
 		g.said = make(map[string]int)
 	}
 	if _, before := g.said[device]; !before {
 		g.said[device] = g.worked
+	}
+	if now.Sub(g.last) > doubtPatience {
+		return g.believes(device), nil
 	}
 	if g.next == nil {
 		g.next = make(chan struct{})
@@ -51,12 +56,13 @@ func (g *guard) believes(device string) bool {
 }
 
 // works notes that a message got through.
-func (g *guard) works() {
+func (g *guard) works(now time.Time) {
 	if g.row > longestRow {
 		g.said = nil
 	}
 	g.row = 0
 	g.worked++
+	g.last = now
 	if g.next != nil {
 		close(g.next)
 		g.next = nil
