@@ -8,7 +8,8 @@ import (
 
 // A breaker suspends a route, which is one account at a provider or one origin, when
 // nothing gets through it any more. What one device is answered proves nothing: evidence
-// is a row of different devices that failed, with none between that got its message.
+// is a row of different devices that failed, and none got its message since the first of
+// these attempts began.
 //
 //	open ── quorum of failures ──▶ suspended ── the time is over ──▶ probing
 //	  ▲                                ▲                                │
@@ -78,6 +79,7 @@ type event struct {
 	after   time.Duration // what the provider asked for
 	local   bool          // it was not reached, and no device has a part in that
 	device  string        // of a doubt: who is said to be bad
+	begun   time.Time     // the attempt
 }
 
 // note takes an event into account. It returns true if it has suspended the route.
@@ -110,7 +112,8 @@ func (b *breaker) recover() {
 func (b *breaker) fail(e event, now time.Time, probe bool) (began bool) {
 	b.local = e.local
 	enough := probe
-	if e.witness != "" {
+	// A message that got through since it began says more of the route: this one may have hung.
+	if e.witness != "" && !e.begun.Before(b.guard.last) {
 		n, span := b.failures.add(e.witness, now)
 		enough = enough || n >= quorum || n >= slowQuorum && span >= slowSpan
 	}
@@ -182,6 +185,7 @@ type visit map[string]int
 type pass struct {
 	route route
 	visit visit
+	begun time.Time
 	probe bool
 	left  bool
 }
@@ -226,7 +230,7 @@ func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 			bs.inFlight[s.of]++
 		}
 	}
-	p = &pass{route: r, visit: v, probe: !b.until.IsZero()}
+	p = &pass{route: r, visit: v, begun: now, probe: !b.until.IsZero()}
 	b.probing = p.probe
 	return p, nil
 }
@@ -262,6 +266,7 @@ func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	b := bs.of(p.route.name)
+	e.begun = p.begun
 	if p.left = true; p.probe {
 		b.probing = false
 	}

@@ -30,6 +30,56 @@ func TestSuccessEndsASuspension(t *testing.T) {
 	}
 }
 
+// What is older than evidenceLife proves nothing, neither for the one quorum nor for the other.
+func TestEvidenceAges(t *testing.T) {
+	begin := time.Now()
+	for _, tt := range []struct {
+		first int           // devices that fail at once
+		then  time.Duration // until one more does
+		want  bool
+	}{
+		{quorum - 1, slowSpan / 2, true}, {quorum - 1, evidenceLife, true}, {quorum - 1, evidenceLife + 1, false},
+		{slowQuorum - 1, slowSpan - 1, false}, {slowQuorum - 1, slowSpan, true}, {slowQuorum - 1, evidenceLife + 1, false},
+	} {
+		var b breaker
+		for i := range tt.first {
+			b.note(event{finding: fails, witness: fmt.Sprint(i), begun: begin}, begin, false)
+		}
+		now := begin.Add(tt.then)
+		if began := b.note(event{finding: fails, witness: "last", begun: now}, now, false); began != tt.want {
+			t.Errorf("%d, and one after %v: suspended %v, want %v", tt.first, tt.then, began, tt.want)
+		}
+	}
+}
+
+// Attempts that hung while other messages got through are no evidence when they end in a row.
+func TestHangingAttemptsAreNoEvidence(t *testing.T) {
+	bs, begin := newBreakers(), time.Now()
+	r := route{name: "fcm"}
+	var hanging []*pass
+	for range 2 * quorum {
+		p, _ := bs.enter(r, visit{}, begin)
+		hanging = append(hanging, p)
+	}
+	p, _ := bs.enter(r, visit{}, begin)
+	bs.leave(p, event{finding: works}, begin.Add(time.Second))
+	for i, p := range hanging {
+		if n := bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, begin.Add(15*time.Second)); n.began {
+			t.Fatalf("suspended after %d", i+1)
+		}
+	}
+	later := begin.Add(16 * time.Second)
+	for i := range quorum {
+		p, h := bs.enter(r, visit{}, later)
+		if h != nil {
+			t.Fatalf("held after %d", i)
+		}
+		if n := bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, later); n.began != (i == quorum-1) {
+			t.Errorf("after %d that began later: suspended %v", i+1, n.began)
+		}
+	}
+}
+
 // While a route probes, others wait for the result; those that were turned away come back
 // spread out, all but the first.
 func TestOneProbeAtATime(t *testing.T) {
