@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -55,6 +57,32 @@ func isPublic(ip netip.Addr) bool {
 		return !within(ip, specialIPv4)
 	}
 	return globalIPv6.Contains(ip) && !within(ip, specialIPv6)
+}
+
+// isPublicHost tells whether the host of a URL can be one of the public internet: a public
+// address, or a name that no special use is reserved for. It is for hosts that a proxy resolves,
+// whose addresses are not seen here. An address in another form than the usual one (127.1,
+// 0x7f000001) and a name that is not ASCII, which may be an address after its conversion, are
+// refused.
+func isPublicHost(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return isPublic(ip)
+	}
+	labels := strings.Split(strings.ToLower(strings.TrimSuffix(host, ".")), ".")
+	for _, label := range labels {
+		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	last := labels[len(labels)-1]
+	number := last[0] >= '0' && last[0] <= '9' // no top-level domain begins with a digit
+	return len(labels) > 1 && !number && !slices.Contains(insideNames, last) && !strings.HasSuffix("."+strings.Join(labels, "."), ".home.arpa")
+}
+
+// insideNames are top-level domains that have no public hosts: RFC 6761, RFC 6762 with its
+// appendix G, and ICANN's internal.
+var insideNames = []string{
+	"localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "invalid", "test", "onion",
 }
 
 func within(ip netip.Addr, table []netip.Prefix) bool {

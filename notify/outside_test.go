@@ -104,7 +104,8 @@ func TestUsersStayOutside(t *testing.T) {
 }
 
 // An egress proxy gets all connections, whatever address it has itself, and decides about
-// names; an address that is not public does not even get there.
+// names. An address that is not public, however it is written, and a name that means one do not
+// even get there.
 func TestEgressProxy(t *testing.T) {
 	hook, err := notifytest.NewWebhook(notifytest.Options{TCP: true})
 	must(t, err)
@@ -115,7 +116,7 @@ func TestEgressProxy(t *testing.T) {
 		mu.Lock()
 		asked = append(asked, r.Method+" "+r.Host)
 		mu.Unlock()
-		if r.Method != http.MethodConnect || !strings.HasPrefix(r.Host, "localhost:") {
+		if r.Method != http.MethodConnect || !strings.HasPrefix(r.Host, "stand-in.example:") {
 			http.Error(w, "not to s3cr3t", http.StatusForbidden)
 			return
 		}
@@ -124,20 +125,27 @@ func TestEgressProxy(t *testing.T) {
 	defer proxy.Close()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(hook.URL, "https://"))
 	sends := outsiders(t, notify.Wire{Proxy: proxy.URL, RootCAs: hook.RootCAs})
-	if o := sends["webhook"]("https://localhost:" + port + "/hook"); o.Action != notify.Retry || o.Err.Error() != "notify: webhook answered 401 Unauthorized" {
+	if o := sends["webhook"]("https://stand-in.example:" + port + "/hook"); o.Action != notify.Retry || o.Err.Error() != "notify: webhook answered 401 Unauthorized" {
 		t.Errorf("through the proxy: %+v; want the endpoint's own answer to a secret that it does not know", o)
 	}
 	for name, send := range sends {
-		if o := send("https://s3cr3t.internal/x"); o.Action != notify.Retry || !strings.HasSuffix(o.Err.Error(), "refused by the proxy") {
+		if o := send("https://s3cr3t.example/x"); o.Action != notify.Retry || !strings.HasSuffix(o.Err.Error(), "refused by the proxy") {
 			t.Errorf("%s: %+v, want it refused by the proxy", name, o)
 		}
-		if o := send("https://10.0.0.1/x"); o.Action != notify.Drop {
-			t.Errorf("%s: %+v, want it dropped", name, o)
+		for _, host := range []string{
+			"10.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[::1%25lo]", "10.0.0.1.", "2130706433", "0x7f000001", "017700000001", "127.1", "0177.0.0.1",
+			"0x7f.0.0.1", "127.0.0.0x1", "１２７.0.0.1", "127。0。0。1", "localhost", "LOCALHOST", "localhost.", "ⓛocalhost", "redis", "a.localhost",
+			"printer.local", "metadata.google.internal", "s3cr3t.internal.", "db.lan", "vault.corp", "a.intranet", "nas.home", "router.home.arpa",
+			"a..example", ".example", "a.example..", "a_b%20c.example",
+		} {
+			if o := send("https://" + host + ":8443/x"); o.Action != notify.Drop || o.Reached {
+				t.Errorf("%s to %s: %+v, want it dropped", name, host, o)
+			}
 		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if fmt.Sprint(asked) != fmt.Sprintf("[CONNECT localhost:%s CONNECT s3cr3t.internal:443 CONNECT s3cr3t.internal:443]", port) {
+	if fmt.Sprint(asked) != fmt.Sprintf("[CONNECT stand-in.example:%s CONNECT s3cr3t.example:443 CONNECT s3cr3t.example:443]", port) {
 		t.Errorf("the proxy was asked for %v", asked)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -194,9 +193,8 @@ func (o *outbound) route(req *http.Request) (*http.Response, error) {
 	if proxy == nil {
 		return o.direct.RoundTrip(req)
 	}
-	// The proxy resolves names and judges them. An address needs no resolution.
-	if ip, err := netip.ParseAddr(req.URL.Hostname()); err == nil && o.public && !isPublic(ip) {
-		return nil, errPrivate
+	if o.public && !isPublicHost(req.URL.Hostname()) {
+		return nil, errPrivate // the proxy resolves and judges only what can be public
 	}
 	return o.proxied.RoundTrip(req)
 }
