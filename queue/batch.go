@@ -38,14 +38,9 @@ func (b *batch) timed(policies *schedule.Policies) bool {
 	return false
 }
 
-// deadline returns the latest start of a job that may start from an instant on, 0 for
-// none. There is no sense in a start after the end of its handler's context.
+// deadline returns the latest start of a job that may start from an instant on, 0 for none.
 func (b *batch) deadline(policies *schedule.Policies, i int, since int64) int64 {
-	latest := policies.Of(b.jobs[i].Tenant).Deadline(b.seals[i].Deadline, since)
-	if until := b.seals[i].Until; until > 0 && (latest == 0 || until < latest) {
-		return until
-	}
-	return latest
+	return latestSince(policies, b.jobs[i].Tenant, b.seals[i], since)
 }
 
 // offer returns the batch as the store takes it.
@@ -131,9 +126,10 @@ func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, ru
 		switch from.Status {
 		case store.StatusAccepted:
 			before := ahead{tenant: from.Waiting, user: from.Place - 1}
-			r.Start, r.Limit = instant(p.estimate(j.Tenant, j.User, before)), p.crowded(j.Tenant, j.User, before)
+			r.Estimate = p.estimate(j.Tenant, j.User, before)
+			r.StartBy = instant(b.deadline(policies, i, max(p.now, micros(j.NotBefore))))
 		case store.StatusLater:
-			r.Start = j.NotBefore
+			r.Start, r.StartBy = j.NotBefore, instant(b.deadline(policies, i, micros(j.NotBefore)))
 		}
 		receipts[i] = r
 	}

@@ -11,8 +11,8 @@ import (
 // workers that live, at least 1. The zero value is no limit.
 //
 // A job counts from its claim, which is up to 20 ms before its start, until its end has
-// reached Redis. The jobs of a worker that has died count until its lease has expired. What
-// a limit blocks has no known start: it starts when another job has ended.
+// reached Redis. The jobs of a worker that has died count until its lease has expired. Of what
+// a limit blocks only the earliest start is known: it starts when another job has ended.
 type Concurrency struct {
 	Jobs    int // a number of jobs, from 1 to 1,000,000
 	Percent int // or a share of all places, from 1 to 100

@@ -78,12 +78,15 @@ func (p *picture) earliestFrom(at int64, tenant, user string, cost int) (int64, 
 // ahead is how many jobs stand before one.
 type ahead struct{ tenant, user int }
 
-// estimate computes when a job of a user starts if no job with an earlier turn is added; 0 where
-// that is not known.
-func (p *picture) estimate(tenant, user string, before ahead) int64 {
-	if p.crowded(tenant, user, before) != "" {
-		return 0
-	}
+// estimate says when a job of a user may start that has so many before it.
+func (p *picture) estimate(tenant, user string, before ahead) Estimate {
+	limit := p.crowded(tenant, user, before)
+	return Estimate{Start: instant(p.turn(tenant, user, before)), AtEarliest: limit != "", Limit: limit}
+}
+
+// turn computes when the rules let a job of a user start if no job with an earlier turn is added.
+// A subject whose state cannot be read counts as one without: so it does for the leader.
+func (p *picture) turn(tenant, user string, before ahead) int64 {
 	s := p.subjectsOf(tenant, user)
 	open := max(p.now, s[0].paused, s[1].paused)
 	at := max(open, s[2].paused)
@@ -92,10 +95,9 @@ func (p *picture) estimate(tenant, user string, before ahead) int64 {
 		if i == 2 {
 			from = max(p.now, s[2].paused)
 		}
-		if !s[i].known {
-			return 0
+		if s[i].known {
+			at = max(at, s[i].after(from, int64(max(0, k))))
 		}
-		at = max(at, s[i].after(from, int64(max(0, k))))
 	}
 	return at
 }

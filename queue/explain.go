@@ -8,6 +8,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -18,10 +19,9 @@ type Explanation struct {
 	TenantWaiting int64     `json:"tenant_waiting"` // jobs in the tenant's lanes
 	Waiting       int64     `json:"waiting"`        // of these, in the user's lanes
 
-	// Start is when the user's next job may start; the zero time if none waits. Other users of
-	// the tenant whose turn comes first may delay it further. It is also the zero time if a
-	// concurrency limit keeps the job waiting, since the end of another job is unknown.
-	Start time.Time `json:"start,omitzero"`
+	// Estimate is that of the user's next job, all zero if none waits. Other users of the tenant
+	// whose turn comes first may delay the job further.
+	Estimate
 
 	// Binding is what the next job waits for: a concurrency limit that is reached, or the
 	// rule or the pause that lets it start last. nil if it may start now, or if none waits.
@@ -76,9 +76,8 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanati
 	}
 	if next != nil {
 		start, _ := p.earliest(tenant, user, cost)
-		if p.crowded(tenant, user, ahead{}) == "" {
-			e.Start = instant(start)
-		}
+		limit := p.full(tenant, user)
+		e.Estimate = Estimate{Start: instant(start), AtEarliest: limit != "", Limit: limit, StartBy: instant(latest(p.policies, tenant, next))}
 		e.Binding = binding(e)
 	}
 	return e, p, nil
@@ -200,9 +199,11 @@ type JobState struct {
 	// 10,000 or not yet in it (scheduled, or backing off).
 	Place int `json:"place"`
 
-	// Explanation is that of its user, if the job waits; but Start is an estimate for the job
-	// itself: it assumes that no job with an earlier turn is added, and is the zero time where
-	// Place is 0.
+	// Estimate is that of the job itself, all zero where Place is 0. It hides the one in
+	// Explanation, which is that of its user's next job.
+	Estimate
+
+	// Explanation is that of its user, if the job waits.
 	Explanation
 }
 
@@ -227,11 +228,29 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 		return JobState{}, false, i.failed("explaining a job of", err)
 	}
 	state.Explanation, state.Place = e, at.place
-	if at.place != 1 || at.before > 0 { // otherwise it is its user's next
-		state.Start = time.Time{}
+	switch {
+	case at.place == 0:
+		return state, true, nil
+	case at.before == 0:
+		state.Estimate = e.Estimate // it is its user's next
+	default:
+		state.Estimate = p.estimate(lane.Tenant, lane.User, ahead{tenant: at.before, user: at.before})
 	}
-	if at.place > 0 && at.before > 0 {
-		state.Start = instant(p.estimate(lane.Tenant, lane.User, ahead{tenant: at.before, user: at.before}))
-	}
+	state.StartBy = instant(latest(p.policies, lane.Tenant, at.job))
 	return state, true, nil
+}
+
+// latest returns the latest start of a job, 0 for none. There is no sense in a start after the end
+// of its handler's context.
+func latest(policies *schedule.Policies, tenant string, job *envelope.Envelope) int64 {
+	return latestSince(policies, tenant, job, job.Begin())
+}
+
+// latestSince is latest for a job that may start from an instant on.
+func latestSince(policies *schedule.Policies, tenant string, job *envelope.Envelope, since int64) int64 {
+	by := policies.Of(tenant).Deadline(job.Deadline, since)
+	if job.Until > 0 && (by == 0 || job.Until < by) {
+		return job.Until
+	}
+	return by
 }

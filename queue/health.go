@@ -196,7 +196,7 @@ func (i *Inspector) overdueFor(ctx context.Context, tenant string, u UserStats) 
 		return 0, err
 	}
 	_, next, err := i.waiting(ctx, tenant, u.User)
-	if err != nil || next == nil || p.crowded(tenant, u.User, ahead{}) != "" {
+	if err != nil || next == nil || p.full(tenant, u.User) != "" {
 		return 0, err
 	}
 	at, known := p.earliestFrom(min(max(next.Since(), micros(u.Next)), p.now), tenant, u.User, next.Cost)
@@ -225,7 +225,7 @@ func (i *Inspector) startable(ctx context.Context, tenants, users []string) ([]b
 	open := make([]bool, len(tenants))
 	for k, tenant := range tenants {
 		at, known := p.earliest(tenant, users[k], 1)
-		open[k] = known && at <= p.now && p.crowded(tenant, users[k], ahead{}) == ""
+		open[k] = known && at <= p.now && p.full(tenant, users[k]) == ""
 	}
 	return open, nil
 }

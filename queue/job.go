@@ -107,6 +107,23 @@ const (
 	ReasonBroken     Reason = "broken"     // a key of its tenant in Redis holds something else
 )
 
+// An Estimate says when a waiting job may start. All times are on Redis's clock.
+type Estimate struct {
+	// Start is when rules and pauses let the job start, if no job with an earlier turn is added.
+	Start time.Time `json:"start,omitzero"`
+
+	// AtEarliest says that a concurrency limit may keep the job waiting beyond Start: for how long
+	// depends on when other jobs end, which is unknown.
+	AtEarliest bool `json:"at_earliest,omitempty"`
+
+	// Limit is that concurrency limit and what runs, for people: "tenant concurrency 20: 20
+	// running, the oldest for 31s", or "user concurrency 1: 0 running, 3 jobs come first".
+	Limit string `json:"limit,omitempty"`
+
+	// StartBy is the job's latest start: later it is dropped. It is the zero time without one.
+	StartBy time.Time `json:"start_by,omitzero"`
+}
+
 // A Receipt tells a producer what became of an offered job.
 type Receipt struct {
 	ID     string `json:"id"`
@@ -115,14 +132,7 @@ type Receipt struct {
 	// Place is the job's place in its lane; 1 is next. 0 if it is not in line.
 	Place int `json:"place,omitempty"`
 
-	// Start is an estimate of the job's start, on Redis's clock: it assumes that no job with an
-	// earlier turn is added. It is the zero time if a concurrency limit keeps the job waiting,
-	// since the end of another job is unknown.
-	Start time.Time `json:"start,omitzero"`
-
-	// Limit is the concurrency limit that keeps the job waiting and what runs, for people:
-	// "tenant concurrency 20: 20 running, the oldest for 31s".
-	Limit string `json:"limit,omitempty"`
+	Estimate // of an accepted job
 
 	Reason Reason `json:"reason,omitempty"` // why it was dropped
 	Rule   string `json:"rule,omitempty"`   // which rule, for ReasonImpossible

@@ -64,6 +64,7 @@ func lanesOf(tenant, user string) []store.Lane {
 type position struct {
 	place  int // from 1; 0 if it was not found
 	before int // jobs of its user that come first
+	job    *envelope.Envelope
 }
 
 // find looks for a job with the caller's own ID in its lane, through a bounded part of
@@ -88,7 +89,7 @@ func (i *Inspector) find(ctx context.Context, lane store.Lane, id string) (posit
 		}
 		for _, entry := range entries {
 			if head, ok := envelope.Head(entry.Job); ok && head.ID == id {
-				return position{entry.Place, before + entry.Place - 1}, nil
+				return position{entry.Place, before + entry.Place - 1, head}, nil
 			}
 		}
 	}

@@ -143,28 +143,42 @@ func limitsRunning(p *schedule.Policies, tenant string) bool {
 	return false
 }
 
-// crowded returns the concurrency limit that a job waits for that has so many before it,
-// and what runs: "tenant concurrency 20: 20 running, the oldest for 31s". It is empty if
-// there is room for all of them.
-func (p *picture) crowded(tenant, user string, before ahead) string {
+// full returns the concurrency limit that is reached, and what runs: "tenant concurrency 20: 20
+// running, the oldest for 31s". It is empty if a job of the user may run now.
+func (p *picture) full(tenant, user string) string { return p.crowded(tenant, user, ahead{}) }
+
+// crowded returns the concurrency limit that may keep a job waiting which has so many before it,
+// and what runs: one that is reached now, or else one that has no room for all of them at once.
+// It is empty if there is room.
+func (p *picture) crowded(tenant, user string, before ahead) (narrow string) {
 	if p.census == nil {
 		return ""
 	}
 	for k, limit := range limits(p.policies, tenant, user) {
-		t := p.census.scopes[limit.scope]
-		inFront := [3]int{0, before.tenant, before.user}[k]
-		if limit.concurrency.Limits() && p.census.unknown {
+		if !limit.concurrency.Limits() {
+			continue
+		}
+		if p.census.unknown {
 			return "what runs could not be counted"
 		}
-		if limit.concurrency.Limits() && t.n+max(0, inFront) >= limit.concurrency.Most(p.census.places) {
-			text := fmt.Sprintf("%s %s: %d running", scopeNames[k], limit.concurrency, t.n)
-			if t.n > 0 {
-				text += ", the oldest for " + max(0, time.Duration(p.now-t.oldest)*time.Microsecond).Round(time.Millisecond).String()
-			}
-			return text
+		t, most := p.census.scopes[limit.scope], limit.concurrency.Most(p.census.places)
+		text := fmt.Sprintf("%s %s: %d running", scopeNames[k], limit.concurrency, t.n)
+		if t.n >= most {
+			return text + ", the oldest for " + max(0, time.Duration(p.now-t.oldest)*time.Microsecond).Round(time.Millisecond).String()
+		}
+		if first := max(0, [3]int{0, before.tenant, before.user}[k]); narrow == "" && t.n+first >= most {
+			narrow = text + ", " + jobsFirst(first)
 		}
 	}
-	return ""
+	return narrow
+}
+
+// jobsFirst says how many jobs come before one.
+func jobsFirst(n int) string {
+	if n == 1 {
+		return "1 job comes first"
+	}
+	return fmt.Sprintf("%d jobs come first", n)
 }
 
 var scopeNames = [3]string{ScopeQueue, ScopeTenant, ScopeUser}

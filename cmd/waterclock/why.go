@@ -71,15 +71,7 @@ func (c *console) whyJob(cmd *cobra.Command, i *queue.Inspector, id string) erro
 		c.say("Job %s is %s.", id, state.State)
 		return c.show(state, func(*table) {})
 	}
-	place := fmt.Sprintf("at place %d of its lane", state.Place)
-	if state.Place == 0 {
-		place = "not in its lane yet, or behind 10,000 others"
-	}
-	start := "Nobody knows when it starts"
-	if !state.Start.IsZero() {
-		start = "It starts " + human.From(state.Now, state.Start) + ", if nobody comes in between"
-	}
-	c.say("Job %s of %s / %s waits, %s. %s.", id, state.Tenant, state.User, place, start)
+	c.say("%s", human.WhyJob(state, fmt.Sprintf("Job %s of %s / %s", id, state.Tenant, state.User)))
 	c.say("%s", human.Why(state.Explanation, state.Tenant, state.User))
 	c.say("")
 	return c.show(state, func(t *table) { rules(t, state.Explanation) })

@@ -2,6 +2,7 @@ package human
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/waterclock/waterclock/queue"
 )
@@ -12,17 +13,64 @@ func Why(e queue.Explanation, tenant, user string) string {
 	if e.Waiting == 0 {
 		return fmt.Sprintf("Nothing of %s waits; of the tenant: %s.", who, Jobs(e.TenantWaiting))
 	}
-	waits := fmt.Sprintf("Waiting: %s of %s, %s of the tenant", Jobs(e.Waiting), who, Thousands(e.TenantWaiting))
+	text := fmt.Sprintf("Waiting: %s of %s, %s of the tenant. %s.", Jobs(e.Waiting), who, Thousands(e.TenantWaiting), next(e))
+	if late := tooLate(e.Now, e.Estimate); late != "" {
+		text += " " + late
+	}
+	return text
+}
+
+// next says what the next job of a user waits for.
+func next(e queue.Explanation) string {
 	b := e.Binding
 	switch {
-	case b == nil && e.Start.IsZero():
-		return waits + "; a limit that is reached keeps the next one."
+	case b == nil && e.AtEarliest:
+		return "The next one waits for a limit: " + e.Limit
 	case b == nil:
-		return waits + ". The next one may start now, when its turn comes and a place is free."
+		return "The next one may start now, when its turn comes and a place is free"
+	case b.Running == 1:
+		return fmt.Sprintf("The next one waits for the %s's limit %s: 1 job runs, for %s", b.Scope, b.Rule, Span(e.Now.Sub(b.Oldest)))
 	case b.Running > 0:
-		return fmt.Sprintf("%s. The next one waits for the %s's limit %s: %d run, the oldest for %s.", waits, b.Scope, b.Rule, b.Running, Span(e.Now.Sub(b.Oldest)))
+		return fmt.Sprintf("The next one waits for the %s's limit %s: %s run, the oldest for %s", b.Scope, b.Rule, Jobs(b.Running), Span(e.Now.Sub(b.Oldest)))
 	case b.Rule == "paused":
-		return fmt.Sprintf("%s. The %s is paused; the next one starts %s.", waits, b.Scope, From(e.Now, e.Start))
+		return fmt.Sprintf("The %s is paused; the next one starts %s", b.Scope, From(e.Now, e.Start))
 	}
-	return fmt.Sprintf("%s. The next one starts %s: it waits for the %s's rule %s.", waits, From(e.Now, e.Start), b.Scope, b.Rule)
+	return fmt.Sprintf("The next one starts %s: it waits for the %s's rule %s", From(e.Now, e.Start), b.Scope, b.Rule)
+}
+
+// WhyJob says of a job where it waits and when it starts. [Why] says what its user's next job
+// waits for.
+func WhyJob(s queue.JobState, job string) string {
+	place := fmt.Sprintf(" waits at place %s of its lane", Thousands(s.Place))
+	if s.Place == 0 {
+		place = " waits, not in its lane yet or behind 10,000 others"
+	}
+	text := fmt.Sprintf("%s. %s.", job+place, starts(s.Now, s.Estimate))
+	if late := tooLate(s.Now, s.Estimate); late != "" && s.Estimate != s.Explanation.Estimate {
+		text += " " + late
+	}
+	return text
+}
+
+// starts says when a waiting job starts, as far as that is known.
+func starts(now time.Time, e queue.Estimate) string {
+	switch {
+	case e.Start.IsZero():
+		return "When it starts is unknown"
+	case e.AtEarliest:
+		return fmt.Sprintf("It starts %s at the earliest (%s)", From(now, e.Start), e.Limit)
+	}
+	return fmt.Sprintf("It starts %s, if no other job comes before it", From(now, e.Start))
+}
+
+// tooLate says when a job is too late to start; "" if it never is.
+func tooLate(now time.Time, e queue.Estimate) string {
+	at := e.StartBy.UTC().Format(time.RFC3339)
+	switch {
+	case e.StartBy.IsZero():
+		return ""
+	case e.StartBy.Before(now):
+		return fmt.Sprintf("It was too late at %s, %s: it is dropped and never starts.", at, From(now, e.StartBy))
+	}
+	return fmt.Sprintf("It is too late at %s, %s: it is dropped unless it has started by then.", at, From(now, e.StartBy))
 }

@@ -57,6 +57,7 @@ func readUser(ctx context.Context, w *watch, q url.Values) (any, error) {
 type jobView struct {
 	ID    string
 	Known bool
+	Where string // and when it starts
 	Why   string
 	queue.JobState
 }
@@ -72,6 +73,7 @@ func readJob(ctx context.Context, w *watch, q url.Values) (any, error) {
 	}
 	v.JobState, v.Known = state, known
 	if state.State == "waiting" {
+		v.Where = human.WhyJob(state, "It")
 		v.Why = human.Why(state.Explanation, state.Tenant, state.User)
 	}
 	return v, nil

@@ -81,9 +81,15 @@ type Job struct {
 
 // JobState Where a job with an ID of its own is; and, if it waits, why.
 type JobState struct {
+	// AtEarliest A concurrency limit may keep it waiting beyond start: for how long depends on when other jobs end, which is unknown.
+	AtEarliest *bool `json:"at_earliest,omitempty"`
+
 	// Binding What one rule says about a user's next job.
 	Binding *RuleState `json:"binding,omitempty"`
-	Now     time.Time  `json:"now"`
+
+	// Limit That limit and what runs, for people: "tenant concurrency 20: 20 running, the oldest for 31s".
+	Limit *string   `json:"limit,omitempty"`
+	Now   time.Time `json:"now"`
 
 	// Place In its lane; 0 if it is further back than 10,000, or not in it yet.
 	Place int `json:"place"`
@@ -94,8 +100,11 @@ type JobState struct {
 	// Rules All rules that count for the user; pauses as rules named "paused", concurrency limits as "concurrency 20".
 	Rules []RuleState `json:"rules"`
 
-	// Start When the job itself may start if nobody comes in between: an estimate. Missing where its place is 0.
+	// Start When rules and pauses let the job itself start if no job with an earlier turn is added: an estimate. Missing where its place is 0.
 	Start *time.Time `json:"start,omitempty"`
+
+	// StartBy Its latest start: later it is dropped. Missing without one.
+	StartBy *time.Time `json:"start_by,omitempty"`
 
 	// State waiting, started, dropped, dead or cancelled.
 	State string `json:"state"`
@@ -140,6 +149,9 @@ type Problem struct {
 
 // Receipt What became of an offered job.
 type Receipt struct {
+	// AtEarliest A concurrency limit may keep it waiting beyond start: for how long depends on when other jobs end, which is unknown.
+	AtEarliest *bool `json:"at_earliest,omitempty"`
+
 	// Id The ID of the job, or the one that it was given.
 	Id string `json:"id"`
 
@@ -155,8 +167,11 @@ type Receipt struct {
 	// Rule Which rule, if the reason is impossible.
 	Rule *string `json:"rule,omitempty"`
 
-	// Start When it will start if nobody comes in between, by the clock of Redis: an estimate. Missing where a concurrency limit keeps it waiting.
+	// Start When rules and pauses let it start if no job with an earlier turn is added, by the clock of Redis: an estimate. Of accepted jobs only.
 	Start *time.Time `json:"start,omitempty"`
+
+	// StartBy Its latest start: later it is dropped. Missing without one.
+	StartBy *time.Time `json:"start_by,omitempty"`
 
 	// Status accepted, replaced (it took the place of a job with its collapse key), duplicate (a job with its ID was offered before) or dropped.
 	Status string `json:"status"`
@@ -199,17 +214,28 @@ type RuleState struct {
 
 // Why Why the next job of a user waits.
 type Why struct {
+	// AtEarliest A concurrency limit keeps it waiting beyond start: for how long depends on when other jobs end, which is unknown.
+	AtEarliest *bool `json:"at_earliest,omitempty"`
+
 	// Binding What one rule says about a user's next job.
 	Binding *RuleState `json:"binding,omitempty"`
-	Now     time.Time  `json:"now"`
+
+	// Limit That limit and what runs, for people.
+	Limit *string   `json:"limit,omitempty"`
+	Now   time.Time `json:"now"`
 
 	// Policy The tenant's policy; empty if it has none.
 	Policy string `json:"policy"`
 
 	// Rules All rules that count for the user; pauses as rules named "paused", concurrency limits as "concurrency 20".
-	Rules  []RuleState `json:"rules"`
-	Start  *time.Time  `json:"start,omitempty"`
-	Tenant string      `json:"tenant"`
+	Rules []RuleState `json:"rules"`
+
+	// Start When rules and pauses let the next job start: an estimate. Missing if none waits.
+	Start *time.Time `json:"start,omitempty"`
+
+	// StartBy Its latest start: later it is dropped. Missing without one.
+	StartBy *time.Time `json:"start_by,omitempty"`
+	Tenant  string     `json:"tenant"`
 
 	// TenantWaiting Jobs in the tenant's lanes.
 	TenantWaiting int `json:"tenant_waiting"`
