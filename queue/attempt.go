@@ -92,6 +92,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 				Scope: scopeOf(pause.Scope, info.Tenant, info.User),
 				Until: pause.end(time.UnixMicro(clock())).UnixMicro(),
 			}
+			o.Error = textOf(pause.Cause, "")
 			return o
 		}
 	}

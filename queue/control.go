@@ -32,7 +32,7 @@ type Paused struct {
 	Tenant string    `json:"tenant,omitempty"`
 	User   string    `json:"user,omitempty"`
 	Until  time.Time `json:"until"`
-	Note             // empty for a pause that a handler has asked for
+	Note             // without an author for a pause that a handler has asked for
 }
 
 // Pauses returns the pauses that have not ended, those that end first before the others.

@@ -31,7 +31,7 @@ type Event struct {
 	Type    string        `json:"type,omitempty"`
 	Attempt int           `json:"attempt,omitempty"`
 	Took    time.Duration `json:"took_ns,omitempty"` // the duration of the attempt that has ended
-	Error   string        `json:"error,omitempty"`   // the beginning of the failed attempt's error
+	Error   string        `json:"error,omitempty"`   // the beginning of the error: of a failed attempt, or the cause of a pause
 	Reason  Reason        `json:"reason,omitempty"`  // why it was dropped
 	Rule    string        `json:"rule,omitempty"`    // by which rule
 	Host    string        `json:"host,omitempty"`    // of the worker

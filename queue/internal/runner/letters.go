@@ -141,6 +141,7 @@ type request struct {
 	kind   string // of a return
 	scope  string // that it pauses
 	until  int64
+	reason string        // why it pauses it
 	own    *store.Letter // of this worker's own jobs: posted if this term does not settle it
 }
 
@@ -155,9 +156,9 @@ func readRequest(l store.Letter) (q request, ok bool) {
 			q.worker, q.claim, q.doubt, q.ahead = words[0], words[1], number(words[2]), number(words[3])
 		}
 	case store.MailReturn:
-		if words = store.Words(l.Text); len(words) == 5 {
+		if words = store.Words(l.Text); len(words) == 6 {
 			ok = true
-			q.worker, q.claim, q.kind, q.scope, q.until = words[0], words[1], words[2], words[3], number(words[4])
+			q.worker, q.claim, q.kind, q.scope, q.until, q.reason = words[0], words[1], words[2], words[3], number(words[4]), words[5]
 		}
 	case store.MailRefund:
 		if words = store.Words(l.Text); len(words) == 2 {
@@ -366,6 +367,9 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 	}
 	if q.scope != "" {
 		c.Pause(q.scope, q.until)
+		if q.until > t.paused[q.scope] && q.reason != "" { // otherwise a longer pause has its own reason
+			c.Explain(q.scope, q.until, q.reason)
+		}
 		t.paused[q.scope] = max(t.paused[q.scope], q.until)
 		t.sched.Pause(q.scope, t.paused[q.scope], now)
 	}

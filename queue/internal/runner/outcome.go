@@ -135,7 +135,7 @@ func clip(text string, most int) string {
 
 // giveBack returns a claim that will not start here: the rules get its slot back.
 func (r *Runner) giveBack(claim string) {
-	r.returnClaim(claim, returnUnstarted, Pause{})
+	r.returnClaim(claim, returnUnstarted, Pause{}, "")
 }
 
 // giveBackAfter returns a claim whose attempt does not count, and pauses its scope, if it has one.
@@ -144,12 +144,12 @@ func (r *Runner) giveBackAfter(j *job, o Outcome) {
 	if o.Refund {
 		kind = returnRefunded
 	}
-	r.returnClaim(j.claim, kind, *o.Pause)
+	r.returnClaim(j.claim, kind, *o.Pause, clip(o.Error, shownError))
 }
 
 // returnClaim asks the leader to take a claim back.
-func (r *Runner) returnClaim(claim, kind string, p Pause) {
-	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, kind, p.Scope, strconv.FormatInt(p.Until, 10))}
+func (r *Runner) returnClaim(claim, kind string, p Pause, why string) {
+	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, kind, p.Scope, strconv.FormatInt(p.Until, 10), why)}
 	r.claims.giveUp(claim, letter)
 	r.tell(letter)
 }

@@ -51,10 +51,10 @@ type Outcome struct {
 	Dead      bool          // no attempt more, whatever is left of them
 	Uncounted bool          // if it failed: it has used up no attempt
 	Delay     time.Duration // until the next attempt
-	Error     string
-	Refund    bool   // the user has seen nothing of it
-	Yield     bool   // if it failed: further attempts are at low priority
-	Pause     *Pause // the attempt does not count: the job waits again, and others with it
+	Error     string        // of what failed; why it pauses, which may be empty
+	Refund    bool          // the user has seen nothing of it
+	Yield     bool          // if it failed: further attempts are at low priority
+	Pause     *Pause        // the attempt does not count: the job waits again, and others with it
 }
 
 // A Pause lets a scope wait.

@@ -249,6 +249,11 @@ func (c *Commit) Pause(scope string, until int64) {
 	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
 }
 
+// Explain keeps why a scope waits until an instant.
+func (c *Commit) Explain(scope string, until int64, reason string) {
+	c.op(&c.extra, "HSET", c.s.key.Notes(), scope, pauseNote(until, Note{Reason: reason}))
+}
+
 // Unpause forgets pauses that have ended; all tells that there are no others.
 func (c *Commit) Unpause(scopes []string, all bool) {
 	members := make([]any, len(scopes))
