@@ -76,8 +76,10 @@ type Stats struct {
 	// their ID; Drops has them with ReasonDuplicate.
 	Duplicates int64 `json:"duplicates"`
 
-	// Blocked is how long the jobs that have started had waited, all together, by the rule or
-	// concurrency limit that bound their slot, or "paused".
+	// Blocked is for how long each rule or concurrency limit, or "paused", has held its queue,
+	// tenants and users back: from the last start, or from when a job was there, to the next start.
+	// The growth in a second is how many of them it holds back at a time. However many jobs wait
+	// behind the next one of a tenant, its leak holds back one tenant.
 	Blocked map[string]time.Duration `json:"blocked_ns"`
 
 	// Shadowed counts the starts that each shadow rule would have deferred or dropped.

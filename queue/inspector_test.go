@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -85,6 +87,67 @@ func TestLaneByThePage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A limit is blamed for the time in which it held its queue, tenant or user back, once, however many
+// jobs wait, and however long the next one has waited for something else.
+func TestHeldBackOnce(t *testing.T) {
+	crowd := func(tenants, users, each int) (all []queue.Job) {
+		for n := range each {
+			for tenant := range tenants {
+				for user := range users {
+					job := named("", fmt.Sprint("user", user))
+					job.Tenant, job.ID = fmt.Sprint("tenant", tenant), fmt.Sprint(tenant, user, n)
+					all = append(all, job)
+				}
+			}
+		}
+		return all
+	}
+	const s = time.Second
+	tests := map[string]struct {
+		policies queue.Policies
+		offered  []queue.Job
+		takes    time.Duration
+		want     map[string]time.Duration
+	}{
+		"a tenant's leak under the queue's": {
+			queue.Policies{Queue: []throttle.Rule{throttle.Leak(5000, s)}, Default: "standard", Policies: map[string]queue.Policy{"standard": {Tenant: []throttle.Rule{throttle.Leak(10, s)}}}},
+			crowd(2, 10, 10), 0, map[string]time.Duration{"leak 10/s": 2 * 9900 * time.Millisecond},
+		},
+		"the queue's leak over the tenants'": {
+			queue.Policies{Queue: []throttle.Rule{throttle.Leak(10, s)}, Default: "standard", Policies: map[string]queue.Policy{"standard": {Tenant: []throttle.Rule{throttle.Leak(1000, s)}}}},
+			crowd(2, 10, 10), 0, map[string]time.Duration{"leak 10/s": 19900 * time.Millisecond},
+		},
+		"windows of users": {
+			policies(queue.Policy{User: []throttle.Rule{throttle.Window(5, time.Minute)}}), crowd(1, 3, 10), 0, map[string]time.Duration{"window 5/1m": 3 * time.Minute},
+		},
+		"a concurrency limit": {
+			policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 1}}), crowd(1, 5, 1), 10 * s, map[string]time.Duration{"concurrency 1": 40 * s},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, test.policies)
+				got := recorder{then: func(context.Context, queue.Info) error { time.Sleep(test.takes); return nil }}
+				runWorker(t, client, &got, queue.WorkerConfig{})
+				time.Sleep(s)
+				enqueue(t, client, test.offered...)
+				time.Sleep(3 * time.Minute)
+				blocked := stats(t, client).Blocked
+				for rule, d := range blocked {
+					if off := (d - test.want[rule]).Abs(); off > test.want[rule]/100+20*time.Millisecond {
+						t.Errorf("%s: %v, want %v", rule, d, test.want[rule])
+					}
+				}
+				if n := got.count(); n != len(test.offered) || len(blocked) == 0 {
+					t.Errorf("%d of %d have started; blocked %v", n, len(test.offered), blocked)
+				}
+			})
+		})
+	}
 }
 
 // What a job has waited for is put down to the rule, or the pause, that bound it.

@@ -61,6 +61,15 @@ func (st *State) Recent() []int64 {
 	return at
 }
 
+// Last returns the newest slot that is remembered, 0 for none.
+func (st *State) Last() int64 {
+	last := st.logs[own].newest()
+	for i := range st.fields {
+		last = max(last, st.fields[i].last)
+	}
+	return last
+}
+
 // find returns a field, or nil.
 func (st *State) find(id id) *field {
 	for i := range st.fields {

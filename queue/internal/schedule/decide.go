@@ -30,7 +30,7 @@ type Start struct {
 	Claim  string
 	// Awaited says that others may wait for the end of the job.
 	Awaited   bool
-	Blame     Blame  // what it has waited for
+	Blame     Blame  // what held it back
 	Objection string // name of a shadow rule that would not have let it start so early; "" for none
 }
 
@@ -68,10 +68,19 @@ type Left struct {
 	bound, last int64 // of its lane before
 }
 
-// A Blame says how long a rule, or a pause, kept a job waiting; the zero value that none did.
+// A Blame says how long a rule, a concurrency limit or a pause held its queue, tenant or user back
+// before a start: since its last start, or since the job was there. The zero value says that
+// nothing did.
 type Blame struct {
 	Rule string
 	For  int64
+}
+
+// longer blames something else that has held for longer.
+func (b *Blame) longer(rule string, held int64) {
+	if held > b.For {
+		*b = Blame{rule, held}
+	}
 }
 
 // Decide takes the jobs that may start at now, or within the lead, n at most. What it

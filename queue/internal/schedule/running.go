@@ -84,7 +84,10 @@ func (s *Scheduler) Claimed(claim string, lane envelope.Lane) {
 	u := s.tenant(lane.Tenant).user(s, lane.User)
 	s.running.claims[claim] = u
 	for _, who := range [...]toucher{s, u.tenant, u} {
-		who.subjectOf().running++
+		of := who.subjectOf()
+		if of.running++; of.limit.Limits() && of.running == of.limit.Most(s.running.places) {
+			of.filled = envelope.ClaimSlot(claim)
+		}
 	}
 }
 

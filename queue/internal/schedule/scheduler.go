@@ -48,6 +48,7 @@ type subject struct {
 	paused  int64
 	limit   Concurrency
 	running int   // claims, if they are counted
+	filled  int64 // since when it is full, or was last
 	freed   int64 // when it was full last
 }
 

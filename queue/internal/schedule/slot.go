@@ -9,7 +9,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		d.drop(l, "", h.Err.Error())
 		return on
 	}
-	slot, by, since := d.slot(t, u, h, at)
+	slot, blame := d.slot(t, l, at)
 	if reason, rule := d.unfit(t, u, h, slot); reason != "" {
 		d.drop(l, reason, rule)
 		if reason == Refused {
@@ -47,10 +47,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 			return on
 		}
 	}
-	start := d.take(l, at, slot, place)
-	if by != "" && since > h.Env.Since() {
-		start.Blame = Blame{by, since - h.Env.Since()}
-	}
+	d.take(l, at, slot, place).Blame = blame
 	return on
 }
 
@@ -72,31 +69,37 @@ func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
 // passes bounds how often all rules are asked.
 const passes = 100
 
-// slot returns the slot of a job, and what bound it: the name of a rule or a
-// concurrency limit, "paused", or nothing, and until when. Every rule is asked since when the job could have started, were it not
-// for the rules: what it allows then, it allows later.
-func (d *decision) slot(t *tenant, u *user, h Head, at int64) (slot int64, by string, until int64) {
-	q, cost := &d.s.queue, h.Env.Cost
-	slot = min(h.Env.Since(), at)
-	if t2, i := q.rules.Earliest(&q.state, slot, cost); i >= 0 {
-		slot, by = t2, q.rules.Name(i)
+// slot returns the slot of a lane's first job, and what bound it. Every rule is asked since when
+// the job could have started, were it not for the rules: what it allows then, it allows later. Of
+// rules that allow it within a grace of each other, that which has held longest is to blame.
+func (d *decision) slot(t *tenant, l *lane, at int64) (slot int64, blame Blame) {
+	u, env := l.user, l.heads[0].Env
+	all := [...]*subject{&d.s.queue, &t.subject, &u.subject}
+	since := min(env.Since(), at)
+	slot = since
+	var allows [len(all)]int64
+	var rule [len(all)]int
+	for k, who := range all {
+		allows[k], rule[k] = who.rules.Earliest(&who.state, since, env.Cost)
+		slot = max(slot, allows[k])
 	}
-	if t2, i := t.rules.Earliest(&t.state, slot, cost); i >= 0 {
-		slot, by = t2, t.rules.Name(i)
-	}
-	if t2, i := u.rules.Earliest(&u.state, slot, cost); i >= 0 {
-		slot, by = t2, u.rules.Name(i)
-	}
-	until = slot
-	if paused := max(t.paused, q.paused, u.paused); paused > slot {
-		slot, by, until = paused, "paused", paused
-	}
-	for _, who := range [...]*subject{q, &t.subject, &u.subject} {
-		if who.freed > until {
-			by, until = who.limit.String(), who.freed
+	for k, who := range all {
+		if rule[k] >= 0 && allows[k] > slot-Grace {
+			blame.longer(who.rules.Name(rule[k]), allows[k]-max(env.Since(), who.state.Last()))
 		}
 	}
-	return d.earliest(t, u, max(slot, d.now), cost), by, until
+	if paused := max(t.paused, d.s.queue.paused, u.paused); paused > slot {
+		slot, blame = paused, Blame{}
+		blame.longer("paused", paused-max(env.Since(), l.last, u.state.Last()))
+	}
+	until := slot
+	for _, who := range all {
+		if who.freed > until {
+			until, blame = who.freed, Blame{}
+			blame.longer(who.limit.String(), who.freed-max(env.Since(), who.filled))
+		}
+	}
+	return d.earliest(t, u, max(slot, d.now), env.Cost), blame
 }
 
 // unfit returns why a job that may not start before its slot is not to start at all.
