@@ -9,7 +9,7 @@ import (
 )
 
 // A Collector gives Prometheus the metrics of queues: how many jobs wait, run and are overdue,
-// the condition, and how long jobs waited for each rule. One collector for a queue is enough; a
+// the condition, and how long each rule has held jobs back. One collector for a queue is enough; a
 // worker has metrics of its own (see [WorkerConfig.Registerer]). There are no labels for tenants,
 // since their number is unbounded.
 type Collector struct {
@@ -62,7 +62,7 @@ func newQueueDescs() queueDescs {
 		workers:   describe("queue_workers", "Workers whose leases hold."),
 		places:    describe("queue_places", "Places of those workers."),
 		events:    describe("queue_jobs_total", "Jobs since the beginning: offered, started, done, failed (attempts), dropped, dead.", "event"),
-		blocked:   describe("queue_blocked_seconds_total", "How long the jobs that have started had waited, by what bound their slot.", "rule"),
+		blocked:   describe("queue_blocked_seconds_total", "For how long a rule, a concurrency limit or a pause has held its queue, tenants and users back: a rate of 3 is 3 of them at a time.", "rule"),
 		shadowed:  describe("queue_shadow_refused_total", "Starts that a shadow rule would have deferred or dropped.", "rule"),
 		policies:  describe("queue_policy_timestamp_seconds", "When the policies in force were set."),
 	}

@@ -110,7 +110,7 @@ func (c *console) statsCommand() *cobra.Command {
 						t.row(line.what, human.Thousands(line.n), line.says)
 					}
 					for _, rule := range slices.SortedFunc(maps.Keys(s.Blocked), func(a, b string) int { return int(s.Blocked[b] - s.Blocked[a]) }) {
-						t.row("waited for", human.Span(s.Blocked[rule]), rule)
+						t.row("held back", human.Span(s.Blocked[rule]), "by "+rule+": queue, tenants and users, all together")
 					}
 					for _, rule := range slices.Sorted(maps.Keys(s.Shadowed)) {
 						t.row("shadow", human.Thousands(s.Shadowed[rule]), "starts that "+rule+" would not have let be")

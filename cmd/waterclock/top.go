@@ -107,7 +107,7 @@ func (c *console) draw(before, now glance) error {
 	})
 }
 
-// binding says what the jobs that have started between two glances had waited for.
+// binding says what has held most back between two glances.
 func binding(before, now map[string]time.Duration) string {
 	most, what := time.Duration(0), ""
 	for rule, d := range now {
@@ -116,7 +116,7 @@ func binding(before, now map[string]time.Duration) string {
 		}
 	}
 	if what == "" {
-		return "nothing that has started had waited for a limit"
+		return "nothing has held back what has started"
 	}
-	return "what has started had waited most for " + what
+	return "most is held back by " + what
 }

@@ -17,7 +17,7 @@ type queueView struct {
 	Now     queue.Point
 	Starts  float64 // a second, lately; negative if nobody knows
 	Allowed allowance
-	Binds   string // what most of the waiting of those that have started was for
+	Binds   string // what holds most tenants and users back
 	Pauses  []queue.Paused
 	Span    string
 	Spans   []string
@@ -64,8 +64,8 @@ func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
 	return v, nil
 }
 
-// lately returns the starts a second in the newest points, and the rule that what has started
-// had waited for most.
+// lately returns the starts a second in the newest points, and the rule that held most tenants and
+// users back.
 func lately(points []queue.Point) (perSecond float64, binds string) {
 	const recent = 10
 	if len(points) < 2 {
@@ -128,14 +128,14 @@ func chartsOf(s series, a allowance) []chart {
 		line{"failed attempts", "l3", rateOf(func(p queue.Point) int64 { return p.Counters.Failed })},
 		line{"dropped", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Dropped })},
 		line{"dead", "l4", rateOf(func(p queue.Point) int64 { return p.Counters.Dead })})
-	return []chart{starts, s.stack("What binds: jobs kept waiting, by rule", boundBy(s.points)), backlog, places, overdue, losses}
+	return []chart{starts, s.stack("What binds: tenants and users held back at a time", boundBy(s.points)), backlog, places, overdue, losses}
 }
 
 // boundRules is how many rules a chart tells apart.
 const boundRules = 5
 
 // boundBy returns the rules that cost most between the first point and the last, each with what it
-// cost: seconds of waiting a second are jobs that it keeps waiting.
+// cost: so many seconds a second are so many tenants and users, or the queue, that it holds back.
 func boundBy(points []queue.Point) (all []line) {
 	if len(points) == 0 {
 		return nil
