@@ -30,6 +30,7 @@ var faults = []fault{
 	{name: "connections delayed by up to 0.9 s", run: delayed},
 	{name: "clocks an hour slow, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
 	{name: "clocks an hour fast, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
+	{name: "connections torn", run: torn},
 	{name: "SCRIPT FLUSH", run: flushed},
 	{name: "Redis full for 4 s", run: full},
 	{name: "workers 6, 30 and 60 ms from Redis, kill -9", run: far},

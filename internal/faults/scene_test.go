@@ -72,6 +72,7 @@ type stage struct {
 	longer time.Duration   // until jobs of the dead start again, than usual
 	first  string          // the program that the first workers are; "" for this one
 	users  []throttle.Rule // userRules if none are given
+	queue  []throttle.Rule // for everything together
 }
 
 // newScene offers the backlog and starts the workers.
@@ -102,7 +103,7 @@ func newScene(t *testing.T, name string, at stage) *scene {
 func (s *scene) setPolicies() {
 	s.t.Helper()
 	err := s.inspector.SetPolicies(s.t.Context(), queue.Policies{
-		Default: "all", Policies: map[string]queue.Policy{"all": {
+		Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
 			Tenant: s.tenantRules(), User: s.userRules(),
 			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
 		}},

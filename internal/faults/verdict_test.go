@@ -221,20 +221,28 @@ func latest(executions []*execution) (most time.Duration) {
 // them was written down.
 func (s *scene) certain(executions []*execution) (found int) {
 	users := make(map[string][]*execution)
+	var all []*execution
 	for _, e := range executions {
 		if user := e.Tenant + "/" + e.User; !s.frozen(e) {
 			users[user] = append(users[user], e)
+			all = append(all, e)
 		}
 	}
 	for user, starts := range users {
-		for _, r := range s.userRules() {
-			for i := r.Limit(); i < len(starts); i++ {
-				if s.tooClose(r, starts[i-r.Limit():i+1]) {
-					first, last := starts[i-r.Limit()], starts[i]
-					found++
-					s.t.Errorf("%s by the machine's clock: %s: %s at %s (%v late), then %s at %s", user, r,
-						first.ID, clock(first.began), first.late, last.ID, clock(last.began))
-				}
+		found += s.close(user, starts, s.userRules())
+	}
+	return found + s.close(queueName, all, s.queue)
+}
+
+// close counts the starts of a subject that broke a rule by this machine's clock.
+func (s *scene) close(subject string, starts []*execution, rules []throttle.Rule) (found int) {
+	for _, r := range rules {
+		for i := r.Limit(); i < len(starts); i++ {
+			if s.tooClose(r, starts[i-r.Limit():i+1]) {
+				first, last := starts[i-r.Limit()], starts[i]
+				found++
+				s.t.Errorf("%s by the machine's clock: %s: %s at %s (%v late), then %s at %s", subject, r,
+					first.ID, clock(first.began), first.late, last.ID, clock(last.began))
 			}
 		}
 	}
@@ -255,10 +263,11 @@ func (s *scene) tooClose(r throttle.Rule, starts []*execution) bool {
 // violations counts the starts that broke a rule: of a user by when they started, on the
 // clock that the worker believed in and on this machine's own, of a tenant by their slots.
 func (s *scene) violations(executions []*execution) int {
-	var starts, slots []throttle.Event
+	var starts, slots, all []throttle.Event
 	paid := make(map[string]bool)
 	for _, e := range executions {
 		starts = append(starts, throttle.Event{Subject: e.Tenant + "/" + e.User, At: e.Started})
+		all = append(all, throttle.Event{Subject: queueName, At: e.Started})
 		// A job that came back since Redis forgot its end has paid for its slot once.
 		if slot := fmt.Sprint(e.ID, e.Slot); !paid[slot] || !s.forgets() {
 			slots = append(slots, throttle.Event{Subject: e.Tenant, At: e.Slot})
@@ -269,6 +278,7 @@ func (s *scene) violations(executions []*execution) int {
 		}
 	}
 	found := append(throttle.Verify(starts, s.userRules()), throttle.Verify(slots, s.tenantRules())...)
+	found = append(found, throttle.Verify(all, s.queue)...)
 	for _, v := range found[:min(len(found), 10)] {
 		s.t.Error(v)
 	}

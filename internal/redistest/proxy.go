@@ -8,8 +8,9 @@ import (
 )
 
 // A Proxy stands between clients and a server as a bad network does: it can cut all
-// connections, refuse new ones, and deliver everything late. What a client sent before
-// it hung up still arrives, as it would on a real network.
+// connections, also in the middle of a message, refuse new ones, deliver everything late, and
+// hold one direction up. What a client sent before it hung up still arrives, as it would on a
+// real network.
 type Proxy struct {
 	Addr string
 
@@ -17,10 +18,23 @@ type Proxy struct {
 	listener net.Listener
 
 	mu    sync.Mutex
-	open  map[net.Conn]bool
-	there time.Duration // for what clients send
-	back  time.Duration // for what the server sends
+	links map[*link]bool
+	there way // for what clients send
+	back  way // for what the server sends
 	down  bool
+}
+
+// A way is one direction.
+type way struct {
+	delay time.Duration
+	held  chan struct{} // closed when what was sent goes on; nil while nothing is held
+}
+
+// A link is one direction of one connection.
+type link struct {
+	way      *way
+	from, to net.Conn
+	left     int // the connection breaks when so many bytes more have arrived; below 0 it does not
 }
 
 // StartProxy starts a proxy in front of the address, and ends it with the test.
@@ -30,13 +44,14 @@ func StartProxy(t testing.TB, target string) *Proxy {
 		t.Fatal(err)
 	}
 	p := &Proxy{
-		Addr: listener.Addr().String(), target: target, listener: listener, open: make(map[net.Conn]bool),
+		Addr: listener.Addr().String(), target: target, listener: listener, links: make(map[*link]bool),
 	}
 	var serving sync.WaitGroup
 	serving.Go(p.serve)
 	t.Cleanup(func() {
 		listener.Close()
 		p.Down()
+		p.Release()
 		serving.Wait()
 	})
 	return p
@@ -46,8 +61,20 @@ func StartProxy(t testing.TB, target string) *Proxy {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for conn := range p.open {
-		conn.Close()
+	for l := range p.links {
+		l.cut()
+	}
+}
+
+// CutAfter breaks each connection when so many bytes more have arrived by it, of what its client
+// sends or of what the server sends; a number below 0 is for never.
+func (p *Proxy) CutAfter(there, back int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.left = back; l.way == &p.there {
+			l.left = there
+		}
 	}
 }
 
@@ -76,7 +103,32 @@ func (p *Proxy) Delay(d time.Duration) {
 func (p *Proxy) DelayEach(there, back time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.there, p.back = there, back
+	p.there.delay, p.back.delay = there, back
+}
+
+// Hold lets nothing arrive until [Proxy.Release], of what clients send, or of what the server
+// sends. Then everything does.
+func (p *Proxy) Hold(there, back bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if there && p.there.held == nil {
+		p.there.held = make(chan struct{})
+	}
+	if back && p.back.held == nil {
+		p.back.held = make(chan struct{})
+	}
+}
+
+// Release lets everything that was held arrive.
+func (p *Proxy) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range []*way{&p.there, &p.back} {
+		if w.held != nil {
+			close(w.held)
+			w.held = nil
+		}
+	}
 }
 
 func (p *Proxy) serve() {
@@ -92,26 +144,33 @@ func (p *Proxy) serve() {
 			client.Close()
 			continue
 		}
-		if !p.admit(client, server) {
+		links := []*link{{&p.there, client, server, -1}, {&p.back, server, client, -1}}
+		if !p.admit(links) {
 			continue
 		}
-		pipes.Go(func() { p.carry(client, server, &p.there) })
-		pipes.Go(func() { p.carry(server, client, &p.back) })
+		for _, l := range links {
+			pipes.Go(func() { p.carry(l) })
+		}
 	}
 }
 
-// admit notes a new pair of connections, or closes it while the proxy is down.
-func (p *Proxy) admit(conns ...net.Conn) bool {
+// admit notes a new connection, or closes it while the proxy is down.
+func (p *Proxy) admit(links []*link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, conn := range conns {
+	for _, l := range links {
 		if p.down {
-			conn.Close()
+			l.cut()
 		} else {
-			p.open[conn] = true
+			p.links[l] = true
 		}
 	}
 	return !p.down
+}
+
+func (l *link) cut() {
+	l.from.Close()
+	l.to.Close()
 }
 
 // A parcel is something that was sent, and when it is to arrive.
@@ -121,16 +180,16 @@ type parcel struct {
 }
 
 // carry takes what one side sends to the other, after a delay, until there is no more.
-func (p *Proxy) carry(from, to net.Conn, delay *time.Duration) {
+func (p *Proxy) carry(l *link) {
 	parcels := make(chan parcel, 1024)
 	go func() {
 		defer close(parcels)
 		for {
 			b := make([]byte, 16<<10)
-			n, err := from.Read(b)
+			n, err := l.from.Read(b)
 			if n > 0 {
 				p.mu.Lock()
-				due := time.Now().Add(*delay)
+				due := time.Now().Add(l.way.delay)
 				p.mu.Unlock()
 				parcels <- parcel{b[:n], due}
 			}
@@ -141,12 +200,34 @@ func (p *Proxy) carry(from, to net.Conn, delay *time.Duration) {
 	}()
 	for next := range parcels {
 		<-time.After(time.Until(next.due))
-		if _, err := to.Write(next.bytes); err != nil {
-			from.Close() // and what it has sent already is lost
+		part, breaks := p.pass(l, next.bytes)
+		if _, err := l.to.Write(part); err != nil || breaks {
+			l.cut() // and what was sent already is lost
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	to.Close()
-	delete(p.open, to)
+	l.to.Close()
+	delete(p.links, l)
+}
+
+// pass waits while the way is held, and returns what arrives. It reports whether the connection
+// breaks after that.
+func (p *Proxy) pass(l *link, bytes []byte) (part []byte, breaks bool) {
+	for {
+		p.mu.Lock()
+		held := l.way.held
+		if held == nil {
+			break
+		}
+		p.mu.Unlock()
+		<-held
+	}
+	defer p.mu.Unlock()
+	if l.left < 0 {
+		return bytes, false
+	}
+	part = bytes[:min(len(bytes), l.left)]
+	l.left -= len(part)
+	return part, l.left == 0
 }
