@@ -35,9 +35,12 @@ func torn(t *testing.T, name string) *scene {
 	return s
 }
 
+// ways is in how many ways connections break.
+const ways = 8
+
 // tear breaks the connections of proxies in one of many ways.
 func (s *scene) tear(proxies []*redistest.Proxy) {
-	kind, lasts, bytes := s.rng.IntN(6), s.between(20*time.Millisecond, lease/2), s.rng.IntN(5000)
+	kind, lasts, bytes := s.rng.IntN(ways), s.between(20*time.Millisecond, lease/2), s.rng.IntN(5000)
 	s.t.Logf("%s: %d proxies, way %d, %v, %d bytes", clock(time.Now()), len(proxies), kind, lasts, bytes)
 	for _, p := range proxies {
 		switch kind {
@@ -48,14 +51,18 @@ func (s *scene) tear(proxies []*redistest.Proxy) {
 		case 2:
 			p.CutAfter(-1, bytes)
 		case 3:
-			p.Down()
+			p.Silence(true, false)
 		case 4:
-			p.Hold(true, false)
+			p.Silence(false, true)
 		case 5:
+			p.Down()
+		case 6:
+			p.Hold(true, false)
+		case 7:
 			p.Hold(false, true)
 		}
 	}
-	if kind < 3 {
+	if kind < 5 {
 		return
 	}
 	s.pause(lasts)

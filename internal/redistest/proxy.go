@@ -8,8 +8,8 @@ import (
 )
 
 // A Proxy stands between clients and a server as a bad network does: it can cut all
-// connections, also in the middle of a message, refuse new ones, deliver everything late, and
-// hold one direction up. What a client sent before it hung up still arrives, as it would on a
+// connections, also in the middle of a message, refuse new ones, deliver everything late, hold one
+// direction up, and let connections die without a word. What a client sent before it hung up still arrives, as it would on a
 // real network.
 type Proxy struct {
 	Addr string
@@ -35,6 +35,7 @@ type link struct {
 	way      *way
 	from, to net.Conn
 	left     int // the connection breaks when so many bytes more have arrived; below 0 it does not
+	silent   bool
 }
 
 // StartProxy starts a proxy in front of the address, and ends it with the test.
@@ -75,6 +76,17 @@ func (p *Proxy) CutAfter(there, back int) {
 		if l.left = back; l.way == &p.there {
 			l.left = there
 		}
+	}
+}
+
+// Silence lets nothing arrive any more by the connections that there are, of what their clients
+// send, or of what the server sends; neither side is told. New ones are let through. So it is
+// where something on the way forgets its connections.
+func (p *Proxy) Silence(there, back bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.silent = l.silent || there && l.way == &p.there || back && l.way == &p.back
 	}
 }
 
@@ -144,7 +156,7 @@ func (p *Proxy) serve() {
 			client.Close()
 			continue
 		}
-		links := []*link{{&p.there, client, server, -1}, {&p.back, server, client, -1}}
+		links := []*link{{way: &p.there, from: client, to: server, left: -1}, {way: &p.back, from: server, to: client, left: -1}}
 		if !p.admit(links) {
 			continue
 		}
@@ -224,6 +236,9 @@ func (p *Proxy) pass(l *link, bytes []byte) (part []byte, breaks bool) {
 		<-held
 	}
 	defer p.mu.Unlock()
+	if l.silent {
+		return nil, false
+	}
 	if l.left < 0 {
 		return bytes, false
 	}
