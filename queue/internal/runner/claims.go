@@ -255,7 +255,7 @@ func (c *claims) send(ctx context.Context) error {
 		for _, e := range ends {
 			ack.Claims = append(ack.Claims, e.claim)
 		}
-		reading, err := c.r.store.Ack(ctx, ack)
+		reading, err := persist(ctx, c.r.patience(), func(ctx context.Context) (store.Reading, error) { return c.r.store.Ack(ctx, ack) })
 		if err != nil {
 			c.giveBack(ends)
 			return err

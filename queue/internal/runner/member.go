@@ -36,13 +36,14 @@ func (r *Runner) beat(ctx context.Context) {
 		if r.stopping() {
 			places = 0
 		}
-		reply, err := r.store.Beat(ctx, store.Beat{
+		beat := store.Beat{
 			Worker: r.cfg.Worker, Lease: r.cfg.Lease, Leased: leased,
 			Record: store.WorkerRecord{
 				Places: places, Doubt: min(doubt, time.Hour), Started: r.startedThrough(now), Host: r.cfg.Host,
 				Since: since, Version: r.cfg.Version, Late: r.delays.p99(),
 			},
-		})
+		}
+		reply, err := persist(ctx, r.patience(), func(ctx context.Context) (store.BeatReply, error) { return r.store.Beat(ctx, beat) })
 		wait := r.cfg.Lease / 4
 		if doubt <= goodDoubt {
 			hurried = 0

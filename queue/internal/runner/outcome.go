@@ -43,7 +43,7 @@ func (r *Runner) finish(j *job, o Outcome) {
 func (r *Runner) endAlone(j *job, refund string) {
 	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Payload: j.env.Spilled, Refund: refund}
 	if r.retry("acknowledging", func(ctx context.Context) error {
-		_, err := r.store.Ack(ctx, ack)
+		_, err := persist(ctx, r.patience(), func(ctx context.Context) (store.Reading, error) { return r.store.Ack(ctx, ack) })
 		return err
 	}) {
 		r.claims.drop(j.claim)

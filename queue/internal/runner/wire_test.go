@@ -20,7 +20,7 @@ import (
 type wire struct {
 	server *miniredis.Miniredis
 	mu     sync.Mutex
-	open   map[net.Conn]bool
+	open   map[heldConn]bool
 	down   bool
 	held   chan struct{} // closed when traffic goes on; nil while it does
 	deaf   int           // every n-th script's reply is lost; 0 for none
@@ -55,7 +55,7 @@ func (parted) AsyncAutoPipelineWithOptions(*redis.AutoPipelineOptions) (*redis.A
 }
 
 func newWire(server *miniredis.Miniredis) *wire {
-	return &wire{server: server, open: map[net.Conn]bool{}}
+	return &wire{server: server, open: map[heldConn]bool{}}
 }
 
 // cut breaks all connections; down lets no new ones through.
@@ -67,6 +67,15 @@ func (w *wire) cut(down bool) {
 		conn.Close()
 	}
 	clear(w.open)
+}
+
+// silence lets nothing arrive any more by the connections that there are. New ones work.
+func (w *wire) silence() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for conn := range w.open {
+		conn.silent.Store(true)
+	}
 }
 
 // hold stops all traffic, until the returned function is called.
@@ -101,11 +110,12 @@ type heldConn struct {
 	closed chan struct{}
 	once   *sync.Once
 	mute   *atomic.Bool
-	in     net.Conn // what the server sends, half a millisecond later; nil for no delay
+	silent *atomic.Bool // nothing that is written arrives, and nobody is told
+	in     net.Conn     // what the server sends, half a millisecond later; nil for no delay
 }
 
 func (w *wire) conn(inner net.Conn) heldConn {
-	c := heldConn{inner, w, make(chan []byte, 1000), make(chan struct{}), new(sync.Once), new(atomic.Bool), nil}
+	c := heldConn{inner, w, make(chan []byte, 1000), make(chan struct{}), new(sync.Once), new(atomic.Bool), new(atomic.Bool), nil}
 	if w.streams {
 		c.in = c.later()
 	}
@@ -187,6 +197,9 @@ func (c heldConn) later() net.Conn {
 
 func (c heldConn) Write(b []byte) (int, error) {
 	c.w.await()
+	if c.silent.Load() {
+		return len(b), nil
+	}
 	switch c.w.fateOf(b) {
 	case breaks:
 		c.Close()
