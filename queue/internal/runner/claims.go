@@ -309,7 +309,7 @@ func (c *claims) reconcile(ctx context.Context) error {
 		}
 		c.mu.Unlock()
 	}()
-	all, err := c.r.store.Claims(ctx, c.r.cfg.Worker)
+	all, err := persist(ctx, c.r.patience(), func(ctx context.Context) ([]store.Claim, error) { return c.r.store.Claims(ctx, c.r.cfg.Worker) })
 	if err != nil {
 		return err
 	}
@@ -318,6 +318,7 @@ func (c *claims) reconcile(ctx context.Context) error {
 		there[claim.Name] = true
 		if c.r.accept(given{claim: claim.Name, job: claim.Job}) {
 			c.remember(claim.Name)
+			signal(c.r.missed)
 		}
 	}
 	for claim := range before {

@@ -148,25 +148,29 @@ func (t *term) kick() { signal(t.kicks) }
 func (t *term) readMail(ctx context.Context, after string) {
 	trouble := newTrouble(t.r.log, "reading the leader's mail")
 	for ctx.Err() == nil {
-		last, letters, err := t.r.store.ReadMail(ctx, after, mailPatience)
+		mail, err := persist(ctx, mailPatience+t.r.patience(), func(ctx context.Context) (p post, err error) {
+			p.last, p.letters, err = t.r.store.ReadMail(ctx, after, mailPatience)
+			return p, err
+		})
 		if wait := trouble.after(err); wait > 0 {
 			pause(ctx, wait)
 			continue
 		}
-		if len(letters) == 0 {
+		if len(mail.letters) == 0 {
 			continue
 		}
-		after = last
+		after = mail.last
 		select {
-		case t.mail <- post{last, letters}:
+		case t.mail <- mail:
 		case <-ctx.Done():
 		}
 		pause(ctx, gatherFor)
 	}
 }
 
-// mailPatience is how long one wait for mail lasts.
-const mailPatience = 5 * time.Second
+// mailPatience is how long one wait for mail lasts: so long it takes to notice that the connection
+// has died.
+const mailPatience = time.Second
 
 // wakeReader ends the wait for mail.
 func (r *Runner) wakeReader() {

@@ -166,28 +166,43 @@ func (r *Runner) startedThrough(now int64) int64 {
 	return now
 }
 
-// takeHand takes what the leader puts into this worker's hand, until ctx ends.
+// takeHand takes what the leader puts into this worker's hand, until ctx ends. It waits anew, by
+// another connection, where it has waited for too long or something was there that it has not been
+// told: the connection may have died.
 func (r *Runner) takeHand(ctx context.Context) {
 	trouble := newTrouble(r.log, "waiting for jobs")
 	for ctx.Err() == nil {
-		message, at, err := r.store.Hand(ctx, r.cfg.Worker, handPatience)
-		if wait := trouble.after(err); wait > 0 {
-			if ctx.Err() != nil {
-				return
+		taken := make(chan error, 1)
+		go func() { taken <- r.takeNext(ctx) }()
+		timer := time.NewTimer(handPatience + r.patience())
+		select {
+		case err := <-taken:
+			if wait := trouble.after(err); wait > 0 && ctx.Err() == nil {
+				// What was on its way may be lost: Redis knows what is ours.
+				pause(ctx, wait)
+				if err := r.claims.reconcile(ctx); err != nil {
+					r.log.Debug("comparing claims", "err", err)
+				}
 			}
-			// What was on its way may be lost: Redis knows what is ours.
-			pause(ctx, wait)
-			if err := r.claims.reconcile(ctx); err != nil {
-				r.log.Debug("comparing claims", "err", err)
-			}
-			continue
+		case <-r.missed:
+		case <-timer.C:
 		}
-		r.clock.reached(at)
-		r.takeMessage(message)
-		if at > 0 && r.now()-at > schedule.Grace {
-			r.catchUp(ctx)
-		}
+		timer.Stop()
 	}
+}
+
+// takeNext waits for the next message, and takes it.
+func (r *Runner) takeNext(ctx context.Context) error {
+	message, at, err := r.store.Hand(ctx, r.cfg.Worker, handPatience)
+	if err != nil {
+		return err
+	}
+	r.clock.reached(at)
+	r.takeMessage(message)
+	if at > 0 && r.now()-at > schedule.Grace {
+		r.catchUp(ctx)
+	}
+	return nil
 }
 
 // takeAtOnce is how many messages a worker takes together that is behind.

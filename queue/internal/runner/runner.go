@@ -82,6 +82,7 @@ type Runner struct {
 
 	leading  atomic.Pointer[term] // what this worker leads; nil if it does not
 	elect    chan bool            // look whether to lead: true if told to
+	missed   chan struct{}        // a look has brought a job that no message had
 	letters  inTray               // from this worker's own jobs to its own term
 	policies policies
 	delays   delays // of the newest starts
@@ -94,7 +95,7 @@ type Runner struct {
 func New(cfg Config) *Runner {
 	r := &Runner{
 		cfg: cfg, begun: time.Now(), store: cfg.Store, clock: newClock(), places: cfg.Places.share(), log: cfg.Log,
-		listed: make(chan struct{}), stop: make(chan struct{}), elect: make(chan bool, 1),
+		listed: make(chan struct{}), stop: make(chan struct{}), elect: make(chan bool, 1), missed: make(chan struct{}, 1),
 	}
 	r.claims = newClaims(r)
 	return r

@@ -2,15 +2,23 @@ package runner
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // The connections of a worker die without a word: what it sends vanishes, nobody is told, and
-// new connections work. Its lease holds, and nothing that it has ended runs again.
+// new connections work. Its lease holds, nothing that it has ended runs again, and what
+// it was told by them comes to it soon.
 func TestConnectionsThatDieWithoutAWord(t *testing.T) {
-	for name, leads := range map[string]bool{"of the leader": true, "of another": false} {
+	for name, test := range map[string]struct {
+		leads bool
+		most  time.Duration // that a job waits
+	}{
+		"of the leader": {true, 10 * time.Second}, // the reply to its commit is waited for as long as the client does
+		"of another":    {false, 3 * time.Second},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 3)
@@ -24,10 +32,10 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				flowing := make(chan struct{})
 				go func() { s.flow(8 * time.Second); close(flowing) }()
-				for range 5 {
-					time.Sleep(time.Second)
+				for range 2 {
+					time.Sleep(3 * time.Second)
 					for _, w := range s.workers {
-						if (w == s.leader()) == leads {
+						if (w == s.leader()) == test.leads {
 							w.wire.silence()
 							break
 						}
@@ -36,6 +44,12 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 				<-flowing
 				s.drain()
 				s.judge()
+				for _, a := range s.starts {
+					ns, _ := strconv.ParseInt(a.payload[len(a.payload)-18:], 10, 64)
+					if waited := a.at.Sub(time.Unix(0, ns)); waited > test.most {
+						t.Errorf("a job of %s has waited for %v", a.user, waited)
+					}
+				}
 			})
 		})
 	}
