@@ -31,6 +31,7 @@ var faults = []fault{
 	{name: "clocks an hour slow, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
 	{name: "clocks an hour fast, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
 	{name: "connections torn", run: torn},
+	{name: "connections torn, workers killed and frozen, scripts flushed", run: everything},
 	{name: "SCRIPT FLUSH", run: flushed},
 	{name: "Redis full for 4 s", run: full},
 	{name: "workers 6, 30 and 60 ms from Redis, kill -9", run: far},

@@ -11,26 +11,54 @@ import (
 // torn lets connections break in every way: between messages and in the midst of one, in one
 // direction first, for one worker or for all. What was sent may arrive much later.
 func torn(t *testing.T, name string) *scene {
+	proxies, at := wires(t)
+	s := newScene(t, name, at)
+	s.during(func() {
+		for range 15 * s.rounds {
+			s.pause(s.between(50*time.Millisecond, 500*time.Millisecond))
+			s.tear(proxies)
+		}
+	})
+	return s
+}
+
+// wires is a stage with a way of its own to Redis for each worker, and a rule for everything
+// together that binds.
+func wires(t *testing.T) (proxies []*redistest.Proxy, at stage) {
 	server, at := plain(t)
 	at.queue = []throttle.Rule{throttle.Window(150, time.Second)}
-	var proxies []*redistest.Proxy
 	for range 3 {
 		proxy := redistest.StartProxy(t, server.Addr)
 		proxies = append(proxies, proxy)
 		at.urls = append(at.urls, "redis://"+proxy.Addr+"/0")
 	}
+	return proxies, at
+}
+
+// everything lets workers be killed and frozen, and Redis forget its scripts, while connections
+// break.
+func everything(t *testing.T, name string) *scene {
+	proxies, at := wires(t)
+	at.slack = lease // an end is on its way as long as connections are broken
 	s := newScene(t, name, at)
 	s.during(func() {
-		for range 15 * s.rounds {
+		for range 20 * s.rounds {
 			s.pause(s.between(50*time.Millisecond, 500*time.Millisecond))
-			hit := proxies
-			if one := s.rng.IntN(len(proxies) + 1); one < len(proxies) {
-				hit = proxies[one : one+1]
+			switch victim := s.anyone(); s.rng.IntN(5) {
+			case 0:
+				s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+				s.hire()
+			case 1:
+				s.freeze(victim, s.between(20*time.Millisecond, lease/2))
+			case 2:
+				if err := s.client.ScriptFlush(t.Context()).Err(); err != nil {
+					t.Error(err)
+				}
+			default:
+				s.tear(proxies)
 			}
-			begin := time.Now()
-			s.tear(hit)
-			s.harm = append(s.harm, harm{at: begin, healed: time.Now()})
 		}
+		s.crew.wait()
 	})
 	return s
 }
@@ -38,10 +66,14 @@ func torn(t *testing.T, name string) *scene {
 // ways is in how many ways connections break.
 const ways = 8
 
-// tear breaks the connections of proxies in one of many ways.
+// tear breaks the connections by one of the proxies, or by all, in one of many ways.
 func (s *scene) tear(proxies []*redistest.Proxy) {
+	if one := s.rng.IntN(len(proxies) + 1); one < len(proxies) {
+		proxies = proxies[one : one+1]
+	}
+	begin := time.Now()
+	defer func() { s.harm = append(s.harm, harm{at: begin, healed: time.Now()}) }()
 	kind, lasts, bytes := s.rng.IntN(ways), s.between(20*time.Millisecond, lease/2), s.rng.IntN(5000)
-	s.t.Logf("%s: %d proxies, way %d, %v, %d bytes", clock(time.Now()), len(proxies), kind, lasts, bytes)
 	for _, p := range proxies {
 		switch kind {
 		case 0:
