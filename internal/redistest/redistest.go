@@ -60,6 +60,7 @@ type Server struct {
 	Addr string
 	t    testing.TB
 	args []string
+	env  []string // beside the test's own
 	tls  *tls.Config
 	cmd  *exec.Cmd
 }
@@ -68,12 +69,17 @@ type Server struct {
 // say, and ends it with the test. Where there is no redis-server the test is skipped,
 // or fails if Required is set.
 func Start(t testing.TB, args ...string) *Server {
-	return start(t, nil, func(port string) []string {
+	return start(t, nil, withDefaults(t, args))
+}
+
+// withDefaults returns the arguments of a server of a port, before others.
+func withDefaults(t testing.TB, args []string) func(port string) []string {
+	return func(port string) []string {
 		return append([]string{
 			"--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(),
 			"--save", "", "--appendonly", "no", "--loglevel", "warning",
 		}, args...)
-	})
+	}
 }
 
 // Password is that of the servers of [StartWithPassword].
@@ -91,6 +97,11 @@ func StartWithPassword(t testing.TB) (s *Server, file string) {
 
 // start starts a redis-server with the arguments that belong to a port.
 func start(t testing.TB, tls *tls.Config, args func(port string) []string) *Server {
+	return startIn(t, nil, tls, args)
+}
+
+// startIn is start with variables of the environment.
+func startIn(t testing.TB, env []string, tls *tls.Config, args func(port string) []string) *Server {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv(Required) != "" {
 			t.Fatalf("no redis-server in PATH, and %s is set", Required)
@@ -99,7 +110,7 @@ func start(t testing.TB, tls *tls.Config, args func(port string) []string) *Serv
 	}
 	for range 5 {
 		port := strconv.Itoa(freePort(t))
-		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), t: t, args: args(port), tls: tls}
+		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), t: t, args: args(port), env: env, tls: tls}
 		s.Resume()
 		t.Cleanup(s.Kill)
 		if s.listens() {
@@ -122,6 +133,7 @@ func (s *Server) listens() bool {
 // Resume starts the server again after [Server.Kill], with the data that it kept.
 func (s *Server) Resume() {
 	s.cmd = exec.Command("redis-server", s.args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("starting redis-server: %v", err)
 	}
