@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,8 +27,7 @@ const (
 	lease     = 3 * time.Second
 	usual     = 150 * time.Millisecond // at most, that a handler takes
 	long      = lease + lease/2        // that one in a hundred takes
-	tenants   = 3
-	users     = 15 // of each tenant
+	users     = 15                     // of each tenant
 )
 
 // Some of the time a user's window binds, some of the time its spacing, most of the time
@@ -38,15 +38,17 @@ var userRules = []throttle.Rule{throttle.Window(5, time.Second), throttle.Spacin
 type scene struct {
 	*crew
 	stage
-	t         *testing.T
-	rng       *rand.Rand
-	rounds    int // so many times as much harm
-	inspector *queue.Inspector
-	harm      []harm
+	t          *testing.T
+	rng        *rand.Rand
+	rounds     int                // so many times as much harm
+	inspectors []*queue.Inspector // of the queues
+	harm       []harm
+	held       []hold
 
 	mu       sync.Mutex
 	offered  int
 	accepted map[string]answer // by ID
+	turn     int               // whose queue's the next offer is
 }
 
 // An answer is that an offer was accepted: it was between these instants.
@@ -58,22 +60,33 @@ type harm struct {
 	at      time.Time // when it began
 	healed  time.Time // when what was broken worked again, or the worker that was frozen ran again
 	forgets bool      // Redis may have forgotten its last moment
-	forgot  time.Time // what it may have forgotten began then; the zero time if it was a moment
+	// By how much Redis's clock was ahead of the machine's before, and after.
+	before, after time.Duration
+	forgot        time.Time // what it may have forgotten began then; the zero time if it was a moment
 }
 
 // stage is where a scene takes place: how workers reach Redis, and how the judge does.
 type stage struct {
-	url    string
-	client redis.UniversalClient
-	leak   int             // starts of each tenant a second; offers are a little less
-	slack  time.Duration   // an acknowledgement is on its way for that long, at most
-	urls   []string        // ways to Redis of workers' own; none if all go the same one
-	large  int             // bytes of the payload that one job in ten has
-	longer time.Duration   // until jobs of the dead start again, than usual
-	first  string          // the program that the first workers are; "" for this one
-	users  []throttle.Rule // userRules if none are given
-	queue  []throttle.Rule // for everything together
+	url     string
+	client  redis.UniversalClient
+	leak    int             // starts of each tenant a second; offers are a little less
+	slack   time.Duration   // an acknowledgement is on its way for that long, at most
+	urls    []string        // ways to Redis of workers' own; none if all go the same one
+	large   int             // bytes of the payload that one job in ten has
+	longer  time.Duration   // until jobs of the dead start again, than usual
+	first   string          // the program that the first workers are; "" for this one
+	users   []throttle.Rule // userRules if none are given
+	queue   []throttle.Rule // for everything together
+	among   int             // tenants; 3 if none are given
+	beside  []string        // queues that are offered as much, by turns with the usual one
+	stepped bool            // Redis's clock was set: it is not the machine's
+	lively  bool            // nobody may be without starts for long beyond the fault
 }
+
+func (at stage) tenants() int { return cmp.Or(at.among, 3) }
+
+// queues returns the names of all queues.
+func (at stage) queues() []string { return append([]string{queueName}, at.beside...) }
 
 // newScene offers the backlog and starts the workers.
 func newScene(t *testing.T, name string, at stage) *scene {
@@ -83,18 +96,23 @@ func newScene(t *testing.T, name string, at stage) *scene {
 	fmt.Fprint(h, name)
 	s := &scene{
 		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
-		stage: at, inspector: newInspector(t, at.client, queueName), accepted: make(map[string]answer),
-		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Lease: lease, Usual: usual, Long: long}),
+		stage: at, accepted: make(map[string]answer),
+		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Beside: at.beside, Lease: lease, Usual: usual, Long: long}),
 	}
 	s.crew.urls, s.crew.program = at.urls, at.first
+	for _, name := range at.queues() {
+		s.inspectors = append(s.inspectors, newInspector(t, at.client, name))
+	}
 	s.setPolicies()
-	s.offer(t.Context(), 10*at.leak)
+	for range at.queues() {
+		s.offer(t.Context(), 10*at.leak)
+	}
 	for range 3 {
 		s.hire()
 	}
 	s.crew.wait()
 	redistest.Eventually(t, 30*time.Second, "jobs start", func() bool {
-		stats, err := s.inspector.Stats(t.Context())
+		stats, err := s.inspectors[0].Stats(t.Context())
 		return err == nil && stats.Done > 20
 	})
 	return s
@@ -102,14 +120,19 @@ func newScene(t *testing.T, name string, at stage) *scene {
 
 func (s *scene) setPolicies() {
 	s.t.Helper()
-	err := s.inspector.SetPolicies(s.t.Context(), queue.Policies{
+	for _, inspector := range s.inspectors {
+		if err := inspector.SetPolicies(s.t.Context(), s.policies()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *scene) policies() queue.Policies {
+	return queue.Policies{
 		Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
 			Tenant: s.tenantRules(), User: s.userRules(),
 			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
 		}},
-	})
-	if err != nil {
-		s.t.Fatal(err)
 	}
 }
 
@@ -134,15 +157,17 @@ func (s *scene) tenantAtOnce() int { return max(4, s.leak/8) }
 // offer offers n jobs and remembers which were accepted. An offer that failed is made
 // again until it is known what became of it: the IDs make that safe.
 func (s *scene) offer(ctx context.Context, n int) {
-	client := newClient(s.t, s.client, queueName)
 	jobs := make([]queue.Job, n)
 	s.mu.Lock()
+	name := s.queues()[s.turn%len(s.queues())]
+	s.turn++
+	client := newClient(s.t, s.client, name)
 	for i := range jobs {
 		k := s.offered
 		s.offered++
 		jobs[i] = queue.Job{
 			ID: fmt.Sprint("job-", k), Type: "push",
-			Tenant: fmt.Sprint("t", k%tenants), User: fmt.Sprint("u", k/tenants%users),
+			Tenant: fmt.Sprint(name, "-", k%s.tenants()), User: fmt.Sprint("u", k/s.tenants()%users),
 		}
 		if k%10 == 9 {
 			jobs[i].Payload = make([]byte, s.large)
@@ -191,11 +216,16 @@ func (s *scene) during(harm func()) {
 		}
 	}()
 	redistest.Eventually(s.t, 3*time.Minute, "everything has drained", func() bool {
-		now, err := s.inspector.Stats(s.t.Context())
-		if err == nil {
-			stats = now
+		for _, inspector := range s.inspectors {
+			now, err := inspector.Stats(s.t.Context())
+			if err == nil {
+				stats = now
+			}
+			if err != nil || stats.Waiting+stats.Later+stats.Running > 0 {
+				return false
+			}
 		}
-		return err == nil && stats.Waiting+stats.Later+stats.Running == 0
+		return true
 	})
 	for len(s.members) > 0 {
 		s.stop(s.members[0])
@@ -215,7 +245,9 @@ func (s *scene) offering(harm func()) {
 			case <-stop:
 				return
 			case <-tick.C:
-				s.offer(s.t.Context(), s.leak/4)
+				for range s.queues() {
+					s.offer(s.t.Context(), s.leak/4)
+				}
 			}
 		}
 	})

@@ -28,6 +28,7 @@ const readyLine = "pulling"
 type settings struct {
 	Name, Redis, Journal string
 	Queue                string
+	Beside               []string // other queues
 	Lease                time.Duration
 	Usual                time.Duration // at most, that a handler takes
 	Long                 time.Duration // that one in a hundred takes
@@ -65,7 +66,7 @@ func (s settings) run(ctx context.Context) error {
 		return err
 	}
 	defer file.Close()
-	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: []string{s.Queue}, Lease: s.Lease, Logger: log})
+	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: append([]string{s.Queue}, s.Beside...), Lease: s.Lease, Logger: log})
 	if err != nil {
 		return err
 	}
