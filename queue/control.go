@@ -23,7 +23,7 @@ func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n
 // As returns an inspector of the same queue that notes with pauses and policies who made
 // them, and why.
 func (i *Inspector) As(n Note) *Inspector {
-	return &Inspector{store: i.store, policies: i.policies, note: n}
+	return &Inspector{rdb: i.rdb, store: i.store, policies: i.policies, note: n}
 }
 
 // A Paused is a pause that has not ended.

@@ -15,6 +15,7 @@ import (
 // An Inspector reads the state of a queue and steers it. It is safe for concurrent use. The
 // duration of its calls does not depend on how many jobs wait, except that of [Inspector.Purge].
 type Inspector struct {
+	rdb      redis.UniversalClient
 	store    *store.Store
 	policies *policyCache
 	note     Note
@@ -27,7 +28,7 @@ func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Inspector{store: s, policies: &policyCache{store: s}}, nil
+	return &Inspector{rdb: rdb, store: s, policies: &policyCache{store: s}}, nil
 }
 
 // Now reads Redis's clock, which all instants of the queue are on.

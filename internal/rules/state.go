@@ -61,13 +61,43 @@ func (st *State) Recent() []int64 {
 	return at
 }
 
-// Last returns the newest slot that is remembered, 0 for none.
+// Last returns the newest slot of what has started, 0 for none.
 func (st *State) Last() int64 {
 	last := st.logs[own].newest()
 	for i := range st.fields {
 		last = max(last, st.fields[i].last)
 	}
 	return last
+}
+
+// Newest returns the newest slot that is remembered, also of what was refused and in the world of
+// shadow rules; 0 if there is none.
+func (st *State) Newest() int64 {
+	newest := int64(0)
+	for i := range st.logs {
+		newest = max(newest, st.logs[i].newest())
+	}
+	for i := range st.fields {
+		newest = max(newest, st.fields[i].last)
+	}
+	return newest
+}
+
+// ForgetAfter forgets all slots after an instant. What a rule without a log remembers is
+// forgotten as a whole if its newest slot is one of them.
+func (st *State) ForgetAfter(t int64) {
+	for i := range st.logs {
+		l := &st.logs[i]
+		for !l.empty() && l.newest() > t {
+			l.units -= l.slots[len(l.slots)-1].cost
+			l.slots = l.slots[:len(l.slots)-1]
+		}
+	}
+	for i := len(st.fields) - 1; i >= 0; i-- {
+		if st.fields[i].last > t {
+			st.drop(&st.fields[i])
+		}
+	}
 }
 
 // find returns a field, or nil.

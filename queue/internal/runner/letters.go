@@ -197,7 +197,7 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailPlaces:
 			worker, places, _ := strings.Cut(l.Text, " ")
 			t.fleet.has(worker, int(number(places)))
-		case store.MailPolicies, store.MailPaused:
+		case store.MailPolicies, store.MailPaused, store.MailRepaired:
 			t.stale = true
 		case store.MailCancel:
 			t.sched.Cancel(l.Text)

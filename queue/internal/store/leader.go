@@ -34,6 +34,7 @@ const (
 	MailPaused   = "!paused"   // scope
 	MailCancel   = "!cancel"   // ID
 	MailTenant   = "!tenant"   // escaped tenant whose lanes have changed
+	MailRepaired = "!repaired" // nothing: keys were repaired
 )
 
 // ReadMail returns the letters after the last one, and the ID of the newest. It waits for

@@ -1,0 +1,200 @@
+package examine
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+func compareLanes(a, b store.Lane) int {
+	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.User, b.User), cmp.Compare(a.Priority, b.Priority))
+}
+
+// An ownerless set is what some job should name, and none was seen that does.
+type ownerless struct {
+	bodies map[string]bool
+	ids    map[string]string // escaped ID → what it says: the name of a lane
+}
+
+// owners looks for payloads that no job names, and for IDs of waiting jobs that do not wait.
+// It reads all jobs, if there are such payloads or IDs at all.
+func (l *look) owners(ctx context.Context) error {
+	alone := ownerless{bodies: make(map[string]bool), ids: make(map[string]string)}
+	for _, name := range l.names.bodies {
+		alone.bodies[name] = true
+	}
+	says, err := read(ctx, l, l.names.ids, func(pipe redis.Pipeliner, id string) *redis.StringCmd {
+		return pipe.Get(ctx, l.prefix+"id:"+id)
+	})
+	if err != nil {
+		return err
+	}
+	for i, id := range l.names.ids {
+		if _, bad := envelope.ParseLane(says[i].Val()); bad == nil {
+			alone.ids[id] = says[i].Val()
+		}
+	}
+	// A job that moves may be passed: it would have to move backwards each time.
+	for range 3 {
+		if len(alone.bodies)+len(alone.ids) == 0 {
+			return nil
+		}
+		if err := l.eachJob(ctx, alone.names); err != nil {
+			return err
+		}
+	}
+	l.addOwnerless(alone)
+	return nil
+}
+
+// names notes that a job was seen.
+func (o ownerless) names(job string) {
+	head, ok := envelope.Head(job)
+	if !ok {
+		return
+	}
+	delete(o.bodies, head.Spilled)
+	delete(o.ids, envelope.Escape(head.ID))
+}
+
+func (l *look) addOwnerless(alone ownerless) {
+	for name := range alone.bodies {
+		key := l.key.Body(name)
+		l.add(damage{
+			Finding: Finding{Kind: Payload, Key: key, Seen: "a payload that no job names", Problem: "it takes memory for ever", Repair: "it is deleted"},
+			still: func(ctx context.Context) (bool, error) {
+				n, err := l.Client.Exists(ctx, key).Result()
+				return n == 1, err
+			},
+			mend: func(ctx context.Context) error { return l.repair(ctx, store.Mend{Do: [][]any{{"UNLINK", key}}}) },
+		})
+	}
+	for id, says := range alone.ids {
+		key := l.prefix + "id:" + id
+		l.add(damage{
+			Finding: Finding{
+				Kind: ID, Key: key, Seen: "it says that its job waits in " + says + ", where it is not",
+				Problem: "the job is lost, and offered again it counts as a duplicate", Repair: "the ID is forgotten: the job can be offered again",
+			},
+			still: func(ctx context.Context) (bool, error) {
+				now, err := l.Client.Get(ctx, key).Result()
+				return now == says, serious(err)
+			},
+			mend: func(ctx context.Context) error {
+				return l.repair(ctx, store.Mend{If: []store.Condition{{Want: says, Command: []any{"GET", key}}}, Do: [][]any{{"DEL", key}}})
+			},
+		})
+	}
+}
+
+// page is how many jobs are read at a time.
+const page = 100
+
+// eachJob passes the jobs of the queue, in the order in which they move from place to place.
+func (l *look) eachJob(ctx context.Context, do func(job string)) error {
+	for _, walk := range []func(context.Context, func(string)) error{l.jobsInLanes, l.jobsInFolds, l.claimedJobs, l.laterJobs, l.deadJobs} {
+		if err := walk(ctx, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *look) jobsInLanes(ctx context.Context, do func(string)) error {
+	for lane := range l.names.lanes {
+		for from := int64(0); ; from += page {
+			jobs, err := l.Client.LRange(ctx, l.key.Lane(lane), from, from+page-1).Result()
+			if serious(err) != nil {
+				return err
+			}
+			for _, job := range jobs {
+				do(job)
+			}
+			if len(jobs) < page {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (l *look) jobsInFolds(ctx context.Context, do func(string)) error {
+	for u := range l.names.folds {
+		if err := l.eachValue(ctx, l.key.Fold(u.tenant, u.user), func(_, job string) { do(job) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *look) claimedJobs(ctx context.Context, do func(string)) error {
+	workers, err := l.Client.ZRange(ctx, l.key.Workers(), 0, -1).Result()
+	if serious(err) != nil {
+		return err
+	}
+	all := make(map[string]bool)
+	for _, worker := range append(workers, l.names.running...) {
+		all[worker] = true
+	}
+	for worker := range maps.Keys(all) {
+		err := l.eachValue(ctx, l.key.Running(worker), func(_, job string) {
+			if job != "" {
+				do(job[1:])
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *look) laterJobs(ctx context.Context, do func(string)) error {
+	return l.eachMember(ctx, l.key.Later(), func(members []string) error {
+		for _, member := range members {
+			if _, job, err := store.ParseLater(member); err == nil {
+				do(job)
+			}
+		}
+		return nil
+	})
+}
+
+func (l *look) deadJobs(ctx context.Context, do func(string)) error {
+	for after := "-"; ; {
+		entries, err := l.Client.XRangeN(ctx, l.key.Dead(), after, "+", page).Result()
+		if err != nil {
+			return serious(err)
+		}
+		for _, entry := range entries {
+			job, _ := entry.Values["job"].(string)
+			do(job)
+			after = "(" + entry.ID
+		}
+		if len(entries) < page {
+			return nil
+		}
+	}
+}
+
+// eachValue goes through a hash in bounded steps.
+func (l *look) eachValue(ctx context.Context, key string, do func(field, value string)) error {
+	for cursor := uint64(0); ; {
+		pairs, next, err := l.Client.HScan(ctx, key, cursor, "", page).Result()
+		if err != nil {
+			return serious(err)
+		}
+		for pair := range slices.Chunk(pairs, 2) {
+			do(pair[0], pair[1])
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
