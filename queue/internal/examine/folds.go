@@ -96,30 +96,35 @@ func (l *look) unplaced(u user, key, job string) {
 // the user has such jobs, otherwise at its front.
 func (l *look) stubs(ctx context.Context, lane store.Lane, all bool) error {
 	fold := l.key.Fold(lane.Tenant, lane.User)
-	for from := int64(0); ; from += page {
-		entries, err := l.Client.LRange(ctx, l.key.Lane(lane), from, from+page-1).Result()
+	var stubs []string
+	note := func(entry string) {
+		if strings.HasPrefix(entry, "=") {
+			stubs = append(stubs, entry)
+		}
+	}
+	if all {
+		if err := l.jobsIn(ctx, lane, note); err != nil {
+			return err
+		}
+	} else {
+		entries, err := l.Client.LRange(ctx, l.key.Lane(lane), 0, page-1).Result()
 		if err != nil {
 			return serious(err)
 		}
-		var stubs []string
 		for _, entry := range entries {
-			if strings.HasPrefix(entry, "=") {
-				stubs = append(stubs, entry)
-			}
-		}
-		there, err := read(ctx, l, stubs, func(pipe redis.Pipeliner, stub string) *redis.BoolCmd { return pipe.HExists(ctx, fold, stub[1:]) })
-		if err != nil {
-			return err
-		}
-		for i, stub := range stubs {
-			if there[i].Err() == nil && !there[i].Val() {
-				l.orphaned(lane, fold, stub)
-			}
-		}
-		if len(entries) < page || !all {
-			return nil
+			note(entry)
 		}
 	}
+	there, err := read(ctx, l, stubs, func(pipe redis.Pipeliner, stub string) *redis.BoolCmd { return pipe.HExists(ctx, fold, stub[1:]) })
+	if err != nil {
+		return err
+	}
+	for i, stub := range stubs {
+		if there[i].Err() == nil && !there[i].Val() {
+			l.orphaned(lane, fold, stub)
+		}
+	}
+	return nil
 }
 
 // orphaned notes the place of a job that is not there.

@@ -40,10 +40,12 @@ func (l *look) owners(ctx context.Context) error {
 			alone.ids[id] = says[i].Val()
 		}
 	}
-	// A job that moves may be passed: it would have to move backwards each time.
-	for range 3 {
-		if len(alone.bodies)+len(alone.ids) == 0 {
-			return nil
+	// A job that moves against the order of the walk is passed: it would have to do so each time.
+	for walk := 0; walk < 3 && len(alone.bodies)+len(alone.ids) > 0; walk++ {
+		if walk > 0 {
+			if err := l.survey(ctx); err != nil { // there are new lanes
+				return err
+			}
 		}
 		if err := l.eachJob(ctx, alone.names); err != nil {
 			return err
@@ -82,15 +84,35 @@ func (l *look) addOwnerless(alone ownerless) {
 				Kind: ID, Key: key, Seen: "it says that its job waits in " + says + ", where it is not",
 				Problem: "the job is lost, and offered again it counts as a duplicate", Repair: "the ID is forgotten: the job can be offered again",
 			},
-			still: func(ctx context.Context) (bool, error) {
-				now, err := l.Client.Get(ctx, key).Result()
-				return now == says, serious(err)
-			},
+			still: func(ctx context.Context) (bool, error) { return l.strayed(ctx, id, says) },
 			mend: func(ctx context.Context) error {
 				return l.repair(ctx, store.Mend{If: []store.Condition{{Want: says, Command: []any{"GET", key}}}, Do: [][]any{{"DEL", key}}})
 			},
 		})
 	}
+}
+
+// strayed reports whether an ID still says that its job waits in a lane, and the job neither
+// waits in a lane of that user nor for its time.
+func (l *look) strayed(ctx context.Context, id, says string) (bool, error) {
+	lane, err := envelope.ParseLane(says)
+	if err != nil {
+		return false, nil
+	}
+	alone := ownerless{ids: map[string]string{id: says}}
+	if err := l.laterJobs(ctx, alone.names); err != nil {
+		return false, err
+	}
+	for _, lane.Priority = range priorities {
+		if err := l.jobsIn(ctx, lane, alone.names); err != nil {
+			return false, err
+		}
+	}
+	if err := l.eachValue(ctx, l.key.Fold(lane.Tenant, lane.User), func(_, job string) { alone.names(job) }); err != nil {
+		return false, err
+	}
+	now, err := l.Client.Get(ctx, l.prefix+"id:"+id).Result()
+	return now == says && len(alone.ids) > 0, serious(err)
 }
 
 // page is how many jobs are read at a time.
@@ -108,20 +130,28 @@ func (l *look) eachJob(ctx context.Context, do func(job string)) error {
 
 func (l *look) jobsInLanes(ctx context.Context, do func(string)) error {
 	for lane := range l.names.lanes {
-		for from := int64(0); ; from += page {
-			jobs, err := l.Client.LRange(ctx, l.key.Lane(lane), from, from+page-1).Result()
-			if serious(err) != nil {
-				return err
-			}
-			for _, job := range jobs {
-				do(job)
-			}
-			if len(jobs) < page {
-				break
-			}
+		if err := l.jobsIn(ctx, lane, do); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// jobsIn passes the entries of a lane from its end, so that none is missed where jobs leave at
+// the front or come at the end. Some may come twice.
+func (l *look) jobsIn(ctx context.Context, lane store.Lane, do func(string)) error {
+	for to := int64(-1); ; to -= page {
+		jobs, err := l.Client.LRange(ctx, l.key.Lane(lane), to-page+1, to).Result()
+		if err != nil {
+			return serious(err)
+		}
+		for _, job := range jobs {
+			do(job)
+		}
+		if len(jobs) < page {
+			return nil
+		}
+	}
 }
 
 func (l *look) jobsInFolds(ctx context.Context, do func(string)) error {

@@ -99,6 +99,7 @@ func (b *bundle) leave() {
 // it is read again.
 func (b *bundle) heed(checks []int) {
 	t := b.t
+	t.setAside(b.c.Broken(checks))
 	for _, check := range checks {
 		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
 			t.fleet.remove(worker)

@@ -39,6 +39,9 @@ const musterEvery = 1_000_000
 
 // muster reads who works, and how many places each has free.
 func (t *term) muster(ctx context.Context, now int64) error {
+	if err := t.r.store.Sound(ctx); err != nil {
+		return err
+	}
 	leases, err := t.r.store.Leases(ctx)
 	if err != nil {
 		return err

@@ -52,8 +52,9 @@ type term struct {
 	unpauseAt int64   // when to look for pauses that have ended
 	trimmed   string
 	lateness  lateness
-	flights   []*bundle // commits under way, in their order
-	inDoubt   []*bundle // sent, and nobody knows whether they happened
+	flights   []*bundle              // commits under way, in their order
+	inDoubt   []*bundle              // sent, and nobody knows whether they happened
+	broken    map[envelope.Lane]bool // their keys have another type
 }
 
 // A post is what one reading of the mail brought.
@@ -75,7 +76,7 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 	defer cancel()
 	t := &term{
 		r: r, ctx: ctx, kicks: make(chan struct{}, 1), swept: make(chan string, 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
-		full: make(map[string]bool), trimmers: make(map[string]*trimmer),
+		full: make(map[string]bool), trimmers: make(map[string]*trimmer), broken: make(map[envelope.Lane]bool),
 		fence: store.Fence{Token: first.Token, Lease: r.leaderLease(), Seq: first.Seq + 1, Changes: first.Changes},
 	}
 	t.fleet.r = r

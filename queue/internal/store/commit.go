@@ -1,6 +1,10 @@
 package store
 
-import "time"
+import (
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
 // with [Store.NewCommit], say what it does with its methods, send it with [Store.Commit].
@@ -13,6 +17,7 @@ type Commit struct {
 	lanes []string // keys of those that jobs leave
 	state []string // keys of what rules remember
 	sums  list     // of counters of the queue
+	kinds list     // the types that keys of the queue itself must have
 	take  list
 	check list
 	folds list // jobs to claim from under their collapse keys
@@ -33,6 +38,8 @@ type Commit struct {
 	put      map[Lane]bool
 	reads    []reads
 	looks    []look
+	typed    map[string]bool // keys of the queue whose types are checked
+	lanesOf  map[int]Lane    // whose keys a check of types is about
 	gathered bool
 }
 
@@ -62,9 +69,22 @@ func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
 		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
-		folding: make(map[Folded]string),
+		folding: make(map[Folded]string), typed: make(map[string]bool), lanesOf: make(map[int]Lane),
 	}
 }
+
+// own returns a key of the queue itself. Where it has another type the commit does nothing and
+// fails with a [BrokenKeyError].
+func (c *Commit) own(key, kind string) string {
+	if !c.typed[key] {
+		c.typed[key] = true
+		c.kinds.add(c.keys.number(key), kind)
+	}
+	return key
+}
+
+// running returns the key of a worker's claims.
+func (c *Commit) running(worker string) string { return c.own(c.s.key.Running(worker), "hash") }
 
 // op writes a command on a key: how many arguments, the command, the key's number.
 func (c *Commit) op(l *list, command, key string, args ...any) {
@@ -76,6 +96,9 @@ func (c *Commit) op(l *list, command, key string, args ...any) {
 func (c *Commit) is(command, key, name string, there bool) int {
 	return c.check.add("is", command, c.keys.number(key), name, flag(there))
 }
+
+// isA checks that a key has a type, or is not there.
+func (c *Commit) isA(key, kind string) int { return c.check.add("type", c.keys.number(key), kind) }
 
 // A Leaving is an entry that leaves its lane.
 type Leaving struct {
@@ -91,7 +114,7 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 	for _, e := range entries {
 		to := 0
 		if e.Claim != "" {
-			to = c.keys.number(c.s.key.Running(e.Worker))
+			to = c.keys.number(c.running(e.Worker))
 		}
 		c.take.args = append(c.take.args, e.Begin, to, e.Claim)
 	}
@@ -105,18 +128,20 @@ func (c *Commit) Claim(worker, claim, job string) {
 
 // Lives checks that a worker has not left: what it was given then nobody would take back.
 func (c *Commit) Lives(worker string) int {
-	return c.is("ZSCORE", c.s.key.Workers(), worker, true)
+	return c.is("ZSCORE", c.own(c.s.key.Workers(), "zset"), worker, true)
 }
 
-// ClaimFolded gives a worker the job under a collapse key, whichever is there by then.
-func (c *Commit) ClaimFolded(worker, claim string, f Folded) {
-	c.folds.add(c.keys.number(c.s.key.Running(worker)), claim, c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
+// ClaimFolded gives a worker the job under a collapse key, whichever is there by then. It
+// checks that there can be one.
+func (c *Commit) ClaimFolded(worker, claim string, f Folded) (check int) {
+	c.folds.add(c.keys.number(c.running(worker)), claim, c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
+	return c.isA(c.s.key.Fold(f.Tenant, f.User), "hash")
 }
 
 // EndClaim takes a claim from a worker, who has it.
 func (c *Commit) EndClaim(worker, claim string) int {
 	c.ended[worker] = append(c.ended[worker], claim)
-	return c.is("HEXISTS", c.s.key.Running(worker), claim, true)
+	return c.is("HEXISTS", c.running(worker), claim, true)
 }
 
 // Ack ends claims of the leader's own worker; those that are lost are passed over.
@@ -125,7 +150,7 @@ func (c *Commit) Ack(worker string, claims []string) {
 	for i, claim := range claims {
 		args[i] = claim
 	}
-	c.op(&c.extra, "HDEL", c.s.key.Running(worker), args...)
+	c.op(&c.extra, "HDEL", c.running(worker), args...)
 	c.Count("", "done", int64(len(claims)))
 }
 
@@ -142,14 +167,29 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 		command = "LPUSH"
 	}
 	c.op(&c.write, command, c.s.key.Lane(lane), entry)
-	c.put[lane] = true
 	c.Look(lane, now)
+	if !c.put[lane] {
+		c.put[lane] = true
+		c.lanesOf[c.isA(c.s.key.Lane(lane), "list")] = lane
+		c.lanesOf[c.isA(c.s.key.Due(lane.Tenant, lane.Priority), "zset")] = lane
+	}
+}
+
+// Broken returns the lanes into which the commit puts jobs, and whose keys have another type:
+// the checks that have failed say so.
+func (c *Commit) Broken(checks []int) (lanes []Lane) {
+	for _, check := range checks {
+		if lane, is := c.lanesOf[check]; is {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
 }
 
 // Look lowers the bound of a lane, so that it is looked at.
 func (c *Commit) Look(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "LT", at, Escape(lane.User))
-	c.op(&c.extra, "ZADD", c.s.key.Tenants(), "LT", at, Escape(lane.Tenant))
+	c.op(&c.extra, "ZADD", c.own(c.s.key.Tenants(), "zset"), "LT", at, Escape(lane.Tenant))
 	c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))
 }
 
@@ -172,7 +212,9 @@ func (c *Commit) Refold(f Folded, stamp, job string) int {
 
 func (c *Commit) setFold(f Folded, job string) {
 	c.folding[f] = job
-	c.op(&c.write, "HSET", c.s.key.Fold(f.Tenant, f.User), f.Key, job)
+	fold := c.s.key.Fold(f.Tenant, f.User)
+	c.op(&c.write, "HSET", fold, f.Key, job)
+	c.lanesOf[c.isA(fold, "hash")] = Lane{Tenant: f.Tenant, User: f.User, Priority: envelope.Normal}
 }
 
 // Folding returns the job that this commit puts under a collapse key, "" for none.
@@ -197,7 +239,7 @@ func (c *Commit) Sooner(lane Lane, at int64) {
 
 // Mature takes a job out of what waits for its time.
 func (c *Commit) Mature(member string) int {
-	c.op(&c.write, "ZREM", c.s.key.Later(), member)
+	c.op(&c.write, "ZREM", c.own(c.s.key.Later(), "zset"), member)
 	return c.is("ZSCORE", c.s.key.Later(), member, true)
 }
 
@@ -210,7 +252,7 @@ func (c *Commit) State(scope, text string, ms int64) {
 
 // Drop records that a job never runs, and why.
 func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
-	c.op(&c.extra, "XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
+	c.op(&c.extra, "XADD", c.own(c.s.key.Drops(), "stream"), "MAXLEN", "~", 100_000, "*",
 		"lane", lane.Name(), "reason", reason, "rule", rule, "at", now, "job", job[:min(len(job), headLen)])
 }
 
@@ -219,7 +261,7 @@ const headLen = 2048
 
 // Bury keeps a job whose attempts are exhausted.
 func (c *Commit) Bury(lane Lane, job, why string, now int64) {
-	c.op(&c.extra, "XADD", c.s.key.Dead(), "MAXLEN", "~", 100_000, "*",
+	c.op(&c.extra, "XADD", c.own(c.s.key.Dead(), "stream"), "MAXLEN", "~", 100_000, "*",
 		"lane", lane.Name(), "error", why, "at", now, "job", job)
 	c.Count(lane.Tenant, "dead", 1)
 }
@@ -239,13 +281,13 @@ func (c *Commit) Track(id, where string) {
 
 // Uncancel forgets that a job was cancelled, when it has been dropped.
 func (c *Commit) Uncancel(id string, keep time.Duration) {
-	c.op(&c.extra, "SREM", c.s.key.Cancelled(), id)
+	c.op(&c.extra, "SREM", c.own(c.s.key.Cancelled(), "set"), id)
 	c.op(&c.extra, "PEXPIRE", c.s.key.ID(id), keep.Milliseconds())
 }
 
 // Pause lets a scope wait at least until an instant.
 func (c *Commit) Pause(scope string, until int64) {
-	c.op(&c.extra, "ZADD", c.s.key.Paused(), "GT", until, scope)
+	c.op(&c.extra, "ZADD", c.own(c.s.key.Paused(), "zset"), "GT", until, scope)
 	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
 }
 
@@ -260,7 +302,7 @@ func (c *Commit) Unpause(scopes []string, all bool) {
 	for i, scope := range scopes {
 		members[i] = scope
 	}
-	c.op(&c.extra, "ZREM", c.s.key.Paused(), members...)
+	c.op(&c.extra, "ZREM", c.own(c.s.key.Paused(), "zset"), members...)
 	c.op(&c.extra, "HDEL", c.s.key.Notes(), members...)
 	if all {
 		c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "0")
@@ -296,17 +338,17 @@ func (c *Commit) Hungry() { c.op(&c.extra, "HSET", c.s.key.Meta(), "hungry", "1"
 
 // NotCancelled checks that a job was not cancelled meanwhile.
 func (c *Commit) NotCancelled(id string) int {
-	return c.is("SISMEMBER", c.s.key.Cancelled(), id, false)
+	return c.is("SISMEMBER", c.own(c.s.key.Cancelled(), "set"), id, false)
 }
 
 // Expired checks that a worker has not renewed its lease of that length, and could have.
 func (c *Commit) Expired(worker string, lease time.Duration) int {
-	return c.check.add("expired", c.keys.number(c.s.key.Workers()), worker, silence(lease))
+	return c.check.add("expired", c.keys.number(c.own(c.s.key.Workers(), "zset")), worker, silence(lease))
 }
 
 // Forget removes a worker that is dead, and what it was told.
 func (c *Commit) Forget(worker string) {
-	c.op(&c.extra, "ZREM", c.s.key.Workers(), worker)
+	c.op(&c.extra, "ZREM", c.own(c.s.key.Workers(), "zset"), worker)
 	c.op(&c.extra, "DEL", c.s.key.Hand(worker))
 	c.op(&c.extra, "DEL", c.s.key.Worker(worker))
 }

@@ -64,7 +64,7 @@ func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, er
 func (s *Store) Send(ctx context.Context, f Fence, c *Commit) (wait func() (CommitReply, error)) {
 	c.gather()
 	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, f.Slot - farthest, len(c.keys.keys)}
-	lists := []*list{&c.sums, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
+	lists := []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
 	n := len(args)
 	for _, l := range lists {
 		n += 1 + len(l.args)
@@ -124,13 +124,13 @@ func (c *Commit) gather() {
 	}
 	c.gathered = true
 	for _, worker := range sortedKeys(c.claims) {
-		c.op(&c.claim, "HSET", c.s.key.Running(worker), c.claims[worker]...)
+		c.op(&c.claim, "HSET", c.running(worker), c.claims[worker]...)
 	}
 	for _, worker := range sortedKeys(c.ended) {
-		c.op(&c.claim, "HDEL", c.s.key.Running(worker), c.ended[worker]...)
+		c.op(&c.claim, "HDEL", c.running(worker), c.ended[worker]...)
 	}
 	for _, worker := range sortedKeys(c.hands) {
-		c.told.add(c.keys.number(c.s.key.Hand(worker)), c.hands[worker])
+		c.told.add(c.keys.number(c.own(c.s.key.Hand(worker), "list")), c.hands[worker])
 	}
 	for _, r := range c.reads {
 		var taken takes

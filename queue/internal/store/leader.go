@@ -46,7 +46,7 @@ func (s *Store) ReadMail(ctx context.Context, after string, patience time.Durati
 		return after, nil, nil
 	}
 	if err != nil {
-		return after, nil, err
+		return after, nil, sound(err, s.key.Mail(), "stream")
 	}
 	var letters []Letter
 	for _, stream := range streams {
@@ -73,7 +73,7 @@ func (s *Store) Write(ctx context.Context, letters ...Letter) error {
 	for i, letter := range letters {
 		values = append(values, letter.Subject+" "+strconv.Itoa(i), letter.Text)
 	}
-	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Mail(), Values: values}).Err()
+	return sound(s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Mail(), Values: values}).Err(), s.key.Mail(), "stream")
 }
 
 // TrimMail deletes the letters whose effects were committed.
@@ -86,7 +86,7 @@ func (s *Store) TrimMail(ctx context.Context, through string) error {
 func (s *Store) Policies(ctx context.Context) (source string, version int64, err error) {
 	values, err := s.client.HMGet(ctx, s.key.Policies(), "source", "version").Result()
 	if err != nil {
-		return "", 0, err
+		return "", 0, sound(err, s.key.Policies(), "hash")
 	}
 	source, _ = values[0].(string)
 	text, _ := values[1].(string)
@@ -102,7 +102,7 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 		scope, _ := z.Member.(string)
 		pauses[scope] = int64(z.Score)
 	}
-	return pauses, err
+	return pauses, sound(err, s.key.Paused(), "zset")
 }
 
 // Changes returns how many changes there were that a leader has to know of, and the
@@ -110,7 +110,7 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 func (s *Store) Changes(ctx context.Context) (changes, policies int64, err error) {
 	values, err := s.client.HMGet(ctx, s.key.Meta(), "changes", "policies").Result()
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, sound(err, s.key.Meta(), "hash")
 	}
 	texts := textsOf(values)
 	changes, _ = strconv.ParseInt(texts[0], 10, 64)
@@ -120,7 +120,8 @@ func (s *Store) Changes(ctx context.Context) (changes, policies int64, err error
 
 // CancelledIDs returns the IDs of waiting jobs that never run.
 func (s *Store) CancelledIDs(ctx context.Context) ([]string, error) {
-	return s.client.SMembers(ctx, s.key.Cancelled()).Result()
+	ids, err := s.client.SMembers(ctx, s.key.Cancelled()).Result()
+	return ids, sound(err, s.key.Cancelled(), "set")
 }
 
 // A Bounded is a member of an index: it is not due before an instant.
@@ -241,7 +242,7 @@ func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) 
 func (s *Store) Ripe(ctx context.Context, at int64, n int) (ripe []Bounded, next int64, err error) {
 	all, err := s.client.ZRangeWithScores(ctx, s.key.Later(), 0, int64(n)).Result()
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, sound(err, s.key.Later(), "zset")
 	}
 	for i, b := range bounded(all) {
 		if b.At > at || i == n {

@@ -23,7 +23,7 @@ type look struct {
 
 // ReadTenants reads tenants in the order of their bounds, those from the given bound on.
 func (c *Commit) ReadTenants(from int64, n int) {
-	c.readBounded(c.s.key.Tenants(), from, n, func(l *Looks, found []Bounded) { l.Tenants = found })
+	c.readBounded(c.own(c.s.key.Tenants(), "zset"), from, n, func(l *Looks, found []Bounded) { l.Tenants = found })
 }
 
 // ReadFront reads a part of an index of lanes.

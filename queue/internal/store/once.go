@@ -9,7 +9,7 @@ import (
 // runOnce runs a script that must not run twice: whoever gets no reply finds out what
 // became of it.
 func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
-	return checked(scripts()[name].Run(ctx, once{s.client}, keys, args...))
+	return s.checked(scripts()[name].Run(ctx, once{s.client}, keys, args...))
 }
 
 // stream sends a script that must not run twice behind those that this goroutine has sent
@@ -32,7 +32,7 @@ func (s *Store) stream(ctx context.Context, name string, keys []string, args ...
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			cmd = scripts()[name].Eval(ctx, once{s.client}, keys, args...)
 		}
-		return checked(cmd)
+		return s.checked(cmd)
 	}
 }
 

@@ -130,8 +130,13 @@ func (s *Store) enter(c *change, r revival, now int64) {
 	c.and(1, "XDEL", []string{s.key.Dead()}, r.Entry)
 	entry := job
 	if key != "" {
-		c.do("HSET", fold, key, job)
+		c.must("HSET", fold, key, job)
 		entry = "=" + key
+	}
+	if r.waiting == "" {
+		c.must("RPUSH", s.key.Lane(lane), entry)
+		c.must("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, Escape(lane.User))
+		c.must("ZADD", s.key.Tenants(), "LT", now, Escape(lane.Tenant))
 	}
 	c.count(lane.Tenant, "back", 1)
 	if r.job.ID != "" {
@@ -140,11 +145,7 @@ func (s *Store) enter(c *change, r revival, now int64) {
 	if r.waiting != "" {
 		c.record(lane, "collapsed", r.waiting, now)
 		c.count(lane.Tenant, "dropped", 1)
-		return
 	}
-	c.do("RPUSH", s.key.Lane(lane), entry)
-	c.do("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, Escape(lane.User))
-	c.do("ZADD", s.key.Tenants(), "LT", now, Escape(lane.Tenant))
 }
 
 // DeleteDead forgets dead jobs, and their payloads that are kept apart. It returns how many it

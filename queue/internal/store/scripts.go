@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/*.lua
+//go:embed lua/*.lua lua/include/*.lua
 var luaFiles embed.FS
 
 // scripts holds each script once for the whole program.
@@ -22,15 +22,23 @@ var scripts = sync.OnceValue(func() map[string]*redis.Script {
 		panic(err) // the files are part of the program
 	}
 	all := make(map[string]*redis.Script, len(files))
+	include := luaText("include/types.lua")
 	for _, file := range files {
-		text, err := luaFiles.ReadFile("lua/" + file.Name())
-		if err != nil {
-			panic(err)
+		if file.IsDir() {
+			continue
 		}
-		all[strings.TrimSuffix(file.Name(), ".lua")] = redis.NewScript(string(text))
+		all[strings.TrimSuffix(file.Name(), ".lua")] = redis.NewScript(include + luaText(file.Name()))
 	}
 	return all
 })
+
+func luaText(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name)
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	return string(text)
+}
 
 // A Store is the keys of one queue in Redis. It has one method for each script and each
 // kind of look; nobody else sees keys, arguments or replies. All instants are
@@ -62,7 +70,7 @@ var ErrSchema = errors.New("queue: the keys in Redis are of another schema")
 
 // run runs a script; the client may send it again if a connection breaks.
 func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
-	return checked(scripts()[name].Run(ctx, s.client, keys, args...))
+	return s.checked(scripts()[name].Run(ctx, s.client, keys, args...))
 }
 
 // runPatiently runs a script as run does, and again while a slot of a cluster moves.
@@ -99,12 +107,21 @@ func moving(err error) bool {
 	return false
 }
 
-// checked puts an answer about the schema into words.
-func checked(cmd *redis.Cmd) *redis.Cmd {
-	if err := cmd.Err(); err != nil {
-		if schema, found := strings.CutPrefix(err.Error(), "SCHEMA "); found {
-			cmd.SetErr(checkSchema(schema))
+// checked puts an answer about the schema, or about a key of another type, into words. What
+// scripts do not check themselves is meta, which they read first.
+func (s *Store) checked(cmd *redis.Cmd) *redis.Cmd {
+	err := cmd.Err()
+	if err == nil {
+		return cmd
+	}
+	if schema, found := strings.CutPrefix(err.Error(), "SCHEMA "); found {
+		cmd.SetErr(checkSchema(schema))
+	} else if _, says, found := strings.Cut(err.Error(), "BROKEN "); found {
+		if words := strings.Fields(says); len(words) >= 3 {
+			cmd.SetErr(&BrokenKeyError{words[0], words[2]})
 		}
+	} else {
+		cmd.SetErr(sound(err, s.key.Meta(), "hash"))
 	}
 	return cmd
 }

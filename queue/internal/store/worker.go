@@ -114,7 +114,7 @@ func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 		name, _ := z.Member.(string)
 		leases[name] = int64(z.Score)
 	}
-	return leases, err
+	return leases, sound(err, s.key.Workers(), "zset")
 }
 
 // A Load is what a worker has to do.
@@ -135,7 +135,10 @@ func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, 
 		return nil, nil, err
 	}
 	records := make([]WorkerRecord, len(workers))
-	for i := range workers {
+	for i, worker := range workers {
+		if err := sound(fields[i].Err(), s.key.Worker(worker), "hash"); wrong(err) {
+			return nil, nil, err
+		}
 		records[i] = readRecord(fields[i].Val())
 	}
 	return records, loads, nil
@@ -151,11 +154,15 @@ func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []strin
 	for i, worker := range workers {
 		claims[i], hands[i] = pipe.HLen(ctx, s.key.Running(worker)), pipe.LIndex(ctx, s.key.Hand(worker), 0)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(workers) > 0 {
+	_, err := pipe.Exec(ctx)
+	if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) && len(workers) > 0 {
 		return nil, err
 	}
 	loads := make([]Load, len(workers))
-	for i := range workers {
+	for i, worker := range workers {
+		if err := errors.Join(sound(claims[i].Err(), s.key.Running(worker), "hash"), sound(hands[i].Err(), s.key.Hand(worker), "list")); wrong(err) {
+			return nil, err
+		}
 		loads[i].Claims = int(claims[i].Val())
 		if message := hands[i].Val(); message != "" {
 			when, _, _ := strings.Cut(message, " ")
@@ -186,7 +193,7 @@ func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
 			claims = append(claims, Claim{name, job[1:]})
 		}
 	}
-	return claims, err
+	return claims, sound(err, s.key.Running(worker), "hash")
 }
 
 // ClaimNames returns the names of all claims of workers.
@@ -266,7 +273,7 @@ func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration)
 		return "", 0, fmt.Errorf("%w: all connections of the client wait; want a PoolSize above twice the number of queues", err)
 	}
 	if err != nil {
-		return "", 0, err
+		return "", 0, sound(err, s.key.Hand(worker), "list")
 	}
 	message, at = readMessage(popped[1])
 	return message, at, nil

@@ -12,12 +12,14 @@
 -- Returns {now, how many of the claims were still held}.
 
 local call = redis.call
+local meta = call('HMGET', KEYS[1], 'hungry', 'counted')
+expect(KEYS[2], 'hash')
+expect(KEYS[3], 'stream')
 local held = call('HDEL', KEYS[2], unpack(ARGV, 3))
 if held > 0 and KEYS[4] then
   call('UNLINK', KEYS[4])
 end
 call('HINCRBY', KEYS[1], 'done', held)
-local meta = call('HMGET', KEYS[1], 'hungry', 'counted')
 local mail = {}
 if meta[1] == '1' then
   call('HSET', KEYS[1], 'hungry', '0')

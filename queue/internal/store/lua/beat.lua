@@ -26,6 +26,9 @@ local now = time[1] * 1000000 + time[2]
 local lease = tonumber(ARGV[3])
 local int = function(n) return string.format('%d', n) end
 
+for i, want in ipairs({ 'zset', 'hash', 'hash', 'stream' }) do
+  expect(KEYS[1 + i], want)
+end
 -- A full Redis lets a script go on that has begun by making room, and refuses all others:
 -- leases are to live on there too.
 call('ZREM', KEYS[2], '')

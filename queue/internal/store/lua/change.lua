@@ -1,6 +1,6 @@
 -- change does what somebody other than the leader has decided, and tells the leader, who
 -- commits nothing until it knows. It decides nothing: every step is done if its conditions
--- hold and what must not fail has not failed, whatever becomes of the other steps.
+-- hold and what must not fail does not, whatever becomes of the other steps.
 --
 -- KEYS[1]  meta
 -- KEYS[2]  mail; then all keys that the words below hold
@@ -10,7 +10,8 @@
 -- then lists, each of them after its length:
 --   the letter in subjects and texts
 --   for each step its conditions, an empty list, commands that must not fail, an empty list, its
---   other commands, an empty list
+--   other commands, an empty list. The last condition may change something: so the types of the
+--   keys of commands that must not fail are looked at before
 --     condition  expected reply, command, keys, arguments; the reply of a command that finds nothing
 --                is ""
 --     command    command, key, arguments
@@ -42,20 +43,46 @@ local function list()
   return n > 0 and { unpack(ARGV, at - n, at - 1) } or nil
 end
 
+-- lists returns the lists that come before an empty one.
+local function lists()
+  local all = {}
+  for words in list do
+    all[#all + 1] = words
+  end
+  return all
+end
+
+-- possible reports whether a command does not fail for a key of another type.
+local writes = { RPUSH = 'list', ZADD = 'zset', HSET = 'hash', XADD = 'stream' }
+local function possible(command)
+  local is = kind(command[2], writes[command[1]])
+  if is then
+    errors[#errors + 1] = command[1] .. ' ' .. command[2] .. ': it is a ' .. is .. ', want a ' .. writes[command[1]]
+  end
+  return not is
+end
+
 local letter = list()
+if letter then
+  expect(KEYS[2], 'stream')
+end
 for step = 1, tonumber(ARGV[3]) do
+  local conditions, musts, others = lists(), lists(), lists()
   local wanted = true
-  for condition in list do
+  for _, command in ipairs(musts) do
+    wanted = wanted and possible(command)
+  end
+  for _, condition in ipairs(conditions) do
     local want = table.remove(condition, 1)
     if wanted then
       local fine, reply = try(condition)
       wanted = fine and tostring(reply or '') == want
     end
   end
-  for command in list do
+  for _, command in ipairs(musts) do
     wanted = wanted and try(command)
   end
-  for command in list do
+  for _, command in ipairs(others) do
     if wanted then
       try(command)
     end

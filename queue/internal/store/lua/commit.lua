@@ -12,18 +12,19 @@
 -- ARGV[7]  number of the last key before those of lanes and states
 -- ARGV[8]  number of counters in meta that change; then their names; then by how much each is more
 -- then lists, each after its length:
+--   kinds    key type: a key of the queue itself has that type, or is not there. Otherwise nothing is
+--            done, and the error names the key
 --   takes    more n {entry, key of claims or 0, claim}... (the first n entries of a lane begin so;
 --            they leave it, and become those claims; as many more as a refill asks for are read with
 --            them)
 --   checks   is command key name wanted (a look for a name finds it, if wanted is 1, or does not),
 --            fold key name stamp (a hash has a value that begins so), expired key name silence (a
 --            sorted set has a score before now, or none, and workers could renew their leases: the
---            last did so within that many µs)
+--            last did so within that many µs), type key type (a key has that type, or is not there)
 --   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
 --            whichever is there by now
 --   claims   n command key argument...: n arguments; done before anything leaves its lane
---   writes   as claims. Where one fails nothing has been done if it is the first; those that can
---            fail for a key of another type stand first
+--   writes   as claims. None can fail for a key of another type: that was checked
 --   states   ms text: what is remembered so long; nothing, if the text is ""
 --   told     key of a worker's hand, message: the instant and a space are put before it
 --   extras   as writes; where one fails, the others are done, and the reply says so
@@ -61,6 +62,11 @@ local function list(at) return tonumber(ARGV[at]), at + 1 end
 local function key(i) return KEYS[tonumber(ARGV[i])] end
 
 local lanes, takes, n = tonumber(ARGV[7])
+n, at = list(at)
+for _ = 1, n do
+  expect(key(at), ARGV[at + 1])
+  at = at + 2
+end
 takes, at = list(at)
 local differs, counts, rest, given, emptied = {}, {}, {}, {}, {} -- lanes of which nothing is left go together
 for t = 1, takes do
@@ -103,7 +109,8 @@ function check.expired(i)
   return tonumber(call('ZSCORE', key(i), ARGV[i + 1]) or 0) < now and
     tonumber(lives[1] or 0) <= now and now - tonumber(lives[2] or 0) <= tonumber(ARGV[i + 2])
 end
-local arity = { is = 4, fold = 3, expired = 3 }
+function check.type(i) return kind(key(i), ARGV[i + 1]) == nil end
+local arity = { is = 4, fold = 3, expired = 3, type = 2 }
 n, at = list(at)
 for number = 1, n do
   local kind = ARGV[at]

@@ -11,6 +11,7 @@ local meta = call('HMGET', KEYS[1], 'schema', 'policies', unpack(ARGV, 2))
 if (meta[1] or ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. meta[1])
 end
+expect(KEYS[2], 'zset')
 local time, states = call('TIME'), {}
 if #KEYS > 2 then
   states = call('MGET', unpack(KEYS, 3))

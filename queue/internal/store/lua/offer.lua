@@ -56,6 +56,9 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local instant = int(now)
 
+for i, want in pairs({ [2] = 'stream', [3] = 'zset', [5] = 'stream', [6] = 'stream', [8] = 'zset' }) do
+  expect(KEYS[i], want)
+end
 local pauses, replaced = {}, {}
 if (meta[5] or '0') ~= '0' then
   pauses = call('ZRANGE', KEYS[8], '0', '-1', 'WITHSCORES')
@@ -68,7 +71,7 @@ if before then
 end
 
 local stamp = math.max(now, tonumber(meta[4] or 0))
-local recorded = tonumber(meta[9] or 0) > now and {} or nil -- while somebody records what is offered
+local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[10], 'stream') and {} or nil -- while somebody records what is offered
 local alive = tonumber(meta[3] or 0) > now
 local mail = {}
 local later = { math.huge } -- and not a number: after an error the embedded Redis would keep two of it

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A BrokenKeyError says that a key of the queue itself has another type than it should. The
+// queue stands still until it is repaired, and nothing was changed.
+type BrokenKeyError struct{ Key, Want string }
+
+func (e *BrokenKeyError) Error() string {
+	return fmt.Sprintf("queue: the key %s in Redis is not a %s: nothing starts until it is repaired; run waterclock doctor --repair", e.Key, e.Want)
+}
+
+// sound says which key of the queue has another type, if an error is about that.
+func sound(err error, key, want string) error {
+	if err != nil && wrongType(err) {
+		return &BrokenKeyError{key, want}
+	}
+	return err
+}
+
+// wrong reports whether an error says that a key of the queue has another type.
+func wrong(err error) bool { return errors.As(err, new(*BrokenKeyError)) }
+
+// Sound returns a [BrokenKeyError] if a key that the leader decides by has another type. Some
+// readings take such a key for an empty one.
+func (s *Store) Sound(ctx context.Context) error {
+	types := map[string]string{
+		s.key.Meta(): "hash", s.key.Policies(): "hash", s.key.Tenants(): "zset", s.key.Later(): "zset", s.key.Workers(): "zset",
+		s.key.Mail(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Drops(): "stream", s.key.Dead(): "stream",
+	}
+	keys := slices.Sorted(maps.Keys(types))
+	pipe := s.client.Pipeline()
+	found := make([]*redis.StatusCmd, len(keys))
+	for i, key := range keys {
+		found[i] = pipe.Type(ctx, key)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for i, key := range keys {
+		if is := found[i].Val(); is != types[key] && is != "none" {
+			return &BrokenKeyError{key, types[key]}
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the keys of a lane can hold jobs: they have their types, or are not
+// there.
+func (s *Store) Holds(ctx context.Context, lane Lane) (bool, error) {
+	pipe := s.client.Pipeline()
+	list, index, fold := pipe.Type(ctx, s.key.Lane(lane)), pipe.Type(ctx, s.key.Due(lane.Tenant, lane.Priority)), pipe.Type(ctx, s.key.Fold(lane.Tenant, lane.User))
+	_, err := pipe.Exec(ctx)
+	is := func(cmd *redis.StatusCmd, want string) bool { return cmd.Val() == want || cmd.Val() == "none" }
+	return is(list, "list") && is(index, "zset") && is(fold, "hash"), err
+}
