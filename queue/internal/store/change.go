@@ -14,7 +14,8 @@ type change struct {
 	s       *Store
 	keys    *keyList
 	letters []any
-	fences  bool // the leader must know before it commits anything more
+	kinds   []any // keys of the queue itself, each with its type
+	fences  bool  // the leader must know before it commits anything more
 	steps   []step
 }
 
@@ -36,6 +37,13 @@ func (c *change) tell(subject, text string) {
 		}
 	}
 	c.letters = append(c.letters, subject+" "+strconv.Itoa(len(c.letters)), text)
+}
+
+// own notes that a key of the queue itself is needed. Where it has another type nothing is done,
+// and the change fails with a [BrokenKeyError].
+func (c *change) own(key, kind string) string {
+	c.kinds = append(c.kinds, c.key(key), kind)
+	return key
 }
 
 // always begins a step without a condition.
@@ -91,7 +99,8 @@ func (c *change) record(lane Lane, reason, job string, now int64) {
 
 // apply makes the change and reports which steps were done. It may be called once.
 func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
-	args := appendList([]any{Schema, flag(c.fences), len(c.steps)}, c.letters...)
+	args := appendList([]any{Schema, flag(c.fences), len(c.steps)}, c.kinds...)
+	args = appendList(args, c.letters...)
 	for _, s := range c.steps {
 		args = appendList(append(args, s.conditions...))
 		args = appendList(append(args, s.musts...))

@@ -175,8 +175,8 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 	}
 }
 
-// Broken returns the lanes into which the commit puts jobs, and whose keys have another type:
-// the checks that have failed say so.
+// Broken returns the lanes into which the commit puts jobs, and whose keys may have another
+// type, since checks that are about them have failed.
 func (c *Commit) Broken(checks []int) (lanes []Lane) {
 	for _, check := range checks {
 		if lane, is := c.lanesOf[check]; is {
@@ -196,7 +196,7 @@ func (c *Commit) Look(lane Lane, at int64) {
 // Fold keeps a job under its collapse key, where there is none.
 func (c *Commit) Fold(f Folded, job string) int {
 	c.setFold(f, job)
-	return c.is("HEXISTS", c.s.key.Fold(f.Tenant, f.User), f.Key, false)
+	return c.into(f, c.is("HEXISTS", c.s.key.Fold(f.Tenant, f.User), f.Key, false))
 }
 
 // Refold puts a job in the place of the one of that stamp under its collapse key; in that
@@ -207,14 +207,18 @@ func (c *Commit) Refold(f Folded, stamp, job string) int {
 	if own {
 		return 0
 	}
-	return c.check.add("fold", c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key, stamp)
+	return c.into(f, c.check.add("fold", c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key, stamp))
+}
+
+// into notes that a check is about where a job is put.
+func (c *Commit) into(f Folded, check int) int {
+	c.lanesOf[check] = Lane{Tenant: f.Tenant, User: f.User, Priority: envelope.Normal}
+	return check
 }
 
 func (c *Commit) setFold(f Folded, job string) {
 	c.folding[f] = job
-	fold := c.s.key.Fold(f.Tenant, f.User)
-	c.op(&c.write, "HSET", fold, f.Key, job)
-	c.lanesOf[c.isA(fold, "hash")] = Lane{Tenant: f.Tenant, User: f.User, Priority: envelope.Normal}
+	c.op(&c.write, "HSET", c.s.key.Fold(f.Tenant, f.User), f.Key, job)
 }
 
 // Folding returns the job that this commit puts under a collapse key, "" for none.
@@ -252,7 +256,7 @@ func (c *Commit) State(scope, text string, ms int64) {
 
 // Drop records that a job never runs, and why.
 func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
-	c.op(&c.extra, "XADD", c.own(c.s.key.Drops(), "stream"), "MAXLEN", "~", 100_000, "*",
+	c.op(&c.extra, "XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
 		"lane", lane.Name(), "reason", reason, "rule", rule, "at", now, "job", job[:min(len(job), headLen)])
 }
 

@@ -152,11 +152,9 @@ func TestDiffers(t *testing.T) {
 			d.offer("w", folded("", "kk"))
 			return c.Take(laneOf("w"), leaving("=k"))
 		},
-		"a claim is gone":   func(d *desk, c *Commit) int { return c.EndClaim("a", "gone") },
-		"claims are a text": func(d *desk, c *Commit) int { d.text("running:b"); return c.EndClaim("b", "gone") },
-		"nothing matures":   func(d *desk, c *Commit) int { return c.Mature("nothing") },
-		"later is a text":   func(d *desk, c *Commit) int { d.text("later"); return c.Mature("nothing") },
-		"there is a fold":   func(d *desk, c *Commit) int { d.offer("u", folded("", "k")); return c.Fold(fold, "job") },
+		"a claim is gone": func(d *desk, c *Commit) int { return c.EndClaim("a", "gone") },
+		"nothing matures": func(d *desk, c *Commit) int { return c.Mature("nothing") },
+		"there is a fold": func(d *desk, c *Commit) int { d.offer("u", folded("", "k")); return c.Fold(fold, "job") },
 		"another fold": func(d *desk, c *Commit) int {
 			d.offer("u", folded("", "k"))
 			return c.Refold(fold, "0000000000001", "job")

@@ -27,7 +27,8 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 		return false, err
 	}
 	c := s.newChange()
-	running := s.key.Running(f.Worker)
+	running := c.own(s.key.Running(f.Worker), "hash")
+	c.own(s.key.Mail(), "stream")
 	// A script that begins with a command that needs no memory goes on in a full Redis.
 	c.always()
 	c.do("HDEL", running, "")
@@ -61,7 +62,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 
 // backsOff lets the job of a failed attempt wait for its next one.
 func (c *change) backsOff(f Failure, at int64) {
-	c.must("ZADD", c.s.key.Later(), at, f.Lane.Name()+" "+f.Job)
+	c.must("ZADD", c.own(c.s.key.Later(), "zset"), at, f.Lane.Name()+" "+f.Job)
 	c.do("XADD", c.s.key.Mail(), "*", MailLater, at)
 	if f.ID != "" {
 		c.do("SET", c.s.key.ID(f.ID), f.Lane.Name(), "XX", "KEEPTTL")
@@ -70,7 +71,7 @@ func (c *change) backsOff(f Failure, at int64) {
 
 // dies keeps the job of a failed attempt among the dead.
 func (c *change) dies(f Failure, now int64) {
-	c.must("XADD", c.s.key.Dead(), "MAXLEN", "~", 100_000, "*", "lane", f.Lane.Name(), "error", f.Error, "at", now, "job", f.Job)
+	c.must("XADD", c.own(c.s.key.Dead(), "stream"), "MAXLEN", "~", 100_000, "*", "lane", f.Lane.Name(), "error", f.Error, "at", now, "job", f.Job)
 	if f.ID != "" {
 		c.do("SET", c.s.key.ID(f.ID), WasDead, "XX", "KEEPTTL")
 	}

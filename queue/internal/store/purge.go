@@ -39,7 +39,7 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, em
 		indexes = append(indexes, s.key.Due(tenant, priority))
 	}
 	c.when(0, "EXISTS", indexes)
-	c.do("ZREM", s.key.Tenants(), Escape(tenant))
+	c.do("ZREM", c.own(s.key.Tenants(), "zset"), Escape(tenant))
 	done, err := c.apply(ctx)
 	var ids, spilled []string
 	for i, entry := range entries {

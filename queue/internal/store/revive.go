@@ -136,7 +136,7 @@ func (s *Store) enter(c *change, r revival, now int64) {
 	if r.waiting == "" {
 		c.must("RPUSH", s.key.Lane(lane), entry)
 		c.must("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, Escape(lane.User))
-		c.must("ZADD", s.key.Tenants(), "LT", now, Escape(lane.Tenant))
+		c.must("ZADD", c.own(s.key.Tenants(), "zset"), "LT", now, Escape(lane.Tenant))
 	}
 	c.count(lane.Tenant, "back", 1)
 	if r.job.ID != "" {

@@ -120,8 +120,8 @@ func (s *Store) checked(cmd *redis.Cmd) *redis.Cmd {
 		if words := strings.Fields(says); len(words) >= 3 {
 			cmd.SetErr(&BrokenKeyError{words[0], words[2]})
 		}
-	} else {
-		cmd.SetErr(sound(err, s.key.Meta(), "hash"))
+	} else if strings.Contains(err.Error(), "WRONGTYPE ") { // the embedded Redis says more before
+		cmd.SetErr(&BrokenKeyError{s.key.Meta(), "hash"})
 	}
 	return cmd
 }

@@ -34,7 +34,7 @@ func wrong(err error) bool { return errors.As(err, new(*BrokenKeyError)) }
 func (s *Store) Sound(ctx context.Context) error {
 	types := map[string]string{
 		s.key.Meta(): "hash", s.key.Policies(): "hash", s.key.Tenants(): "zset", s.key.Later(): "zset", s.key.Workers(): "zset",
-		s.key.Mail(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Drops(): "stream", s.key.Dead(): "stream",
+		s.key.Mail(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Dead(): "stream",
 	}
 	keys := slices.Sorted(maps.Keys(types))
 	pipe := s.client.Pipeline()

@@ -8,6 +8,7 @@
 -- ARGV[2]  "1" if the leader must know before it commits anything more
 -- ARGV[3]  number of steps
 -- then lists, each of them after its length:
+--   keys of the queue itself and their types: where one has another type nothing is done
 --   the letter in subjects and texts
 --   for each step its conditions, an empty list, commands that must not fail, an empty list, its
 --   other commands, an empty list. The last condition may change something: so the types of the
@@ -62,6 +63,10 @@ local function possible(command)
   return not is
 end
 
+local kinds = list() or {}
+for i = 1, #kinds, 2 do
+  expect(kinds[i], kinds[i + 1])
+end
 local letter = list()
 if letter then
   expect(KEYS[2], 'stream')

@@ -56,7 +56,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local instant = int(now)
 
-for i, want in pairs({ [2] = 'stream', [3] = 'zset', [5] = 'stream', [6] = 'stream', [8] = 'zset' }) do
+for i, want in pairs({ [2] = 'stream', [3] = 'zset', [5] = 'stream', [8] = 'zset' }) do
   expect(KEYS[i], want)
 end
 local pauses, replaced = {}, {}
