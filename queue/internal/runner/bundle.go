@@ -157,7 +157,8 @@ func (b *bundle) drop(d schedule.Drop, now int64) {
 	}
 	b.c.Count(d.Lane.Tenant, "dropped", 1)
 	if key, folded := d.Head.Collapse(); folded {
-		b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
+		check := b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
+		b.checks[check] = d.Lane
 	}
 	b.c.Drop(d.Lane, d.Head.Job, d.Reason, d.Rule, now)
 	if d.Head.Env.Spilled != "" {

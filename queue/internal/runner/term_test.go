@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,7 @@ type stage struct {
 	done     map[string]int // payload → attempts that came to a result
 	workers  []*actor
 	offered  map[string]bool
+	log      *slog.Logger // of the workers; nil for none
 }
 
 type started struct {
@@ -89,7 +91,7 @@ func (s *stage) joinWith(name string, places int) *actor {
 		Store: st, Worker: name, Places: NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
 		Policies: func(string, int64) (*schedule.Policies, error) { return s.policies, nil },
 		Handle:   func(ctx context.Context, at Attempt) Outcome { return s.handle(ctx, name, at) },
-		Log:      slog.New(slog.DiscardHandler),
+		Log:      cmp.Or(s.log, slog.New(slog.DiscardHandler)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
