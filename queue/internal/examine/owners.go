@@ -93,7 +93,7 @@ func (l *look) addOwnerless(alone ownerless) {
 }
 
 // strayed reports whether an ID still says that its job waits in a lane, and the job neither
-// waits in a lane of that user nor for its time.
+// waits in a lane of that user nor for its time, nor was claimed.
 func (l *look) strayed(ctx context.Context, id, says string) (bool, error) {
 	lane, err := envelope.ParseLane(says)
 	if err != nil {
@@ -109,6 +109,9 @@ func (l *look) strayed(ctx context.Context, id, says string) (bool, error) {
 		}
 	}
 	if err := l.eachValue(ctx, l.key.Fold(lane.Tenant, lane.User), func(_, job string) { alone.names(job) }); err != nil {
+		return false, err
+	}
+	if err := l.claimedJobs(ctx, alone.names); err != nil {
 		return false, err
 	}
 	now, err := l.Client.Get(ctx, l.prefix+"id:"+id).Result()

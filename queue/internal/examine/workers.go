@@ -83,11 +83,8 @@ func (l *look) until(at int64) time.Duration {
 	return (time.Duration(at-l.now) * time.Microsecond).Round(time.Second)
 }
 
-// longestLease is the longest lease that is plausible.
-const longestLease = time.Hour
-
-// records looks for workers of which nothing is known: one that lives writes its record with
-// each beat.
+// records looks for workers of which nothing is known, and whose leases are long: one that
+// lives writes its record with each beat, and one that is dead is forgotten when its lease ends.
 func (l *look) records(ctx context.Context) error {
 	leases, err := l.Client.ZRangeWithScores(ctx, l.key.Workers(), 0, -1).Result()
 	if err != nil {
@@ -95,36 +92,31 @@ func (l *look) records(ctx context.Context) error {
 	}
 	for _, lease := range leases {
 		worker, until := lease.Member.(string), int64(lease.Score)
-		if until <= l.now {
-			continue // the leader takes its jobs back, and forgets it
-		}
 		still := func(ctx context.Context) (bool, error) {
 			pipe := l.Client.TxPipeline()
-			record, listed := pipe.Exists(ctx, l.key.Worker(worker)), pipe.ZScore(ctx, l.key.Workers(), worker)
+			record, lease := pipe.Exists(ctx, l.key.Worker(worker)), pipe.ZScore(ctx, l.key.Workers(), worker)
 			_, err := pipe.Exec(ctx)
-			return record.Val() == 0 && listed.Err() == nil, serious(err)
+			return record.Val() == 0 && int64(lease.Val()) > l.horizon(), serious(err)
 		}
-		suspect, err := still(ctx)
-		if err != nil {
+		if suspect, err := still(ctx); err != nil {
 			return err
-		}
-		if !suspect {
+		} else if !suspect {
 			continue
 		}
-		d := damage{Finding: Finding{
-			Kind: Worker, Key: l.key.Worker(worker), Seen: fmt.Sprintf("none, and the worker has a lease for %v", l.until(until)),
-			Problem: "it is given no jobs; a worker that lives writes its record with its next beat, and the jobs of a dead one come back when its lease ends",
-		}, still: still}
-		if until > l.now+l.behind+longestLease.Microseconds() {
-			d.Repair = "its lease ends in a minute, unless it renews it"
-			d.mend = func(ctx context.Context) error {
+		l.add(damage{
+			Finding: Finding{
+				Kind: Worker, Key: l.key.Worker(worker), Seen: fmt.Sprintf("no record, and the worker has a lease for %v", l.until(until)),
+				Problem: "it is given no jobs, and those that it has come back when its lease ends",
+				Repair:  "its lease ends in a minute, unless it renews it",
+			},
+			still: still,
+			mend: func(ctx context.Context) error {
 				return l.repair(ctx, store.Mend{
 					If: []store.Condition{{Want: 0, Command: []any{"EXISTS", l.key.Worker(worker)}}},
 					Do: [][]any{{"ZADD", l.key.Workers(), "XX", "LT", l.now + time.Minute.Microseconds(), worker}},
 				})
-			}
-		}
-		l.add(d)
+			},
+		})
 	}
 	return nil
 }

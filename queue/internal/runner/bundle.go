@@ -141,7 +141,9 @@ func (b *bundle) start(s schedule.Start) {
 	}
 	if id := s.Head.Env.ID; id != "" {
 		b.cancelled[b.c.NotCancelled(id)] = id
-		b.c.Track(id, "started")
+		if job != "" { // otherwise the worker sees whose ID it is
+			b.c.Track(id, "started")
+		}
 	}
 }
 
@@ -157,8 +159,7 @@ func (b *bundle) drop(d schedule.Drop, now int64) {
 	}
 	b.c.Count(d.Lane.Tenant, "dropped", 1)
 	if key, folded := d.Head.Collapse(); folded {
-		check := b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
-		b.checks[check] = d.Lane
+		b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
 	}
 	b.c.Drop(d.Lane, d.Head.Job, d.Reason, d.Rule, now)
 	if d.Head.Env.Spilled != "" {

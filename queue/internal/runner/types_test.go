@@ -178,3 +178,56 @@ func TestADropOfAJobThatIsReplaced(t *testing.T) {
 		s.end()
 	})
 }
+
+// A job under a collapse key is replaced in the moment in which it is claimed: the newer one runs,
+// and its ID says so.
+func TestTheIDOfAJobThatReplacesAClaimedOne(t *testing.T) {
+	for _, hired := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, 0)
+			s.policies.Policies["p"] = schedule.Policy{}
+			s.handler = func(string, Attempt) Outcome { return Outcome{} }
+			ctx := t.Context()
+			s.join("w")
+			time.Sleep(3 * time.Second) // it leads
+			if hired {
+				s.join("x")
+				time.Sleep(3 * time.Second)
+			}
+			st, _ := store.New(s.client, "q")
+			offer := func(id string) {
+				e := envelope.Envelope{ID: id, Cost: 1, MaxAttempts: 3, Priority: 1, Type: "x", CollapseKey: "k", Payload: id}
+				s.offered[id] = true
+				_, err := st.Offer(ctx, store.Offer{Batch: id, Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: "t"}}, Jobs: []store.OfferJob{{
+					Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Body: e.Body(), Collapse: "k", ID: id, IDFor: time.Hour,
+				}}})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			var claims atomic.Int32
+			claimed := func(cmd redis.Cmder) bool {
+				return slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+					claim, _ := arg.(string)
+					return strings.Contains(claim, " t:u:1")
+				})
+			}
+			for _, a := range s.workers {
+				a.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+					if isCommit(cmd) && claimed(cmd) && claims.Add(1) == 1 {
+						offer("newer")
+					}
+					return do()
+				})
+			}
+			offer("older")
+			time.Sleep(10 * time.Second)
+			older, _ := st.Where(ctx, "older")
+			newer, _ := st.Where(ctx, "newer")
+			if claims.Load() == 0 || s.attempts() != 1 || newer != store.WasStarted || older == store.WasStarted {
+				t.Errorf("hired %v, %d commits, %d starts; older %q, newer %q", hired, claims.Load(), s.attempts(), older, newer)
+			}
+			s.end()
+		})
+	}
+}

@@ -234,6 +234,15 @@ func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, err
 	return jobs, nil
 }
 
+// Started notes that the job with the caller's own ID was claimed.
+func (s *Store) Started(ctx context.Context, id string) error {
+	err := s.client.SetArgs(ctx, s.key.ID(id), WasStarted, redis.SetArgs{Mode: "XX", KeepTTL: true}).Err()
+	if errors.Is(err, redis.Nil) {
+		return nil // it is not known any more
+	}
+	return err
+}
+
 // Payload returns a payload that is kept apart.
 func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
 	return s.client.Get(ctx, s.key.Body(spilled)).Result()
