@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/doctor"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
@@ -50,51 +48,6 @@ func (c *console) checkCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&most, "max-overdue", 5*time.Second, "for how long a job may be due before it starts")
 	cmd.Flags().Int64Var(&waiting, "max-waiting", -1, "how many jobs may wait; -1 for any number")
 	return cmd
-}
-
-func (c *console) doctorCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong with Redis, the workers and the queue", Args: arguments(0, 0, "none"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
-				inspector, err := queue.NewInspector(rdb, c.queue)
-				if err != nil {
-					return err
-				}
-				findings := []doctor.Finding{{What: "address", Seen: rdb.Address}}
-				for _, warning := range rdb.Warnings {
-					findings = append(findings, doctor.Finding{What: "Redis", Seen: rdb.Address, Problem: warning})
-				}
-				findings = append(findings, doctor.Redis(cmd.Context(), rdb)...)
-				more, err := doctor.Queue(cmd.Context(), inspector)
-				if err != nil {
-					return err
-				}
-				findings = append(append(findings, more...), doctor.Inbox(cmd.Context(), rdb, c.queue))
-				bad := 0
-				for _, f := range findings {
-					if f.Problem != "" {
-						bad++
-					}
-				}
-				if err := c.show(findings, func(t *table) {
-					for _, f := range findings {
-						mark := "ok"
-						if f.Problem != "" {
-							mark = "!!"
-						}
-						t.row(mark, f.What, f.Seen, f.Problem)
-					}
-				}); err != nil {
-					return err
-				}
-				if bad > 0 {
-					return fmt.Errorf("%d of %d things need a look", bad, len(findings))
-				}
-				return nil
-			})
-		},
-	}
 }
 
 func (c *console) verifyCommand() *cobra.Command {

@@ -167,7 +167,7 @@ func TestABusyQueueIsSound(t *testing.T) {
 		load.Go(func() {
 			r := rand.New(rand.NewPCG(7, uint64(seed)))
 			for n := 0; ctx.Err() == nil; n++ {
-				jobs := make([]queue.Job, 20)
+				jobs := make([]queue.Job, 10)
 				for i := range jobs {
 					jobs[i] = mixed(r, int(offered.Add(1)))
 				}
@@ -186,7 +186,7 @@ func TestABusyQueueIsSound(t *testing.T) {
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(10 * time.Millisecond):
+				case <-time.After(40 * time.Millisecond):
 				}
 			}
 		})

@@ -18,6 +18,7 @@ type Finding struct {
 	What    string `json:"what"`
 	Seen    string `json:"seen"`
 	Problem string `json:"problem,omitempty"` // why that is no good, and what would be right
+	Repair  string `json:"repair,omitempty"`  // what a repair does, or has done; empty if none is safe
 }
 
 // Redis looks at the server: what it is, and whether it may forget.
@@ -50,7 +51,7 @@ func Redis(ctx context.Context, rdb redis.UniversalClient) (all []Finding) {
 	}
 	all = append(all, eviction, persistence, memory)
 	if info["role"] == "slave" || info["role"] == "replica" {
-		all = append(all, Finding{"replication", "this is a replica", "the queue needs the master"})
+		all = append(all, Finding{What: "replication", Seen: "this is a replica", Problem: "the queue needs the master"})
 	}
 	all = append(all, replicas(info)...)
 	return append(all, clock(ctx, rdb), scripts(info))
@@ -114,9 +115,9 @@ func Inbox(ctx context.Context, rdb redis.UniversalClient, name string) Finding 
 	n, err := rdb.ZCard(ctx, "asynq:{"+name+"}:archived").Result()
 	switch {
 	case err != nil:
-		return Finding{"inbox", "unknown", err.Error()}
+		return Finding{What: "inbox", Seen: "unknown", Problem: err.Error()}
 	case n > 0:
-		return Finding{"inbox", fmt.Sprintf("archived tasks: %d", n), "tasks that cannot be jobs end in asynq's archive, with what is wrong: look there, and run or delete them"}
+		return Finding{What: "inbox", Seen: fmt.Sprintf("archived tasks: %d", n), Problem: "tasks that cannot be jobs end in asynq's archive, with what is wrong: look there, and run or delete them"}
 	}
 	return Finding{What: "inbox", Seen: "archived tasks: 0"}
 }
@@ -126,7 +127,7 @@ func clock(ctx context.Context, rdb redis.UniversalClient) Finding {
 	before := time.Now()
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
-		return Finding{"clock", "unknown", err.Error()}
+		return Finding{What: "clock", Seen: "unknown", Problem: err.Error()}
 	}
 	trip := time.Since(before)
 	off := now.Sub(before.Add(trip / 2)).Round(time.Microsecond)
@@ -182,7 +183,7 @@ func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
 		return nil, err
 	}
 	if len(workers) == 0 {
-		all = append(all, Finding{"workers", "none", "nothing starts without one"})
+		all = append(all, Finding{What: "workers", Seen: "none", Problem: "nothing starts without one"})
 	}
 	for _, w := range workers {
 		f := Finding{What: "worker " + w.Worker, Seen: fmt.Sprintf("%s, %d of %d places taken, clock known to %v, starts %v late at the 99th percentile", w.Host, w.Running, w.Places, w.Doubt, w.Late)}
@@ -202,7 +203,7 @@ func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
 	}
 	limits := Finding{What: "policies", Seen: "in force since " + policies.Since.Format(time.RFC3339)}
 	if policies.Version == 0 {
-		limits = Finding{"policies", "none", "nothing is limited; see policies apply, or worker --policies"}
+		limits = Finding{What: "policies", Seen: "none", Problem: "nothing is limited; see policies apply, or worker --policies"}
 	}
 	stats, err := i.Stats(ctx)
 	if err != nil {

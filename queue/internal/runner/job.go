@@ -138,7 +138,7 @@ func (r *Runner) open(g given) (*job, bool) {
 		r.bury(j, j.job, fmt.Errorf("the job cannot be read: %w", err))
 		return nil, false
 	}
-	if g.job == "" && j.env.ID != "" { // it may be another one than the leader knew
+	if j.env.CollapseKey != "" && j.env.ID != "" { // it may be another one than the leader knew
 		r.retry("noting a start", func(ctx context.Context) error { return r.store.Started(ctx, j.env.ID) })
 	}
 	if j.env.Spilled == "" {
