@@ -18,6 +18,7 @@ type Point struct {
 	At       time.Time `json:"at"`
 	Health   Health    `json:"health"`
 	Later    int64     `json:"later"`
+	DeadNow  int64     `json:"dead_now"`
 	Counters Counters  `json:"counters"`
 
 	// Blocked is that of [Stats], for the rules that have cost most.
@@ -72,7 +73,7 @@ func (i *Inspector) record(ctx context.Context) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	p := Point{At: instant(clock.Now), Health: health, Later: stats.Later, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
+	p := Point{At: instant(clock.Now), Health: health, Later: stats.Later, DeadNow: stats.DeadNow, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
 	return p, errors.Join(i.chart(ctx, p, clock.Now), i.recordTenants(ctx, clock.Now))
 }
 

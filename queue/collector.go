@@ -55,7 +55,7 @@ type queueDescs struct {
 func newQueueDescs() queueDescs {
 	return queueDescs{
 		up:        describe("queue_up", "1 if the queue could be read."),
-		jobs:      describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), or run.", "state"),
+		jobs:      describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), run, or are dead.", "state"),
 		condition: describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.", "condition"),
 		overdue:   describe("queue_overdue_tenants", "Tenants with a job that may start now, of the twenty that are due first."),
 		overdueS:  describe("queue_overdue_seconds", "For how long limits have let the first of those jobs start."),
@@ -123,7 +123,7 @@ func (c *Collector) read(ctx context.Context, i *Inspector) {
 	add(c.descs.overdueS, gauge, h.Oldest.Seconds())
 	add(c.descs.workers, gauge, float64(h.Workers))
 	add(c.descs.places, gauge, float64(h.Places))
-	for state, n := range map[string]int64{"waiting": s.Waiting, "later": s.Later, "running": s.Running} {
+	for state, n := range map[string]int64{"waiting": s.Waiting, "later": s.Later, "running": s.Running, "dead": s.DeadNow} {
 		add(c.descs.jobs, gauge, float64(n), state)
 	}
 	for event, n := range map[string]int64{

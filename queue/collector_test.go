@@ -37,8 +37,9 @@ waterclock_queue_condition{condition="paused",queue="push"} 0
 waterclock_queue_condition{condition="stalled",queue="push"} 0
 waterclock_queue_condition{condition="starved",queue="push"} 0
 waterclock_queue_condition{condition="throttled",queue="push"} 1
-# HELP waterclock_queue_jobs Jobs that wait in lanes, wait for their time (later), or run.
+# HELP waterclock_queue_jobs Jobs that wait in lanes, wait for their time (later), run, or are dead.
 # TYPE waterclock_queue_jobs gauge
+waterclock_queue_jobs{queue="push",state="dead"} 0
 waterclock_queue_jobs{queue="push",state="later"} 0
 waterclock_queue_jobs{queue="push",state="running"} 0
 waterclock_queue_jobs{queue="push",state="waiting"} 2

@@ -258,7 +258,7 @@ func TestRevive(t *testing.T) {
 		job := jobs("school", "teacher", 1)[0]
 		job.ID, job.MaxAttempts = "mortal", 1
 		receipt := enqueue(t, client, job)[0]
-		s.eventually(t, "it is dead", func() bool { return stats(t, client).Dead == 1 })
+		s.eventually(t, "it is dead", func() bool { return stats(t, client).Dead == 1 && stats(t, client).DeadNow == 1 })
 		stop()
 		checkState(t, inspector, "mortal", "dead")
 		dead, err := inspector.Dead(t.Context(), 10)
@@ -278,6 +278,9 @@ func TestRevive(t *testing.T) {
 		}
 		if dead, err = inspector.Dead(t.Context(), 10); err != nil || len(dead) != 0 {
 			t.Errorf("dead %+v, %v", dead, err)
+		}
+		if s := stats(t, client); s.DeadNow != 0 || s.Dead != 1 {
+			t.Errorf("%d are dead of %d that have died, want 0 of 1", s.DeadNow, s.Dead)
 		}
 	})
 }

@@ -18,6 +18,12 @@ func TestErrorClass(t *testing.T) {
 		"dial tcp 10.0.0.7:443: connect: connection refused": "dial tcp # connect: connection refused",
 		`user "anna" of "a b" is unknown, code 17`:           `user "…" of "…" is unknown, code #`,
 		"two\n\tlines":         "two lines",
+		"status 429":           "status 429",
+		"status 503":           "status 503",
+		"HTTP/1.1 503: job 17": "# 503: job #",
+		"status=404, port 443": "status=404, port #",
+		"(502) from h-502:502": "(502) from #",
+		"999 jobs, id 5030":    "# jobs, id #",
 		`an open "quotation 7`: `an open "quotation #`,
 		"":                     "",
 	} {

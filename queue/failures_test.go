@@ -111,7 +111,7 @@ func TestFailures(t *testing.T) {
 		classes, err := newInspector(t, s.client, "push").Failures(t.Context(), 100)
 		must(t, err)
 		if len(classes) != 2 || classes[0].Class != "skip retry for the task: code #" || classes[0].Dead != 3 || classes[0].Retrying != 0 ||
-			classes[1].Class != "status # from #" || classes[1].Retrying != 3 || classes[0].Last.IsZero() || classes[1].Example == "" {
+			classes[1].Class != "status 503 from #" || classes[1].Retrying != 3 || classes[0].Last.IsZero() || classes[1].Example == "" {
 			t.Errorf("%+v", classes)
 		}
 	})

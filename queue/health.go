@@ -115,19 +115,27 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 	}
 	switch {
 	case h.Waiting > 0 && h.Workers == 0:
-		return Stalled, fmt.Sprintf("%d jobs wait, and no worker lives", h.Waiting)
+		return Stalled, count(h.Waiting, "job waits", "jobs wait") + ", and no worker lives"
 	case h.Waiting > 0 && !leads:
-		return Stalled, fmt.Sprintf("%d jobs wait, and none of %d workers leads", h.Waiting, h.Workers)
+		return Stalled, fmt.Sprintf("%s, and none of %s leads", count(h.Waiting, "job waits", "jobs wait"), count(h.Workers, "worker", "workers"))
 	case h.RecentAttempts >= fewAttempts && 2*h.RecentFailed > h.RecentAttempts:
 		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.RecentFailed, h.RecentAttempts, h.RecentError)
 	case h.Waiting == 0:
 		return Idle, "nothing waits"
 	case h.Overdue > 0 && h.Running >= int64(h.Places):
-		return Starved, fmt.Sprintf("jobs of %d tenants may start, and all of %d places are taken", h.Overdue, h.Places)
+		return Starved, fmt.Sprintf("jobs of %s may start, and all of %s taken", count(h.Overdue, "tenant", "tenants"), count(h.Places, "place is", "places are"))
 	case h.Overdue > 0:
 		return Flowing, fmt.Sprintf("%d of %d places are taken", h.Running, h.Places)
 	}
-	return Throttled, fmt.Sprintf("%d jobs wait for their limits; %d of %d places are taken", h.Waiting, h.Running, h.Places)
+	return Throttled, fmt.Sprintf("%s; %d of %d places are taken", count(h.Waiting, "job waits for its limits", "jobs wait for their limits"), h.Running, h.Places)
+}
+
+// count writes a number and what it is of.
+func count[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
 }
 
 // overdue counts the tenants with a job that may start now. What the rules of all tenants say

@@ -57,7 +57,7 @@ type Counters struct {
 	Done    int64 `json:"done"`    // ended well; for a queue only, 0 for a tenant
 	Failed  int64 `json:"failed"`  // attempts that failed or whose worker was lost
 	Dropped int64 `json:"dropped"` // never to run, with a reason in Drops
-	Dead    int64 `json:"dead"`    // attempts exhausted
+	Dead    int64 `json:"dead"`    // attempts exhausted, also if they were revived or deleted since
 }
 
 func countersOf(c store.Counts) Counters {
@@ -72,6 +72,10 @@ type Stats struct {
 	Later   int64 `json:"later"`   // not before a time: scheduled, or backing off
 	Running int64 `json:"running"` // claimed and not yet done
 	Counters
+
+	// DeadNow is how many dead jobs there are: those that were neither revived nor deleted, of the
+	// last 100,000.
+	DeadNow int64 `json:"dead_now"`
 
 	// Duplicates counts the asynq tasks that the inbox has refused since a living job had
 	// their ID; Drops has them with ReasonDuplicate.
@@ -96,7 +100,7 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, i.failed("inspecting", err)
 	}
 	stats := Stats{
-		Waiting: t.Waiting, Later: t.Later, Running: t.Running, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
+		Waiting: t.Waiting, Later: t.Later, Running: t.Running, DeadNow: t.DeadNow, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
 		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, last: t.Last,
 	}
 	for rule, us := range t.Blocked {

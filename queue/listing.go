@@ -16,6 +16,12 @@ func Queues(ctx context.Context, rdb redis.UniversalClient) ([]string, error) {
 	return store.Queues(ctx, rdb)
 }
 
+// Known reports whether anybody has used the queue: a producer, a worker, or who set its policies.
+func (i *Inspector) Known(ctx context.Context) (bool, error) {
+	known, err := i.store.Known(ctx)
+	return known, i.wrapped("inspecting", err)
+}
+
 // UserStats are the state of one user with waiting jobs.
 type UserStats struct {
 	User    string `json:"user"`

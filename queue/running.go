@@ -167,18 +167,10 @@ func (p *picture) crowded(tenant, user string, before ahead) (narrow string) {
 			return text + ", the oldest for " + max(0, time.Duration(p.now-t.oldest)*time.Microsecond).Round(time.Millisecond).String()
 		}
 		if first := max(0, [3]int{0, before.tenant, before.user}[k]); narrow == "" && t.n+first >= most {
-			narrow = text + ", " + jobsFirst(first)
+			narrow = text + ", " + count(first, "job comes first", "jobs come first")
 		}
 	}
 	return narrow
-}
-
-// jobsFirst says how many jobs come before one.
-func jobsFirst(n int) string {
-	if n == 1 {
-		return "1 job comes first"
-	}
-	return fmt.Sprintf("%d jobs come first", n)
 }
 
 var scopeNames = [3]string{ScopeQueue, ScopeTenant, ScopeUser}

@@ -24,7 +24,7 @@ func (c *console) checkCommand() *cobra.Command {
 		Use: "check", Short: "For monitors: exit with 1 if the queue is stalled or failing, or jobs are overdue",
 		Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
 				h, err := i.Health(cmd.Context())
 				if err != nil {
 					return err
@@ -37,9 +37,9 @@ func (c *console) checkCommand() *cobra.Command {
 				case h.Condition == queue.Stalled || h.Condition == queue.Failing:
 					return fmt.Errorf("the queue is %s", h.Condition)
 				case h.Overdue > 0 && h.Oldest > most:
-					return fmt.Errorf("a job of %d tenants is overdue, the first for %s; at most %s are allowed", h.Overdue, human.Span(h.Oldest), human.Span(most))
+					return fmt.Errorf("jobs of %s are overdue, the first for %s; at most %s are allowed", human.Count(h.Overdue, "tenant", "tenants"), human.Span(h.Oldest), human.Span(most))
 				case waiting >= 0 && h.Waiting > waiting:
-					return fmt.Errorf("%s jobs wait; at most %s are allowed", human.Thousands(h.Waiting), human.Thousands(waiting))
+					return fmt.Errorf("%s; at most %s may", human.Count(h.Waiting, "job waits", "jobs wait"), human.Thousands(waiting))
 				}
 				return nil
 			})
@@ -79,7 +79,7 @@ the starts, leaks on the slots. It needs no Redis.`,
 			}
 			summarize(c.out, starts)
 			if len(broken) > 0 {
-				return fmt.Errorf("%d starts broke a limit", len(broken))
+				return fmt.Errorf("%s broke a limit", human.Count(len(broken), "start", "starts"))
 			}
 			fmt.Fprintln(c.out, "every limit was kept")
 			return nil

@@ -34,8 +34,8 @@ func metric(t *testing.T, c *terminal) string {
 // The words for how a queue is, each made on a real Redis.
 func TestConditions(t *testing.T) {
 	c := openTerminal(t)
-	c.prints(words("check"), "idle")
 	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
+	c.prints(words("check"), "idle")
 	c.offer(queue.Job{Tenant: "school", User: "a", Type: "push"})
 	c.fails(1, "the queue is stalled", "check")
 	end := make(chan struct{})

@@ -104,7 +104,7 @@ func (c *console) statsCommand() *cobra.Command {
 						{"waiting", s.Waiting, "in lanes"}, {"later", s.Later, "scheduled, or between attempts"},
 						{"running", s.Running, "claimed and not done yet"}, {"offered", s.Offered, "since the beginning"},
 						{"started", s.Started, "attempts"}, {"done", s.Done, ""}, {"failed", s.Failed, "attempts"},
-						{"dropped", s.Dropped, "see drops"}, {"dead", s.Dead, "see dead"},
+						{"dropped", s.Dropped, "see drops"}, {"dead", s.DeadNow, "see dead; " + human.Thousands(s.Dead) + " since the beginning"},
 						{"duplicates", s.Duplicates, "asynq tasks whose ID a living job has"},
 					} {
 						t.row(line.what, human.Thousands(line.n), line.says)

@@ -73,7 +73,7 @@ func (c *console) policiesCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.done("%s is right: %d policies, %d tenants named.", args[0], len(p.Policies), len(p.Tenants))
+			return c.done("%s is right: %s, %s named.", args[0], human.Count(len(p.Policies), "policy", "policies"), human.Count(len(p.Tenants), "tenant", "tenants"))
 		},
 	}
 }
@@ -151,7 +151,7 @@ func (c *console) replace(ctx context.Context, i *queue.Inspector, p queue.Polic
 	if err != nil {
 		return err
 	}
-	if err := c.confirm("Put this in force, also for %s jobs that wait?", human.Thousands(stats.Waiting)); err != nil {
+	if err := c.confirm("Put this in force, also for %s?", human.Count(stats.Waiting, "job that waits", "jobs that wait")); err != nil {
 		return err
 	}
 	if err := i.ReplacePolicies(ctx, version, p); err != nil {

@@ -120,6 +120,29 @@ func (c *console) inspect(ctx context.Context, do func(*queue.Inspector) error) 
 	})
 }
 
+// steer is inspect for a queue that somebody has used: in another one there is nothing to watch or
+// to steer, and its name is probably misspelt.
+func (c *console) steer(ctx context.Context, do func(*queue.Inspector) error) error {
+	return c.withRedis(ctx, func(rdb *config.Redis) error {
+		inspector, err := queue.NewInspector(rdb, c.queue)
+		if err != nil {
+			return err
+		}
+		known, err := inspector.Known(ctx)
+		if err != nil {
+			return err
+		}
+		if known {
+			return do(inspector.As(c.note))
+		}
+		names, err := queue.Queues(ctx, rdb)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("queue %s: nobody has ever used it; %s", c.queue, suggest(c.queue, names))
+	})
+}
+
 func (c *console) withRedis(ctx context.Context, do func(*config.Redis) error) error {
 	if c.redisURL == config.Embedded {
 		return config.Usagef("--redis %s: an embedded Redis ends with its worker; want the address that the worker prints", c.redisURL)

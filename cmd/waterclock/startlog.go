@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -119,7 +120,7 @@ func summarize(out io.Writer, starts []start) {
 	}
 	slices.Sort(late)
 	quantile := func(p float64) time.Duration { return late[int(p*float64(len(late)-1))] }
-	fmt.Fprintf(out, "%d starts of %d jobs in %v, %d of them again\n", len(starts), len(ids),
+	fmt.Fprintf(out, "%s of %s in %v, %d of them again\n", human.Count(len(starts), "start", "starts"), human.Jobs(len(ids)),
 		starts[len(starts)-1].Started.Sub(starts[0].Started).Round(time.Millisecond), again)
 	fmt.Fprintf(out, "start after slot: p50 %v, p99 %v, p99.9 %v, at most %v; before it: %d\n",
 		quantile(.5), quantile(.99), quantile(.999), quantile(1), early)

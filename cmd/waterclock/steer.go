@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,28 @@ func pause(ctx context.Context, i *queue.Inspector, args []string, until time.Ti
 	return i.PauseUser(ctx, args[0], args[1], until)
 }
 
+// paused reports whether there is a pause of just that scope.
+func paused(ctx context.Context, i *queue.Inspector, args []string) (bool, error) {
+	all, err := i.Pauses(ctx)
+	return slices.ContainsFunc(all, func(p queue.Paused) bool {
+		of := []string{p.Tenant, p.User}[:map[string]int{queue.ScopeQueue: 0, queue.ScopeTenant: 1, queue.ScopeUser: 2}[p.Scope]]
+		return slices.Equal(of, args)
+	}), err
+}
+
+// unheard says that no job of a tenant is known, if that is so: it may be yet to come, or its name
+// may be misspelt.
+func unheard(ctx context.Context, i *queue.Inspector, args []string) (string, error) {
+	if len(args) == 0 {
+		return "", nil
+	}
+	t, err := i.Tenant(ctx, args[0])
+	if err != nil || t.Offered > 0 || t.Waiting > 0 {
+		return "", err
+	}
+	return " No job of tenant " + args[0] + " is known.", nil
+}
+
 func (c *console) pauseCommand() *cobra.Command {
 	var length time.Duration
 	until := ""
@@ -48,7 +71,7 @@ func (c *console) pauseCommand() *cobra.Command {
 		Example: "  waterclock pause school-7 --for 10m --reason \"their endpoint is down\"",
 		Args:    arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
 				end, err := pauseEnd(length, until)
 				if err != nil {
 					return err
@@ -58,14 +81,18 @@ func (c *console) pauseCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if err := c.confirm("Pause queue %s, in which %s jobs wait?", c.queue, human.Thousands(stats.Waiting)); err != nil {
+					if err := c.confirm("Pause queue %s, in which %s?", c.queue, human.Count(stats.Waiting, "job waits", "jobs wait")); err != nil {
 						return err
 					}
 				}
 				if err := pause(cmd.Context(), i, args, end); err != nil {
 					return err
 				}
-				return c.done("The %s is paused until %s.", c.scope(args), end.Format(time.RFC3339))
+				note, err := unheard(cmd.Context(), i, args)
+				if err != nil {
+					return err
+				}
+				return c.done("The %s is paused until %s.%s", c.scope(args), end.Format(time.RFC3339), note)
 			})
 		},
 	}
@@ -97,11 +124,22 @@ func (c *console) resumeCommand() *cobra.Command {
 		Use: "resume [TENANT [USER]]", Short: "Lift a pause of the queue, a tenant or a user",
 		Args: arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
+				was, err := paused(cmd.Context(), i, args)
+				if err != nil {
+					return err
+				}
 				if err := pause(cmd.Context(), i, args, time.Time{}); err != nil {
 					return err
 				}
-				return c.done("The %s is not paused any more.", c.scope(args))
+				if was {
+					return c.done("The %s is not paused any more.", c.scope(args))
+				}
+				note, err := unheard(cmd.Context(), i, args)
+				if err != nil {
+					return err
+				}
+				return c.done("The %s was not paused.%s", c.scope(args), note)
 			})
 		},
 	}
@@ -117,7 +155,7 @@ func (c *console) cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel ID...", Short: "Make sure that waiting jobs never run, by the IDs that you gave them", Args: arguments(1, -1, "IDs of jobs"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
 				n := 0
 				for _, id := range ids {
 					cancelled, err := i.Cancel(cmd.Context(), id)
@@ -140,19 +178,19 @@ func (c *console) purgeCommand() *cobra.Command {
 	return c.asks(&cobra.Command{
 		Use: "purge TENANT", Short: "Drop all jobs that wait in the lanes of a tenant", Args: arguments(1, 1, "a tenant"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
 				stats, err := i.Tenant(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				if err := c.confirm("Drop %s waiting jobs of tenant %s?", human.Thousands(stats.Waiting), human.Clean(args[0])); err != nil {
+				if err := c.confirm("Drop %s of tenant %s?", human.Count(stats.Waiting, "waiting job", "waiting jobs"), human.Clean(args[0])); err != nil {
 					return err
 				}
 				n, err := i.Purge(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				return c.done("%s jobs were dropped.", human.Thousands(n))
+				return c.done("%s dropped.", human.Count(n, "job was", "jobs were"))
 			})
 		},
 	})
@@ -178,7 +216,7 @@ func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspe
 		if all == (len(entries) > 0) || tenant != "" && !all {
 			return config.Usagef("%s: want entries that dead shows, or --all, perhaps with --tenant", name)
 		}
-		return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+		return c.steer(cmd.Context(), func(i *queue.Inspector) error {
 			if all {
 				found, err := dead(cmd.Context(), i, tenant)
 				if err != nil {
@@ -188,7 +226,7 @@ func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspe
 					entries = append(entries, d.Entry)
 				}
 			}
-			if err := c.confirm("%s%s %s dead jobs?", strings.ToUpper(name[:1]), name[1:], human.Thousands(len(entries))); err != nil {
+			if err := c.confirm("%s%s %s?", strings.ToUpper(name[:1]), name[1:], human.Count(len(entries), "dead job", "dead jobs")); err != nil {
 				return err
 			}
 			n, err := do(i, cmd.Context(), entries...)

@@ -88,7 +88,7 @@ func (c *console) draw(before, now glance) error {
 	c.say("offered %s   started %s   done %s   failed %s   dropped %s",
 		rate(b.Offered, s.Offered), rate(b.Started, s.Started), rate(b.Done, s.Done), rate(b.Failed, s.Failed), rate(b.Dropped, s.Dropped))
 	c.say("waiting %s   later %s   running %s of %s places   workers %d   dead %s",
-		human.Thousands(s.Waiting), human.Thousands(s.Later), human.Thousands(s.Running), human.Thousands(now.health.Places), now.health.Workers, human.Thousands(s.Dead))
+		human.Thousands(s.Waiting), human.Thousands(s.Later), human.Thousands(s.Running), human.Thousands(now.health.Places), now.health.Workers, human.Thousands(s.DeadNow))
 	c.say("%s", binding(b.Blocked, s.Blocked))
 	c.say("")
 	earlier := make(map[string]queue.TenantStats)

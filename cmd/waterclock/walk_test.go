@@ -122,7 +122,7 @@ func TestADayAtTheConsole(t *testing.T) {
 	c.fails(2, "--yes", "policies", "apply", c.file("bad.yaml", "polices: {}\n"), "--yes", "--yess")
 	c.fails(1, "bad.yaml:1: polices: unknown key", "policies", "check", c.file("bad.yaml", "polices: {}\n"))
 	file := c.file("policies.yaml", limits)
-	c.prints([]string{"policies", "check", file}, "is right: 1 policies")
+	c.prints([]string{"policies", "check", file}, "is right: 1 policy, 0 tenants named")
 	c.prints([]string{"policies", "diff", file}, "+ default: standard", "window: 2/2h")
 	if out, err := c.call("n\n", "policies", "apply", file); err == nil || !strings.Contains(out, "also for 0 jobs") {
 		t.Errorf("applied without a yes: %s", out)
@@ -194,6 +194,27 @@ func TestADayAtTheConsole(t *testing.T) {
 	stop()
 	if out, err := c.call("", "doctor"); err == nil || !strings.Contains(out, "nothing starts without one") || !strings.Contains(out, "AOF off") {
 		t.Errorf("the doctor finds nothing: %s", out)
+	}
+}
+
+// A queue that nobody has used has nothing to watch or to steer: its name is misspelt. A tenant of
+// whom no job is known may be yet to come: that is said.
+func TestUnknownNames(t *testing.T) {
+	c := openTerminal(t)
+	c.fails(1, "queue push: nobody has ever used it; there are no queues in this Redis", "check")
+	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
+	for _, line := range []string{"check", "pause --for 1m --yes", "pause school --for 1m", "resume", "cancel a", "purge school --yes", "revive --all --yes", "delete --all --yes"} {
+		c.fails(1, "queue pusj: nobody has ever used it; did you mean push?", append(words(line), "--queue", "pusj")...)
+	}
+	c.fails(1, "there are push", "check", "--queue", "mails")
+	c.prints(words("check"), "idle")
+	c.offer(queue.Job{Tenant: "school", User: "teacher", Type: "push", NotBefore: time.Now().Add(time.Hour)})
+	c.prints(words("pause schol --for 1m"), "is paused until", " No job of tenant schol is known.")
+	c.prints(words("resume schol"), "The tenant schol is not paused any more.")
+	c.prints(words("resume scholl"), "The tenant scholl was not paused. No job of tenant scholl is known.")
+	c.prints(words("resume school teacher"), "The user teacher of tenant school was not paused.")
+	if out := c.prints(words("pause school --for 1m"), "is paused until"); strings.Contains(out, "known") {
+		t.Errorf("its job is known: %s", out)
 	}
 }
 

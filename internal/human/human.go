@@ -66,11 +66,14 @@ func From(now, at time.Time) string {
 }
 
 // Jobs writes how many jobs there are.
-func Jobs[N int | int64](n N) string {
+func Jobs[N int | int64](n N) string { return Count(n, "job", "jobs") }
+
+// Count writes how many there are of something.
+func Count[N int | int64](n N, one, many string) string {
 	if n == 1 {
-		return "1 job"
+		return "1 " + one
 	}
-	return Thousands(n) + " jobs"
+	return Thousands(n) + " " + many
 }
 
 // Thousands writes a number with commas.

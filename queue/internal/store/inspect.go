@@ -82,13 +82,19 @@ func readCounts(fields map[string]string) Counts {
 type Totals struct {
 	Counts
 	Later, Running    int64
+	DeadNow           int64 // neither revived nor deleted
 	Blocked, Shadowed map[string]int64
 	Last              LastAttempts
 }
 
 // Totals returns the state of the queue at one instant.
 func (s *Store) Totals(ctx context.Context) (Totals, error) {
-	workers, err := s.client.ZRange(ctx, s.key.Workers(), 0, -1).Result()
+	first := s.client.Pipeline()
+	fleet, dead := first.ZRange(ctx, s.key.Workers(), 0, -1), first.XLen(ctx, s.key.Dead())
+	if _, err := first.Exec(ctx); err != nil && !wrongType(dead.Err()) {
+		return Totals{}, err
+	}
+	workers, err := fleet.Result()
 	for err == nil {
 		pipe := s.client.TxPipeline()
 		meta, later := pipe.HGetAll(ctx, s.key.Meta()), pipe.ZCard(ctx, s.key.Later())
@@ -104,7 +110,7 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 			workers = known // one came or went: look again
 			continue
 		}
-		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), Blocked: aboutRules(meta.Val(), blockedBy), Shadowed: aboutRules(meta.Val(), shadowedBy), Last: readLast(meta.Val())}
+		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), DeadNow: dead.Val(), Blocked: aboutRules(meta.Val(), blockedBy), Shadowed: aboutRules(meta.Val(), shadowedBy), Last: readLast(meta.Val())}
 		for _, held := range running {
 			t.Running += held.Val()
 		}

@@ -30,6 +30,19 @@ func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error)
 	return names, err
 }
 
+// Known reports whether anybody has used the queue.
+func (s *Store) Known(ctx context.Context) (bool, error) {
+	n, err := s.client.Exists(ctx, s.key.Meta()).Result()
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	_, err = s.client.ZScore(ctx, Registry, s.Queue).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // A Note says who has done something, and why.
 type Note struct{ Author, Reason string }
 
