@@ -123,7 +123,7 @@ func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
 	case h.Waiting == 0:
 		return Idle, "nothing waits"
 	case h.Overdue > 0 && h.Running >= int64(h.Places):
-		return Starved, fmt.Sprintf("jobs of %s may start, and all of %s taken", count(h.Overdue, "tenant", "tenants"), count(h.Places, "place is", "places are"))
+		return Starved, fmt.Sprintf("jobs of %s may start, and all of %d places are taken", count(h.Overdue, "tenant", "tenants"), h.Places)
 	case h.Overdue > 0:
 		return Flowing, fmt.Sprintf("%d of %d places are taken", h.Running, h.Places)
 	}

@@ -31,7 +31,7 @@ type tick struct {
 	Text string
 }
 
-// A key of the legend: a line, and what it is now.
+// A key of the legend: a line, and what it is now. Without a class nothing is drawn.
 type key struct{ Class, Name, Now string }
 
 // The view box of a chart, and where in it the lines are.
@@ -84,36 +84,31 @@ func (s series) values(l line) []float64 {
 
 // lines draws lines over each other.
 func (s series) lines(title string, of ...line) chart {
-	values := make([][]float64, len(of))
-	top := 0.0
-	for i, l := range of {
-		values[i] = s.values(l)
-		for _, v := range values[i] {
-			if v > top { // NaN is not
-				top = v
-			}
-		}
-	}
-	c := s.frame(title, top)
-	for i, l := range of {
+	c := s.frame(title, s.top(of))
+	for _, l := range of {
+		values := s.values(l)
 		class, filled := strings.CutSuffix(l.class, " fill")
 		if filled {
-			c.Paths = append(c.Paths, stroke{class + " area", c.area(values[i], nil)})
+			c.Paths = append(c.Paths, stroke{class + " area", c.area(values, nil)})
 		}
-		c.Paths = append(c.Paths, stroke{class + " line", c.polyline(values[i])})
-		c.Legend = append(c.Legend, key{class, l.name, last(values[i])})
+		c.Paths = append(c.Paths, stroke{class + " line", c.polyline(values)})
+		c.Legend = append(c.Legend, key{class, l.name, last(values)})
 	}
 	c.tell()
 	return c
 }
 
-// bound draws a level that lines may not pass; one that is out of the chart is only written.
-func (c *chart) bound(name string, value float64) {
-	if y := c.Y(value); y >= chartTop {
-		c.Paths = append(c.Paths, stroke{"l5 line", fmt.Sprintf("M%.1f %.1fH%.1f", chartLeft, y, chartRight)})
+// top returns the largest value of lines.
+func (s series) top(of []line) float64 {
+	top := 0.0
+	for _, l := range of {
+		for _, v := range s.values(l) {
+			if v > top { // NaN is not
+				top = v
+			}
+		}
 	}
-	c.Legend = append(c.Legend, key{"l5", name, short(value)})
-	c.tell()
+	return top
 }
 
 // stack draws lines on top of each other, as areas.

@@ -98,7 +98,14 @@ func TestCharts(t *testing.T) {
 	if want := "Starts and offers a second. Now: started 10, offered 0, rules allow now 12"; all[0].Says != want {
 		t.Errorf("%q, want %q", all[0].Says, want)
 	}
-	if want := "by rule. Now: leak 5/s 10, window 10/1m 1"; !strings.HasSuffix(all[1].Says, want) || len(all[1].Paths) != 2 {
+	if at := all[0].Y(12); at < chartTop || !strings.Contains(all[0].Paths[len(all[0].Paths)-1].D, fmt.Sprintf(" %.1fL", at)) {
+		t.Errorf("what the rules allow is not drawn: %v", all[0].Paths)
+	}
+	far := chartsOf(series{history(590), noon, queue.LastMinutes}, allowance{PerSecond: 80})[0]
+	if n := len(far.Legend); far.Legend[n-1] != (key{"", "rules allow now", "80, above the chart"}) || len(far.Paths) != len(all[0].Paths)-1 {
+		t.Errorf("%+v", far.Legend)
+	}
+	if want := "held back at a time. Now: leak 5/s 10, window 10/1m 1"; !strings.HasSuffix(all[1].Says, want) || len(all[1].Paths) != 2 {
 		t.Errorf("%q, want %q; without what kept nobody waiting", all[1].Says, want)
 	}
 	for _, c := range chartsOf(series{nil, noon, queue.LastDays}, allowance{}) {

@@ -18,9 +18,16 @@ const loginTries = 10
 const maxForm = 4 << 20
 
 func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
+	d.loginForm(w, r, http.StatusOK, loginView{Next: d.localPath(r.URL.Query().Get("next"))})
+}
+
+// A loginView is the form for the token, and why it is shown again.
+type loginView struct{ Next, Name, Wrong string }
+
+func (d *Dashboard) loginForm(w http.ResponseWriter, r *http.Request, status int, v loginView) {
 	p := d.page(w, r)
-	p.Data = d.localPath(r.URL.Query().Get("next"))
-	d.render(w, "login", p, http.StatusOK)
+	p.Data = v
+	d.render(w, "login", p, status)
 }
 
 // localPath returns a path of the dashboard; another one becomes its start.
@@ -37,19 +44,21 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, err)
 		return
 	}
-	if !d.mayTry(r) {
-		w.Header().Set("Retry-After", "60")
-		d.fail(w, r, refusal{http.StatusTooManyRequests, "Too many tokens were tried. Wait a minute."})
-		return
-	}
 	name := strings.TrimSpace(r.PostForm.Get("name"))
+	again := func(status int, wrong string) {
+		d.loginForm(w, r, status, loginView{d.localPath(r.PostForm.Get("next")), name, wrong})
+	}
 	switch {
+	case !d.mayTry(r):
+		w.Header().Set("Retry-After", "60")
+		again(http.StatusTooManyRequests, "Too many tokens were tried. Wait a minute.")
+		return
 	case !d.keys.opens(r.PostForm.Get("token")):
 		d.log.Warn("a wrong token was entered at the dashboard", "remote", r.RemoteAddr)
-		d.fail(w, r, refusal{http.StatusForbidden, "This is not the token."})
+		again(http.StatusForbidden, "This is not the token.")
 		return
 	case name == "" || len(name) > maxAuthor:
-		d.fail(w, r, refusal{http.StatusBadRequest, "Say who you are, in 80 letters: pauses and policies keep it."})
+		again(http.StatusBadRequest, "Say who you are, in 80 letters: pauses and policies keep it.")
 		return
 	}
 	d.log.Info("an operator has signed in to the dashboard", "author", name, "remote", r.RemoteAddr)

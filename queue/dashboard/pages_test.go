@@ -40,10 +40,10 @@ func TestPages(t *testing.T) {
 		v.must(v.inspector().As(queue.Note{Author: "ann", Reason: "their endpoint is down"}).PauseTenant(t.Context(), "flood", time.Now().Add(time.Hour)))
 		time.Sleep(30*time.Second + 100*time.Millisecond)
 
-		v.sees("", `class="state throttled"`, "jobs wait for their limits", "<dd>10/s", "of 7 places", "from slot to start, p99")
+		v.sees("", `class="state throttled"`, "jobs wait for their limits", "<dd>10/s", "of 7 places", "1 since the beginning", "from slot to start, p99")
 		v.sees("tenants", "school", "flood")
 		v.sees("tenant?t=school", "Tenant <bdi>school</bdi>", "the user&#39;s rule window 10/1m", "<strong>binds</strong>", "<dd>5/s", "policy standard", "teacher")
-		v.sees("tenant?t=flood", "The tenant is paused and goes on", "by ann: their endpoint is down")
+		v.sees("tenant?t=flood", "The tenant is paused and goes on", "by ann: their endpoint is down", "<dt>Drains in</dt><dd>1h4m") // 59m30s and 5 times a minute
 		v.sees("user?t=school&u=teacher", "10 starts count now; it allows the next one in", "spacing 3s: no start counts now; it allows one now", "schoolteacher10")
 		v.sees("job?id=schoolteacher11", "at place 2 of its lane", "It starts in")
 		v.sees("job?id=schoolteacher0", "It is started.")

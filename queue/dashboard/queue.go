@@ -100,10 +100,27 @@ func present(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) 
 }
 
 // starts draws what started and what was offered.
-func (s series) starts() chart {
-	return s.lines("Starts and offers a second",
-		line{"started", "l1 fill", rateOf(func(p queue.Point) int64 { return p.Counters.Started })},
-		line{"offered", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Offered })})
+func (s series) starts() []line {
+	return []line{
+		{"started", "l1 fill", rateOf(func(p queue.Point) int64 { return p.Counters.Started })},
+		{"offered", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Offered })},
+	}
+}
+
+const startsTitle = "Starts and offers a second"
+
+// startsWithin draws the starts and how many the rules allow. That is only written where its line
+// would press the others down.
+func (s series) startsWithin(allowed float64) chart {
+	const name, most = "rules allow now", 3
+	of := s.starts()
+	if allowed <= most*s.top(of) {
+		return s.lines(startsTitle, append(of, line{name, "l5", func(_, _ queue.Point) (float64, bool) { return allowed, true }})...)
+	}
+	c := s.lines(startsTitle, of...)
+	c.Legend = append(c.Legend, key{"", name, short(allowed) + ", above the chart"})
+	c.tell()
+	return c
 }
 
 // waiting is the line of what waits.
@@ -113,9 +130,9 @@ func waiting() line {
 
 // chartsOf draws a queue's charts.
 func chartsOf(s series, a allowance) []chart {
-	starts := s.starts()
+	starts := s.lines(startsTitle, s.starts()...)
 	if a.Bounded() && a.PerSecond > 0 {
-		starts.bound("rules allow now", a.PerSecond)
+		starts = s.startsWithin(a.PerSecond)
 	}
 	backlog := s.lines("Waiting jobs", waiting(),
 		line{"later", "l3", present(func(p queue.Point) int64 { return p.Later })})

@@ -287,6 +287,10 @@ func TestSigningIn(t *testing.T) {
 				t.Fatalf("a wrong token: %d", code)
 			}
 		}
+		if body := v.send(http.MethodPost, "/dashboard/-/login", url.Values{"name": {"eve"}, "next": {"/dashboard/push/dead"}}).Body.String(); !strings.Contains(body, `name="token"`) ||
+			!strings.Contains(body, `role="alert">Too many tokens`) || !strings.Contains(body, `name="name" value="eve"`) || !strings.Contains(body, `name="next" value="/dashboard/push/dead"`) {
+			t.Errorf("the form is not there again:\n%s", body)
+		}
 		if code := try(url.Values{"name": {"ann"}, "token": {secret}}); code != http.StatusTooManyRequests {
 			t.Errorf("after too many tries: %d", code)
 		}

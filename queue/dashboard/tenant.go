@@ -73,16 +73,15 @@ func readTenant(ctx context.Context, w *watch, q url.Values) (any, error) {
 	}
 	slices.SortStableFunc(v.Users, func(a, b queue.UserStats) int { return cmp.Compare(b.Waiting, a.Waiting) })
 	v.Users = v.Users[:min(usersShown, len(v.Users))]
-	v.Drains = v.longest()
-	if err := w.chartsOfTenant(ctx, &v); err != nil {
+	if v.Pauses, err = w.pausesOf(ctx, name, ""); err != nil {
 		return nil, err
 	}
-	v.Pauses, err = w.pausesOf(ctx, name, "")
-	return v, err
+	v.Drains = v.longest()
+	return v, w.chartsOfTenant(ctx, &v)
 }
 
-// longest returns how long the backlog takes, by the tenant's rules and by those of its users; 0
-// if nobody knows.
+// longest returns how long the backlog takes, by the tenant's rules and by those of its users, when
+// the pauses have ended; 0 if nobody knows.
 func (v tenantView) longest() time.Duration {
 	takes, _ := drains(v.Stats.Waiting, v.Allowed)
 	each := sustained(v.Policy.User)
@@ -91,7 +90,14 @@ func (v tenantView) longest() time.Duration {
 			takes = max(takes, d)
 		}
 	}
-	return takes
+	if takes == 0 {
+		return 0
+	}
+	held := time.Duration(0)
+	for _, p := range v.Pauses {
+		held = max(held, p.Until.Sub(v.Now))
+	}
+	return held + takes
 }
 
 // pausesOf returns the pauses that hold a tenant, or a user of it, back.

@@ -42,7 +42,7 @@ func (w *watch) chartsOfTenant(ctx context.Context, v *tenantView) error {
 	all, err := w.tenantCharts(ctx, span)
 	if points := all[v.Stats.Tenant]; len(points) > 1 {
 		s := seriesOf(points, v.Now, span)
-		v.Charts = []chart{s.starts(), s.lines("Waiting jobs", waiting()), s.lines("Dropped a second",
+		v.Charts = []chart{s.lines(startsTitle, s.starts()...), s.lines("Waiting jobs", waiting()), s.lines("Dropped a second",
 			line{"dropped", "l4", rateOf(func(p queue.Point) int64 { return p.Counters.Dropped })})}
 	}
 	return err

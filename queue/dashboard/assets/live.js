@@ -1,6 +1,8 @@
 // Keeps an open page up to date: when the server says that there is news, the page is fetched
-// again, and what has changed is put in its place. Without this file every page works, too.
+// again, and what has changed is put in its place. On a narrow screen the menu shows the page that is
+// open. Without this file every page works, too.
 "use strict";
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 (() => {
   const events = document.body.dataset.events;
   if (!events) return;

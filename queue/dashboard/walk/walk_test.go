@@ -87,6 +87,12 @@ func TestWalk(t *testing.T) {
 	b.done()
 }
 
+// tabInView says that the menu shows the page that is open.
+const tabInView = `[...document.querySelectorAll("nav [aria-current]")].every(a => {
+	const tab = a.getBoundingClientRect(), menu = a.closest("nav").getBoundingClientRect();
+	return tab.left >= menu.left - 1 && tab.right <= menu.right + 1;
+})`
+
 // Every page fits on a phone, and can be read in the dark.
 func TestPhone(t *testing.T) {
 	s := open(t)
@@ -103,6 +109,7 @@ func TestPhone(t *testing.T) {
 			b.visit("/dashboard/push/" + page)
 			b.fits()
 			b.accessible()
+			b.holds(tabInView)
 			if dark {
 				b.picture("phone-dark-" + name)
 			} else {
