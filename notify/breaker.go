@@ -79,6 +79,7 @@ type event struct {
 	after   time.Duration // what the provider asked for
 	local   bool          // it was not reached, and no device has a part in that
 	device  string        // of a doubt: who is said to be bad
+	ours    bool          // of a doubt: the configuration is wrong for some devices
 	begun   time.Time     // the attempt
 }
 
@@ -256,6 +257,7 @@ func (bs *breakers) of(name string) *breaker {
 // News are what became of a route by an event.
 type news struct {
 	began    bool            // it was suspended just now
+	warns    bool            // somebody is to be told that the configuration is wrong for some devices
 	until    time.Time       // it is suspended until then; the zero time: it is not
 	believed bool            // of a doubt: it is to be believed
 	next     <-chan struct{} // else: ends when it is worth another look; nil: not soon
@@ -275,6 +277,7 @@ func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 		b.guard.works(now)
 	case doubts:
 		n.believed, n.next = b.guard.doubts(e.device, now)
+		n.warns = e.ours && b.guard.warns(now)
 	}
 	n.began = b.note(e, now, p.probe)
 	if b.change != nil {

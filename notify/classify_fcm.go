@@ -70,6 +70,7 @@ func (e fcmError) ofDevice() bool {
 }
 
 const (
+	fcmKeyWait   = time.Minute      // until a key may be mended
 	fcmQuotaWait = time.Minute      // where a 429 does not say
 	fcmErrorWait = 10 * time.Second // FCM: wait at least 10 s after an error of the server
 )
@@ -89,8 +90,9 @@ func classifyFCM(r reply) Outcome {
 	case code == "SENDER_ID_MISMATCH":
 		o.Action, o.Doubtful = Forget, true
 	case code == "THIRD_PARTY_AUTH_ERROR":
-		// The key for Apple's devices or for browsers is wrong: Android's are fine.
-		o.Action, o.Doubtful = Drop, true
+		// The key for Apple's devices or for browsers is wrong or has expired: Android's are
+		// fine, and these will be once the key is mended.
+		o.Action, o.Doubtful, o.After = Retry, true, max(o.After, fcmKeyWait)
 	case r.status == http.StatusNotFound && code == "UNREGISTERED":
 		o.Action = Forget
 	case r.status == http.StatusBadRequest, r.status == http.StatusRequestEntityTooLarge:

@@ -49,7 +49,7 @@ var matrix = []struct {
 	{"fcm", classifyFCM, 400, fcmBody("INVALID_ARGUMENT", fcmCode("INVALID_ARGUMENT")), "", Drop, 0, false, "INVALID_ARGUMENT"},
 	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", `{"reason":"ACCESS_TOKEN_EXPIRED"}`), "", Halt, 0, false, "ACCESS_TOKEN_EXPIRED"},
 	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", ""), "", Halt, 0, false, "UNAUTHENTICATED"},
-	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", fcmCode("THIRD_PARTY_AUTH_ERROR")), "", Drop, 0, true, "THIRD_PARTY_AUTH_ERROR"},
+	{"fcm", classifyFCM, 401, fcmBody("UNAUTHENTICATED", fcmCode("THIRD_PARTY_AUTH_ERROR")), "", Retry, minute, true, "THIRD_PARTY_AUTH_ERROR"},
 	{"fcm", classifyFCM, 403, fcmBody("PERMISSION_DENIED", fcmCode("SENDER_ID_MISMATCH")), "", Forget, 0, true, "SENDER_ID_MISMATCH"},
 	{"fcm", classifyFCM, 403, fcmBody("PERMISSION_DENIED", ""), "", Halt, 0, false, "PERMISSION_DENIED"},
 	{"fcm", classifyFCM, 404, fcmBody("NOT_FOUND", fcmCode("UNREGISTERED")), "", Forget, 0, false, "UNREGISTERED"},

@@ -235,7 +235,7 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 	case Defer:
 		r.fate, r.wait = held, d.backoffs.next(to, now, o.After)
 	case Retry:
-		r.fate = retried
+		r.fate, r.doubt = retried, o.Doubtful
 	case Pause:
 		r.fate, r.wait = retried, max(r.wait, firstWait)
 	case Halt:
@@ -246,14 +246,14 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 	if e.finding == doubts && d.cfg.TrustAnswers {
 		e.finding = answers
 	}
-	e.device = fingerprint(to)
+	e.device, e.ours = fingerprint(to), o.Action == Retry
 	var provider *ProviderError
 	if o.Action == Retry && !o.Reached && !errors.As(o.Err, &provider) && !p.hasOrigins() {
 		e.local, e.witness = true, d.info.ID // no device has a part in that
 	}
 	n := d.breakers.leave(pass, e, now)
 	d.announce(ctx, p, pass.route, o, n, now)
-	if e.finding == doubts && !n.believed && !d.confirmed(ctx, pass.route, e.device, n) {
+	if e.finding == doubts && o.Action != Retry && !n.believed && !d.confirmed(ctx, pass.route, e.device, n) {
 		r.doubt = true
 		r.fate, r.wait, r.err = retried, max(r.wait, doubtWait), fmt.Errorf("%w: %w", errDoubtful, r.err)
 	}
@@ -305,7 +305,10 @@ func findingOf(o Outcome) finding {
 	case Done:
 		return works
 	case Retry, Pause, Halt:
-		return fails
+		if !o.Doubtful {
+			return fails
+		}
+		return doubts
 	case Drop, Forget:
 		if o.Doubtful {
 			return doubts

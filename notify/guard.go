@@ -12,6 +12,7 @@ type guard struct {
 	said   map[string]int // how many had, when a device was first said to be bad
 	last   time.Time      // when the last of them did
 	next   chan struct{}  // closed when the next message gets through
+	warned time.Time      // when somebody was told that the configuration is wrong for some devices
 }
 
 const (
@@ -23,6 +24,7 @@ const (
 	doubtPatience = 5 * time.Second // how long an attempt waits for another to get through
 	doubtWait     = time.Minute     // then it is made again
 	maxSaid       = 10_000
+	warnEvery     = 10 * time.Minute
 )
 
 // doubts notes that the provider calls a device bad. It returns whether to believe that; if not,
@@ -67,4 +69,13 @@ func (g *guard) works(now time.Time) {
 		close(g.next)
 		g.next = nil
 	}
+}
+
+// warns returns true if it is time to tell that the configuration is wrong for some devices.
+func (g *guard) warns(now time.Time) bool {
+	if !g.warned.IsZero() && now.Sub(g.warned) < warnEvery {
+		return false
+	}
+	g.warned = now
+	return true
 }

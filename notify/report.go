@@ -48,19 +48,14 @@ func (d *delivery) announce(ctx context.Context, p Provider, r route, o Outcome,
 	if !n.until.IsZero() {
 		d.metrics.suspended.WithLabelValues(p.String()).Set(float64(n.until.Unix()))
 	}
-	if !n.began {
+	if !n.began && !n.warns {
 		return
 	}
-	level, text := slog.LevelWarn, "the provider is in trouble; sending through it is suspended"
-	switch findingOf(o) {
-	case doubts:
-		level, text = slog.LevelError, "the provider calls device after device bad: is it the right project, environment or key? Sending is suspended, no token is forgotten"
-	case fails:
-		if o.Action == Halt {
-			level, text = slog.LevelError, "the provider rejects our credentials or configuration; sending is suspended"
-		}
+	level, text := alarm(o, n)
+	attrs := []any{"err", o.Err}
+	if n.began {
+		attrs = append(attrs, "for", n.until.Sub(now).Round(time.Millisecond))
 	}
-	attrs := []any{"for", n.until.Sub(now).Round(time.Millisecond), "err", o.Err}
 	if name := p.String(); name != "" { // the only one has none
 		attrs = append(attrs, "provider", name)
 	}
@@ -71,4 +66,18 @@ func (d *delivery) announce(ctx context.Context, p Provider, r route, o Outcome,
 		attrs = append(attrs, "tenant", d.info.Tenant)
 	}
 	d.cfg.Logger.Log(ctx, level, text, attrs...)
+}
+
+// alarm is what to say of a route that was suspended, or of devices that are refused for our
+// configuration.
+func alarm(o Outcome, n news) (slog.Level, string) {
+	switch f := findingOf(o); {
+	case !n.began:
+		return slog.LevelError, "the provider refuses our configuration for some devices: are the keys for Apple's devices and for browsers valid? Their messages are attempted again"
+	case f == doubts:
+		return slog.LevelError, "the provider calls device after device bad: is it the right project, environment or key? Sending is suspended, no token is forgotten"
+	case f == fails && o.Action == Halt:
+		return slog.LevelError, "the provider rejects our credentials or configuration; sending is suspended"
+	}
+	return slog.LevelWarn, "the provider is in trouble; sending through it is suspended"
 }

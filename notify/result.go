@@ -31,7 +31,7 @@ type result struct {
 	hold hold          // if held: by what
 
 	route route // if retried: through which it failed
-	doubt bool  // if retried: the device is said to be bad, and that is not believed
+	doubt bool  // if retried: a wrong configuration is the likely reason
 }
 
 // An ending is what becomes of the job.

@@ -31,6 +31,8 @@ type Outcome struct {
 
 	// Doubtful says of a Forget or a Drop that a wrong configuration gives the same
 	// answer for devices that are fine. Many such answers in a row are not believed.
+	// Of a Retry it says that a wrong configuration concerns some devices, and that the
+	// others are fine: it suspends the route only if no other message gets through.
 	Doubtful bool
 
 	// Since says of a Forget when the provider saw the token die. A target that was
