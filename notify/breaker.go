@@ -26,6 +26,7 @@ type breaker struct {
 	probing  bool          // a probe is under way
 	lasts    time.Duration // this suspension
 	turned   int           // attempts that were turned away in it
+	asked    time.Time     // when somebody last looked
 
 	failures, doubts evidence
 	guard            guard
@@ -42,7 +43,7 @@ const (
 	longestWait   = 15 * time.Minute
 	probeWait     = 500 * time.Millisecond // until another look whether the probe got through
 	alonePatience = time.Second            // how long a failure waits for the next one, or for a success
-	maxRoutes     = 10_000                 // remembered; origins come from users
+	manyRoutes    = 10_000                 // then those that are not needed any more are forgotten; origins come from users
 )
 
 // An evidence is a row of different witnesses.
@@ -87,7 +88,7 @@ type event struct {
 func (b *breaker) note(e event, now time.Time, probe bool) (began bool) {
 	switch e.finding {
 	case works:
-		*b = breaker{guard: b.guard, change: b.change}
+		*b = breaker{guard: b.guard, change: b.change, asked: b.asked}
 		return false
 	case answers:
 		b.recover()
@@ -157,11 +158,12 @@ func (b *breaker) suspend(enough, probe bool, now time.Time, after time.Duration
 type breakers struct {
 	mu       sync.Mutex
 	routes   map[string]*breaker
+	sweepAt  int // so many routes
 	inFlight map[string]int
 }
 
 func newBreakers() *breakers {
-	return &breakers{routes: make(map[string]*breaker), inFlight: make(map[string]int)}
+	return &breakers{routes: make(map[string]*breaker), sweepAt: manyRoutes, inFlight: make(map[string]int)}
 }
 
 // A route is the way to a provider: whose failures count together.
@@ -210,7 +212,7 @@ const shareWait = time.Second // until a place may be free again
 func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	b := bs.of(r.name)
+	b := bs.of(r.name, now)
 	switch {
 	case b.until.After(now):
 		h = &hold{until: b.until, suspended: true, local: b.local}
@@ -236,22 +238,30 @@ func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 	return p, nil
 }
 
-// of returns a route's breaker. Those of which nothing is known can be forgotten.
-func (bs *breakers) of(name string) *breaker {
+// of returns a route's breaker.
+func (bs *breakers) of(name string, now time.Time) *breaker {
 	b := bs.routes[name]
-	if b != nil {
-		return b
+	if b == nil {
+		if len(bs.routes) >= bs.sweepAt {
+			bs.sweep(now)
+		}
+		b = &breaker{}
+		bs.routes[name] = b
 	}
-	if len(bs.routes) >= maxRoutes {
-		for other, b := range bs.routes {
-			if b.until.IsZero() {
-				delete(bs.routes, other)
-			}
+	b.asked = now
+	return b
+}
+
+// sweep forgets the routes that nobody has asked for since their evidence and suspension have
+// become worthless. The next sweep comes when there are twice as many, so that a route costs the
+// same however many are suspended.
+func (bs *breakers) sweep(now time.Time) {
+	for name, b := range bs.routes {
+		if now.Sub(b.asked) > evidenceLife && now.Sub(b.until) > evidenceLife {
+			delete(bs.routes, name)
 		}
 	}
-	b = &breaker{}
-	bs.routes[name] = b
-	return b
+	bs.sweepAt = max(manyRoutes, 2*len(bs.routes))
 }
 
 // News are what became of a route by an event.
@@ -267,7 +277,7 @@ type news struct {
 func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	b := bs.of(p.route.name)
+	b := bs.of(p.route.name, now)
 	e.begun = p.begun
 	if p.left = true; p.probe {
 		b.probing = false
@@ -303,7 +313,9 @@ func (bs *breakers) release(p *pass) {
 		}
 	}
 	if p.probe && !p.left {
-		bs.of(p.route.name).probing = false
+		if b := bs.routes[p.route.name]; b != nil {
+			b.probing = false
+		}
 	}
 }
 
@@ -311,7 +323,8 @@ func (bs *breakers) release(p *pass) {
 func (bs *breakers) believes(r route, device string) bool {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	return bs.of(r.name).guard.believes(device)
+	b := bs.routes[r.name]
+	return b != nil && b.guard.believes(device)
 }
 
 // alone waits a little to learn whether a failure was one device's own. It returns true if
@@ -339,7 +352,10 @@ func (bs *breakers) alone(ctx context.Context, r route) bool {
 func (bs *breakers) failing(r route) (devices int, change <-chan struct{}) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	b := bs.of(r.name)
+	b := bs.routes[r.name]
+	if b == nil {
+		return 0, nil
+	}
 	if b.change == nil {
 		b.change = make(chan struct{})
 	}

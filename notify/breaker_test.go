@@ -52,6 +52,79 @@ func TestEvidenceAges(t *testing.T) {
 	}
 }
 
+// However many routes are suspended, another one is judged as ever, and an attempt looks at its
+// own route alone. What is worth nothing any more is forgotten.
+func TestManySuspendedRoutes(t *testing.T) {
+	bs, now := newBreakers(), time.Now()
+	fail := func(name string, devices int) {
+		for i := range devices {
+			p, h := bs.enter(route{name: name}, visit{}, now)
+			if h != nil {
+				t.Fatalf("%s is held after %d", name, i)
+			}
+			bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, now)
+		}
+	}
+	const dead = 2 * manyRoutes
+	for i := range dead {
+		fail(fmt.Sprint("dead ", i), quorum)
+	}
+	for i := range quorum {
+		p, h := bs.enter(route{name: "failing"}, visit{}, now)
+		if h != nil {
+			t.Fatalf("held after %d", i)
+		}
+		if n := bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, now); n.began != (i == quorum-1) {
+			t.Errorf("after %d devices that failed: suspended %v", i+1, n.began)
+		}
+		p, _ = bs.enter(route{name: fmt.Sprint("another ", i)}, visit{}, now)
+		bs.leave(p, event{finding: works}, now)
+	}
+	now = now.Add(longestWait + evidenceLife)
+	for i := range 2 * dead {
+		fail(fmt.Sprint("later ", i), 1)
+	}
+	if n := len(bs.routes); n > 3*dead {
+		t.Errorf("%d routes are remembered", n)
+	}
+	if b := bs.routes["dead 0"]; b != nil {
+		t.Error("a suspension of long ago is remembered")
+	}
+}
+
+// Trouble with access tokens is none of FCM's answers: it ends no row of failures, and its probe
+// opens no route.
+func TestTokenTroubleProvesNothing(t *testing.T) {
+	o := mintTrouble(&ProviderError{Provider: "google-oauth", Status: 503})
+	if f := findingOf(o); f != nothing {
+		t.Errorf("finding %v", f)
+	}
+	if f := findingOf(mintTrouble(&ProviderError{Provider: "google-oauth", Status: 401})); f != fails {
+		t.Errorf("refused credentials: finding %v", f)
+	}
+	bs, now := newBreakers(), time.Now()
+	r := route{name: "fcm"}
+	for i := range quorum {
+		p, _ := bs.enter(r, visit{}, now)
+		bs.leave(p, event{finding: fails, witness: fmt.Sprint(i)}, now)
+		if p, h := bs.enter(r, visit{}, now); h == nil {
+			bs.leave(p, event{finding: findingOf(o)}, now)
+		} else if i < quorum-1 {
+			t.Fatalf("held after %d", i+1)
+		}
+	}
+	if _, h := bs.enter(r, visit{}, now); h == nil {
+		t.Fatal("not suspended")
+	}
+	now = now.Add(firstWait)
+	probe, _ := bs.enter(r, visit{}, now)
+	bs.leave(probe, event{finding: findingOf(o)}, now)
+	next, h := bs.enter(r, visit{}, now)
+	if h != nil || !next.probe {
+		t.Errorf("after a probe without a token: %+v, held %+v; want another probe", next, h)
+	}
+}
+
 // Attempts that hung while other messages got through are no evidence when they end in a row.
 func TestHangingAttemptsAreNoEvidence(t *testing.T) {
 	bs, begin := newBreakers(), time.Now()

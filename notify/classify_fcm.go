@@ -70,6 +70,8 @@ func (e fcmError) ofDevice() bool {
 }
 
 const (
+	statusCancelled = 499 // Google's CANCELLED; 409 is its ABORTED
+
 	fcmKeyWait   = time.Minute      // until a key may be mended
 	fcmQuotaWait = time.Minute      // where a 429 does not say
 	fcmErrorWait = 10 * time.Second // FCM: wait at least 10 s after an error of the server
@@ -106,7 +108,7 @@ func classifyFCM(r reply) Outcome {
 		}
 	case r.status == http.StatusServiceUnavailable:
 		o.Action = Pause
-	case r.status >= 300 && r.status < 500:
+	case r.status >= 300 && r.status < 500 && r.status != http.StatusRequestTimeout && r.status != http.StatusConflict && r.status != statusCancelled:
 		// 401, 403, a 404 without UNREGISTERED, redirects: a wrong
 		// project, key or address. No token is to die of that.
 		o.Action = Halt

@@ -35,12 +35,13 @@ func classifyWebPush(r reply) Outcome {
 		o.Action, o.Doubtful = Drop, true
 	case r.status == http.StatusServiceUnavailable:
 		o.Action = Pause
-	case r.status == http.StatusTooManyRequests:
-		// RFC 8030, 8.4: it is about this subscription.
+	case r.status == http.StatusTooManyRequests, r.status == http.StatusNotAcceptable:
+		// RFC 8030, 8.4: it is about this subscription. Edge's service says 406.
 		o.Action = Defer
 		if o.After == 0 {
 			o.After = webWait
 		}
+	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooEarly:
 	case r.status >= 300 && r.status < 500:
 		o.Action = Drop
 	}

@@ -314,7 +314,7 @@ func findingOf(o Outcome) finding {
 			return doubts
 		}
 	}
-	if answered || o.Action == Forget {
+	if answered && !errors.Is(o.Err, errToken) || o.Action == Forget {
 		return answers
 	}
 	return nothing // it never came to a request

@@ -172,13 +172,16 @@ func (f *FCM) request(ctx context.Context, content map[string]any) Outcome {
 	return o
 }
 
+// errToken is wrapped by the errors of whoever gives access tokens: they say nothing about FCM.
+var errToken = errors.New("asking for an access token")
+
 // mintTrouble is what to do when there is no access token. Credentials that Google does
 // not know are a wrong configuration. Everything else passes, and is no failed attempt of
 // the message: nothing was sent.
 func mintTrouble(err error) Outcome {
 	var e *ProviderError
 	if errors.As(err, &e) {
-		err = fmt.Errorf("asking for an access token: %w", err)
+		err = fmt.Errorf("%w: %w", errToken, err)
 		if e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests {
 			return Outcome{Action: Halt, Err: err}
 		}

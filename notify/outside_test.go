@@ -178,3 +178,29 @@ func TestBadProxy(t *testing.T) {
 		}
 	}
 }
+
+// An endpoint chooses its answer: of a header of megabytes nothing is kept.
+func TestLargeHeader(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		size := 0
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", size))
+		}))
+		server.EnableHTTP2 = http2
+		server.StartTLS()
+		defer server.Close()
+		reach := notify.Wire{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+		hook, err := notify.NewWebhook(notify.WebhookConfig{AllowPrivate: true, Wire: reach})
+		must(t, err)
+		defer hook.Close()
+		for _, tt := range []struct {
+			size int
+			want notify.Action
+		}{{32 << 10, notify.Done}, {1 << 20, notify.Retry}} {
+			size = tt.size
+			if o := hook.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: server.URL, Secret: otherSecret}); o.Action != tt.want || tt.want == notify.Retry && o.Status != 0 {
+				t.Errorf("HTTP/2 %v, %d bytes: %+v", http2, size, o)
+			}
+		}
+	}
+}

@@ -61,7 +61,7 @@ func TestThreeProvidersOneWindow(t *testing.T) {
 					for i := range 3 {
 						late, worst := 0, time.Duration(0)
 						for title, at := range calm[perSecond][i] {
-							if by := got[i][title] - at; by > time.Millisecond { // a slot is 1 s, or 50 ms
+							if by := got[i][title] - at; by > 10*time.Millisecond { // a slot is 1 s, or 50 ms; one whose lane has to be read first comes a millisecond later
 								late, worst = late+1, max(worst, by)
 							}
 						}

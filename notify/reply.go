@@ -19,8 +19,9 @@ type reply struct {
 }
 
 const (
-	maxReply      = 16 << 10 // bytes read of an answer; the rest is not looked at
-	maxRetryAfter = 24 * time.Hour
+	maxReply       = 16 << 10 // bytes read of an answer; the rest is not looked at
+	maxReplyHeader = 64 << 10 // bytes of its header; a longer one is no answer
+	maxRetryAfter  = 24 * time.Hour
 )
 
 // retryAfter returns how long the provider asks to wait, or 0 if it does not say. Of a

@@ -139,7 +139,9 @@ func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
 		MaxIdleConnsPerHost: cmp.Or(r.perHost, 1),
 		IdleConnTimeout:     idle,
 		DisableCompression:  true,
-		Protocols:           protocols,
+		// Whoever writes endpoints chooses the answers, too. The default is 10 MB.
+		MaxResponseHeaderBytes: maxReplyHeader,
+		Protocols:              protocols,
 		HTTP2: &http.HTTP2Config{
 			// Requests beyond what the server allows at once wait. Without it they would
 			// open connections beyond MaxConnsPerHost.

@@ -33,7 +33,7 @@ func TestYields(t *testing.T) {
 				bs := newBreakers()
 				for name, devices := range map[string][]string{"troubled": {"a", "b"}, "unknown": {"a"}} {
 					for _, device := range devices {
-						bs.of(name).failures.add(device, time.Now())
+						bs.of(name, time.Now()).failures.add(device, time.Now())
 					}
 				}
 				ctx, stop := context.WithCancel(t.Context())
