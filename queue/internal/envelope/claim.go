@@ -6,10 +6,16 @@ import (
 	"strings"
 )
 
-// A claim's name is "stamp slot lane", and sometimes one or two slots more: what is claimed,
-// from when it may start, where it came from, which slot it was given first, and, for a job
-// that came late, at which one the rules about slots have paid for it. Nobody counts it, so it
-// is never given twice.
+// The name of a claim is "stamp spent lane [first [paid]]":
+//
+//	stamp  of the job
+//	spent  the slot that windows and spacings remember
+//	lane   from which the job came
+//	first  the slot that the job was given first; spent, if it is missing
+//	paid   the slot that the leak has counted, for a job that came late and got another one;
+//	       spent, if it is missing
+//
+// Stamp and slot make it unique; there is no counter in it.
 
 // ClaimName returns the name of a claim: spent is the slot that the rules about starts
 // remember, slot the one that the job was given first. They differ for a job that came late,

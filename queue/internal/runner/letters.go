@@ -236,7 +236,7 @@ func headOf(job string) schedule.Head {
 	return schedule.Head{Entry: job, Job: job, Env: env}
 }
 
-// prepare reads what the requests need. It reports whether everything is known.
+// prepare reads the jobs that the requests are about.
 func (t *term) prepare(ctx context.Context) error {
 	var refs []store.ClaimRef
 	var of []int

@@ -27,8 +27,8 @@ const (
 	MailFinished = "!finished" // claim that has ended, if the leader counts what runs
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
-	MailLate     = "!late"     // see LateLetter
-	MailReturn   = "!return"   // see ReturnLetter
+	MailLate     = "!late"     // worker, claim of a job that missed its slot, doubt of its clock, how far ahead to go
+	MailReturn   = "!return"   // worker, claim that goes back, what the rules get back, scope to pause, until when
 	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules
 	MailPolicies = "!policies" // version
 	MailPaused   = "!paused"   // scope
@@ -166,8 +166,8 @@ func (s *Store) AllLanes(ctx context.Context, tenant string) (lanes []Lane, err 
 // trouble, and counts as nothing.
 func wrongType(err error) bool { return strings.HasPrefix(err.Error(), "WRONGTYPE") }
 
-// Heads returns the first n entries of each lane, with the jobs of stubs in their place:
-// see [Entry].
+// Heads returns the first n entries of each lane: jobs, and stubs of those that are under a
+// collapse key, see [Entry].
 func (s *Store) Heads(ctx context.Context, lanes []Lane, n int) ([][]string, error) {
 	pipe := s.client.Pipeline()
 	found := make([]*redis.StringSliceCmd, len(lanes))
