@@ -47,6 +47,7 @@ type queueDescs struct {
 	workers   *prometheus.Desc
 	places    *prometheus.Desc
 	events    *prometheus.Desc
+	dropped   *prometheus.Desc
 	blocked   *prometheus.Desc
 	shadowed  *prometheus.Desc
 	policies  *prometheus.Desc
@@ -62,6 +63,7 @@ func newQueueDescs() queueDescs {
 		workers:   describe("queue_workers", "Workers whose leases hold."),
 		places:    describe("queue_places", "Places of those workers."),
 		events:    describe("queue_jobs_total", "Jobs since the beginning: offered, started, done, failed (attempts), dropped, dead.", "event"),
+		dropped:   describe("queue_dropped_total", "Jobs that never run, since the beginning: full, rule, expired, collapsed, impossible, cancelled, purged, duplicate, broken.", "reason"),
 		blocked:   describe("queue_blocked_seconds_total", "For how long a rule, a concurrency limit or a pause has held its queue, tenants and users back: a rate of 3 is 3 of them at a time.", "rule"),
 		shadowed:  describe("queue_shadow_refused_total", "Starts that a shadow rule would have deferred or dropped.", "rule"),
 		policies:  describe("queue_policy_timestamp_seconds", "When the policies in force were set."),
@@ -71,7 +73,7 @@ func newQueueDescs() queueDescs {
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.descs.up, c.descs.jobs, c.descs.condition, c.descs.overdue, c.descs.overdueS, c.descs.workers, c.descs.places, c.descs.events, c.descs.blocked, c.descs.shadowed, c.descs.policies,
+		c.descs.up, c.descs.jobs, c.descs.condition, c.descs.overdue, c.descs.overdueS, c.descs.workers, c.descs.places, c.descs.events, c.descs.dropped, c.descs.blocked, c.descs.shadowed, c.descs.policies,
 	} {
 		to <- d
 	}
@@ -130,6 +132,9 @@ func (c *Collector) read(ctx context.Context, i *Inspector) {
 		"offered": s.Offered, "started": s.Started, "done": s.Done, "failed": s.Failed, "dropped": s.Counters.Dropped, "dead": s.Dead,
 	} {
 		add(c.descs.events, counter, float64(n), event)
+	}
+	for reason, n := range s.reasons {
+		add(c.descs.dropped, counter, float64(n), reason)
 	}
 	for rule, d := range s.Blocked {
 		add(c.descs.blocked, counter, d.Seconds(), rule)

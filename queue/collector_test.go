@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -77,4 +78,52 @@ waterclock_queue_up{queue="push"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "waterclock_queue_up"); err != nil {
 		t.Error(err)
 	}
+}
+
+// Each drop is counted under its reason, whoever has decided it.
+func TestDropsAreCountedByReason(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, policies(queue.Policy{
+			Capacity: 3, User: []throttle.Rule{throttle.Window(1, time.Hour).OrDrop(), throttle.TokenBucket(5, time.Hour, 5)},
+		}))
+		inspector := newInspector(t, s.client, "push")
+		collapsing := func(j *queue.Job) { j.CollapseKey = "news" }
+		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		enqueue(t, s.client, named("", "a", cost(6)))                                // impossible
+		enqueue(t, s.client, named("", "b", collapsing), named("", "b", collapsing)) // collapsed
+		enqueue(t, s.client, named("off", "c"), named("", "d"), named("", "e"))      // full
+		enqueue(t, s.client, named("", "f", func(j *queue.Job) { j.Tenant = "gone" }))
+		_, err := inspector.Cancel(t.Context(), "off")
+		must(t, err)
+		_, err = inspector.Purge(t.Context(), "gone")
+		must(t, err)
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		must(t, inspector.ResumeQueue(t.Context()))
+		s.eventually(t, "b's job is done", drained(t, s.client))
+		enqueue(t, s.client, named("", "b"), named("", "b")) // rule
+		s.eventually(t, "the others are dropped", drained(t, s.client))
+
+		drops, err := inspector.Drops(t.Context(), 100)
+		must(t, err)
+		want := make(map[string]float64)
+		for _, d := range drops {
+			want[string(d.Reason)]++
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(queue.NewCollector(inspector))
+		families, err := registry.Gather()
+		must(t, err)
+		counted := make(map[string]float64)
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if family.GetName() == "waterclock_queue_dropped_total" {
+					counted[m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
+				}
+			}
+		}
+		if !maps.Equal(counted, want) || len(want) != 6 || want["rule"] != 2 {
+			t.Errorf("counted %v, and the drops are %v", counted, want)
+		}
+	})
 }

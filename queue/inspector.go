@@ -90,7 +90,8 @@ type Stats struct {
 	// Shadowed counts the starts that each shadow rule would have deferred or dropped.
 	Shadowed map[string]int64 `json:"shadowed"`
 
-	last store.LastAttempts
+	reasons map[string]int64 // of the jobs that never run, see Collector
+	last    store.LastAttempts
 }
 
 // Stats returns the state of the queue.
@@ -101,7 +102,7 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 	}
 	stats := Stats{
 		Waiting: t.Waiting, Later: t.Later, Running: t.Running, DeadNow: t.DeadNow, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
-		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, last: t.Last,
+		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, reasons: t.Reasons, last: t.Last,
 	}
 	for rule, us := range t.Blocked {
 		stats.Blocked[rule] = time.Duration(us) * time.Microsecond

@@ -198,6 +198,7 @@ func (s *Store) RecordRefused(ctx context.Context, lane Lane, reason string, job
 	pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Refused(), MaxLen: 10_000, Approx: true, Values: []any{
 		"lane", lane.Name(), "reason", reason, "rule", "", "at", view.Now, "job", text[:min(len(text), headLen)],
 	}})
+	pipe.HIncrBy(ctx, s.key.Meta(), droppedFor+reason, 1)
 	if reason == ReasonDuplicate {
 		pipe.HIncrBy(ctx, s.key.Meta(), "duplicates", 1)
 	}

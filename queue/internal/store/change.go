@@ -95,6 +95,7 @@ func (c *change) count(tenant, counter string, by int) {
 func (c *change) record(lane Lane, reason, job string, now int64) {
 	c.do("XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
 		"lane", lane.Name(), "reason", reason, "rule", "", "at", now, "job", job[:min(len(job), headLen)])
+	c.do("HINCRBY", c.s.key.Meta(), droppedFor+reason, 1)
 }
 
 // apply makes the change and reports which steps were done. It may be called once.

@@ -258,6 +258,7 @@ func (c *Commit) State(scope, text string, ms int64) {
 func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
 	c.op(&c.extra, "XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
 		"lane", lane.Name(), "reason", reason, "rule", rule, "at", now, "job", job[:min(len(job), headLen)])
+	c.Count("", droppedFor+reason, 1)
 }
 
 // headLen is how much of a dropped job is kept: all that says who it was.
@@ -335,6 +336,7 @@ func (c *Commit) Object(rule string) { c.Count("", shadowedBy+rule, 1) }
 const (
 	blockedBy  = "blocked:"
 	shadowedBy = "shadowed:"
+	droppedFor = "dropped:" // and a reason; offer.lua knows it too
 )
 
 // Hungry asks whoever ends a claim to say so.

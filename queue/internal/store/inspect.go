@@ -81,10 +81,10 @@ func readCounts(fields map[string]string) Counts {
 // Totals are the state of a queue.
 type Totals struct {
 	Counts
-	Later, Running    int64
-	DeadNow           int64 // neither revived nor deleted
-	Blocked, Shadowed map[string]int64
-	Last              LastAttempts
+	Later, Running             int64
+	DeadNow                    int64 // neither revived nor deleted
+	Blocked, Shadowed, Reasons map[string]int64
+	Last                       LastAttempts
 }
 
 // Totals returns the state of the queue at one instant.
@@ -110,7 +110,7 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 			workers = known // one came or went: look again
 			continue
 		}
-		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), DeadNow: dead.Val(), Blocked: aboutRules(meta.Val(), blockedBy), Shadowed: aboutRules(meta.Val(), shadowedBy), Last: readLast(meta.Val())}
+		t := Totals{Counts: readCounts(meta.Val()), Later: later.Val(), DeadNow: dead.Val(), Blocked: aboutRules(meta.Val(), blockedBy), Shadowed: aboutRules(meta.Val(), shadowedBy), Reasons: aboutRules(meta.Val(), droppedFor), Last: readLast(meta.Val())}
 		for _, held := range running {
 			t.Running += held.Val()
 		}
@@ -123,7 +123,8 @@ func sameMembers(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// aboutRules returns the counters whose names begin so, by the rules that they are about.
+// aboutRules returns the counters whose names begin so, by the rules, or reasons, that they are
+// about.
 func aboutRules(fields map[string]string, prefix string) map[string]int64 {
 	all := make(map[string]int64)
 	for name, text := range fields {

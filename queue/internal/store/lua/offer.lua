@@ -126,11 +126,13 @@ local function user(job) return sub(job.lane, job.index.from, job.index.to) end
 local function lane_name(job) return job.tenant.name .. ':' .. user(job) .. job.index.rank end
 
 -- leave notes why a job does not wait, or not any more.
+local reasons = {}
 local function leave(job, stream, length, reason, text)
   call('XADD', stream, 'MAXLEN', '~', length, '*', 'lane', lane_name(job), 'reason', reason,
     'rule', job.options.rule or '', 'at', instant, 'job', sub(text, 1, HEAD))
   count(job.tenant, 'other')
   count(job.tenant, 'out')
+  reasons[reason] = (reasons[reason] or 0) + 1
 end
 
 -- refuse returns the receipt of a job that is refused.
@@ -257,6 +259,9 @@ if #mail > 0 then
   call('XADD', KEYS[2], '*', unpack(mail))
 end
 call('HSET', KEYS[1], 'schema', ARGV[1], 'stamp', int(stamp), 'in', totals['in'], 'other', totals.other, 'out', totals.out)
+for reason, n in pairs(reasons) do
+  call('HINCRBY', KEYS[1], 'dropped:' .. reason, n)
+end
 if recorded and #recorded > 0 then
   call('XADD', KEYS[10], 'MAXLEN', '~', '10000', '*', 'at', instant, 'offered', int(totals['in'] + totals.other),
     unpack(recorded))
