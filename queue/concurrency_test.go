@@ -192,7 +192,7 @@ func TestBlockedLanesCostNothing(t *testing.T) {
 			client.AddHook(&counted)
 			setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 1}, UserConcurrency: queue.Concurrency{Jobs: 1}}))
 			got := newBlocking()
-			runWorker(t, client, got, queue.WorkerConfig{})
+			runWorker(t, hooked{client}, got, queue.WorkerConfig{})
 			for user := range waiting / 10 {
 				enqueue(t, client, jobs("school", fmt.Sprint(user), 10)...)
 			}

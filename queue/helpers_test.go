@@ -182,6 +182,10 @@ func clientUntil(t *testing.T, server *miniredis.Miniredis, lost chan struct{}) 
 	return client
 }
 
+// hooked is a client of a type that nobody knows: its worker waits on its connections, and its
+// hooks see the waits.
+type hooked struct{ redis.UniversalClient }
+
 // singly is a client that sends each command on its own: hooks can keep commits from Redis.
 type singly struct{ redis.UniversalClient }
 

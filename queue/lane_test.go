@@ -163,7 +163,7 @@ func TestBlockedLanesAreNotPolled(t *testing.T) {
 			counted := &redistest.Counter{}
 			worker := client
 			worker.AddHook(counted)
-			stop := runWorker(t, worker, &got, queue.WorkerConfig{})
+			stop := runWorker(t, hooked{worker}, &got, queue.WorkerConfig{})
 			for user := range 10 {
 				enqueue(t, client, jobs("school", fmt.Sprint(user), backlog/10)...)
 			}
@@ -192,7 +192,7 @@ func TestJobsThatComeOneByOne(t *testing.T) {
 		client, worker := redistest.MiniClient(t, server), redistest.MiniClient(t, server)
 		var got recorder
 		worker.AddHook(calls)
-		runWorker(t, worker, &got, queue.WorkerConfig{Concurrency: n})
+		runWorker(t, hooked{worker}, &got, queue.WorkerConfig{Concurrency: n})
 		time.Sleep(time.Second)
 		calls.Take()
 		for i := range n {

@@ -253,7 +253,7 @@ func TestAbsurdRulesCostNothing(t *testing.T) {
 	defer mine.Close()
 	mine.AddHook(&count)
 	var got recorder
-	stop := runWorker(t, mine, &got, queue.WorkerConfig{})
+	stop := runWorker(t, hooked{mine}, &got, queue.WorkerConfig{})
 	redistest.Eventually(t, 5*time.Second, "one has started", func() bool { return got.count() == 1 })
 	before := count.Count()
 	begin := time.Now()

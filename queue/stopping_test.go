@@ -53,7 +53,7 @@ func TestAStoppingWorkerReturnsItsLateJobs(t *testing.T) {
 				runWorker(t, client, &first, queue.WorkerConfig{Concurrency: 1})
 				time.Sleep(3 * time.Second)
 				var second recorder
-				stop := runWorker(t, mine, &second, queue.WorkerConfig{Concurrency: 10})
+				stop := runWorker(t, hooked{mine}, &second, queue.WorkerConfig{Concurrency: 10})
 				time.Sleep(3 * time.Second)
 				enqueue(t, client, named("busy", "u"))
 				time.Sleep(time.Second)

@@ -63,7 +63,7 @@ func takeOver(t *testing.T, lanes, tenants int) (bytes int64, commands int) {
 		var counter redistest.Counter
 		client, read := countingClient(t, server)
 		client.AddHook(&counter)
-		runWorker(t, client, &got, queue.WorkerConfig{})
+		runWorker(t, hooked{client}, &got, queue.WorkerConfig{})
 		time.Sleep(2500 * time.Millisecond) // half a second after a start
 		before := got.count()
 		counter.Take()
