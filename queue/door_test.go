@@ -241,7 +241,9 @@ func TestForwardIntoTheOwnInbox(t *testing.T) {
 		cfg := queue.WorkerConfig{Queues: []string{"mail", "push"}, Inbox: true}
 		worker, err := queue.NewWorker(client, cfg)
 		must(t, err)
-		if err := worker.Run(t.Context(), queue.Forward(fleet, "push")); !errors.Is(err, queue.ErrInvalidConfig) || !strings.Contains(err.Error(), reason) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := worker.Run(ctx, queue.Forward(fleet, "push")); !errors.Is(err, queue.ErrInvalidConfig) || !strings.Contains(err.Error(), reason) {
 			t.Errorf("Run: %v", err)
 		}
 
