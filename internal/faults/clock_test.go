@@ -7,25 +7,23 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 )
 
-// stepping sets Redis's wall clock forward and back again, which is when Redis's clock repeats
-// itself: nothing starts before it has caught up.
-func stepping(t *testing.T, name string, by time.Duration) *scene {
+// stepping sets Redis's wall clock in steps. Where it goes back it repeats itself, and nothing starts
+// before it has caught up.
+func stepping(t *testing.T, name string, steps ...time.Duration) *scene {
 	server, wall := redistest.StartWithClock(t)
 	at := on(server.URL(), server.Client(t))
 	at.stepped, at.lively = true, true
 	s := newScene(t, name, at)
-	step := func(d time.Duration) {
-		h := harm{at: time.Now(), before: wall.Ahead()}
-		wall.Step(d)
-		s.pause(lease/2 + max(0, min(-d, time.Second))) // until everybody has read the clock again
-		h.after, h.healed = wall.Ahead(), time.Now()
-		s.harm = append(s.harm, h)
-		s.pause(s.between(time.Second, 2*time.Second))
-	}
 	s.during(func() {
 		for range 2 * s.rounds {
-			step(by)
-			step(-by)
+			for _, step := range steps {
+				h := harm{at: time.Now(), before: wall.Ahead()}
+				wall.Step(step)
+				s.pause(lease/2 + max(0, -step)) // until everybody has read the clock again
+				h.after, h.healed = wall.Ahead(), time.Now()
+				s.harm = append(s.harm, h)
+				s.pause(s.between(time.Second, 2*time.Second))
+			}
 		}
 	})
 	return s

@@ -48,11 +48,11 @@ var faults = []fault{
 	{name: "master killed, its lagging replica promoted", run: laggard},
 	{name: "the cluster slot moves to another node", run: resharded},
 	{name: "an operator acts every 20 ms", run: stormed},
-	{name: "Redis's clock a second forward, and back", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Second) }},
-	{name: "Redis's clock an hour forward, and back", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Hour) }},
+	{name: "Redis's clock a second forward, and back", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Second, -time.Second) }},
+	{name: "Redis's clock an hour forward", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Hour) }},
 	{name: "Redis's clock an hour back for 6 s", run: behind},
-	{name: "older policies after a failover, kill -9", run: outdated},
-	{name: "twelve queues in each worker, kill -9", run: shared},
+	{name: "older policies after a failover", run: outdated},
+	{name: "twelve queues in one worker, kill -9", run: shared},
 }
 
 func TestFaults(t *testing.T) {

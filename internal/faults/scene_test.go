@@ -78,6 +78,7 @@ type stage struct {
 	users   []throttle.Rule // userRules if none are given
 	queue   []throttle.Rule // for everything together
 	among   int             // tenants; 3 if none are given
+	hands   int             // workers; 3 if none are given
 	beside  []string        // queues that are offered as much, by turns with the usual one
 	stepped bool            // Redis's clock was set: it is not the machine's
 	lively  bool            // nobody may be without starts for long beyond the fault
@@ -107,7 +108,7 @@ func newScene(t *testing.T, name string, at stage) *scene {
 	for range at.queues() {
 		s.offer(t.Context(), 10*at.leak)
 	}
-	for range 3 {
+	for range cmp.Or(at.hands, 3) {
 		s.hire()
 	}
 	s.crew.wait()

@@ -242,7 +242,7 @@ func (s *scene) certain(executions []*execution) (found int) {
 // close counts the starts of a subject that broke a rule by this machine's clock.
 func (s *scene) close(subject string, starts []*execution, rules []throttle.Rule) (found int) {
 	for _, r := range rules {
-		for i := r.Limit(); i < len(starts); i++ {
+		for i := r.Limit(); i < len(starts) && r.Kind() != throttle.KindLeak; i++ {
 			if s.tooClose(r, starts[i-r.Limit():i+1]) {
 				first, last := starts[i-r.Limit()], starts[i]
 				found++
@@ -281,11 +281,10 @@ func (s *scene) disturbed(at time.Time) bool {
 // violations counts the starts that broke a rule: of a user by when they started, on the
 // clock that the worker believed in and on this machine's own, of a tenant by their slots.
 func (s *scene) violations(executions []*execution) int {
-	var starts, slots, all []throttle.Event
+	var starts, slots []throttle.Event
 	paid := make(map[string]bool)
 	for _, e := range executions {
 		starts = append(starts, throttle.Event{Subject: e.Tenant + "/" + e.User, At: e.Started})
-		all = append(all, throttle.Event{Subject: queueName, At: e.Started})
 		// A job that came back since Redis forgot its end has paid for its slot once.
 		if slot := fmt.Sprint(e.ID, e.Slot); !paid[slot] || !s.forgets() {
 			slots = append(slots, throttle.Event{Subject: e.Tenant, At: e.Slot})
@@ -296,12 +295,26 @@ func (s *scene) violations(executions []*execution) int {
 		}
 	}
 	found := append(throttle.Verify(starts, s.userRules()), throttle.Verify(slots, s.tenantRules())...)
-	found = append(found, throttle.Verify(all, s.queue)...)
+	for _, r := range s.queue {
+		found = append(found, throttle.Verify(together(executions, r), []throttle.Rule{r})...)
+	}
 	found = slices.DeleteFunc(found, func(v throttle.Violation) bool { return s.stepped && s.disturbed(v.At) })
 	for _, v := range found[:min(len(found), 10)] {
 		s.t.Error(v)
 	}
 	return len(found) + s.certain(executions) + s.crowds(executions)
+}
+
+// together returns what a rule for everything counts: starts, or slots if it is a leak.
+func together(executions []*execution, r throttle.Rule) []throttle.Event {
+	events := make([]throttle.Event, len(executions))
+	for i, e := range executions {
+		events[i] = throttle.Event{Subject: queueName, At: e.Started}
+		if r.Kind() == throttle.KindLeak {
+			events[i].At = e.Slot
+		}
+	}
+	return events
 }
 
 // crowds counts the executions that were too many at once, of a user or of a tenant, by this
