@@ -51,7 +51,7 @@ var faults = []fault{
 	{name: "Redis's clock a second forward, and back", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Second, -time.Second) }},
 	{name: "Redis's clock an hour forward", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Hour) }},
 	{name: "Redis's clock an hour back for 6 s", run: behind},
-	{name: "older policies after a failover", run: outdated},
+	{name: "older policies after a failover, kill -9 of the leader", run: outdated},
 	{name: "twelve queues in one worker, kill -9", run: shared},
 }
 

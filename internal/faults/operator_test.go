@@ -106,8 +106,13 @@ func outdated(t *testing.T, name string) *scene {
 				t.Error(err)
 			}
 			s.harm = append(s.harm, harm{at: begin, healed: begin})
+			if victim := s.leader(); victim != nil { // the next one has heard of the newest, too
+				s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+			}
 			s.pause(lease)
+			s.hire()
 		}
+		s.crew.wait()
 	})
 	return s
 }
