@@ -16,7 +16,9 @@
 //   - twice: jobs that ran more than once. Each time the execution before must have been
 //     in the hands of a worker that was killed or frozen right then;
 //   - violations of the rules, found by throttle.Verify in the log of starts: by the clock
-//     that the worker believed in, and by the machine's own;
+//     that the worker believed in, and by the machine's own, but not while Redis's clock is set;
+//   - standstills, where the scene asks for them: a tenant starts nothing for long while a job
+//     waits of a user whose rules and whose running jobs do not object;
 //   - recovery: how long after the fault its jobs, or any jobs, started again.
 //
 // TestUnderFire (fire_test.go) lets malformed jobs of every kind (spoil_test.go) run beside

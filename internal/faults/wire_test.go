@@ -39,7 +39,8 @@ func wires(t *testing.T) (proxies []*redistest.Proxy, at stage) {
 // break.
 func everything(t *testing.T, name string) *scene {
 	proxies, at := wires(t)
-	at.slack = lease // an end is on its way as long as connections are broken
+	at.slack = lease      // an end is on its way as long as connections are broken
+	at.longer = 2 * lease // nothing is reaped for a lease after nobody could reach Redis
 	s := newScene(t, name, at)
 	s.during(func() {
 		for range 20 * s.rounds {
