@@ -33,6 +33,10 @@ var (
 	// ErrSchema: a version of waterclock with another key schema has written the keys in Redis.
 	// Nothing was changed.
 	ErrSchema = store.ErrSchema
+
+	// ErrBrokenKey: a key of the queue itself in Redis has another type, and the queue stands still.
+	// The error names the key; [Inspector.Repair] mends it.
+	ErrBrokenKey = store.ErrBrokenKey
 )
 
 // The error of a handler decides what becomes of its job:

@@ -161,7 +161,10 @@ func has(found []queue.Damage, what string) bool {
 // jobs that were not destroyed start.
 func TestDamage(t *testing.T) {
 	for name, d := range damages() {
-		t.Run(name, func(t *testing.T) { mendOne(t, d) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mendOne(t, d)
+		})
 	}
 }
 
@@ -261,4 +264,19 @@ func TestNothingThere(t *testing.T) {
 			t.Errorf("%d keys", n)
 		}
 	})
+}
+
+// In a cluster the keys of the queue are at one node.
+func TestDamageInACluster(t *testing.T) {
+	ctx, client := t.Context(), redistest.StartCluster(t, 2)
+	for _, queue := range []string{"a", "b", "c", "d[*?]"} {
+		lane := "wc:{" + queue + "}:lane:t:u"
+		if err := client.RPush(ctx, lane, "=k").Err(); err != nil {
+			t.Fatal(err)
+		}
+		found, err := Examine(ctx, client, queue)
+		if err != nil || len(found) != 3 || found[0].What != "lane "+lane {
+			t.Errorf("%s: %+v, %v", queue, found, err)
+		}
+	}
 }

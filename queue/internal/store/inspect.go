@@ -91,10 +91,11 @@ type Totals struct {
 func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	first := s.client.Pipeline()
 	fleet, dead := first.ZRange(ctx, s.key.Workers(), 0, -1), first.XLen(ctx, s.key.Dead())
-	if _, err := first.Exec(ctx); err != nil && !wrongType(dead.Err()) {
+	if _, err := first.Exec(ctx); err != nil && !wrongType(err) {
 		return Totals{}, err
 	}
 	workers, err := fleet.Result()
+	err = sound(err, s.key.Workers(), "zset")
 	for err == nil {
 		pipe := s.client.TxPipeline()
 		meta, later := pipe.HGetAll(ctx, s.key.Meta()), pipe.ZCard(ctx, s.key.Later())
@@ -104,6 +105,9 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 			running[i] = pipe.HLen(ctx, s.key.Running(worker))
 		}
 		if _, err = pipe.Exec(ctx); err != nil {
+			if broken := errors.Join(sound(meta.Err(), s.key.Meta(), "hash"), sound(later.Err(), s.key.Later(), "zset")); wrong(broken) {
+				err = broken
+			}
 			break
 		}
 		if known := now.Val(); !sameMembers(workers, known) {

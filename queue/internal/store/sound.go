@@ -14,6 +14,11 @@ import (
 // queue stands still until it is repaired, and nothing was changed.
 type BrokenKeyError struct{ Key, Want string }
 
+// ErrBrokenKey is what a [BrokenKeyError] is.
+var ErrBrokenKey = errors.New("queue: a key in Redis has another type")
+
+func (e *BrokenKeyError) Unwrap() error { return ErrBrokenKey }
+
 func (e *BrokenKeyError) Error() string {
 	return fmt.Sprintf("queue: the key %s in Redis is not a %s: nothing starts until it is repaired; run waterclock doctor --repair", e.Key, e.Want)
 }

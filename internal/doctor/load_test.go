@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+)
+
+// Under load a key of the queue is overwritten for a while, or deleted. Offers fail with the key's
+// name or are accepted. After the repair all that was accepted starts, and the counters add up.
+func TestRepairUnderLoad(t *testing.T) {
+	for name, make := range map[string]func(*testing.T, *scene){
+		"meta, a text": spoil("meta"), "tenants, a text": spoil("tenants"), "mail, a text": spoil("mail"),
+		"workers, a text": spoil("workers"), "later, a text": spoil("later"),
+		"meta is gone": do("DEL", key("meta")), "tenants are gone": do("DEL", key("tenants")),
+		"mail is gone": do("DEL", key("mail")), "workers are gone": do("DEL", key("workers")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			repairUnderLoad(t, make)
+		})
+	}
+}
+
+func repairUnderLoad(t *testing.T, spoils func(*testing.T, *scene)) {
+	s := newScene(t)
+	s.policies()
+	s.work(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	var accepted []string
+	refused := 0
+	var load sync.WaitGroup
+	load.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			jobs := make([]queue.Job, 5)
+			for i := range jobs {
+				jobs[i] = queue.Job{ID: fmt.Sprintf("job-%d-%d", n, i), Tenant: fmt.Sprint("t", i), User: fmt.Sprint("u", n%7), Type: "x"}
+			}
+			receipts, err := s.offers.Enqueue(context.WithoutCancel(ctx), jobs...)
+			mu.Lock()
+			if err != nil {
+				refused++
+				if !errors.Is(err, queue.ErrBrokenKey) && !strings.Contains(err.Error(), "policies in force are missing") {
+					t.Errorf("an offer: %v", err)
+				}
+			}
+			for i, r := range receipts {
+				if err == nil && r.Status == queue.Accepted {
+					accepted = append(accepted, jobs[i].ID)
+				}
+			}
+			mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	redistest.Eventually(t, 20*time.Second, "jobs start", func() bool { return s.total() > 100 })
+	spoils(t, s)
+	mu.Lock()
+	known := len(accepted)
+	mu.Unlock()
+	redistest.Eventually(t, 20*time.Second, "many more offers have failed or were accepted", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return refused > 50 || len(accepted) > known+300
+	})
+	mended, left, err := s.inspector.Repair(t.Context())
+	s.must(err)
+	before := s.total()
+	redistest.Eventually(t, 20*time.Second, "jobs start again", func() bool { return s.total() > before+50 })
+	cancel()
+	load.Wait()
+	redistest.Eventually(t, 30*time.Second, "nothing waits", func() bool {
+		stats, err := s.inspector.Stats(t.Context())
+		return err == nil && stats.Waiting == 0 && stats.Running == 0
+	})
+	lost := 0
+	for _, id := range accepted {
+		if s.started(id) == 0 {
+			lost++
+		}
+	}
+	t.Logf("%d accepted, %d offers refused, %d starts, %d lost; mended %d, left %d", len(accepted), refused, s.total(), lost, len(mended), len(left))
+	if lost > 0 {
+		t.Errorf("%d of %d accepted jobs never started", lost, len(accepted))
+	}
+	if _, left, err := s.inspector.Repair(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("left: %+v, %v", left, err)
+	}
+	if found := s.examine(); len(found) > 0 {
+		t.Errorf("afterwards: %+v", found)
+	}
+}
