@@ -343,10 +343,11 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	return t.requeue(c, q.lane, q.env, now)
 }
 
-// endClaim takes a claim from a worker.
+// endClaim takes a claim from a worker. What it leaves free is counted again.
 func (t *term) endClaim(c *store.Commit, worker, claim string, lane envelope.Lane, now int64) {
 	c.EndClaim(worker, claim)
 	t.sched.End(schedule.Claim{Name: claim, Lane: lane}, now)
+	t.freed = t.freed || worker != t.r.cfg.Worker
 }
 
 // takeBack puts a job that a worker returns into its lane again.

@@ -58,8 +58,8 @@ func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
 			return false, err
 		}
 	}
-	if err := t.ask(ctx); err != nil {
-		return false, err
+	if known, err := t.ask(ctx); err != nil || !known {
+		return true, err
 	}
 	return t.amend(ctx, now)
 }
@@ -168,27 +168,35 @@ func (t *term) fit() error {
 	return nil
 }
 
-// ask reads what the requests need.
-func (t *term) ask(ctx context.Context) error {
+// ask reads what the requests need. It reports whether all of it is known.
+func (t *term) ask(ctx context.Context) (known bool, err error) {
 	if len(t.requests) == 0 {
-		return nil
+		return true, nil
 	}
 	if err := t.prepare(ctx); err != nil {
-		return err
+		return false, err
 	}
-	known := true
-	for _, q := range t.requests {
-		known = t.sched.Known(q.lane) && known
-	}
-	if known {
-		return nil
+	if t.knows() {
+		return true, nil
 	}
 	now := t.r.now()
 	b := t.newBundle(now)
 	b.whole = true
 	b.write(now)
 	t.launch(ctx, b)
-	return t.landAll(ctx)
+	if err := t.landAll(ctx); err != nil {
+		return false, err
+	}
+	return t.knows(), nil // the commit may have been refused
+}
+
+// knows reports whether the scheduler knows what the requests are about.
+func (t *term) knows() bool {
+	known := true
+	for _, q := range t.requests {
+		known = t.sched.Known(q.lane) && known
+	}
+	return known
 }
 
 // due reports whether the commit is to be sent now.
