@@ -3,13 +3,10 @@ package runner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -19,6 +16,7 @@ type fleet struct {
 	r       *Runner
 	members []*member // the first is this worker
 	dead    []string  // whose leases have expired
+	reaping *reaping  // what is taken back from the first of those; nil for nothing yet
 	counted time.Time // when the free places of the others were read
 	given   bool      // and some were taken since, or by then
 	musters int
@@ -59,7 +57,7 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	if err := t.meet(ctx, alive); err != nil {
 		return err
 	}
-	t.fleet.dead = dead
+	t.fleet.died(dead)
 	t.sched.Places(t.fleet.places(), now)
 	if t.uncounted || t.fleet.musters%recordsEvery == 0 {
 		if err := t.countRunning(ctx, slices.Collect(maps.Keys(leases)), now); err != nil {
@@ -71,7 +69,27 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		t.musterAt, t.fence.Lease = now+3*musterEvery, max(aloneLease, t.r.leaderLease()) // a new worker says that it has come
 	}
 	t.appoint(alive)
-	return t.r.store.ForgetTenants(ctx, t.sched.Rest())
+	t.forgetTrimmers(now)
+	t.forgetTenants()
+	return nil
+}
+
+// forgetTenants forgets the tenants that have had nothing to do for some time, beside the rounds.
+func (t *term) forgetTenants() {
+	if t.resting {
+		return
+	}
+	names := t.sched.Rest()
+	if len(names) == 0 {
+		return
+	}
+	t.resting = true
+	t.workers.Go(func() {
+		if err := t.r.store.ForgetTenants(t.ctx, names); err != nil {
+			t.r.log.Debug("forgetting tenants with nothing to do", "err", err)
+		}
+		t.report(t.ctx, func(int64) { t.resting = false })
+	})
 }
 
 // recordsEvery is at how many musters the record of a worker that is known is read again.
@@ -304,91 +322,4 @@ func (t *term) appoint(alive []string) {
 type order struct {
 	worker string
 	words  []string
-}
-
-// reapBatch is how many claims one commit takes back.
-const reapBatch = 100
-
-// reap takes back the claims of workers whose leases have expired. It reports whether the
-// commit does so.
-func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
-	if len(t.fleet.dead) == 0 {
-		return nil
-	}
-	amnesty, err := t.r.store.Amnesty(ctx, now, t.r.cfg.Lease)
-	if err != nil || amnesty {
-		return err
-	}
-	dead := t.fleet.dead[0]
-	claims, err := t.r.store.Claims(ctx, dead)
-	if err != nil {
-		return err
-	}
-	records, _, err := t.r.store.Records(ctx, []string{dead})
-	if err != nil {
-		return err
-	}
-	// Latest slots first: each goes to the front of its lane.
-	slices.SortFunc(claims, func(a, b store.Claim) int { return strings.Compare(slotKey(b.Name), slotKey(a.Name)) })
-	if len(claims) > reapBatch {
-		claims = claims[:reapBatch]
-	} else {
-		c.Forget(dead)
-		t.fleet.dead = t.fleet.dead[1:]
-	}
-	c.Expired(dead, t.r.cfg.Lease)
-	for _, claim := range claims {
-		if err := t.reapClaim(c, dead, claim, records[0].Started, now); err != nil {
-			return err
-		}
-	}
-	if len(claims) > 0 {
-		t.r.log.Warn("took back the jobs of a worker that died or lost Redis", "worker", dead, "jobs", len(claims))
-	}
-	return nil
-}
-
-// slotKey orders claims by their slots, and then by their stamps.
-func slotKey(claim string) string {
-	stamp, slot, _, err := envelope.ParseClaim(claim)
-	if err != nil {
-		return claim
-	}
-	return text(slot) + " " + stamp
-}
-
-// leaseExpired is the last error of a job whose worker was lost.
-const leaseExpired = "the lease expired: its worker died or lost Redis"
-
-// reapClaim takes one claim back. If its handler had started, that was an attempt. If nobody knows, it
-// was none the first time, and one each further time: a job that kills its workers ends.
-func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) error {
-	_, spent, lane, err := envelope.ParseClaim(claim.Name)
-	t.endClaim(c, dead, claim.Name, lane, now)
-	if err != nil {
-		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)
-		return nil
-	}
-	env, err := envelope.Open(claim.Job)
-	if env == nil || err != nil && !errors.Is(err, envelope.ErrNewer) {
-		c.Bury(lane, claim.Job, "the job cannot be read: "+err.Error(), now)
-		return nil
-	}
-	env.Ready = now
-	if spent >= started && env.Lost == 0 {
-		env.Lost++
-		c.Count(lane.Tenant, "back", 1)
-		return t.requeue(c, lane, env, now)
-	}
-	env.Failures++
-	c.Count(lane.Tenant, "failed", 1)
-	if env.Failures >= env.MaxAttempts {
-		c.Bury(lane, env.String(), leaseExpired, now)
-		if env.ID != "" {
-			c.Track(env.ID, "dead")
-		}
-		return nil
-	}
-	c.Count(lane.Tenant, "back", 1)
-	return t.requeue(c, lane, env, now)
 }

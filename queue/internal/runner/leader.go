@@ -26,11 +26,11 @@ type term struct {
 	fence    store.Fence
 	mailed   string // the newest letter that was opened
 	mail     chan post
-	swept    chan string        // tenants whose bounds in Redis were lowered
-	sweeps   context.CancelFunc // ends the sweep under way
-	workers  sync.WaitGroup     // sweeps
-	renewed  time.Time          // the last commit
-	wrote    time.Time          // the last one that did more than read
+	reports  chan func(now int64) // what the work beside the rounds has found; see [term.report]
+	sweeps   context.CancelFunc   // ends the sweep under way
+	workers  sync.WaitGroup       // the work beside the rounds
+	renewed  time.Time            // the last commit
+	wrote    time.Time            // the last one that did more than read
 	sched    *schedule.Scheduler
 	fleet    fleet
 	paused   map[string]int64
@@ -38,9 +38,11 @@ type term struct {
 	governed int64 // the version of the policies under which bounds were swept last
 
 	requests  []request       // letters about claims, not yet settled in a commit
+	comebacks []comeback      // of the commit that is being made
 	orders    []order         // for the hands of workers
 	full      map[string]bool // tenants with more waiting than fits
 	trimmers  map[string]*trimmer
+	resting   bool // tenants are being forgotten
 	deputies  []string
 	nearest   *member // of the deputies
 	freed     bool    // other workers have places again
@@ -75,7 +77,7 @@ func (r *Runner) serve(ctx context.Context, first store.Term) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := &term{
-		r: r, ctx: ctx, kicks: make(chan struct{}, 1), swept: make(chan string, 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
+		r: r, ctx: ctx, kicks: make(chan struct{}, 1), reports: make(chan func(int64), 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
 		full: make(map[string]bool), trimmers: make(map[string]*trimmer), broken: make(map[envelope.Lane]bool),
 		fence: store.Fence{Token: first.Token, Lease: r.leaderLease(), Seq: first.Seq + 1, Changes: first.Changes},
 	}
@@ -257,7 +259,6 @@ func (t *term) resync(ctx context.Context) error {
 	if before != nil {
 		t.sched.TakeTurns(before)
 	}
-	t.trimmers = make(map[string]*trimmer)
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
 	t.govern(ctx, facts.Policies)
 	now, _ := t.r.clock.now()
@@ -336,8 +337,8 @@ func (t *term) wait(ctx context.Context, next int64) error {
 		case p := <-t.mail:
 			t.receive(p)
 			return nil // the reading has gathered already
-		case name := <-t.swept:
-			t.sched.Loosen(name, now)
+		case take := <-t.reports:
+			take(t.r.now())
 		case <-t.kicks:
 			return nil // a place is free, or a job waits for an answer: at once
 		case <-timer.C:
@@ -371,8 +372,8 @@ func (t *term) collect() {
 		select {
 		case p := <-t.mail:
 			t.receive(p)
-		case name := <-t.swept:
-			t.sched.Loosen(name, t.r.now())
+		case take := <-t.reports:
+			take(t.r.now())
 		default:
 			return
 		}
@@ -383,6 +384,14 @@ func (t *term) collect() {
 func (t *term) receive(p post) {
 	t.mailed = p.last
 	t.open(p.letters)
+}
+
+// report lets the rounds take in what the work beside them has found, unless ctx ends before.
+func (t *term) report(ctx context.Context, take func(now int64)) {
+	select {
+	case t.reports <- take:
+	case <-ctx.Done():
+	}
 }
 
 func text(n int64) string { return strconv.FormatInt(n, 10) }

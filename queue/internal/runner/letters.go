@@ -272,7 +272,7 @@ func (t *term) prepare(ctx context.Context) error {
 
 // settle answers the requests in a commit. Jobs that go back to the fronts of their lanes
 // do so latest first.
-func (t *term) settle(c *store.Commit, now int64) (answers map[string]answer, err error) {
+func (t *term) settle(c *store.Commit, now int64) (answers map[string]answer) {
 	answers = make(map[string]answer)
 	slices.SortStableFunc(t.requests, func(a, b request) int { return int(min(1, max(-1, b.spent-a.spent))) })
 	for i := range t.requests {
@@ -286,15 +286,12 @@ func (t *term) settle(c *store.Commit, now int64) (answers map[string]answer, er
 				t.reply(c, answers, q, answer{})
 			}
 		case q.letter == store.MailLate:
-			err = t.restart(c, q, now, answers)
+			t.restart(c, q, now, answers)
 		default:
-			err = t.takeBack(c, q, now)
-		}
-		if err != nil {
-			return nil, err
+			t.takeBack(c, q, now)
 		}
 	}
-	return answers, nil
+	return answers
 }
 
 // sooner lowers the bounds that Redis has of a user's lanes.
@@ -316,7 +313,7 @@ func (t *term) reply(c *store.Commit, answers map[string]answer, q *request, a a
 }
 
 // restart gives a late job another slot, or puts it back into its lane.
-func (t *term) restart(c *store.Commit, q *request, now int64, answers map[string]answer) error {
+func (t *term) restart(c *store.Commit, q *request, now int64, answers map[string]answer) {
 	own := q.worker == t.r.cfg.Worker
 	ahead := q.doubt
 	if !own {
@@ -332,7 +329,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 		c.Claim(q.worker, a.claim, q.job)
 		t.sched.Begin(schedule.Claim{Name: a.claim, Lane: q.lane})
 		t.reply(c, answers, q, a)
-		return nil
+		return
 	}
 	if q.doubt > longest {
 		t.sched.Refund(q.claim, q.cost, true, now)
@@ -340,7 +337,7 @@ func (t *term) restart(c *store.Commit, q *request, now int64, answers map[strin
 	t.reply(c, answers, q, answer{})
 	t.sooner(c, q.lane, now)
 	c.Count(q.lane.Tenant, "started", -1)
-	return t.requeue(c, q.lane, q.env, now)
+	t.requeue(q.lane, q.env)
 }
 
 // endClaim takes a claim from a worker. What it leaves free is counted again.
@@ -351,7 +348,7 @@ func (t *term) endClaim(c *store.Commit, worker, claim string, lane envelope.Lan
 }
 
 // takeBack puts a job that a worker returns into its lane again.
-func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
+func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	t.endClaim(c, q.worker, q.claim, q.lane, now)
 	if q.kind == returnUnstarted {
 		t.fleet.distrust(q.worker)
@@ -374,5 +371,5 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) error {
 		t.paused[q.scope] = max(t.paused[q.scope], q.until)
 		t.sched.Pause(q.scope, t.paused[q.scope], now)
 	}
-	return t.requeue(c, q.lane, q.env, now)
+	t.requeue(q.lane, q.env)
 }

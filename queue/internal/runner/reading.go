@@ -69,9 +69,21 @@ func boundsOf(found []store.Bounded) []schedule.Bound {
 	return bounds
 }
 
-// learnHeads tells the scheduler the first jobs of lanes, those under collapse keys
-// included.
+// learnHeads tells the scheduler the first jobs of lanes.
 func (t *term) learnHeads(ctx context.Context, lanes []envelope.Lane, entries [][]string) error {
+	heads, err := t.readHeads(ctx, lanes, entries)
+	if err != nil {
+		return err
+	}
+	now, _ := t.r.clock.now()
+	for i, lane := range lanes {
+		t.sched.LearnHeads(lane, heads[i], now)
+	}
+	return nil
+}
+
+// readHeads reads entries of lanes, and the jobs that are kept under collapse keys.
+func (t *term) readHeads(ctx context.Context, lanes []envelope.Lane, entries [][]string) ([][]schedule.Head, error) {
 	heads := make([][]schedule.Head, len(lanes))
 	var folded []store.Folded
 	var of []*schedule.Head
@@ -87,41 +99,20 @@ func (t *term) learnHeads(ctx context.Context, lanes []envelope.Lane, entries []
 			heads[i][k] = headOf(entry)
 		}
 	}
-	if len(folded) > 0 {
-		jobs, err := t.r.store.FoldedJobs(ctx, folded)
-		if err != nil {
-			return err
-		}
-		for k, job := range jobs {
-			h := of[k]
-			if h.Job = job; job == "" {
-				h.Err = errors.New("there is no job under its collapse key")
-			} else if h.Env, h.Err = envelope.Open(job); h.Err != nil {
-				h.Env = nil
-			}
-		}
+	if len(folded) == 0 {
+		return heads, nil
 	}
-	now, _ := t.r.clock.now()
-	for i, lane := range lanes {
-		t.sched.LearnHeads(lane, heads[i], now)
+	jobs, err := t.r.store.FoldedJobs(ctx, folded)
+	if err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-// headsOf reads entries of a lane.
-func (t *term) headsOf(ctx context.Context, lane envelope.Lane, entries []string) ([]schedule.Head, error) {
-	heads := make([]schedule.Head, len(entries))
-	for i, entry := range entries {
-		if entry == "" || entry[0] != '=' {
-			heads[i] = headOf(entry)
-			continue
+	for k, job := range jobs {
+		h := of[k]
+		if h.Job = job; job == "" {
+			h.Err = errors.New("there is no job under its collapse key")
+		} else if h.Env, h.Err = envelope.Open(job); h.Err != nil {
+			h.Env = nil
 		}
-		jobs, err := t.r.store.FoldedJobs(ctx, []store.Folded{{Tenant: lane.Tenant, User: lane.User, Key: entry[1:]}})
-		if err != nil {
-			return nil, err
-		}
-		heads[i] = headOf(jobs[0])
-		heads[i].Entry = entry
 	}
 	return heads, nil
 }

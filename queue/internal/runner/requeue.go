@@ -1,20 +1,59 @@
 package runner
 
 import (
+	"context"
+
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// requeue puts a job to the front of its lane. Under its collapse key the newer of two
-// jobs stays.
-func (t *term) requeue(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, now int64) error {
-	return t.put(c, lane, env, true, now)
+// A comeback is a job that comes into its lane from elsewhere.
+type comeback struct {
+	lane  envelope.Lane
+	env   *envelope.Envelope
+	front bool // of its lane
 }
 
-func (t *term) put(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, front bool, now int64) error {
-	if buried, err := t.buryBroken(c, lane, env, now); buried || err != nil {
+// requeue lets a job come back to the front of its lane with the present commit.
+func (t *term) requeue(lane envelope.Lane, env *envelope.Envelope) {
+	t.comebacks = append(t.comebacks, comeback{lane, env, true})
+}
+
+// comeBack puts the jobs that come back into their lanes, in their order. Under a collapse key
+// the newer of two jobs stays.
+func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
+	var folded []store.Folded
+	for _, b := range t.comebacks {
+		if b.env.CollapseKey != "" {
+			folded = append(folded, store.Folded{Tenant: b.lane.Tenant, User: b.lane.User, Key: b.env.CollapseKey})
+		}
+	}
+	jobs, err := t.r.store.FoldedJobs(ctx, folded)
+	if err != nil {
 		return err
 	}
+	for _, b := range t.comebacks {
+		other := ""
+		if b.env.CollapseKey != "" {
+			if other = c.Folding(folded[0]); other == "" {
+				other = jobs[0]
+			}
+			folded, jobs = folded[1:], jobs[1:]
+		}
+		buried, err := t.buryBroken(c, b.lane, b.env, now)
+		if err != nil {
+			return err
+		}
+		if !buried {
+			t.put(c, b, other, now)
+		}
+	}
+	return nil
+}
+
+// put puts a job into its lane, unless the other one under its collapse key is newer.
+func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
+	lane, env := b.lane, b.env
 	entry := env.String()
 	if env.Spilled != "" {
 		bare := *env
@@ -26,10 +65,6 @@ func (t *term) put(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, 
 	}
 	if env.CollapseKey != "" {
 		folded := store.Folded{Tenant: lane.Tenant, User: lane.User, Key: env.CollapseKey}
-		other, err := t.folded(c, folded)
-		if err != nil {
-			return err
-		}
 		if other != "" {
 			dropped, loser := entry, env
 			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
@@ -45,18 +80,18 @@ func (t *term) put(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, 
 			if loser != nil && loser.ID != "" {
 				c.Track(loser.ID, "dropped")
 			}
-			return nil
+			return
 		}
 		c.Fold(folded, entry)
 		entry = "=" + env.CollapseKey
 	}
-	c.Put(lane, entry, front, now)
-	if front {
+	t.aged(lane, env.Stamp)
+	c.Put(lane, entry, b.front, now)
+	if b.front {
 		t.sched.Returned(lane, now)
 	} else {
 		t.sched.Look(lane.Tenant, lane.User, now)
 	}
-	return nil
 }
 
 // laneBroken is the last error of a job whose lane cannot hold it.
@@ -89,16 +124,4 @@ func (t *term) buryBroken(c *store.Commit, lane envelope.Lane, env *envelope.Env
 		c.Track(env.ID, store.WasDead)
 	}
 	return true, nil
-}
-
-// folded returns the job that is under a collapse key when the commit is done so far.
-func (t *term) folded(c *store.Commit, f store.Folded) (string, error) {
-	if job := c.Folding(f); job != "" {
-		return job, nil
-	}
-	jobs, err := t.r.store.FoldedJobs(t.ctx, []store.Folded{f})
-	if err != nil {
-		return "", err
-	}
-	return jobs[0], nil
 }

@@ -188,13 +188,12 @@ func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
 				}
 				var asked atomic.Bool
 				s.join("leader").wire.intercept(func(cmd redis.Cmder, do func() error) error {
-					err := do()
-					if cmd.Name() == "hgetall" && fmt.Sprint(cmd.Args()[1]) == "wc:{q}:running:frozen" {
+					if takesBack(cmd, "frozen") {
 						if asked.Store(true); wakes {
 							lease(time.Minute)
 						}
 					}
-					return err
+					return do()
 				})
 				time.Sleep(5 * time.Second)
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
@@ -208,6 +207,12 @@ func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// takesBack reports whether a command is a commit that takes jobs back from a worker.
+func takesBack(cmd redis.Cmder, worker string) bool {
+	args := cmd.Args()
+	return strings.HasPrefix(cmd.Name(), "eval") && slices.Contains(args, any("expired")) && slices.Contains(args, any(worker))
 }
 
 // What a lost worker had certainly started has cost an attempt; so has what another worker was lost

@@ -25,24 +25,26 @@ func (t *term) round(ctx context.Context) error {
 	}
 	t.collect()
 	now, _ := t.r.clock.now()
+	more := false
 	if len(t.flights) == 0 || t.interrupted(now) {
-		if err := t.landAll(ctx); err != nil {
-			return err
+		err := t.landAll(ctx)
+		if err == nil {
+			more, err = t.prelude(ctx, now)
 		}
-		if again, err := t.prelude(ctx, now); again || err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	return t.decide(ctx)
+	return t.decide(ctx, more)
 }
 
 // interrupted reports whether there is something to do before more is decided.
 func (t *term) interrupted(now int64) bool {
-	return t.stale || t.freed || t.outdated() || len(t.requests)+len(t.full)+len(t.fleet.dead) > 0 || now >= min(t.musterAt, t.ripeAt)
+	return t.stale || t.freed || t.outdated() || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
 }
 
-// prelude does what comes before more is decided. It reports whether there was something.
-func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
+// prelude does what comes before more is decided. It reports whether there may be more of it.
+func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
 	if t.stale {
 		if err := t.refresh(ctx); err != nil {
 			return false, err
@@ -69,27 +71,26 @@ func (t *term) prelude(ctx context.Context, now int64) (again bool, err error) {
 // whether there was something.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	b := t.newBundle(now)
-	var err error
-	if b.answers, err = t.settle(b.c, now); err != nil {
-		return false, err
-	}
-	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.trim, t.unpause} {
+	t.comebacks = nil
+	b.requests = len(t.requests)
+	b.answers = t.settle(b.c, now)
+	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.comeBack, t.trim, t.unpause} {
 		if err := step(ctx, b.c, now); err != nil {
 			return false, err
 		}
 	}
-	if b.c.Empty() && len(t.requests) == 0 {
+	if b.c.Empty() && b.requests == 0 {
 		return false, nil
 	}
-	b.requests, b.whole = len(t.requests), true
+	b.whole = true
 	b.write(now)
 	t.launch(ctx, b)
 	return true, t.landAll(ctx)
 }
 
-// decide decides and commits, or waits if there is nothing to do. While there is more to
-// decide, that is done with commits under way.
-func (t *term) decide(ctx context.Context) error {
+// decide decides and commits, or waits if there is nothing to do, and nothing more to amend. While
+// there is more to decide, that is done with commits under way.
+func (t *term) decide(ctx context.Context, more bool) error {
 	if len(t.flights) == window {
 		if err := t.land(ctx); err != nil {
 			return err
@@ -108,7 +109,7 @@ func (t *term) decide(ctx context.Context) error {
 		}
 		runtime.Gosched() // handlers that are quick give their places back by then
 	}
-	if t.again(b) || learned {
+	if t.again(b) || learned || more {
 		return nil
 	}
 	return t.wait(ctx, b.commit.Plan.Next)
@@ -231,30 +232,26 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 			fronts = append(fronts, member)
 			continue
 		}
-		if err := t.matureOne(c, member.Name, lane, env, now); err != nil {
-			return err
-		}
+		t.matureOne(c, member.Name, lane, env, now)
 	}
 	for i := len(fronts) - 1; i >= 0; i-- { // the earliest one ends up first
 		lane, job, _ := store.ParseLater(fronts[i].Name)
 		env, _ := envelope.Open(job)
-		if err := t.matureOne(c, fronts[i].Name, lane, env, now); err != nil {
-			return err
-		}
+		t.matureOne(c, fronts[i].Name, lane, env, now)
 	}
 	return nil
 }
 
-func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) error {
+func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) {
 	c.Mature(member)
 	if env == nil || lane.Tenant == "" {
 		t.r.log.Error("a job that waits for its time cannot be read; it is dead")
 		c.Bury(lane, member, "the job cannot be read", now)
-		return nil
+		return
 	}
 	c.Count(lane.Tenant, "back", 1)
 	t.lower(&lane, env)
-	return t.put(c, lane, env, env.Failures > 0, now)
+	t.comebacks = append(t.comebacks, comeback{lane, env, env.Failures > 0})
 }
 
 // unpause forgets pauses that have ended: as long as there are some, offers look for them.

@@ -20,10 +20,7 @@ func (t *term) sweep(ctx context.Context, version int64) {
 			var changed bool
 			now, _ := t.r.clock.now()
 			if changed, err = t.r.store.LowerBounds(ctx, name, now); changed {
-				select {
-				case t.swept <- name:
-				case <-ctx.Done():
-				}
+				t.report(ctx, func(now int64) { t.sched.Loosen(name, now) })
 			}
 		}
 		if ctx.Err() != nil {

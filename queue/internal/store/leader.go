@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,18 +149,43 @@ type Front struct {
 	N        int
 }
 
-// AllLanes returns all lanes of a tenant.
-func (s *Store) AllLanes(ctx context.Context, tenant string) (lanes []Lane, err error) {
-	for priority := range suffixes {
-		users, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, -1).Result()
-		if err != nil && !wrongType(err) {
-			return nil, err
-		}
-		for _, user := range users {
-			lanes = append(lanes, Lane{Tenant: tenant, User: Unescape(user), Priority: priority})
-		}
+// A LaneScan is a place in a walk through all lanes of a tenant.
+type LaneScan struct {
+	Tenant   string
+	Done     bool
+	priority int
+	cursor   uint64
+}
+
+// ScanLanes returns some of the lanes, and where it goes on. A lane may come twice.
+func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next LaneScan, err error) {
+	found, cursor, err := s.client.ZScan(ctx, s.key.Due(at.Tenant, at.priority), at.cursor, "", scanStep).Result()
+	if err != nil && !wrongType(err) {
+		return nil, at, err
 	}
-	return lanes, nil
+	for i := 0; i < len(found); i += 2 {
+		lanes = append(lanes, Lane{Tenant: at.Tenant, User: Unescape(found[i]), Priority: at.priority})
+	}
+	next = at
+	if next.cursor = cursor; cursor == 0 {
+		next.priority++
+		next.Done = next.priority == len(suffixes)
+	}
+	return lanes, next, nil
+}
+
+// scanStep is about how many members of a large key are read at a time.
+const scanStep = 300
+
+// NextStamp returns the stamp of the next job that is offered: all jobs that wait have
+// earlier ones.
+func (s *Store) NextStamp(ctx context.Context) (string, error) {
+	text, err := s.client.HGet(ctx, s.key.Meta(), "stamp").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", err
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return fmt.Sprintf("%013x", n), nil
 }
 
 // wrongType tells the answer of a key that holds something else. It is one tenant's
@@ -272,19 +298,6 @@ func (s *Store) Stamps(ctx context.Context, lanes []Lane) ([]string, error) {
 	return stamps, err
 }
 
-// Amnesty reports whether no claims are taken back at an instant, since the workers, whose
-// leases are that long, could not reach Redis.
-func (s *Store) Amnesty(ctx context.Context, now int64, lease time.Duration) (bool, error) {
-	values, err := s.client.HMGet(ctx, s.key.Meta(), "amnesty", "beat").Result()
-	if err != nil {
-		return false, err
-	}
-	texts := textsOf(values)
-	until, _ := strconv.ParseInt(texts[0], 10, 64)
-	beat, _ := strconv.ParseInt(texts[1], 10, 64)
-	return until > now || now-beat > silence(lease), nil
-}
-
 // Swept returns the version of the policies under which all bounds of lanes are right.
 func (s *Store) Swept(ctx context.Context) (int64, error) {
 	text, err := s.client.HGet(ctx, s.key.Meta(), "swept").Result()
@@ -344,17 +357,22 @@ func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any b
 // tenantMemory is how long the counters of a tenant with nothing to do are kept.
 const tenantMemory = 24 * time.Hour
 
-// ForgetTenants takes those of the tenants out of the index that have no lanes.
+// forgetStep is how many tenants one script forgets.
+const forgetStep = 100
+
+// ForgetTenants takes those of the tenants out of the index that have no lanes. It takes many
+// short steps.
 func (s *Store) ForgetTenants(ctx context.Context, names []string) error {
-	if len(names) == 0 {
-		return nil
+	for some := range slices.Chunk(names, forgetStep) {
+		c := s.newChange()
+		for _, name := range some {
+			c.when(0, "EXISTS", []string{s.key.Due(name, 0), s.key.Due(name, 1), s.key.Due(name, 2)})
+			c.do("ZREM", s.key.Tenants(), Escape(name))
+			c.do("PEXPIRE", s.key.Tenant(name), tenantMemory.Milliseconds())
+		}
+		if _, err := c.apply(ctx); err != nil {
+			return err
+		}
 	}
-	c := s.newChange()
-	for _, name := range names {
-		c.when(0, "EXISTS", []string{s.key.Due(name, 0), s.key.Due(name, 1), s.key.Due(name, 2)})
-		c.do("ZREM", s.key.Tenants(), Escape(name))
-		c.do("PEXPIRE", s.key.Tenant(name), tenantMemory.Milliseconds())
-	}
-	_, err := c.apply(ctx)
-	return err
+	return nil
 }

@@ -1,0 +1,171 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A reaping is the claims that are taken back from a worker whose lease has expired. They were
+// read beside the rounds.
+type reaping struct {
+	worker  string
+	ready   bool
+	claims  []string // the latest slots last: those go first, each to the front of its lane
+	all     int
+	started int64 // all claims with an earlier slot had started
+}
+
+// reapBatch is how many claims one commit takes back.
+const reapBatch = 100
+
+// died notes whose leases have expired.
+func (f *fleet) died(workers []string) {
+	if f.reaping != nil && !slices.Contains(workers, f.reaping.worker) {
+		f.reaping = nil // it lives again
+	}
+	if f.dead = workers; f.reaping != nil {
+		i := slices.Index(workers, f.reaping.worker)
+		workers[0], workers[i] = workers[i], workers[0]
+	}
+}
+
+// mourns reports whether there is something to take back from a dead worker now.
+func (f *fleet) mourns() bool {
+	return len(f.dead) > 0 && (f.reaping == nil || f.reaping.ready)
+}
+
+// reap takes back some of the claims of a worker whose lease has expired.
+func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
+	if !t.fleet.mourns() {
+		return nil
+	}
+	r := t.fleet.reaping
+	if r == nil {
+		r = &reaping{worker: t.fleet.dead[0]}
+		t.fleet.reaping = r
+		t.workers.Go(func() { t.inventory(t.ctx, r) })
+		return nil
+	}
+	batch := r.claims[max(0, len(r.claims)-2*reapBatch):]
+	found, err := t.r.store.Reapable(ctx, r.worker, batch)
+	if err != nil {
+		return err
+	}
+	if found.Amnesty(now, t.r.cfg.Lease) {
+		t.fleet.dead, t.fleet.reaping = nil, nil // until the next muster
+		return nil
+	}
+	// Those that the last commit has taken back are gone. If Redis has refused it, they are not.
+	claims := found.Claims[max(0, len(found.Claims)-reapBatch):]
+	r.claims = r.claims[:len(r.claims)-len(batch)]
+	for _, claim := range found.Claims {
+		r.claims = append(r.claims, claim.Name)
+	}
+	c.Expired(r.worker, t.r.cfg.Lease)
+	for _, claim := range slices.Backward(claims) {
+		t.reapClaim(c, r.worker, claim, r.started, now)
+	}
+	switch {
+	case found.Held == len(claims):
+		c.Forget(r.worker)
+		t.fleet.dead, t.fleet.reaping = t.fleet.dead[1:], nil
+		if r.all > 0 {
+			t.r.log.Warn("took back the jobs of a worker that died or lost Redis", "worker", r.worker, "jobs", r.all)
+		}
+	case len(claims) == 0:
+		t.fleet.reaping = nil // it was given more meanwhile
+	}
+	return nil
+}
+
+// inventory reads the names of a dead worker's claims, and tells the rounds.
+func (t *term) inventory(ctx context.Context, r *reaping) {
+	trouble := newTrouble(t.r.log, "reading the jobs of a lost worker")
+	var claims []string
+	var started int64
+	for {
+		var err error
+		if claims, started, err = t.claimsBySlot(ctx, r.worker); ctx.Err() != nil {
+			return
+		}
+		wait := trouble.after(err)
+		if wait == 0 {
+			break
+		}
+		pause(ctx, wait)
+	}
+	t.report(ctx, func(int64) { r.claims, r.all, r.started, r.ready = claims, len(claims), started, true })
+}
+
+// claimsBySlot returns the claims of a worker, the latest slots last, and up to when all have
+// started. It takes many short steps.
+func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []string, started int64, err error) {
+	records, _, err := t.r.store.Records(ctx, []string{worker})
+	if err != nil {
+		return nil, 0, err
+	}
+	for place := (store.ClaimScan{Worker: worker}); !place.Done; {
+		began := time.Now()
+		var some []string
+		if some, place, err = t.r.store.ScanClaims(ctx, place); err != nil {
+			return nil, 0, err
+		}
+		if claims = append(claims, some...); !place.Done {
+			pause(ctx, time.Since(began)) // Redis has others to serve
+		}
+	}
+	slices.SortFunc(claims, func(a, b string) int { return strings.Compare(slotKey(a), slotKey(b)) })
+	return slices.Compact(claims), records[0].Started, nil
+}
+
+// slotKey orders claims by their slots, and then by their stamps.
+func slotKey(claim string) string {
+	stamp, slot, _, err := envelope.ParseClaim(claim)
+	if err != nil {
+		return claim
+	}
+	return text(slot) + " " + stamp
+}
+
+// leaseExpired is the last error of a job whose worker was lost.
+const leaseExpired = "the lease expired: its worker died or lost Redis"
+
+// reapClaim takes one claim back. If its handler had started, that was an attempt. If nobody knows, it
+// was none the first time, and one each further time: a job that kills its workers ends.
+func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) {
+	_, spent, lane, err := envelope.ParseClaim(claim.Name)
+	t.endClaim(c, dead, claim.Name, lane, now)
+	if err != nil {
+		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)
+		return
+	}
+	env, err := envelope.Open(claim.Job)
+	if env == nil || err != nil && !errors.Is(err, envelope.ErrNewer) {
+		c.Bury(lane, claim.Job, "the job cannot be read: "+err.Error(), now)
+		return
+	}
+	env.Ready = now
+	if spent >= started && env.Lost == 0 {
+		env.Lost++
+		c.Count(lane.Tenant, "back", 1)
+		t.requeue(lane, env)
+		return
+	}
+	env.Failures++
+	c.Count(lane.Tenant, "failed", 1)
+	if env.Failures >= env.MaxAttempts {
+		c.Bury(lane, env.String(), leaseExpired, now)
+		if env.ID != "" {
+			c.Track(env.ID, "dead")
+		}
+		return
+	}
+	c.Count(lane.Tenant, "back", 1)
+	t.requeue(lane, env)
+}

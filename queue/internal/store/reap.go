@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A ClaimScan is a place in a walk through all claims of a worker.
+type ClaimScan struct {
+	Worker string
+	Done   bool
+	cursor uint64
+}
+
+// ScanClaims returns the names of some of a worker's claims, and where it goes on. A name may
+// come twice.
+func (s *Store) ScanClaims(ctx context.Context, at ClaimScan) (names []string, next ClaimScan, err error) {
+	found, cursor, err := s.client.HScan(ctx, s.key.Running(at.Worker), at.cursor, "", scanStep).Result()
+	if err != nil && !wrongType(err) {
+		return nil, at, err
+	}
+	for i := 0; i < len(found); i += 2 {
+		names = append(names, found[i])
+	}
+	return names, ClaimScan{at.Worker, cursor == 0, cursor}, nil
+}
+
+// Reapable is what a worker has whose lease has expired.
+type Reapable struct {
+	Claims        []Claim // those that were asked for and are there, in that order
+	Held          int     // all of them
+	amnesty, beat int64
+}
+
+// Amnesty reports whether no claims are taken back at an instant, since the workers, whose
+// leases are that long, could not reach Redis.
+func (r Reapable) Amnesty(now int64, lease time.Duration) bool {
+	return r.amnesty > now || now-r.beat > silence(lease)
+}
+
+// Reapable reads claims of a worker whose lease has expired.
+func (s *Store) Reapable(ctx context.Context, worker string, names []string) (r Reapable, err error) {
+	pipe := s.client.Pipeline()
+	meta := pipe.HMGet(ctx, s.key.Meta(), "amnesty", "beat")
+	held := pipe.HLen(ctx, s.key.Running(worker))
+	jobs := make([]*redis.StringCmd, len(names))
+	for i, name := range names {
+		jobs[i] = pipe.HGet(ctx, s.key.Running(worker), name)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
+		return r, err
+	}
+	if err := meta.Err(); err != nil {
+		return r, err
+	}
+	texts := textsOf(meta.Val())
+	r.amnesty, _ = strconv.ParseInt(texts[0], 10, 64)
+	r.beat, _ = strconv.ParseInt(texts[1], 10, 64)
+	r.Held = int(held.Val())
+	for i, name := range names {
+		if job, err := jobs[i].Result(); err == nil {
+			r.Claims = append(r.Claims, Claim{name, job[min(1, len(job)):]})
+		}
+	}
+	return r, nil
+}
