@@ -147,9 +147,6 @@ func (b *bundle) start(s schedule.Start) {
 	}
 }
 
-// idMemory is how long the caller's own ID is known after its job was cancelled.
-const idMemory = 24 * time.Hour
-
 // drop records that a job never runs.
 func (b *bundle) drop(d schedule.Drop, now int64) {
 	if d.Head.Env == nil {
@@ -166,9 +163,8 @@ func (b *bundle) drop(d schedule.Drop, now int64) {
 		b.c.Discard(d.Head.Env.Spilled)
 	}
 	if id := d.Head.Env.ID; id != "" {
-		b.c.Track(id, "dropped")
-		if d.Reason == schedule.Cancelled {
-			b.c.Uncancel(id, idMemory)
+		if check := b.t.forgetID(b.c, id); check != 0 && b.cancelled != nil {
+			b.cancelled[check] = id
 		}
 	}
 }
@@ -257,7 +253,7 @@ func (b *bundle) decided(happened bool) {
 		t.roomy = t.sched.Ended(e.claim, b.at) || t.roomy
 	}
 	for _, d := range b.commit.Plan.Drops {
-		if d.Reason == schedule.Cancelled {
+		if d.Head.Env != nil {
 			t.sched.Uncancel(d.Head.Env.ID)
 		}
 	}

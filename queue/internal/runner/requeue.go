@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -78,7 +79,8 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 				c.Discard(loser.Spilled)
 			}
 			if loser != nil && loser.ID != "" {
-				c.Track(loser.ID, "dropped")
+				t.forgetID(c, loser.ID)
+				t.sched.Uncancel(loser.ID)
 			}
 			return
 		}
@@ -124,4 +126,19 @@ func (t *term) buryBroken(c *store.Commit, lane envelope.Lane, env *envelope.Env
 		c.Track(env.ID, store.WasDead)
 	}
 	return true, nil
+}
+
+// idMemory is how long the caller's own ID is known after its job was cancelled and dropped.
+const idMemory = 24 * time.Hour
+
+// forgetID notes that the job with that ID is dropped. The ID of a cancelled job is known until
+// then, and some time longer: for any other it returns a check that it was not cancelled
+// meanwhile.
+func (t *term) forgetID(c *store.Commit, id string) (check int) {
+	c.Track(id, store.WasDropped)
+	if t.sched.Cancelled(id) {
+		c.Uncancel(id, idMemory)
+		return 0
+	}
+	return c.NotCancelled(id)
 }

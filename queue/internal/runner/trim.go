@@ -190,6 +190,9 @@ func (t *term) trimTenant(c *store.Commit, of trimmed, heads [][]schedule.Head, 
 		h := heads[oldest][len(leaving[oldest])]
 		leaving[oldest] = append(leaving[oldest], store.Leaving{Begin: h.Begin()})
 		(&bundle{t: t, c: c}).drop(schedule.Drop{Lane: of.lanes[oldest].lane, Head: h, Reason: schedule.Full}, now)
+		if h.Env != nil {
+			t.sched.Uncancel(h.Env.ID)
+		}
 	}
 	for i, s := range of.lanes {
 		if len(heads[i]) > 0 { // it is still the first if Redis refuses the commit

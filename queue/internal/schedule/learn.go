@@ -331,6 +331,9 @@ func (s *Scheduler) Pause(scope string, until, now int64) {
 // Cancel tells that a job with that ID never runs.
 func (s *Scheduler) Cancel(id string) { s.cancelled[id] = true }
 
+// Cancelled reports whether a job with that ID never runs.
+func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
+
 // Uncancel tells that the job has been dropped.
 func (s *Scheduler) Uncancel(id string) { delete(s.cancelled, id) }
 

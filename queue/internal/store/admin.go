@@ -85,6 +85,11 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) er
 	c.fences = true
 	c.always()
 	c.do("ZREMRANGEBYSCORE", paused, "-inf", view.Now)
+	for ended, at := range view.Pauses {
+		if at <= view.Now {
+			c.do("HDEL", s.key.Notes(), ended)
+		}
+	}
 	if until > view.Now {
 		c.do("ZADD", paused, until, scope)
 		c.do("HSET", s.key.Notes(), scope, pauseNote(until, n))

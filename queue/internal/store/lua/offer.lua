@@ -245,8 +245,14 @@ for _, tenant in ipairs(tenants) do
       call('HINCRBY', tenant.counters, field, tenant[field])
     end
   end
+  -- The counters of a tenant with nothing to do expire.
   if tenant.due and call('ZADD', KEYS[3], 'NX', instant, tenant.name) == 1 then
-    call('PERSIST', tenant.counters) -- those of a tenant with nothing to do expire
+    call('PERSIST', tenant.counters)
+  elseif tenant.other > 0 and not tenant.broken then
+    local fine, known = pcall(call, 'ZSCORE', KEYS[3], tenant.name)
+    if fine and not known then
+      call('PEXPIRE', tenant.counters, '86400000')
+    end
   end
   if tenant.waiting > tenant.capacity then
     tell('!full ' .. #mail, tenant.name)
@@ -265,6 +271,7 @@ end
 if recorded and #recorded > 0 then
   call('XADD', KEYS[10], 'MAXLEN', '~', '10000', '*', 'at', instant, 'offered', int(totals['in'] + totals.other),
     unpack(recorded))
+  call('PEXPIRE', KEYS[10], '60000')
 end
 local text = table.concat(receipts, '\n')
 call('SET', KEYS[7], text, 'PX', ARGV[3])
