@@ -33,7 +33,7 @@ func keptForEver(t *testing.T, client redis.UniversalClient) (keys []string) {
 // Nothing of a job, a user or a tenant stays in Redis for ever, whatever becomes of the jobs.
 func TestNothingIsKeptForEver(t *testing.T) {
 	limits := policies(queue.Policy{
-		Tenant: []throttle.Rule{throttle.Leak(1, time.Minute), throttle.Window(3, time.Hour)},
+		Tenant: []throttle.Rule{throttle.Leak(1, time.Minute), throttle.Window(3, time.Minute)},
 		User:   []throttle.Rule{throttle.Window(5, time.Hour)}, Capacity: 2, Overflow: queue.DropOldest,
 	})
 	cancel := func(t *testing.T, client redis.UniversalClient, id string) {
@@ -114,7 +114,7 @@ func TestNothingIsKeptForEver(t *testing.T) {
 				for !drained(t, client)() {
 					time.Sleep(time.Minute)
 				}
-				time.Sleep(2 * time.Hour) // the rules allow the next job: the leader forgets the tenant
+				time.Sleep(5 * time.Minute) // the rules allow the next job: the leader forgets the tenant
 				stop()
 				time.Sleep(10 * 24 * time.Hour)
 				if keys := keptForEver(t, client); len(keys) > 0 {
