@@ -66,6 +66,20 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 	return o
 }
 
+// scopes returns the scopes of all jobs: what may limit or pause them.
+func (b *batch) scopes() (all []string) {
+	seen := make(map[string]bool)
+	for _, j := range b.jobs {
+		for _, limit := range limits(nil, j.Tenant, j.User) {
+			if !seen[limit.scope] {
+				seen[limit.scope] = true
+				all = append(all, limit.scope)
+			}
+		}
+	}
+	return all
+}
+
 func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.OfferJob {
 	j, e := b.jobs[i], *b.seals[i]
 	offered := store.OfferJob{

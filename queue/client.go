@@ -126,7 +126,7 @@ func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedul
 func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Policies) (store.OfferReply, error) {
 	o := b.offer(policies)
 	if b.timed(policies) {
-		view, err := c.store.Look(ctx, o.Scopes)
+		view, err := c.store.Look(ctx, b.scopes())
 		if err != nil {
 			return store.OfferReply{}, err
 		}

@@ -64,19 +64,34 @@ func (l *eventLog) note(e Event) {
 	}
 }
 
-// run tells of what was noted until ctx ends. What cannot be told is left out.
-func (l *eventLog) run(ctx context.Context) error {
+// during tells of what is noted while run runs, which may outlive ctx: jobs end when their worker
+// was told to stop. What cannot be told is left out.
+func (l *eventLog) during(ctx context.Context, run func(context.Context) error) error {
+	ended, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		l.run(context.WithoutCancel(ctx), ended)
+	}()
+	err := run(ctx)
+	close(ended)
+	<-told
+	return err
+}
+
+// run tells of what was noted until the end, and then once more.
+func (l *eventLog) run(ctx context.Context, ended <-chan struct{}) {
 	for {
 		select {
-		case <-ctx.Done():
-			return nil
+		case <-ended:
+			l.tell(ctx)
+			return
 		case <-l.wake:
 		}
 		select {
-		case <-ctx.Done():
+		case <-ended:
 		case <-time.After(tellEvery):
 		}
-		l.tell(context.WithoutCancel(ctx))
+		l.tell(ctx)
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -158,4 +161,32 @@ func TestOffers(t *testing.T) {
 func utc(j queue.Job) queue.Job {
 	j.NotBefore, j.StartBy, j.FinishBy = j.NotBefore.UTC(), j.StartBy.UTC(), j.FinishBy.UTC()
 	return j
+}
+
+// The end of a job that runs when its worker is told to stop is told.
+func TestTailDuringAShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		i := newInspector(t, client, "push")
+		got := recorder{then: func(ctx context.Context, info queue.Info) error {
+			if info.User == "slow" {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		}}
+		stop := runWorker(t, client, &got, queue.WorkerConfig{Lease: time.Second})
+		events := listen(t, i.Tail)
+		time.Sleep(5 * time.Second)
+		enqueue(t, client, named("slow", "slow"))
+		time.Sleep(time.Second)
+		stop()
+		time.Sleep(5 * time.Second)
+		var kinds []string
+		for _, e := range events() {
+			kinds = append(kinds, string(e.Kind)+" "+e.ID)
+		}
+		if !slices.Contains(kinds, "done slow") {
+			t.Errorf("told of %q, want the end of the job as well", kinds)
+		}
+	})
 }

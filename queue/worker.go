@@ -190,8 +190,7 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 		if err != nil {
 			return err
 		}
-		group.Go(func() error { return r.Run(ctx) })
-		group.Go(func() error { return events.run(ctx) })
+		group.Go(func() error { return events.during(ctx, r.Run) })
 		if w.cfg.Inbox {
 			group.Go(func() error { return w.runInbox(ctx, queue) })
 		}

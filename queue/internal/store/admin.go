@@ -80,15 +80,17 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) er
 		return err
 	}
 	paused := s.key.Paused()
+	over, err := s.client.ZRangeByScore(ctx, paused, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(view.Now, 10), Count: scanStep}).Result()
+	if err != nil {
+		return err
+	}
 	c := s.newChange()
 	c.tell(MailPaused, scope)
 	c.fences = true
 	c.always()
 	c.do("ZREMRANGEBYSCORE", paused, "-inf", view.Now)
-	for ended, at := range view.Pauses {
-		if at <= view.Now {
-			c.do("HDEL", s.key.Notes(), ended)
-		}
+	for _, ended := range over {
+		c.do("HDEL", s.key.Notes(), ended)
 	}
 	if until > view.Now {
 		c.do("ZADD", paused, until, scope)

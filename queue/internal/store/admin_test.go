@@ -176,7 +176,7 @@ func TestPauses(t *testing.T) {
 			if err != nil || !maps.Equal(got, want) {
 				t.Errorf("paused %v, %v; want %v", got, err, want)
 			}
-			view, err := d.Look(t.Context(), nil)
+			view, err := d.Look(t.Context(), []string{"q", "t:a", "u:a:b", "t:ended"})
 			if err != nil || !maps.Equal(view.Pauses, want) {
 				t.Errorf("seen %v, %v; want %v", view.Pauses, err, want)
 			}

@@ -20,7 +20,7 @@ import (
 type View struct {
 	Now      int64
 	Policies int64            // version
-	Pauses   map[string]int64 // scope → until when
+	Pauses   map[string]int64 // scope → until when, those that were asked for
 	States   map[string]string
 }
 
@@ -37,6 +37,9 @@ func (s *Store) look(ctx context.Context, scopes []string, fields ...string) (v 
 		keys = append(keys, s.key.State(scope))
 	}
 	args := []any{Schema}
+	for _, scope := range scopes {
+		args = append(args, scope)
+	}
 	for _, field := range fields {
 		args = append(args, field)
 	}

@@ -95,15 +95,22 @@ func (s *Store) Policies(ctx context.Context) (source string, version int64, err
 	return source, version, nil
 }
 
-// Pauses returns the scopes that are paused, and until when.
+// Pauses returns the scopes that are paused, and until when. It takes many short steps.
 func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
-	all, err := s.client.ZRangeWithScores(ctx, s.key.Paused(), 0, -1).Result()
-	pauses := make(map[string]int64, len(all))
-	for _, z := range all {
-		scope, _ := z.Member.(string)
-		pauses[scope] = int64(z.Score)
+	pauses := make(map[string]int64)
+	for cursor := uint64(0); ; {
+		found, next, err := s.client.ZScan(ctx, s.key.Paused(), cursor, "", scanStep).Result()
+		if err != nil {
+			return nil, sound(err, s.key.Paused(), "zset")
+		}
+		for i := 0; i+1 < len(found); i += 2 {
+			until, _ := strconv.ParseFloat(found[i+1], 64)
+			pauses[found[i]] = int64(until)
+		}
+		if cursor = next; cursor == 0 {
+			return pauses, nil
+		}
 	}
-	return pauses, sound(err, s.key.Paused(), "zset")
 }
 
 // Changes returns how many changes there were that a leader has to know of, and the
@@ -119,10 +126,18 @@ func (s *Store) Changes(ctx context.Context) (changes, policies int64, err error
 	return changes, policies, nil
 }
 
-// CancelledIDs returns the IDs of waiting jobs that never run.
-func (s *Store) CancelledIDs(ctx context.Context) ([]string, error) {
-	ids, err := s.client.SMembers(ctx, s.key.Cancelled()).Result()
-	return ids, sound(err, s.key.Cancelled(), "set")
+// CancelledIDs returns the IDs of waiting jobs that never run. It takes many short steps.
+func (s *Store) CancelledIDs(ctx context.Context) (ids []string, err error) {
+	for cursor := uint64(0); ; {
+		found, next, err := s.client.SScan(ctx, s.key.Cancelled(), cursor, "", scanStep).Result()
+		if err != nil {
+			return nil, sound(err, s.key.Cancelled(), "set")
+		}
+		ids = append(ids, found...)
+		if cursor = next; cursor == 0 {
+			return ids, nil
+		}
+	}
 }
 
 // A Bounded is a member of an index: it is not due before an instant.

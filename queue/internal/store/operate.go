@@ -65,12 +65,25 @@ func (s *Store) PausesNow(ctx context.Context) ([]Paused, error) {
 	if err != nil {
 		return nil, err
 	}
-	notes, err := s.client.HGetAll(ctx, s.key.Notes()).Result()
+	pauses, err := s.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
+	notes := make(map[string]string)
+	for cursor := uint64(0); ; {
+		some, next, err := s.client.HScan(ctx, s.key.Notes(), cursor, "", scanStep).Result()
+		if err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(some); i += 2 {
+			notes[some[i]] = some[i+1]
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
 	var all []Paused
-	for scope, until := range view.Pauses {
+	for scope, until := range pauses {
 		if until <= view.Now {
 			continue
 		}

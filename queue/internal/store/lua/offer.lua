@@ -34,7 +34,7 @@
 --   refuse    reason to refuse it
 --   rule      rule that refuses it
 --
--- Returns {now, receipts, pauses, "" and the states, replaced jobs}. Receipts are lines: the stamp of
+-- Returns {now, receipts, pauses of the jobs' scopes, "" and the states, replaced jobs}. Receipts are lines: the stamp of
 -- the first job, from which the others count on; for each tenant its backlog before; for each job its
 -- place if it is accepted, otherwise l (accepted for later), r (replaced a job), d (duplicate) or
 -- "x reason rule" (refused). A job is refused as "broken" if a key that it needs holds something
@@ -60,8 +60,23 @@ for i, want in pairs({ [2] = 'stream', [3] = 'zset', [5] = 'stream', [8] = 'zset
   expect(KEYS[i], want)
 end
 local pauses, replaced = {}, {}
-if (meta[5] or '0') ~= '0' then
-  pauses = call('ZRANGE', KEYS[8], '0', '-1', 'WITHSCORES')
+if (meta[5] or '0') ~= '0' then -- somebody is paused: one of these, perhaps
+  local scopes, seen, lanes = { 'q' }, {}, 10 + ARGV[6] + ARGV[7]
+  for n = lanes + 1, lanes + ARGV[8] do
+    local tenant, user = string.match(sub(KEYS[n], #KEYS[1] + 2), '^([^:]*):([^:]*)')
+    for _, scope in ipairs({ 't:' .. tenant, 'u:' .. tenant .. ':' .. user }) do
+      if not seen[scope] then
+        scopes[#scopes + 1], seen[scope] = scope, true
+      end
+    end
+  end
+  for from = 1, #scopes, 1000 do
+    for i, score in ipairs(call('ZMSCORE', KEYS[8], unpack(scopes, from, math.min(from + 999, #scopes)))) do
+      if score then
+        pauses[#pauses + 1], pauses[#pauses + 2] = scopes[from + i - 1], score
+      end
+    end
+  end
 end
 local states = call('MGET', KEYS[7], unpack(KEYS, tonumber(ARGV[5])))
 local before = states[1]
