@@ -94,7 +94,7 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	s.rouse(t, now)
 	switch {
 	case len(heads) > 0:
-		l.index().due.set(l, bound)
+		l.index().due.set(l, l.turn(bound, now))
 		s.park(l, bound, now)
 	case missed:
 		s.read(l, bound)

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,5 +202,40 @@ func TestARunningJobIsNotForgotten(t *testing.T) {
 	s.decide()
 	if started != 11_001 || len(s.starts) != started {
 		t.Errorf("%d starts, then %d of a user whose only place is taken", started, len(s.starts)-started)
+	}
+}
+
+// A user's second job comes after the first jobs of others that were offered before it, also where the
+// leader hears of these later.
+func TestASecondJobWaitsForTheFirstOfOthers(t *testing.T) {
+	for _, one := range []bool{true, false} { // it is known with the first one, or has to be read
+		s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: time.Second})})
+		s.now += 1_000_000
+		stamped := func(at int64) func(*envelope.Envelope) {
+			return func(e *envelope.Envelope) { e.Stamp = fmt.Sprintf("%013x", at) }
+		}
+		s.put("t", "many", stamped(s.now))
+		if one {
+			s.decide()
+		}
+		at := s.now
+		s.now += 200
+		s.put("t", "many", stamped(at+100))
+		s.decide()
+		s.now += 1000
+		want := []string{"many"}
+		for i := range int64(3) {
+			user := fmt.Sprint("u", i)
+			s.put("t", user, stamped(at+1+i))
+			want = append(want, user)
+		}
+		want = append(want, "many")
+		for range 5 {
+			s.decide()
+			s.now += 1_000_000
+		}
+		if got := strings.Fields(s.order()); !slices.Equal(got, want) {
+			t.Errorf("started %v, want %v", got, want)
+		}
 	}
 }
