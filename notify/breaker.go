@@ -80,6 +80,7 @@ type event struct {
 	after   time.Duration // what the provider asked for
 	local   bool          // it was not reached, and no device has a part in that
 	device  string        // of a doubt: who is said to be bad
+	gone    bool          // of an answer: the device is
 	ours    bool          // of a doubt: the configuration is wrong for some devices
 	begun   time.Time     // the attempt
 }
@@ -269,6 +270,7 @@ type news struct {
 	began    bool            // it was suspended just now
 	warns    bool            // somebody is to be told that the configuration is wrong for some devices
 	until    time.Time       // it is suspended until then; the zero time: it is not
+	finding  finding         // doubts, if too many devices in a row are gone
 	believed bool            // of a doubt: it is to be believed
 	next     <-chan struct{} // else: ends when it is worth another look; nil: not soon
 }
@@ -282,7 +284,10 @@ func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 	if p.left = true; p.probe {
 		b.probing = false
 	}
-	switch e.finding {
+	if e.gone && !b.guard.goes(e.device) {
+		e.finding = doubts
+	}
+	switch n.finding = e.finding; e.finding {
 	case works:
 		b.guard.works(now)
 	case doubts:

@@ -247,13 +247,14 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 		e.finding = answers
 	}
 	e.device, e.ours = fingerprint(to), o.Action == Retry
+	e.gone = r.fate == unregistered && e.finding == answers && !d.cfg.TrustAnswers
 	var provider *ProviderError
 	if o.Action == Retry && !o.Reached && !errors.As(o.Err, &provider) && !p.hasOrigins() {
 		e.local, e.witness = true, d.info.ID // no device has a part in that
 	}
 	n := d.breakers.leave(pass, e, now)
 	d.announce(ctx, p, pass.route, o, n, now)
-	if e.finding == doubts && o.Action != Retry && !n.believed && !d.confirmed(ctx, pass.route, e.device, n) {
+	if n.finding == doubts && o.Action != Retry && !n.believed && !d.confirmed(ctx, pass.route, e.device, n) {
 		r.doubt = true
 		r.fate, r.wait, r.err = retried, max(r.wait, doubtWait), fmt.Errorf("%w: %w", errDoubtful, r.err)
 	}

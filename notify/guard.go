@@ -7,12 +7,13 @@ import "time"
 // such an answer is believed only when a message to another device has got through since. Until
 // then the message to the device is attempted again.
 type guard struct {
-	row    int            // doubtful answers since a message got through
-	worked int            // messages that did
-	said   map[string]int // how many had, when a device was first said to be bad
-	last   time.Time      // when the last of them did
-	next   chan struct{}  // closed when the next message gets through
-	warned time.Time      // when somebody was told that the configuration is wrong for some devices
+	row    int             // doubtful answers since a message got through
+	worked int             // messages that did
+	said   map[string]int  // how many had, when a device was first said to be bad
+	last   time.Time       // when the last of them did
+	next   chan struct{}   // closed when the next message gets through
+	gone   map[string]bool // devices that were said to be gone since a message got through
+	warned time.Time       // when somebody was told that the configuration is wrong for some devices
 }
 
 const (
@@ -62,7 +63,7 @@ func (g *guard) works(now time.Time) {
 	if g.row > longestRow {
 		g.said = nil
 	}
-	g.row = 0
+	g.row, g.gone = 0, nil
 	g.worked++
 	g.last = now
 	if g.next != nil {
@@ -78,4 +79,18 @@ func (g *guard) warns(now time.Time) bool {
 	}
 	g.warned = now
 	return true
+}
+
+// goes notes that the provider says without doubt that a device is gone. It returns whether to
+// believe that: a provider that says so of device after device, with no message between that gets
+// through, has an incident or is asked through the wrong account.
+func (g *guard) goes(device string) bool {
+	if len(g.gone) > longestRow {
+		return false
+	}
+	if g.gone == nil {
+		g.gone = make(map[string]bool)
+	}
+	g.gone[device] = true
+	return len(g.gone) <= longestRow
 }

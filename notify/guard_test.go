@@ -151,6 +151,38 @@ func TestRelayThatHasLostItsWay(t *testing.T) {
 	}
 }
 
+// A provider in trouble that calls everybody unregistered costs a hundred tokens, and not all.
+func TestEverybodyIsGone(t *testing.T) {
+	const devices = 500
+	for provider, answer := range map[string]*notifytest.Answer{
+		"fcm": notifytest.Unregistered(), "apns": notifytest.Reason(410, "Unregistered"), "webpush": {Status: 410},
+	} {
+		t.Run(provider, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := openCrowd(t, provider)
+				var told atomic.Int64
+				s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true, Forget: func(context.Context, queue.Info, notify.Target, error) error {
+					told.Add(1)
+					return nil
+				}}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}})
+				c.host.Answer(func(notifytest.Received) *notifytest.Answer { return answer })
+				offerAll(t, s, c, devices)
+				time.Sleep(5 * time.Minute)
+				if n := told.Load(); n != 100 || !strings.Contains(s.logged(), "level=ERROR") {
+					t.Errorf("%d tokens are forgotten", n)
+				}
+				c.host.Answer(nil)
+				for begin := time.Now(); time.Since(begin) < time.Hour && s.unfinished() > 0; {
+					time.Sleep(time.Minute)
+				}
+				if st := s.stats(); told.Load() != 100 || delivered(c) != devices-100 || st.Done != devices {
+					t.Errorf("afterwards %d arrived, %d tokens are forgotten; %+v", delivered(c), told.Load(), st)
+				}
+			})
+		})
+	}
+}
+
 // An operator who knows that a table is old says so, and is believed.
 func TestTrustAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,7 @@ func (d *delivery) announce(ctx context.Context, p Provider, r route, o Outcome,
 // alarm is what to say of a route that was suspended, or of devices that are refused for our
 // configuration.
 func alarm(o Outcome, n news) (slog.Level, string) {
-	switch f := findingOf(o); {
+	switch f := n.finding; {
 	case !n.began:
 		return slog.LevelError, "the provider refuses our configuration for some devices: are the keys for Apple's devices and for browsers valid? Their messages are attempted again"
 	case f == doubts:
