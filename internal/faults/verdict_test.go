@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/doctor"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -93,8 +94,22 @@ func (s *scene) judge(name string) {
 		s.t.Errorf("recovered after %v; want at most %v", r.recovery, limit)
 	}
 	s.listen(r.twice)
+	s.examine()
 	s.t.Log(r)
 	results.add(r)
+}
+
+// examine asks the doctor of every queue what should not be there.
+func (s *scene) examine() {
+	for _, name := range s.queues() {
+		found, err := doctor.Examine(s.t.Context(), s.client, name)
+		if err != nil {
+			s.t.Errorf("examining %s: %v", name, err)
+		}
+		for _, f := range found {
+			s.t.Errorf("the doctor finds in %s: %+v", name, f)
+		}
+	}
 }
 
 // listen reads what the workers have said: of a running job that was lost where none was,
