@@ -52,9 +52,11 @@ func (s *scene) operate(n int) error {
 	case 0:
 		begin := time.Now()
 		err = inspector.PauseTenant(ctx, tenant, now.Add(lasts))
-		s.held = append(s.held, hold{tenant, begin, time.Now().Add(lasts)})
+		s.held = append(s.held, hold{tenant, "", begin, time.Now().Add(lasts)})
 	case 1:
+		begin := time.Now()
 		err = inspector.PauseUser(ctx, tenant, user, now.Add(lasts))
+		s.held = append(s.held, hold{tenant, user, begin, time.Now().Add(lasts)})
 	case 2:
 		err = inspector.ResumeTenant(ctx, tenant)
 	case 3:

@@ -31,10 +31,10 @@ func (s *scene) standstills(executions []*execution) (found int) {
 	return found
 }
 
-// A hold is a time in which a tenant was not to start anything.
+// A hold is a time in which a tenant, or a user if one is named, was not to start anything.
 type hold struct {
-	tenant   string
-	from, to time.Time
+	tenant, user string
+	from, to     time.Time
 }
 
 // beyond returns since when nothing was broken, and the tenant was not held, in a time without
@@ -49,7 +49,7 @@ func (s *scene) beyond(tenant string, from, to time.Time) time.Time {
 		later(h.at, h.since())
 	}
 	for _, h := range s.held {
-		if h.tenant == tenant {
+		if h.tenant == tenant && h.user == "" {
 			later(h.from, h.to)
 		}
 	}
@@ -57,12 +57,17 @@ func (s *scene) beyond(tenant string, from, to time.Time) time.Time {
 }
 
 // waiting returns a job that waited for its first start all the time, of a user of whom nothing
-// ran.
+// ran and who was not held.
 func (s *scene) waiting(starts []*execution, from, to time.Time) *execution {
 	busy := make(map[string]bool)
 	for _, e := range starts {
 		if e.began.Before(to) && (e.ended.IsZero() || e.ended.After(from)) {
 			busy[e.User] = true
+		}
+	}
+	for _, h := range s.held {
+		if h.tenant == starts[0].Tenant && h.from.Before(to) && h.to.After(from) {
+			busy[h.user] = true
 		}
 	}
 	i := slices.IndexFunc(starts, func(e *execution) bool {
