@@ -305,7 +305,7 @@ func (s *scene) violations(executions []*execution) int {
 			slots = append(slots, throttle.Event{Subject: e.Tenant, At: e.Slot})
 			paid[slot] = true
 		}
-		if e.Started.Before(e.Slot) {
+		if e.Started.Before(e.Slot) && !(s.stepped && s.disturbed(e.Started)) { // a late job has paid by the clock before
 			s.t.Errorf("%s started %v before its slot", e.ID, e.Slot.Sub(e.Started))
 		}
 	}
