@@ -105,7 +105,7 @@ func TestCharts(t *testing.T) {
 	if n := len(far.Legend); far.Legend[n-1] != (key{"", "rules allow now", "80, above the chart"}) || len(far.Paths) != len(all[0].Paths)-1 {
 		t.Errorf("%+v", far.Legend)
 	}
-	if want := "held back at a time. Now: leak 5/s 10, window 10/1m 1"; !strings.HasSuffix(all[1].Says, want) || len(all[1].Paths) != 2 {
+	if want := "by rule. Now: leak 5/s 10, window 10/1m 1"; !strings.HasSuffix(all[1].Says, want) || len(all[1].Paths) != 2 {
 		t.Errorf("%q, want %q; without what kept nobody waiting", all[1].Says, want)
 	}
 	for _, c := range chartsOf(series{nil, noon, queue.LastDays}, allowance{}) {

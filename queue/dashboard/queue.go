@@ -145,7 +145,7 @@ func chartsOf(s series, a allowance) []chart {
 		line{"failed attempts", "l3", rateOf(func(p queue.Point) int64 { return p.Counters.Failed })},
 		line{"dropped", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Dropped })},
 		line{"dead", "l4", rateOf(func(p queue.Point) int64 { return p.Counters.Dead })})
-	return []chart{starts, s.stack("What binds: tenants and users held back at a time", boundBy(s.points)), backlog, places, overdue, losses}
+	return []chart{starts, s.stack("Tenants and users held back, by rule", boundBy(s.points)), backlog, places, overdue, losses}
 }
 
 // boundRules is how many rules a chart tells apart.
