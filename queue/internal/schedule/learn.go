@@ -94,7 +94,10 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	s.rouse(t, now)
 	switch {
 	case len(heads) > 0:
-		l.index().due.set(l, l.turn(bound, now))
+		if env := heads[0].Env; env != nil { // it may have come while the lane was read: others were there before it
+			bound = max(bound, min(env.Offered(), now))
+		}
+		l.index().due.set(l, bound)
 		s.park(l, bound, now)
 	case missed:
 		s.read(l, bound)

@@ -265,15 +265,6 @@ func (l *lane) heap() *heap[*lane] {
 // bound returns the instant before which a lane's next job does not start; Never if nothing waits.
 func (l *lane) bound() int64 { return l.heap().bound(l) }
 
-// turn returns the bound of a lane, whose place in line counts from the offer of its first job: a user
-// with many jobs does not come before others whose jobs were offered earlier.
-func (l *lane) turn(bound, now int64) int64 {
-	if env := l.heads[0].Env; env != nil {
-		bound = max(bound, min(env.Offered(), now))
-	}
-	return bound
-}
-
 // hold gives a lane its first jobs.
 func (s *Scheduler) hold(l *lane, heads []Head) {
 	l.heads = heads

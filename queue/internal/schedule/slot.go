@@ -243,7 +243,6 @@ func (d *decision) leave(l *lane, first Left) {
 	if len(l.heads) == 0 {
 		d.s.read(l, l.bound())
 	} else {
-		l.index().due.set(l, l.turn(l.bound(), d.now))
 		d.s.park(l, l.bound(), d.now)
 	}
 }
