@@ -11,9 +11,10 @@
 //
 // A scheduler holds the front of what Redis holds: of each index those members that are
 // due soon. What it lacks it lists in [Needs]; whoever runs it reads that and tells it.
-// After any doubt it is thrown away and a new one reads everything again.
+// A commit that was refused is undone. Where nobody knows whether a commit has happened, the scheduler
+// is thrown away and a new one reads everything again; it takes over who has been served.
 //
-// The files: decide.go whose turn it is; slot.go the slot of one job; learn.go facts;
-// running.go how many run at
-// once; amend.go what changes a decision afterwards (late starts, refunds); index.go bounds.
+// The files: decide.go whose turn it is; slot.go the slot of one job; learn.go what Redis holds; change.go
+// what people have decided; running.go how many run at once; amend.go what changes a decision afterwards
+// (late starts, refunds); undo.go what was decided and did not happen; index.go bounds.
 package schedule

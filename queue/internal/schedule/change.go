@@ -1,0 +1,90 @@
+package schedule
+
+import "github.com/waterclock/waterclock/queue/internal/envelope"
+
+// Change tells what people have decided by now: policies, pauses, cancelled jobs. Nothing else
+// changes: who was served, and what was read, is known on.
+func (s *Scheduler) Change(f Facts, now int64) {
+	s.cancelled = make(map[string]bool, len(f.Cancelled))
+	for _, id := range f.Cancelled {
+		s.cancelled[id] = true
+	}
+	if s.policies != f.Policies {
+		s.govern(f.Policies, now)
+	}
+	for scope := range s.paused {
+		if _, still := f.Paused[scope]; !still {
+			s.Pause(scope, 0, now)
+		}
+	}
+	for scope, until := range f.Paused {
+		s.Pause(scope, until, now)
+	}
+}
+
+// govern puts policies in force. Bounds that were computed under others may be too late: all lanes
+// in memory are looked at. For those that are not see [Scheduler.Loosen].
+func (s *Scheduler) govern(p *Policies, now int64) {
+	s.policies = p
+	s.queue.rules, s.queue.limit = nil, Concurrency{}
+	if p != nil {
+		s.queue.rules, s.queue.limit = p.Queue, p.QueueConcurrency
+	}
+	s.count(p.Counts())
+	for _, t := range s.tenants {
+		t.policy = p.Of(t.name)
+		t.rules, t.limit = t.policy.Tenant, t.policy.TenantConcurrency
+		for _, u := range t.users {
+			u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
+			for _, l := range u.lanes {
+				if l != nil && len(l.heads) > 0 {
+					s.hold(l, l.heads) // it may be too late at another instant
+				}
+			}
+		}
+		if t.policy.DropOldest {
+			s.over = append(s.over, t.name)
+		}
+		s.loosen(t, now)
+	}
+}
+
+// Pause tells until when a scope is paused; 0 lifts the pause.
+func (s *Scheduler) Pause(scope string, until, now int64) {
+	if s.paused[scope] == until {
+		return
+	}
+	if s.paused[scope] = until; until == 0 {
+		delete(s.paused, scope)
+	}
+	name, user := envelope.ParseScope(scope)
+	t := s.tenants[name]
+	switch {
+	case name == "":
+		s.queue.paused = until
+		for _, t := range s.tenants {
+			s.rouse(t, now)
+		}
+	case t == nil:
+	case user == "":
+		t.paused = until
+		s.rouse(t, now)
+	case t.users[user] != nil:
+		u := t.users[user]
+		u.paused = until
+		for _, l := range u.lanes {
+			if l != nil && l.at != outside {
+				s.wake(l, now)
+			}
+		}
+	}
+}
+
+// Cancel tells that a job with that ID never runs.
+func (s *Scheduler) Cancel(id string) { s.cancelled[id] = true }
+
+// Cancelled reports whether a job with that ID never runs.
+func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
+
+// Uncancel tells that the job has been dropped.
+func (s *Scheduler) Uncancel(id string) { delete(s.cancelled, id) }
