@@ -1,0 +1,245 @@
+package runner
+
+import (
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// expect takes jobs in that are about to be offered: they may start before the reply is there.
+func (j *judge) expect(tasks []*task) {
+	for _, t := range tasks {
+		j.tasks[t.name] = t
+		j.lanes[t.lane] = append(j.lanes[t.lane], t)
+		j.w.noteLocked(t.lane.Tenant, t.lane.User, "OFFER %s deadline %d not before %d, key %q, %d attempts", t, in(t.deadline), in(t.notBefore), t.collapse, t.attempts)
+	}
+}
+
+func in(at int64) int64 {
+	if at == 0 {
+		return 0
+	}
+	return at - clockNow()
+}
+
+// accepted takes in what became of an offer.
+func (j *judge) accepted(t *task, r store.OfferReceipt) {
+	t.stamp = r.Stamp
+	t.oddly = t.oddly || t.collapse != "" && j.orphans[scopesOf(t.lane)[2]]
+	j.byStamp[t.stamp] = t
+	switch r.Status {
+	case store.StatusAccepted, store.StatusLater, store.StatusReplaced:
+	default:
+		t.reason = r.Status + " " + r.Reason
+		j.leaves(t, dropped)
+		j.w.noteLocked(t.lane.Tenant, t.lane.User, "%s is refused: %s", t, t.reason)
+	}
+}
+
+// revived takes in that a dead job is taken back.
+func (j *judge) revived(t *task) {
+	t.state, t.ready, t.failures, t.plain = waits, clockNow(), 0, false
+	j.lanes[t.lane] = append(j.lanes[t.lane], t)
+	j.w.noteLocked(t.lane.Tenant, t.lane.User, "REVIVE %s", t)
+}
+
+// read takes in what Redis has recorded of jobs that never run, and of dead ones.
+func (j *judge) read() {
+	for _, key := range []string{"wc:{q}:drops", "wc:{q}:dead"} {
+		entries, err := j.w.server.Stream(key)
+		if err != nil {
+			continue
+		}
+		for _, entry := range entries {
+			if j.records[key+entry.ID] {
+				continue
+			}
+			j.records[key+entry.ID] = true
+			fields := map[string]string{}
+			for i := 0; i+1 < len(entry.Values); i += 2 {
+				fields[entry.Values[i]] = entry.Values[i+1]
+			}
+			j.record(key == "wc:{q}:dead", fields)
+		}
+	}
+}
+
+// record takes in one record.
+func (j *judge) record(isDead bool, fields map[string]string) {
+	job := fields["job"]
+	if len(job) < envelope.StampLen {
+		j.w.fail("", "", "a record without a job: %q", fields)
+		return
+	}
+	t := j.byStamp[job[:envelope.StampLen]]
+	if t == nil {
+		if env, ok := envelope.Head(job); ok {
+			t = j.tasks[env.Payload]
+		}
+	}
+	if t == nil {
+		j.w.fail("", "", "a record of a job that nobody has offered: %q", fields)
+		return
+	}
+	if isDead {
+		if !t.doubtful && !t.oddly && t.state != dead && t.state != runs {
+			j.fail(t, "%s is dead (%s), and %v", t, fields["error"], t.state)
+		}
+		j.leaves(t, dead)
+		return
+	}
+	reason := fields["reason"]
+	j.w.noteLocked(t.lane.Tenant, t.lane.User, "%s is dropped: %s", t, reason)
+	j.checkDrop(t, reason)
+	t.reason = reason
+	j.leaves(t, dropped)
+}
+
+// checkDrop asks whether a job may be dropped for that reason.
+func (j *judge) checkDrop(t *task, reason string) {
+	now := clockNow()
+	switch {
+	case t.oddly || t.doubtful:
+	case t.over():
+		j.fail(t, "%s is dropped (%s), and is %v (%s)", t, reason, t.state, t.reason)
+	case t.state == runs && !t.at.h.lost:
+		j.fail(t, "%s is dropped (%s), and runs", t, reason)
+	case reason == "cancelled" && t.cancelled == 0 && !j.cancelling[t.id]:
+		j.fail(t, "%s is dropped as cancelled, and nobody has cancelled it", t)
+	case reason == "collapsed" && t.collapse == "":
+		j.fail(t, "%s is dropped as collapsed, and has no key", t)
+	case reason == "expired":
+		j.checkExpired(t, now)
+	}
+}
+
+// checkExpired asks whether a job could have started before its deadline.
+func (j *judge) checkExpired(t *task, now int64) {
+	if t.deadline == 0 {
+		j.fail(t, "%s is dropped as expired, and has no deadline", t)
+		return
+	}
+	if t.deadline < now+1_000_000 || !j.quiet(now-100_000) {
+		return
+	}
+	at := now
+	for _, l := range j.ledgersOf(t.lane) {
+		if l.full() {
+			return
+		}
+		at = max(at, l.opens(t.cost, now), j.paused[l.scope])
+	}
+	if at+500_000 < t.deadline {
+		j.fail(t, "%s is dropped as expired, %v before its deadline, and could start in %v", t, micros(t.deadline-now), micros(at-now))
+	}
+}
+
+// died takes in that a worker is dead. What it runs never ends.
+func (j *judge) died(h *hired) {
+	h.dead, h.lost, h.running = true, true, 0
+	for _, t := range j.tasks {
+		if t.state == runs && t.at.h == h {
+			for _, l := range j.ledgersOf(t.lane) {
+				delete(l.running, t.at)
+				l.freed = clockNow()
+			}
+			t.at.over = true
+			t.state, t.at, t.plain, t.doubtful, t.ready = waits, nil, false, true, clockNow()
+			t.excused = clockNow() + 2_000_000
+		}
+	}
+	j.countPlaces()
+	j.haunt()
+}
+
+// haunt looks for claims of workers that are gone, or cannot reach Redis: nobody asks for their jobs
+// until they are back, and whether they count as starts nobody knows.
+func (j *judge) haunt() {
+	now := clockNow()
+	const back = 2_500_000
+	for _, h := range j.w.hired {
+		if !h.left && !h.held && !h.lost {
+			continue
+		}
+		keys, _ := j.w.server.HKeys("wc:{q}:running:" + h.name)
+		for _, claim := range keys {
+			stamp, slot, lane, err := envelope.ParseClaim(claim)
+			t := j.byStamp[stamp]
+			if err != nil || t == nil {
+				continue
+			}
+			if t.over() { // nobody has told of its end
+				t.doubtful = t.doubtful || h.lost
+				continue
+			}
+			t.excused, t.plain, t.doubtful = max(t.excused, now+back), false, t.doubtful || h.lost
+			for _, scope := range scopesOf(lane) {
+				j.haunts[scope] = now + back
+			}
+			if slot -= j.w.offset.Microseconds(); h.lost && !j.phantoms[claim] && (t.at == nil || t.at.h != h) {
+				j.phantoms[claim] = true
+				for _, l := range j.ledgersOf(t.lane) {
+					l.starts = append(l.starts, spend{t: t, at: slot, slot: slot, cost: t.cost, phantom: true})
+				}
+			}
+		}
+	}
+}
+
+// haunted reports whether claims of workers that are gone may count for a concurrency limit.
+func (j *judge) haunted(l *ledger) bool { return l.code.most > 0 && j.haunts[l.scope] > clockNow() }
+
+// stepped takes in that Redis's clock was moved.
+func (j *judge) stepped(d time.Duration) {
+	now := clockNow()
+	j.trouble(d.Abs()+3*time.Second, "Redis's clock steps by %v", d)
+	for _, l := range j.ledgers {
+		l.shift = j.w.offset.Microseconds()
+		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
+		l.vague, l.since = max(l.vague, now+d.Abs().Microseconds()+l.code.lasting()), now+d.Abs().Microseconds()
+	}
+	for _, t := range j.tasks { // instants on Redis's clock
+		for _, at := range []*int64{&t.deadline, &t.notBefore} {
+			if *at > 0 {
+				*at -= d.Microseconds()
+			}
+		}
+		if t.state == waits {
+			t.ready = max(t.ready, t.ready-d.Microseconds())
+		}
+	}
+	for scope, until := range j.paused {
+		if until > now {
+			j.paused[scope] = max(until, until-d.Microseconds())
+			delete(j.acked, scope)
+		}
+	}
+}
+
+// forgets takes in that what the rules of a subject remember may be lost.
+func (j *judge) forgets(scope string) {
+	l := j.ledger(scope)
+	l.since = clockNow() + decided
+	l.vague = max(l.vague, clockNow()+l.code.lasting())
+	j.troubled = max(j.troubled, clockNow())
+}
+
+// loses takes in that a lane is gone.
+func (j *judge) loses(lane envelope.Lane, other bool) {
+	j.orphans[scopesOf(lane)[2]] = true // a job that takes the place of one in that lane has none
+	for l, tasks := range j.lanes {
+		if l.Tenant != lane.Tenant || l.User != lane.User {
+			continue
+		}
+		for _, t := range tasks {
+			if l == lane || other {
+				t.oddly = true
+			}
+		}
+	}
+	if other {
+		j.odd[lane] = clockNow() + 4_000_000
+	}
+	j.troubled = max(j.troubled, clockNow())
+}

@@ -1,0 +1,397 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A scene says what happens in a world, and how often.
+type scene struct {
+	name    string
+	acts    []act
+	gap     time.Duration // the longest time between two acts, as a rule
+	contest bool          // tenants that always have something due, see contest
+	lasts   time.Duration // of the handlers of a contest
+}
+
+// An act is an operation, and how often it happens.
+type act struct {
+	often int
+	do    func(w *world)
+}
+
+var (
+	producers = []act{{30, (*world).offer}, {2, (*world).burst}}
+	operators = []act{{8, (*world).pause}, {4, (*world).resume}, {6, (*world).change}, {6, (*world).cancel}, {3, (*world).purge}, {3, (*world).revive}}
+	fleet1    = []act{{1, (*world).join}, {1, (*world).leave}}
+	takeovers = []act{{1, (*world).takeOver}}
+	faults    = []act{
+		{2, (*world).kill}, {2, (*world).hold}, {2, (*world).cut}, {2, (*world).depose}, {8, (*world).setTrap}, {2, (*world).join}, {1, (*world).leave},
+	}
+	rests  = []act{{2, (*world).rest}}
+	losses = []act{{1, (*world).kill}, {1, (*world).olderPolicies}}
+	clocks = []act{{5, (*world).stepWorker}, {3, (*world).suspendMachine}, {2, (*world).stepRedis}}
+	keys   = []act{{3, (*world).loseState}, {3, (*world).loseLane}}
+)
+
+var scenes = []scene{
+	{name: "operators", acts: slices.Concat(producers, operators, takeovers), gap: 100 * time.Millisecond},
+	{name: "faults", acts: slices.Concat(producers, operators, faults, rests), gap: 200 * time.Millisecond},
+	{name: "contest", acts: storm, gap: 300 * time.Millisecond, contest: true, lasts: 50 * time.Millisecond},
+	{name: "operators and refusals", acts: slices.Concat(producers, operators, fleet1, refusals), gap: 100 * time.Millisecond},
+	{name: "clocks", acts: slices.Concat(producers, operators, clocks, rests), gap: 300 * time.Millisecond},
+	{name: "keys", acts: slices.Concat(producers, operators, keys, losses, rests), gap: 150 * time.Millisecond},
+}
+
+// play plays a world to its end.
+func (w *world) play() {
+	if w.scene.contest {
+		w.contest()
+		return
+	}
+	all := 0
+	for _, a := range w.scene.acts {
+		all += a.often
+	}
+	for range perWorld {
+		if w.over() {
+			return
+		}
+		n := w.IntN(all)
+		for _, a := range w.scene.acts {
+			if n -= a.often; n < 0 {
+				a.do(w)
+				break
+			}
+		}
+		w.pass(w.between())
+	}
+	w.settle()
+}
+
+// over reports whether a difference was found.
+func (w *world) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.op++
+	return len(w.wrong) > 0
+}
+
+// between returns how long nothing is done: nothing at all, or some time.
+func (w *world) between() time.Duration {
+	switch p := w.IntN(100); {
+	case p < 25:
+		return 0
+	case p < 60:
+		return time.Duration(w.IntN(10_000)) * time.Microsecond
+	case p < 98:
+		return time.Duration(w.Int64N(int64(w.scene.gap)))
+	}
+	return time.Duration(w.IntN(4000)) * time.Millisecond
+}
+
+// pass lets time pass, while the judge watches.
+func (w *world) pass(d time.Duration) {
+	for {
+		step := min(d, 100*time.Millisecond)
+		time.Sleep(step)
+		w.mu.Lock()
+		w.judge.watch()
+		w.mu.Unlock()
+		if d -= step; d <= 0 {
+			return
+		}
+	}
+}
+
+func (w *world) tenant() string { return fmt.Sprint("t", w.IntN(w.tenants)) }
+func (w *world) user() string   { return fmt.Sprint("u", w.IntN(w.users)) }
+
+func oneOf[T any](w *world, of ...T) T { return of[w.IntN(len(of))] }
+
+// codex draws policies.
+func (w *world) codex() (c codex) {
+	if w.chance(4) {
+		c.queue = w.code(10)
+	}
+	for range w.tenants {
+		tenant, user := code{}, code{}
+		if w.chance(2) {
+			tenant = w.code(4)
+		}
+		if !w.chance(3) {
+			user = w.code(1)
+		}
+		c.tenants, c.users, c.weights = append(c.tenants, tenant), append(c.users, user), append(c.weights, 1+w.IntN(3))
+	}
+	return c
+}
+
+// code draws what limits a subject: more, the larger it is.
+func (w *world) code(size int64) (c code) {
+	for range 1 + w.IntN(2) {
+		n := norm{kind: oneOf(w, rules.Window, rules.Window, rules.Spacing, rules.Leak, rules.TokenBucket, rules.FixedWindow), n: 1}
+		if slices.ContainsFunc(c.norms, func(o norm) bool { return o.kind == n.kind }) {
+			continue
+		}
+		switch n.kind {
+		case rules.Window, rules.FixedWindow:
+			n.n, n.period = size*(1+w.Int64N(4)), oneOf[int64](w, 300_000, 1_000_000, 2_000_000, 10_000_000)
+		case rules.Spacing:
+			n.period = oneOf[int64](w, 20_000, 100_000, 1_000_000, 5_000_000) / size
+		default:
+			n.n, n.period = size*(1+w.Int64N(20)), 1_000_000
+		}
+		if n.kind == rules.TokenBucket {
+			n.burst = 1 + w.Int64N(5)*size
+		}
+		c.norms = append(c.norms, n)
+	}
+	if w.chance(4) {
+		c.most = 1 + w.IntN(3*int(size))
+	}
+	return c
+}
+
+// draw draws a job.
+func (w *world) draw(tenant, user string, i int) (*task, store.OfferJob) {
+	now := clockNow()
+	t := &task{
+		name: fmt.Sprint("j", len(w.judge.tasks)+i), cost: 1, attempts: 1 + w.IntN(4), plain: true, offered: now,
+		lane: envelope.Lane{Tenant: tenant, User: user, Priority: oneOf(w, 0, 1, 1, 1, 2)},
+	}
+	if w.big && w.chance(5) {
+		t.cost = 2
+	}
+	if w.scene.contest {
+		t.lane.Priority = envelope.Normal
+	} else {
+		switch w.IntN(12) {
+		case 0:
+			t.deadline = now + w.Int64N(4_000_000)
+		case 1:
+			t.notBefore, t.plain = now+w.Int64N(2_000_000), false
+		case 2:
+			t.collapse, t.plain = oneOf(w, "a", "b"), false
+		}
+	}
+	if w.chance(2) {
+		t.id = t.name
+	}
+	t.ready = max(now, t.notBefore)
+	shift := w.offset.Microseconds()
+	e := envelope.Envelope{
+		ID: t.id, Cost: int(t.cost), MaxAttempts: t.attempts, Priority: t.lane.Priority, CollapseKey: t.collapse, Type: "x", Payload: t.name,
+	}
+	o := store.OfferJob{Lane: t.lane, ID: t.id, IDFor: store.IDMemory, Collapse: t.collapse}
+	if t.notBefore > 0 {
+		o.NotBefore = t.notBefore + shift
+	}
+	if t.deadline > 0 {
+		e.Deadline = t.deadline + shift
+	}
+	e.NotBefore = o.NotBefore
+	o.Body = e.Body()
+	return t, o
+}
+
+func (w *world) offer() { w.offerTo(w.tenant(), w.user(), 1+w.IntN(4)) }
+
+func (w *world) burst() { w.offerTo(w.tenant(), w.user(), 10+w.IntN(20)) }
+
+// offerTo offers jobs, of several users of the tenant if there are more than three.
+func (w *world) offerTo(tenant, user string, n int) {
+	w.mu.Lock()
+	o := store.Offer{Batch: fmt.Sprint(w.op, ".", len(w.judge.tasks), " ", tenant, user), Keep: time.Minute, Policies: w.version, Tenants: []store.OfferTenant{{Name: tenant}}}
+	var tasks []*task
+	for i := range n {
+		if n > 3 && !w.scene.contest {
+			user = w.user()
+		}
+		t, job := w.draw(tenant, user, i)
+		tasks, o.Jobs = append(tasks, t), append(o.Jobs, job)
+	}
+	w.judge.expect(tasks)
+	w.mu.Unlock()
+	reply, err := w.store.Offer(w.ctx(), o)
+	if errors.Is(err, store.ErrStale) { // as a client does
+		w.mu.Lock()
+		w.inForce()
+		o.Policies = w.version
+		w.mu.Unlock()
+		reply, err = w.store.Offer(w.ctx(), o)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.fail(tenant, user, "an offer fails: %v", err)
+		return
+	}
+	for i, t := range tasks {
+		w.judge.accepted(t, reply.Receipts[i])
+	}
+}
+
+// pauseScope draws somebody to be paused: the queue seldom, and sometimes somebody who has nothing.
+func (w *world) pauseScope() string {
+	switch w.IntN(10) {
+	case 0:
+		return envelope.QueueScope
+	case 1, 2, 3:
+		return envelope.TenantScope(w.tenant())
+	case 4:
+		return envelope.TenantScope("nobody")
+	}
+	return envelope.UserScope(w.tenant(), w.user())
+}
+
+func (w *world) pause() {
+	scope, d := w.pauseScope(), time.Duration(50+w.IntN(2000))*time.Millisecond
+	if scope == envelope.QueueScope {
+		d /= 3
+	}
+	w.pauseFor(scope, d)
+}
+
+func (w *world) pauseFor(scope string, d time.Duration) {
+	until := w.redisNow() + d.Microseconds()
+	if d == 0 {
+		until = 0
+	}
+	if err := w.store.Pause(w.ctx(), scope, until, store.Note{}); err != nil {
+		w.t.Errorf("%s: %v", w.name, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge.pause(scope, until-w.offset.Microseconds(), true)
+	tenant, user := envelope.ParseScope(scope)
+	w.noteLocked(tenant, user, "PAUSE %s for %v", scope, d)
+}
+
+func (w *world) resume() {
+	w.mu.Lock()
+	scopes := slices.Sorted(maps.Keys(w.judge.paused))
+	w.mu.Unlock()
+	scopes = append(scopes, w.pauseScope())
+	w.pauseFor(scopes[w.IntN(len(scopes))], 0)
+}
+
+// change puts policies in force that differ in one place.
+func (w *world) change() {
+	w.mu.Lock()
+	c := w.judge.codex
+	w.mu.Unlock()
+	c.tenants, c.users, c.weights = slices.Clone(c.tenants), slices.Clone(c.users), slices.Clone(c.weights)
+	i := w.IntN(len(c.tenants))
+	switch w.IntN(8) {
+	case 0:
+		c.queue = oneOf(w, code{}, w.code(10))
+	case 1, 2:
+		c.tenants[i] = oneOf(w, code{}, w.code(4), w.code(4))
+	case 3, 4, 5:
+		c.users[i] = oneOf(w, code{}, w.code(1), w.code(1))
+	case 6:
+		c.weights[i] = 1 + w.IntN(3)
+	case 7:
+		c.tenants[i].most = oneOf(w, 0, 1, 4)
+	}
+	w.govern(c)
+}
+
+// cancel cancels a job with an ID.
+func (w *world) cancel() {
+	if t := w.pickTask(func(t *task) bool { return t.id != "" && !t.over() }); t != nil {
+		w.cancelTask(t)
+	}
+}
+
+func (w *world) cancelTask(t *task) {
+	w.mu.Lock()
+	w.judge.cancelling[t.id] = true
+	w.mu.Unlock()
+	was, err := w.store.Cancel(w.ctx(), t.id)
+	if err != nil {
+		w.t.Errorf("%s: %v", w.name, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := envelope.ParseLane(was); err == nil {
+		t.cancelled = clockNow()
+	}
+	w.noteLocked(t.lane.Tenant, t.lane.User, "CANCEL %s: it was %q", t, was)
+}
+
+func (w *world) pickTask(fits func(t *task) bool) *task {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*task
+	for _, t := range w.judge.tasks {
+		if fits(t) {
+			all = append(all, t)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b *task) int { return strings.Compare(a.stamp, b.stamp) })
+	return all[w.IntN(len(all))]
+}
+
+func (w *world) purge() { w.purgeOf(w.tenant()) }
+
+func (w *world) purgeOf(tenant string) {
+	w.mu.Lock()
+	before := clockNow() - 50_000
+	var found []*task
+	for lane, tasks := range w.judge.lanes {
+		for _, t := range tasks {
+			if lane.Tenant == tenant && t.state == waits && t.ready < before {
+				found = append(found, t)
+			}
+		}
+	}
+	w.noteLocked(tenant, "", "PURGE finds %d", len(found))
+	w.mu.Unlock()
+	for range 100 {
+		if _, empty, err := w.store.Purge(w.ctx(), tenant, 200); err != nil || empty {
+			break
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge.read()
+	for _, t := range found {
+		if t.state == waits {
+			t.purged = clockNow()
+		}
+	}
+}
+
+// revive takes some of the dead back.
+func (w *world) revive() {
+	found, err := w.store.Dead(w.ctx(), "", 1+w.IntN(3))
+	if err != nil || len(found) == 0 {
+		return
+	}
+	var entries []string
+	w.mu.Lock()
+	w.judge.read()
+	for _, r := range found {
+		entries = append(entries, r.Entry)
+		if t := w.judge.byStamp[r.Job[:envelope.StampLen]]; t != nil && t.state == dead {
+			w.judge.revived(t)
+		}
+	}
+	w.mu.Unlock()
+	if _, err := w.store.Revive(w.ctx(), entries); err != nil && w.scene.name != "keys" {
+		w.t.Errorf("%s: %v", w.name, err)
+	}
+}

@@ -1,0 +1,158 @@
+package runner
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// storm is what operators do to others while tenants contend for places.
+var storm = []act{{4, (*world).pauseOther}, {4, (*world).resumeOther}, {3, (*world).changeOther}, {2, (*world).cancelOther}, {1, (*world).purgeOther}}
+
+// backlog is how many jobs each contestant has waiting: more than are served in a second.
+const backlog = 100
+
+const bystander = "nobody"
+
+func (w *world) pauseOther() {
+	w.pauseFor(oneOf(w, envelope.TenantScope(bystander), envelope.UserScope("t0", bystander)), time.Duration(w.IntN(2000))*time.Millisecond)
+}
+
+func (w *world) resumeOther() { w.pauseFor(envelope.TenantScope(bystander), 0) }
+
+// changeOther puts policies in force in which nothing that concerns the contestants differs.
+func (w *world) changeOther() {
+	w.mu.Lock()
+	c := w.judge.codex
+	w.mu.Unlock()
+	w.govern(c)
+}
+
+func (w *world) cancelOther() {
+	w.offerTo(bystander, "u", 1)
+	if t := w.pickTask(func(t *task) bool { return t.lane.Tenant == bystander && t.id != "" && !t.over() }); t != nil {
+		w.cancelTask(t)
+	}
+}
+
+func (w *world) purgeOther() { w.purgeOf(bystander) }
+
+// contest lets tenants, and users of one tenant, contend for places or for the rules of the queue for
+// a minute: each of them has something due all the time.
+func (w *world) contest() {
+	w.tenants = 3 + w.IntN(20)
+	c := codex{}
+	for i := range w.tenants {
+		c.tenants, c.users, c.weights = append(c.tenants, code{}), append(c.users, code{}), append(c.weights, oneOf(w, 1, 1, 2, 5))
+		if w.chance(3) {
+			c.weights[i] = 1
+		}
+	}
+	if w.chance(2) {
+		c.queue.norms = []norm{{kind: rules.Leak, n: 20, period: 1_000_000}}
+	}
+	w.mu.Lock()
+	w.judge.ledgers = map[string]*ledger{}
+	w.mu.Unlock()
+	w.govern(c)
+	users := 1 + w.IntN(3)
+	fill := func() {
+		for i := range w.tenants {
+			for u := range users {
+				tenant, user := fmt.Sprint("t", i), fmt.Sprint("u", u)
+				w.mu.Lock()
+				waiting := 0
+				for p := range 3 {
+					waiting += len(w.judge.lanes[envelope.Lane{Tenant: tenant, User: user, Priority: p}])
+				}
+				w.mu.Unlock()
+				if waiting < backlog {
+					w.offerTo(tenant, user, backlog)
+				}
+			}
+		}
+	}
+	fill()
+	w.pass(2 * time.Second)
+	all := 0
+	for _, a := range w.scene.acts {
+		all += a.often
+	}
+	const seconds = 30
+	begun, next, marked := clockNow(), clockNow(), clockNow()
+	for clockNow() < begun+seconds*1_000_000 {
+		if w.over() {
+			return
+		}
+		if clockNow() >= next {
+			fill()
+			next += 1_000_000
+		}
+		if clockNow() >= marked {
+			w.mu.Lock()
+			w.judge.mark(w.tenants, users, c)
+			w.mu.Unlock()
+			marked += 5_000_000
+		}
+		n := w.IntN(all)
+		for _, a := range w.scene.acts {
+			if n -= a.often; n < 0 {
+				a.do(w)
+				break
+			}
+		}
+		w.pass(w.between())
+	}
+}
+
+// mark compares what each contestant was served since each mark before.
+func (j *judge) mark(tenants, users int, c codex) {
+	now := map[string]int64{}
+	for scope, n := range j.served {
+		now[scope] = n
+	}
+	for k, before := range j.marks {
+		served := func(scope string, weight int) float64 { return float64(now[scope]-before[scope]) / float64(weight) }
+		least, most := "", ""
+		var lowest, highest float64
+		for i := range tenants {
+			scope := envelope.TenantScope(fmt.Sprint("t", i))
+			n := served(scope, c.weights[i])
+			if least == "" || n < lowest {
+				least, lowest = scope, n
+			}
+			if most == "" || n > highest {
+				most, highest = scope, n
+			}
+			j.markUsers(i, users, k, now, before)
+		}
+		if highest-lowest > unfair {
+			j.w.fail("", "", "in %d s %s was served %.1f by its weight, and %s %.1f", 5*(len(j.marks)-k), least, lowest, most, highest)
+			return
+		}
+	}
+	j.marks = append(j.marks, now)
+}
+
+// markUsers compares the users of a tenant.
+func (j *judge) markUsers(i, users, k int, now, before map[string]int64) {
+	low, high := int64(never), int64(0)
+	for u := range users {
+		scope := envelope.UserScope(fmt.Sprint("t", i), fmt.Sprint("u", u))
+		n := now[scope] - before[scope]
+		low, high = min(low, n), max(high, n)
+	}
+	if high-low > unfairUsers {
+		j.w.fail("", "", "in %d s a user of t%d was served %d, and another %d", 5*(len(j.marks)-k), i, low, high)
+	}
+}
+
+// unfair is by how much what two contestants are served may differ, by their weights: a job of each
+// at the beginning and the end, and what was decided ahead.
+const unfair = 4
+
+// unfairUsers is the same for the users of a tenant: a lane whose first jobs are being read, ten at a
+// time, may miss turns.
+const unfairUsers = 12

@@ -1,0 +1,384 @@
+package runner
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// join lets a worker come, unless there are many.
+func (w *world) join() {
+	if len(w.alive()) < 4 {
+		w.hire()
+		w.mu.Lock()
+		w.judge.trouble(1500*time.Millisecond, "a worker comes")
+		w.judge.countPlaces()
+		w.mu.Unlock()
+	}
+}
+
+// one draws a worker: the leader in half of the cases. It returns nothing if it is the last one.
+func (w *world) one() *hired {
+	all := w.alive()
+	if len(all) < 2 {
+		return nil
+	}
+	if h := w.leading(); h != nil && w.chance(2) {
+		return h
+	}
+	return all[w.IntN(len(all))]
+}
+
+func (w *world) leave() {
+	h := w.one()
+	if h == nil {
+		return
+	}
+	w.mu.Lock()
+	h.left = true
+	w.judge.trouble(2*time.Second, "%s leaves", h.name) // its handlers may take a second until they are ended
+	w.judge.countPlaces()
+	w.mu.Unlock()
+	go h.stop()
+}
+
+func (w *world) kill() {
+	h := w.one()
+	if h == nil {
+		return
+	}
+	w.killed(h)
+	if len(w.alive()) < 2 {
+		w.hire()
+	}
+}
+
+// killed lets a worker's machine die.
+func (w *world) killed(h *hired) {
+	w.mu.Lock()
+	if !h.left {
+		h.left = true
+		w.judge.died(h)
+		w.judge.trouble(3*time.Second, "%s dies", h.name)
+	}
+	w.mu.Unlock()
+	h.wire.cut(true)
+	go h.stop()
+}
+
+// hold keeps a worker from Redis for some time, and so its beats: it may lose its claims.
+func (w *world) hold() {
+	h := w.one()
+	if h == nil {
+		return
+	}
+	w.holdFor(h, time.Duration(oneOf(w, 20, 200, 1000, 6000))*time.Millisecond*time.Duration(1+w.IntN(9))/10)
+}
+
+func (w *world) holdFor(h *hired, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.held || h.left {
+		return
+	}
+	w.judge.trouble(d+4*time.Second, "%s cannot reach Redis for %v", h.name, d)
+	h.held, h.lost = true, h.lost || d > modelLease/2
+	w.judge.countPlaces()
+	goOn := h.wire.hold()
+	time.AfterFunc(d, func() {
+		goOn()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		h.held = false
+		w.judge.countPlaces()
+	})
+}
+
+// cut breaks all connections of a worker.
+func (w *world) cut() {
+	all := w.alive()
+	h := all[w.IntN(len(all))]
+	w.mu.Lock()
+	w.judge.trouble(2*time.Second, "the connections of %s break", h.name)
+	w.mu.Unlock()
+	h.wire.cut(false)
+}
+
+// depose ends the leader's lease by Redis's word and lets another worker lead beside it.
+func (w *world) depose() {
+	leader, all := w.leading(), w.alive()
+	if len(all) < 2 {
+		return
+	}
+	w.mu.Lock()
+	w.judge.trouble(3*time.Second, "the leader is deposed")
+	w.mu.Unlock()
+	w.server.HSet("wc:{q}:meta", "till", "0")
+	for _, h := range all {
+		if h != leader {
+			h.standFor(true)
+			return
+		}
+	}
+}
+
+// rest lets nothing happen until all trouble is over and what is due has had its time.
+func (w *world) rest() { w.pass(time.Duration(4+w.IntN(12)) * time.Second) }
+
+// olderPolicies lets Redis have lost the newest change, as after a failover.
+func (w *world) olderPolicies() {
+	w.mu.Lock()
+	older := w.before
+	w.mu.Unlock()
+	if older.source == "" {
+		return
+	}
+	w.client.HSet(w.ctx(), "wc:{q}:policies", "source", older.source, "version", older.version)
+	w.client.HSet(w.ctx(), "wc:{q}:meta", "policies", older.version)
+	w.client.HIncrBy(w.ctx(), "wc:{q}:meta", "changes", -1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.source, w.version, w.before = older.source, older.version, governed{}
+	w.judge.govern(w.sources[older.source])
+	w.judge.trouble(2*time.Second, "Redis has older policies")
+}
+
+// takeOver lets another worker lead at a quiet point: what waits starts when it would have.
+func (w *world) takeOver() {
+	if w.chance(2) {
+		return
+	}
+	w.pass(300 * time.Millisecond)
+	w.mu.Lock()
+	w.judge.checkBounds()
+	w.mu.Unlock()
+	leader, all := w.leading(), w.alive()
+	if leader == nil || len(all) < 2 {
+		w.join()
+		return
+	}
+	w.mu.Lock()
+	leader.left = true
+	w.judge.trouble(1100*time.Millisecond, "%s leaves, and another leads", leader.name)
+	w.judge.troubled = min(w.judge.troubled, clockNow()-calmFor+2_000_000) // and after that all is as before
+	w.judge.countPlaces()
+	w.mu.Unlock()
+	go leader.stop()
+	w.hire()
+	w.pass(2 * time.Second)
+}
+
+// refusals are commits that find something else than the leader has seen. They are no trouble: the
+// others do not wait for them.
+var refusals = []act{{10, (*world).refuse}}
+
+// refuse lets something happen just before one of the next commits that take a job out of a lane.
+func (w *world) refuse() {
+	h := w.leading()
+	if h == nil {
+		return
+	}
+	what := oneOf(w, "a purge", "a purge", "a cancelling", "a pause", "a worker leaves")
+	tenant, pick := w.tenant(), w.IntN(1000)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.traps = append(h.traps, &trap{what: what, commits: true, after: w.IntN(4), do: func(h *hired, cmd redis.Cmder, do func() error) error {
+		w.befall(what, tenant, pick, h)
+		return do()
+	}})
+}
+
+// befall lets something happen to what a commit is about to take.
+func (w *world) befall(what, tenant string, pick int, leader *hired) {
+	switch what {
+	case "a purge":
+		w.note(tenant, "", "purges a job")
+		_, _, err := w.store.Purge(w.ctx(), tenant, 1+pick%3)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err == nil {
+			w.judge.read()
+		}
+	case "a cancelling":
+		w.mu.Lock()
+		var all []*task
+		for _, tasks := range w.judge.lanes {
+			if len(tasks) > 0 && tasks[0].id != "" && tasks[0].state == waits {
+				all = append(all, tasks[0])
+			}
+		}
+		w.mu.Unlock()
+		slices.SortFunc(all, func(a, b *task) int { return strings.Compare(a.stamp, b.stamp) })
+		if len(all) > 0 {
+			w.cancelTask(all[pick%len(all)])
+		}
+	case "a pause":
+		w.pauseFor(envelope.UserScope(tenant, "u0"), time.Duration(pick)*time.Millisecond)
+	case "a worker leaves":
+		w.mu.Lock()
+		var other *hired
+		for _, h := range w.alive() {
+			if h != leader {
+				other = h
+			}
+		}
+		if other != nil {
+			other.left = true
+			w.judge.trouble(1500*time.Millisecond, "%s leaves", other.name)
+			w.judge.troubled = min(w.judge.troubled, clockNow()-calmFor+3_000_000)
+			w.judge.countPlaces()
+		}
+		w.mu.Unlock()
+		if other != nil {
+			go other.stop()
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// setTrap lets something happen at a command of a worker.
+func (w *world) setTrap() {
+	all := w.alive()
+	h := all[w.IntN(len(all))]
+	if leader := w.leading(); leader != nil && !w.chance(3) {
+		h = leader
+	}
+	t := &trap{commits: w.chance(2), after: w.IntN(12)}
+	wait := time.Duration(w.IntN(200)) * time.Millisecond
+	kill := len(all) > 1
+	trouble := func(h *hired, d time.Duration) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.judge.trouble(d, "%s: %s", h.name, t.what)
+	}
+	switch w.IntN(7) {
+	case 0:
+		t.what = "a reply is lost"
+		t.do = func(h *hired, cmd redis.Cmder, do func() error) error {
+			trouble(h, 2*time.Second)
+			if err := do(); err != nil {
+				return err
+			}
+			return reset(cmd)
+		}
+	case 1:
+		t.what = "a command is lost"
+		t.do = func(h *hired, cmd redis.Cmder, do func() error) error { trouble(h, 2*time.Second); return reset(cmd) }
+	case 2:
+		t.what = "a command is late"
+		t.do = func(h *hired, cmd redis.Cmder, do func() error) error {
+			trouble(h, 3*time.Second)
+			time.Sleep(wait)
+			return do()
+		}
+	case 3:
+		t.what = "connections break"
+		t.do = func(h *hired, cmd redis.Cmder, do func() error) error {
+			trouble(h, 2*time.Second)
+			err := do()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if !h.dead {
+				h.wire.cut(false)
+			}
+			return err
+		}
+	case 4, 5:
+		t.what = "its machine dies"
+		after := w.chance(2)
+		if !kill {
+			return
+		}
+		t.do = func(h *hired, cmd redis.Cmder, do func() error) error {
+			if len(w.alive()) < 2 {
+				return do()
+			}
+			if after {
+				if err := do(); err != nil {
+					return err
+				}
+			}
+			w.killed(h)
+			return reset(cmd)
+		}
+	default:
+		w.refuse()
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.traps = append(h.traps, t)
+}
+
+// stepWorker steps the wall clock of a worker.
+func (w *world) stepWorker() {
+	all := w.alive()
+	h, d := all[w.IntN(len(all))], oneOf(w, time.Second, -time.Second, 200*time.Millisecond, time.Hour, -time.Hour, 3*time.Second)
+	w.mu.Lock()
+	w.judge.trouble(time.Second, "the wall clock of %s steps by %v", h.name, d)
+	w.mu.Unlock()
+	h.suspend(d)
+}
+
+// suspendMachine lets a machine sleep: its handlers go on, as they would have before.
+func (w *world) suspendMachine() {
+	h, d := w.one(), oneOf(w, time.Second, 4*time.Second)
+	if h == nil || h.held {
+		return
+	}
+	w.holdFor(h, d)
+	w.mu.Lock()
+	h.lost = true
+	w.mu.Unlock()
+	h.clock.mu.Lock()
+	h.clock.wall -= d
+	h.clock.bound -= d
+	h.clock.mu.Unlock()
+}
+
+// stepRedis steps Redis's clock: how starts lie by the machine's is nobody's promise then.
+func (w *world) stepRedis() {
+	d := time.Duration(oneOf(w, 200, 1000, -200, -1000)) * time.Millisecond
+	w.mu.Lock()
+	w.offset += d
+	w.judge.stepped(d)
+	w.mu.Unlock()
+	w.tick()
+}
+
+// loseState lets what the rules of somebody remember vanish, or be of another type.
+func (w *world) loseState() {
+	lane := envelope.Lane{Tenant: w.tenant(), User: w.user()}
+	scope := scopesOf(lane)[1+w.IntN(2)]
+	other := w.chance(2)
+	w.mu.Lock()
+	w.judge.forgets(scope)
+	w.noteLocked(lane.Tenant, "", "KEY state of %s is lost; another type: %v", scope, other)
+	w.mu.Unlock()
+	key := store.NewKeys("q").State(scope)
+	w.client.Del(w.ctx(), key)
+	if other {
+		w.client.HSet(w.ctx(), key, "odd", "thing")
+	}
+}
+
+// loseLane lets a lane vanish, or be of another type for a while.
+func (w *world) loseLane() {
+	lane := envelope.Lane{Tenant: w.tenant(), User: w.user(), Priority: w.IntN(3)}
+	other := w.chance(2)
+	w.mu.Lock()
+	w.judge.loses(lane, other)
+	w.noteLocked(lane.Tenant, lane.User, "KEY lane %s is lost; another type: %v", lane.Name(), other)
+	w.mu.Unlock()
+	key := store.NewKeys("q").Lane(lane)
+	w.client.Del(w.ctx(), key)
+	if other {
+		w.client.Set(w.ctx(), key, "odd", 0)
+		time.AfterFunc(time.Duration(w.IntN(3000))*time.Millisecond, func() { w.client.Del(w.ctx(), key) })
+	}
+}

@@ -1,0 +1,377 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A task is a job as the judge accounts for it.
+type task struct {
+	name      string // its payload
+	stamp     string
+	lane      envelope.Lane
+	cost      int64
+	id        string // of the caller's own
+	collapse  string
+	attempts  int // that it may have
+	notBefore int64
+	deadline  int64
+
+	state     state
+	ready     int64 // since when it waits in its lane; before that nobody asks for it
+	offered   int64
+	plain     bool  // its place in its lane is that of its offer
+	excused   int64 // until when nobody asks: its worker died
+	cancelled int64 // when that was acknowledged
+	purged    int64 // when a purge of its tenant was acknowledged that found it waiting
+	started   int
+	failures  int
+	at        *attempt // the one that runs
+	doubtful  bool     // a worker that had it may have lost it
+	oddly     bool     // a key that it needs was tampered with: anything may become of it
+	reason    string   // why it was dropped
+}
+
+type state int
+
+const (
+	waits    state = iota // in its lane, or in later until it is ready
+	runs                  // a handler has it
+	done                  // it has ended well
+	dead                  // it has no attempts left
+	dropped               // it never runs
+	vanished              // somebody has deleted it
+)
+
+func (s state) String() string {
+	return [...]string{"waits", "runs", "done", "dead", "dropped", "vanished"}[s]
+}
+
+func (t *task) over() bool { return t.state > runs }
+
+// An attempt is a run of a handler.
+type attempt struct {
+	t    *task
+	h    *hired
+	at   int64
+	slot int64
+	fate fated
+	over bool
+}
+
+// A judge keeps the accounts and knows the textbook. All of its methods are called with the world
+// locked.
+type judge struct {
+	w          *world
+	begun      int64
+	tasks      map[string]*task // by name
+	byStamp    map[string]*task
+	lanes      map[envelope.Lane][]*task // that are not over
+	last       map[envelope.Lane]int64   // when something has left the lane last
+	ledgers    map[string]*ledger
+	codex      codex
+	paused     map[string]int64 // scope → until when
+	acked      map[string]int64 // scope → since when an operator's pause is acknowledged
+	calm       int64            // until when trouble may hold things up
+	troubled   int64            // when the last trouble was over
+	roomy      int64            // since when there are free places
+	crowded    bool
+	phantoms   map[string]bool         // claims of dead workers that were counted
+	haunts     map[string]int64        // scope → until when such claims may count
+	records    map[string]bool         // entries of streams that were read
+	odd        map[envelope.Lane]int64 // lanes of another type → until when what comes finds no place
+	cancelling map[string]bool
+	orphans    map[string]bool // users of whose lanes one was lost
+	suspects   []suspect
+	served     map[string]int64 // of contestants
+	marks      []map[string]int64
+}
+
+// A suspect is a start before which one of a higher priority may have been due.
+type suspect struct {
+	s    spend
+	lane envelope.Lane // of the higher priority
+	t    *task         // its job that was due
+	at   int64
+}
+
+// How long something may take that is due, in µs.
+const (
+	// patience holds after the allowance of each trouble: leases of workers and leaders, backoff.
+	patience = 3_000_000
+	// brisk holds where there has been no trouble for calmFor. The documented allowances are the
+	// gathering of mail (1 ms), of ends (30 ms at a worker that leads) and the grace; a pause, a
+	// resumption and other policies are read with some round trips.
+	brisk   = 120_000
+	calmFor = 10_000_000
+)
+
+func newJudge(w *world) *judge {
+	return &judge{
+		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
+		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{},
+		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
+	}
+}
+
+func clockNow() int64 { return time.Now().UnixMicro() }
+
+// trouble allows for something that holds the queue up for so long.
+func (j *judge) trouble(d time.Duration, what string, args ...any) {
+	j.calm = max(j.calm, clockNow()+d.Microseconds())
+	j.troubled = j.calm
+	j.w.noteLocked("", "", "TROUBLE %s (%v)", fmt.Sprintf(what, args...), d)
+}
+
+// quiet reports whether there was no trouble for a long time.
+func (j *judge) quiet(since int64) bool { return j.troubled+calmFor < since }
+
+func (j *judge) ledger(scope string) *ledger {
+	l := j.ledgers[scope]
+	if l == nil {
+		l = &ledger{scope: scope, code: j.codeOf(scope), running: map[*attempt]bool{}, since: j.begun, shift: j.w.offset.Microseconds()}
+		j.ledgers[scope] = l
+	}
+	return l
+}
+
+func (j *judge) codeOf(scope string) code {
+	tenant, user := envelope.ParseScope(scope)
+	n := -1
+	fmt.Sscanf(tenant, "t%d", &n)
+	switch {
+	case tenant == "":
+		return j.codex.queue
+	case n < 0 || n >= len(j.codex.tenants):
+		return code{}
+	case user == "":
+		return j.codex.tenants[n]
+	}
+	return j.codex.users[n]
+}
+
+func scopesOf(l envelope.Lane) [3]string {
+	return [3]string{envelope.QueueScope, envelope.TenantScope(l.Tenant), envelope.UserScope(l.Tenant, l.User)}
+}
+
+func (j *judge) ledgersOf(l envelope.Lane) (all [3]*ledger) {
+	for i, scope := range scopesOf(l) {
+		all[i] = j.ledger(scope)
+	}
+	return all
+}
+
+// govern takes in that other policies are in force.
+func (j *judge) govern(c codex) {
+	j.codex = c
+	now := clockNow()
+	for scope, l := range j.ledgers {
+		next := j.codeOf(scope)
+		if next.String() == l.code.String() {
+			continue
+		}
+		l.vague = max(l.vague, now)
+		if l.code.fuzzy() || next.fuzzy() {
+			l.vague = max(l.vague, now+l.code.lasting()+next.lasting())
+		}
+		l.code, l.since, l.freed = next, now, max(l.freed, now)
+	}
+}
+
+// leaves takes in that a job is over.
+func (j *judge) leaves(t *task, s state) {
+	t.state, t.at = s, nil
+	j.lanes[t.lane] = slices.DeleteFunc(j.lanes[t.lane], func(o *task) bool { return o == t })
+	j.last[t.lane] = clockNow()
+}
+
+// start takes in that a handler has started, and checks that it may. It returns nothing if what the
+// worker does does not count.
+func (j *judge) start(h *hired, a Attempt) *attempt {
+	if h.dead {
+		return nil
+	}
+	t, now := j.tasks[a.Job.Payload], clockNow()
+	if t == nil {
+		j.w.fail(a.Lane.Tenant, a.Lane.User, "a job that nobody has offered starts: %q", a.Job.Payload)
+		return nil
+	}
+	if t.stamp == "" {
+		t.stamp = a.Job.Stamp
+		j.byStamp[t.stamp] = t
+	}
+	t.started++
+	at := &attempt{t: t, h: h, at: now, slot: a.Slot - j.w.offset.Microseconds(), fate: j.w.fate(t, t.started)}
+	j.w.noteLocked(t.lane.Tenant, t.lane.User, "%s starts at %s, slot %d µs ago", t, h.name, now-at.slot)
+	j.checkJob(t, at)
+	if !j.w.scene.contest {
+		j.checkProgress(t.lane.Tenant)
+		j.checkOrder(t, at)
+		j.suspect(t, at)
+	}
+	if a.Lane != t.lane {
+		if t.collapse == "" { // a job with a collapse key takes the place of another one
+			j.fail(t, "%s starts from another lane: %s", t, a.Lane.Name())
+		}
+		j.move(t, a.Lane)
+	}
+	s := spend{t: t, lane: t.lane, at: now, slot: at.slot, cost: t.cost, unseen: at.fate.outcome.Refund}
+	for i, l := range j.ledgersOf(t.lane) {
+		if rule := l.broken(s, i == 2); rule != "" && !t.oddly && !j.w.judge.tainted(l, now) {
+			tenant, user := envelope.ParseScope(l.scope)
+			j.w.fail(tenant, user, "%s starts, and breaks a rule of %s: %s", t, l.scope, rule)
+		}
+		l.starts = append(l.starts, s)
+		l.running[at] = true
+		if most := l.code.most; most > 0 && len(l.running) > most && now > l.since+decided && !j.doubtful(l) {
+			j.fail(t, "%s starts, and %d jobs of %s run at once; %d may", t, len(l.running), l.scope, most)
+		}
+		l.forget(now)
+	}
+	t.state, t.at = runs, at
+	h.running++
+	j.last[t.lane] = now
+	j.served[t.lane.Tenant] += t.cost
+	j.served[scopesOf(t.lane)[2]] += t.cost
+	j.countPlaces()
+	return at
+}
+
+func (j *judge) fail(t *task, format string, args ...any) {
+	j.w.fail(t.lane.Tenant, t.lane.User, format, args...)
+}
+
+func (t *task) String() string {
+	return fmt.Sprintf("%s (%s, cost %d)", t.name, t.lane.Name(), t.cost)
+}
+
+// tainted reports whether starts may lie oddly on the machine's clock: Redis's was moved, or the keys
+// of the subject were tampered with.
+func (j *judge) tainted(l *ledger, now int64) bool { return now < l.vague && l.vague > l.since }
+
+// doubtful reports whether one of the jobs that run may have been lost by its worker.
+func (j *judge) doubtful(l *ledger) bool {
+	for at := range l.running {
+		if at.h.lost || at.t.oddly {
+			return true
+		}
+	}
+	return false
+}
+
+// checkJob asks whether this job may start at all.
+func (j *judge) checkJob(t *task, at *attempt) {
+	switch {
+	case t.oddly:
+	case t.over() && !t.doubtful:
+		j.fail(t, "%s starts at %s, and is %v (%s)", t, at.h.name, t.state, t.reason)
+	case t.state == runs && !t.at.h.lost:
+		j.fail(t, "%s starts at %s, and runs at %s, which has not lost it", t, at.h.name, t.at.h.name)
+	case t.cancelled > 0 && at.at > t.cancelled:
+		j.fail(t, "%s starts %v after it was cancelled", t, micros(at.at-t.cancelled))
+	case t.purged > 0 && at.at > t.purged+decided && j.quiet(t.purged):
+		j.fail(t, "%s starts %v after it was purged", t, micros(at.at-t.purged))
+	case t.deadline > 0 && at.slot > t.deadline+1:
+		j.fail(t, "%s has a slot %v after its deadline", t, micros(at.slot-t.deadline))
+	case at.at+1 < t.notBefore && j.w.offset == 0:
+		j.fail(t, "%s starts %v too early", t, micros(t.notBefore-at.at))
+	case t.state == waits && at.at+30_000 < t.ready && t.notBefore == 0 && j.quiet(at.at):
+		j.fail(t, "%s starts %v before its delay is over", t, micros(t.ready-at.at))
+	}
+	for _, scope := range scopesOf(t.lane) {
+		if since := j.acked[scope]; since > 0 && at.at > since+decided && j.paused[scope] > at.at+1 && j.quiet(since) {
+			j.fail(t, "%s starts %v after %s was paused, for %v more", t, micros(at.at-since), scope, micros(j.paused[scope]-at.at))
+		}
+	}
+}
+
+// move takes in that a job is in another lane of its user now.
+func (j *judge) move(t *task, lane envelope.Lane) {
+	j.lanes[t.lane] = slices.DeleteFunc(j.lanes[t.lane], func(o *task) bool { return o == t })
+	t.lane = lane
+	j.lanes[lane] = append(j.lanes[lane], t)
+}
+
+// end takes in what a handler has returned.
+func (j *judge) end(at *attempt, o Outcome) {
+	t, now := at.t, clockNow()
+	if at.over { // its worker is dead
+		return
+	}
+	at.over = true
+	at.h.running--
+	for _, l := range j.ledgersOf(t.lane) {
+		was := l.full()
+		delete(l.running, at)
+		if was && !l.full() {
+			l.freed = now
+		}
+	}
+	j.countPlaces()
+	if o.Refund {
+		user := j.ledger(scopesOf(t.lane)[2])
+		for i := range user.starts {
+			if user.starts[i].t == t && user.starts[i].at == at.at {
+				user.starts[i].gone, user.gone = now, now
+			}
+		}
+	}
+	j.w.noteLocked(t.lane.Tenant, t.lane.User, "%s ends at %s: %s", t, at.h.name, told(o))
+	if t.at != at {
+		return // another worker has it
+	}
+	if at.h.lost {
+		t.doubtful, t.excused = true, max(t.excused, now+2*modelLease.Microseconds())
+	}
+	t.plain, t.ready, t.state, t.at = false, now, waits, nil
+	switch {
+	case o.Pause != nil:
+		j.pause(o.Pause.Scope, o.Pause.Until-j.w.offset.Microseconds(), false)
+	case !o.Failed:
+		j.leaves(t, done)
+	case o.Uncounted:
+	default:
+		t.failures++
+		t.ready = now + o.Delay.Microseconds()
+		if o.Dead || t.failures >= t.attempts {
+			j.leaves(t, dead)
+		} else if o.Yield && t.collapse == "" {
+			j.move(t, envelope.Lane{Tenant: t.lane.Tenant, User: t.lane.User, Priority: envelope.Low})
+		}
+	}
+}
+
+func told(o Outcome) string {
+	var words []string
+	for word, is := range map[string]bool{"failed": o.Failed, "dead": o.Dead, "refund": o.Refund, "yield": o.Yield, "cut": o.Error == "cut"} {
+		if is {
+			words = append(words, word)
+		}
+	}
+	if o.Pause != nil {
+		words = append(words, "pause "+o.Pause.Scope)
+	}
+	if slices.Sort(words); len(words) == 0 {
+		return "done"
+	}
+	return strings.Join(words, ", ")
+}
+
+// pause takes in that a scope is paused until an instant, or resumed by one that has passed.
+func (j *judge) pause(scope string, until int64, operator bool) {
+	now := clockNow()
+	if operator && until <= now {
+		j.paused[scope] = min(max(j.paused[scope], 0), now)
+		delete(j.acked, scope)
+		return
+	}
+	if j.paused[scope] = until; operator {
+		j.acked[scope] = now
+	} else {
+		delete(j.acked, scope)
+	}
+}

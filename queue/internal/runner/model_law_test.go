@@ -1,0 +1,308 @@
+package runner
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// A norm is one rule by its definition in a textbook: it looks at all starts there were.
+type norm struct {
+	kind   rules.Kind
+	n      int64
+	period int64 // µs
+	burst  int64
+}
+
+func (n norm) rule() rules.Rule {
+	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: micros(n.period), Burst: int(n.burst)}
+}
+
+// interval is the time between two starts of cost 1 at the norm's rate.
+func (n norm) interval() int64 { return n.period / n.n }
+
+// A code is what limits one subject: rules, and how many of its jobs run at once.
+type code struct {
+	norms []norm
+	most  int // 0 for no limit
+}
+
+func (c code) String() string {
+	var words []string
+	for _, n := range c.norms {
+		words = append(words, n.rule().String())
+	}
+	if c.most > 0 {
+		words = append(words, fmt.Sprint("concurrency ", c.most))
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+func (c code) set() *rules.Set {
+	var all []rules.Rule
+	for _, n := range c.norms {
+		all = append(all, n.rule())
+	}
+	return rules.Compile(schedule.Grace*time.Microsecond, all...)
+}
+
+// lasting is the longest that the code remembers a start.
+func (c code) lasting() (longest int64) {
+	for _, n := range c.norms {
+		longest = max(longest, n.period, n.burst*n.interval())
+	}
+	return longest
+}
+
+// fuzzy reports whether the code has rules whose memory is a sum: after a change, or a refund, they
+// may remember more than there was.
+func (c code) fuzzy() bool {
+	for _, n := range c.norms {
+		if n.kind != rules.Window && n.kind != rules.Spacing {
+			return true
+		}
+	}
+	return false
+}
+
+// A spend is one start as a subject remembers it.
+type spend struct {
+	t       *task
+	lane    envelope.Lane
+	at      int64 // by the machine's clock
+	slot    int64 // the same clock
+	cost    int64
+	gone    int64 // when it was given back to the user; 0 if it was not
+	phantom bool  // a claim of a worker that died: nobody knows whether it started
+	unseen  bool  // the handler will say that the user has seen nothing of it
+}
+
+// A ledger is what has started of one subject.
+type ledger struct {
+	scope   string
+	code    code
+	since   int64 // since when the code is in force
+	vague   int64 // until when older codes, or moves of a clock, may still bind
+	starts  []spend
+	running map[*attempt]bool
+	freed   int64 // since when its concurrency limit is not reached
+	gone    int64 // when something was given back last
+	shift   int64 // of Redis's clock beside the machine's
+}
+
+func (l *ledger) full() bool { return l.code.most > 0 && len(l.running) >= l.code.most }
+
+// Allowances of the judge, in µs.
+const (
+	wider   = 10_000  // rules may be that much wider than written: the grace, twice
+	decided = 120_000 // so long after a change starts may have been decided before it
+)
+
+// opens returns from when on the rules of a subject admit a start of that cost, after all that has
+// started. It asks for the most that the rules may remember.
+func (l *ledger) opens(cost, from int64) int64 {
+	at := max(from, l.gone, l.vague)
+	for _, s := range l.starts {
+		at = max(at, s.at)
+	}
+	for range 3 {
+		before := at
+		for _, n := range l.code.norms {
+			at = n.first(l, at, cost)
+		}
+		if at == before {
+			break
+		}
+	}
+	return at
+}
+
+func (n norm) first(l *ledger, at, cost int64) int64 {
+	starts := l.starts
+	switch n.kind {
+	case rules.Window:
+		return n.firstOfWindow(starts, at, min(cost, n.n))
+	case rules.Spacing:
+		for _, s := range starts {
+			if s.gone == 0 {
+				at = max(at, s.at+n.period+wider)
+			}
+		}
+		return at
+	case rules.FixedWindow:
+		return n.firstOfPeriod(starts, at+l.shift, l.shift, min(cost, n.n)) - l.shift
+	case rules.Leak:
+		for _, s := range starts {
+			at = max(at, s.slot+s.cost*n.interval()+1)
+		}
+		return at
+	}
+	full := int64(0)
+	for _, s := range bySlot(starts) {
+		full = max(full, s.slot) + min(s.cost, n.burst)*n.interval()
+	}
+	return max(at, full+(min(cost, n.burst)-n.burst)*n.interval()+1)
+}
+
+func (n norm) firstOfWindow(starts []spend, at, cost int64) int64 {
+	wide := n.period + wider
+	for {
+		sum, oldest := int64(0), int64(math.MaxInt64)
+		for _, s := range starts {
+			if s.gone == 0 && s.at > at-wide {
+				sum, oldest = sum+min(s.cost, n.n), min(oldest, s.at)
+			}
+		}
+		if sum+cost <= n.n || sum == 0 {
+			return at
+		}
+		at = oldest + wide
+	}
+}
+
+// firstOfPeriod counts the starts of the period, those near its edges in both.
+func (n norm) firstOfPeriod(starts []spend, at, shift, cost int64) int64 {
+	for {
+		if end := (at/n.period + 1) * n.period; at >= end-2*wider {
+			at = end
+		}
+		begin, sum := at/n.period*n.period, int64(0)
+		for _, s := range starts {
+			if at := s.at + shift; at >= begin-wider && at < begin+n.period {
+				sum += min(s.cost, n.n)
+			}
+		}
+		if sum+cost <= n.n || sum == 0 {
+			return at
+		}
+		at = begin + n.period
+	}
+}
+
+// broken returns the norm that a start breaks, if it does: counted since the code is in force, by the
+// machine's clock, and by slots where a rule holds for slots.
+func (l *ledger) broken(s spend, user bool) string {
+	if s.slot < l.since+decided || s.at < l.since+decided {
+		return ""
+	}
+	for _, n := range l.code.norms {
+		sum, last, when := min(s.cost, n.n), int64(0), int64(0)
+		var counted []spend
+		for _, o := range l.starts {
+			if o.phantom || user && o.unseen || o.slot < l.since+decided || o.at < l.since+decided {
+				continue
+			}
+			switch n.kind {
+			case rules.Window:
+				if o.at > s.at-n.period {
+					sum += min(o.cost, n.n)
+				}
+			case rules.Spacing:
+				if d := s.at - o.at; d < n.period {
+					return fmt.Sprintf("%v: %v after a start", n.rule(), micros(d))
+				}
+			case rules.FixedWindow:
+				if (o.at+l.shift)/n.period == (s.at+l.shift)/n.period {
+					sum += min(o.cost, n.n)
+				}
+			case rules.Leak:
+				if o.slot <= s.slot && o.slot >= last {
+					last, when = o.slot, o.slot+o.cost*n.interval()
+				} else if o.slot > s.slot && s.slot+s.cost*n.interval() > o.slot+1 {
+					return fmt.Sprintf("%v: a slot %v before one that was given", n.rule(), micros(o.slot-s.slot))
+				}
+			case rules.TokenBucket:
+				counted = append(counted, o)
+			}
+		}
+		switch {
+		case n.kind == rules.Leak && s.slot < when-1:
+			return fmt.Sprintf("%v: a slot %v too early", n.rule(), micros(when-s.slot))
+		case n.kind == rules.TokenBucket && n.overdrawn(append(counted, s)) > 1:
+			return fmt.Sprintf("%v: a slot %v too early", n.rule(), micros(n.overdrawn(append(counted, s))))
+		case (n.kind == rules.Window || n.kind == rules.FixedWindow) && sum > n.n && sum > min(s.cost, n.n):
+			return fmt.Sprintf("%v: %d starts", n.rule(), sum)
+		}
+	}
+	return ""
+}
+
+// overdrawn returns by how much the slot comes too early that a bucket has the fewest tokens for.
+func (n norm) overdrawn(starts []spend) (early int64) {
+	full := int64(0)
+	for _, s := range bySlot(starts) {
+		cost := min(s.cost, n.burst)
+		early = max(early, full+(cost-n.burst)*n.interval()-s.slot)
+		full = max(full, s.slot) + cost*n.interval()
+	}
+	return early
+}
+
+func bySlot(starts []spend) []spend {
+	return slices.SortedStableFunc(slices.Values(starts), func(a, b spend) int { return cmp.Compare(a.slot, b.slot) })
+}
+
+// forget drops what is so old that no rule can tell.
+func (l *ledger) forget(now int64) {
+	const most = 60
+	if len(l.starts) < 2*most {
+		return
+	}
+	keep, long := l.starts[:0], l.code.lasting()+5_000_000
+	for i, s := range l.starts {
+		if s.at > now-long || i >= len(l.starts)-most {
+			keep = append(keep, s)
+		}
+	}
+	l.starts = keep
+}
+
+// A codex is all policies as the textbook knows them.
+type codex struct {
+	queue    code
+	tenants  []code // by the number of the tenant
+	users    []code
+	weights  []int
+	capacity int // of nobody: only its number changes
+}
+
+func (c codex) String() string {
+	text := fmt.Sprint("queue ", c.queue)
+	for i := range c.tenants {
+		text += fmt.Sprintf("; t%d %v, users %v, weight %d", i, c.tenants[i], c.users[i], c.weights[i])
+	}
+	return text
+}
+
+// counts reports whether something limits how many jobs run at once.
+func (c codex) counts() bool {
+	counts := c.queue.most > 0
+	for i := range c.tenants {
+		counts = counts || c.tenants[i].most > 0 || c.users[i].most > 0
+	}
+	return counts
+}
+
+// policies returns the same for the engine: each tenant has a policy of its own.
+func (c codex) policies(version int64) *schedule.Policies {
+	p := &schedule.Policies{
+		Version: version, Queue: c.queue.set(), QueueConcurrency: schedule.Concurrency{Jobs: c.queue.most},
+		Default: "none", Policies: map[string]schedule.Policy{"none": {Name: "none"}}, Tenants: map[string]string{},
+	}
+	for i := range c.tenants {
+		name := fmt.Sprint("p", i)
+		p.Tenants[fmt.Sprint("t", i)] = name
+		p.Policies[name] = schedule.Policy{
+			Name: name, Tenant: c.tenants[i].set(), User: c.users[i].set(), Weight: c.weights[i],
+			TenantConcurrency: schedule.Concurrency{Jobs: c.tenants[i].most}, UserConcurrency: schedule.Concurrency{Jobs: c.users[i].most},
+		}
+	}
+	return p
+}
