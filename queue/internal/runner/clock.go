@@ -23,7 +23,12 @@ type clock struct {
 	at    time.Duration // when that was observed, local time
 	wall  time.Duration // the same instant by the wall clock
 	known bool
+
+	setBack func(by time.Duration) // is told that Redis's clock was set back; may be nil
 }
+
+// steppedBack is by how much Redis's clock has to be earlier than it was to be said so.
+const steppedBack = time.Second
 
 // drift is how much faster than Redis's the local clock may run: it is taken off the
 // estimate as that grows old.
@@ -52,6 +57,9 @@ func (c *clock) observe(r store.Reading) {
 	high := low + r.Answered.Sub(r.Asked)
 	aged := c.aged(local)
 	most := c.bound + c.width + (c.bound - aged) // it may have drifted the other way
+	if back := aged - high; c.known && back > steppedBack && c.setBack != nil && !c.suspended(r.Answered) {
+		c.setBack(back)
+	}
 	// What both say holds, unless they exclude each other: then Redis's clock was set, or the
 	// machine has slept.
 	if c.known && !c.suspended(r.Answered) && aged <= high+time.Microsecond && low <= most+time.Microsecond {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // The wall clock of a leader that is alone moves by a second; its monotonic clock does not. No job gets a
@@ -53,6 +54,28 @@ func TestALeaderWhoseClockStepsBesideADeputy(t *testing.T) {
 				t.Errorf("step %d ms after a start: %d of 50", ms, n)
 			}
 			s.end()
+		})
+	}
+}
+
+// A worker says that Redis's clock was set back, and nothing where it was set forward.
+func TestRedissClockSetBackIsSaid(t *testing.T) {
+	for step, want := range map[time.Duration]time.Duration{-time.Hour: time.Hour, -500 * time.Millisecond: 0, time.Hour: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			c, said := newClock(), time.Duration(0)
+			c.setBack = func(by time.Duration) { said += by }
+			reply := func(offset time.Duration) {
+				now := time.Now()
+				c.observe(store.Reading{Now: now.Add(offset).UnixMicro(), Asked: now, Answered: now})
+				time.Sleep(time.Second)
+			}
+			reply(0)
+			reply(0)
+			reply(step)
+			reply(step)
+			if diff := (said - want).Abs(); diff > time.Millisecond {
+				t.Errorf("after a step of %v it was said that the clock was set back by %v, want %v", step, said, want)
+			}
 		})
 	}
 }

@@ -368,7 +368,7 @@ func (t *term) collect() {
 			t.requests[n-1].own = &letter
 		}
 	}
-	for {
+	for len(t.requests) < mostRequests {
 		select {
 		case p := <-t.mail:
 			t.receive(p)
@@ -379,6 +379,9 @@ func (t *term) collect() {
 		}
 	}
 }
+
+// mostRequests is about how many requests one commit settles: others wait for it.
+const mostRequests = 200
 
 // receive opens what one reading of the mail brought.
 func (t *term) receive(p post) {

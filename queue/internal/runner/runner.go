@@ -98,6 +98,10 @@ func New(cfg Config) *Runner {
 		listed: make(chan struct{}), stop: make(chan struct{}), elect: make(chan bool, 1), missed: make(chan struct{}, 1),
 	}
 	r.claims = newClaims(r)
+	r.clock.setBack = func(by time.Duration) {
+		r.log.Warn("Redis's clock was set back; what is remembered lies ahead of it, and jobs wait until it has caught up. "+
+			"waterclock doctor shows what lies ahead", "by", by.Round(time.Millisecond))
+	}
 	return r
 }
 

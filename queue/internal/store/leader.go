@@ -38,11 +38,14 @@ const (
 	MailRepaired = "!repaired" // nothing: keys were repaired
 )
 
+// mailEach is how many letters are read at a time, at most: what they ask for is done in one commit.
+const mailEach = 200
+
 // ReadMail returns the letters after the last one, and the ID of the newest. It waits for
 // one if there is none; a patience below zero does not wait. First jobs of lanes that were
 // offered together come in the order of the offer.
 func (s *Store) ReadMail(ctx context.Context, after string, patience time.Duration) (string, []Letter, error) {
-	streams, err := s.waits.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Mail(), after}, Count: 1000, Block: patience}).Result()
+	streams, err := s.waits.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Mail(), after}, Count: mailEach, Block: patience}).Result()
 	if errors.Is(err, redis.Nil) {
 		return after, nil, nil
 	}
