@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -78,4 +79,34 @@ func TestRedissClockSetBackIsSaid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job that waits for its slot while Redis's clock is an hour slow does not wait for an hour when that
+// clock is right again.
+func TestAJobThatWaitsSeesTheClockSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{}
+		w := s.join("w")
+		time.Sleep(3 * time.Second)
+		set := func(by time.Duration) {
+			w.clock.mu.Lock()
+			defer w.clock.mu.Unlock()
+			w.clock.bound += by
+		}
+		claim := envelope.ClaimName("35d013b37e000", w.now()+1000, w.now()+1000, envelope.Lane{Tenant: "t", User: "u", Priority: 1})
+		set(-time.Hour)
+		goes := make(chan time.Time, 1)
+		go func() {
+			w.awaitSlot(&job{given: given{claim: claim, slot: w.now() + time.Hour.Microseconds()}})
+			goes <- time.Now()
+		}()
+		time.Sleep(50 * time.Millisecond) // before the next reply, which tells the time
+		set(time.Hour)
+		begun := time.Now()
+		if waited := (<-goes).Sub(begun); waited > 2*time.Second {
+			t.Errorf("the job waited for %v after the clock was right again", waited)
+		}
+		s.end()
+	})
 }

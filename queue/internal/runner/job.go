@@ -166,7 +166,7 @@ func (r *Runner) awaitSlot(j *job) (int64, bool) {
 	for {
 		now, doubt := r.clock.now()
 		if wait := j.slot - now; wait > 0 {
-			if !r.sleepUnlessStopped(micros(wait)) {
+			if !r.sleepUnlessStopped(min(micros(wait), looksAtClock)) {
 				r.giveBack(j.claim)
 				return now, false
 			}
@@ -180,6 +180,10 @@ func (r *Runner) awaitSlot(j *job) (int64, bool) {
 		}
 	}
 }
+
+// looksAtClock is how often a job that waits for its slot looks at the clock: Redis's may be set
+// meanwhile.
+const looksAtClock = 200 * time.Millisecond
 
 func (r *Runner) sleepUnlessStopped(d time.Duration) bool {
 	timer := time.NewTimer(d)

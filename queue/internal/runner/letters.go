@@ -156,9 +156,10 @@ func readRequest(l store.Letter) (q request, ok bool) {
 			q.worker, q.claim, q.doubt, q.ahead = words[0], words[1], number(words[2]), number(words[3])
 		}
 	case store.MailReturn:
-		if words = store.Words(l.Text); len(words) == 6 {
+		if words = store.Words(l.Text); len(words) == 5 || len(words) == 6 { // the reason of a pause comes last, if there is one
 			ok = true
-			q.worker, q.claim, q.kind, q.scope, q.until, q.reason = words[0], words[1], words[2], words[3], number(words[4]), words[5]
+			q.worker, q.claim, q.kind, q.scope, q.until = words[0], words[1], words[2], words[3], number(words[4])
+			q.reason = strings.Join(words[5:], "")
 		}
 	case store.MailRefund:
 		if words = store.Words(l.Text); len(words) == 2 {

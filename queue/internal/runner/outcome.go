@@ -149,7 +149,11 @@ func (r *Runner) giveBackAfter(j *job, o Outcome) {
 
 // returnClaim asks the leader to take a claim back.
 func (r *Runner) returnClaim(claim, kind string, p Pause, why string) {
-	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, claim, kind, p.Scope, strconv.FormatInt(p.Until, 10), why)}
+	words := []string{r.cfg.Worker, claim, kind, p.Scope, strconv.FormatInt(p.Until, 10)}
+	if why != "" {
+		words = append(words, why)
+	}
+	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(words...)}
 	r.claims.giveUp(claim, letter)
 	r.tell(letter)
 }

@@ -112,3 +112,14 @@ func TestARefundIsToldTwice(t *testing.T) {
 		s.end()
 	})
 }
+
+// A returned claim is read with the reason of its pause, and without one, as workers of before send it.
+func TestAReturnHasAReasonOrNone(t *testing.T) {
+	claim := envelope.ClaimName("35d013b37e000", 1, 1, envelope.Lane{Tenant: "t", User: "u", Priority: 1})
+	for reason, words := range map[string][]string{"": {"w", claim, returnPaused, "t:t", "5"}, "429": {"w", claim, returnPaused, "t:t", "5", "429"}} {
+		q, ok := readRequest(store.Letter{Subject: store.MailReturn, Text: store.Pack(words...)})
+		if !ok || q.claim != claim || q.until != 5 || q.reason != reason {
+			t.Errorf("%q is read as %+v, %v", words, q, ok)
+		}
+	}
+}
