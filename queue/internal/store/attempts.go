@@ -16,8 +16,8 @@ type LastAttempts struct {
 }
 
 // marks are what "failing" in meta says: the counters at two instants, and when the last
-// attempt failed. What has ended since the older mark are the last attempts. Only failures
-// set marks: a success costs nothing.
+// attempt failed. What has ended since the newer mark are the last attempts, if these are enough,
+// otherwise what has ended since the older one. Only failures set marks: a success costs nothing.
 type marks struct {
 	olderDone, olderFailed, newerDone, newerFailed int64
 	newer, last                                    int64 // instants of the newer mark and of the last failure
@@ -65,6 +65,9 @@ func readLast(meta map[string]string) LastAttempts {
 		return LastAttempts{}
 	}
 	all := readCounts(meta)
+	if all.Done+all.Failed-m.newerDone-m.newerFailed >= markAttempts { // failures at once see each other's counts late
+		m.olderDone, m.olderFailed = m.newerDone, m.newerFailed
+	}
 	return LastAttempts{
 		Done: all.Done - m.olderDone, Failed: all.Failed - m.olderFailed, At: m.last, Error: strings.ToValidUTF8(meta["error"], ""),
 	}
