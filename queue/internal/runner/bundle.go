@@ -108,9 +108,6 @@ func (b *bundle) heed(checks []int) {
 			t.sched.Cancel(id)
 		}
 	}
-	if b.whole { // what it was about is read again
-		t.stale, t.musterAt, t.ripeAt = true, 0, 0
-	}
 	t.r.log.Debug("a commit was refused: something is not as it was", "checks", len(checks))
 }
 
@@ -231,6 +228,9 @@ func (b *bundle) settle(ctx context.Context) error {
 func (b *bundle) giveUp() {
 	b.t.orders = append(b.orders, b.t.orders...)
 	b.t.roomy = true // the next decision comes at once
+	if b.whole {     // what it was to mend is read again
+		b.t.stale, b.t.musterAt, b.t.ripeAt = true, 0, 0
+	}
 	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == b.t.r.cfg.Worker {
 			b.t.r.places.give()

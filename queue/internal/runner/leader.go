@@ -286,8 +286,7 @@ func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 		return
 	}
 	t.governed = p.Version
-	t.sweeps()
-	t.workers.Wait()
+	t.sweeps() // one that is in the middle of a step does no harm
 	sweeping, stop := context.WithCancel(ctx)
 	t.sweeps = stop
 	t.workers.Go(func() { t.sweep(sweeping, p.Version) })

@@ -126,3 +126,38 @@ func TestStartsThatNeverHappenedCountForNothing(t *testing.T) {
 		s.end()
 	})
 }
+
+// The commit that brings a job whose time has come is refused, since policies have changed: the job comes
+// with the next one.
+func TestARipeJobOfARefusedCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{}
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		w := s.join("w")
+		time.Sleep(3 * time.Second)
+		var once atomic.Bool
+		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			takesOut := slices.ContainsFunc(cmd.Args(), func(a any) bool { text, _ := a.(string); return text == "ZREM" })
+			if isCommit(cmd) && takesOut && once.CompareAndSwap(false, true) {
+				s.client.HIncrBy(t.Context(), "wc:{q}:meta", "changes", 1)
+			}
+			return do()
+		})
+		st, _ := store.New(s.client, "q")
+		e := envelope.Envelope{Cost: 1, MaxAttempts: 3, Priority: envelope.Normal, Type: "x", Payload: "later"}
+		s.offered["later"] = true
+		o := store.Offer{Batch: "b", Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: "t"}}}
+		o.Jobs = append(o.Jobs, store.OfferJob{
+			Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Body: e.Body(), NotBefore: time.Now().Add(time.Second).UnixMicro(),
+		})
+		if _, err := st.Offer(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if n := s.attempts(); n != 1 || !once.Load() {
+			t.Errorf("%d of 1 job has started a second after its time; a commit was refused: %v", n, once.Load())
+		}
+		s.end()
+	})
+}
