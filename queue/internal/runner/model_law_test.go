@@ -270,7 +270,6 @@ type codex struct {
 	tenants  []code // by the number of the tenant
 	users    []code
 	weights  []int
-	capacity int // of nobody: only its number changes
 }
 
 func (c codex) String() string {
