@@ -266,10 +266,10 @@ func (l *ledger) forget(now int64) {
 
 // A codex is all policies as the textbook knows them.
 type codex struct {
-	queue    code
-	tenants  []code // by the number of the tenant
-	users    []code
-	weights  []int
+	queue   code
+	tenants []code // by the number of the tenant
+	users   []code
+	weights []int
 }
 
 func (c codex) String() string {
