@@ -40,15 +40,15 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 	if ready == math.MaxInt64 {
 		return never, "nothing waits"
 	}
-	later := func(at int64, reason string) {
+	postpone := func(at int64, reason string) {
 		if at > since {
 			since, why = at, reason
 		}
 	}
-	later(ready, "its offer")
-	later(j.last[lane], "the job before it")
-	later(j.calm, "trouble")
-	later(j.roomy, "places")
+	postpone(ready, "its offer")
+	postpone(j.last[lane], "the job before it")
+	postpone(j.calm, "trouble")
+	postpone(j.roomy, "places")
 	if j.crowded || j.blockedByBigger(lane, cost, now) {
 		return never, "no place, or a bigger job"
 	}
@@ -56,13 +56,13 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 		if l.full() || j.haunted(l) {
 			return never, "concurrency"
 		}
-		later(l.freed, "concurrency of "+l.scope)
-		later(j.paused[l.scope], "a pause of "+l.scope)
+		postpone(l.freed, "concurrency of "+l.scope)
+		postpone(j.paused[l.scope], "a pause of "+l.scope)
 	}
 	for range 3 {
 		before := since
 		for _, l := range j.ledgersOf(lane) {
-			later(l.opens(cost, since), "the rules of "+l.scope)
+			postpone(l.opens(cost, since), "the rules of "+l.scope)
 		}
 		if since == before {
 			break
