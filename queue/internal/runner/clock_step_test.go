@@ -110,3 +110,17 @@ func TestAJobThatWaitsSeesTheClockSet(t *testing.T) {
 		s.end()
 	})
 }
+
+// A leader whose clock is unknown gives itself no jobs.
+func TestAnUnknownClockGivesNoPlace(t *testing.T) {
+	r := New(testConfig(t, nil, "w", nil, nil))
+	f := fleet{r: r, members: []*member{{}}}
+	if place := f.Next(); place != nil {
+		t.Errorf("a place with slots %v ahead", micros(place.Ahead))
+	}
+	now := time.Now()
+	r.clock.observe(store.Reading{Now: now.UnixMicro(), Asked: now, Answered: now})
+	if f.Next() == nil {
+		t.Error("no place, and the time is known")
+	}
+}
