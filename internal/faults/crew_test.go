@@ -38,7 +38,6 @@ type member struct {
 
 func newCrew(t testing.TB, s settings) *crew {
 	c := &crew{t: t, settings: s, dir: t.TempDir()}
-	c.settings.Journal = filepath.Join(c.dir, "journal.jsonl")
 	t.Cleanup(func() {
 		for _, m := range c.members {
 			m.cmd.Process.Kill()
@@ -57,7 +56,7 @@ func (c *crew) hire() *member {
 	c.hired++
 	m := &member{name: fmt.Sprint("worker-", c.hired), program: c.program, ended: make(chan error, 1)}
 	s := c.settings
-	s.Name = m.name
+	s.Name, s.Journal = m.name, filepath.Join(c.dir, m.name+journalSuffix)
 	if len(c.urls) > 0 {
 		s.Redis = c.urls[c.hired%len(c.urls)]
 	}
@@ -82,6 +81,19 @@ func (c *crew) hire() *member {
 	go func() { m.ended <- m.cmd.Wait() }()
 	c.members = append(c.members, m)
 	return m
+}
+
+// journalSuffix ends the names of the workers' journals. Each writes its own: kill -9 may cut a
+// line in two, and another worker would write on after the first half.
+const journalSuffix = ".jsonl"
+
+// journals returns the files in which the workers wrote down what they ran.
+func (c *crew) journals() []string {
+	files, err := filepath.Glob(filepath.Join(c.dir, "*"+journalSuffix))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return files
 }
 
 func (c *crew) log(name string) string { return filepath.Join(c.dir, name+".log") }

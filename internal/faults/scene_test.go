@@ -1,14 +1,11 @@
 package faults
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -310,18 +307,17 @@ func (s *scene) leader() *member {
 	return nil
 }
 
-// busiest returns the name of the worker that wrote the journal's last line.
+// busiest returns the name of the worker that wrote last into its journal.
 func (s *scene) busiest() string {
-	text, err := os.ReadFile(s.settings.Journal)
-	if err != nil {
-		s.t.Fatal(err)
+	var name string
+	var last time.Time
+	for _, journal := range s.journals() {
+		lines := readLines(s.t, journal)
+		if n := len(lines); n > 0 && lines[n-1].At.After(last) {
+			name, last = lines[n-1].Worker, lines[n-1].At
+		}
 	}
-	text = bytes.TrimSuffix(text, []byte("\n"))
-	var l line
-	if err := json.Unmarshal(text[bytes.LastIndexByte(text, '\n')+1:], &l); err != nil {
-		return "" // it is being written
-	}
-	return l.Worker
+	return name
 }
 
 func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.Inspector {

@@ -1,54 +1,16 @@
 package faults
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/doctor"
 	"github.com/waterclock/waterclock/throttle"
 )
-
-// An execution is one run of a handler.
-type execution struct {
-	start
-	worker       string
-	began, ended time.Time // on this machine's clock; ended is zero if it never did
-	late         time.Duration
-}
-
-// readJournal returns the executions in the order in which they began.
-func readJournal(t testing.TB, name string) []*execution {
-	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	runs := make(map[string]*execution)
-	var all []*execution
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var l line
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			t.Errorf("%v in %s", err, lines.Text())
-			continue
-		}
-		if l.Start == nil {
-			runs[l.Run].ended = l.At
-			continue
-		}
-		e := &execution{start: *l.Start, worker: l.Worker, began: l.At, late: l.Late}
-		runs[l.Run] = e
-		all = append(all, e)
-	}
-	slices.SortStableFunc(all, func(a, b *execution) int { return a.began.Compare(b.began) })
-	return all
-}
 
 // hit tells whether the harm came while the execution was under way, or so soon after
 // it that its end was not known yet: acknowledgements take milliseconds, and longer
@@ -77,7 +39,7 @@ func (h harm) since() time.Time {
 
 // judge compares what was promised with what happened, and adds a row to the table.
 func (s *scene) judge(name string) {
-	executions := readJournal(s.t, s.settings.Journal)
+	executions := readJournals(s.t, s.journals())
 	r := row{fault: name, times: len(s.harm), jobs: len(s.accepted)}
 	r.lost = s.lost(executions)
 	r.twice, r.recovery = s.twice(executions)
