@@ -44,7 +44,7 @@ func (s *scene) judge(name string) {
 	r.lost = s.lost(executions)
 	r.twice, r.recovery = s.twice(executions)
 	r.violating = s.violations(executions)
-	if s.lively {
+	if s.lively && !slowed {
 		r.violating += s.standstills(executions)
 	}
 	s.t.Logf("the machine ran what was due up to %v late", latest(executions))

@@ -67,9 +67,6 @@ func (k Keys) Dead() string      { return k.prefix + "dead" }
 func (k Keys) Events() string    { return k.prefix + "events" }
 func (k Keys) Offers() string    { return k.prefix + "offers" }
 
-// Pulse is a key that the first schema had and this one has not.
-func (k Keys) Pulse() string { return k.prefix + "pulse" }
-
 // Chart returns a ring of points that lie some seconds apart.
 func (k Keys) Chart(seconds int64) string {
 	return k.prefix + "chart:" + strconv.FormatInt(seconds, 10)

@@ -104,7 +104,7 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 	keys = []string{
 		s.key.Meta(), s.key.Mail(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
-		s.key.Pulse(), s.key.Offers(),
+		s.key.Offers(),
 	}
 	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs)}
 	for _, t := range o.Tenants {

@@ -75,7 +75,7 @@ type Term struct {
 // leads on under a new one, so that nothing sent under the old one can happen any more.
 func (s *Store) Lead(ctx context.Context, worker string, lease time.Duration, token string) (Term, error) {
 	asked := time.Now()
-	reply := readFields(s.run(ctx, "lead", []string{s.key.Meta(), s.key.Pulse()}, Schema, worker, lease.Microseconds(), token), 7)
+	reply := readFields(s.run(ctx, "lead", []string{s.key.Meta()}, Schema, worker, lease.Microseconds(), token), 7)
 	return Term{
 		Reading: Reading{reply.int(0), asked, time.Now()}, Token: reply.text(1), Till: reply.int(2), Seq: reply.int(3),
 		Changes: reply.int(4), Policies: reply.int(5), Mail: reply.text(6),

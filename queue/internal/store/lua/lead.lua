@@ -1,7 +1,6 @@
 -- lead makes a worker the leader, if there is none whose lease holds.
 --
 -- KEYS[1]  meta
--- KEYS[2]  a key that the first schema has
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  lease of the leader in µs
@@ -12,9 +11,8 @@
 
 local call = redis.call
 local meta = call('HMGET', KEYS[1], 'schema', 'leader', 'till', 'epoch', 'seq', 'changes', 'policies', 'mail')
-local schema = meta[1] or (call('EXISTS', KEYS[2]) == 1 and '1' or ARGV[1])
-if schema ~= ARGV[1] then
-  return redis.error_reply('SCHEMA ' .. schema)
+if (meta[1] or ARGV[1]) ~= ARGV[1] then
+  return redis.error_reply('SCHEMA ' .. meta[1])
 end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

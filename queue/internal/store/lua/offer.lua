@@ -9,8 +9,7 @@
 -- KEYS[6]  drops
 -- KEYS[7]  batch
 -- KEYS[8]  paused
--- KEYS[9]  a key that the first schema has
--- KEYS[10] offers; then the counters of each tenant, the indexes, the lane of each job, the keys of
+-- KEYS[9]  offers; then the counters of each tenant, the indexes, the lane of each job, the keys of
 --          options, which are named in ARGV by their number, and states
 -- ARGV[1]  schema
 -- ARGV[2]  version of the policies that the client knows
@@ -46,9 +45,8 @@ local function int(n) return format('%d', n) end
 local function key(number) return KEYS[tonumber(number)] end
 
 local meta = call('HMGET', KEYS[1], 'schema', 'policies', 'till', 'stamp', 'paused', 'in', 'other', 'out', 'recorded')
-local schema = meta[1] or (call('EXISTS', KEYS[9]) == 1 and '1' or ARGV[1])
-if schema ~= ARGV[1] then
-  return redis.error_reply('SCHEMA ' .. schema)
+if (meta[1] or ARGV[1]) ~= ARGV[1] then
+  return redis.error_reply('SCHEMA ' .. meta[1])
 elseif (meta[2] or '0') ~= ARGV[2] then
   return redis.error_reply('STALE ' .. (meta[2] or '0'))
 end
@@ -61,7 +59,7 @@ for i, want in pairs({ [2] = 'stream', [3] = 'zset', [5] = 'stream', [8] = 'zset
 end
 local pauses, replaced = {}, {}
 if (meta[5] or '0') ~= '0' then -- somebody is paused: one of these, perhaps
-  local scopes, seen, lanes = { 'q' }, {}, 10 + ARGV[6] + ARGV[7]
+  local scopes, seen, lanes = { 'q' }, {}, 9 + ARGV[6] + ARGV[7]
   for n = lanes + 1, lanes + ARGV[8] do
     local tenant, user = string.match(sub(KEYS[n], #KEYS[1] + 2), '^([^:]*):([^:]*)')
     for _, scope in ipairs({ 't:' .. tenant, 'u:' .. tenant .. ':' .. user }) do
@@ -86,7 +84,7 @@ if before then
 end
 
 local stamp = math.max(now, tonumber(meta[4] or 0))
-local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[10], 'stream') and {} or nil -- while somebody records what is offered
+local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[9], 'stream') and {} or nil -- while somebody records what is offered
 local alive = tonumber(meta[3] or 0) > now
 local mail = {}
 local later = { math.huge } -- and not a number: after an error the embedded Redis would keep two of it
@@ -107,7 +105,7 @@ local function backlog(counters)
   return (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0)
 end
 
-local at, used = 9, 10 -- where ARGV is read, and how many KEYS were
+local at, used = 9, 9 -- where ARGV is read, and how many KEYS were
 local receipts, tenants, indexes, options = { format('%013x', stamp) }, {}, {}, {}
 for t = 1, tonumber(ARGV[6]) do
   local counters = KEYS[used + t]
@@ -284,9 +282,9 @@ for reason, n in pairs(reasons) do
   call('HINCRBY', KEYS[1], 'dropped:' .. reason, n)
 end
 if recorded and #recorded > 0 then
-  call('XADD', KEYS[10], 'MAXLEN', '~', '10000', '*', 'at', instant, 'offered', int(totals['in'] + totals.other),
+  call('XADD', KEYS[9], 'MAXLEN', '~', '10000', '*', 'at', instant, 'offered', int(totals['in'] + totals.other),
     unpack(recorded))
-  call('PEXPIRE', KEYS[10], '60000')
+  call('PEXPIRE', KEYS[9], '60000')
 end
 local text = table.concat(receipts, '\n')
 call('SET', KEYS[7], text, 'PX', ARGV[3])
