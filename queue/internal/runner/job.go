@@ -138,8 +138,9 @@ func (r *Runner) open(g given) (*job, bool) {
 		r.bury(j, j.job, fmt.Errorf("the job cannot be read: %w", err))
 		return nil, false
 	}
-	if j.env.CollapseKey != "" && j.env.ID != "" { // it may be another one than the leader knew
-		r.retry("noting a start", func(ctx context.Context) error { return r.store.Started(ctx, j.env.ID) })
+	if j.env.CollapseKey != "" && j.env.ID != "" && r.wasCancelled(j.env.ID) {
+		r.giveBack(g.claim) // the leader drops it
+		return nil, false
 	}
 	if j.env.Spilled == "" {
 		return j, true
@@ -157,6 +158,16 @@ func (r *Runner) open(g given) (*job, bool) {
 		r.bury(j, j.job, errors.New("its payload is gone from Redis"))
 	}
 	return j, ok && !missing
+}
+
+// wasCancelled reports whether a job with a collapse key, which may be another one than the leader
+// knew, was cancelled after it was claimed. Otherwise it counts as started.
+func (r *Runner) wasCancelled(id string) (cancelled bool) {
+	r.retry("noting a start", func(ctx context.Context) (err error) {
+		cancelled, err = r.store.Started(ctx, id)
+		return err
+	})
+	return cancelled
 }
 
 // awaitSlot waits for the job's slot and returns the instant of its start. It returns

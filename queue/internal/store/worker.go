@@ -234,13 +234,24 @@ func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, err
 	return jobs, nil
 }
 
-// Started notes that the job with the caller's own ID was claimed.
-func (s *Store) Started(ctx context.Context, id string) error {
-	err := s.client.SetArgs(ctx, s.key.ID(id), WasStarted, redis.SetArgs{Mode: "XX", KeepTTL: true}).Err()
-	if errors.Is(err, redis.Nil) {
-		return nil // it is not known any more
+// Started notes that the job with the caller's own ID was claimed, unless somebody was told that it
+// is cancelled.
+func (s *Store) Started(ctx context.Context, id string) (cancelled bool, err error) {
+	for {
+		where, err := s.client.Get(ctx, s.key.ID(id)).Result()
+		if errors.Is(err, redis.Nil) {
+			return false, nil // it is not known any more
+		}
+		if err != nil || where == WasCancelled || where == WasStarted {
+			return where == WasCancelled, err
+		}
+		c := s.newChange()
+		c.when(where, "GET", []string{s.key.ID(id)})
+		c.do("SET", s.key.ID(id), WasStarted, "KEEPTTL")
+		if done, err := c.apply(ctx); err != nil || done[0] {
+			return false, err
+		}
 	}
-	return err
 }
 
 // Payload returns a payload that is kept apart.
