@@ -26,6 +26,7 @@ type bundle struct {
 	at        int64   // when it was decided
 	began     time.Time
 	seq       int64         // its number
+	follows   bool          // another one was under way when it was sent
 	mail      string        // the newest letter whose effects are in it; "" if it is that of the commit before
 	done      chan struct{} // closed when there is a reply, or none will come
 	reply     store.CommitReply

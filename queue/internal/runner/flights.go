@@ -16,7 +16,7 @@ const window = 8
 // launch sends a commit behind those under way. Redis refuses it if the one before it has not
 // happened.
 func (t *term) launch(ctx context.Context, b *bundle) {
-	b.seq = t.fence.Seq
+	b.seq, b.follows = t.fence.Seq, len(t.flights) > 0
 	if b.requests == len(t.requests) { // otherwise the next leader has to open the letters again
 		b.mail = t.mailed
 	}
@@ -77,7 +77,7 @@ func (t *term) mend(ctx context.Context) error {
 	case errors.Is(first.err, store.ErrAhead):
 		t.r.learnTime(ctx)
 		return nil
-	case errors.As(first.err, &order) && order.Last == first.seq-1: // it only came too early
+	case errors.As(first.err, &order) && first.follows: // it came before the one that it follows
 		return nil
 	}
 	return first.err

@@ -95,6 +95,29 @@ func TestCommitsOnOneConnection(t *testing.T) {
 	}
 }
 
+// Commits on connections of their own overtake each other. The leader decides anew what came too
+// early, and leads on.
+func TestCommitsThatOvertakeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := crowded(t, false)
+		n := 0
+		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			if isCommit(cmd) {
+				s.mu.Lock()
+				n++
+				wait := time.Duration(n%3) * time.Millisecond
+				s.mu.Unlock()
+				time.Sleep(wait)
+			}
+			return do()
+		})
+		s.drained(w)
+		if epoch := s.server.HGet("wc:{q}:meta", "epoch"); epoch != "1" {
+			t.Errorf("the worker has led in %s terms", epoch)
+		}
+	})
+}
+
 // crowded is a stage with a worker that leads, and users with a limit.
 func crowded(t *testing.T, streams bool) (*stage, *actor) {
 	s := newStage(t, 0)

@@ -94,6 +94,18 @@ func (j *judge) record(isDead bool, fields map[string]string) {
 	j.checkDrop(t, reason)
 	t.reason = reason
 	j.leaves(t, dropped)
+	if reason == "collapsed" {
+		j.takePlace(t)
+	}
+}
+
+// takePlace lets the jobs that came under a job's collapse key later wait in its lane.
+func (j *judge) takePlace(of *task) {
+	for _, t := range j.open() {
+		if t.state == waits && t.collapse == of.collapse && scopesOf(t.lane) == scopesOf(of.lane) && t.offered >= of.offered {
+			j.move(t, of.lane)
+		}
+	}
 }
 
 // checkDrop asks whether a job may be dropped for that reason.

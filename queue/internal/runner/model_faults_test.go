@@ -346,6 +346,7 @@ func (w *world) stepRedis() {
 	d := time.Duration(oneOf(w, 200, 1000, -200, -1000)) * time.Millisecond
 	w.mu.Lock()
 	w.offset += d
+	w.stepped.Store(true)
 	w.judge.stepped(d)
 	w.mu.Unlock()
 	w.tick()

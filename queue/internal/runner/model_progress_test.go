@@ -113,9 +113,13 @@ func (j *judge) checkProgress(tenant string) {
 	}
 }
 
-// checkDeadlines looks for lanes in which all jobs should have been dropped.
+// checkDeadlines looks for lanes in which all jobs should have been dropped. A lane that may start
+// nothing may not have been read.
 func (j *judge) checkDeadlines(lane envelope.Lane, tasks []*task, now int64) {
-	latest := int64(0)
+	latest, _ := j.due(lane, now)
+	if latest == never {
+		return
+	}
 	for _, t := range tasks {
 		if t.state != waits || t.deadline == 0 || t.oddly || t.ready > now || t.excused > now {
 			return

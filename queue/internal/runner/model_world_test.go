@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ type world struct {
 	hires   int
 	closed  bool          // no more trouble, all is to end
 	offset  time.Duration // Redis's clock beside the machine's
+	stepped atomic.Bool   // it was set once
 	sources map[string]codex
 	version int64
 	source  string
@@ -119,7 +121,7 @@ func (w *world) tick() {
 	w.mu.Lock()
 	offset := w.offset
 	w.mu.Unlock()
-	if offset != 0 {
+	if w.stepped.Load() { // from the first step on: miniredis keeps the last time that it was given
 		w.server.SetTime(time.Now().Add(offset))
 	}
 }
