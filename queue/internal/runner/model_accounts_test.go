@@ -82,6 +82,7 @@ func (j *judge) record(isDead bool, fields map[string]string) {
 		j.w.fail("", "", "a record of a job that nobody has offered: %q", fields)
 		return
 	}
+	t.oddly = t.oddly || j.odd[t.lane] > clockNow()
 	if isDead {
 		if !t.doubtful && !t.oddly && t.state != dead && t.state != runs {
 			j.fail(t, "%s is dead (%s), and %v", t, fields["error"], t.state)

@@ -219,6 +219,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		}
 		j.move(t, a.Lane)
 	}
+	t.purged = 0 // it had left its lane before
 	s := spend{t: t, lane: t.lane, at: now, slot: at.slot, cost: t.cost, unseen: at.fate.outcome.Refund}
 	for i, l := range j.ledgersOf(t.lane) {
 		if rule := l.broken(s, i == 2); rule != "" && !t.oddly && !j.w.judge.tainted(l, now) {

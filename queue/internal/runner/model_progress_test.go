@@ -155,11 +155,12 @@ func (j *judge) checkOrder(t *task, at *attempt) {
 func (j *judge) suspect(t *task, at *attempt) {
 	for p := range t.lane.Priority {
 		for lane, tasks := range j.lanes {
-			if lane.Tenant != t.lane.Tenant || lane.Priority != p || !j.quiet(at.slot-brisk) {
+			bigger := slices.ContainsFunc(tasks, func(o *task) bool { return o.cost > t.cost }) // it may be the first
+			if lane.Tenant != t.lane.Tenant || lane.Priority != p || bigger || !j.quiet(at.slot-brisk) {
 				continue
 			}
 			for _, o := range tasks {
-				if o.state == waits && o.plain && o.ready < at.slot-brisk && o.cost <= t.cost && j.opened(lane, at.slot-brisk) {
+				if o.state == waits && o.plain && o.ready < at.slot-brisk && j.opened(lane, at.slot-brisk) {
 					j.suspects = append(j.suspects, suspect{spend{t: t, at: at.at, slot: at.slot}, lane, o, at.at})
 					break
 				}
