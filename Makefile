@@ -8,7 +8,7 @@ SEED      ?= 1
 ROUNDS    ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race faults demo up bench lint vuln tidy fmt deploy image ci clean
+.PHONY: help build test race faults model demo up bench lint vuln tidy fmt deploy image ci clean
 
 ### help          show these lines
 help:
@@ -30,6 +30,12 @@ race:
 faults:
 	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_FAULT_SEED=$(SEED) WATERCLOCK_FAULT_ROUNDS=$(ROUNDS) \
 		$(GO) test -run 'TestFaults$$' -v -timeout 2h ./internal/faults
+
+### model         a million random operations on the whole queue, over an hour; SEED=1 OPERATIONS=1000000
+model: OPERATIONS ?= 1000000
+model:
+	WATERCLOCK_MODEL_SEED=$(SEED) WATERCLOCK_MODEL_OPERATIONS=$(OPERATIONS) \
+		$(GO) test -run 'TestModel$$' -v -timeout 4h ./queue/internal/runner
 
 ### demo          tell the story of three schools, in under a minute
 demo:
