@@ -16,7 +16,7 @@ func (w *world) join() {
 	if len(w.alive()) < 4 {
 		w.hire()
 		w.mu.Lock()
-		w.judge.trouble(1500*time.Millisecond, "a worker comes")
+		w.judge.brief(1500*time.Millisecond, "a worker comes")
 		w.judge.countPlaces()
 		w.mu.Unlock()
 	}
@@ -41,7 +41,7 @@ func (w *world) leave() {
 	}
 	w.mu.Lock()
 	h.left = true
-	w.judge.trouble(2*time.Second, "%s leaves", h.name) // its handlers may take a second until they are ended
+	w.judge.brief(2*time.Second, "%s leaves", h.name) // its handlers may take a second until they are ended
 	w.judge.countPlaces()
 	w.mu.Unlock()
 	go h.stop()
@@ -164,8 +164,7 @@ func (w *world) takeOver() {
 	}
 	w.mu.Lock()
 	leader.left = true
-	w.judge.trouble(1100*time.Millisecond, "%s leaves, and another leads", leader.name)
-	w.judge.troubled = min(w.judge.troubled, clockNow()-calmFor+2_000_000) // and after that all is as before
+	w.judge.brief(1100*time.Millisecond, "%s leaves, and another leads", leader.name)
 	w.judge.countPlaces()
 	w.mu.Unlock()
 	go leader.stop()
@@ -229,8 +228,7 @@ func (w *world) befall(what, tenant string, pick int, leader *hired) {
 		}
 		if other != nil {
 			other.left = true
-			w.judge.trouble(1500*time.Millisecond, "%s leaves", other.name)
-			w.judge.troubled = min(w.judge.troubled, clockNow()-calmFor+3_000_000)
+			w.judge.brief(1500*time.Millisecond, "%s leaves", other.name)
 			w.judge.countPlaces()
 		}
 		w.mu.Unlock()

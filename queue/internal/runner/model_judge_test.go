@@ -127,6 +127,14 @@ func (j *judge) trouble(d time.Duration, what string, args ...any) {
 	j.w.noteLocked("", "", "TROUBLE %s (%v)", fmt.Sprintf(what, args...), d)
 }
 
+// brief allows for something that everybody expects, and that is over soon: twice as long after it all
+// is brisk again.
+func (j *judge) brief(d time.Duration, what string, args ...any) {
+	before := j.troubled
+	j.trouble(d, what, args...)
+	j.troubled = max(before, clockNow()+2*d.Microseconds()-calmFor)
+}
+
 // quiet reports whether there was no trouble for a long time.
 func (j *judge) quiet(since int64) bool { return j.troubled+calmFor < since }
 
@@ -370,9 +378,10 @@ func (j *judge) pause(scope string, until int64, operator bool) {
 		delete(j.acked, scope)
 		return
 	}
-	if j.paused[scope] = until; operator {
-		j.acked[scope] = now
-	} else {
+	if operator {
+		j.paused[scope], j.acked[scope] = until, now
+	} else if until > j.paused[scope] { // a handler's does not shorten a longer one
+		j.paused[scope] = until
 		delete(j.acked, scope)
 	}
 }
