@@ -133,7 +133,7 @@ func (j *judge) checkExpired(t *task, now int64) {
 		j.fail(t, "%s is dropped as expired, and has no deadline", t)
 		return
 	}
-	if t.deadline < now+1_000_000 || !j.quiet(now-100_000) {
+	if t.deadline < now+1_000_000 || !j.quiet(now-100_000) || j.rivals(t) {
 		return
 	}
 	at := now
@@ -146,6 +146,22 @@ func (j *judge) checkExpired(t *task, now int64) {
 	if at+500_000 < t.deadline {
 		j.fail(t, "%s is dropped as expired, %v before its deadline, and could start in %v", t, micros(t.deadline-now), micros(at-now))
 	}
+}
+
+// rivals reports whether others wait for what the rules of the job's subjects let start.
+func (j *judge) rivals(t *task) bool {
+	for _, o := range j.open() {
+		if o == t || o.state != waits {
+			continue
+		}
+		of, others := scopesOf(t.lane), scopesOf(o.lane)
+		for i, l := range j.ledgersOf(t.lane) {
+			if of[i] == others[i] && (len(l.code.norms) > 0 || l.code.most > 0) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // died takes in that a worker is dead. What it runs never ends.

@@ -266,6 +266,11 @@ func (w *world) pauseFor(scope string, d time.Duration) {
 	if d == 0 {
 		until = 0
 	}
+	if d == 0 { // what waits may start before this returns
+		w.mu.Lock()
+		w.judge.pause(scope, until, true)
+		w.mu.Unlock()
+	}
 	if err := w.store.Pause(w.ctx(), scope, until, store.Note{}); err != nil {
 		w.t.Errorf("%s: %v", w.name, err)
 	}
