@@ -1,0 +1,38 @@
+package schedule_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// A start is refused, since its job is gone. The user's other lane was judged by that start, and does
+// not wait for what has not happened.
+func TestAnotherLaneAfterARefusedStart(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})})
+	s.decide()
+	s.put("t", "u", nil)
+	s.put("t", "u", func(e *envelope.Envelope) { e.Priority = envelope.Low })
+	var refused []schedule.Commit
+	for range 10 {
+		f := fleet{places: []*schedule.Place{{Worker: "w", Taken: func() {}}}}
+		plan := s.s.Decide(s.now, &f, 100)
+		commit := s.s.Commit(plan, s.now)
+		if len(plan.Starts) > 0 || len(refused) > 0 {
+			refused = append(refused, commit)
+		}
+		s.answer(commit.Needs)
+	}
+	if len(refused) == 0 || refused[0].Plan.Starts[0].Lane.Priority != envelope.Normal {
+		t.Fatalf("%v was decided; want the start of the job of normal priority", refused)
+	}
+	delete(s.lanes, refused[0].Plan.Starts[0].Lane)
+	s.s.Undo(refused, s.now)
+	s.decide()
+	if len(s.starts) != 1 || s.starts[0].Lane.Priority != envelope.Low {
+		t.Errorf("%v have started; want the job of low priority", s.starts)
+	}
+}
