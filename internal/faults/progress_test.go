@@ -80,9 +80,16 @@ func (s *scene) waiting(starts []*execution, from, to time.Time) *execution {
 	return starts[i]
 }
 
-// crowded tells whether the limit of the tenant's jobs at once may have kept all from starting.
+// crowded tells whether the limit of the tenant's jobs at once may have kept all from starting. Until its
+// lease is over a killed worker holds jobs, some of which nobody has seen begin.
 func (s *scene) crowded(starts []*execution, from, to time.Time) bool {
+	const unseen = 2
 	n := 0
+	for _, h := range s.harm {
+		if h.worker != "" && h.at.Before(to) && h.at.Add(lease+time.Second).After(to) {
+			n += unseen
+		}
+	}
 	for _, e := range starts {
 		if e.began.Before(to) && (e.ended.IsZero() || e.ended.After(from)) {
 			n++

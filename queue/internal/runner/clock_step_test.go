@@ -124,3 +124,41 @@ func TestAnUnknownClockGivesNoPlace(t *testing.T) {
 		t.Error("no place, and the time is known")
 	}
 }
+
+// The wall clock of a worker that does not lead moves, and it gets a job before its next beat. It asks
+// Redis for the time; the job does not go to and fro between it and the leader.
+func TestAJobForAWorkerWhoseClockHasStepped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{}
+		s.handler = func(worker string, _ Attempt) Outcome {
+			if worker == "w" {
+				time.Sleep(10 * time.Second)
+			}
+			return Outcome{}
+		}
+		w := s.joinWith("w", 1)
+		time.Sleep(3 * time.Second)
+		s.offer("a", 1) // which takes the leader's only place
+		time.Sleep(time.Second)
+		other := s.joinWith("other", 1)
+		time.Sleep(3*time.Second + 10*time.Millisecond)
+		if s.leader() != w {
+			t.Error("another leads")
+		}
+		other.suspend(time.Hour)
+		before, offered := s.commits(), time.Now()
+		s.offer("b", 1)
+		time.Sleep(100 * time.Millisecond)
+		s.mu.Lock()
+		last := s.starts[len(s.starts)-1]
+		s.mu.Unlock()
+		if late := last.at.Sub(offered); last.user != "b" || late > 10*time.Millisecond {
+			t.Errorf("the job of b has started after %v (%v)", late, last)
+		}
+		if n := s.commits() - before; n > 5 {
+			t.Errorf("%d commits for one job", n)
+		}
+		s.end()
+	})
+}

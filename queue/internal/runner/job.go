@@ -174,8 +174,14 @@ func (r *Runner) wasCancelled(id string) (cancelled bool) {
 // false if the job is not to start here: the worker stops, or the job came too late and
 // went back into its lane.
 func (r *Runner) awaitSlot(j *job) (int64, bool) {
+	asked := false // Redis, what time it is
 	for {
 		now, doubt := r.clock.now()
+		if doubt >= maxDoubt && !asked { // the machine has slept, or its clock was set
+			asked = true
+			r.learnTime(r.outlive)
+			continue
+		}
 		if wait := j.slot - now; wait > 0 {
 			if !r.sleepUnlessStopped(min(micros(wait), looksAtClock)) {
 				r.giveBack(j.claim)

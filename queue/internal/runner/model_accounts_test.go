@@ -223,6 +223,7 @@ func (j *judge) haunted(l *ledger) bool { return l.code.most > 0 && j.haunts[l.s
 func (j *judge) stepped(d time.Duration) {
 	now := clockNow()
 	j.trouble(d.Abs()+3*time.Second, "Redis's clock steps by %v", d)
+	j.beyond = max(j.beyond, now+d.Abs().Microseconds())
 	for _, l := range j.ledgers {
 		l.shift = j.w.offset.Microseconds()
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.

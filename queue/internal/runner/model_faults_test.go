@@ -61,7 +61,7 @@ func (w *world) kill() {
 // killed lets a worker's machine die.
 func (w *world) killed(h *hired) {
 	w.mu.Lock()
-	if !h.left {
+	if !h.dead { // it may be about to leave
 		h.left = true
 		w.judge.died(h)
 		w.judge.trouble(3*time.Second, "%s dies", h.name)

@@ -78,6 +78,7 @@ type judge struct {
 	acked      map[string]int64 // scope → since when an operator's pause is acknowledged
 	calm       int64            // until when trouble may hold things up
 	troubled   int64            // when the last trouble was over
+	beyond     int64            // until when slots lie that were given before Redis's clock was set back
 	roomy      int64            // since when there are free places
 	crowded    bool
 	phantoms   map[string]bool         // claims of dead workers that were counted
@@ -186,7 +187,7 @@ func (j *judge) govern(c codex) {
 		if l.code.fuzzy() || next.fuzzy() {
 			l.vague = max(l.vague, now+l.code.lasting()+next.lasting())
 		}
-		l.code, l.since, l.freed = next, now, max(l.freed, now)
+		l.code, l.since, l.freed = next, max(now, j.beyond), max(l.freed, now)
 	}
 }
 
