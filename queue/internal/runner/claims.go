@@ -13,8 +13,8 @@ import (
 var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to another worker")
 
 // claims are what a worker holds: jobs that wait for their slot or run, and those that
-// have ended and whose end Redis has not confirmed. Only one that it does not know is
-// started.
+// have ended and whose end Redis has not confirmed. A claim is started only if it is not in
+// here: the same claim can arrive by the worker's hand and by a comparison with Redis.
 type claims struct {
 	r     *Runner
 	ready chan struct{} // something has ended

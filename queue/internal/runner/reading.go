@@ -12,8 +12,8 @@ import (
 // headsEach is how many jobs of a lane are read at a time.
 const headsEach = 10
 
-// want lets a commit read what the scheduler needs: what it brings is what the commit, and
-// those before it, leave behind.
+// want lets a commit read what the scheduler needs. The reads run after the commit's writes, and
+// after all commits before it: they see the state that those leave.
 func (b *bundle) want(needs schedule.Needs) {
 	if needs.Tenants {
 		b.c.ReadTenants(b.t.sched.TenantsFront())

@@ -103,7 +103,7 @@ func (t *term) decide(ctx context.Context, more bool) error {
 	}
 	learned := false
 	if len(t.flights) > 0 && !(due && b.more()) {
-		learned = t.flights[0] != b || !b.commit.Needs.Empty() // it decided without what that brings
+		learned = t.flights[0] != b || !b.commit.Needs.Empty() // the plan was made before these reads came back: decide again
 		if err := t.land(ctx); err != nil {
 			return err
 		}

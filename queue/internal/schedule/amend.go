@@ -60,8 +60,8 @@ func copied(st *rules.State) (c rules.State) {
 }
 
 // Refund gives the slot of a claimed job back: to the rules of its user, and those of its
-// tenant and the queue as well if it did not start at all. For a job that was late they are
-// two: what its tenant's leak has paid for its new slot may be another job's.
+// tenant and the queue as well if it did not start at all. A job that was late has two slots:
+// windows remember the new one, and leaks still hold the first. Each is given back.
 func (s *Scheduler) Refund(claim string, cost int, all bool, now int64) {
 	_, slot, lane, _ := envelope.ParseClaim(claim)
 	paid := envelope.ClaimPaid(claim)

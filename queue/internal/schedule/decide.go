@@ -83,8 +83,9 @@ func (b *Blame) longer(rule string, held int64) {
 	}
 }
 
-// Decide takes the jobs that may start at now, or within the lead, n at most. What it
-// takes counts as taken: whoever cannot make that last throws the scheduler away.
+// Decide takes the jobs that may start at now, or within the lead, n at most. What it takes counts
+// as taken. If the commit is refused, tell it with Undo; if its outcome is unknown, discard the
+// scheduler.
 func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
 	d.visits = 8*n + 200

@@ -69,9 +69,9 @@ func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
 // passes bounds how often all rules are asked.
 const passes = 100
 
-// slot returns the slot of a lane's first job, and what bound it. Every rule is asked since when
-// the job could have started, were it not for the rules: what it allows then, it allows later. Of
-// rules that allow it within a grace of each other, that which has held longest is to blame.
+// slot returns the slot of a lane's first job, and what bound it. Rules are asked from the instant at
+// which the job became ready, to find which of them delayed it; an earlier answer stays valid. Of
+// rules that allow it within a grace of each other, the one that has held longest is to blame.
 func (d *decision) slot(t *tenant, l *lane, at int64) (slot int64, blame Blame) {
 	u, env := l.user, l.heads[0].Env
 	all := [...]*subject{&d.s.queue, &t.subject, &u.subject}

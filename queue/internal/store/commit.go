@@ -186,7 +186,7 @@ func (c *Commit) Broken(checks []int) (lanes []Lane) {
 	return lanes
 }
 
-// Look lowers the bound of a lane, so that it is looked at.
+// Look makes a lane due at an instant, unless it is due before.
 func (c *Commit) Look(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "LT", at, Escape(lane.User))
 	c.op(&c.extra, "ZADD", c.own(c.s.key.Tenants(), "zset"), "LT", at, Escape(lane.Tenant))
