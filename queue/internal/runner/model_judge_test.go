@@ -223,7 +223,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		j.suspect(t, at)
 	}
 	if a.Lane != t.lane {
-		if t.collapse == "" { // a job with a collapse key takes the place of another one
+		if t.collapse == "" && !t.doubtful { // a job with a collapse key takes the place of another one
 			j.fail(t, "%s starts from another lane: %s", t, a.Lane.Name())
 		}
 		j.move(t, a.Lane)

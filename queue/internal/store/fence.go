@@ -14,7 +14,7 @@ type Fence struct {
 	Token   string
 	Lease   time.Duration
 	Seq     int64  // one more than that of the last commit
-	Changes int64  // as many changes as the leader knows of
+	Changes int64  // number of the last change that the leader knows of
 	Mail    string // the last mail whose effects are in the commit; "" if it is the same as before
 	Slot    int64  // the latest slot that the commit gives; 0 for none
 }
@@ -27,7 +27,7 @@ const farthest = 10_000_000
 type CommitReply struct {
 	Reading
 	Lapsed  bool  // the leader's lease had run out before
-	Changes int64 // how many there were
+	Changes int64 // number of the last one
 	Errors  []string
 	Looks
 }

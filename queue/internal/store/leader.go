@@ -116,7 +116,7 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	}
 }
 
-// Changes returns how many changes there were that a leader has to know of, and the
+// Changes returns the number of the last change that a leader has to know of, and the
 // version that the policies had at last.
 func (s *Store) Changes(ctx context.Context) (changes, policies int64, err error) {
 	values, err := s.client.HMGet(ctx, s.key.Meta(), "changes", "policies").Result()

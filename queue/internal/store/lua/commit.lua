@@ -6,7 +6,7 @@
 -- ARGV[1]  the leader's token
 -- ARGV[2]  lease of the leader in µs
 -- ARGV[3]  number of this commit: one more than that of the last
--- ARGV[4]  number of changes (pauses, policies, ...) that the leader knows of
+-- ARGV[4]  number of the last change (pauses, policies, ...) that the leader knows of
 -- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
 -- ARGV[6]  the instant that Redis's clock has to have reached
 -- ARGV[7]  number of the last key before those of lanes and states
