@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,25 @@ func TestCommitsThatOvertakeEachOther(t *testing.T) {
 		s.drained(w)
 		if epoch := s.server.HGet("wc:{q}:meta", "epoch"); epoch != "1" {
 			t.Errorf("the worker has led in %s terms", epoch)
+		}
+	})
+}
+
+// Redis forgets its last commits while others are under way, as a failover does. Nothing comes after a
+// commit that is gone: the leader leads on under a new token, and reads everything again.
+func TestCommitsThatAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := crowded(t, false)
+		var n atomic.Int64
+		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			if isCommit(cmd) && n.Add(1) == 20 {
+				s.client.HIncrBy(t.Context(), "wc:{q}:meta", "seq", -5)
+			}
+			return do()
+		})
+		s.drained(w)
+		if epoch := s.server.HGet("wc:{q}:meta", "epoch"); epoch != "2" {
+			t.Errorf("the worker has led in %s terms; want 2", epoch)
 		}
 	})
 }

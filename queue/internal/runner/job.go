@@ -174,7 +174,7 @@ func (r *Runner) wasCancelled(id string) (cancelled bool) {
 // false if the job is not to start here: the worker stops, or the job came too late and
 // went back into its lane.
 func (r *Runner) awaitSlot(j *job) (int64, bool) {
-	asked := false // Redis, what time it is
+	asked := false // whether Redis was asked for the time
 	for {
 		now, doubt := r.clock.now()
 		if doubt >= maxDoubt && !asked { // the machine has slept, or its clock was set

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,11 @@ func TestAChangeAfterALostOne(t *testing.T) {
 		d.must(d.Pause(t.Context(), envelope.TenantScope("u"), 1<<52, Note{}))
 		if number() == lost {
 			t.Errorf("two changes have the number %s", lost)
+		}
+		d.must(d.client.HSet(t.Context(), d.key.Meta(), "changes", 1<<52).Err()) // by a clock that was set back since
+		d.must(d.Pause(t.Context(), envelope.TenantScope("t"), 1<<52, Note{}))
+		if n, _ := strconv.ParseInt(number(), 10, 64); n <= 1<<52 {
+			t.Errorf("a change has the number %d, and one before it a higher one", n)
 		}
 	})
 }
