@@ -223,7 +223,8 @@ func (j *judge) haunted(l *ledger) bool { return l.code.most > 0 && j.haunts[l.s
 func (j *judge) stepped(d time.Duration) {
 	now := clockNow()
 	j.trouble(d.Abs()+3*time.Second, "Redis's clock steps by %v", d)
-	j.beyond = max(j.beyond, now+d.Abs().Microseconds())
+	// Until its next commit, at most 150 ms later, the leader gives slots by the clock of before.
+	j.beyond = max(j.beyond, now+d.Abs().Microseconds()+200_000)
 	for _, l := range j.ledgers {
 		l.shift = j.w.offset.Microseconds()
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
