@@ -103,6 +103,7 @@ func (w *world) pass(d time.Duration) {
 	for {
 		step := min(d, 100*time.Millisecond)
 		time.Sleep(step)
+		w.setAgain()
 		w.mu.Lock()
 		w.judge.watch()
 		w.mu.Unlock()

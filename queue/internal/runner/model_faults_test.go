@@ -2,6 +2,7 @@ package runner
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,7 +131,8 @@ func (w *world) depose() {
 // rest lets nothing happen until all trouble is over and what is due has had its time.
 func (w *world) rest() { w.pass(time.Duration(4+w.IntN(12)) * time.Second) }
 
-// olderPolicies lets Redis have lost the newest change, as after a failover.
+// olderPolicies lets Redis have lost the newest change, as after a failover. A worker that has read
+// it puts it in force again; if none had, somebody does who reads their log.
 func (w *world) olderPolicies() {
 	w.mu.Lock()
 	older := w.before
@@ -147,9 +149,28 @@ func (w *world) olderPolicies() {
 	w.client.HIncrBy(w.ctx(), "wc:{q}:meta", "changes", -1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.lost, w.lostAt = governed{w.source, w.version}, time.Now()
 	w.source, w.version, w.before = older.source, older.version, governed{}
 	w.judge.govern(w.sources[older.source])
 	w.judge.trouble(2*time.Second, "Redis has older policies")
+}
+
+// setAgain puts the policies in force again that Redis has lost and no worker had read.
+func (w *world) setAgain() {
+	const reads = 500 * time.Millisecond // the log
+	w.mu.Lock()
+	lost := w.lost
+	w.mu.Unlock()
+	if lost.version == 0 || time.Since(w.lostAt) < reads {
+		return
+	}
+	w.lost = governed{}
+	if version, _ := strconv.ParseInt(w.server.HGet("wc:{q}:meta", "policies"), 10, 64); version < lost.version {
+		w.govern(w.sources[lost.source])
+		w.mu.Lock()
+		w.judge.trouble(2*time.Second, "lost policies are set again")
+		w.mu.Unlock()
+	}
 }
 
 // takeOver lets another worker lead at a quiet point: what waits starts when it would have.

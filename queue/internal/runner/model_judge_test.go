@@ -184,7 +184,10 @@ func (j *judge) govern(c codex) {
 			continue
 		}
 		l.vague = max(l.vague, now)
-		if l.code.fuzzy() || next.fuzzy() {
+		// A log keeps no more than its rules ask about. What one that was given back had pushed out
+		// counts as the oldest that is left, which only a longer rule can tell.
+		refunded := l.gone > 0 && l.gone > now-next.lasting()
+		if l.code.fuzzy() || next.fuzzy() || refunded {
 			l.vague = max(l.vague, now+l.code.lasting()+next.lasting())
 		}
 		l.code, l.since, l.freed = next, max(now, j.beyond), max(l.freed, now)

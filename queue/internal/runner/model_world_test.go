@@ -52,6 +52,8 @@ type world struct {
 	version int64
 	source  string
 	before  governed // the policies that were in force before
+	lost    governed // those that Redis has lost; the zero value if they were set again, or none were
+	lostAt  time.Time
 	judge   *judge
 }
 
