@@ -74,6 +74,7 @@ type judge struct {
 	last       map[envelope.Lane]int64   // when something has left the lane last
 	ledgers    map[string]*ledger
 	codex      codex
+	governed   int64            // since when
 	paused     map[string]int64 // scope → until when
 	acked      map[string]int64 // scope → since when an operator's pause is acknowledged
 	calm       int64            // until when trouble may hold things up
@@ -142,7 +143,7 @@ func (j *judge) quiet(since int64) bool { return j.troubled+calmFor < since }
 func (j *judge) ledger(scope string) *ledger {
 	l := j.ledgers[scope]
 	if l == nil {
-		l = &ledger{scope: scope, code: j.codeOf(scope), running: map[*attempt]bool{}, since: j.begun, shift: j.w.offset.Microseconds()}
+		l = &ledger{scope: scope, code: j.codeOf(scope), running: map[*attempt]bool{}, since: max(j.begun, j.governed), shift: j.w.offset.Microseconds()}
 		j.ledgers[scope] = l
 	}
 	return l
@@ -176,8 +177,8 @@ func (j *judge) ledgersOf(l envelope.Lane) (all [3]*ledger) {
 
 // govern takes in that other policies are in force.
 func (j *judge) govern(c codex) {
-	j.codex = c
 	now := clockNow()
+	j.codex, j.governed = c, max(now, j.beyond)
 	for scope, l := range j.ledgers {
 		next := j.codeOf(scope)
 		if next.String() == l.code.String() {
