@@ -236,14 +236,16 @@ func (w *wire) fateOf(b []byte) fate {
 func (w *wire) client(t *testing.T) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
 		w.await()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.down {
-			return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
-		}
+		// The server may be held up by a reply that is read only with the lock of the wire.
 		inner, err := w.server.Dial()
 		if err != nil {
 			return nil, err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.down {
+			inner.Close()
+			return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
 		}
 		conn := w.conn(inner)
 		w.open[conn] = true
