@@ -2,6 +2,8 @@ package notify_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,6 +101,180 @@ func TestGoAwayUnderLoad(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A host that allows few requests at once gets all of them, however many come at a time.
+func TestFewStreams(t *testing.T) {
+	const requests = 100
+	for _, streams := range []int{1, 5, 40} {
+		for _, connections := range []int{1, 8} {
+			t.Run(fmt.Sprint(streams, " streams, ", connections, " connections"), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p, err := notifytest.NewWebhook(notifytest.Options{Streams: streams})
+					must(t, err)
+					w := wire(&p.Host)
+					w.Connections = connections
+					s, err := notify.NewWebhook(notify.WebhookConfig{Wire: w})
+					must(t, err)
+					closeLater(t, &p.Host, s)
+					const each = 50 * time.Millisecond
+					p.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{Delay: each} })
+					begin := time.Now()
+					var sends sync.WaitGroup
+					for range requests {
+						sends.Go(func() {
+							o := s.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: p.URL + "/hook", Secret: p.Secret})
+							if o.Action != notify.Done {
+								t.Errorf("after %v: %+v", time.Since(begin), o)
+							}
+						})
+					}
+					sends.Wait()
+					if most, took := time.Duration(requests/streams+2)*each, time.Since(begin); took > most || len(p.Received()) != requests {
+						t.Errorf("%d requests arrived, the last after %v; want %d within %v", len(p.Received()), took, requests, most)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A provider that allows one request at once on an open connection, until the next one has
+// succeeded, delays the requests of the moment and fails none.
+func TestOneStreamAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rounds, each = 20, 100
+		s := apnsStage(t, nil)
+		var n atomic.Int64
+		s.host.Answer(func(notifytest.Received) *notifytest.Answer {
+			return &notifytest.Answer{Delay: 50 * time.Millisecond, OneStream: n.Add(1)%250 == 0}
+		})
+		begin := time.Now()
+		var sends sync.WaitGroup
+		for range each {
+			sends.Go(func() {
+				for range rounds {
+					if o := s.sender.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, s.target); o.Action != notify.Done {
+						t.Errorf("after %v: %+v", time.Since(begin), o)
+					}
+				}
+			})
+		}
+		sends.Wait()
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("%d requests took %v", rounds*each, took)
+		}
+		if made, _ := s.host.Connections(); made != 1 {
+			t.Errorf("%d connections, want 1", made)
+		}
+	})
+}
+
+// The first request of a connection is alone until its answer, which comes with the bound of
+// streams: a provider some distance away gets none beyond the one that it allows.
+func TestFirstRequestIsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const requests, each = 50, 200 * time.Millisecond
+		p, err := notifytest.NewAPNs(notifytest.Options{})
+		must(t, err)
+		t.Cleanup(func() { time.Sleep(time.Second) }) // the ends of the connections arrive later, too
+		dial := p.Dial
+		p.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return farAway(c, 50*time.Millisecond), nil
+		}
+		s := apnsSender(t, p, nil)
+		p.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{Delay: each} })
+		begin := time.Now()
+		var sends sync.WaitGroup
+		for range requests {
+			sends.Go(func() {
+				if o := s.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, notify.Target{Token: "0123456789abcdef"}); o.Action != notify.Done {
+					t.Errorf("after %v: %+v", time.Since(begin), o)
+				}
+			})
+		}
+		sends.Wait()
+		all := p.Received()
+		if gap := all[1].At.Sub(all[0].At); gap < each {
+			t.Errorf("the second request came %v after the first, which was answered after %v", gap, each)
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("%d requests took %v", requests, took)
+		}
+	})
+}
+
+// A distant is a connection on which everything arrives later.
+type distant struct {
+	net.Conn
+	arrivals chan arrival
+	rest     []byte
+}
+
+type arrival struct {
+	data []byte
+	at   time.Time
+	err  error
+}
+
+func farAway(c net.Conn, trip time.Duration) *distant {
+	d := &distant{Conn: c, arrivals: make(chan arrival, 10_000)}
+	go func() {
+		for {
+			buf := make([]byte, 16<<10)
+			n, err := c.Read(buf)
+			d.arrivals <- arrival{buf[:n], time.Now().Add(trip), err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return d
+}
+
+func (d *distant) Read(p []byte) (int, error) {
+	if len(d.rest) == 0 {
+		a := <-d.arrivals
+		time.Sleep(time.Until(a.at))
+		if len(a.data) == 0 && a.err != nil {
+			d.arrivals <- a // for the next one who reads
+			return 0, a.err
+		}
+		d.rest = a.data
+	}
+	n := copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// A connection whose first request gets no answer serves the others.
+func TestFirstRequestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := webhookStage(t)
+		var n atomic.Int64
+		s.host.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{Hang: n.Add(1) == 1} })
+		begin := time.Now()
+		var sends sync.WaitGroup
+		var failed atomic.Int64
+		for range 50 {
+			sends.Go(func() {
+				switch o := s.sender.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, s.target); {
+				case o.Action != notify.Done:
+					failed.Add(1)
+				case time.Since(begin) > 2*time.Second:
+					t.Errorf("after %v", time.Since(begin))
+				}
+			})
+		}
+		sends.Wait()
+		if failed.Load() != 1 {
+			t.Errorf("%d requests failed, want the one that hangs", failed.Load())
+		}
+	})
 }
 
 func BenchmarkAPNs(b *testing.B) {

@@ -114,9 +114,6 @@ func (w Wire) client(r reach, proxy func(*http.Request) (*url.URL, error)) *clie
 		return nil
 	}
 	out := &outbound{proxy: proxy, direct: w.transport(r, direct), proxied: proxied, public: r.public}
-	if r.onlyHTTP2 {
-		out.first = make(chan struct{}, 1)
-	}
 	return &client{Client: http.Client{
 		Transport:     out,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -158,36 +155,10 @@ type outbound struct {
 	proxy           func(*http.Request) (*url.URL, error)
 	direct, proxied *http.Transport
 	public          bool
-
-	// Apple allows one stream until it has seen a valid token. Requests that wait in
-	// net/http for the first of a burst may be left waiting, so they wait here.
-	first chan struct{} // nil: no such provider
-	warm  atomic.Bool   // there was an answer
 }
 
 // RoundTrip is that of an [http.RoundTripper].
 func (o *outbound) RoundTrip(req *http.Request) (*http.Response, error) {
-	if o.first == nil || o.warm.Load() {
-		return o.route(req)
-	}
-	select {
-	case o.first <- struct{}{}:
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-	if o.warm.Load() {
-		<-o.first
-		return o.route(req)
-	}
-	defer func() { <-o.first }()
-	resp, err := o.route(req)
-	if err == nil {
-		o.warm.Store(true)
-	}
-	return resp, err
-}
-
-func (o *outbound) route(req *http.Request) (*http.Response, error) {
 	proxy, err := o.proxy(req)
 	if err != nil {
 		return nil, errProxy // its text may hold the proxy's password
@@ -258,7 +229,7 @@ func (p *pool) get(ctx context.Context, address string, header http.Header) (rep
 // do makes a request and reads its answer. Its errors name neither host nor address.
 func (p *pool) do(req *http.Request) (reply, error) {
 	c := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
-	leave, err := c.gate.enter(req.Context(), req.URL.Host)
+	req, leave, err := c.gate.enter(req)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, reasonOf(err)}
 	}

@@ -1,6 +1,7 @@
 package notifytest
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -26,6 +27,10 @@ import (
 type Options struct {
 	// TCP listens on a port of the loopback. By default the network is in memory.
 	TCP bool
+
+	// Streams bounds the requests at once on a connection of HTTP/2. Defaults to 1000.
+	// APNs allows one until it has seen a valid provider token.
+	Streams int
 }
 
 // A Received is a request that arrived.
@@ -71,6 +76,7 @@ type Answer struct {
 	Hang       bool          // never answer: until the client goes away
 	Cut        bool          // break the connection in place of an answer
 	GoAway     bool          // answer, then ask the client for a new connection
+	OneStream  bool          // answer, and allow one request at once until a later one has succeeded; APNs only
 }
 
 // TooMany is a 429 that asks to wait.
@@ -148,7 +154,7 @@ func (h *Host) start(o Options, onlyHTTP2 bool) error {
 		Handler:   http.HandlerFunc(h.serve),
 		TLSConfig: secure,
 		Protocols: protocols,
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: mostStreams},
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: cmp.Or(o.Streams, mostStreams)},
 		ConnState: h.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, connInfo{h.count(), c})
@@ -162,7 +168,7 @@ func (h *Host) start(o Options, onlyHTTP2 bool) error {
 	// TLS ends before the server, which sees HTTP/2 alone.
 	protocols.SetUnencryptedHTTP2(true)
 	secure.NextProtos = []string{"h2"}
-	h.served.Go(func() { _ = h.server.Serve(limitedListener{listener, secure}) })
+	h.served.Go(func() { _ = h.server.Serve(limitedListener{listener, secure, uint32(cmp.Or(o.Streams, mostStreams))}) })
 	return nil
 }
 
@@ -263,6 +269,12 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	at := time.Now()
+	info, _ := r.Context().Value(connKey{}).(connInfo)
+	streams, limited := info.conn.(*streamLimiter)
+	lowered := 0
+	if limited {
+		lowered = streams.bounds()
+	}
 	got, refusal := h.verify(r, body)
 	got.Header = r.Header.Clone()
 	got.Header.Del("Authorization")
@@ -272,7 +284,6 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	if got.At.IsZero() {
 		got.At = at
 	}
-	info, _ := r.Context().Value(connKey{}).(connInfo)
 	got.Conn = info.number
 	answer := refusal
 	if refusal == nil {
@@ -296,8 +307,10 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 		info.conn.Close()
 		panic(http.ErrAbortHandler)
 	}
-	if c, ok := info.conn.(*streamLimiter); ok && got.trusted {
-		c.allowMany()
+	if limited && answer.OneStream {
+		streams.allowOne()
+	} else if limited && got.trusted {
+		streams.allowMany(lowered)
 	}
 	h.write(w, got, answer)
 }

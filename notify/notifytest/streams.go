@@ -14,7 +14,7 @@ import (
 
 const (
 	firstStreams = 1    // before a provider token was verified
-	mostStreams  = 1000 // after it
+	mostStreams  = 1000 // after it, by default
 
 	frameHeader   = 9
 	frameSettings = 4
@@ -27,6 +27,7 @@ const (
 type limitedListener struct {
 	net.Listener
 	config *tls.Config
+	most   uint32 // streams of a connection after its first request
 }
 
 func (l limitedListener) Accept() (net.Conn, error) {
@@ -34,15 +35,17 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &streamLimiter{Conn: tls.Server(c, l.config)}, nil
+	return &streamLimiter{Conn: tls.Server(c, l.config), most: l.most}, nil
 }
 
 // A streamLimiter is a connection of HTTP/2 as the server sees it, without TLS.
 type streamLimiter struct {
 	net.Conn // of TLS
+	most     uint32
 
 	writing sync.Mutex
 	raised  bool
+	lowered int    // so often, since the connection began
 	out     []byte // the beginning of a frame to the client
 
 	prefaced bool
@@ -51,17 +54,39 @@ type streamLimiter struct {
 	ready    []byte // whole frames for the server
 }
 
-// allowMany tells the client that it may open many streams now.
-func (c *streamLimiter) allowMany() {
+// bounds tells how often the client's bound of streams was lowered.
+func (c *streamLimiter) bounds() int {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if c.raised {
+	return c.lowered
+}
+
+// allowMany tells the client that it may open many streams now, after a request that came
+// when the bound had been lowered so often: what came before it was lowered proves nothing.
+func (c *streamLimiter) allowMany(lowered int) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.raised || c.lowered != lowered {
 		return
 	}
 	c.raised = true
+	c.bound(c.most)
+}
+
+// allowOne tells the client that it may only open one stream at a time.
+func (c *streamLimiter) allowOne() {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.raised = false
+	c.lowered++
+	c.bound(firstStreams)
+}
+
+// bound writes a frame of SETTINGS. Only whole frames went before.
+func (c *streamLimiter) bound(streams uint32) {
 	frame := []byte{0, 0, 6, frameSettings, 0, 0, 0, 0, 0}
 	frame = binary.BigEndian.AppendUint16(frame, maxStreamsID)
-	_, _ = c.Conn.Write(binary.BigEndian.AppendUint32(frame, mostStreams)) // only whole frames went before
+	_, _ = c.Conn.Write(binary.BigEndian.AppendUint32(frame, streams))
 }
 
 // Write passes whole frames on, and tells the client of one stream where the server's
