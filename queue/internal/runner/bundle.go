@@ -18,7 +18,6 @@ type bundle struct {
 	lives     map[int]string  // the worker that a check is about
 	given     map[string]bool // other workers that are given something
 	ends      []end
-	answers   map[string]answer
 	requests  int     // that are settled by it
 	whole     bool    // it mends something, and starts nothing
 	hungry    bool    // it asks to be told of places that become free
@@ -128,7 +127,7 @@ func (b *bundle) start(s schedule.Start) {
 		if s.Awaited {
 			word = wordNext
 		}
-		b.c.Tell(s.Worker, word, claim, job, text(s.Slot), text(s.Spent-s.Slot))
+		b.c.Tell(s.Worker, word, claim, job)
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if s.Blame.Rule != "" {
@@ -259,16 +258,13 @@ func (b *bundle) decided(happened bool) {
 		}
 	}
 	t.requests = t.requests[b.requests:]
-	for claim, a := range b.answers {
-		t.r.answer(claim, a)
-	}
 	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == own {
 			job := s.Head.Job
 			if _, folded := s.Head.Collapse(); folded {
 				job = ""
 			}
-			t.r.accept(given{claim: s.Claim, job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true, awaited: s.Awaited})
+			t.r.accept(given{claim: s.Claim, job: job, placed: true, awaited: s.Awaited})
 		}
 	}
 	t.r.cfg.Metrics.Claimed(len(b.commit.Plan.Starts))

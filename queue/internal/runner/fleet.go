@@ -307,11 +307,11 @@ func (t *term) appoint(alive []string) {
 	slices.Sort(names)
 	if !slices.Equal(names, t.deputies) {
 		for _, name := range names {
-			t.orders = append(t.orders, order{name, []string{wordVice, name, "", "", ""}})
+			t.orders = append(t.orders, order{name, []string{wordVice, name, ""}})
 		}
 		for _, name := range t.deputies {
 			if !slices.Contains(names, name) && slices.Contains(alive, name) {
-				t.orders = append(t.orders, order{name, []string{wordVice, "", "", "", ""}})
+				t.orders = append(t.orders, order{name, []string{wordVice, "", ""}})
 			}
 		}
 		t.deputies = names

@@ -66,14 +66,13 @@ func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
 	return t.amend(ctx, now)
 }
 
-// amend commits what has to be mended before anything is decided: late and returned jobs,
-// jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
+// amend commits what has to be mended before anything is decided: returned jobs, jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
 // whether there was something.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	b := t.newBundle(now)
 	t.comebacks = nil
 	b.requests = len(t.requests)
-	b.answers = t.settle(b.c, now)
+	t.settle(b.c, now)
 	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.comeBack, t.trim, t.unpause} {
 		if err := step(ctx, b.c, now); err != nil {
 			return false, err

@@ -47,7 +47,6 @@ type running struct {
 	claims map[string]*user // by their names
 	places int              // of the fleet
 	ended  []Claim          // by the next commit
-	began  []Claim          // by the next commit, beside those of its plan
 }
 
 // blocked is the bound of what a concurrency limit blocks: the end of a job lowers it.
@@ -115,12 +114,6 @@ func (s *Scheduler) End(claim Claim, now int64) {
 		s.running.ended = append(s.running.ended, claim)
 		s.Ended(claim.Name, now)
 	}
-}
-
-// Begin makes a claim with the next commit.
-func (s *Scheduler) Begin(claim Claim) {
-	s.running.began = append(s.running.began, claim)
-	s.Claimed(claim.Name, claim.Lane)
 }
 
 // unclaim takes a job out of what runs.

@@ -37,8 +37,8 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	s.held = nil
 	ahead := l.last // what comes after a job that goes far does not overtake it
-	if place.Ahead > 0 {
-		ahead = max(ahead, d.now+place.Ahead)
+	if far := max(place.Ahead, h.Env.Late); far > 0 {
+		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot {
 		slot = d.earliest(t, u, ahead, h.Env.Cost)

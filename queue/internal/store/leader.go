@@ -28,7 +28,6 @@ const (
 	MailFinished = "!finished" // claim that has ended, if the leader counts what runs
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
-	MailLate     = "!late"     // worker, claim of a job that missed its slot, doubt of its clock, how far ahead to go
 	MailReturn   = "!return"   // worker, claim that goes back, what the rules get back, scope to pause, until when
 	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules
 	MailPolicies = "!policies" // version
