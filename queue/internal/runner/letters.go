@@ -106,9 +106,6 @@ func (t *term) open(letters []store.Letter) {
 			t.ripeAt = min(t.ripeAt, number(l.Text))
 		case store.MailFull:
 			t.full[envelope.Unescape(l.Text)] = true
-		case store.MailEnded:
-			t.freed = true
-			t.hungry.Store(false)
 		case store.MailFinished:
 			t.sched.Ended(l.Text, now)
 		case store.MailWorkers:
@@ -213,11 +210,10 @@ func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
 	}
 }
 
-// endClaim takes a claim from a worker. What it leaves free is counted again.
+// endClaim takes a claim from a worker.
 func (t *term) endClaim(c *store.Commit, worker, claim string, lane envelope.Lane, now int64) {
 	c.EndClaim(worker, claim)
-	t.sched.End(schedule.Claim{Name: claim, Lane: lane}, now)
-	t.freed = t.freed || worker != t.r.cfg.Worker
+	t.sched.End(schedule.Claim{Name: claim, Lane: lane, Worker: worker}, now)
 }
 
 // takeBack puts a job that a worker returns into its lane again.

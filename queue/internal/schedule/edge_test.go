@@ -92,7 +92,7 @@ func (s *shelf) answer(needs schedule.Needs) {
 func (s *shelf) decide() {
 	s.t.Helper()
 	var f fleet
-	p := &schedule.Place{Worker: "w", Ahead: s.ahead, Taken: func() { f.places = f.places[1:] }}
+	p := &schedule.Place{Worker: "w", Ahead: s.ahead}
 	f.places = slices.Repeat([]*schedule.Place{p}, s.places)
 	for range 2000 {
 		s.rounds++

@@ -153,7 +153,6 @@ func (m *model) hire() {
 		}
 		m.places.all = append(m.places.all, p)
 		m.reach = max(m.reach, p.Ahead)
-		p.Taken = func() { m.places.places = m.places.places[1:] }
 	}
 	for range n {
 		m.places.places = append(m.places.places, m.places.all[m.IntN(len(m.places.all))])

@@ -16,12 +16,15 @@ import (
 type turns struct{ n int }
 
 func (t *turns) Next() *schedule.Place {
-	p := &schedule.Place{Worker: "near", Taken: func() { t.n++ }}
+	p := &schedule.Place{Worker: "near"}
 	if t.n%2 == 0 {
 		p.Worker, p.Ahead = "far", 10_000
 	}
+	t.n++
 	return p
 }
+
+func (t *turns) Free(*schedule.Place) { t.n-- }
 
 // TestNoOvertaking gives the jobs of a lane to workers far and near by turns: none gets an
 // earlier slot than the one before it.
@@ -203,7 +206,7 @@ func TestASecondJobWaitsForTheFirstOfOthers(t *testing.T) {
 	s.decide()
 	s.put("t", "many", nil)
 	at, f := s.now, fleet{}
-	f.places = []*schedule.Place{{Worker: "w", Taken: func() {}}}
+	f.places = slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)
 	for len(s.starts) == 0 {
 		plan := s.s.Decide(s.now, &f, 1)
 		s.s.States(s.now)

@@ -45,7 +45,7 @@ func (s *Scheduler) undo(c Commit, now int64) {
 		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
 	}
 	for _, of := range c.ended {
-		s.Claimed(of.Name, of.Lane)
+		s.Claimed(of)
 	}
 	for _, state := range c.States {
 		s.doubt(state.of, now)
@@ -61,10 +61,10 @@ func (s *Scheduler) undo(c Commit, now int64) {
 
 // release takes a claim out of what runs, and lets what it may have blocked be looked at.
 func (s *Scheduler) release(claim string, now int64) {
-	if u := s.running.claims[claim]; u != nil {
+	if run, known := s.running.claims[claim]; known {
 		s.unclaim(claim)
-		s.unblock(u, now)
-		s.unblock(u.tenant, now)
+		s.unblock(run.user, now)
+		s.unblock(run.user.tenant, now)
 	}
 }
 

@@ -24,8 +24,7 @@ const (
 	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
 	MailLater    = "!later"    // instant at which something matures
 	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
-	MailEnded    = "!ended"    // worker that has ended a claim while the leader was hungry
-	MailFinished = "!finished" // claim that has ended, if the leader counts what runs
+	MailFinished = "!finished" // claim that has ended
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
 	MailReturn   = "!return"   // worker, claim that goes back, what the rules get back, scope to pause, until when
