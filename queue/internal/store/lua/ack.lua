@@ -11,6 +11,7 @@
 -- Returns {now, how many of the claims were still held}.
 
 local call = redis.call
+expect(KEYS[1], 'hash')
 expect(KEYS[2], 'hash')
 expect(KEYS[3], 'stream')
 local held = call('HDEL', KEYS[2], unpack(ARGV, 2))
