@@ -29,7 +29,7 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 	if err != nil {
 		return err
 	}
-	_, err = i.store.SetPolicies(ctx, store.NewPolicies{Source: source, Counts: p.compile(0).Counts(), Expected: expected, Note: i.note.store()})
+	_, err = i.store.SetPolicies(ctx, store.NewPolicies{Source: source, Expected: expected, Note: i.note.store()})
 	if err != nil {
 		return i.failed("setting the policies of", err)
 	}

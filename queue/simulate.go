@@ -203,8 +203,12 @@ func (w *simulated) Next() *schedule.Place {
 	if w.free == 0 {
 		return nil
 	}
-	return &schedule.Place{Taken: func() { w.free-- }}
+	w.free--
+	return &schedule.Place{}
 }
+
+// Free gives a place back that was not used.
+func (w *simulated) Free(*schedule.Place) { w.free++ }
 
 // decide starts and drops what may be by now, and returns when there is more to decide.
 func (w *simulated) decide() int64 {

@@ -56,7 +56,6 @@ func damages() map[string]damage {
 		"a counter is a text":   {do("HSET", key("tenant:slow"), "in", "many"), []string{"counters tenant:slow"}},
 		"a total is a text":     {do("HSET", key("meta"), "back", "1.5"), []string{"counters meta"}},
 		"no policies in meta":   {do("HDEL", key("meta"), "policies"), []string{"meta meta"}},
-		"nobody counts":         {do("HSET", key("meta"), "counted", 0), []string{"meta meta"}},
 		"pauses unseen":         {pauseUnseen, []string{"meta meta"}},
 		"claims of nobody":      {claimsOfNobody, []string{"claims running:ghost"}},
 		"a worker, unknown":     {unknownWorker, []string{"worker worker:ghost"}},

@@ -201,7 +201,8 @@ func TestRefundToARuleThatDidNotCount(t *testing.T) {
 					set.Spend(&st, at, 1, true)
 				}
 			}
-			before.Restart(&st, now+3, now+15, 1)
+			before.Refund(&st, now+3, 1, false)
+			before.Spend(&st, now+15, 1, true)
 			recode(t, &st)
 			at, _ := set.Earliest(&st, now+20, 1)
 			for _, slot := range []int64{now + 1, now + 2, now + 3, now + 15} {

@@ -43,7 +43,6 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("the slot %d at %d", at, now)
 			}
 			set.Refund(&st, now, 1, false)
-			set.Restart(&st, now, at, 3)
 			set.Spend(&st, at, 1, true)
 			set.Full(&st)
 			recode(t, &st)

@@ -178,19 +178,6 @@ func (s *Set) SpendRefused(st *State, t int64, cost int) bool {
 // Refund gives the unused slot t back to every rule that was spent at it: not to shadow
 // rules if one of them objected, and never to a rule that did not count it.
 func (s *Set) Refund(st *State, t int64, cost int, objected bool) {
-	s.undoStarts(st, t, cost, objected)
-	s.undoSlots(st, t, cost, objected)
-}
-
-// RefundMoved is Refund for an action that Restart has moved to t: a leak and a token bucket
-// were paid for it at `paid`, and may have been paid for another one at t.
-func (s *Set) RefundMoved(st *State, paid, t int64, cost int) {
-	s.undoStarts(st, t, cost, false)
-	s.undoSlots(st, paid, cost, false)
-}
-
-// undoStarts gives the slot back to the rules that promise something about starts.
-func (s *Set) undoStarts(st *State, t int64, cost int, objected bool) {
 	if s == nil {
 		return
 	}
@@ -201,56 +188,8 @@ func (s *Set) undoStarts(st *State, t int64, cost int, objected bool) {
 		}
 	}
 	for i := range s.rules {
-		if r := &s.rules[i]; r.aboutStarts() && !r.logged && !(r.Shadow && objected) {
+		if r := &s.rules[i]; !r.logged && !(r.Shadow && objected) {
 			r.kind.undo(st, r, t, units(cost))
-		}
-	}
-}
-
-// undoSlots gives the slot back to the rules that promise something about slots.
-func (s *Set) undoSlots(st *State, t int64, cost int, objected bool) {
-	for i := range s.list() {
-		if r := &s.rules[i]; !r.aboutStarts() && !(r.Shadow && objected) {
-			r.kind.undo(st, r, t, units(cost))
-		}
-	}
-}
-
-// aboutStarts tells whether the rule promises something about starts. A leak and a token
-// bucket are paid at the slot.
-func (r *rule) aboutStarts() bool { return r.Kind != Leak && r.Kind != TokenBucket }
-
-// Restart moves an action that missed its slot `from` to `to`, and reports whether the
-// rules that promise something about starts allow that. A leak and a token bucket stay
-// paid at `from`. If it is not allowed, the state is as after Refund(from).
-func (s *Set) Restart(st *State, from, to int64, cost int) bool {
-	if s == nil {
-		return true
-	}
-	objected := s.logs[shadow].keep > 0 && !st.logs[shadow].holds(from)
-	s.undoStarts(st, from, cost, objected)
-	objects := objected
-	for i := range s.rules {
-		switch r := &s.rules[i]; {
-		case !r.aboutStarts():
-		case r.Shadow:
-			objects = objects || r.objects(st, to, cost)
-		case r.off(r.asked(st, to, cost)) > to:
-			s.undoSlots(st, from, cost, objected)
-			return false
-		}
-	}
-	s.respend(st, to, cost, !objects)
-	s.skipped(st, to)
-	return true
-}
-
-// respend takes a slot from the rules that promise something about starts.
-func (s *Set) respend(st *State, t int64, cost int, shadows bool) {
-	s.pushStart(st, t, cost, shadows)
-	for i := range s.rules {
-		if r := &s.rules[i]; r.aboutStarts() && !r.logged && (shadows || !r.Shadow) {
-			r.kind.spend(st, r, action{at: t, cost: units(cost)})
 		}
 	}
 }

@@ -61,59 +61,6 @@ func TestGuardDropsNothing(t *testing.T) {
 	}
 }
 
-// A start that missed its slot is counted where it is, whatever the kind, and a leak and a
-// token bucket are paid where they were.
-func TestRestart(t *testing.T) {
-	const slot, late = start0 / 1_000_000 * 1_000_000, start0/1_000_000*1_000_000 + 3_000_000
-	for _, shadow := range []bool{false, true} {
-		for _, kind := range allKinds {
-			r := rules.Rule{Kind: kind, Limit: 1, Period: time.Second, Burst: 1, Buckets: 2, Shadow: shadow}
-			set := rules.Compile(0, r)
-			var st, paid, moved rules.State
-			for _, s := range []*rules.State{&st, &paid} {
-				set.Spend(s, slot, 1, true)
-			}
-			set.Spend(&moved, late, 1, true)
-			if !set.Restart(&st, slot, late, 1) {
-				t.Fatalf("%s refuses", kind)
-			}
-			want := &moved
-			if kind == rules.Leak || kind == rules.TokenBucket {
-				want = &paid
-			}
-			if got, like := set.When(&st, 0, slot, 1), set.When(want, 0, slot, 1); got != like {
-				t.Errorf("%s, shadow %v: the next at %d, want %d", kind, shadow, got-slot, like-slot)
-			}
-		}
-	}
-}
-
-// Where the rules do not allow the late start, all of it is given back: also to a leak.
-func TestRestartRefused(t *testing.T) {
-	for _, kind := range []rules.Kind{rules.Window, rules.Spacing, rules.FixedWindow, rules.SlidingCounter} {
-		rs := []rules.Rule{
-			{Kind: rules.Leak, Limit: 1, Period: time.Minute},
-			{Kind: kind, Limit: 1, Period: 10 * time.Second, Buckets: 2},
-		}
-		slot := start0 / 10_000_000 * 10_000_000
-		late := slot + 12_000_000
-		set := rules.Compile(0, rs...)
-		alone := rules.Compile(0, rs[1])
-		var st, refunded rules.State
-		for _, s := range []*rules.State{&st, &refunded} {
-			set.Spend(s, slot, 1, true)
-			alone.Spend(s, slot+11_000_000, 1, true)
-		}
-		set.Refund(&refunded, slot, 1, false)
-		if set.Restart(&st, slot, late, 1) {
-			t.Errorf("%s allows two", kind)
-		}
-		if got, want := string(st.Append(nil)), string(refunded.Append(nil)); got != want {
-			t.Errorf("%s: %x after a refused restart, %x after a refund", kind, got, want)
-		}
-	}
-}
-
 // Absurd numbers end at Never, and nothing overflows.
 func TestSaturates(t *testing.T) {
 	year := 366 * 24 * time.Hour
@@ -198,7 +145,6 @@ func TestNoAllocations(t *testing.T) {
 		}
 		now, _ = set.Earliest(&st, now, 1)
 		set.Spend(&st, now, 1, true)
-		set.Restart(&st, now, now+1, 1)
 		set.Refund(&st, now-1000, 1, false)
 		set.Forget(&st, now)
 		next = st.Append(next[:0])

@@ -49,6 +49,7 @@ const (
 	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
 	tagLock     = 17 // the key of a lock that is lifted when it is done
 	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
+	tagLate     = 19 // how far ahead its slot has to lie, microseconds: it has come to a worker after its slot
 )
 
 // DefaultAttempts is the most attempts of a job that says nothing else.
@@ -76,6 +77,7 @@ type Envelope struct {
 	Failures    int
 	Lost        int
 	Error       string // of the last attempt, if that failed: its beginning, for people
+	Late        int64  // 0, or since it has come to a worker after its slot how far ahead the next one has to lie
 	Yields      bool   // further attempts can wait for the tenant's other jobs
 	MaxAttempts int
 	Priority    int
@@ -135,6 +137,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagUntil, uint64(e.Until), 0)
 	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
 	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
+	b = appendNumber(b, tagLate, uint64(e.Late), 0)
 	if e.Yields {
 		b = appendNumber(b, tagYields, 1, 0)
 	}
@@ -313,6 +316,8 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 		return count(&e.Failures)
 	case tagLost:
 		return count(&e.Lost)
+	case tagLate:
+		return instant(&e.Late)
 	case tagYields:
 		return func(n int64) { e.Yields = n == 1 }, 1
 	case tagAttempts:

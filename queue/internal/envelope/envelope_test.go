@@ -17,7 +17,7 @@ const stamp = "0643fc1fde259"
 // whole is a job that says something with every option.
 func whole() *Envelope {
 	return &Envelope{
-		Stamp: stamp, ID: "order-17", Cost: 7, Deadline: 1, Until: 2, NotBefore: 3, Ready: 4, Revived: 5, Failures: 6, Lost: 8, Yields: true, Error: "no",
+		Stamp: stamp, ID: "order-17", Cost: 7, Deadline: 1, Until: 2, NotBefore: 3, Ready: 4, Revived: 5, Failures: 6, Lost: 8, Late: 9, Yields: true, Error: "no",
 		MaxAttempts: 9, Priority: High, CollapseKey: "news", Timeout: time.Hour, Headers: map[string]string{"": "", "a": "b", "\x00": "\xff"},
 		Type: "push", Payload: "hello\x00", Spilled: "name", Lock: "lock", unknown: []byte{99, 1, 'x'},
 	}
@@ -40,7 +40,7 @@ func (r random) envelope() *Envelope {
 	e := &Envelope{
 		Stamp: stamp, ID: r.text(), Cost: 1 + int(r.number(1e6)), Deadline: r.number(int64(maxInstant)), Until: r.number(int64(maxInstant)),
 		NotBefore: r.number(int64(maxInstant)), Ready: r.number(int64(maxInstant)), Revived: r.number(int64(maxInstant)), Failures: int(r.number(maxCount)),
-		Lost: int(r.number(maxCount)), Yields: r.IntN(2) == 0, MaxAttempts: int(r.number(maxCount)), Priority: r.IntN(3), CollapseKey: r.text(),
+		Lost: int(r.number(maxCount)), Late: r.number(int64(maxInstant)), Yields: r.IntN(2) == 0, MaxAttempts: int(r.number(maxCount)), Priority: r.IntN(3), CollapseKey: r.text(),
 		Timeout: time.Duration(r.number(1<<63 - 2)), Type: r.text(), Payload: r.text(), Spilled: r.text(), Lock: r.text(), Error: r.text(),
 	}
 	for range r.IntN(4) {

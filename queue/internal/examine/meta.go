@@ -10,7 +10,6 @@ import (
 // settings are what meta says about other keys, and those keys.
 type settings struct {
 	version, inForce string // of the policies: as meta says, and as they do
-	counted, counts  string // whether claims are counted: as meta says, and as the policies ask for
 	paused           string
 	pauses           int64
 }
@@ -24,8 +23,6 @@ func (l *look) meta(ctx context.Context) error {
 	}
 	l.contradiction(s, "policies", func(s settings) (string, string) { return s.version, s.inForce },
 		"offers are refused, and the leader waits for policies")
-	l.contradiction(s, "counted", func(s settings) (string, string) { return s.counted, s.counts },
-		"the leader is not told of the ends of claims, and concurrency limits stay reached")
 	l.contradiction(s, "paused", func(s settings) (string, string) {
 		if s.pauses > 0 {
 			return s.paused, "1"
@@ -60,7 +57,7 @@ func (l *look) contradiction(now settings, field string, values func(settings) (
 // settings reads the settings at one instant.
 func (l *look) settings(ctx context.Context) (s settings, err error) {
 	pipe := l.Client.TxPipeline()
-	meta := pipe.HMGet(ctx, l.key.Meta(), "policies", "counted", "paused")
+	meta := pipe.HMGet(ctx, l.key.Meta(), "policies", "paused")
 	version, pauses := pipe.HGet(ctx, l.key.Policies(), "version"), pipe.ZCard(ctx, l.key.Paused())
 	if _, err := pipe.Exec(ctx); serious(err) != nil {
 		return s, err
@@ -72,13 +69,9 @@ func (l *look) settings(ctx context.Context) (s settings, err error) {
 		text, _ := meta.Val()[i].(string)
 		return text
 	}
-	s = settings{version: text(0, "0"), inForce: "0", counted: text(1, "0"), counts: "0", paused: text(2, "0"), pauses: pauses.Val()}
+	s = settings{version: text(0, "0"), inForce: "0", paused: text(1, "0"), pauses: pauses.Val()}
 	if version.Val() != "" {
 		s.inForce = version.Val()
 	}
-	policies, err := l.Policies(ctx)
-	if policies.Counts() {
-		s.counts = "1"
-	}
-	return s, err
+	return s, nil
 }

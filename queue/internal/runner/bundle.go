@@ -17,11 +17,10 @@ type bundle struct {
 	cancelled map[int]string  // whose cancelling a check looks for
 	lives     map[int]string  // the worker that a check is about
 	given     map[string]bool // other workers that are given something
+	told      []string        // the same, in order
 	ends      []end
-	answers   map[string]answer
 	requests  int     // that are settled by it
 	whole     bool    // it mends something, and starts nothing
-	hungry    bool    // it asks to be told of places that become free
 	orders    []order // that it tells
 	at        int64   // when it was decided
 	began     time.Time
@@ -122,13 +121,15 @@ func (b *bundle) start(s schedule.Start) {
 	if s.Worker != b.t.r.cfg.Worker {
 		if !b.given[s.Worker] {
 			b.given[s.Worker] = true
+			b.told = append(b.told, s.Worker)
+			b.c.ReadHand(s.Worker)
 			b.lives[b.c.Lives(s.Worker)] = s.Worker
 		}
 		word := wordJob
 		if s.Awaited {
 			word = wordNext
 		}
-		b.c.Tell(s.Worker, word, claim, job, text(s.Slot), text(s.Spent-s.Slot))
+		b.c.Tell(s.Worker, word, claim, job)
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if s.Blame.Rule != "" {
@@ -199,13 +200,12 @@ func (b *bundle) settle(ctx context.Context) error {
 	if b.c.Writes() {
 		t.wrote = t.renewed
 	}
-	t.fleet.took(time.Since(b.began))
+	t.fleet.measured(time.Since(b.began))
 	b.decided(true)
-	if b.hungry { // a place that became free before was told to nobody: look once more
-		t.hungry.Store(true)
-		t.freed = true
-	}
 	t.sched.Parked(b.commit.Parks)
+	for i, worker := range b.told {
+		t.fleet.took(worker, reply.Untaken[i], t.r.now())
+	}
 	for _, problem := range reply.Errors {
 		t.r.log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
 	}
@@ -235,8 +235,6 @@ func (b *bundle) giveUp() {
 	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == b.t.r.cfg.Worker {
 			b.t.r.places.give()
-		} else {
-			b.t.freed = true // its free places are counted again
 		}
 	}
 }
@@ -259,16 +257,13 @@ func (b *bundle) decided(happened bool) {
 		}
 	}
 	t.requests = t.requests[b.requests:]
-	for claim, a := range b.answers {
-		t.r.answer(claim, a)
-	}
 	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == own {
 			job := s.Head.Job
 			if _, folded := s.Head.Collapse(); folded {
 				job = ""
 			}
-			t.r.accept(given{claim: s.Claim, job: job, slot: s.Slot, spread: s.Spent - s.Slot, placed: true, awaited: s.Awaited})
+			t.r.accept(given{claim: s.Claim, job: job, placed: true, awaited: s.Awaited})
 		}
 	}
 	t.r.cfg.Metrics.Claimed(len(b.commit.Plan.Starts))

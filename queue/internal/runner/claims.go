@@ -65,18 +65,6 @@ func (c *claims) hold(claim string) bool {
 	return true
 }
 
-// rename gives a claim its new name.
-func (c *claims) rename(old, name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held[name] = c.held[old]
-	if c.held[name] == nil {
-		c.held[name] = &held{}
-	}
-	delete(c.held, old)
-	c.note(old)
-}
-
 // note remembers for those who are looking that a claim is gone.
 func (c *claims) note(claim string) {
 	if c.asking > 0 {
@@ -322,7 +310,7 @@ func (c *claims) reconcile(ctx context.Context) error {
 		}
 	}
 	for claim := range before {
-		if !there[claim] && !c.r.letters.asks(claim) { // that finds out by itself
+		if !there[claim] {
 			c.lose(claim)
 		}
 	}

@@ -98,7 +98,7 @@ func TestAJobThatWaitsSeesTheClockSet(t *testing.T) {
 		set(-time.Hour)
 		goes := make(chan time.Time, 1)
 		go func() {
-			w.awaitSlot(&job{given: given{claim: claim, slot: w.now() + time.Hour.Microseconds()}})
+			w.awaitSlot(&job{given: given{claim: claim}, slot: w.now() + time.Hour.Microseconds()})
 			goes <- time.Now()
 		}()
 		time.Sleep(50 * time.Millisecond) // before the next reply, which tells the time

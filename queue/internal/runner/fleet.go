@@ -14,11 +14,10 @@ import (
 // A fleet is the workers that a leader gives jobs to.
 type fleet struct {
 	r       *Runner
-	members []*member // the first is this worker
-	dead    []string  // whose leases have expired
-	reaping *reaping  // what is taken back from the first of those; nil for nothing yet
-	counted time.Time // when the free places of the others were read
-	given   bool      // and some were taken since, or by then
+	members []*member               // the first is this worker
+	dead    []string                // whose leases have expired
+	reaping *reaping                // what is taken back from the first of those; nil for nothing yet
+	held    func(worker string) int // how many jobs a worker has
 	musters int
 	trip    time.Duration // from a decision until it is known, on average
 }
@@ -107,7 +106,7 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 	members := []*member{own}
 	var unknown []string
 	for i, name := range alive {
-		if m := known[name]; m != nil && !m.unsure && m.Ahead == 0 && (t.fleet.musters+i)%recordsEvery != 0 {
+		if m := known[name]; m != nil && !m.unsure && !m.stalled && m.Ahead == 0 && (t.fleet.musters+i)%recordsEvery != 0 {
 			members = append(members, m)
 		} else {
 			unknown = append(unknown, name)
@@ -129,13 +128,9 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
 	m := &member{places: r.Places, doubt: r.Doubt}
 	m.Worker = name
-	m.loaded(load, t.r.now())
+	m.took(load.Untaken, t.r.now())
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
 		m.Ahead, m.Spread = 2*doubt, spreadOf(doubt)
-	}
-	m.Taken = func() {
-		m.free--
-		t.fleet.given = true
 	}
 	return m
 }
@@ -143,13 +138,18 @@ func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *mem
 // stallsAfter is how long a worker may leave untaken what it was told, beside its doubt.
 const stallsAfter = 100 * time.Millisecond
 
-// loaded notes how many places a worker has free: none if it does not take what it was told,
-// for it may be frozen.
-func (m *member) loaded(load store.Load, now int64) {
-	m.free = m.places - load.Claims
-	patience := stallsAfter + 4*min(m.doubt, time.Minute)
-	if m.stalled = load.Untaken > 0 && micros(now-load.Untaken) > patience; m.stalled {
-		m.free = 0
+// took notes since when something waits in a worker's hand, 0 for nothing. A worker that does not
+// take what it was told may be frozen: it gets no more until that was read again.
+func (m *member) took(untaken, now int64) {
+	m.stalled = untaken > 0 && micros(now-untaken) > stallsAfter+4*min(m.doubt, time.Minute)
+}
+
+// took notes it of a worker by its name.
+func (f *fleet) took(worker string, untaken, now int64) {
+	for _, m := range f.members[1:] {
+		if m.Worker == worker {
+			m.took(untaken, now)
+		}
 	}
 }
 
@@ -158,7 +158,7 @@ func (m *member) loaded(load store.Load, now int64) {
 func (f *fleet) distrust(worker string) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker {
-			m.unsure, m.places, m.free = true, 0, 0
+			m.unsure, m.places = true, 0
 		}
 	}
 }
@@ -167,7 +167,6 @@ func (f *fleet) distrust(worker string) {
 func (f *fleet) has(worker string, places int) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker && !m.unsure {
-			m.free += places - m.places
 			m.places = places
 		}
 	}
@@ -188,34 +187,11 @@ func (t *term) renewEvery() time.Duration {
 	return renewEvery
 }
 
-// count reads how many places the other workers have free.
-func (t *term) count(ctx context.Context) error {
-	t.freed, t.fleet.given = false, false
-	t.fleet.counted = time.Now()
-	others := t.fleet.members[1:]
-	names := make([]string, len(others))
-	for i, m := range others {
-		names[i] = m.Worker
-	}
-	loads, err := t.r.store.Loads(ctx, names)
-	for i, load := range loads {
-		others[i].loaded(load, t.r.now())
-		t.fleet.given = t.fleet.given || load.Claims > 0
-	}
-	return err
-}
-
-// outdated reports whether the others' free places should be read again: those that were
-// taken may be free. A larger fleet is asked less often.
-func (t *term) outdated() bool {
-	return t.fleet.given && time.Since(t.fleet.counted) > time.Duration(5+len(t.fleet.members))*2*time.Millisecond+8*t.fleet.trip
-}
-
 // maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
 const maxDoubt = 1_000_000_000 // a second
 
-// took notes how long it took from a decision until it was known.
-func (f *fleet) took(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
+// measured notes how long it took from a decision until it was known.
+func (f *fleet) measured(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
 
 // ahead returns how far ahead of its decision a slot has to lie, in µs, for a job that
 // takes so long to its worker, who knows Redis's clock so well, to come within the grace.
@@ -256,7 +232,7 @@ func (m *member) before(other *member) bool {
 	return m.free*other.places > other.free*m.places
 }
 
-// Next returns the worker that gets the next job, or nil if no place is free.
+// Next takes a place of the worker that gets the next job. It returns nil if none is free.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.places.left(), f.r.places.count()
@@ -268,6 +244,11 @@ func (f *fleet) Next() *schedule.Place {
 	if f.r.stopping() || doubt >= maxDoubt {
 		own.free = 0
 	}
+	for _, m := range f.members[1:] {
+		if m.free = m.places - f.held(m.Worker); m.stalled {
+			m.free = 0
+		}
+	}
 	var best *member
 	for _, m := range f.members {
 		if m.free > 0 && (best == nil || m.before(best)) {
@@ -277,18 +258,21 @@ func (f *fleet) Next() *schedule.Place {
 	if best == nil {
 		return nil
 	}
-	if best == own {
-		own.Taken = func() {}
-		if !f.r.places.take() {
-			own.free = 0
-			return f.Next()
-		}
+	if best == own && !f.r.places.take() { // another queue of this worker has
+		return f.Next()
 	}
 	place := best.Place
 	if best != own {
 		place.Ahead = max(place.Ahead, ahead(f.trip*3/2, best.doubt))
 	}
 	return &place
+}
+
+// Free gives a place back. Those of other workers are taken by the jobs that they get.
+func (f *fleet) Free(p *schedule.Place) {
+	if p.Worker == f.r.cfg.Worker {
+		f.r.places.give()
+	}
 }
 
 // appoint makes the two workers that know Redis's clock best deputies: they look after the
@@ -307,11 +291,11 @@ func (t *term) appoint(alive []string) {
 	slices.Sort(names)
 	if !slices.Equal(names, t.deputies) {
 		for _, name := range names {
-			t.orders = append(t.orders, order{name, []string{wordVice, name, "", "", ""}})
+			t.orders = append(t.orders, order{name, []string{wordVice, name, ""}})
 		}
 		for _, name := range t.deputies {
 			if !slices.Contains(names, name) && slices.Contains(alive, name) {
-				t.orders = append(t.orders, order{name, []string{wordVice, "", "", "", ""}})
+				t.orders = append(t.orders, order{name, []string{wordVice, "", ""}})
 			}
 		}
 		t.deputies = names

@@ -17,8 +17,6 @@ import (
 type given struct {
 	claim   string
 	job     string // "" if it has to be read
-	slot    int64  // from when it may start; that in the claim's name if 0
-	spread  int64  // how much later than the grace it may start
 	placed  bool   // it has a place already
 	awaited bool   // others wait for its end
 }
@@ -26,17 +24,16 @@ type given struct {
 // job is a claim that this worker holds.
 type job struct {
 	given
-	lane  envelope.Lane
-	spent int64         // the slot that the rules about starts remember
-	trip  time.Duration // how long the last answer to it, as a late job, took
-	paid  int64         // the slot that it was given first, which a leak has counted
-	env   *envelope.Envelope
+	lane   envelope.Lane
+	slot   int64 // from when it may start
+	spread int64 // how much later than the grace it may start: what the rules remember is so much later
+	env    *envelope.Envelope
 }
 
 // accept takes a claim in and lets it run in a goroutine of its own. It reports false for a
 // claim that is held already, or has been.
 func (r *Runner) accept(g given) bool {
-	if r.letters.found(g) || !r.claims.hold(g.claim) {
+	if !r.claims.hold(g.claim) {
 		if g.placed {
 			r.places.give()
 		}
@@ -110,16 +107,14 @@ func (r *Runner) awaitPlace() bool {
 // open reads what was claimed. What cannot be read is dead; it costs nobody else anything.
 func (r *Runner) open(g given) (*job, bool) {
 	j := &job{given: g}
-	var err error
-	if _, j.spent, j.lane, err = envelope.ParseClaim(g.claim); err != nil {
+	_, spent, lane, err := envelope.ParseClaim(g.claim)
+	if err != nil {
 		r.log.Error("dropped a malformed claim", "claim", g.claim, "err", err)
 		r.claims.done(end{claim: g.claim})
 		return nil, false
 	}
-	if j.slot == 0 {
-		j.slot = j.spent
-	}
-	j.paid = envelope.ClaimSlot(g.claim)
+	j.lane, j.slot = lane, envelope.ClaimSlot(g.claim)
+	j.spread = spent - j.slot
 	ok := r.retry("reading jobs", func(ctx context.Context) error {
 		if j.job == "" {
 			jobs, err := r.store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: g.claim}})
@@ -170,9 +165,9 @@ func (r *Runner) wasCancelled(id string) (cancelled bool) {
 	return cancelled
 }
 
-// awaitSlot waits for the job's slot and returns the instant of its start. It returns
-// false if the job is not to start here: the worker stops, or the job came too late and
-// went back into its lane.
+// awaitSlot waits for the job's slot and returns the instant of its start. It returns false if the
+// job is not to start here, and goes back into its lane: the worker stops, or does not know the time,
+// or the job has missed its slot.
 func (r *Runner) awaitSlot(j *job) (int64, bool) {
 	asked := false // whether Redis was asked for the time
 	for {
@@ -189,12 +184,16 @@ func (r *Runner) awaitSlot(j *job) (int64, bool) {
 			}
 			continue
 		}
-		if now+doubt.Microseconds()-j.slot <= schedule.Grace+j.spread {
-			return now, true
-		}
-		if !r.ask(j, doubt) {
+		if doubt >= maxDoubt {
+			r.giveBack(j.claim)
 			return now, false
 		}
+		if late := now + doubt.Microseconds() - j.slot; late > schedule.Grace+j.spread {
+			r.cfg.Metrics.Late()
+			r.giveBackLate(j.claim, late)
+			return now, false
+		}
+		return now, true
 	}
 }
 
@@ -213,80 +212,6 @@ func (r *Runner) sleepUnlessStopped(d time.Duration) bool {
 	}
 }
 
-// longestTrip bounds how far ahead a late job's slot can lie for the sake of its way.
-const longestTrip = time.Second
-
-// ask asks the leader for another slot for a job that has missed its own. It reports
-// whether the job has one; otherwise it is in its lane again, or somebody else's.
-func (r *Runner) ask(j *job, doubt time.Duration) bool {
-	r.cfg.Metrics.Late()
-	answer := r.letters.await(j.claim)
-	defer r.letters.forget(j.claim) // under its old name, or its new one: they are one job's
-	// When the answer to the first question came late as well, the next one asks for an
-	// instant that lies further ahead.
-	late := store.Letter{Subject: store.MailLate, Text: store.Pack(r.cfg.Worker, j.claim,
-		text(min(doubt, time.Minute).Microseconds()), text(min(2*j.trip, longestTrip).Microseconds()))}
-	asked := time.Now()
-	defer func() { j.trip = time.Since(asked) }()
-	for {
-		sent := time.Now()
-		if !r.tell(late) {
-			r.giveBack(j.claim)
-			return false
-		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case a := <-answer:
-			timer.Stop()
-			return r.answered(j, a)
-		case <-timer.C: // the leader may have died with the question
-			r.log.Debug("no answer to a late job", "claim", j.claim, "after", time.Since(sent))
-			if all, err := r.store.ClaimedJobs(r.outlive, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: j.claim}}); err == nil && all[0] == "" {
-				r.log.Warn("lost a job before its start", "claim", j.claim)
-				r.claims.drop(j.claim)
-				return false
-			}
-		case <-r.stop:
-			timer.Stop()
-			r.letters.forget(j.claim) // what comes from now on is given back by itself
-			select {
-			case a := <-answer:
-				if !r.answered(j, a) {
-					return false
-				}
-			default:
-			}
-			r.giveBack(j.claim)
-			return false
-		}
-	}
-}
-
-// answer takes the answer to a late job. A job of a worker that stops does not wait for the
-// answer: it has returned the claim under its old name, which was gone by then. The claim
-// under its new name is returned, too.
-func (r *Runner) answer(claim string, a answer) {
-	if r.letters.answer(claim, a) {
-		return
-	}
-	r.claims.drop(claim)
-	if a.claim != "" {
-		r.accept(given{claim: a.claim, slot: a.slot, spread: a.spread})
-	}
-}
-
-// answered takes in the answer to a late job.
-func (r *Runner) answered(j *job, a answer) bool {
-	if a.claim == "" {
-		r.claims.drop(j.claim)
-		return false
-	}
-	r.claims.rename(j.claim, a.claim)
-	j.claim, j.slot, j.spread = a.claim, a.slot, a.spread
-	_, j.spent, _, _ = envelope.ParseClaim(a.claim)
-	return true
-}
-
 // handle runs the handler once. What it returns decides; its context only asks.
 func (r *Runner) handle(j *job, at int64) Outcome {
 	ctx, cancel := context.WithCancelCause(r.handling)
@@ -302,9 +227,9 @@ func (r *Runner) handle(j *job, at int64) Outcome {
 		})
 		defer stuck.Stop()
 	}
-	r.cfg.Metrics.Started(micros(at - j.paid))
-	r.delays.add(micros(at - j.paid))
-	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.paid, Started: at, Clock: r.now})
+	r.cfg.Metrics.Started(micros(at - j.slot))
+	r.delays.add(micros(at - j.slot))
+	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.slot, Started: at, Clock: r.now})
 }
 
 // stuckAfter is how long after the end of its context a handler counts as stuck.

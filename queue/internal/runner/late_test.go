@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,44 +13,76 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// TestAnswersThatOvertake lets a worker find in Redis what the leader has answered to a
-// late job, before the answer comes, or without one that comes ever. The job starts once.
-func TestAnswersThatOvertake(t *testing.T) {
-	for name, answers := range map[string]int{"before the answer": 1, "the answer is lost": 0, "the answer comes twice": 2} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := redistest.Mini(t)
-				var l log
-				r, old := asking(t, client, &l)
+// A job that has missed its slot is returned, and starts only under the claim that it gets for
+// another one, whatever Redis says meanwhile.
+func TestALateJobIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var l log
+		r, old := missing(t, client, &l)
+		reconcile := func() {
+			if err := r.claims.reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		reconcile() // the leader has not opened the letter yet
+		_, letters, err := r.store.ReadMail(t.Context(), "0", time.Second)
+		if err != nil || len(letters) != 2 { // the first says that the worker has come
+			t.Fatalf("letters %v, %v", letters, err)
+		}
+		q, ok := readRequest(letters[1])
+		if !ok || q.claim != old || q.kind != returnLate || q.late < 1_000_000 || q.late > 1_100_000 {
+			t.Errorf("returned as %+v", q)
+		}
+		job := client.HGet(t.Context(), "wc:{q}:running:a", old).Val()
+		client.HDel(t.Context(), "wc:{q}:running:a", old)
+		slot := r.now() + 2000
+		stamp, _, lane, _ := envelope.ParseClaim(old)
+		another := envelope.ClaimName(stamp, slot, slot, lane)
+		client.HSet(t.Context(), "wc:{q}:running:a", another, job)
+		reconcile()
+		r.takeWords([]string{wordJob, another, job[1:]})
+		reconcile()
+		time.Sleep(time.Second)
+		if l.count() != 1 {
+			t.Errorf("%d starts of one job", l.count())
+		}
+		if n, _ := r.claims.due(); n != 1 {
+			t.Errorf("%d ends of one job are to be told", n)
+		}
+	})
+}
 
-				slot := r.now() + 2000
-				another := envelope.Restarted(old, slot)
-				job := client.HGet(t.Context(), "wc:{q}:running:a", old).Val()
-				client.HDel(t.Context(), "wc:{q}:running:a", old)
-				client.HSet(t.Context(), "wc:{q}:running:a", another, job)
-				reconcile := func() {
-					if err := r.claims.reconcile(context.Background()); err != nil {
-						t.Fatal(err)
-					}
-					synctest.Wait()
-				}
-				reconcile()
-				for range answers {
-					r.takeWords([]string{wordLate, old, another, text(slot), "0"})
-				}
-				reconcile()
-				time.Sleep(time.Second)
-				reconcile()
-				time.Sleep(time.Second)
-				if l.count() != 1 {
-					t.Errorf("%d starts of one job", l.count())
-				}
-				if n, _ := r.claims.due(); n != 1 {
-					t.Errorf("%d ends of one job are to be told", n)
-				}
-			})
+// A worker to which all jobs come late starts them nevertheless: each one that comes back gets a
+// slot that lies further ahead.
+func TestAWorkerThatIsAlwaysLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		leader := s.join("a")
+		time.Sleep(3 * time.Second)
+		w := s.join("b")
+		time.Sleep(3 * time.Second)
+		w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+			err := do()
+			if cmd.Name() == "blpop" {
+				time.Sleep(40 * time.Millisecond)
+			}
+			return err
 		})
-	}
+		for leader.places.take() { // all its places are taken
+		}
+		s.offer("u", 20)
+		time.Sleep(10 * time.Second)
+		if n := s.attempts(); n != 20 {
+			t.Errorf("%d of 20 jobs have started", n)
+		}
+		for range leader.places.all() {
+			leader.places.give()
+		}
+		s.end()
+	})
 }
 
 // TestLostBeforeStart takes a job away that waits for its slot: it does not start.
@@ -63,7 +94,7 @@ func TestLostBeforeStart(t *testing.T) {
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		slot := reply.Now + 3_000_000
 		claim := envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-		r.accept(given{claim: claim, job: env.String(), slot: slot})
+		r.accept(given{claim: claim, job: env.String()})
 		if err := r.claims.reconcile(t.Context()); err != nil { // Redis holds no such claim
 			t.Fatal(err)
 		}
@@ -102,15 +133,14 @@ func beaten(t *testing.T, client redis.UniversalClient, l *log) (*Runner, store.
 	return r, reply
 }
 
-// asking is such a worker with a job that has missed its slot by a second: it has asked for
-// another one, and waits for the answer.
-func asking(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim string) {
+// missing is such a worker with a job that has missed its slot by a second.
+func missing(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim string) {
 	r, reply := beaten(t, client, l)
 	env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 	missed := reply.Now - 1_000_000
 	claim = envelope.ClaimName(env.Stamp, missed, missed, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
 	client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
-	r.accept(given{claim: claim, job: env.String(), slot: missed})
+	r.accept(given{claim: claim, job: env.String()})
 	synctest.Wait()
 	return r, claim
 }

@@ -45,7 +45,6 @@ type term struct {
 	resting   bool // tenants are being forgotten
 	deputies  []string
 	nearest   *member // of the deputies
-	freed     bool    // other workers have places again
 	uncounted bool    // what runs was not read yet
 	roomy     bool    // a job may start that could not at the last decision
 	ripeAt    int64   // when something that waits for its time is due
@@ -179,7 +178,7 @@ const mailPatience = time.Second
 func (r *Runner) wakeReader() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.outlive), time.Second)
 	defer cancel()
-	if err := r.store.Write(ctx, store.Letter{Subject: store.MailEnded}); err != nil {
+	if err := r.store.Write(ctx, store.Letter{Subject: store.MailFinished}); err != nil {
 		r.log.Debug("ending the wait for mail", "err", err)
 	}
 }
@@ -256,6 +255,7 @@ func (t *term) resync(ctx context.Context) error {
 	facts.Queue = queue[0]
 	before := t.sched
 	t.sched = schedule.New(facts)
+	t.fleet.held = t.sched.Held
 	if before != nil {
 		t.sched.TakeTurns(before)
 	}
@@ -271,11 +271,7 @@ func (t *term) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	counted := t.sched.Counts()
 	t.sched.Change(facts, t.r.now())
-	if t.sched.Counts() && !counted {
-		t.uncounted, t.musterAt = true, 0
-	}
 	t.govern(ctx, facts.Policies)
 	return nil
 }

@@ -11,16 +11,14 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// Words that the leader puts into a worker's hand: a given claim is four words (claim, job
-// or "", slot, spread); an answer to a late job is five, the first of them this.
+// Words that the leader puts into a worker's hand, with two more each.
 const (
-	wordLate = "!late"   // then old claim, new claim or "", slot, spread
-	wordJob  = "!job"    // then claim, job, slot, spread
+	wordJob  = "!job"    // then a claim and its job, or "" if the job has to be read
 	wordNext = "!next"   // the same, and others wait for the end of the job
-	wordVice = "!deputy" // then three empty words: look after the leader
+	wordVice = "!deputy" // then the worker's name or "", and "": look after the leader, or no more
 )
 
-const wordsEach = 5
+const wordsEach = 3
 
 // beat keeps the worker's lease until ctx ends.
 func (r *Runner) beat(ctx context.Context) {
@@ -146,7 +144,7 @@ func (r *Runner) learnTime(ctx context.Context) {
 const onItsWay = time.Second
 
 // startedThrough returns an instant such that every claim of this worker with an earlier
-// slot has started, or has asked for another.
+// slot has started, or was taken back.
 func (r *Runner) startedThrough(now int64) int64 {
 	now -= onItsWay.Microseconds()
 	r.claims.mu.Lock()
@@ -240,9 +238,7 @@ func (r *Runner) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {
 		case wordJob, wordNext:
-			r.accept(given{claim: words[1], job: words[2], slot: number(words[3]), spread: number(words[4]), awaited: words[0] == wordNext})
-		case wordLate:
-			r.answer(words[1], answer{claim: words[2], slot: number(words[3]), spread: number(words[4])})
+			r.accept(given{claim: words[1], job: words[2], awaited: words[0] == wordNext})
 		case wordVice:
 			r.deputy.Store(words[1] == r.cfg.Worker)
 			r.standFor(false)

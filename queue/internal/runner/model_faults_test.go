@@ -141,11 +141,7 @@ func (w *world) olderPolicies() {
 		return
 	}
 	w.client.HSet(w.ctx(), "wc:{q}:policies", "source", older.source, "version", older.version)
-	counted := 0
-	if w.sources[older.source].counts() {
-		counted = 1
-	}
-	w.client.HSet(w.ctx(), "wc:{q}:meta", "policies", older.version, "counted", counted)
+	w.client.HSet(w.ctx(), "wc:{q}:meta", "policies", older.version)
 	w.client.HIncrBy(w.ctx(), "wc:{q}:meta", "changes", -1)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -354,7 +354,7 @@ func (w *world) govern(c codex) {
 	source := fmt.Sprint("policies ", len(w.sources))
 	w.sources[source] = c
 	w.mu.Unlock()
-	if _, err := w.store.SetPolicies(w.ctx(), store.NewPolicies{Source: source, Counts: c.counts(), Expected: -1}); err != nil {
+	if _, err := w.store.SetPolicies(w.ctx(), store.NewPolicies{Source: source, Expected: -1}); err != nil {
 		w.t.Error(err)
 	}
 	w.mu.Lock()

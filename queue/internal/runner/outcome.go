@@ -66,7 +66,7 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 	if !o.Uncounted {
 		next.Failures++
 	}
-	next.Ready = 0
+	next.Ready, next.Late = 0, 0
 	if next.Spilled != "" {
 		next.Payload = ""
 	}
@@ -135,7 +135,13 @@ func clip(text string, most int) string {
 
 // giveBack returns a claim that will not start here: the rules get its slot back.
 func (r *Runner) giveBack(claim string) {
-	r.returnClaim(claim, returnUnstarted, Pause{}, "")
+	r.returnClaim(request{claim: claim, kind: returnUnstarted})
+}
+
+// giveBackLate returns a claim that has missed its slot by so many µs: the rules get that back, and
+// the job gets another one.
+func (r *Runner) giveBackLate(claim string, by int64) {
+	r.returnClaim(request{claim: claim, kind: returnLate, late: by})
 }
 
 // giveBackAfter returns a claim whose attempt does not count, and pauses its scope, if it has one.
@@ -144,16 +150,12 @@ func (r *Runner) giveBackAfter(j *job, o Outcome) {
 	if o.Refund {
 		kind = returnRefunded
 	}
-	r.returnClaim(j.claim, kind, *o.Pause, clip(o.Error, shownError))
+	r.returnClaim(request{claim: j.claim, kind: kind, scope: o.Pause.Scope, until: o.Pause.Until, reason: clip(o.Error, shownError)})
 }
 
 // returnClaim asks the leader to take a claim back.
-func (r *Runner) returnClaim(claim, kind string, p Pause, why string) {
-	words := []string{r.cfg.Worker, claim, kind, p.Scope, strconv.FormatInt(p.Until, 10)}
-	if why != "" {
-		words = append(words, why)
-	}
-	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(words...)}
-	r.claims.giveUp(claim, letter)
+func (r *Runner) returnClaim(q request) {
+	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, q.claim, q.kind, text(q.late), q.scope, text(q.until), q.reason)}
+	r.claims.giveUp(q.claim, letter)
 	r.tell(letter)
 }

@@ -102,7 +102,7 @@ func (r *Runner) readPolicies(ctx context.Context) (*schedule.Policies, error) {
 		}
 		r.log.Warn("Redis has lost the newest policies; they are put in force again", "version", strconv.FormatInt(p.Version, 10))
 		_, err = r.store.SetPolicies(ctx, store.NewPolicies{
-			Source: newest, Counts: p.Counts(), Expected: version,
+			Source: newest, Expected: version,
 			Note: store.Note{Author: r.cfg.Worker, Reason: "Redis had lost them"},
 		})
 		if err != nil && !errors.Is(err, store.ErrPoliciesChanged) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -113,13 +115,28 @@ func TestARefundIsToldTwice(t *testing.T) {
 	})
 }
 
-// A returned claim is read with the reason of its pause, and without one, as workers of before send it.
-func TestAReturnHasAReasonOrNone(t *testing.T) {
+// What a worker says of a claim that it returns is what the leader reads.
+func TestALetterAboutAReturn(t *testing.T) {
 	claim := envelope.ClaimName("35d013b37e000", 1, 1, envelope.Lane{Tenant: "t", User: "u", Priority: 1})
-	for reason, words := range map[string][]string{"": {"w", claim, returnPaused, "t:t", "5"}, "429": {"w", claim, returnPaused, "t:t", "5", "429"}} {
-		q, ok := readRequest(store.Letter{Subject: store.MailReturn, Text: store.Pack(words...)})
-		if !ok || q.claim != claim || q.until != 5 || q.reason != reason {
-			t.Errorf("%q is read as %+v, %v", words, q, ok)
-		}
+	for _, want := range []request{
+		{claim: claim, kind: returnLate, late: 7},
+		{claim: claim, kind: returnPaused, scope: "t:t", until: 5},
+		{claim: claim, kind: returnRefunded, scope: "u:t:u", until: 5, reason: "429 too many requests"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var l log
+			r, _ := beaten(t, redistest.Mini(t), &l)
+			r.returnClaim(want)
+			_, letters, err := r.store.ReadMail(t.Context(), "0", time.Second)
+			if err != nil || len(letters) != 2 { // the first says that the worker has come
+				t.Fatalf("%v, %v", letters, err)
+			}
+			got, ok := readRequest(letters[1])
+			want.letter, want.worker, want.spent = store.MailReturn, "a", 1
+			want.lane = envelope.Lane{Tenant: "t", User: "u", Priority: 1}
+			if !ok || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, %v; want %+v", got, ok, want)
+			}
+		})
 	}
 }

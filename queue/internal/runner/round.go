@@ -40,7 +40,7 @@ func (t *term) round(ctx context.Context) error {
 
 // interrupted reports whether there is something to do before more is decided.
 func (t *term) interrupted(now int64) bool {
-	return t.stale || t.freed || t.outdated() || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
+	return t.stale || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
 }
 
 // prelude does what comes before more is decided. It reports whether there may be more of it.
@@ -55,25 +55,19 @@ func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
 			return false, err
 		}
 	}
-	if t.freed || t.outdated() {
-		if err := t.count(ctx); err != nil {
-			return false, err
-		}
-	}
 	if known, err := t.ask(ctx); err != nil || !known {
 		return true, err
 	}
 	return t.amend(ctx, now)
 }
 
-// amend commits what has to be mended before anything is decided: late and returned jobs,
-// jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
+// amend commits what has to be mended before anything is decided: returned jobs, jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
 // whether there was something.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	b := t.newBundle(now)
 	t.comebacks = nil
 	b.requests = len(t.requests)
-	b.answers = t.settle(b.c, now)
+	t.settle(b.c, now)
 	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.comeBack, t.trim, t.unpause} {
 		if err := step(ctx, b.c, now); err != nil {
 			return false, err
@@ -133,7 +127,7 @@ func (b *bundle) more() bool {
 
 // again reports whether there is something to decide at once, after a decision.
 func (t *term) again(b *bundle) bool {
-	if t.freed || t.roomy {
+	if t.roomy {
 		return true
 	}
 	t.hungry.Store(b.commit.Plan.Hungry)
@@ -202,10 +196,6 @@ func (t *term) knows() bool {
 
 // due reports whether the commit is to be sent now.
 func (t *term) due(b *bundle) bool {
-	if b.commit.Plan.Hungry && !t.hungry.Load() && len(t.fleet.members) > 1 {
-		b.c.Hungry()
-		b.hungry = true
-	}
 	n, age := t.r.claims.due()
 	return !b.c.Empty() || n > 0 && (age >= ackDelay || n >= 20) ||
 		time.Since(t.renewed) >= t.renewEvery()

@@ -16,13 +16,9 @@ func (f *fleet) places() int {
 	return n
 }
 
-// countRunning tells the scheduler which claims there are, if it counts them. It is told of
-// their ends; what is read again now and then makes up for what a Redis that was restored
-// has forgotten.
+// countRunning tells the scheduler which claims there are. It is told of their ends; what is read
+// again now and then makes up for what a Redis that was restored has forgotten.
 func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
-	if !t.sched.Counts() {
-		return nil
-	}
 	names, err := t.r.store.ClaimNames(ctx, workers)
 	if err != nil {
 		return err

@@ -8,47 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/redistest"
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
-
-// A job that waits for the answer to a late start when its worker stops is returned under the
-// name that the answer gives it, whether that comes after the stop or at the same time. The
-// worker would wait in vain for the return of the old name otherwise.
-func TestAnAnswerComesAtAStop(t *testing.T) {
-	for name, give := range map[string]func(r *Runner, old string, a answer){
-		"after it": func(r *Runner, old string, a answer) {
-			close(r.stop)
-			synctest.Wait()
-			r.takeWords([]string{wordLate, old, a.claim, text(a.slot), "0"})
-		},
-		"at the same time": func(r *Runner, old string, a answer) {
-			r.letters.mu.Lock()
-			defer r.letters.mu.Unlock()
-			close(r.stop) // the job knows, and has not said yet that it waits no more
-			r.letters.awaiting[envelope.ClaimedJob(old)].take(a)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := redistest.Mini(t)
-				var l log
-				r, old := asking(t, client, &l)
-				slot := r.now() + 500_000
-				another := envelope.Restarted(old, slot)
-				give(r, old, answer{claim: another, slot: slot})
-				time.Sleep(time.Second)
-				if l.count() != 0 {
-					t.Error("it has started")
-				}
-				if got := returnedClaims(t, r); !strings.Contains(got, another) {
-					t.Errorf("returned: %q, want %q among them", got, another)
-				}
-			})
-		})
-	}
-}
 
 // returnedClaims returns the claims that were returned to the leader.
 func returnedClaims(t *testing.T, r *Runner) string {

@@ -42,7 +42,7 @@ func TestASuspendedMachine(t *testing.T) {
 					slot := r.now() + 300_000
 					claim = envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
 					client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
-					r.accept(given{claim: claim, job: env.String(), slot: slot})
+					r.accept(given{claim: claim, job: env.String()})
 					return claim
 				}
 				first := give("35d013b37e000")
@@ -57,14 +57,14 @@ func TestASuspendedMachine(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				asked := false
+				returned := false
 				for _, letter := range letters {
-					asked = asked || letter.Subject == store.MailLate
+					returned = returned || letter.Subject == store.MailReturn
 				}
-				if asked != (starts == 0) {
-					t.Errorf("asked the leader: %v; mail %v", asked, letters)
+				if returned != (starts == 0) {
+					t.Errorf("returned: %v; mail %v", returned, letters)
 				}
-				r.takeWords([]string{wordLate, first, "", "0", "0"}) // the leader has taken it back
+				client.HDel(t.Context(), "wc:{q}:running:a", first) // the leader has taken it back
 				wentOn()
 				reading, err := r.store.Clock(t.Context())
 				if err != nil {

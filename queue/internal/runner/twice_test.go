@@ -18,10 +18,6 @@ import (
 func TestALookAtRedisIsOld(t *testing.T) {
 	for name, change := range map[string]func(r *Runner, claim string){
 		"the job has ended": func(r *Runner, _ string) { r.claims.send(r.outlive) },
-		"it has got another slot": func(r *Runner, claim string) {
-			another := envelope.Restarted(claim, r.now()+60_000_000)
-			r.claims.rename(claim, another)
-		},
 		"it was taken back": func(r *Runner, claim string) { r.claims.drop(claim) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +27,7 @@ func TestALookAtRedisIsOld(t *testing.T) {
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 				claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
 				w.server.HSet("wc:{q}:running:a", claim, "."+env.String())
-				r.accept(given{claim: claim, job: env.String(), slot: reply.Now})
+				r.accept(given{claim: claim, job: env.String()})
 				synctest.Wait() // it has run, and its end is not told yet
 				var looked atomic.Bool
 				w.intercept(func(cmd redis.Cmder, do func() error) error {
@@ -67,7 +63,7 @@ func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
 		w.server.HSet("wc:{q}:running:a", claim, "."+env.String())
-		r.accept(given{claim: claim, job: env.String(), slot: reply.Now})
+		r.accept(given{claim: claim, job: env.String()})
 		for range 3 {
 			time.Sleep(time.Millisecond)
 			if err := r.claims.reconcile(t.Context()); err != nil {

@@ -1,9 +1,6 @@
 package schedule
 
-import (
-	"github.com/waterclock/waterclock/internal/rules"
-	"github.com/waterclock/waterclock/queue/internal/envelope"
-)
+import "github.com/waterclock/waterclock/queue/internal/envelope"
 
 // Known reports whether the states of a lane's user and tenant are known; if not, they are
 // needed.
@@ -16,63 +13,18 @@ func (s *Scheduler) Known(lane envelope.Lane) bool {
 	return s.queue.known && t.known && u.known
 }
 
-// Restart gives a claimed job that missed its slot another one, at the earliest at `to`, if the
-// rules about starts leave it free. Otherwise the job is to wait in its lane again, and
-// the slot that it missed is given back. What the rules remember is `spread` later.
-func (s *Scheduler) Restart(claim string, to int64, cost int, spread int64) bool {
-	_, missed, lane, _ := envelope.ParseClaim(claim)
-	paid := envelope.ClaimPaid(claim)
-	t := s.tenant(lane.Tenant)
-	u := t.user(s, lane.User)
-	all := [...]toucher{s, t, u}
-	var moved [len(all)]rules.State
-	ok := true
-	for i, who := range all {
-		s.touch(who)
-		of := who.subjectOf()
-		// Each time from the missed slot: what a slot on the way takes need not all come back.
-		for _, slot := range []int64{to, to + spread} {
-			moved[i] = copied(&of.state)
-			ok = ok && of.rules.Restart(&moved[i], missed, slot, cost)
-		}
-	}
-	for i, who := range all {
-		of := who.subjectOf()
-		if ok {
-			of.state = moved[i]
-		} else {
-			of.rules.RefundMoved(&of.state, paid, missed, cost)
-		}
-	}
-	if !ok {
-		return false
-	}
-	s.lookAgain(u, to)
-	return true
-}
-
-// copied returns a copy that shares nothing.
-func copied(st *rules.State) (c rules.State) {
-	if err := c.Decode(string(st.Append(nil))); err != nil {
-		c.Reset() // as learn does
-	}
-	return c
-}
-
 // Refund gives the slot of a claimed job back: to the rules of its user, and those of its
-// tenant and the queue as well if it did not start at all. A job that was late has two slots:
-// windows remember the new one, and leaks still hold the first. Each is given back.
+// tenant and the queue as well if it did not start at all.
 func (s *Scheduler) Refund(claim string, cost int, all bool, now int64) {
 	_, slot, lane, _ := envelope.ParseClaim(claim)
-	paid := envelope.ClaimPaid(claim)
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
-	u.rules.RefundMoved(&u.state, paid, slot, cost)
+	u.rules.Refund(&u.state, slot, cost, false)
 	s.touch(u)
 	if all {
 		for _, who := range []toucher{s, t} {
 			of := who.subjectOf()
-			of.rules.RefundMoved(&of.state, paid, slot, cost)
+			of.rules.Refund(&of.state, slot, cost, false)
 			s.touch(who)
 		}
 	}

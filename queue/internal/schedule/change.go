@@ -30,7 +30,6 @@ func (s *Scheduler) govern(p *Policies, now int64) {
 	if p != nil {
 		s.queue.rules, s.queue.limit = p.Queue, p.QueueConcurrency
 	}
-	s.count(p.Counts())
 	for _, t := range s.tenants {
 		t.policy = p.Of(t.name)
 		t.rules, t.limit = t.policy.Tenant, t.policy.TenantConcurrency

@@ -4,8 +4,10 @@ import "github.com/waterclock/waterclock/queue/internal/envelope"
 
 // Places hands out the places of the fleet.
 type Places interface {
-	// Next returns a worker with a free place, or nil. It may be asked again.
+	// Next takes a free place, and returns where; nil if there is none.
 	Next() *Place
+	// Free gives a place back that Next has taken: nothing starts there.
+	Free(*Place)
 }
 
 // A Place is where a job could run.
@@ -17,7 +19,6 @@ type Place struct {
 	// Spread is how much later than its slot the job may start, in µs, beyond the grace: the
 	// worker does not know Redis's clock any better. The rules take it for so much later.
 	Spread int64
-	Taken  func() // the place is taken
 }
 
 // A Start is the decision to start a job.

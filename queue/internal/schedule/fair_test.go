@@ -67,7 +67,7 @@ func (c *crowd) answer(needs schedule.Needs) {
 func (c *crowd) run(d time.Duration, places int) {
 	for end := c.now + d.Microseconds(); c.now < end; c.now += 1000 {
 		var f fleet
-		p := &schedule.Place{Worker: "w", Taken: func() { f.places = f.places[1:] }}
+		p := &schedule.Place{Worker: "w"}
 		for range places {
 			f.places = append(f.places, p)
 		}

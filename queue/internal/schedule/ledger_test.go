@@ -26,7 +26,6 @@ type spend struct {
 	era      int
 	odd      bool  // it lies before one that was made earlier
 	gone     bool  // it was refunded
-	again    bool  // by another slot than was paid
 	newest   int64 // the newest start when that happened
 	last     bool  // it was the newest itself
 }
@@ -74,9 +73,6 @@ func (l limit) full(led *ledger, upper bool) (at int64) {
 		cost := s.cost
 		switch {
 		case !upper && (s.gone || s.era < led.era):
-			if s.again && lenient {
-				return 0
-			}
 			continue
 		case s.gone && s.last && i == len(led.paid)-1:
 			cost = 0
@@ -166,8 +162,7 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 }
 
 // lenient says that some refunds are not held against the scheduler, which give back more
-// than was spent: that of a job that started late, where a token bucket gives back what it
-// was refilled with since; that of a slot ahead of the first that newer rules counted; and
+// than was spent: that of a slot ahead of the first that newer rules counted; and
 // that of a cost above what a log keeps, where longer rules were in force before.
 const lenient = true
 
@@ -221,8 +216,8 @@ func (led *ledger) spend(id int, at, cost int64) {
 	led.starts, led.paid = append(led.starts, made), append(led.paid, made)
 }
 
-// refund takes a start back: exactly, if that is told of the slot that was paid.
-func refund(all []spend, id int, exact bool) {
+// refund takes a start back.
+func refund(all []spend, id int) {
 	newest := int64(0)
 	for _, s := range all {
 		if !s.gone {
@@ -231,7 +226,7 @@ func refund(all []spend, id int, exact bool) {
 	}
 	for i := range all {
 		if s := &all[i]; s.id == id && !s.gone {
-			s.gone, s.newest, s.last, s.again = true, newest, exact && s.at == newest && !s.odd, !exact
+			s.gone, s.newest, s.last = true, newest, s.at == newest && !s.odd
 		}
 	}
 }

@@ -153,7 +153,6 @@ func (m *model) hire() {
 		}
 		m.places.all = append(m.places.all, p)
 		m.reach = max(m.reach, p.Ahead)
-		p.Taken = func() { m.places.places = m.places.places[1:] }
 	}
 	for range n {
 		m.places.places = append(m.places.places, m.places.all[m.IntN(len(m.places.all))])
@@ -196,17 +195,15 @@ func (m *model) end() {
 			m.sooner(t.lane)
 			m.write()
 		}
-	case 3:
-		if t.spent != t.paid && m.chance(2) {
-			return
-		}
+	default:
 		m.note("%d is returned", t.id)
+		if t.env.Late = 0; m.far && m.chance(2) {
+			t.env.Late = m.Int64N(50_000)
+		}
 		m.s.Refund(t.claim, t.env.Cost, true, m.now)
 		m.unspend(t, true)
 		m.back(t)
 		m.write()
-	default:
-		m.late(t)
 	}
 }
 
@@ -217,28 +214,6 @@ func (m *model) sooner(l envelope.Lane) {
 			lower(m.due[index(l)], l.User, m.now)
 		}
 	}
-}
-
-// late asks for another slot for a job.
-func (m *model) late(t *task) {
-	if t.spent > m.now {
-		return
-	}
-	to, spread := m.now, int64(0)
-	if m.far {
-		to, spread = m.now+m.Int64N(50_000), m.Int64N(20_000)
-	}
-	ok := m.s.Restart(t.claim, to, t.env.Cost, spread)
-	m.note("%d is late: %v", t.id, ok)
-	m.fail(m.restart(t, to, spread, ok))
-	if ok {
-		m.s.Ended(t.claim, m.now)
-		t.claim = envelope.Restarted(t.claim, t.spent)
-		m.s.Claimed(t.claim, t.lane)
-	} else {
-		m.back(t)
-	}
-	m.write()
 }
 
 // back puts a job to the front of its lane.

@@ -92,8 +92,12 @@ func (f *fleet) Next() *schedule.Place {
 	if len(f.places) == 0 {
 		return nil
 	}
-	return f.places[0]
+	next := f.places[0]
+	f.places = f.places[1:]
+	return next
 }
+
+func (f *fleet) Free(p *schedule.Place) { f.places = append([]*schedule.Place{p}, f.places...) }
 
 func newModel(r *rand.Rand) *model {
 	m := &model{

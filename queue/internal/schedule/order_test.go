@@ -16,12 +16,15 @@ import (
 type turns struct{ n int }
 
 func (t *turns) Next() *schedule.Place {
-	p := &schedule.Place{Worker: "near", Taken: func() { t.n++ }}
+	p := &schedule.Place{Worker: "near"}
 	if t.n%2 == 0 {
 		p.Worker, p.Ahead = "far", 10_000
 	}
+	t.n++
 	return p
 }
+
+func (t *turns) Free(*schedule.Place) { t.n-- }
 
 // TestNoOvertaking gives the jobs of a lane to workers far and near by turns: none gets an
 // earlier slot than the one before it.
@@ -111,28 +114,19 @@ func TestALateLetter(t *testing.T) {
 	}
 }
 
-// A late job that is returned after all gives back what its tenant's leak has paid for it, and
-// not what it has paid for another job, whose slot is the one that the late job got.
-func TestAReturnedLateJobGivesBackItsOwn(t *testing.T) {
-	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: time.Second})})
-	s.put("t", "late", nil)
-	s.decide()
-	s.now += 2_000_000
-	late := s.starts[0].Claim
-	if !s.s.Restart(late, s.now, 1, 0) {
-		t.Fatal("the late one does not start")
-	}
-	late = envelope.Restarted(late, s.now)
-	s.put("t", "other", nil)
-	s.decide()
-	if len(s.starts) != 2 || s.starts[1].Slot != s.now {
-		t.Fatalf("%d starts, the last one in %d µs", len(s.starts), s.starts[len(s.starts)-1].Slot-s.now)
-	}
-	s.s.Refund(late, 1, true, s.now)
-	s.put("t", "next", nil)
+// A job that came late to its worker, and comes back, has its next slot so far ahead.
+func TestALateJobGoesFurther(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	s.put("t", "u", func(e *envelope.Envelope) { e.Late = 30_000 })
+	s.put("t", "v", nil)
 	s.decide()
 	if len(s.starts) != 2 {
-		t.Error("another job starts at once, at a leak of one a second")
+		t.Fatalf("%d starts", len(s.starts))
+	}
+	for _, start := range s.starts {
+		if want := s.now + start.Head.Env.Late; start.Slot != want {
+			t.Errorf("the slot of %s is %d µs ahead, want %d", start.Lane.User, start.Slot-s.now, want-s.now)
+		}
 	}
 }
 
@@ -212,7 +206,7 @@ func TestASecondJobWaitsForTheFirstOfOthers(t *testing.T) {
 	s.decide()
 	s.put("t", "many", nil)
 	at, f := s.now, fleet{}
-	f.places = []*schedule.Place{{Worker: "w", Taken: func() {}}}
+	f.places = slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)
 	for len(s.starts) == 0 {
 		plan := s.s.Decide(s.now, &f, 1)
 		s.s.States(s.now)

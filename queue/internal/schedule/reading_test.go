@@ -60,7 +60,6 @@ func TestLanesReadAgainWhileTheirIndexIs(t *testing.T) {
 		started, forgot := 0, false
 		for range 500 {
 			f := fleet{places: slices.Repeat([]*schedule.Place{p}, 1000)}
-			p.Taken = func() { f.places = f.places[1:] }
 			plan := s.s.Decide(s.now, &f, 64)
 			s.s.States(s.now)
 			started += len(plan.Starts)
@@ -90,8 +89,7 @@ func TestARefundWhileALaneIsRead(t *testing.T) {
 	s.decide()
 	s.put("t", "u", nil)
 	s.put("t", "u", nil) // the scheduler knows of the first one only
-	p := &schedule.Place{Worker: "w", Taken: func() {}}
-	f := fleet{places: []*schedule.Place{p}}
+	f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
 	var claim string
 	for range 10 {
 		plan := s.s.Decide(s.now, &f, 10)

@@ -41,30 +41,25 @@ func (c Concurrency) String() string {
 
 // running is what a scheduler knows of the jobs that run: all claims, from the decision
 // until their end is known. It is never less than what Redis holds, since only the leader
-// makes claims and others only end them. Without a concurrency limit nothing is counted.
+// makes claims and others only end them.
 type running struct {
-	counts bool
-	claims map[string]*user // by their names
-	places int              // of the fleet
-	ended  []Claim          // by the next commit
-	began  []Claim          // by the next commit, beside those of its plan
+	claims  map[string]run // by their names
+	workers map[string]int // how many each worker has
+	places  int            // of the fleet
+	ended   []Claim        // by the next commit
+}
+
+// A run is a job that runs.
+type run struct {
+	user   *user
+	worker string
 }
 
 // blocked is the bound of what a concurrency limit blocks: the end of a job lowers it.
 const blocked = Never - 1
 
-// Counts reports whether the scheduler has to know what runs.
-func (s *Scheduler) Counts() bool { return s.running.counts }
-
-// count lets the scheduler count what runs, or not. Who begins to count has to be told what runs.
-func (s *Scheduler) count(counts bool) {
-	if s.running.counts && !counts {
-		for claim := range s.running.claims {
-			s.unclaim(claim)
-		}
-	}
-	s.running.counts = counts
-}
+// Held returns how many jobs a worker has.
+func (s *Scheduler) Held(worker string) int { return s.running.workers[worker] }
 
 // full reports whether as many jobs of a subject run as may.
 func (s *Scheduler) full(u *subject) bool {
@@ -77,16 +72,17 @@ func (s *Scheduler) crowded(u *subject) bool {
 }
 
 // Claimed tells of a job that runs.
-func (s *Scheduler) Claimed(claim string, lane envelope.Lane) {
-	if !s.running.counts || s.running.claims[claim] != nil {
+func (s *Scheduler) Claimed(c Claim) {
+	if _, known := s.running.claims[c.Name]; known {
 		return
 	}
-	u := s.tenant(lane.Tenant).user(s, lane.User)
-	s.running.claims[claim] = u
+	u := s.tenant(c.Lane.Tenant).user(s, c.Lane.User)
+	s.running.claims[c.Name] = run{u, c.Worker}
+	s.running.workers[c.Worker]++
 	for _, who := range [...]toucher{s, u.tenant, u} {
 		of := who.subjectOf()
 		if of.running++; of.limit.Limits() && of.running == of.limit.Most(s.running.places) {
-			of.filled = envelope.ClaimSlot(claim)
+			of.filled = envelope.ClaimSlot(c.Name)
 		}
 	}
 }
@@ -94,10 +90,11 @@ func (s *Scheduler) Claimed(claim string, lane envelope.Lane) {
 // Ended tells that a job runs no more. It reports whether something may start that could
 // not.
 func (s *Scheduler) Ended(claim string, now int64) (frees bool) {
-	u := s.running.claims[claim]
-	if u == nil {
+	run, known := s.running.claims[claim]
+	if !known {
 		return false
 	}
+	u := run.user
 	full := [...]bool{s.full(&s.queue), s.full(&u.tenant.subject), s.full(&u.subject)}
 	s.unclaim(claim)
 	for i, who := range [...]toucher{s, u.tenant, u} {
@@ -111,25 +108,23 @@ func (s *Scheduler) Ended(claim string, now int64) (frees bool) {
 
 // End ends a claim with the next commit.
 func (s *Scheduler) End(claim Claim, now int64) {
-	if s.running.claims[claim.Name] != nil {
+	if _, known := s.running.claims[claim.Name]; known {
 		s.running.ended = append(s.running.ended, claim)
 		s.Ended(claim.Name, now)
 	}
 }
 
-// Begin makes a claim with the next commit.
-func (s *Scheduler) Begin(claim Claim) {
-	s.running.began = append(s.running.began, claim)
-	s.Claimed(claim.Name, claim.Lane)
-}
-
 // unclaim takes a job out of what runs.
 func (s *Scheduler) unclaim(claim string) {
-	u := s.running.claims[claim]
-	if u == nil {
+	run, known := s.running.claims[claim]
+	if !known {
 		return
 	}
 	delete(s.running.claims, claim)
+	if s.running.workers[run.worker]--; s.running.workers[run.worker] == 0 {
+		delete(s.running.workers, run.worker)
+	}
+	u := run.user
 	for _, who := range [...]toucher{s, u.tenant, u} {
 		who.subjectOf().running--
 	}
@@ -152,21 +147,19 @@ func (s *Scheduler) unblock(who toucher, now int64) {
 	}
 }
 
-// A Claim is a job that runs.
+// A Claim is a job that runs at a worker.
 type Claim struct {
-	Name string
-	Lane envelope.Lane
+	Name   string
+	Lane   envelope.Lane
+	Worker string
 }
 
 // Running tells all that runs, as Redis holds it.
 func (s *Scheduler) Running(claims []Claim, now int64) {
-	if !s.running.counts {
-		return
-	}
 	there := make(map[string]bool, len(claims))
 	for _, c := range claims {
 		there[c.Name] = true
-		s.Claimed(c.Name, c.Lane)
+		s.Claimed(c)
 		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
 	}
 	for claim := range s.running.claims {
@@ -178,7 +171,7 @@ func (s *Scheduler) Running(claims []Claim, now int64) {
 
 // Places tells how many places the fleet has.
 func (s *Scheduler) Places(n int, now int64) {
-	if !s.running.counts || n == s.running.places {
+	if n == s.running.places {
 		return
 	}
 	s.running.places = n
@@ -187,7 +180,7 @@ func (s *Scheduler) Places(n int, now int64) {
 			s.unblock(t, now)
 		}
 	}
-	for _, u := range s.running.claims {
-		s.unblock(u, now)
+	for _, run := range s.running.claims {
+		s.unblock(run.user, now)
 	}
 }

@@ -47,7 +47,7 @@ type subject struct {
 	changed bool // the state has changed since it was written
 	paused  int64
 	limit   Concurrency
-	running int   // claims, if they are counted
+	running int   // claims
 	filled  int64 // since when it is full, or was last
 	freed   int64 // when it was full last
 }
@@ -155,7 +155,7 @@ type Facts struct {
 func New(f Facts) *Scheduler {
 	s := &Scheduler{
 		lead: Lead, tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
-		running: running{claims: make(map[string]*user)}, paused: make(map[string]int64),
+		running: running{claims: make(map[string]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
 	s.ready.at = func(t *tenant) *int { return &t.rank }

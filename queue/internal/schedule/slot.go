@@ -37,12 +37,13 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	s.held = nil
 	ahead := l.last // what comes after a job that goes far does not overtake it
-	if place.Ahead > 0 {
-		ahead = max(ahead, d.now+place.Ahead)
+	if far := max(place.Ahead, h.Env.Late); far > 0 {
+		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot {
 		slot = d.earliest(t, u, ahead, h.Env.Cost)
 		if reason, rule := d.unfit(t, u, h, slot); reason != "" { // it would get there too late
+			d.places.Free(place)
 			d.drop(l, reason, rule)
 			return on
 		}
@@ -181,11 +182,10 @@ func (s *Scheduler) park(l *lane, at, now int64) {
 func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
-	place.Taken()
 	start := Start{Lane: l.name(), Head: h, Worker: place.Worker, Slot: slot, Spent: spent}
 	start.Objection = d.spend(t, u, spent, h.Env.Cost)
 	start.Claim = envelope.ClaimName(h.Env.Stamp, spent, slot, start.Lane)
-	s.Claimed(start.Claim, start.Lane)
+	s.Claimed(Claim{start.Claim, start.Lane, place.Worker})
 	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
 	d.plan.Starts = append(d.plan.Starts, start)
 	s.share = max(s.share, t.share)

@@ -14,13 +14,13 @@ type Commit struct {
 	Parks  []Park
 	Needs  Needs
 
-	ended, began []Claim
+	ended []Claim
 }
 
 // Commit returns what has come together for a commit beside the plan, once.
 func (s *Scheduler) Commit(p Plan, now int64) Commit {
-	c := Commit{Plan: p, States: s.States(now), Parks: s.Parks(), Needs: s.Needs(), ended: s.running.ended, began: s.running.began}
-	s.running.ended, s.running.began = nil, nil
+	c := Commit{Plan: p, States: s.States(now), Parks: s.Parks(), Needs: s.Needs(), ended: s.running.ended}
+	s.running.ended = nil
 	return c
 }
 
@@ -40,15 +40,12 @@ func (s *Scheduler) Undo(commits []Commit, now int64) {
 }
 
 func (s *Scheduler) undo(c Commit, now int64) {
-	for _, of := range c.began {
-		s.release(of.Name, now)
-	}
 	for _, start := range c.Plan.Starts {
 		s.release(start.Claim, now)
 		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
 	}
 	for _, of := range c.ended {
-		s.Claimed(of.Name, of.Lane)
+		s.Claimed(of)
 	}
 	for _, state := range c.States {
 		s.doubt(state.of, now)
@@ -64,10 +61,10 @@ func (s *Scheduler) undo(c Commit, now int64) {
 
 // release takes a claim out of what runs, and lets what it may have blocked be looked at.
 func (s *Scheduler) release(claim string, now int64) {
-	if u := s.running.claims[claim]; u != nil {
+	if run, known := s.running.claims[claim]; known {
 		s.unclaim(claim)
-		s.unblock(u, now)
-		s.unblock(u.tenant, now)
+		s.unblock(run.user, now)
+		s.unblock(run.user.tenant, now)
 	}
 }
 

@@ -1,6 +1,7 @@
 package schedule_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestAnotherLaneAfterARefusedStart(t *testing.T) {
 	s.put("t", "u", func(e *envelope.Envelope) { e.Priority = envelope.Low })
 	var refused []schedule.Commit
 	for range 10 {
-		f := fleet{places: []*schedule.Place{{Worker: "w", Taken: func() {}}}}
+		f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
 		plan := s.s.Decide(s.now, &f, 100)
 		commit := s.s.Commit(plan, s.now)
 		if len(plan.Starts) > 0 || len(refused) > 0 {

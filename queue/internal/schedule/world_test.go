@@ -2,9 +2,7 @@ package schedule_test
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
@@ -16,7 +14,6 @@ type task struct {
 	lane     envelope.Lane
 	env      *envelope.Envelope
 	spent    int64 // where the rules about starts have it
-	paid     int64 // where it was paid
 	running  bool
 	claim    string // its name, while it runs
 	over     bool
@@ -104,7 +101,7 @@ func (w *world) pop(l envelope.Lane, begin string) (*task, error) {
 
 // start checks a start and counts it.
 func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
-	ahead := place.Ahead
+	ahead := max(place.Ahead, t.env.Late)
 	low, high := w.slot(t, w.now, false), w.slot(t, w.now, true)
 	if ahead > 0 && w.now+ahead > low {
 		high = w.slot(t, max(w.now+ahead, w.now), true)
@@ -140,7 +137,7 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 		w.last[t.lane] = t.env.Stamp
 	}
 	w.started++
-	t.running, t.spent, t.paid, t.attempt = true, s.Spent, s.Spent, w.started
+	t.running, t.spent, t.attempt = true, s.Spent, w.started
 	w.slots[t.lane] = s.Slot
 	for _, scope := range scopesOf(t.lane) {
 		w.ledger(scope).spend(t.attempt, s.Spent, t.cost())
@@ -176,45 +173,6 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 	return fmt.Errorf("job %d is dropped as %q: %v", t.id, d.Reason, d.Head.Err)
 }
 
-// restart checks the answer to a job that starts late.
-func (w *world) restart(t *task, to, spread int64, ok bool) error {
-	strict, lax := false, false
-	for _, scope := range scopesOf(t.lane) {
-		led := w.ledger(scope)
-		before := slices.Clone(led.starts)
-		moved := slices.IndexFunc(led.starts, func(s spend) bool { return s.id == t.attempt && !s.gone })
-		old := lenient && moved >= 0 && led.starts[moved].era < led.era // see foreign
-		led.starts = slices.DeleteFunc(led.starts, func(s spend) bool { return s.id == t.attempt && !s.gone })
-		for _, l := range led.limits {
-			if l.kind == rules.Leak || l.kind == rules.TokenBucket {
-				continue
-			}
-			strict = strict || !old && !(lenient && led.foreign()) && l.first(led, to, t.cost(), false) > to
-			lax = lax || l.first(led, to, t.cost(), true) > to
-		}
-		led.starts = before
-		refund(led.starts, t.attempt, true)
-		lax = lax || led.vague || slices.ContainsFunc(led.starts, func(s spend) bool { return s.gone })
-	}
-	switch {
-	case ok && strict:
-		return fmt.Errorf("job %d starts late, and a rule does not allow that", t.id)
-	case !ok && !strict && !lax:
-		return fmt.Errorf("job %d does not start late, and all rules allow it", t.id)
-	case !ok:
-		w.unspend(t, true)
-		return nil
-	}
-	for _, scope := range scopesOf(t.lane) {
-		led := w.ledger(scope)
-		odd := slices.ContainsFunc(led.starts, func(s spend) bool { return s.at > to+spread })
-		led.starts = append(led.starts, spend{id: t.attempt, at: to + spread, cost: t.cost(), era: led.era, odd: odd})
-		slices.SortStableFunc(led.starts, func(a, b spend) int { return int(a.at - b.at) })
-	}
-	t.spent = to + spread
-	return nil
-}
-
 // unspend gives a start back: to its user, or to all.
 func (w *world) unspend(t *task, all bool) {
 	for i, scope := range scopesOf(t.lane) {
@@ -222,8 +180,8 @@ func (w *world) unspend(t *task, all bool) {
 			continue
 		}
 		led := w.ledger(scope)
-		refund(led.starts, t.attempt, true)
-		refund(led.paid, t.attempt, t.spent == t.paid)
+		refund(led.starts, t.attempt)
+		refund(led.paid, t.attempt)
 	}
 }
 

@@ -27,7 +27,6 @@ const (
 // NewPolicies are policies to be put in force.
 type NewPolicies struct {
 	Source   string
-	Counts   bool  // they limit how much runs at once
 	Expected int64 // the version in force until now; negative for any
 	Note
 }
@@ -36,8 +35,7 @@ type NewPolicies struct {
 var ErrPoliciesChanged = errors.New("queue: other policies were put in force meanwhile")
 
 // SetPolicies puts the source of policies in force, under a version higher than all
-// before. It reports false if they are in force already. Where they limit how much runs at
-// once the leader is told of the end of every claim: it counts. It fails with
+// before. It reports false if they are in force already. It fails with
 // [ErrPoliciesChanged] if other policies are in force than of the version that was expected;
 // any are if that is negative.
 func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
@@ -64,7 +62,7 @@ func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
 		c.when(was, "HGET", []string{s.key.Policies()}, "version")
 		c.do("HSET", s.key.Policies(), "source", p.Source, "version", version)
 		c.do("XADD", s.key.History(), "MAXLEN", "~", historyLen, "*", "version", version, "source", p.Source, "author", p.Author, "reason", p.Reason)
-		c.do("HSET", s.key.Meta(), "policies", version, "counted", flag(p.Counts))
+		c.do("HSET", s.key.Meta(), "policies", version)
 		done, err := c.apply(ctx)
 		if err != nil || done[0] {
 			return true, err

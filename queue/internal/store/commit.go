@@ -339,9 +339,6 @@ const (
 	droppedFor = "dropped:" // and a reason; offer.lua knows it too
 )
 
-// Hungry asks whoever ends a claim to say so.
-func (c *Commit) Hungry() { c.op(&c.extra, "HSET", c.s.key.Meta(), "hungry", "1") }
-
 // NotCancelled checks that a job was not cancelled meanwhile.
 func (c *Commit) NotCancelled(id string) int {
 	return c.is("SISMEMBER", c.own(c.s.key.Cancelled(), "set"), id, false)

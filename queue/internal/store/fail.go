@@ -32,14 +32,6 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 	// A script that begins with a command that needs no memory goes on in a full Redis.
 	c.always()
 	c.do("HDEL", running, "")
-	c.when(1, "HEXISTS", []string{running}, f.Claim)
-	c.and(1, "HGET", []string{s.key.Meta()}, "hungry")
-	c.do("HSET", s.key.Meta(), "hungry", 0)
-	c.do("XADD", s.key.Mail(), "*", MailEnded, f.Worker)
-	c.when(1, "HEXISTS", []string{running}, f.Claim)
-	c.and(1, "HGET", []string{s.key.Meta()}, "counted")
-	c.do("XADD", s.key.Mail(), "*", MailFinished, f.Claim)
-
 	ends := len(c.steps)
 	c.when(1, "HEXISTS", []string{running}, f.Claim)
 	if f.Delay < 0 {
@@ -48,6 +40,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 		c.backsOff(f, view.Now+f.Delay.Microseconds())
 	}
 	c.do("HDEL", running, f.Claim)
+	c.do("XADD", s.key.Mail(), "*", MailFinished, f.Claim)
 	if f.Refund != "" {
 		c.do("XADD", s.key.Mail(), "*", MailRefund, f.Refund)
 	}

@@ -22,7 +22,7 @@ func (d *desk) letters() (all []string) {
 	messages, err := d.client.XRange(d.t.Context(), d.key.Mail(), "-", "+").Result()
 	d.must(err)
 	for _, m := range messages {
-		for _, subject := range []string{MailEnded, MailFinished, MailLater, MailRefund} {
+		for _, subject := range []string{MailFinished, MailLater, MailRefund} {
 			if text, found := m.Values[subject].(string); found {
 				all = append(all, subject+" "+text)
 			}
@@ -31,12 +31,10 @@ func (d *desk) letters() (all []string) {
 	return all
 }
 
-// A failure is told to a leader that waits for an end, or counts what runs, and what is to be
-// refunded; once, although the script runs twice where its reply is lost.
+// The leader is told of a failure, and of what is to be refunded; once, although the script runs twice where its reply is lost.
 func TestFailTellsTheLeader(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.hold("w", "claim")
-		d.must(d.client.HSet(t.Context(), d.key.Meta(), "hungry", 1, "counted", 1).Err())
 		f := Failure{Worker: "w", Claim: "claim", Lane: laneOf("u"), Delay: time.Hour, Job: "job", ID: "id", Error: "no", Refund: "refund"}
 		for i, want := range []bool{true, false} {
 			if held, err := d.Fail(t.Context(), f); held != want || err != nil {
@@ -44,11 +42,11 @@ func TestFailTellsTheLeader(t *testing.T) {
 			}
 		}
 		told := strings.Join(d.letters(), ", ")
-		if before, after, _ := strings.Cut(told, MailLater+" "); before != "!ended w, !finished claim, " || !strings.HasSuffix(after, ", !refund refund") {
+		if before, after, _ := strings.Cut(told, MailLater+" "); before != "" || !strings.HasSuffix(after, ", !finished claim, !refund refund") {
 			t.Errorf("told %s", told)
 		}
 		meta := d.client.HGetAll(t.Context(), d.key.Meta()).Val()
-		if meta["hungry"] != "0" || meta["failed"] != "1" || d.client.ZCard(t.Context(), d.key.Later()).Val() != 1 || d.exists("running:w") {
+		if meta["failed"] != "1" || d.client.ZCard(t.Context(), d.key.Later()).Val() != 1 || d.exists("running:w") {
 			t.Errorf("%v", meta)
 		}
 	})

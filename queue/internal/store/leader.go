@@ -24,11 +24,9 @@ const (
 	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
 	MailLater    = "!later"    // instant at which something matures
 	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
-	MailEnded    = "!ended"    // worker that has ended a claim while the leader was hungry
-	MailFinished = "!finished" // claim that has ended, if the leader counts what runs
+	MailFinished = "!finished" // claim that has ended
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
-	MailLate     = "!late"     // worker, claim of a job that missed its slot, doubt of its clock, how far ahead to go
 	MailReturn   = "!return"   // worker, claim that goes back, what the rules get back, scope to pause, until when
 	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules
 	MailPolicies = "!policies" // version

@@ -15,7 +15,7 @@ func TestLapsed(t *testing.T) {
 		f := d.lead("a")
 		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "till", 5).Err())
 		c := d.NewCommit()
-		c.Hungry()
+		c.Count("", "done", 1)
 		reply, err := d.Commit(t.Context(), f, c)
 		if err != nil || !reply.Lapsed {
 			t.Errorf("%+v, %v", reply, err)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strconv"
+	"strings"
 )
 
 // Looks are what a commit reads when it is done: it brings what the commit leaves behind.
@@ -11,6 +12,7 @@ type Looks struct {
 	Fronts  [][]Bounded // as [Commit.ReadFront] was called
 	States  []string    // what the rules of subjects remember, by their scopes; "" for nothing
 	Waiting []int64     // the backlogs of tenants
+	Untaken []int64     // when workers were told the first thing that they have not taken; 0 for nothing
 }
 
 // A look is a command that reads, and who takes its reply in.
@@ -61,6 +63,24 @@ func (c *Commit) ReadWaiting(tenant string) {
 	c.looks = append(c.looks, look{"HMGET", []string{c.s.key.Tenant(tenant)}, backlogFields, func(l *Looks, reply any) {
 		l.Waiting = append(l.Waiting, backlog(textsOf(reply)))
 	}})
+}
+
+// ReadHand reads since when something waits in a worker's hand.
+func (c *Commit) ReadHand(worker string) {
+	c.looks = append(c.looks, look{"LINDEX", []string{c.own(c.s.key.Hand(worker), "list")}, []any{0}, func(l *Looks, reply any) {
+		text, _ := reply.(string)
+		l.Untaken = append(l.Untaken, toldAt(text))
+	}})
+}
+
+// toldAt returns the instant of a message in a hand, at least 1; 0 if there is none.
+func toldAt(message string) int64 {
+	if message == "" {
+		return 0
+	}
+	when, _, _ := strings.Cut(message, " ")
+	at, _ := strconv.ParseInt(when, 10, 64)
+	return max(1, at) // what is not of a commit says no instant
 }
 
 // backlogFields are the counters of a tenant that say how many of its jobs wait.

@@ -44,7 +44,7 @@ func (d *desk) die(user string, change func(*envelope.Envelope)) string {
 func TestRevive(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		a, b := d.die("u", id("a")), d.die("v", nil)
-		d.told(false)
+		d.told(false, Letter{MailFinished, "claim"}, Letter{MailFinished, "claim"})
 		n, err := d.Revive(t.Context(), []string{a, "1-1", b, a})
 		if n != 2 || err != nil {
 			t.Errorf("revived %d, %v, want 2", n, err)
@@ -117,7 +117,7 @@ func TestDeleteDead(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.Set(t.Context(), "wc:{q}:body:large", "payload", 0).Err())
 		a, b, stays := d.die("u", func(e *envelope.Envelope) { e.Spilled = "large" }), d.die("v", nil), d.die("w", nil)
-		d.told(false)
+		d.told(false, Letter{MailFinished, "claim"}, Letter{MailFinished, "claim"}, Letter{MailFinished, "claim"})
 		n, err := d.DeleteDead(t.Context(), []string{a, "1-1", b, a})
 		if n != 2 || err != nil {
 			t.Errorf("deleted %d, %v, want 2", n, err)

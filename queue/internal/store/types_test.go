@@ -90,7 +90,7 @@ func TestScriptsNeedTheQueuesKeys(t *testing.T) {
 			t.Run(name+" "+key, func(t *testing.T) {
 				onDesks(t, func(t *testing.T, d *desk) {
 					d.must(d.client.HSet(t.Context(), d.key.Running("b"), "claim", ".job").Err())
-					d.must(d.client.HSet(t.Context(), d.key.Meta(), "schema", Schema, "hungry", 1, "counted", 1, "till", 1<<52).Err())
+					d.must(d.client.HSet(t.Context(), d.key.Meta(), "schema", Schema, "till", 1<<52).Err())
 					d.must(d.client.Del(t.Context(), "wc:{q}:"+key).Err())
 					d.text(key)
 					before := d.all()

@@ -144,11 +144,6 @@ func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, 
 	return records, loads, nil
 }
 
-// Loads returns the loads of workers.
-func (s *Store) Loads(ctx context.Context, workers []string) ([]Load, error) {
-	return s.loads(ctx, s.client.Pipeline(), workers)
-}
-
 func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []string) ([]Load, error) {
 	claims, hands := make([]*redis.IntCmd, len(workers)), make([]*redis.StringCmd, len(workers))
 	for i, worker := range workers {
@@ -164,11 +159,7 @@ func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []strin
 			return nil, err
 		}
 		loads[i].Claims = int(claims[i].Val())
-		if message := hands[i].Val(); message != "" {
-			when, _, _ := strings.Cut(message, " ")
-			told, _ := strconv.ParseInt(when, 10, 64)
-			loads[i].Untaken = max(1, told) // what is not of a commit says no instant
-		}
+		loads[i].Untaken = toldAt(hands[i].Val())
 	}
 	return loads, nil
 }
@@ -273,7 +264,7 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	if a.Payload != "" {
 		keys = append(keys, s.key.Body(a.Payload))
 	}
-	args := []any{a.Worker, a.Refund}
+	args := []any{a.Refund}
 	for _, claim := range a.Claims {
 		args = append(args, claim)
 	}
