@@ -231,10 +231,11 @@ func (j *judge) stepped(d time.Duration) {
 		l.vague, l.since = max(l.vague, now+d.Abs().Microseconds()+l.code.lasting()), now+d.Abs().Microseconds()
 	}
 	for _, t := range j.tasks { // instants on Redis's clock
-		for _, at := range []*int64{&t.deadline, &t.notBefore} {
-			if *at > 0 {
-				*at -= d.Microseconds()
-			}
+		if t.deadline > 0 {
+			t.deadline -= d.Microseconds()
+		}
+		if t.notBefore > now || t.notBefore > 0 && d > 0 { // what has come stays so
+			t.notBefore -= d.Microseconds()
 		}
 		if t.state == waits {
 			t.ready = max(t.ready, t.ready-d.Microseconds())
