@@ -12,9 +12,22 @@ import (
 // errLeaseLost is the cause of a handler's cancelled context when its job was taken back.
 var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to another worker")
 
-// claims are what a worker holds: jobs that wait for their slot or run, and those that
-// have ended and whose end Redis has not confirmed. A claim is started only if it is not in
-// here: the same claim can arrive by the worker's hand and by a comparison with Redis.
+// Claims are what a worker holds: jobs that wait for their slot or run, and those that have ended and
+// whose end Redis has not confirmed.
+//
+// The same claim can come twice: in a message to the worker, and by a comparison with Redis
+// ([claims.reconcile]), which finds the claims whose messages were lost. It must start once. A
+// comparison is old when its reply arrives, and a message can be older than a comparison. So a claim
+// is not started
+//
+//  1. while it is held: it runs, or its end is on its way to Redis;
+//  2. while it is returned: the leader has not taken it back yet, and Redis still holds it;
+//  3. if it was let go of while a comparison was under way (gone): the reply may be from before;
+//  4. if a comparison has brought it before (found): its message may come later, when the job has long
+//     ended. Messages are that old at most [foundFor].
+//
+// A claim that a comparison does not find, and that was held before it began, is lost: another worker
+// has it, or will. Its handler is told by its context; its end is told to nobody.
 type claims struct {
 	r     *Runner
 	ready chan struct{} // something has ended

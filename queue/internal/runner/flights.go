@@ -9,6 +9,22 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// Several commits are under way at a time, and any of them may be refused, or lose its reply. What
+// has happened is known all the same:
+//
+//  1. The commits of a leader are numbered. Redis does number n only after number n-1 (commit.lua).
+//     So if one does not happen, none behind it does.
+//  2. A refusal is a reply: that commit is no longer on its way, and has done nothing. The ones behind
+//     it are refused for their numbers. The scheduler takes back what was decided in all of them
+//     ([schedule.Scheduler.Undo]), and the next commit gets the number of the first ([term.mend]).
+//  3. Where a reply is lost, its commit may have happened, or may happen later. Its number cannot be
+//     given again: the old commit could then happen in the place of the new one. So the leader takes a
+//     new token ([term.renew]). From then on Redis refuses all that was sent under the old one.
+//  4. With the new token Redis returns the number of the last commit that happened. Commits up to that
+//     number have happened, those after it never will ([term.resolve]).
+//  5. If the leader does not get a new token, because it stops or somebody else leads, it gives back
+//     what it had decided for itself, and compares its claims with those in Redis ([term.abandon]).
+
 // window is how many commits are under way at most. Redis is busy with one while the next
 // is on its way, and the leader decides another one.
 const window = 8

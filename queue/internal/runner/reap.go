@@ -11,8 +11,23 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A reaping is the claims that are taken back from a worker whose lease has expired. They were
-// read beside the rounds.
+// The claims of a worker whose lease has expired are taken back in steps, so that no commit is long
+// and no round waits for reading them:
+//
+//  1. Each muster reads the leases ([fleet.died]). One worker is reaped at a time.
+//  2. The names of its claims are read beside the rounds, in short steps ([term.inventory]).
+//  3. Each round then takes back up to [reapBatch] of them, the latest slots first, each to the front of
+//     its lane: so the jobs of a lane end up in their order ([term.reap]).
+//  4. Each of these commits checks that the lease has still expired ([store.Commit.Expired]). A worker
+//     that comes back renews its lease, and makes the commit fail: its jobs stay its own. One that comes
+//     back between two of them finds that some of its claims are gone, and does not start them.
+//  5. With the last claim the worker leaves the fleet, in the same commit: a beat after that begins
+//     anew.
+//
+// After an outage of Redis all leases may have expired with nobody at fault: then nothing is taken back
+// for one more lease ([store.Reapable.Amnesty]).
+
+// A reaping is the claims that are taken back from one worker.
 type reaping struct {
 	worker  string
 	ready   bool
