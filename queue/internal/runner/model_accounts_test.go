@@ -223,12 +223,13 @@ func (j *judge) haunted(l *ledger) bool { return l.code.most > 0 && j.haunts[l.s
 func (j *judge) stepped(d time.Duration) {
 	now := clockNow()
 	j.trouble(d.Abs()+3*time.Second, "Redis's clock steps by %v", d)
-	// Until its next commit, at most 150 ms later, the leader gives slots by the clock of before.
-	j.beyond = max(j.beyond, now+d.Abs().Microseconds()+200_000)
+	// Until its next commit, at most 150 ms later, the leader gives slots by the clock of before. Those
+	// that lie ahead already are put off as well.
+	j.beyond = max(j.beyond, now+200_000) + max(0, -d.Microseconds())
 	for _, l := range j.ledgers {
 		l.shift = j.w.offset.Microseconds()
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
-		l.vague, l.since = max(l.vague, now+d.Abs().Microseconds()+l.code.lasting()), now+d.Abs().Microseconds()
+		l.vague, l.since = max(l.vague, now+l.code.lasting())+d.Abs().Microseconds(), max(j.beyond, now+d.Abs().Microseconds())
 	}
 	for _, t := range j.tasks { // instants on Redis's clock
 		if t.deadline > 0 {
