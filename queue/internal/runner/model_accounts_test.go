@@ -223,9 +223,10 @@ func (j *judge) haunted(l *ledger) bool { return l.code.most > 0 && j.haunts[l.s
 func (j *judge) stepped(d time.Duration) {
 	now := clockNow()
 	j.trouble(d.Abs()+3*time.Second, "Redis's clock steps by %v", d)
-	// Until its next commit, at most 150 ms later, the leader gives slots by the clock of before. Those
-	// that lie ahead already are put off as well.
-	j.beyond = max(j.beyond, now+200_000) + max(0, -d.Microseconds())
+	// Until its next commit the leader gives slots, and lets jobs come, by the clock of before: for up to
+	// 600 ms, if it is alone. Slots that lie ahead already are put off as well.
+	const noticed = 700_000
+	j.beyond = max(j.beyond, now+noticed) + max(0, -d.Microseconds())
 	for _, l := range j.ledgers {
 		l.shift = j.w.offset.Microseconds()
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
@@ -235,7 +236,7 @@ func (j *judge) stepped(d time.Duration) {
 		if t.deadline > 0 {
 			t.deadline -= d.Microseconds()
 		}
-		if t.notBefore > now || t.notBefore > 0 && d > 0 { // what has come stays so
+		if t.notBefore > now+noticed || t.notBefore > 0 && d > 0 { // what has come stays so
 			t.notBefore -= d.Microseconds()
 		}
 		if t.state == waits {

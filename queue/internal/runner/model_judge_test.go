@@ -220,6 +220,9 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	t.started++
 	at := &attempt{t: t, h: h, at: now, slot: a.Slot - j.w.offset.Microseconds(), fate: j.w.fate(t, t.started)}
 	j.w.noteLocked(t.lane.Tenant, t.lane.User, "%s starts at %s, slot %d µs ago", t, h.name, now-at.slot)
+	if a.Lane != t.lane && t.collapse != "" { // it has taken the place of another one
+		j.move(t, a.Lane)
+	}
 	j.checkJob(t, at)
 	if !j.w.scene.contest {
 		j.checkProgress(t.lane.Tenant)
@@ -227,7 +230,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		j.suspect(t, at)
 	}
 	if a.Lane != t.lane {
-		if t.collapse == "" && !t.doubtful { // a job with a collapse key takes the place of another one
+		if !t.doubtful {
 			j.fail(t, "%s starts from another lane: %s", t, a.Lane.Name())
 		}
 		j.move(t, a.Lane)

@@ -225,7 +225,7 @@ func (d *decision) step(t *tenant) verdict {
 		s.move(t, at)
 		return on
 	}
-	l, bound := d.lane(t, at)
+	l, bound := d.lane(t, max(at, t.bound)) // by then, if the tenant waits for something big
 	switch {
 	case l == nil && bound == needed:
 		return on

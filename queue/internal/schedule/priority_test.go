@@ -133,3 +133,26 @@ func TestDeadlinesPassWhileJobsAreBlocked(t *testing.T) {
 		})
 	}
 }
+
+// A job of a higher priority that is due within the lead starts before a big one of a lower priority
+// that the tenant's rules allow later than that.
+func TestABigJobWaitsForHigherPriorities(t *testing.T) {
+	spacing := rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 500 * time.Millisecond})
+	window := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 3, Period: time.Second})
+	s := onShelf(t, nil, schedule.Policy{Tenant: window, User: spacing})
+	high := func(e *envelope.Envelope) { e.Priority = envelope.High }
+	begun := s.now
+	s.put("t", "first", nil) // counts until a second after
+	s.decide()
+	s.now = begun + 497_000
+	s.put("t", "v", high)
+	s.decide()
+	s.put("t", "v", high) // is due at 997 ms
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost = 2 })
+	s.decide()
+	s.now = begun + 990_000
+	s.decide()
+	if len(s.starts) != 3 || s.starts[2].Lane.User != "v" || s.starts[2].Slot != begun+997_000 {
+		t.Errorf("starts %+v, want the second one of v at 997 ms as the third", s.starts)
+	}
+}
