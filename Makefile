@@ -29,7 +29,7 @@ race:
 ### faults        the long suite of faults, under an hour; SEED=1 ROUNDS=10
 faults:
 	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_FAULT_SEED=$(SEED) WATERCLOCK_FAULT_ROUNDS=$(ROUNDS) \
-		$(GO) test -run 'TestFaults$$' -v -timeout 2h ./internal/faults
+		$(GO) test -run 'TestFaults$$' -v -timeout 2h ./test/faults
 
 ### model         a million random operations on the whole queue, over an hour; SEED=1 OPERATIONS=1000000
 model: OPERATIONS ?= 1000000

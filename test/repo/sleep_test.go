@@ -1,4 +1,4 @@
-package waterclock_test
+package repo
 
 import (
 	"go/ast"

@@ -1,4 +1,4 @@
-package waterclock_test
+package repo
 
 import (
 	"fmt"
@@ -35,20 +35,6 @@ var built = sync.OnceValues(func() (dir string, err error) {
 	}
 	return dir, nil
 })
-
-// builtDir is the variable with the directory of the built commands.
-const builtDir = "WATERCLOCK_TEST_COMMANDS"
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "waterclock-commands-")
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv(builtDir, dir)
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
 
 // buildPrograms returns the directory that the commands are in.
 func buildPrograms(t *testing.T) (dir string) {

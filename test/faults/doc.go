@@ -2,8 +2,8 @@
 // servers, breaks something at random instants, and judges afterwards whether the
 // promises were kept.
 //
-//	go test -run Fault ./internal/faults -v
-//	WATERCLOCK_FAULT_SEED=7 WATERCLOCK_FAULT_ROUNDS=5 go test -run Fault ./internal/faults -v
+//	go test -run Fault ./test/faults -v
+//	WATERCLOCK_FAULT_SEED=7 WATERCLOCK_FAULT_ROUNDS=5 go test -run Fault ./test/faults -v
 //
 // A scene (scene_test.go) is a Redis, policies, a producer that offers jobs with IDs of
 // their own and remembers the receipts, and a crew of workers (crew_test.go): processes

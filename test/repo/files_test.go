@@ -1,5 +1,4 @@
-// Package waterclock_test holds the rules of the repository that no compiler knows.
-package waterclock_test
+package repo
 
 import (
 	"go/ast"
