@@ -1,0 +1,83 @@
+// Package sample chooses which cases of an exhaustive test are run.
+//
+// A test with many cases, each of them slow, runs a few under -short, a bounded number otherwise,
+// and all where the environment says [Exhaustive]. Which ones is drawn by a seed, which the test
+// prints; with the same [Seed] in the environment it draws the same ones:
+//
+//	WATERCLOCK_SEED=7 go test ./test/faults
+//	WATERCLOCK_EXHAUSTIVE=1 go test ./test/faults
+package sample
+
+import (
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// The environment variables of this package.
+const (
+	Exhaustive = "WATERCLOCK_EXHAUSTIVE" // if it is set, every case is run
+	Seed       = "WATERCLOCK_SEED"       // a number; a new one is drawn if it is not set
+)
+
+// Whole reports whether every case is to be run.
+func Whole() bool { return os.Getenv(Exhaustive) != "" }
+
+// Size returns how much of something a test does: the first under -short, the second otherwise,
+// and the third where every case is to be run.
+func Size(short, usual, whole int) int {
+	switch {
+	case Whole():
+		return whole
+	case testing.Short():
+		return short
+	}
+	return usual
+}
+
+// Draw returns the cases that a test runs, in the order that they have: so many under -short, so
+// many otherwise, and all where every case is to be run. Where that is none the test is skipped.
+func Draw[T any](t testing.TB, all []T, short, usual int) []T {
+	t.Helper()
+	n := Size(short, usual, len(all))
+	if n >= len(all) {
+		return all
+	}
+	if n == 0 {
+		t.Skip("left out under -short")
+	}
+	seed := SeedOf(t)
+	t.Logf("%d of %d cases; %s=1 runs all", n, len(all), Exhaustive)
+	chosen := Rand(t, seed).Perm(len(all))[:n]
+	slices.Sort(chosen)
+	drawn := make([]T, n)
+	for i, at := range chosen {
+		drawn[i] = all[at]
+	}
+	return drawn
+}
+
+// SeedOf returns the seed of a test, and prints it.
+func SeedOf(t testing.TB) uint64 {
+	t.Helper()
+	seed := uint64(rand.Uint32())
+	if text := os.Getenv(Seed); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s is %q; want a number", Seed, text)
+		}
+	}
+	t.Logf("%s=%d", Seed, seed)
+	return seed
+}
+
+// Rand returns random numbers that depend on a seed and on the test's name alone.
+func Rand(t testing.TB, seed uint64) *rand.Rand {
+	name := fnv.New64a()
+	_, _ = io.WriteString(name, t.Name()) // a hash takes everything
+	return rand.New(rand.NewPCG(seed, name.Sum64()))
+}
