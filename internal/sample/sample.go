@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 )
 
@@ -54,17 +55,21 @@ func Draw[T any](t testing.TB, all []T, short, usual int) []T {
 	t.Logf("%d of %d cases; %s=1 runs all", n, len(all), Exhaustive)
 	chosen := Rand(t, seed).Perm(len(all))[:n]
 	slices.Sort(chosen)
-	drawn := make([]T, n)
+	cases := make([]T, n)
 	for i, at := range chosen {
-		drawn[i] = all[at]
+		cases[i] = all[at]
 	}
-	return drawn
+	return cases
 }
+
+// drawn is the seed where the environment has none: one for all tests of a process, so that what one
+// of them has printed repeats it all.
+var drawn = sync.OnceValue(rand.Uint32)
 
 // SeedOf returns the seed of a test, and prints it.
 func SeedOf(t testing.TB) uint64 {
 	t.Helper()
-	seed := uint64(rand.Uint32())
+	seed := uint64(drawn())
 	if text := os.Getenv(Seed); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {

@@ -9,11 +9,11 @@ import (
 
 // stepping sets Redis's wall clock in steps. Where it goes back it repeats itself, and nothing starts
 // before it has caught up.
-func stepping(t *testing.T, name string, steps ...time.Duration) *scene {
+func stepping(t *testing.T, steps ...time.Duration) *scene {
 	server, wall := redistest.StartWithClock(t)
 	at := on(server.URL(), server.Client(t))
 	at.stepped, at.lively = true, true
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 2 * s.rounds {
 			for _, step := range steps {
@@ -31,11 +31,11 @@ func stepping(t *testing.T, name string, steps ...time.Duration) *scene {
 
 // behind sets Redis's wall clock back by an hour, and after a while forward again: meanwhile the
 // queue waits until the clock has caught up.
-func behind(t *testing.T, name string) *scene {
+func behind(t *testing.T) *scene {
 	server, wall := redistest.StartWithClock(t)
 	at := on(server.URL(), server.Client(t))
 	at.stepped, at.lively = true, true
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range s.rounds {
 			s.pause(s.between(200*time.Millisecond, time.Second))

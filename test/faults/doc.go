@@ -2,8 +2,10 @@
 // servers, breaks something at random instants, and judges afterwards whether the
 // promises were kept.
 //
-//	go test -run Fault ./test/faults -v
-//	WATERCLOCK_FAULT_SEED=7 WATERCLOCK_FAULT_ROUNDS=5 go test -run Fault ./test/faults -v
+//	go test -run Fault ./test/faults -v                                 # a few faults, drawn by a seed
+//	WATERCLOCK_SEED=7 go test -run Fault ./test/faults -v               # the same ones, at the same instants
+//	WATERCLOCK_EXHAUSTIVE=1 go test -run Fault ./test/faults -v         # all faults
+//	WATERCLOCK_EXHAUSTIVE=1 WATERCLOCK_FAULT_ROUNDS=5 go test -run Fault ./test/faults -v -timeout 1h
 //
 // A scene (scene_test.go) is a Redis, policies, a producer that offers jobs with IDs of
 // their own and remembers the receipts, and a crew of workers (crew_test.go): processes

@@ -12,7 +12,7 @@ import (
 const slowly = 12
 
 // far lets every worker have a way to Redis of its own length, and each lead in turn.
-func far(t *testing.T, name string) *scene {
+func far(t *testing.T) *scene {
 	server, at := plain(t)
 	at.leak = slowly
 	at.longer = 4 * time.Second // the lease of a leader is longer by 30 round trips, and the next one may die too
@@ -21,7 +21,7 @@ func far(t *testing.T, name string) *scene {
 		proxy.Delay(trip / 2)
 		at.urls = append(at.urls, "redis://"+proxy.Addr+"/0")
 	}
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 6 * s.rounds {
 			s.pause(s.between(500*time.Millisecond, 1500*time.Millisecond))
@@ -36,7 +36,7 @@ func far(t *testing.T, name string) *scene {
 
 // oneWay lets the way to Redis, or back, be longer than the other: half of a round trip says
 // nothing.
-func oneWay(t *testing.T, name string, there bool) *scene {
+func oneWay(t *testing.T, there bool) *scene {
 	server, at := plain(t)
 	at.leak = slowly
 	var proxies []*redistest.Proxy
@@ -45,7 +45,7 @@ func oneWay(t *testing.T, name string, there bool) *scene {
 		proxies = append(proxies, proxy)
 		at.urls = append(at.urls, "redis://"+proxy.Addr+"/0")
 	}
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 10 * s.rounds {
 			begin := time.Now()
@@ -65,9 +65,9 @@ func oneWay(t *testing.T, name string, there bool) *scene {
 }
 
 // starved lets whoever leads run for a few milliseconds at a time only.
-func starved(t *testing.T, name string) *scene {
+func starved(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 4 * s.rounds {
 			s.pause(s.between(200*time.Millisecond, time.Second))
@@ -86,9 +86,9 @@ func starved(t *testing.T, name string) *scene {
 
 // dazed stops workers for a while that their leases survive: nothing of theirs is taken
 // back, and what they come too late for is not started.
-func dazed(t *testing.T, name string) *scene {
+func dazed(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 10 * s.rounds {
 			s.pause(s.between(100*time.Millisecond, 500*time.Millisecond))
@@ -100,10 +100,10 @@ func dazed(t *testing.T, name string) *scene {
 }
 
 // calendar stops workers around the turns of seconds, by which users' starts are counted.
-func calendar(t *testing.T, name string) *scene {
+func calendar(t *testing.T) *scene {
 	_, at := plain(t)
 	at.users = []throttle.Rule{throttle.FixedWindow(5, time.Second)}
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 8 * s.rounds {
 			s.pause(time.Until(time.Now().Truncate(time.Second).Add(time.Second)) - s.between(0, 25*time.Millisecond))
@@ -116,11 +116,11 @@ func calendar(t *testing.T, name string) *scene {
 }
 
 // heavy lets one job in ten carry as much as there may be.
-func heavy(t *testing.T, name string) *scene {
+func heavy(t *testing.T) *scene {
 	_, at := plain(t)
 	at.large = 1 << 20
 	at.leak = 20
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 6 * s.rounds {
 			s.pause(s.between(200*time.Millisecond, time.Second))

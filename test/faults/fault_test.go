@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
 // A fault is something that breaks.
 type fault struct {
 	name string
-	run  func(t *testing.T, name string) *scene // all of it, until everything has drained
+	run  func(t *testing.T) *scene // all of it, until everything has drained
 }
 
 var faults = []fault{
@@ -28,15 +29,15 @@ var faults = []fault{
 	{name: "cluster node killed, down for 2 s, AOF", run: clusterRestarted},
 	{name: "connections cut", run: cut},
 	{name: "connections delayed by up to 0.9 s", run: delayed},
-	{name: "clocks an hour slow, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, time.Hour) }},
-	{name: "clocks an hour fast, kill -9 of a worker", run: func(t *testing.T, name string) *scene { return wrongClock(t, name, -time.Hour) }},
+	{name: "clocks an hour slow, kill -9 of a worker", run: func(t *testing.T) *scene { return wrongClock(t, time.Hour) }},
+	{name: "clocks an hour fast, kill -9 of a worker", run: func(t *testing.T) *scene { return wrongClock(t, -time.Hour) }},
 	{name: "connections torn", run: torn},
 	{name: "connections torn, workers killed and frozen, scripts flushed", run: everything},
 	{name: "SCRIPT FLUSH", run: flushed},
 	{name: "Redis full for 4 s", run: full},
 	{name: "workers 6, 30 and 60 ms from Redis, kill -9", run: far},
-	{name: "replies delayed by up to 60 ms, requests not", run: func(t *testing.T, name string) *scene { return oneWay(t, name, false) }},
-	{name: "requests delayed by up to 60 ms, replies not", run: func(t *testing.T, name string) *scene { return oneWay(t, name, true) }},
+	{name: "replies delayed by up to 60 ms, requests not", run: func(t *testing.T) *scene { return oneWay(t, false) }},
+	{name: "requests delayed by up to 60 ms, replies not", run: func(t *testing.T) *scene { return oneWay(t, true) }},
 	{name: "leader starved of CPU", run: starved},
 	{name: "rolling upgrade and back, kill -9", run: upgraded},
 	{name: "FLUSHALL", run: emptied},
@@ -48,21 +49,19 @@ var faults = []fault{
 	{name: "master killed, its lagging replica promoted", run: laggard},
 	{name: "the cluster slot moves to another node", run: resharded},
 	{name: "an operator acts every 20 ms", run: stormed},
-	{name: "Redis's clock a second forward, and back", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Second, -time.Second) }},
-	{name: "Redis's clock an hour forward", run: func(t *testing.T, name string) *scene { return stepping(t, name, time.Hour) }},
+	{name: "Redis's clock a second forward, and back", run: func(t *testing.T) *scene { return stepping(t, time.Second, -time.Second) }},
+	{name: "Redis's clock an hour forward", run: func(t *testing.T) *scene { return stepping(t, time.Hour) }},
 	{name: "Redis's clock an hour back for 6 s", run: behind},
 	{name: "older policies after a failover, kill -9 of the leader", run: outdated},
 	{name: "twelve queues in one worker, kill -9", run: shared},
 }
 
+// All faults take some five minutes; usually six of them are drawn.
 func TestFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
-	for _, f := range faults {
+	for _, f := range sample.Draw(t, faults, 1, 6) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			f.run(t, f.name).judge(f.name)
+			f.run(t).judge(f.name)
 		})
 	}
 }
@@ -80,9 +79,9 @@ func plain(t *testing.T, args ...string) (*redistest.Server, stage) {
 	return server, on(server.URL(), server.Client(t))
 }
 
-func killed(t *testing.T, name string) *scene {
+func killed(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 12 * s.rounds {
 			s.pause(s.between(100*time.Millisecond, 700*time.Millisecond))
@@ -95,9 +94,9 @@ func killed(t *testing.T, name string) *scene {
 	return s
 }
 
-func frozen(t *testing.T, name string) *scene {
+func frozen(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 3 * s.rounds {
 			s.pause(s.between(100*time.Millisecond, 500*time.Millisecond))
@@ -108,9 +107,9 @@ func frozen(t *testing.T, name string) *scene {
 	return s
 }
 
-func stopped(t *testing.T, name string) *scene {
+func stopped(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 5 * s.rounds {
 			s.pause(s.between(100*time.Millisecond, 700*time.Millisecond))
@@ -135,9 +134,9 @@ func (s *scene) outage(lasts time.Duration, down, up func()) {
 	s.pause(lease / 4)
 }
 
-func restarted(t *testing.T, name string) *scene {
+func restarted(t *testing.T) *scene {
 	server, at := plain(t, durable...)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range s.rounds {
 			s.outage(3*time.Second, server.Kill, server.Resume)
@@ -146,9 +145,9 @@ func restarted(t *testing.T, name string) *scene {
 	return s
 }
 
-func clusterRestarted(t *testing.T, name string) *scene {
+func clusterRestarted(t *testing.T) *scene {
 	cluster := redistest.StartNodes(t, 3, durable...)
-	s := newScene(t, name, on(cluster.URL(), cluster.Client(t)))
+	s := newScene(t, on(cluster.URL(), cluster.Client(t)))
 	node := cluster.Owner(t, "wc:{"+queueName+"}:due")
 	s.during(func() {
 		for range s.rounds {
@@ -160,9 +159,9 @@ func clusterRestarted(t *testing.T, name string) *scene {
 
 // Replication is asynchronous: what the old master did in its last moment may be undone.
 // So an execution that was under way then may come again, as after a kill.
-func failedOver(t *testing.T, name string) *scene {
+func failedOver(t *testing.T) *scene {
 	sentinels := redistest.StartSentinels(t, durable...)
-	s := newScene(t, name, on(sentinels.URL(), sentinels.Client(t)))
+	s := newScene(t, on(sentinels.URL(), sentinels.Client(t)))
 	s.during(func() {
 		s.pause(s.between(100*time.Millisecond, time.Second))
 		begin := time.Now()
@@ -184,9 +183,9 @@ func proxied(t *testing.T, options string) (*redistest.Proxy, stage) {
 	return proxy, at
 }
 
-func cut(t *testing.T, name string) *scene {
+func cut(t *testing.T) *scene {
 	proxy, at := proxied(t, "")
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 10 * s.rounds {
 			s.pause(s.between(50*time.Millisecond, 500*time.Millisecond))
@@ -203,9 +202,9 @@ func cut(t *testing.T, name string) *scene {
 
 // What a worker gave up waiting for arrives all the same, later: the delays are longer
 // than its patience.
-func delayed(t *testing.T, name string) *scene {
+func delayed(t *testing.T) *scene {
 	proxy, at := proxied(t, "?read_timeout=300ms&dial_timeout=300ms")
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 6 * s.rounds {
 			delay := s.between(20*time.Millisecond, 900*time.Millisecond)
@@ -219,7 +218,7 @@ func delayed(t *testing.T, name string) *scene {
 // wrongClock lets Redis's clock differ from the workers'. The clocks of processes cannot
 // be set here, and it takes two to differ: the in-process Redis is asked for its time
 // over the network as any other. It is slow, above all under the race detector.
-func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
+func wrongClock(t *testing.T, ahead time.Duration) *scene {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -239,7 +238,7 @@ func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
 	}()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
-	s := newScene(t, name, stage{url: "redis://" + server.Addr() + "/0", client: client, leak: 12, slack: time.Second})
+	s := newScene(t, stage{url: "redis://" + server.Addr() + "/0", client: client, leak: 12, slack: time.Second})
 	s.during(func() {
 		for range 4 * s.rounds { // leases end on Redis's clock too
 			s.pause(s.between(200*time.Millisecond, time.Second))
@@ -252,9 +251,9 @@ func wrongClock(t *testing.T, name string, ahead time.Duration) *scene {
 	return s
 }
 
-func flushed(t *testing.T, name string) *scene {
+func flushed(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 10 * s.rounds {
 			s.pause(s.between(50*time.Millisecond, 400*time.Millisecond))
@@ -270,9 +269,9 @@ func flushed(t *testing.T, name string) *scene {
 
 // A full Redis refuses offers and says why; it takes nothing back that it has accepted,
 // and what was running runs on, for longer than a lease.
-func full(t *testing.T, name string) *scene {
+func full(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	limit := func(bytes string) func() {
 		return func() {
 			if err := s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {

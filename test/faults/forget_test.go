@@ -16,9 +16,9 @@ import (
 
 // lawless lets Redis lose the policies, and whoever leads under them. They are set again
 // later.
-func lawless(t *testing.T, name string) *scene {
+func lawless(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 2 * s.rounds {
 			s.pause(lease) // everybody has heard of them
@@ -42,9 +42,9 @@ func lawless(t *testing.T, name string) *scene {
 
 // emptied lets Redis forget everything. What was accepted before is gone, and the rules
 // begin anew with the policies that are set again; what runs ends, and nothing runs twice.
-func emptied(t *testing.T, name string) *scene {
+func emptied(t *testing.T) *scene {
 	_, at := plain(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	begin := time.Now().Add(-time.Minute) // before the first offer
 	s.during(func() {
 		for range 2 * s.rounds {
@@ -64,10 +64,10 @@ func emptied(t *testing.T, name string) *scene {
 
 // forgetful cuts off what a server has written to its AOF after an instant, as a machine
 // does that loses its power, and lets it come back.
-func forgetful(t *testing.T, name string) *scene {
+func forgetful(t *testing.T) *scene {
 	dir := t.TempDir()
 	server, at := plain(t, "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	log := func() string {
 		all, err := filepath.Glob(filepath.Join(dir, "appendonly*", "*.incr.aof"))
 		if err != nil || len(all) != 1 {
@@ -107,9 +107,9 @@ func forgetful(t *testing.T, name string) *scene {
 }
 
 // laggard promotes a replica that has not heard of its master for a while.
-func laggard(t *testing.T, name string) *scene {
+func laggard(t *testing.T) *scene {
 	sentinels := redistest.StartSentinels(t, durable...)
-	s := newScene(t, name, on(sentinels.URL(), sentinels.Client(t)))
+	s := newScene(t, on(sentinels.URL(), sentinels.Client(t)))
 	s.during(func() {
 		s.pause(s.between(100*time.Millisecond, time.Second))
 		begin := time.Now()
@@ -127,10 +127,10 @@ func laggard(t *testing.T, name string) *scene {
 }
 
 // resharded moves the queue's slot to another node while everybody works.
-func resharded(t *testing.T, name string) *scene {
+func resharded(t *testing.T) *scene {
 	// A node that is short of CPU is not to be declared dead: that would be another fault.
 	cluster := redistest.StartNodes(t, 2, append(durable, "--cluster-node-timeout", "15000")...)
-	s := newScene(t, name, on(cluster.URL(), cluster.Client(t)))
+	s := newScene(t, on(cluster.URL(), cluster.Client(t)))
 	slot := s.client.ClusterKeySlot(t.Context(), "wc:{"+queueName+"}:").Val()
 	s.during(func() {
 		for range 2 * s.rounds {

@@ -14,10 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	seedVariable   = "WATERCLOCK_FAULT_SEED"   // repeats a run's instants
-	roundsVariable = "WATERCLOCK_FAULT_ROUNDS" // how many times as many faults as usual
-)
+const roundsVariable = "WATERCLOCK_FAULT_ROUNDS" // how many times as many faults as usual
 
 func TestMain(m *testing.M) {
 	if settings := os.Getenv(workerVariable); settings != "" {

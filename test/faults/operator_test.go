@@ -24,8 +24,8 @@ func many(t *testing.T) stage {
 
 // stormed lets an operator act every 20 ms: pause and resume a tenant or a user, change policies,
 // cancel a job, and purge a tenant now and then.
-func stormed(t *testing.T, name string) *scene {
-	s := newScene(t, name, many(t))
+func stormed(t *testing.T) *scene {
+	s := newScene(t, many(t))
 	s.during(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
@@ -79,10 +79,10 @@ func (s *scene) operate(n int) error {
 
 // outdated gives Redis the policies that it had before, as a failover does to a replica that has
 // not got the newest ones.
-func outdated(t *testing.T, name string) *scene {
+func outdated(t *testing.T) *scene {
 	_, at := plain(t)
 	at.lively = true
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	key := "wc:{" + queueName + "}:"
 	s.during(func() {
 		for range 2 * s.rounds {
@@ -120,13 +120,13 @@ func outdated(t *testing.T, name string) *scene {
 }
 
 // shared lets one worker serve twelve queues by a client as go-redis makes it.
-func shared(t *testing.T, name string) *scene {
+func shared(t *testing.T) *scene {
 	server := redistest.Start(t)
 	at := stage{url: server.URL(), client: server.Client(t), leak: slowly, slack: time.Second, lively: true, hands: 1}
 	for i := range 11 {
 		at.beside = append(at.beside, fmt.Sprint(queueName, "-", i))
 	}
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 3 * s.rounds {
 			s.pause(s.between(time.Second, 2*time.Second))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -87,13 +87,9 @@ func (at stage) tenants() int { return cmp.Or(at.among, 3) }
 func (at stage) queues() []string { return append([]string{queueName}, at.beside...) }
 
 // newScene offers the backlog and starts the workers.
-func newScene(t *testing.T, name string, at stage) *scene {
-	seed := setting(t, seedVariable, time.Now().UnixNano()%1_000_000)
-	t.Logf("%s=%d", seedVariable, seed)
-	h := fnv.New64a()
-	fmt.Fprint(h, name)
+func newScene(t *testing.T, at stage) *scene {
 	s := &scene{
-		t: t, rng: rand.New(rand.NewPCG(uint64(seed), h.Sum64())), rounds: int(setting(t, roundsVariable, 1)),
+		t: t, rng: sample.Rand(t, sample.SeedOf(t)), rounds: int(setting(t, roundsVariable, 1)),
 		stage: at, accepted: make(map[string]answer),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Beside: at.beside, Lease: lease, Usual: usual, Long: long}),
 	}

@@ -68,11 +68,11 @@ func unpack(archive, dir string) error {
 
 // upgraded replaces the workers one by one by such of another build, to the newer one and
 // back, the leader first or last. Some are killed in the middle of it.
-func upgraded(t *testing.T, name string) *scene {
+func upgraded(t *testing.T) *scene {
 	older := olderBuild(t)
 	_, at := plain(t)
 	at.first = older
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for i := range 4 * s.rounds {
 			s.program = ""

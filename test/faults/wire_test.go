@@ -10,9 +10,9 @@ import (
 
 // torn lets connections break in every way: between messages and in the midst of one, in one
 // direction first, for one worker or for all. What was sent may arrive much later.
-func torn(t *testing.T, name string) *scene {
+func torn(t *testing.T) *scene {
 	proxies, at := wires(t)
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 15 * s.rounds {
 			s.pause(s.between(50*time.Millisecond, 500*time.Millisecond))
@@ -37,11 +37,11 @@ func wires(t *testing.T) (proxies []*redistest.Proxy, at stage) {
 
 // everything lets workers be killed and frozen, and Redis forget its scripts, while connections
 // break.
-func everything(t *testing.T, name string) *scene {
+func everything(t *testing.T) *scene {
 	proxies, at := wires(t)
 	at.slack = lease      // an end is on its way as long as connections are broken
 	at.longer = 2 * lease // nothing is reaped for a lease after nobody could reach Redis
-	s := newScene(t, name, at)
+	s := newScene(t, at)
 	s.during(func() {
 		for range 20 * s.rounds {
 			s.pause(s.between(50*time.Millisecond, 500*time.Millisecond))
