@@ -154,7 +154,7 @@ func (scene hookScene) run(t *testing.T, devices int) {
 	}
 	log := s.logged()
 	want := min(int(calls.Load()), 2)
-	if n := strings.Count(log, "hook="+scene.hook+" panic=boom"); n != want || !strings.Contains(log, "hooks_test.go") {
+	if n := strings.Count(log, "hook="+scene.hook+" panic=boom"); n != want || !strings.Contains(log, "hook_panics_test.go") {
 		t.Errorf("logged %d times, want %d, with the stack:\n%s", n, want, log)
 	}
 }
