@@ -3,12 +3,12 @@ LINT      ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULN      ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
 IMAGE     ?= waterclock
 PLATFORMS ?= linux/amd64,linux/arm64
-MODULES   := $(patsubst %/,%,$(dir $(shell git ls-files '*go.mod')))
+MODULES   := $(shell .ci/modules)
 SEED      ?= 1
 ROUNDS    ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race faults model demo up bench lint vuln tidy fmt deploy image ci clean
+.PHONY: help build test short race exhaustive faults model demo up bench lint vuln tidy fmt deploy image ci clean
 
 ### help          show these lines
 help:
@@ -18,17 +18,25 @@ help:
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-### test          run all tests; those on a real Redis need redis-server in PATH
+### test          run the tests, a sample of the exhaustive ones; those on a real Redis need redis-server in PATH
 test:
 	$(GO) test ./...
 
-### race          run all tests under the race detector, none skipped
-race:
-	WATERCLOCK_REQUIRE_REDIS=1 $(GO) test -race ./...
+### short         the tests of a minute: without what is slow
+short:
+	$(GO) test -short ./...
 
-### faults        the long suite of faults, under an hour; SEED=1 ROUNDS=10
+### race          run the tests under the race detector, none skipped for want of a Redis
+race:
+	WATERCLOCK_REQUIRE_REDIS=1 $(GO) test -race -timeout 30m ./...
+
+### exhaustive    every case of every test, an hour; SEED=1
+exhaustive:
+	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_EXHAUSTIVE=1 WATERCLOCK_SEED=$(SEED) $(GO) test -p 1 -timeout 2h ./...
+
+### faults        every fault, several times, under an hour; SEED=1 ROUNDS=10
 faults:
-	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_FAULT_SEED=$(SEED) WATERCLOCK_FAULT_ROUNDS=$(ROUNDS) \
+	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_EXHAUSTIVE=1 WATERCLOCK_SEED=$(SEED) WATERCLOCK_FAULT_ROUNDS=$(ROUNDS) \
 		$(GO) test -run 'TestFaults$$' -v -timeout 2h ./test/faults
 
 ### model         a million random operations on the whole queue, over an hour; SEED=1 OPERATIONS=1000000

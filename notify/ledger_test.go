@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
 )
@@ -118,7 +119,7 @@ func TestRevive(t *testing.T) {
 
 // A day after its death nobody knows whether an ID means the old job: it is sent to all.
 func TestReviveAfterADay(t *testing.T) {
-	long(t)
+	sample.WholeOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -137,7 +138,7 @@ func TestReviveAfterADay(t *testing.T) {
 // An ID may be used again after a day: it is another message then, however late the
 // first one was delivered.
 func TestIDAgain(t *testing.T) {
-	long(t)
+	sample.WholeOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -47,7 +48,7 @@ func TestCampaign(t *testing.T) {
 
 // The same over a table as large as those of real campaigns.
 func TestLargeCampaign(t *testing.T) {
-	long(t)
+	sample.WholeOnly(t)
 	for _, percent := range []int{0, 20, 40, 90} {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { campaign(t, campaignSize{100_000, 1000}, percent) })

@@ -28,6 +28,14 @@ const (
 // Whole reports whether every case is to be run.
 func Whole() bool { return os.Getenv(Exhaustive) != "" }
 
+// WholeOnly skips a test that is too slow to be run with the others.
+func WholeOnly(t testing.TB) {
+	t.Helper()
+	if !Whole() {
+		t.Skipf("takes long; %s=1 runs it", Exhaustive)
+	}
+}
+
 // Size returns how much of something a test does: the first under -short, the second otherwise,
 // and the third where every case is to be run.
 func Size(short, usual, whole int) int {
