@@ -89,9 +89,9 @@ func scenes() map[string]func(s scenery) scene {
 				"dropped accepted", "b@0", "late:expired", ""}
 		},
 		"max_wait": func(s scenery) scene {
-			return scene{queue.Policy{Tenant: s.leak(), MaxWait: s.units(s.lead + 5)},
-				[]queue.Job{named("a", "a"), named("b", "a", cost(s.lead+10)), named("c", "a"), named("d", "a", deadline(s.at(1000)))},
-				"accepted accepted accepted accepted", fmt.Sprintf("a@0 b@1 d@%d", s.lead+11), "c:expired", ""}
+			return scene{queue.Policy{Tenant: s.leak(), MaxWait: s.units(s.lead + 15)},
+				[]queue.Job{named("a", "a"), named("b", "a", cost(s.lead+30)), named("c", "a"), named("d", "a", deadline(s.at(1000)))},
+				"accepted accepted accepted accepted", fmt.Sprintf("a@0 b@1 d@%d", s.lead+31), "c:expired", ""}
 		},
 		"priority": func(s scenery) scene {
 			return scene{queue.Policy{Tenant: s.leak()}, []queue.Job{named("l", "a", low), named("n", "b"), named("h", "c", high), named("h2", "a", high)},

@@ -92,7 +92,7 @@ func TestPoliciesAreLive(t *testing.T) {
 		}
 		s.eventually(t, "the first of each has started", func() bool { return stats(t, s.client).Done == 20 })
 		if s.virtual {
-			time.Sleep(10 * time.Minute)
+			time.Sleep(2 * time.Minute)
 		}
 		if n := got.count(); n != 20 {
 			t.Fatalf("%d starts under the tight rule, want 20", n)
@@ -172,13 +172,13 @@ func TestBlockedLanesAreNotPolled(t *testing.T) {
 				t.Fatalf("%d starts, want 10", got.count())
 			}
 			counted.Take()
-			time.Sleep(time.Hour)
+			time.Sleep(10 * time.Minute)
 			calls[backlog] = counted.Take()
 			stop()
 		}
 		// The leader renews its lease and looks who works: nine calls a second, whatever waits.
-		if calls[1000] > calls[10]+10 || calls[1000] > 9*3600 {
-			t.Errorf("commands in an hour of waiting: %v", calls)
+		if calls[1000] > calls[10]+2 || calls[1000] > 9*600 {
+			t.Errorf("commands in ten minutes of waiting: %v", calls)
 		}
 	})
 }

@@ -127,7 +127,7 @@ func interrupt(t *testing.T, attempts int, other string, then func(error) error)
 	if starts := next.all(); stopped.count() != 1 || len(starts) == 0 || starts[0].ID != "first" || starts[0].Attempt != 1 {
 		t.Fatalf("%d starts before the stop, after it %+v, want the interrupted job at once, in attempt 1", stopped.count(), next.all())
 	}
-	time.Sleep(time.Hour)
+	time.Sleep(10 * time.Minute)
 	runs := 0
 	for _, start := range next.all() {
 		if start.ID == "first" {

@@ -23,12 +23,12 @@ func (a *actor) sleep(d time.Duration) {
 func TestClocksOfWorkersStep(t *testing.T) {
 	set := func(d time.Duration) func(a *actor) { return func(a *actor) { a.suspend(d) } }
 	for name, trouble := range map[string]func(a *actor){
-		"a second forward": set(time.Second),
-		"a second back":    set(-time.Second),
-		"an hour forward":  set(time.Hour),
-		"an hour back":     set(-time.Hour),
-		"sleeps a second":  func(a *actor) { a.sleep(time.Second) },
-		"sleeps an hour":   func(a *actor) { a.sleep(time.Hour) },
+		"a second forward":   set(time.Second),
+		"a second back":      set(-time.Second),
+		"an hour forward":    set(time.Hour),
+		"an hour back":       set(-time.Hour),
+		"sleeps a second":    func(a *actor) { a.sleep(time.Second) },
+		"sleeps ten minutes": func(a *actor) { a.sleep(10 * time.Minute) },
 	} {
 		for workers, who := range map[int]string{1: ", the only leader", 3: ", one of three"} {
 			t.Run(name+who, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestALaneWhoseFirstJobIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
-			User: rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour}),
+			User: rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 10 * time.Minute}),
 		}
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
 		w := s.join("w")
@@ -36,11 +36,11 @@ func TestALaneWhoseFirstJobIsGone(t *testing.T) {
 			return do()
 		})
 		s.offer("gone", 2) // a letter tells of the first one
-		time.Sleep(30 * time.Minute)
+		time.Sleep(5 * time.Minute)
 		if n := s.attempts(); n != 1 {
-			t.Errorf("%d starts in half an hour; the user has seen none, and one job waits: %v", n, s.client.ZRangeWithScores(t.Context(), "wc:{q}:due:t", 0, -1).Val())
+			t.Errorf("%d starts in five minutes; the user has seen none, and one job waits: %v", n, s.client.ZRangeWithScores(t.Context(), "wc:{q}:due:t", 0, -1).Val())
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		s.end()
 	})
 }
@@ -50,7 +50,7 @@ func TestUsersOfAWorkerThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
-			User: rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour}),
+			User: rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 10 * time.Minute}),
 		}
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
 		w := s.joinWith("w", 1)
@@ -70,9 +70,9 @@ func TestUsersOfAWorkerThatLeaves(t *testing.T) {
 		for i := range 10 {
 			s.offer(fmt.Sprint("u", i), 1)
 		}
-		time.Sleep(30 * time.Minute)
+		time.Sleep(5 * time.Minute)
 		if n := s.attempts(); n != 10 {
-			t.Errorf("%d of 10 users have got their only job in half an hour", n)
+			t.Errorf("%d of 10 users have got their only job in five minutes", n)
 		}
 		s.end()
 	})
