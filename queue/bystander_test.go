@@ -78,6 +78,9 @@ func (c *crowd) bystanders(during time.Duration) {
 // A tenant of thousands of users that drops its oldest jobs drops these, and nobody else waits
 // meanwhile.
 func TestDroppingTheOldestBesideOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const lanes, most = 3000, 250
 	policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: lanes, Overflow: queue.DropOldest}
 	beside(t, policy, func(t *testing.T, c *crowd) {
@@ -107,6 +110,9 @@ func TestDroppingTheOldestBesideOthers(t *testing.T) {
 
 // Thousands of jobs come back from a worker that died, and nobody else waits meanwhile.
 func TestReapingBesideOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const claims = 3000
 	beside(t, queue.Policy{}, func(t *testing.T, c *crowd) {
 		pipe := c.client.Pipeline()
@@ -133,6 +139,9 @@ func TestReapingBesideOthers(t *testing.T) {
 
 // Thousands of jobs fall due at one instant, and nobody else waits meanwhile.
 func TestMaturingBesideOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, change := range map[string]func(*queue.Job){
 		"plain":        func(*queue.Job) {},
 		"collapse key": func(j *queue.Job) { j.CollapseKey = "news" },

@@ -103,6 +103,9 @@ func TestConcurrency(t *testing.T) {
 // A user whose jobs go one at a time does not wait longer than the job: its end is told at
 // once, by whichever worker had it.
 func TestOneAtATime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{UserConcurrency: queue.Concurrency{Jobs: 1}}))
 		const count = 300
@@ -222,6 +225,9 @@ func TestBlockedLanesCostNothing(t *testing.T) {
 // A tenant with slow handlers takes all places; a limit on what runs of it leaves the others
 // theirs. What counts is the time from the offer to the start: slots are given with places.
 func TestSlowHandlersAreNotFelt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const perSecond, places = 20, 50
 	// In real time everything goes ten times as fast.
 	waits := func(t *testing.T, s stage, pace int, beside bool, limit queue.Concurrency) time.Duration {

@@ -26,6 +26,9 @@ func hostileNames() []string {
 }
 
 func TestNamesNeverMeet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		names := hostileNames()
 		places := map[string]string{}

@@ -14,6 +14,9 @@ import (
 )
 
 func TestTenantsTakeTurnsUnderOverload(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	tests := map[string]struct {
 		rules  []throttle.Rule // of the queue
 		places int
@@ -57,6 +60,9 @@ func TestTenantsTakeTurnsUnderOverload(t *testing.T) {
 // Where places are short a tenant gets as many starts as its weight says, for one of a
 // tenant without one, and what it leaves goes to the others. A new weight governs at once.
 func TestWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onStages(t, func(t *testing.T, s stage) {
 		weighted := func(weight int) queue.Policies {
 			return queue.Policies{

@@ -57,6 +57,9 @@ func TestANearWorkerLeads(t *testing.T) {
 // A fleet that is far from Redis as a whole carries jobs all the same: whoever leads has read
 // what it needs before its lease ends, and nobody asks again and again for another slot.
 func TestAFleetFarAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const ms = time.Millisecond
 	for name, fleet := range map[string]struct {
 		ways  []time.Duration // each in either direction
@@ -97,6 +100,9 @@ func TestAFleetFarAway(t *testing.T) {
 // One worker far from Redis among near ones costs nobody a slot: it gets what they have no
 // places for.
 func TestOneFarWorker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, far := range []time.Duration{3 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond} {
 		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,9 @@ import (
 
 // What docs/migrate-from-asynq.md says of each of asynq's options is so.
 func TestWhatOfAsynqHolds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	page, err := os.ReadFile("../docs/migrate-from-asynq.md")
 	must(t, err)
 	_, table, found := strings.Cut(string(page), "## What holds\n")

@@ -92,6 +92,9 @@ func TestLaneByThePage(t *testing.T) {
 // A limit is blamed for the time in which it held its queue, tenant or user back, once, however many
 // jobs wait, and however long the next one has waited for something else.
 func TestHeldBackOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	crowd := func(tenants, users, each int) (all []queue.Job) {
 		for n := range each {
 			for tenant := range tenants {

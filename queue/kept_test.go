@@ -32,6 +32,9 @@ func keptForEver(t *testing.T, client redis.UniversalClient) (keys []string) {
 
 // Nothing of a job, a user or a tenant stays in Redis for ever, whatever becomes of the jobs.
 func TestNothingIsKeptForEver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	limits := policies(queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(1, time.Minute), throttle.Window(3, time.Minute)},
 		User:   []throttle.Rule{throttle.Window(5, time.Hour)}, Capacity: 2, Overflow: queue.DropOldest,

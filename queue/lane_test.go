@@ -154,6 +154,9 @@ func commands(t *testing.T, client *redis.Client) (n int) {
 }
 
 func TestBlockedLanesAreNotPolled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		calls := map[int]int{}
 		for _, backlog := range []int{10, 1000} {
@@ -237,6 +240,9 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 }
 
 func TestEveryRuleHoldsInTheQueue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	rules := []throttle.Rule{
 		throttle.Leak(3, time.Second), throttle.Window(5, 10*time.Second), throttle.Spacing(700 * time.Millisecond),
 		throttle.TokenBucket(2, time.Second, 10), throttle.FixedWindow(20, 10*time.Second),

@@ -16,6 +16,9 @@ import (
 
 // A loosened rule governs every lane, however many wait.
 func TestPoliciesAreLiveInManyLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onStages(t, func(t *testing.T, s stage) {
 		const tenants, users = 3, 700 // more lanes than are looked at in one step
 		hourly := func(n int) queue.Policies {
@@ -167,6 +170,9 @@ func TestACheaperJobStartsAtOnce(t *testing.T) {
 
 // A flood of refused jobs leaves the records of others' dropped ones alone.
 func TestRefusalsHideNoDrops(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		setPolicies(t, client, policies(queue.Policy{Capacity: 1}))
 		quiet := named("mine", "u")
@@ -188,6 +194,9 @@ func TestRefusalsHideNoDrops(t *testing.T) {
 
 // What tenants leave behind that have nothing to do expires; pauses too.
 func TestIdleTenantsAreForgotten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(10, time.Second)}, User: []throttle.Rule{throttle.Window(5, time.Minute)}}))

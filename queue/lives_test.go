@@ -63,6 +63,9 @@ func haunt(t *testing.T, client redis.UniversalClient, places int, lease time.Du
 // Jobs that were given to a worker which died before it started them have used no attempt,
 // and come back in their order, however many they are.
 func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onStages(t, func(t *testing.T, s stage) {
 		const count = 250 // more than are taken back at once
 		inspector := newInspector(t, s.client, "push")
@@ -101,6 +104,9 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 
 // Jobs of a lane that fail together, and wait as long, come back in their order.
 func TestRetriesKeepTheirOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onStages(t, func(t *testing.T, s stage) {
 		const count = 20
 		var first atomic.Int64
@@ -139,6 +145,9 @@ func (badError) Error() string { panic("this error has no text") }
 // Whatever a handler does to get around its end is a failed attempt, and the worker lives.
 // Jobs beside it do not notice.
 func TestHandlersThatDoNotReturn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, end := range map[string]func() error{
 		"Goexit":                func() error { runtime.Goexit(); return nil },
 		"panic":                 func() error { panic("no") },
@@ -215,6 +224,9 @@ func (o *outage) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // The end of a job that could not be told is told when Redis is back, though another
 // queue has all places of the worker: the job does not run again.
 func TestEndsAreToldAfterTrouble(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		hook := &outage{queue: "a"}

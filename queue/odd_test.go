@@ -17,6 +17,9 @@ import (
 // A key of one tenant that holds something else costs that tenant its jobs, and nobody
 // else any: whether it is there before the offers or comes between them and the starts.
 func TestWrongTypesOfOneTenant(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, key := range []string{
 		"tenant:odd", "tenant:odd without numbers", "due:odd", "due:odd:high", "lane:odd:u", "fold:odd:u", "state:t:odd", "state:u:odd:u", "id:odd-id",
 	} {
@@ -178,6 +181,9 @@ func breakIn(t *testing.T, client redis.UniversalClient, where, body string, n i
 
 // A worker that meets keys of another schema says so, starts nothing and changes nothing.
 func TestAWorkerOfAnotherSchema(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(leakOf(10)))
 		enqueue(t, s.client, jobs("school", "teacher", 3)...)

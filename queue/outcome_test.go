@@ -120,6 +120,9 @@ func panicUntil(attempt int) func(context.Context, queue.Info) error {
 // A timeout asks the handler to end, and what it returns decides. One that does not listen
 // is reported, keeps its place and its lease, and is the only one to run the job.
 func TestTimeoutAsksTheHandler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel() // it takes more than five seconds on a real Redis
 	onStages(t, func(t *testing.T, s stage) {
 		var log redistest.Buffer

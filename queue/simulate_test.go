@@ -19,6 +19,9 @@ import (
 // an offer, a queue may have decided about it before it heard of the offer, and a swap of two
 // moves those behind them: so a few may differ.
 func TestSimulationAgrees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		p := policies(queue.Policy{
 			Tenant:   []throttle.Rule{throttle.Leak(20, time.Second)},

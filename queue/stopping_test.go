@@ -76,6 +76,9 @@ func TestAStoppingWorkerReturnsItsLateJobs(t *testing.T) {
 // A handler whose context ends with its worker has used no attempt, be it the last one: the job
 // waits at the front of its lane and runs again elsewhere at once.
 func TestAStopUsesNoAttempt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, attempts := range []int{1, 3} {
 		for _, other := range []string{"before", "after"} { // when another worker comes, which may lead
 			for name, then := range map[string]func(error) error{

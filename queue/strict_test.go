@@ -165,6 +165,9 @@ func (w *stopwatch) judge(t *testing.T, starts int, rules ...throttle.Rule) {
 // However far a worker is from Redis, in either direction, leader or not: what starts there
 // keeps its distance from what starts elsewhere, by a clock that nobody believes in.
 func TestFarWorkersKeepTheRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const ms = time.Millisecond
 	rules := []throttle.Rule{throttle.Spacing(50 * ms)}
 	for name, far := range map[string]*road{
@@ -204,6 +207,9 @@ func TestFarWorkersKeepTheRules(t *testing.T) {
 // Jobs whose worker is held up around the turn of a minute start late, and count where
 // they start: also for a rule that counts by the calendar.
 func TestLateStartsKeepTheCalendar(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	rule := throttle.FixedWindow(10, time.Minute)
 	for _, before := range []time.Duration{-2 * time.Millisecond, 2 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond} {
 		t.Run(fmt.Sprint("held up ", before, " before"), func(t *testing.T) {

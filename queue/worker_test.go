@@ -30,6 +30,9 @@ func TestFirstJob(t *testing.T) {
 }
 
 func TestHour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	policy := queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(2, time.Second)},
 		User:   []throttle.Rule{throttle.Window(10, time.Minute), throttle.Spacing(3 * time.Second)},
