@@ -14,6 +14,9 @@ import (
 // The wall clock of a leader that is alone moves by a second; its monotonic clock does not. No job gets a
 // slot by a clock that is unknown.
 func TestALoneLeaderWhoseClockSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
@@ -37,6 +40,9 @@ func TestALoneLeaderWhoseClockSteps(t *testing.T) {
 
 // The same beside a deputy, at several instants between two starts.
 func TestALeaderWhoseClockStepsBesideADeputy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, ms := range []int{5, 20, 40, 60, 80, 88, 89, 90, 95} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, 0)

@@ -21,6 +21,9 @@ func (a *actor) sleep(d time.Duration) {
 // Wall clocks of workers are set, or machines sleep, while jobs are offered: none is lost or runs
 // twice, no rule is broken, and there are starts again a second later.
 func TestClocksOfWorkersStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	set := func(d time.Duration) func(a *actor) { return func(a *actor) { a.suspend(d) } }
 	for name, trouble := range map[string]func(a *actor){
 		"a second forward":   set(time.Second),

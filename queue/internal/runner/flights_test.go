@@ -27,6 +27,9 @@ var errReset = &net.OpError{Op: "read", Err: errors.New("connection reset")}
 // What happens to one commit of several that are under way costs no job, no second start and
 // no limit, whatever happens to those behind it.
 func TestCommitsUnderWay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	lost := func(s *stage, do func() error) error { do(); return errReset }
 	dropped := func(s *stage, do func() error) error { return errReset }
 	late := func(s *stage, do func() error) error {
