@@ -53,7 +53,7 @@ func (r *road) travel(d time.Duration) {
 }
 
 func (r *road) client(t *testing.T, server *miniredis.Miniredis) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", PoolSize: inprocess.PoolSize, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		conn, err := inprocess.Dial(server)
 		if err != nil {
 			return nil, err

@@ -88,7 +88,8 @@ func takeOver(t *testing.T, lanes, tenants int) (bytes int64, commands int) {
 func countingClient(t *testing.T, server *miniredis.Miniredis) (*redis.Client, *atomic.Int64) {
 	var read atomic.Int64
 	client := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:6379",
+		Addr:     "127.0.0.1:6379",
+		PoolSize: inprocess.PoolSize,
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn, err := inprocess.Dial(server)
 			return countingConn{conn, &read}, err

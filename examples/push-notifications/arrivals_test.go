@@ -20,7 +20,7 @@ func TestTheProvidersSeeWhatIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
 		client := redis.NewClient(&redis.Options{
-			Addr: "127.0.0.1:0", Dialer: inprocess.Dialer(server),
+			Addr: "127.0.0.1:0", Dialer: inprocess.Dialer(server), PoolSize: inprocess.PoolSize,
 		})
 		defer server.Close()
 		defer client.Close()

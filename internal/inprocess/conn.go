@@ -14,6 +14,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
+// PoolSize is for [redis.Options] of clients in synctest bubbles. A client that waits for a free
+// connection takes a timer out of a pool that go-redis has for the whole process, and a timer that
+// was made in another bubble ends the process: no client is to wait.
+const PoolSize = 1000
+
 // Dialer returns what [redis.Options] takes as a Dialer.
 func Dialer(server *miniredis.Miniredis) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) { return Dial(server) }

@@ -48,8 +48,9 @@ func Mini(t testing.TB) *redis.Client {
 func MiniClient(t testing.TB, server *miniredis.Miniredis) *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		// An IP literal: a name would be looked up outside of the bubble.
-		Addr:   "127.0.0.1:6379",
-		Dialer: inprocess.Dialer(server),
+		Addr:     "127.0.0.1:6379",
+		Dialer:   inprocess.Dialer(server),
+		PoolSize: inprocess.PoolSize,
 	})
 	t.Cleanup(func() { client.Close() })
 	return client

@@ -14,6 +14,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/inprocess"
 )
 
 // A wire is a worker's way to Redis, which a test can cut, hold up and make deaf.
@@ -234,7 +236,7 @@ func (w *wire) fateOf(b []byte) fate {
 }
 
 func (w *wire) client(t *testing.T) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", PoolSize: inprocess.PoolSize, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		w.await()
 		// The server may be held up by a reply that is read only with the lock of the wire.
 		inner, err := w.server.Dial()
