@@ -78,6 +78,9 @@ func must(t *testing.T, err error) {
 // The image's commands are static, and work where there is nothing else: a worker runs, is ready,
 // delivers a job, and stops in good order.
 func TestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the image")
+	}
 	i := buildImage(t)
 	for _, name := range []string{"waterclock", "waterclock-worker", "waterclock-producer"} {
 		file, err := elf.Open(filepath.Join(i.root, "usr/local/bin", name))

@@ -86,6 +86,9 @@ func (s *school) notify(user string, m notify.Message) {
 // A provider that is away for 30 s under load loses nothing, is left alone for as long
 // as it asked, and is not flooded afterwards.
 func TestOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, jobs = 20, 500
 		stage, _ := fcmStage(t)
@@ -191,6 +194,9 @@ func TestSeveralDevices(t *testing.T) {
 // When every device's token is said to be bad the configuration is to blame: no token is
 // forgotten, sending is suspended with an alarm, and nothing is lost.
 func TestMassLoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, answer := range map[string]*notifytest.Answer{
 		"apns": notifytest.Reason(400, "BadDeviceToken"), "webpush": notifytest.HTML(404),
 	} {
@@ -284,6 +290,9 @@ func TestForget(t *testing.T) {
 // A provider in trouble that does not say for how long is asked again with single
 // messages, less and less often.
 func TestSuspensionsGrow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		stage := apnsStage(t, nil)
 		s := newSchool(t, stage.sender, notify.HandlerConfig{}, queue.Policy{})

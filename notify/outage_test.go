@@ -9,24 +9,29 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// Half an hour of traffic at a tenth of the leak, to an iPhone and an Android phone of each
+// Ten minutes of traffic, or half an hour, at a tenth of the leak, to an iPhone and an Android phone of each
 // user, while Google is down: Apple's devices get theirs in time. What is left for Google's
 // is attempted again and again, and delays a message by the one slot that it may have taken
 // right before.
 func TestALongOutageDelaysNoOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
 		all, err := notify.NewProviders(notify.Provider{Sender: apns.sender}, notify.Provider{Sender: fcm.sender})
 		must(t, err)
 		s := newSchool(t, all, notify.HandlerConfig{Shared: true}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(10, time.Second)}})
 		fcm.host.Answer(func(notifytest.Received) *notifytest.Answer { return notifytest.Unavailable(0) })
-		const messages, users = 1800, 600
+		const users = 600
+		messages := sample.Size(users, users, 3*users)
 		offered := make(map[string]time.Time)
 		for n := range messages {
 			title := fmt.Sprint("message ", n)
@@ -49,7 +54,7 @@ func TestALongOutageDelaysNoOther(t *testing.T) {
 		for begin := time.Now(); time.Since(begin) < 2*time.Hour && s.unfinished() > 0; {
 			time.Sleep(time.Minute)
 		}
-		if st := s.stats(); st.Done != messages || delivered(fcm) != messages {
+		if st := s.stats(); st.Done != int64(messages) || delivered(fcm) != messages {
 			t.Errorf("in the end %d arrived at Google's, %+v", delivered(fcm), st)
 		}
 	})

@@ -38,7 +38,7 @@ func offerAll(t *testing.T, s *school, c crowd, devices int) {
 // A campaign over a table of which so many tokens are dead ends when its leak says so, and
 // the app is told of each dead token and of no other.
 func TestCampaign(t *testing.T) {
-	for _, percent := range []int{0, 20, 40, 90} {
+	for _, percent := range sample.Draw(t, []int{0, 20, 40, 90}, 0, 2) {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { campaign(t, campaignSize{2000, 100}, percent) })
@@ -114,46 +114,52 @@ func delivered(c crowd) (n int) {
 // and all arrive once it is mended.
 func TestRelayThatHasLostItsWay(t *testing.T) {
 	const devices = 500
-	for _, provider := range []string{"apns", "fcm", "webpush"} {
-		for _, after := range []int{0, 300} { // requests that it answers first
-			t.Run(fmt.Sprint(provider, " after ", after), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					c := openRelay(t)
-					if provider != "webpush" {
-						c = openCrowd(t, provider)
+	type relay struct {
+		provider string
+		after    int // requests that it answers first
+	}
+	all := []relay{{"apns", 0}, {"apns", 300}, {"fcm", 0}, {"fcm", 300}, {"webpush", 0}, {"webpush", 300}}
+	for _, r := range sample.Draw(t, all, 0, 2) {
+		t.Run(fmt.Sprint(r.provider, " after ", r.after), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := openRelay(t)
+				if r.provider != "webpush" {
+					c = openCrowd(t, r.provider)
+				}
+				var n atomic.Int64
+				c.host.Answer(func(notifytest.Received) *notifytest.Answer {
+					if int(n.Add(1)) > r.after {
+						return notifytest.HTML(404)
 					}
-					var n atomic.Int64
-					c.host.Answer(func(notifytest.Received) *notifytest.Answer {
-						if int(n.Add(1)) > after {
-							return notifytest.HTML(404)
-						}
-						return nil
-					})
-					s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true, Forget: func(context.Context, queue.Info, notify.Target, error) error {
-						t.Error("a good token is forgotten")
-						return nil
-					}}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}})
-					offerAll(t, s, c, devices)
-					time.Sleep(30 * time.Minute)
-					if st := s.stats(); st.Dead+st.Dropped != 0 || delivered(c) != after || !strings.Contains(s.logged(), "level=ERROR") {
-						t.Errorf("%d arrived, %+v", delivered(c), st)
-					}
-					c.host.Answer(nil)
-					for begin := time.Now(); time.Since(begin) < 2*time.Hour && s.unfinished() > 0; {
-						time.Sleep(time.Minute)
-					}
-					if st := s.stats(); st.Done != devices || delivered(c) != devices {
-						t.Errorf("mended: %d arrived, %+v", delivered(c), st)
-					}
+					return nil
 				})
+				s := newSchool(t, c.sender, notify.HandlerConfig{Shared: true, Forget: func(context.Context, queue.Info, notify.Target, error) error {
+					t.Error("a good token is forgotten")
+					return nil
+				}}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}})
+				offerAll(t, s, c, devices)
+				time.Sleep(30 * time.Minute)
+				if st := s.stats(); st.Dead+st.Dropped != 0 || delivered(c) != r.after || !strings.Contains(s.logged(), "level=ERROR") {
+					t.Errorf("%d arrived, %+v", delivered(c), st)
+				}
+				c.host.Answer(nil)
+				for begin := time.Now(); time.Since(begin) < 2*time.Hour && s.unfinished() > 0; {
+					time.Sleep(time.Minute)
+				}
+				if st := s.stats(); st.Done != devices || delivered(c) != devices {
+					t.Errorf("mended: %d arrived, %+v", delivered(c), st)
+				}
 			})
-		}
+		})
 	}
 }
 
 // A provider in trouble that calls everybody unregistered costs a hundred tokens, and not all.
 func TestEverybodyIsGone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const devices = 500
 	for provider, answer := range map[string]*notifytest.Answer{
 		"fcm": notifytest.Unregistered(), "apns": notifytest.Reason(410, "Unregistered"), "webpush": {Status: 410},
@@ -229,6 +235,9 @@ func TestTokensOfAnotherApp(t *testing.T) {
 // An endpoint that takes requests and never answers holds its share of places: another
 // tenant's messages to the same host are not late.
 func TestHangingEndpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "webhook")
 		s := newSchool(t, c.sender, notify.HandlerConfig{}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(50, time.Second)}})
@@ -272,6 +281,9 @@ func TestHangingEndpoint(t *testing.T) {
 
 // A 503 now and then costs the message that met it a retry, and nobody else anything.
 func TestLone503(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "fcm")
 		var n atomic.Int64
@@ -296,6 +308,9 @@ func TestLone503(t *testing.T) {
 
 // A worker that cannot reach its provider burns no attempts, and sends all when it can.
 func TestNoWayOut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)

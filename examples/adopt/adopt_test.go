@@ -153,6 +153,9 @@ func (m *move) block(language string) string {
 // TestMove moves the service over as docs/migrate-from-asynq.md says, and back. Every mail is
 // accounted for after every step.
 func TestMove(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds, and builds a command")
+	}
 	m := newMove(t)
 	digests := atomic.Int64{}
 	scheduler, err := m.schedule("@every 1s", mail{ID: "digest", School: "oak", Parent: "everybody"}, func(_ *asynq.TaskInfo, err error) {

@@ -37,6 +37,9 @@ func near(a, b string) bool {
 // What the README shows of the story is what the program prints: line by line the same, and its
 // numbers about the same.
 func TestReadmeTellsTheStory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,9 @@ func tellStory(t *testing.T, args ...string) (text string, err error) {
 }
 
 func TestStoryKeepsEveryLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	text, err := tellStory(t, "--parents", "300")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

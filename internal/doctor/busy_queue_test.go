@@ -155,6 +155,9 @@ func ends(ctx context.Context) error {
 // A busy queue is sound: nothing is found, however often it is looked at, although everything
 // moves.
 func TestABusyQueueIsSound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := newScene(t)
 	s.policies()
 	s.handler = ends

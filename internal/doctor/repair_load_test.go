@@ -16,6 +16,9 @@ import (
 // Under load a key of the queue is overwritten for a while, or deleted. Offers fail with the key's
 // name or are accepted. After the repair all that was accepted starts, and the counters add up.
 func TestRepairUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, make := range map[string]func(*testing.T, *scene){
 		"meta, a text": spoil("meta"), "tenants, a text": spoil("tenants"), "mail, a text": spoil("mail"),
 		"workers, a text": spoil("workers"), "later, a text": spoil("later"),

@@ -12,6 +12,9 @@ import (
 // The tenants with most waiting have charts, on their pages and small ones in the list; of the
 // others the pages show none.
 func TestTenantsHaveCharts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		v := visit(t, redistest.Mini(t), "")
 		v.limit(limits)

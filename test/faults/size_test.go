@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -20,9 +21,10 @@ import (
 // ten, and a user whose jobs are done and whose window remembers them.
 func TestSize(t *testing.T) {
 	if testing.Short() {
-		t.Skip("offers 50,000 jobs")
+		t.Skip("offers thousands of jobs")
 	}
-	const count, perUser, payload = 50_000, 10, 100
+	const perUser, payload = 10, 100
+	count := sample.Size(0, 20_000, 50_000)
 	client := redistest.Start(t).Client(t)
 	err := newInspector(t, client, queueName).SetPolicies(t.Context(), queue.Policies{
 		Default: "p", Policies: map[string]queue.Policy{"p": {User: []throttle.Rule{throttle.Window(perUser, time.Hour)}}},
@@ -41,7 +43,7 @@ func TestSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	perJob := (memory(t, client) - before) / count
-	drainAll(t, client, count)
+	drainAll(t, client, int64(count))
 	perIdle := (memory(t, client) - before) / (count / perUser)
 	t.Logf("a waiting job with %d bytes of payload takes %d bytes; a user with %d starts in the window takes %d bytes",
 		payload, perJob, perUser, perIdle)

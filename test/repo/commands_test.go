@@ -57,6 +57,9 @@ type commandLine struct {
 // Every command line in a page, in help, or in a file of deploy is one that the program
 // understands, and every flag that is named alone is a flag of one of them.
 func TestCommandLinesAreUnderstood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the commands")
+	}
 	dir := buildPrograms(t)
 	lines := deployedCommands(t)
 	var flags []commandLine
@@ -99,6 +102,9 @@ func TestCommandLinesAreUnderstood(t *testing.T) {
 
 // The test above objects to what is wrong.
 func TestWrongCommandLinesAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the commands")
+	}
 	dir := buildPrograms(t)
 	page := "```sh\nbin/worker --queue push \\\n  --polices x\n```\nwith `producer --vai asynq`, `waterclock wyh school`, `--sendr log` and `worker --concurrency many`.\n\n    $ waterclock why a b --jsno | jq\n"
 	lines, flags := commandsOf("a page", page)

@@ -18,6 +18,9 @@ import (
 // The README's first commands do what it says, and the line that it shows has the fields that a
 // worker writes.
 func TestFirstCommandsRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the commands")
+	}
 	page := read(t, "README.md")
 	first, shown := blocks(page, "sh")[0], blocks(page, "json")[0]
 	build, run, found := strings.Cut(first, "\n")

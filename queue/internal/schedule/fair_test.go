@@ -128,6 +128,9 @@ func TestShares(t *testing.T) {
 // A job of a high cost starts beside a flood of small ones, under every kind of rule, at
 // every scope; and they start beside it.
 func TestCostStarvesNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, rule := range []rules.Rule{
 		{Kind: rules.Window, Limit: 10, Period: time.Second}, {Kind: rules.FixedWindow, Limit: 10, Period: time.Second},
 		{Kind: rules.SlidingCounter, Limit: 10, Period: time.Second, Buckets: 2},
