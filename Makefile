@@ -22,7 +22,7 @@ build:
 test:
 	$(GO) test ./...
 
-### short         the tests of a minute: without what is slow
+### short         the quick tests
 short:
 	$(GO) test -short ./...
 
@@ -30,7 +30,7 @@ short:
 race:
 	WATERCLOCK_REQUIRE_REDIS=1 $(GO) test -race -timeout 30m ./...
 
-### exhaustive    every case of every test, an hour; SEED=1
+### exhaustive    every case of every test; SEED=1
 exhaustive:
 	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_EXHAUSTIVE=1 WATERCLOCK_SEED=$(SEED) $(GO) test -p 1 -timeout 2h ./...
 
