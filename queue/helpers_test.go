@@ -14,6 +14,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/inprocess"
@@ -234,4 +235,19 @@ func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Clie
 		t.Fatal(err)
 	}
 	return client
+}
+
+// gathered returns the sum of a counter.
+func gathered(t *testing.T, metrics *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := metrics.Gather()
+	must(t, err)
+	for _, family := range families {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }

@@ -28,13 +28,13 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "waterclock_commits_total", Help: "Commits of this worker while it led the queue.",
 		}, queue),
 		late: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_late_starts_total", Help: "Jobs that came too late for their slot and had to ask for another.",
+			Name: "waterclock_late_starts_total", Help: "Jobs that came too late for their slot, and went back for another.",
 		}, queue),
 		leading: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "waterclock_leading", Help: "1 while this worker leads the queue.",
 		}, queue),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "waterclock_start_delay_seconds", Help: "Time from a job's slot to its start.",
+			Name: "waterclock_start_delay_seconds", Help: "Time from a job's slot to its start, or until it was found to be too late for it.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
 		}, queue),
 	}
@@ -68,8 +68,11 @@ func (m queueMetrics) Started(d time.Duration) {
 	m.delay.WithLabelValues(m.queue).Observe(d.Seconds())
 }
 func (m queueMetrics) Ended(outcome string) { m.jobs.WithLabelValues(m.queue, outcome).Inc() }
-func (m queueMetrics) Late()                { m.late.WithLabelValues(m.queue).Inc() }
-func (m queueMetrics) Committed()           { m.commits.WithLabelValues(m.queue).Inc() }
+func (m queueMetrics) Late(d time.Duration) {
+	m.delay.WithLabelValues(m.queue).Observe(d.Seconds())
+	m.late.WithLabelValues(m.queue).Inc()
+}
+func (m queueMetrics) Committed() { m.commits.WithLabelValues(m.queue).Inc() }
 func (m queueMetrics) Leads(leads bool) {
 	n := 0.0
 	if leads {

@@ -189,7 +189,8 @@ func (r *Runner) awaitSlot(j *job) (int64, bool) {
 			return now, false
 		}
 		if late := now + doubt.Microseconds() - j.slot; late > schedule.Grace+j.spread {
-			r.cfg.Metrics.Late()
+			r.cfg.Metrics.Late(micros(late))
+			r.delays.add(micros(late))
 			r.giveBackLate(j.claim, late)
 			return now, false
 		}

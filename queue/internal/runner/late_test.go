@@ -35,6 +35,9 @@ func TestALateJobIsReturned(t *testing.T) {
 		if !ok || q.claim != old || q.kind != returnLate || q.late < 1_000_000 || q.late > 1_100_000 {
 			t.Errorf("returned as %+v", q)
 		}
+		if late := r.delays.p99(); late < time.Second {
+			t.Errorf("the worker's starts count as %v late at most", late)
+		}
 		job := client.HGet(t.Context(), "wc:{q}:running:a", old).Val()
 		client.HDel(t.Context(), "wc:{q}:running:a", old)
 		slot := r.now() + 2000

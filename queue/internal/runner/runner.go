@@ -32,7 +32,7 @@ type Metrics interface {
 	Claimed(jobs int)
 	Started(delay time.Duration)
 	Ended(outcome string)
-	Late()
+	Late(by time.Duration)
 	Committed()
 	Leads(leads bool)
 }

@@ -24,7 +24,7 @@ type noMetrics struct{}
 func (noMetrics) Claimed(int)           {}
 func (noMetrics) Started(time.Duration) {}
 func (noMetrics) Ended(string)          {}
-func (noMetrics) Late()                 {}
+func (noMetrics) Late(time.Duration)    {}
 func (noMetrics) Committed()            {}
 func (noMetrics) Leads(bool)            {}
 
