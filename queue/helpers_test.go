@@ -153,25 +153,21 @@ func newMini(t *testing.T) *miniredis.Miniredis {
 
 // clientUntil returns a client whose connections are cut, for ever, when lost is closed.
 func clientUntil(t *testing.T, server *miniredis.Miniredis, lost chan struct{}) *redis.Client {
-	client := redis.NewClient(&redis.Options{
-		Addr:     "127.0.0.1:6379",
-		PoolSize: inprocess.PoolSize,
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			select {
-			case <-lost:
-				return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
-			default:
-			}
-			conn, err := inprocess.Dial(server)
-			if err == nil {
-				go func() {
-					<-lost
-					conn.Close()
-				}()
-			}
-			return conn, err
-		},
-	})
+	client := redis.NewClient(inprocess.Options(func() (net.Conn, error) {
+		select {
+		case <-lost:
+			return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
+		default:
+		}
+		conn, err := inprocess.Dial(server)
+		if err == nil {
+			go func() {
+				<-lost
+				conn.Close()
+			}()
+		}
+		return conn, err
+	}))
 	t.Cleanup(func() {
 		select {
 		case <-lost:

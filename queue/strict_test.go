@@ -53,13 +53,13 @@ func (r *road) travel(d time.Duration) {
 }
 
 func (r *road) client(t *testing.T, server *miniredis.Miniredis) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", PoolSize: inprocess.PoolSize, Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redis.NewClient(inprocess.Options(func() (net.Conn, error) {
 		conn, err := inprocess.Dial(server)
 		if err != nil {
 			return nil, err
 		}
 		return r.connect(conn), nil
-	}})
+	}))
 	t.Cleanup(func() { client.Close() })
 	return client
 }

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -87,14 +86,10 @@ func takeOver(t *testing.T, lanes, tenants int) (bytes int64, commands int) {
 // countingClient returns a client, and how many bytes it has read.
 func countingClient(t *testing.T, server *miniredis.Miniredis) (*redis.Client, *atomic.Int64) {
 	var read atomic.Int64
-	client := redis.NewClient(&redis.Options{
-		Addr:     "127.0.0.1:6379",
-		PoolSize: inprocess.PoolSize,
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			conn, err := inprocess.Dial(server)
-			return countingConn{conn, &read}, err
-		},
-	})
+	client := redis.NewClient(inprocess.Options(func() (net.Conn, error) {
+		conn, err := inprocess.Dial(server)
+		return countingConn{conn, &read}, err
+	}))
 	t.Cleanup(func() { client.Close() })
 	return client, &read
 }

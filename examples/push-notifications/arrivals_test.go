@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/notify"
@@ -19,9 +18,7 @@ import (
 func TestTheProvidersSeeWhatIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
-		client := redis.NewClient(&redis.Options{
-			Addr: "127.0.0.1:0", Dialer: inprocess.Dialer(server), PoolSize: inprocess.PoolSize,
-		})
+		client := inprocess.NewClient(server)
 		defer server.Close()
 		defer client.Close()
 		p, err := openProviders(client)

@@ -50,10 +50,7 @@ func openRedis(ctx context.Context, url string) (client *redis.Client, closeRedi
 // minute that makes no difference, since they expire only when they say nothing any more.
 func embeddedRedis() (client *redis.Client, closeRedis func()) {
 	server := miniredis.NewMiniRedis()
-	client = redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:0", // never dialled
-		Dialer: inprocess.Dialer(server),
-	})
+	client = inprocess.NewClient(server)
 	return client, func() { client.Close(); server.Close() }
 }
 

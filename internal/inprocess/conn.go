@@ -12,16 +12,31 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// PoolSize is for [redis.Options] of clients in synctest bubbles. A client that waits for a free
-// connection takes a timer out of a pool that go-redis has for the whole process, and a timer that
-// was made in another bubble ends the process: no client is to wait.
-const PoolSize = 1000
+// Options returns the options of a client with connections to a server in this process, or with
+// others that stand between. They suit synctest bubbles, too:
+//
+//   - A client that waits for a free connection takes a timer out of a pool that go-redis has for the
+//     whole process, and a timer that was made in another bubble ends the process. So the client has
+//     more connections than it needs.
+//   - A client that asks for notices of maintenance holds a lock while it waits for the answer, and
+//     time in a bubble does not pass while somebody waits for a lock. So it does not ask.
+//   - The address, which is dialed by nobody, is an IP literal: a name would be looked up outside of
+//     the bubble.
+func Options(dial func() (net.Conn, error)) *redis.Options {
+	return &redis.Options{
+		Addr: "127.0.0.1:6379", PoolSize: 1000,
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return dial() },
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
 
-// Dialer returns what [redis.Options] takes as a Dialer.
-func Dialer(server *miniredis.Miniredis) func(context.Context, string, string) (net.Conn, error) {
-	return func(context.Context, string, string) (net.Conn, error) { return Dial(server) }
+// NewClient returns a client of a server in this process.
+func NewClient(server *miniredis.Miniredis) *redis.Client {
+	return redis.NewClient(Options(func() (net.Conn, error) { return Dial(server) }))
 }
 
 // Dial returns a new connection.

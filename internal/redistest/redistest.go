@@ -46,12 +46,7 @@ func Mini(t testing.TB) *redis.Client {
 
 // MiniClient returns one more client of an in-process Redis.
 func MiniClient(t testing.TB, server *miniredis.Miniredis) *redis.Client {
-	client := redis.NewClient(&redis.Options{
-		// An IP literal: a name would be looked up outside of the bubble.
-		Addr:     "127.0.0.1:6379",
-		Dialer:   inprocess.Dialer(server),
-		PoolSize: inprocess.PoolSize,
-	})
+	client := inprocess.NewClient(server)
 	t.Cleanup(func() { client.Close() })
 	return client
 }

@@ -74,8 +74,7 @@ func open(t *testing.T, cfg Config) *Queue {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	t.Cleanup(server.Close)
-	// The address is an IP literal: a name would be looked up outside of the bubble.
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: inprocess.Dialer(server), PoolSize: inprocess.PoolSize})
+	client := inprocess.NewClient(server)
 	t.Cleanup(func() { client.Close() })
 	q := &Queue{t: t, Redis: client, policies: cfg.Policies}
 	var err error

@@ -236,7 +236,7 @@ func (w *wire) fateOf(b []byte) fate {
 }
 
 func (w *wire) client(t *testing.T) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", PoolSize: inprocess.PoolSize, Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redis.NewClient(inprocess.Options(func() (net.Conn, error) {
 		w.await()
 		// The server may be held up by a reply that is read only with the lock of the wire.
 		inner, err := w.server.Dial()
@@ -252,7 +252,7 @@ func (w *wire) client(t *testing.T) redis.UniversalClient {
 		conn := w.conn(inner)
 		w.open[conn] = true
 		return conn, nil
-	}})
+	}))
 	if w.streams {
 		return client
 	}
