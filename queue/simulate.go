@@ -85,7 +85,7 @@ type simulated struct {
 // An ending is when a job ends that runs.
 type ending struct {
 	at    int64
-	claim string
+	claim envelope.Claim
 }
 
 func newSimulated(s Simulation, offered []Offered) *simulated {

@@ -35,14 +35,13 @@ func TestALateJobIsReturned(t *testing.T) {
 		if !ok || q.claim != old || q.kind != returnLate || q.late < 1_000_000 || q.late > 1_100_000 {
 			t.Errorf("returned as %+v", q)
 		}
-		job := client.HGet(t.Context(), "wc:{q}:running:a", old).Val()
-		client.HDel(t.Context(), "wc:{q}:running:a", old)
+		job := client.HGet(t.Context(), "wc:{q}:running:a", old.String()).Val()
+		client.HDel(t.Context(), "wc:{q}:running:a", old.String())
 		slot := r.now() + 2000
-		stamp, _, lane, _ := envelope.ParseClaim(old)
-		another := envelope.ClaimName(stamp, slot, slot, lane)
-		client.HSet(t.Context(), "wc:{q}:running:a", another, job)
+		another := envelope.Claim{Stamp: old.Stamp, Lane: old.Lane, Slot: slot, Spent: slot}
+		client.HSet(t.Context(), "wc:{q}:running:a", another.String(), job)
 		reconcile()
-		r.takeWords([]string{wordJob, another, job[1:]})
+		r.takeWords([]string{wordJob, another.String(), job[1:]})
 		reconcile()
 		time.Sleep(time.Second)
 		if l.count() != 1 {
@@ -93,7 +92,7 @@ func TestLostBeforeStart(t *testing.T) {
 		r, reply := beaten(t, client, &l)
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		slot := reply.Now + 3_000_000
-		claim := envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
 		r.accept(given{claim: claim, job: env.String()})
 		if err := r.claims.reconcile(t.Context()); err != nil { // Redis holds no such claim
 			t.Fatal(err)
@@ -134,12 +133,12 @@ func beaten(t *testing.T, client redis.UniversalClient, l *log) (*Runner, store.
 }
 
 // missing is such a worker with a job that has missed its slot by a second.
-func missing(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim string) {
+func missing(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim envelope.Claim) {
 	r, reply := beaten(t, client, l)
 	env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 	missed := reply.Now - 1_000_000
-	claim = envelope.ClaimName(env.Stamp, missed, missed, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-	client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+	claim = envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: missed, Spent: missed}
+	client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), "."+env.String())
 	r.accept(given{claim: claim, job: env.String()})
 	synctest.Wait()
 	return r, claim

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A Beat is a worker's sign of life.
@@ -172,23 +174,33 @@ func readRecord(f map[string]string) WorkerRecord {
 	}
 }
 
-// A Claim is a job that a worker has.
-type Claim struct{ Name, Job string }
+// A Claimed is a job that a worker has.
+type Claimed struct {
+	Claim
+	Job string
+}
+
+// parseClaim reads the name of a claim in Redis. A malformed one is not valid: those who hold it
+// end it.
+func parseClaim(name string) Claim {
+	claim, _ := envelope.ParseClaim(name)
+	return claim
+}
 
 // Claims returns all claims of a worker.
-func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
+func (s *Store) Claims(ctx context.Context, worker string) ([]Claimed, error) {
 	all, err := s.client.HGetAll(ctx, s.key.Running(worker)).Result()
-	claims := make([]Claim, 0, len(all))
+	claims := make([]Claimed, 0, len(all))
 	for name, job := range all {
 		if job != "" {
-			claims = append(claims, Claim{name, job[1:]})
+			claims = append(claims, Claimed{parseClaim(name), job[1:]})
 		}
 	}
 	return claims, sound(err, s.key.Running(worker), "hash")
 }
 
-// ClaimNames returns the names of all claims of workers.
-func (s *Store) ClaimNames(ctx context.Context, workers []string) (names []string, err error) {
+// ClaimNames returns all claims of workers.
+func (s *Store) ClaimNames(ctx context.Context, workers []string) (all []ClaimRef, err error) {
 	pipe := s.client.Pipeline()
 	found := make([]*redis.StringSliceCmd, len(workers))
 	for i, worker := range workers {
@@ -197,21 +209,20 @@ func (s *Store) ClaimNames(ctx context.Context, workers []string) (names []strin
 	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
 		return nil, err
 	}
-	for _, claims := range found {
-		names = append(names, claims.Val()...)
+	for i, worker := range workers {
+		for _, name := range found[i].Val() {
+			all = append(all, ClaimRef{Worker: worker, Claim: parseClaim(name)})
+		}
 	}
-	return names, nil
+	return all, nil
 }
-
-// A ClaimRef names a claim of a worker.
-type ClaimRef struct{ Worker, Claim string }
 
 // ClaimedJobs returns the jobs of claims; "" for one that the worker does not have.
 func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, error) {
 	pipe := s.client.Pipeline()
 	found := make([]*redis.StringCmd, len(refs))
 	for i, ref := range refs {
-		found[i] = pipe.HGet(ctx, s.key.Running(ref.Worker), ref.Claim)
+		found[i] = pipe.HGet(ctx, s.key.Running(ref.Worker), ref.Claim.String())
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(refs) > 0 {
 		return nil, err
@@ -253,7 +264,7 @@ func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
 // An Ack ends claims.
 type Ack struct {
 	Worker  string
-	Claims  []string
+	Claims  []Claim
 	Payload string // of the only claim, to be deleted, if it is kept apart
 	Refund  string // what the leader is to refund for the only claim; "" for nothing
 }
@@ -266,7 +277,7 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	}
 	args := []any{a.Refund}
 	for _, claim := range a.Claims {
-		args = append(args, claim)
+		args = append(args, claim.String())
 	}
 	asked := time.Now()
 	reply := readFields(s.run(ctx, "ack", keys, args...), 2)
