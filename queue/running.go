@@ -32,7 +32,7 @@ func (i *Inspector) Running(ctx context.Context) ([]RunningJob, error) {
 	}
 	var all []RunningJob
 	for _, w := range workers {
-		claims, err := i.store.Claims(ctx, w.Name)
+		claims, err := i.store.Claimed(ctx, w.Name)
 		if err != nil {
 			return nil, i.failed("inspecting", err)
 		}
@@ -78,7 +78,7 @@ func takeCensus(ctx context.Context, s *store.Store, now int64) (*census, error)
 			c.places += w.Places
 		}
 	}
-	claims, err := s.ClaimNames(ctx, names)
+	claims, err := s.Claims(ctx, names)
 	for _, claim := range claims {
 		if !claim.Valid() {
 			continue

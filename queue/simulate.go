@@ -144,7 +144,7 @@ func (w *simulated) offer(i int) {
 	r := &w.results[i]
 	env := seal(r.Job)
 	w.stamp = max(w.stamp+1, w.now)
-	env.Stamp, env.NotBefore = fmt.Sprintf("%013x", w.stamp), micros(r.NotBefore)
+	env.Stamp, env.NotBefore = envelope.Stamp(w.stamp), micros(r.NotBefore)
 	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
 		return
 	}

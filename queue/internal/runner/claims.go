@@ -311,7 +311,7 @@ func (c *claims) reconcile(ctx context.Context) error {
 		}
 		c.mu.Unlock()
 	}()
-	all, err := persist(ctx, c.r.patience(), func(ctx context.Context) ([]store.Claimed, error) { return c.r.store.Claims(ctx, c.r.cfg.Worker) })
+	all, err := persist(ctx, c.r.patience(), func(ctx context.Context) ([]store.Claimed, error) { return c.r.store.Claimed(ctx, c.r.cfg.Worker) })
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -137,12 +135,12 @@ func (r *Runner) open(g given) (*job, bool) {
 	}
 	missing := false
 	ok = r.retry("reading payloads", func(ctx context.Context) error {
-		payload, err := r.store.Payload(ctx, j.env.Spilled)
-		if missing = errors.Is(err, redis.Nil); missing {
-			return nil
+		payloads, err := r.store.Payloads(ctx, []string{j.env.Spilled})
+		if err != nil {
+			return err
 		}
-		j.env.Payload = payload
-		return err
+		j.env.Payload, missing = payloads[0], payloads[0] == ""
+		return nil
 	})
 	if missing {
 		r.bury(j, j.job, errors.New("its payload is gone from Redis"))

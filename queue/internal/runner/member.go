@@ -301,9 +301,9 @@ func (r *Runner) lead(ctx context.Context) {
 		if (out > 0 || r.stopping()) && !told {
 			pause(ctx, deputyLooks)
 			// If nobody else leads either, a tired leader is better than none.
-			till, err := r.store.Till(ctx)
+			meta, err := r.store.Meta(ctx)
 			now, _ := r.clock.now()
-			if err != nil || till+2*leaderLease.Microseconds() > now {
+			if err != nil || meta.Till+2*leaderLease.Microseconds() > now {
 				continue
 			}
 		}
@@ -347,11 +347,11 @@ func (r *Runner) awaitTurn(ctx context.Context, found int64) (told bool) {
 			}
 		case <-timeout:
 		}
-		latest, err := r.store.Till(ctx)
+		meta, err := r.store.Meta(ctx)
 		if err != nil {
 			continue
 		}
-		till = latest
+		till = meta.Till
 		if now, _ := r.clock.now(); till <= now {
 			return false
 		}

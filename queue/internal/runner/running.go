@@ -19,7 +19,7 @@ func (f *fleet) places() int {
 // countRunning tells the scheduler which claims there are. It is told of their ends; what is read
 // again now and then makes up for what a Redis that was restored has forgotten.
 func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
-	claims, err := t.r.store.ClaimNames(ctx, workers)
+	claims, err := t.r.store.Claims(ctx, workers)
 	if err != nil {
 		return err
 	}

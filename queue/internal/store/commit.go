@@ -7,7 +7,7 @@ import (
 )
 
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
-// with [Store.NewCommit], say what it does with its methods, send it with [Store.Commit].
+// with [Store.NewCommit], say what it does with its methods, send it with [Store.Send].
 //
 // Methods that check something return the number of the check: where it fails the commit
 // does nothing and [CommitReply].Differs names it.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,9 +55,14 @@ func (d *desk) all() map[string]string {
 	return all
 }
 
+// Commit sends a commit and waits for the reply.
+func (d *desk) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
+	return d.Send(ctx, f, c)()
+}
+
 func (d *desk) claimed(worker string) []Claim {
 	d.t.Helper()
-	claims, err := d.Claims(d.t.Context(), worker)
+	claims, err := d.Claimed(d.t.Context(), worker)
 	d.must(err)
 	var all []Claim
 	for _, claim := range claims {
@@ -339,7 +345,7 @@ func TestResharding(t *testing.T) {
 	try := func() {
 		c := s.NewCommit()
 		d.take(c, "a", "u", stamps[0], 5)
-		if _, err := s.Commit(ctx, f, c); err == nil {
+		if _, err := d.Commit(ctx, f, c); err == nil {
 			f.Seq, stamps = f.Seq+1, stamps[1:]
 		} else if !strings.Contains(err.Error(), "TRYAGAIN") {
 			t.Errorf("commit: %v", err)

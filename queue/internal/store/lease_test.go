@@ -29,7 +29,7 @@ func TestLapsed(t *testing.T) {
 			t.Errorf("mail through %q, want %q", mail, f.Mail)
 		}
 		d.must(d.Resign(t.Context(), "0:nobody", ""))
-		if till, _ := d.Till(t.Context()); till < reply.Now {
+		if meta, _ := d.Meta(t.Context()); meta.Till < reply.Now {
 			t.Error("somebody else resigned for the leader")
 		}
 		other, err := d.Lead(t.Context(), "b", time.Minute, "")
