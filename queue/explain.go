@@ -116,7 +116,7 @@ func (i *Inspector) waiting(ctx context.Context, tenant, user string) (int, *env
 	}
 	var pages []store.Page
 	for k, lane := range lanes {
-		all += lengths[k]
+		all += int(lengths[k])
 		pages = append(pages, store.Page{Lane: lane, N: 1})
 	}
 	firsts, err := i.store.Entries(ctx, pages)

@@ -130,13 +130,25 @@ func (b *inbox) alive(ctx context.Context, id string) (where string, alive bool,
 	case "", store.WasDropped, store.WasDead:
 		return where, false, err
 	case store.WasStarted:
-		alive, err = b.client.store.Runs(ctx, func(job string) bool {
-			head, ok := envelope.Head(job)
-			return ok && head.ID == id
-		})
+		alive, err = b.runs(ctx, id)
 		return where, alive, err
 	}
 	return where, true, err
+}
+
+// runs reports whether a worker has the job with the ID.
+func (b *inbox) runs(ctx context.Context, id string) (bool, error) {
+	leases, err := b.client.store.Leases(ctx)
+	for worker := range leases {
+		jobs, failed := b.client.store.Claimed(ctx, worker)
+		for _, job := range jobs {
+			if head, ok := envelope.Head(job.Job); ok && head.ID == id {
+				return true, nil
+			}
+		}
+		err = errors.Join(err, failed)
+	}
+	return false, err
 }
 
 // record notes that a task was refused.

@@ -79,7 +79,7 @@ func (i *Inspector) find(ctx context.Context, lane store.Lane, id string) (posit
 	before := 0
 	for k, other := range lanes {
 		if other.Priority < lane.Priority {
-			before += lengths[k]
+			before += int(lengths[k])
 		}
 	}
 	for from := 0; from < most; from += step {

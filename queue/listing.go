@@ -105,7 +105,7 @@ func (i *Inspector) workers(ctx context.Context) ([]WorkerStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	leader, err := i.store.Leader(ctx)
+	meta, err := i.store.Meta(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (i *Inspector) workers(ctx context.Context) ([]WorkerStats, error) {
 	for k, w := range fleet {
 		all[k] = WorkerStats{
 			Worker: w.Name, Host: w.Host, Since: instant(w.Since), Places: w.Places, Running: w.Claims, Doubt: w.Doubt, Late: w.Late,
-			Alive: w.Lease > now.Now, Leads: w.Name == leader,
+			Alive: w.Lease > now.Now, Leads: w.Name == meta.Leader && meta.Till >= now.Now,
 		}
 	}
 	return all, nil

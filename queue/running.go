@@ -32,19 +32,18 @@ func (i *Inspector) Running(ctx context.Context) ([]RunningJob, error) {
 	}
 	var all []RunningJob
 	for _, w := range workers {
-		claims, err := i.store.Claims(ctx, w.Name)
+		claims, err := i.store.Claimed(ctx, w.Name)
 		if err != nil {
 			return nil, i.failed("inspecting", err)
 		}
 		for _, c := range claims {
-			_, _, lane, err := envelope.ParseClaim(c.Name)
 			job, ok := envelope.Head(c.Job)
-			if err != nil || !ok {
+			if !c.Valid() || !ok {
 				continue
 			}
 			all = append(all, RunningJob{
-				ID: job.Name(), Tenant: lane.Tenant, User: lane.User, Type: job.Type, Attempt: job.Failures + 1,
-				Since: instant(envelope.ClaimSlot(c.Name)), Worker: w.Name, Host: w.Host,
+				ID: job.Name(), Tenant: c.Lane.Tenant, User: c.Lane.User, Type: job.Type, Attempt: job.Failures + 1,
+				Since: instant(c.Slot), Worker: w.Name, Host: w.Host,
 			})
 		}
 	}
@@ -79,17 +78,15 @@ func takeCensus(ctx context.Context, s *store.Store, now int64) (*census, error)
 			c.places += w.Places
 		}
 	}
-	claims, err := s.ClaimNames(ctx, names)
+	claims, err := s.Claims(ctx, names)
 	for _, claim := range claims {
-		_, _, lane, err := envelope.ParseClaim(claim)
-		if err != nil {
+		if !claim.Valid() {
 			continue
 		}
-		since := envelope.ClaimSlot(claim)
-		for _, limit := range limits(nil, lane.Tenant, lane.User) {
+		for _, limit := range limits(nil, claim.Lane.Tenant, claim.Lane.User) {
 			t := c.scopes[limit.scope]
-			if t.n++; t.n == 1 || since < t.oldest {
-				t.oldest = since
+			if t.n++; t.n == 1 || claim.Slot < t.oldest {
+				t.oldest = claim.Slot
 			}
 			c.scopes[limit.scope] = t
 		}

@@ -85,7 +85,7 @@ type simulated struct {
 // An ending is when a job ends that runs.
 type ending struct {
 	at    int64
-	claim string
+	claim envelope.Claim
 }
 
 func newSimulated(s Simulation, offered []Offered) *simulated {
@@ -144,7 +144,7 @@ func (w *simulated) offer(i int) {
 	r := &w.results[i]
 	env := seal(r.Job)
 	w.stamp = max(w.stamp+1, w.now)
-	env.Stamp, env.NotBefore = fmt.Sprintf("%013x", w.stamp), micros(r.NotBefore)
+	env.Stamp, env.NotBefore = envelope.Stamp(w.stamp), micros(r.NotBefore)
 	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
 		return
 	}

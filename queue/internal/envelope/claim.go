@@ -2,47 +2,70 @@ package envelope
 
 import (
 	"errors"
+	"log/slog"
 	"strconv"
 	"strings"
 )
 
-// The name of a claim is "stamp spent lane [slot]":
+// A Claim says that a worker holds a job. In Redis it is a field of the worker's claims, and the
+// text that [Claim.String] returns is its name there. Code that reads a name, from Redis or from a
+// message, parses it once; code that sends one formats it.
 //
-//	stamp  of the job
-//	spent  the slot that the rules remember
-//	lane   from which the job came
-//	slot   from when the job may start: spent, if it is missing. It is earlier where the worker does
-//	       not know the time any better
+// Stamp and Spent tell a claim from all others. It has no counter, so that the loss of a counter
+// in Redis cannot produce the same claim twice. Two claims are equal (==) if their names are.
 //
-// Stamp and slot make it unique; there is no counter in it.
-
-// ClaimName returns the name of a claim.
-func ClaimName(stamp string, spent, slot int64, lane Lane) string {
-	name := stamp + " " + strconv.FormatInt(spent, 10) + " " + lane.Name()
-	if slot != spent {
-		name += " " + strconv.FormatInt(slot, 10)
-	}
-	return name
+// The slots are instants in µs on Redis's clock. They are the same where the worker knows that clock well.
+type Claim struct {
+	Stamp string // of the job: the instant of its offer, which no other job of the queue has
+	Lane  Lane   // where the job waited, and where it goes back to
+	Slot  int64  // from when the job may start: its delay counts from here
+	Spent int64  // the slot that the rules remember: Slot, or later by as much as the worker may start late
 }
 
-// ClaimSlot returns the instant from which a claimed job may start.
-func ClaimSlot(claim string) int64 {
-	words := strings.Split(claim, " ")
-	slot, _ := strconv.ParseInt(words[min(1, len(words)-1)], 10, 64)
-	if len(words) >= 4 {
-		slot, _ = strconv.ParseInt(words[3], 10, 64)
-	}
-	return slot
+// A ClaimRef is a claim, and the worker that has it.
+type ClaimRef struct {
+	Worker string
+	Claim
 }
 
-// ParseClaim reads the name of a claim.
-func ParseClaim(claim string) (stamp string, slot int64, lane Lane, err error) {
-	stamp, rest, _ := strings.Cut(claim, " ")
-	when, name, _ := strings.Cut(rest, " ")
-	name, _, _ = strings.Cut(name, " ")
-	if slot, err = strconv.ParseInt(when, 10, 64); err != nil {
-		return "", 0, Lane{}, errors.New("malformed claim " + strconv.Quote(claim))
+// Valid reports whether the claim is not a malformed one, see [ParseClaim].
+func (c Claim) Valid() bool { return c.Lane != (Lane{}) }
+
+// String returns the name of the claim: "stamp spent lane [slot]". A slot that equals spent is
+// left out.
+func (c Claim) String() string {
+	if !c.Valid() {
+		return c.Stamp
 	}
-	lane, err = ParseLane(name)
-	return stamp, slot, lane, err
+	name := make([]byte, 0, 96)
+	name = append(append(name, c.Stamp...), ' ')
+	name = append(strconv.AppendInt(name, c.Spent, 10), ' ')
+	name = c.Lane.appendName(name)
+	if c.Slot != c.Spent {
+		name = strconv.AppendInt(append(name, ' '), c.Slot, 10)
+	}
+	return string(name)
+}
+
+// LogValue logs the name of the claim.
+func (c Claim) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// ParseClaim reads the name of a claim. Of a malformed name it returns an error, and a claim without a
+// lane that has this name: such a claim can be ended, and nothing else. So the name of what ParseClaim
+// returns is always the one that it was given.
+func ParseClaim(name string) (Claim, error) {
+	words := strings.Split(name, " ")
+	if len(words) == 3 || len(words) == 4 {
+		c := Claim{Stamp: words[0]}
+		var errs [3]error
+		c.Spent, errs[0] = strconv.ParseInt(words[1], 10, 64)
+		c.Lane, errs[1] = ParseLane(words[2])
+		if c.Slot = c.Spent; len(words) == 4 {
+			c.Slot, errs[2] = strconv.ParseInt(words[3], 10, 64)
+		}
+		if errors.Join(errs[:]...) == nil && c.String() == name {
+			return c, nil
+		}
+	}
+	return Claim{Stamp: name}, errors.New("malformed claim " + strconv.Quote(name))
 }

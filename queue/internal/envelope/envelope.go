@@ -25,6 +25,9 @@ import (
 // StampLen is the length of a stamp.
 const StampLen = 13
 
+// Stamp writes the stamp of a job that was offered at an instant.
+func Stamp(at int64) string { return fmt.Sprintf("%013x", at) }
+
 // Critical is the first tag of options that must be understood to run the job.
 const Critical = 128
 

@@ -13,7 +13,13 @@ type Lane struct {
 
 // Name returns the lane as it stands in mail and in claims: "tenant:user:rank".
 func (l Lane) Name() string {
-	return Escape(l.Tenant) + ":" + Escape(l.User) + ":" + string(rune('0'+l.Priority))
+	return string(l.appendName(make([]byte, 0, 64)))
+}
+
+func (l Lane) appendName(b []byte) []byte {
+	b = append(append(b, Escape(l.Tenant)...), ':')
+	b = append(append(b, Escape(l.User)...), ':')
+	return append(b, '0'+byte(l.Priority))
 }
 
 // ParseLane reads a lane's name.

@@ -59,17 +59,17 @@ func (l *look) claims(ctx context.Context, worker string) error {
 			return serious(err)
 		}
 		for i := 0; i < len(fields); i += 2 {
-			claim := fields[i]
-			slot := envelope.ClaimSlot(claim)
-			if _, spent, _, bad := envelope.ParseClaim(claim); bad != nil || max(slot, spent) <= l.horizon() {
+			name := fields[i]
+			claim, bad := envelope.ParseClaim(name)
+			if bad != nil || max(claim.Slot, claim.Spent) <= l.horizon() {
 				continue
 			}
 			l.add(damage{
 				Finding: Finding{
-					Kind: Claims, Key: key, Seen: fmt.Sprintf("claim %q, whose slot lies %v ahead", claim, l.until(slot)),
+					Kind: Claims, Key: key, Seen: fmt.Sprintf("claim %q, whose slot lies %v ahead", name, l.until(claim.Slot)),
 					Problem: "its job does not start before; restart the worker, and the job gets another slot when its lease has ended",
 				},
-				still: func(ctx context.Context) (bool, error) { return l.Client.HExists(ctx, key, claim).Result() },
+				still: func(ctx context.Context) (bool, error) { return l.Client.HExists(ctx, key, name).Result() },
 			})
 		}
 		if cursor = next; cursor == 0 {

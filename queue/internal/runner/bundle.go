@@ -113,10 +113,10 @@ func (b *bundle) heed(checks []int) {
 
 // start gives a job to its worker.
 func (b *bundle) start(s schedule.Start) {
-	claim, job := s.Claim, s.Head.Job
+	job := s.Head.Job
 	if key, folded := s.Head.Collapse(); folded {
 		job = "" // the worker reads which one it is by then
-		b.c.ClaimFolded(s.Worker, claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
+		b.c.ClaimFolded(s.Worker, s.Claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
 	}
 	if s.Worker != b.t.r.cfg.Worker {
 		if !b.given[s.Worker] {
@@ -129,7 +129,7 @@ func (b *bundle) start(s schedule.Start) {
 		if s.Awaited {
 			word = wordNext
 		}
-		b.c.Tell(s.Worker, word, claim, job)
+		b.c.Tell(s.Worker, word, s.Claim.String(), job)
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if s.Blame.Rule != "" {
@@ -173,7 +173,7 @@ func (b *bundle) post(ctx context.Context) {
 	t := b.t
 	b.ends = t.r.claims.take()
 	if len(b.ends) > 0 {
-		claims := make([]string, len(b.ends))
+		claims := make([]envelope.Claim, len(b.ends))
 		for i, e := range b.ends {
 			claims[i] = e.claim
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -33,13 +34,13 @@ type claims struct {
 	ready chan struct{} // something has ended
 
 	mu       sync.Mutex
-	held     map[string]*held
+	held     map[envelope.Claim]*held
 	ended    []end
 	since    time.Time // when the first of them ended
-	returned map[string]returned
-	asking   int                  // how many look what Redis holds
-	gone     map[string]bool      // confirmed ends while somebody looks
-	found    map[string]time.Time // claims that a look has brought, and when: they may come again
+	returned map[envelope.Claim]returned
+	asking   int                          // how many look what Redis holds
+	gone     map[envelope.Claim]bool      // confirmed ends while somebody looks
+	found    map[envelope.Claim]time.Time // claims that a look has brought, and when: they may come again
 }
 
 // held is a claim that is held.
@@ -57,16 +58,16 @@ type returned struct {
 
 // An end is a job that needs no more attempts.
 type end struct {
-	claim   string
+	claim   envelope.Claim
 	awaited bool // others wait for it
 }
 
 func newClaims(r *Runner) *claims {
-	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[string]*held), returned: make(map[string]returned), gone: make(map[string]bool), found: make(map[string]time.Time)}
+	return &claims{r: r, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), gone: make(map[envelope.Claim]bool), found: make(map[envelope.Claim]time.Time)}
 }
 
 // hold takes a claim in, and reports whether it is new.
-func (c *claims) hold(claim string) bool {
+func (c *claims) hold(claim envelope.Claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, found := c.found[claim]
@@ -79,14 +80,14 @@ func (c *claims) hold(claim string) bool {
 }
 
 // note remembers for those who are looking that a claim is gone.
-func (c *claims) note(claim string) {
+func (c *claims) note(claim envelope.Claim) {
 	if c.asking > 0 {
 		c.gone[claim] = true
 	}
 }
 
 // starts reports whether a job may start: it does not if it was lost while it waited.
-func (c *claims) starts(claim string) bool {
+func (c *claims) starts(claim envelope.Claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[claim]
@@ -99,7 +100,7 @@ func (c *claims) starts(claim string) bool {
 }
 
 // begins notes that a handler starts; cancel is called if the claim is lost.
-func (c *claims) begins(claim string, cancel context.CancelCauseFunc) {
+func (c *claims) begins(claim envelope.Claim, cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[claim]
@@ -112,7 +113,7 @@ func (c *claims) begins(claim string, cancel context.CancelCauseFunc) {
 }
 
 // drop lets go of a claim whose end Redis knows.
-func (c *claims) drop(claims ...string) {
+func (c *claims) drop(claims ...envelope.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, claim := range claims {
@@ -123,7 +124,7 @@ func (c *claims) drop(claims ...string) {
 }
 
 // giveUp notes that a claim is returned to the leader, by a letter.
-func (c *claims) giveUp(claim string, letter store.Letter) {
+func (c *claims) giveUp(claim envelope.Claim, letter store.Letter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, claim)
@@ -298,7 +299,7 @@ func (c *claims) flush(ctx context.Context) {
 func (c *claims) reconcile(ctx context.Context) error {
 	c.mu.Lock()
 	c.asking++
-	before := make(map[string]bool, len(c.held))
+	before := make(map[envelope.Claim]bool, len(c.held))
 	for claim := range c.held {
 		before[claim] = true
 	}
@@ -310,15 +311,15 @@ func (c *claims) reconcile(ctx context.Context) error {
 		}
 		c.mu.Unlock()
 	}()
-	all, err := persist(ctx, c.r.patience(), func(ctx context.Context) ([]store.Claim, error) { return c.r.store.Claims(ctx, c.r.cfg.Worker) })
+	all, err := persist(ctx, c.r.patience(), func(ctx context.Context) ([]store.Claimed, error) { return c.r.store.Claimed(ctx, c.r.cfg.Worker) })
 	if err != nil {
 		return err
 	}
-	there := make(map[string]bool, len(all))
+	there := make(map[envelope.Claim]bool, len(all))
 	for _, claim := range all {
-		there[claim.Name] = true
-		if c.r.accept(given{claim: claim.Name, job: claim.Job}) {
-			c.remember(claim.Name)
+		there[claim.Claim] = true
+		if c.r.accept(given{claim: claim.Claim, job: claim.Job}) {
+			c.remember(claim.Claim)
 			signal(c.r.missed)
 		}
 	}
@@ -339,7 +340,7 @@ const returnAgain = time.Second
 
 // untaken returns the letters about returned claims that are to be written again. It lets go of
 // the claims that are not there any more.
-func (c *claims) untaken(there map[string]bool) (letters []store.Letter) {
+func (c *claims) untaken(there map[envelope.Claim]bool) (letters []store.Letter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for claim, q := range c.returned {
@@ -360,7 +361,7 @@ const foundFor = 5 * time.Minute
 
 // remember notes a claim that a look has brought: the message that should have brought it
 // may still come, when the job has long ended.
-func (c *claims) remember(claim string) {
+func (c *claims) remember(claim envelope.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for old, at := range c.found {
@@ -372,7 +373,7 @@ func (c *claims) remember(claim string) {
 }
 
 // lose cancels the handler of a claim that is another worker's now.
-func (c *claims) lose(claim string) {
+func (c *claims) lose(claim envelope.Claim) {
 	c.mu.Lock()
 	h := c.held[claim]
 	var cancel context.CancelCauseFunc

@@ -100,11 +100,12 @@ func TestAJobThatWaitsSeesTheClockSet(t *testing.T) {
 			defer w.clock.mu.Unlock()
 			w.clock.bound += by
 		}
-		claim := envelope.ClaimName("35d013b37e000", w.now()+1000, w.now()+1000, envelope.Lane{Tenant: "t", User: "u", Priority: 1})
+		slot := w.now() + 1000
+		claim := envelope.Claim{Stamp: "35d013b37e000", Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: slot, Spent: slot}
 		set(-time.Hour)
 		goes := make(chan time.Time, 1)
 		go func() {
-			w.awaitSlot(&job{given: given{claim: claim}, slot: w.now() + time.Hour.Microseconds()})
+			w.awaitSlot(&job{given: given{claim: claim}})
 			goes <- time.Now()
 		}()
 		time.Sleep(50 * time.Millisecond) // before the next reply, which tells the time

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -15,7 +13,7 @@ import (
 
 // given is a claim as it comes to a worker.
 type given struct {
-	claim   string
+	claim   envelope.Claim
 	job     string // "" if it has to be read
 	placed  bool   // it has a place already
 	awaited bool   // others wait for its end
@@ -24,10 +22,7 @@ type given struct {
 // job is a claim that this worker holds.
 type job struct {
 	given
-	lane   envelope.Lane
-	slot   int64 // from when it may start
-	spread int64 // how much later than the grace it may start: what the rules remember is so much later
-	env    *envelope.Envelope
+	env *envelope.Envelope
 }
 
 // accept takes a claim in and lets it run in a goroutine of its own. It reports false for a
@@ -107,14 +102,11 @@ func (r *Runner) awaitPlace() bool {
 // open reads what was claimed. What cannot be read is dead; it costs nobody else anything.
 func (r *Runner) open(g given) (*job, bool) {
 	j := &job{given: g}
-	_, spent, lane, err := envelope.ParseClaim(g.claim)
-	if err != nil {
-		r.log.Error("dropped a malformed claim", "claim", g.claim, "err", err)
+	if !g.claim.Valid() {
+		r.log.Error("dropped a malformed claim", "claim", g.claim)
 		r.claims.done(end{claim: g.claim})
 		return nil, false
 	}
-	j.lane, j.slot = lane, envelope.ClaimSlot(g.claim)
-	j.spread = spent - j.slot
 	ok := r.retry("reading jobs", func(ctx context.Context) error {
 		if j.job == "" {
 			jobs, err := r.store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: r.cfg.Worker, Claim: g.claim}})
@@ -129,6 +121,7 @@ func (r *Runner) open(g given) (*job, bool) {
 		r.claims.drop(g.claim)
 		return nil, false
 	}
+	var err error
 	if j.env, err = envelope.Open(j.job); err != nil {
 		r.bury(j, j.job, fmt.Errorf("the job cannot be read: %w", err))
 		return nil, false
@@ -142,12 +135,12 @@ func (r *Runner) open(g given) (*job, bool) {
 	}
 	missing := false
 	ok = r.retry("reading payloads", func(ctx context.Context) error {
-		payload, err := r.store.Payload(ctx, j.env.Spilled)
-		if missing = errors.Is(err, redis.Nil); missing {
-			return nil
+		payloads, err := r.store.Payloads(ctx, []string{j.env.Spilled})
+		if err != nil {
+			return err
 		}
-		j.env.Payload = payload
-		return err
+		j.env.Payload, missing = payloads[0], payloads[0] == ""
+		return nil
 	})
 	if missing {
 		r.bury(j, j.job, errors.New("its payload is gone from Redis"))
@@ -177,7 +170,7 @@ func (r *Runner) awaitSlot(j *job) (int64, bool) {
 			r.learnTime(r.outlive)
 			continue
 		}
-		if wait := j.slot - now; wait > 0 {
+		if wait := j.claim.Slot - now; wait > 0 {
 			if !r.sleepUnlessStopped(min(micros(wait), looksAtClock)) {
 				r.giveBack(j.claim)
 				return now, false
@@ -188,7 +181,7 @@ func (r *Runner) awaitSlot(j *job) (int64, bool) {
 			r.giveBack(j.claim)
 			return now, false
 		}
-		if late := now + doubt.Microseconds() - j.slot; late > schedule.Grace+j.spread {
+		if late, spread := now+doubt.Microseconds()-j.claim.Slot, j.claim.Spent-j.claim.Slot; late > schedule.Grace+spread {
 			r.cfg.Metrics.Late(micros(late))
 			r.delays.add(micros(late))
 			r.giveBackLate(j.claim, late)
@@ -228,9 +221,9 @@ func (r *Runner) handle(j *job, at int64) Outcome {
 		})
 		defer stuck.Stop()
 	}
-	r.cfg.Metrics.Started(micros(at - j.slot))
-	r.delays.add(micros(at - j.slot))
-	return r.cfg.Handle(ctx, Attempt{Lane: j.lane, Job: j.env, Slot: j.slot, Started: at, Clock: r.now})
+	r.cfg.Metrics.Started(micros(at - j.claim.Slot))
+	r.delays.add(micros(at - j.claim.Slot))
+	return r.cfg.Handle(ctx, Attempt{Lane: j.claim.Lane, Job: j.env, Slot: j.claim.Slot, Started: at, Clock: r.now})
 }
 
 // stuckAfter is how long after the end of its context a handler counts as stuck.

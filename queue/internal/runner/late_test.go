@@ -38,14 +38,13 @@ func TestALateJobIsReturned(t *testing.T) {
 		if late := r.delays.p99(); late < time.Second {
 			t.Errorf("the worker's starts count as %v late at most", late)
 		}
-		job := client.HGet(t.Context(), "wc:{q}:running:a", old).Val()
-		client.HDel(t.Context(), "wc:{q}:running:a", old)
+		job := client.HGet(t.Context(), "wc:{q}:running:a", old.String()).Val()
+		client.HDel(t.Context(), "wc:{q}:running:a", old.String())
 		slot := r.now() + 2000
-		stamp, _, lane, _ := envelope.ParseClaim(old)
-		another := envelope.ClaimName(stamp, slot, slot, lane)
-		client.HSet(t.Context(), "wc:{q}:running:a", another, job)
+		another := envelope.Claim{Stamp: old.Stamp, Lane: old.Lane, Slot: slot, Spent: slot}
+		client.HSet(t.Context(), "wc:{q}:running:a", another.String(), job)
 		reconcile()
-		r.takeWords([]string{wordJob, another, job[1:]})
+		r.takeWords([]string{wordJob, another.String(), job[1:]})
 		reconcile()
 		time.Sleep(time.Second)
 		if l.count() != 1 {
@@ -96,7 +95,7 @@ func TestLostBeforeStart(t *testing.T) {
 		r, reply := beaten(t, client, &l)
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		slot := reply.Now + 3_000_000
-		claim := envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
 		r.accept(given{claim: claim, job: env.String()})
 		if err := r.claims.reconcile(t.Context()); err != nil { // Redis holds no such claim
 			t.Fatal(err)
@@ -137,12 +136,12 @@ func beaten(t *testing.T, client redis.UniversalClient, l *log) (*Runner, store.
 }
 
 // missing is such a worker with a job that has missed its slot by a second.
-func missing(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim string) {
+func missing(t *testing.T, client redis.UniversalClient, l *log) (r *Runner, claim envelope.Claim) {
 	r, reply := beaten(t, client, l)
 	env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 	missed := reply.Now - 1_000_000
-	claim = envelope.ClaimName(env.Stamp, missed, missed, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-	client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+	claim = envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: missed, Spent: missed}
+	client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), "."+env.String())
 	r.accept(given{claim: claim, job: env.String()})
 	synctest.Wait()
 	return r, claim

@@ -290,11 +290,11 @@ func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 
 // facts reads what people have decided. What changes from now on makes Redis refuse the commits.
 func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
-	changes, latest, err := t.r.store.Changes(ctx)
+	meta, err := t.r.store.Meta(ctx)
 	if err != nil {
 		return schedule.Facts{}, err
 	}
-	t.r.policies.saw(latest)
+	t.r.policies.saw(meta.Policies)
 	policies, err := t.r.readPolicies(ctx)
 	if err != nil {
 		return schedule.Facts{}, err
@@ -307,7 +307,7 @@ func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
 	if err != nil {
 		return schedule.Facts{}, err
 	}
-	t.fence.Changes, t.stale, t.paused = changes, false, paused
+	t.fence.Changes, t.stale, t.paused = meta.Changes, false, paused
 	return schedule.Facts{Policies: policies, Paused: paused, Cancelled: cancelled}, nil
 }
 

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -54,9 +55,7 @@ const (
 type request struct {
 	letter string // its subject
 	worker string
-	claim  string
-	lane   envelope.Lane
-	spent  int64
+	claim  envelope.Claim
 	cost   int
 	env    *envelope.Envelope // of the claim; nil if it is gone
 	job    string
@@ -72,24 +71,25 @@ type request struct {
 func readRequest(l store.Letter) (q request, ok bool) {
 	q.letter = l.Subject
 	var words []string
+	var claim string
 	switch l.Subject {
 	case store.MailReturn:
 		if words = store.Words(l.Text); len(words) == 7 {
 			ok = true
-			q.worker, q.claim, q.kind, q.late = words[0], words[1], words[2], number(words[3])
+			q.worker, claim, q.kind, q.late = words[0], words[1], words[2], number(words[3])
 			q.scope, q.until, q.reason = words[4], number(words[5]), words[6]
 		}
 	case store.MailRefund:
 		if words = store.Words(l.Text); len(words) == 2 {
 			ok = true
-			q.claim, q.cost = words[0], max(1, int(number(words[1])))
+			claim, q.cost = words[0], max(1, int(number(words[1])))
 		}
 	}
 	if !ok {
 		return q, false
 	}
 	var err error
-	_, q.spent, q.lane, err = envelope.ParseClaim(q.claim)
+	q.claim, err = envelope.ParseClaim(claim)
 	return q, err == nil
 }
 
@@ -107,7 +107,9 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailFull:
 			t.full[envelope.Unescape(l.Text)] = true
 		case store.MailFinished:
-			t.sched.Ended(l.Text, now)
+			if claim, err := envelope.ParseClaim(l.Text); err == nil {
+				t.sched.Ended(claim, now)
+			}
 		case store.MailWorkers:
 			t.musterAt = 0
 		case store.MailPlaces:
@@ -189,13 +191,13 @@ func (t *term) prepare(ctx context.Context) error {
 // settle does in a commit what the requests ask for. Jobs that go back to the fronts of their lanes
 // do so latest first.
 func (t *term) settle(c *store.Commit, now int64) {
-	slices.SortStableFunc(t.requests, func(a, b request) int { return int(min(1, max(-1, b.spent-a.spent))) })
+	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.claim.Spent, a.claim.Spent) })
 	for i := range t.requests {
 		q := &t.requests[i]
 		switch {
 		case q.letter == store.MailRefund:
 			t.sched.Refund(q.claim, q.cost, false, now)
-			t.sooner(c, q.lane, now)
+			t.sooner(c, q.claim.Lane, now)
 		case q.env != nil:
 			t.takeBack(c, q, now)
 		}
@@ -211,14 +213,14 @@ func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
 }
 
 // endClaim takes a claim from a worker.
-func (t *term) endClaim(c *store.Commit, worker, claim string, lane envelope.Lane, now int64) {
+func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, now int64) {
 	c.EndClaim(worker, claim)
-	t.sched.End(schedule.Claim{Name: claim, Lane: lane, Worker: worker}, now)
+	t.sched.End(claim, now)
 }
 
 // takeBack puts a job that a worker returns into its lane again.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) {
-	t.endClaim(c, q.worker, q.claim, q.lane, now)
+	t.endClaim(c, q.worker, q.claim, now)
 	if q.kind == returnUnstarted {
 		t.fleet.distrust(q.worker)
 	}
@@ -232,15 +234,15 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	}
 	if q.kind == returnUnstarted || q.kind == returnLate {
 		t.sched.Refund(q.claim, q.cost, true, now)
-		t.sooner(c, q.lane, now)
-		c.Count(q.lane.Tenant, "started", -1)
+		t.sooner(c, q.claim.Lane, now)
+		c.Count(q.claim.Lane.Tenant, "started", -1)
 	} else {
-		c.Count(q.lane.Tenant, "back", 1)
+		c.Count(q.claim.Lane.Tenant, "back", 1)
 		q.env.Ready = now
 	}
 	if q.kind == returnRefunded {
 		t.sched.Refund(q.claim, q.cost, false, now)
-		t.sooner(c, q.lane, now)
+		t.sooner(c, q.claim.Lane, now)
 	}
 	if q.scope != "" {
 		c.Pause(q.scope, q.until)
@@ -250,5 +252,5 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		t.paused[q.scope] = max(t.paused[q.scope], q.until)
 		t.sched.Pause(q.scope, t.paused[q.scope], now)
 	}
-	t.requeue(q.lane, q.env)
+	t.requeue(q.claim.Lane, q.env)
 }

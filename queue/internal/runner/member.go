@@ -151,14 +151,14 @@ func (r *Runner) startedThrough(now int64) int64 {
 	defer r.claims.mu.Unlock()
 	for claim, h := range r.claims.held {
 		if h.cancel == nil && !h.over {
-			if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
-				now = min(now, slot)
+			if claim.Valid() {
+				now = min(now, claim.Spent)
 			}
 		}
 	}
 	for claim := range r.claims.returned {
-		if _, slot, _, err := envelope.ParseClaim(claim); err == nil {
-			now = min(now, slot)
+		if claim.Valid() {
+			now = min(now, claim.Spent)
 		}
 	}
 	return now
@@ -238,7 +238,8 @@ func (r *Runner) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {
 		case wordJob, wordNext:
-			r.accept(given{claim: words[1], job: words[2], awaited: words[0] == wordNext})
+			claim, _ := envelope.ParseClaim(words[1]) // a malformed one is ended
+			r.accept(given{claim: claim, job: words[2], awaited: words[0] == wordNext})
 		case wordVice:
 			r.deputy.Store(words[1] == r.cfg.Worker)
 			r.standFor(false)
@@ -300,9 +301,9 @@ func (r *Runner) lead(ctx context.Context) {
 		if (out > 0 || r.stopping()) && !told {
 			pause(ctx, deputyLooks)
 			// If nobody else leads either, a tired leader is better than none.
-			till, err := r.store.Till(ctx)
+			meta, err := r.store.Meta(ctx)
 			now, _ := r.clock.now()
-			if err != nil || till+2*leaderLease.Microseconds() > now {
+			if err != nil || meta.Till+2*leaderLease.Microseconds() > now {
 				continue
 			}
 		}
@@ -346,11 +347,11 @@ func (r *Runner) awaitTurn(ctx context.Context, found int64) (told bool) {
 			}
 		case <-timeout:
 		}
-		latest, err := r.store.Till(ctx)
+		meta, err := r.store.Meta(ctx)
 		if err != nil {
 			continue
 		}
-		till = latest
+		till = meta.Till
 		if now, _ := r.clock.now(); till <= now {
 			return false
 		}

@@ -192,9 +192,9 @@ func (j *judge) haunt() {
 			continue
 		}
 		keys, _ := j.w.server.HKeys("wc:{q}:running:" + h.name)
-		for _, claim := range keys {
-			stamp, slot, lane, err := envelope.ParseClaim(claim)
-			t := j.byStamp[stamp]
+		for _, name := range keys {
+			claim, err := envelope.ParseClaim(name)
+			t := j.byStamp[claim.Stamp]
 			if err != nil || t == nil {
 				continue
 			}
@@ -203,11 +203,11 @@ func (j *judge) haunt() {
 				continue
 			}
 			t.excused, t.plain, t.doubtful = max(t.excused, now+back), false, t.doubtful || h.lost
-			for _, scope := range scopesOf(lane) {
+			for _, scope := range scopesOf(claim.Lane) {
 				j.haunts[scope] = now + back
 			}
-			if slot -= j.w.offset.Microseconds(); h.lost && !j.phantoms[claim] && (t.at == nil || t.at.h != h) {
-				j.phantoms[claim] = true
+			if slot := claim.Spent - j.w.offset.Microseconds(); h.lost && !j.phantoms[name] && (t.at == nil || t.at.h != h) {
+				j.phantoms[name] = true
 				for _, l := range j.ledgersOf(t.lane) {
 					l.starts = append(l.starts, spend{t: t, at: slot, slot: slot, cost: t.cost, phantom: true})
 				}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -12,7 +13,7 @@ import (
 func (r *Runner) finish(j *job, o Outcome) {
 	refund := ""
 	if o.Refund {
-		refund = store.Pack(j.claim, strconv.Itoa(j.env.Cost))
+		refund = store.Pack(j.claim.String(), strconv.Itoa(j.env.Cost))
 	}
 	switch {
 	case o.Pause != nil:
@@ -41,7 +42,7 @@ func (r *Runner) finish(j *job, o Outcome) {
 // if the script is run again because its reply was lost, and a job that another worker has got
 // meanwhile keeps its payload.
 func (r *Runner) endAlone(j *job, refund string) {
-	ack := store.Ack{Worker: r.cfg.Worker, Claims: []string{j.claim}, Payload: j.env.Spilled, Refund: refund}
+	ack := store.Ack{Worker: r.cfg.Worker, Claims: []envelope.Claim{j.claim}, Payload: j.env.Spilled, Refund: refund}
 	if r.retry("acknowledging", func(ctx context.Context) error {
 		_, err := persist(ctx, r.patience(), func(ctx context.Context) (store.Reading, error) { return r.store.Ack(ctx, ack) })
 		return err
@@ -84,7 +85,7 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 	// A newer job under its collapse key would get the low priority with the place.
 	next.Yields = o.Yield && delay >= 0 && next.CollapseKey == ""
 	f := store.Failure{
-		Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: delay, Job: next.String(), ID: j.env.ID,
+		Worker: r.cfg.Worker, Claim: j.claim, Delay: delay, Job: next.String(), ID: j.env.ID,
 		Error: clip(o.Error, keptError), Refund: refund,
 	}
 	held := false
@@ -103,7 +104,7 @@ func (r *Runner) fail(j *job, o Outcome, refund string) {
 
 // bury keeps a job that cannot be run among the dead.
 func (r *Runner) bury(j *job, text string, why error) {
-	f := store.Failure{Worker: r.cfg.Worker, Claim: j.claim, Lane: j.lane, Delay: -1, Job: text, Error: why.Error()}
+	f := store.Failure{Worker: r.cfg.Worker, Claim: j.claim, Delay: -1, Job: text, Error: why.Error()}
 	if j.env != nil {
 		f.ID = j.env.ID
 	}
@@ -134,13 +135,13 @@ func clip(text string, most int) string {
 }
 
 // giveBack returns a claim that will not start here: the rules get its slot back.
-func (r *Runner) giveBack(claim string) {
+func (r *Runner) giveBack(claim envelope.Claim) {
 	r.returnClaim(request{claim: claim, kind: returnUnstarted})
 }
 
 // giveBackLate returns a claim that has missed its slot by so many µs: the rules get that back, and
 // the job gets another one.
-func (r *Runner) giveBackLate(claim string, by int64) {
+func (r *Runner) giveBackLate(claim envelope.Claim, by int64) {
 	r.returnClaim(request{claim: claim, kind: returnLate, late: by})
 }
 
@@ -155,7 +156,7 @@ func (r *Runner) giveBackAfter(j *job, o Outcome) {
 
 // returnClaim asks the leader to take a claim back.
 func (r *Runner) returnClaim(q request) {
-	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, q.claim, q.kind, text(q.late), q.scope, text(q.until), q.reason)}
+	letter := store.Letter{Subject: store.MailReturn, Text: store.Pack(r.cfg.Worker, q.claim.String(), q.kind, text(q.late), q.scope, text(q.until), q.reason)}
 	r.claims.giveUp(q.claim, letter)
 	r.tell(letter)
 }

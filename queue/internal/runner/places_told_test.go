@@ -49,3 +49,37 @@ func TestAPlaceThatBecomesFreeElsewhere(t *testing.T) {
 		s.end()
 	})
 }
+
+// A new leader knows whose the jobs are that run, and gives no worker more than it has places for.
+func TestANewLeaderKnowsWhoHasWhat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{}
+		s.handler = func(string, Attempt) Outcome {
+			time.Sleep(20 * time.Second)
+			return Outcome{}
+		}
+		s.joinWith("a", 1)
+		time.Sleep(3 * time.Second)
+		s.joinWith("b", 1)
+		time.Sleep(3 * time.Second)
+		s.offer("u", 2)
+		time.Sleep(time.Second)
+		if n := s.attempts(); n != 2 {
+			t.Fatalf("%d starts", n)
+		}
+		s.depose()
+		s.offer("u", 1)
+		time.Sleep(time.Second)
+		for _, worker := range []string{"a", "b"} {
+			if claims, err := s.server.HKeys("wc:{q}:running:" + worker); err != nil || len(claims) != 1 {
+				t.Errorf("%s, which has one place, has %q, %v", worker, claims, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := s.attempts(); n != 3 {
+			t.Errorf("%d starts, want 3", n)
+		}
+		s.end()
+	})
+}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -31,7 +32,7 @@ import (
 type reaping struct {
 	worker  string
 	ready   bool
-	claims  []string // the latest slots last: those go first, each to the front of its lane
+	claims  []envelope.Claim // the latest slots last: those go first, each to the front of its lane
 	all     int
 	started int64 // all claims with an earlier slot had started
 }
@@ -80,7 +81,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 	claims := found.Claims[max(0, len(found.Claims)-reapBatch):]
 	r.claims = r.claims[:len(r.claims)-len(batch)]
 	for _, claim := range found.Claims {
-		r.claims = append(r.claims, claim.Name)
+		r.claims = append(r.claims, claim.Claim)
 	}
 	c.Expired(r.worker, t.r.cfg.Lease)
 	for _, claim := range slices.Backward(claims) {
@@ -102,7 +103,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 // inventory reads the names of a dead worker's claims, and tells the rounds.
 func (t *term) inventory(ctx context.Context, r *reaping) {
 	trouble := newTrouble(t.r.log, "reading the jobs of a lost worker")
-	var claims []string
+	var claims []envelope.Claim
 	var started int64
 	for {
 		var err error
@@ -120,14 +121,14 @@ func (t *term) inventory(ctx context.Context, r *reaping) {
 
 // claimsBySlot returns the claims of a worker, the latest slots last, and up to when all have
 // started. It takes many short steps.
-func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []string, started int64, err error) {
+func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []envelope.Claim, started int64, err error) {
 	records, _, err := t.r.store.Records(ctx, []string{worker})
 	if err != nil {
 		return nil, 0, err
 	}
 	for place := (store.ClaimScan{Worker: worker}); !place.Done; {
 		began := time.Now()
-		var some []string
+		var some []envelope.Claim
 		if some, place, err = t.r.store.ScanClaims(ctx, place); err != nil {
 			return nil, 0, err
 		}
@@ -135,17 +136,10 @@ func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []string
 			pause(ctx, time.Since(began)) // Redis has others to serve
 		}
 	}
-	slices.SortFunc(claims, func(a, b string) int { return strings.Compare(slotKey(a), slotKey(b)) })
+	slices.SortFunc(claims, func(a, b envelope.Claim) int {
+		return cmp.Or(cmp.Compare(a.Spent, b.Spent), strings.Compare(a.Stamp, b.Stamp), strings.Compare(a.Lane.User, b.Lane.User))
+	})
 	return slices.Compact(claims), records[0].Started, nil
-}
-
-// slotKey orders claims by their slots, and then by their stamps.
-func slotKey(claim string) string {
-	stamp, slot, _, err := envelope.ParseClaim(claim)
-	if err != nil {
-		return claim
-	}
-	return text(slot) + " " + stamp
 }
 
 // leaseExpired is the last error of a job whose worker was lost.
@@ -153,11 +147,11 @@ const leaseExpired = "the lease expired: its worker died or lost Redis"
 
 // reapClaim takes one claim back. If its handler had started, that was an attempt. If nobody knows, it
 // was none the first time, and one each further time: a job that kills its workers ends.
-func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, started, now int64) {
-	_, spent, lane, err := envelope.ParseClaim(claim.Name)
-	t.endClaim(c, dead, claim.Name, lane, now)
-	if err != nil {
-		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Name)
+func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claimed, started, now int64) {
+	lane := claim.Lane
+	t.endClaim(c, dead, claim.Claim, now)
+	if !claim.Valid() {
+		t.r.log.Error("a malformed claim of a lost worker", "claim", claim.Claim)
 		return
 	}
 	env, err := envelope.Open(claim.Job)
@@ -166,7 +160,7 @@ func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claim, starte
 		return
 	}
 	env.Ready = now
-	if spent >= started && env.Lost == 0 {
+	if claim.Spent >= started && env.Lost == 0 {
 		env.Lost++
 		c.Count(lane.Tenant, "back", 1)
 		t.requeue(lane, env)

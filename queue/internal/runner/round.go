@@ -189,7 +189,7 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 func (t *term) knows() bool {
 	known := true
 	for _, q := range t.requests {
-		known = t.sched.Known(q.lane) && known
+		known = t.sched.Known(q.claim.Lane) && known
 	}
 	return known
 }

@@ -169,7 +169,7 @@ func (r *Runner) awaitReturns() {
 	ctx, cancel := context.WithTimeout(r.outlive, lastPatience)
 	defer cancel()
 	for r.claims.returning() > 0 && ctx.Err() == nil {
-		left, err := r.store.Claims(ctx, r.cfg.Worker)
+		left, err := r.store.Claims(ctx, []string{r.cfg.Worker})
 		if err == nil && len(left) <= r.claims.count() {
 			return
 		}

@@ -2,9 +2,9 @@ package runner
 
 import (
 	"context"
+	"slices"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 // places returns how many places the fleet has for this queue.
@@ -19,16 +19,11 @@ func (f *fleet) places() int {
 // countRunning tells the scheduler which claims there are. It is told of their ends; what is read
 // again now and then makes up for what a Redis that was restored has forgotten.
 func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
-	names, err := t.r.store.ClaimNames(ctx, workers)
+	claims, err := t.r.store.Claims(ctx, workers)
 	if err != nil {
 		return err
 	}
-	claims := make([]schedule.Claim, 0, len(names))
-	for _, name := range names {
-		if _, _, lane, err := envelope.ParseClaim(name); err == nil {
-			claims = append(claims, schedule.Claim{Name: name, Lane: lane})
-		}
-	}
+	claims = slices.DeleteFunc(claims, func(c envelope.ClaimRef) bool { return !c.Valid() })
 	t.sched.Running(claims, now)
 	t.uncounted = false
 	return nil

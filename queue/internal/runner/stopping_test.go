@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -31,8 +32,8 @@ func TestTheLastEndsAreOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l log
 		r, _, w := wired(t, &l)
-		const claim = "a claim"
-		w.server.HSet("wc:{q}:running:a", claim, ".job")
+		claim := envelope.Claim{Stamp: "a claim"}
+		w.server.HSet("wc:{q}:running:a", claim.String(), ".job")
 		r.claims.hold(claim)
 		r.claims.done(end{claim: claim})
 		w.intercept(func(cmd redis.Cmder, do func() error) error {

@@ -37,11 +37,11 @@ func TestASuspendedMachine(t *testing.T) {
 				}
 				var l log
 				r, _ := beaten(t, client, &l)
-				give := func(stamp string) (claim string) {
+				give := func(stamp string) (claim envelope.Claim) {
 					env := envelope.Envelope{Stamp: stamp, Cost: 1, MaxAttempts: 3, Type: "x"}
 					slot := r.now() + 300_000
-					claim = envelope.ClaimName(env.Stamp, slot, slot, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-					client.HSet(t.Context(), "wc:{q}:running:a", claim, "."+env.String())
+					claim = envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
+					client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), "."+env.String())
 					r.accept(given{claim: claim, job: env.String()})
 					return claim
 				}
@@ -64,7 +64,7 @@ func TestASuspendedMachine(t *testing.T) {
 				if returned != (starts == 0) {
 					t.Errorf("returned: %v; mail %v", returned, letters)
 				}
-				client.HDel(t.Context(), "wc:{q}:running:a", first) // the leader has taken it back
+				client.HDel(t.Context(), "wc:{q}:running:a", first.String()) // the leader has taken it back
 				wentOn()
 				reading, err := r.store.Clock(t.Context())
 				if err != nil {

@@ -6,8 +6,8 @@ import "context"
 // bound may be too early, and never too late. It goes through all tenants beside the
 // rounds, and tells them of each whose bounds it has changed.
 func (t *term) sweep(ctx context.Context, version int64) {
-	swept, err := t.r.store.Swept(ctx)
-	if err != nil || swept == version {
+	meta, err := t.r.store.Meta(ctx)
+	if err != nil || meta.Swept == version {
 		return
 	}
 	trouble := newTrouble(t.r.log, "sweeping bounds")

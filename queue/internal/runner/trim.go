@@ -82,7 +82,7 @@ func (t *term) trim(ctx context.Context, c *store.Commit, now int64) error {
 		return nil
 	}
 	depth := max(headsEach, trimBatch/len(r.lanes))
-	entries, err := t.r.store.Heads(ctx, r.lanes, depth)
+	entries, err := t.r.store.Heads(ctx, store.FirstPages(r.lanes, depth))
 	if err != nil {
 		return err
 	}
@@ -246,9 +246,11 @@ func (t *term) survey(ctx context.Context, name string, tr *trimmer) {
 // lanesByAge returns the lanes of a tenant with the oldest jobs. Other lanes have no job with a
 // stamp before the returned one. It takes many short steps.
 func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, before string, err error) {
-	if before, err = t.r.store.NextStamp(ctx); err != nil {
+	meta, err := t.r.store.Meta(ctx)
+	if err != nil {
 		return nil, "", err
 	}
+	before = meta.Stamp
 	cut := func() {
 		slices.SortFunc(lanes, func(a, b stamped) int { return strings.Compare(a.stamp, b.stamp) })
 		if len(lanes) > surveyed {
@@ -262,7 +264,7 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 		if err != nil {
 			return nil, "", err
 		}
-		heads, err := t.r.store.Heads(ctx, found, 1)
+		heads, err := t.r.store.Heads(ctx, store.FirstPages(found, 1))
 		if err != nil {
 			return nil, "", err
 		}

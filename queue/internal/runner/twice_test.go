@@ -16,17 +16,17 @@ import (
 // What Redis holds is compared with what a worker holds while that changes. A claim that was
 // there when Redis was asked, and that the worker has let go of since, starts nothing.
 func TestALookAtRedisIsOld(t *testing.T) {
-	for name, change := range map[string]func(r *Runner, claim string){
-		"the job has ended": func(r *Runner, _ string) { r.claims.send(r.outlive) },
-		"it was taken back": func(r *Runner, claim string) { r.claims.drop(claim) },
+	for name, change := range map[string]func(r *Runner, claim envelope.Claim){
+		"the job has ended": func(r *Runner, _ envelope.Claim) { r.claims.send(r.outlive) },
+		"it was taken back": func(r *Runner, claim envelope.Claim) { r.claims.drop(claim) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l log
 				r, reply, w := wired(t, &l)
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-				claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-				w.server.HSet("wc:{q}:running:a", claim, "."+env.String())
+				claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
+				w.server.HSet("wc:{q}:running:a", claim.String(), "."+env.String())
 				r.accept(given{claim: claim, job: env.String()})
 				synctest.Wait() // it has run, and its end is not told yet
 				var looked atomic.Bool
@@ -61,8 +61,8 @@ func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
 			return Outcome{Pause: &Pause{envelope.UserScope("t", "u"), a.Clock() + 1_000_000}}
 		}
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-		claim := envelope.ClaimName(env.Stamp, reply.Now, reply.Now, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-		w.server.HSet("wc:{q}:running:a", claim, "."+env.String())
+		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
+		w.server.HSet("wc:{q}:running:a", claim.String(), "."+env.String())
 		r.accept(given{claim: claim, job: env.String()})
 		for range 3 {
 			time.Sleep(time.Millisecond)

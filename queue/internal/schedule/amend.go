@@ -15,16 +15,15 @@ func (s *Scheduler) Known(lane envelope.Lane) bool {
 
 // Refund gives the slot of a claimed job back: to the rules of its user, and those of its
 // tenant and the queue as well if it did not start at all.
-func (s *Scheduler) Refund(claim string, cost int, all bool, now int64) {
-	_, slot, lane, _ := envelope.ParseClaim(claim)
-	t := s.tenant(lane.Tenant)
-	u := t.user(s, lane.User)
-	u.rules.Refund(&u.state, slot, cost, false)
+func (s *Scheduler) Refund(claim envelope.Claim, cost int, all bool, now int64) {
+	t := s.tenant(claim.Lane.Tenant)
+	u := t.user(s, claim.Lane.User)
+	u.rules.Refund(&u.state, claim.Spent, cost, false)
 	s.touch(u)
 	if all {
 		for _, who := range []toucher{s, t} {
 			of := who.subjectOf()
-			of.rules.Refund(&of.state, slot, cost, false)
+			of.rules.Refund(&of.state, claim.Spent, cost, false)
 			s.touch(who)
 		}
 	}

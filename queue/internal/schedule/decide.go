@@ -21,14 +21,11 @@ type Place struct {
 	Spread int64
 }
 
-// A Start is the decision to start a job.
+// A Start is the decision to start a job: from when it may start is the slot of its claim.
 type Start struct {
-	Lane   envelope.Lane
+	envelope.Claim
 	Head   Head
 	Worker string
-	Slot   int64 // from when it may start
-	Spent  int64 // the slot that the rules remember: Slot and the place's spread
-	Claim  string
 	// Awaited says that others may wait for the end of the job.
 	Awaited   bool
 	Blame     Blame  // what held it back

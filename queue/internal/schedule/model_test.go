@@ -68,8 +68,8 @@ type model struct {
 	closed   bool                // nothing is offered any more
 	most     func(scope int) int // how many run at once of a queue, a tenant, a user
 	size100  int                 // places of the fleet
-	finished []ended             // claims of whose end the leader has not heard
-	heard    []string
+	finished []envelope.Claim    // claims of whose end the leader has not heard
+	heard    []envelope.Claim
 }
 
 type state struct {

@@ -90,7 +90,7 @@ func TestARefundWhileALaneIsRead(t *testing.T) {
 	s.put("t", "u", nil)
 	s.put("t", "u", nil) // the scheduler knows of the first one only
 	f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
-	var claim string
+	var claim envelope.Claim
 	for range 10 {
 		plan := s.s.Decide(s.now, &f, 10)
 		s.s.States(s.now)
@@ -109,7 +109,7 @@ func TestARefundWhileALaneIsRead(t *testing.T) {
 		s.answer(needs)
 	}
 	s.decide()
-	if claim == "" || len(s.starts) != 1 {
-		t.Errorf("claim %q; %d starts: the second job waits, and the slot of the first was given back", claim, len(s.starts))
+	if claim.Stamp == "" || len(s.starts) != 1 {
+		t.Errorf("claim %v; %d starts: the second job waits, and the slot of the first was given back", claim, len(s.starts))
 	}
 }

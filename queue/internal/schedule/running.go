@@ -43,10 +43,10 @@ func (c Concurrency) String() string {
 // until their end is known. It is never less than what Redis holds, since only the leader
 // makes claims and others only end them.
 type running struct {
-	claims  map[string]run // by their names
-	workers map[string]int // how many each worker has
-	places  int            // of the fleet
-	ended   []Claim        // by the next commit
+	claims  map[envelope.Claim]run
+	workers map[string]int      // how many each worker has
+	places  int                 // of the fleet
+	ended   []envelope.ClaimRef // by the next commit
 }
 
 // A run is a job that runs.
@@ -72,24 +72,24 @@ func (s *Scheduler) crowded(u *subject) bool {
 }
 
 // Claimed tells of a job that runs.
-func (s *Scheduler) Claimed(c Claim) {
-	if _, known := s.running.claims[c.Name]; known {
+func (s *Scheduler) Claimed(c envelope.ClaimRef) {
+	if _, known := s.running.claims[c.Claim]; known {
 		return
 	}
 	u := s.tenant(c.Lane.Tenant).user(s, c.Lane.User)
-	s.running.claims[c.Name] = run{u, c.Worker}
+	s.running.claims[c.Claim] = run{u, c.Worker}
 	s.running.workers[c.Worker]++
 	for _, who := range [...]toucher{s, u.tenant, u} {
 		of := who.subjectOf()
 		if of.running++; of.limit.Limits() && of.running == of.limit.Most(s.running.places) {
-			of.filled = envelope.ClaimSlot(c.Name)
+			of.filled = c.Slot
 		}
 	}
 }
 
 // Ended tells that a job runs no more. It reports whether something may start that could
 // not.
-func (s *Scheduler) Ended(claim string, now int64) (frees bool) {
+func (s *Scheduler) Ended(claim envelope.Claim, now int64) (frees bool) {
 	run, known := s.running.claims[claim]
 	if !known {
 		return false
@@ -107,15 +107,15 @@ func (s *Scheduler) Ended(claim string, now int64) (frees bool) {
 }
 
 // End ends a claim with the next commit.
-func (s *Scheduler) End(claim Claim, now int64) {
-	if _, known := s.running.claims[claim.Name]; known {
-		s.running.ended = append(s.running.ended, claim)
-		s.Ended(claim.Name, now)
+func (s *Scheduler) End(claim envelope.Claim, now int64) {
+	if run, known := s.running.claims[claim]; known {
+		s.running.ended = append(s.running.ended, envelope.ClaimRef{Worker: run.worker, Claim: claim})
+		s.Ended(claim, now)
 	}
 }
 
 // unclaim takes a job out of what runs.
-func (s *Scheduler) unclaim(claim string) {
+func (s *Scheduler) unclaim(claim envelope.Claim) {
 	run, known := s.running.claims[claim]
 	if !known {
 		return
@@ -147,18 +147,11 @@ func (s *Scheduler) unblock(who toucher, now int64) {
 	}
 }
 
-// A Claim is a job that runs at a worker.
-type Claim struct {
-	Name   string
-	Lane   envelope.Lane
-	Worker string
-}
-
 // Running tells all that runs, as Redis holds it.
-func (s *Scheduler) Running(claims []Claim, now int64) {
-	there := make(map[string]bool, len(claims))
+func (s *Scheduler) Running(claims []envelope.ClaimRef, now int64) {
+	there := make(map[envelope.Claim]bool, len(claims))
 	for _, c := range claims {
-		there[c.Name] = true
+		there[c.Claim] = true
 		s.Claimed(c)
 		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
 	}

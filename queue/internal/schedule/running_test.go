@@ -46,10 +46,10 @@ func (m *model) staff() {
 // recount tells the scheduler what runs.
 func (m *model) recount() {
 	m.s.Places(m.size100, m.now)
-	var claims []schedule.Claim
+	var claims []envelope.ClaimRef
 	for _, t := range m.tasks {
 		if t.running {
-			claims = append(claims, schedule.Claim{Name: t.claim, Lane: t.lane})
+			claims = append(claims, envelope.ClaimRef{Claim: t.claim})
 		}
 	}
 	m.s.Running(claims, m.now)
@@ -57,20 +57,14 @@ func (m *model) recount() {
 
 // finish tells the leader, some time, that a job has ended.
 func (m *model) finish(t *task) {
-	m.finished = append(m.finished, ended{t.lane, t.claim})
-}
-
-// An ended claim of which the leader has not heard.
-type ended struct {
-	lane  envelope.Lane
-	claim string
+	m.finished = append(m.finished, t.claim)
 }
 
 // hear opens letters about claims that have ended; some of them again.
 func (m *model) hear() {
 	for len(m.finished) > 0 && !m.chance(10) {
-		m.heard = append(m.heard, m.finished[0].claim)
-		m.s.Ended(m.finished[0].claim, m.now)
+		m.heard = append(m.heard, m.finished[0])
+		m.s.Ended(m.finished[0], m.now)
 		m.finished = m.finished[1:]
 	}
 	if len(m.heard) > 0 && m.chance(10) {
@@ -98,7 +92,7 @@ func (m *model) runs(l envelope.Lane) (n [3]int) {
 func (m *model) full(l envelope.Lane) bool {
 	n, scopes := m.runs(l), scopesOf(l)
 	for _, e := range m.finished {
-		for k, scope := range scopesOf(e.lane) {
+		for k, scope := range scopesOf(e.Lane) {
 			if scope == scopes[k] {
 				n[k]++
 			}
@@ -112,7 +106,7 @@ func (m *model) full(l envelope.Lane) bool {
 	return false
 }
 
-// claim notes under which name a job starts, beside others that run.
+// claim notes under which claim a job starts, beside others that run.
 func (m *model) claim(t *task, s schedule.Start) error {
 	for k, n := range m.runs(t.lane) { // with itself
 		if n > m.most(k) {
@@ -120,7 +114,7 @@ func (m *model) claim(t *task, s schedule.Start) error {
 		}
 	}
 	if slices.Contains(m.heard, s.Claim) {
-		return fmt.Errorf("job %d starts under a name that was given before: %s", t.id, s.Claim)
+		return fmt.Errorf("job %d starts under a claim that was made before: %s", t.id, s.Claim)
 	}
 	t.claim = s.Claim
 	return nil

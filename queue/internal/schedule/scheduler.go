@@ -155,7 +155,7 @@ type Facts struct {
 func New(f Facts) *Scheduler {
 	s := &Scheduler{
 		lead: Lead, tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
-		running: running{claims: make(map[string]run), workers: make(map[string]int)}, paused: make(map[string]int64),
+		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
 	s.ready.at = func(t *tenant) *int { return &t.rank }

@@ -182,10 +182,9 @@ func (s *Scheduler) park(l *lane, at, now int64) {
 func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
-	start := Start{Lane: l.name(), Head: h, Worker: place.Worker, Slot: slot, Spent: spent}
+	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: l.name(), Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
 	start.Objection = d.spend(t, u, spent, h.Env.Cost)
-	start.Claim = envelope.ClaimName(h.Env.Stamp, spent, slot, start.Lane)
-	s.Claimed(Claim{start.Claim, start.Lane, place.Worker})
+	s.Claimed(envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim})
 	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
 	d.plan.Starts = append(d.plan.Starts, start)
 	s.share = max(s.share, t.share)

@@ -14,7 +14,7 @@ type Commit struct {
 	Parks  []Park
 	Needs  Needs
 
-	ended []Claim
+	ended []envelope.ClaimRef
 }
 
 // Commit returns what has come together for a commit beside the plan, once.
@@ -60,7 +60,7 @@ func (s *Scheduler) undo(c Commit, now int64) {
 }
 
 // release takes a claim out of what runs, and lets what it may have blocked be looked at.
-func (s *Scheduler) release(claim string, now int64) {
+func (s *Scheduler) release(claim envelope.Claim, now int64) {
 	if run, known := s.running.claims[claim]; known {
 		s.unclaim(claim)
 		s.unblock(run.user, now)

@@ -15,7 +15,7 @@ type task struct {
 	env      *envelope.Envelope
 	spent    int64 // where the rules about starts have it
 	running  bool
-	claim    string // its name, while it runs
+	claim    envelope.Claim // while it runs
 	over     bool
 	returned bool
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -108,10 +107,7 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) er
 // which it waits, or one of the words above; "" if the ID is not known.
 func (s *Store) Where(ctx context.Context, id string) (string, error) {
 	where, err := s.client.Get(ctx, s.key.ID(id)).Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return where, err
+	return where, ignoreNil(err)
 }
 
 // Cancel makes sure that a waiting job never runs: it is dropped when its turn comes. It
@@ -197,7 +193,7 @@ func (s *Store) RecordRefused(ctx context.Context, lane Lane, reason string, job
 		return err
 	}
 	named := *job
-	named.Stamp = fmt.Sprintf("%013x", view.Now)
+	named.Stamp = envelope.Stamp(view.Now)
 	text := named.String()
 	pipe := s.client.TxPipeline()
 	pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Refused(), MaxLen: 10_000, Approx: true, Values: []any{

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -45,8 +44,7 @@ func (m marks) String() string {
 
 // marksAfter returns the marks after one more failure.
 func marksAfter(meta map[string]string, now int64) string {
-	done, _ := strconv.ParseInt(meta["done"], 10, 64)
-	failed, _ := strconv.ParseInt(meta["failed"], 10, 64)
+	done, failed := number(meta["done"]), number(meta["failed"])
 	m, known := readMarks(meta["failing"])
 	switch {
 	case !known || now-m.last > markMemory.Microseconds():

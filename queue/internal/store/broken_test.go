@@ -97,9 +97,9 @@ func TestFailWithBrokenCounters(t *testing.T) {
 		for _, delay := range []time.Duration{-1, time.Second} {
 			t.Run(fmt.Sprint(how, delay), func(t *testing.T) {
 				onDesks(t, func(t *testing.T, d *desk) {
-					d.must(d.client.HSet(t.Context(), d.key.Running("w"), "claim", ".job").Err())
+					d.hold("w", claimOf("claim"))
 					d.breakCounters("t", how)
-					held, err := d.Fail(t.Context(), Failure{Worker: "w", Claim: "claim", Lane: laneOf("u"), Delay: delay, Job: "job", Error: "no"})
+					held, err := d.Fail(t.Context(), Failure{Worker: "w", Claim: claimOf("claim"), Delay: delay, Job: "job", Error: "no"})
 					if !held || err != nil {
 						t.Errorf("%v, %v", held, err)
 					}

@@ -7,7 +7,7 @@ import (
 )
 
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
-// with [Store.NewCommit], say what it does with its methods, send it with [Store.Commit].
+// with [Store.NewCommit], say what it does with its methods, send it with [Store.Send].
 //
 // Methods that check something return the number of the check: where it fails the commit
 // does nothing and [CommitReply].Differs names it.
@@ -29,8 +29,8 @@ type Commit struct {
 	fill  list
 	look  list
 
-	claims   map[string][]any  // worker → claims and jobs
-	ended    map[string][]any  // worker → claims
+	claims   map[string][]any  // worker → names of claims and jobs
+	ended    map[string][]any  // worker → names of claims
 	hands    map[string][]byte // worker → what it is told
 	counters map[[2]string]int64
 	folding  map[Folded]string // what it puts under collapse keys
@@ -102,8 +102,9 @@ func (c *Commit) isA(key, kind string) int { return c.check.add("type", c.keys.n
 
 // A Leaving is an entry that leaves its lane.
 type Leaving struct {
-	Begin         string // its stamp; all of it, if it is a stub
-	Worker, Claim string // what it becomes; "" if nothing
+	Begin  string // its stamp; all of it, if it is a stub
+	Worker string // who claims it; "" if nobody does
+	Claim  Claim
 }
 
 // Take takes the first entries out of a lane.
@@ -112,18 +113,18 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 	c.lanes = append(c.lanes, c.s.key.Lane(lane))
 	c.taken[lane] = takes{number, len(c.take.args) - 2}
 	for _, e := range entries {
-		to := 0
-		if e.Claim != "" {
-			to = c.keys.number(c.running(e.Worker))
+		to, claim := 0, ""
+		if e.Worker != "" {
+			to, claim = c.keys.number(c.running(e.Worker)), e.Claim.String()
 		}
-		c.take.args = append(c.take.args, e.Begin, to, e.Claim)
+		c.take.args = append(c.take.args, e.Begin, to, claim)
 	}
 	return -number
 }
 
 // Claim gives a worker a job that comes from no lane.
-func (c *Commit) Claim(worker, claim, job string) {
-	c.claims[worker] = append(c.claims[worker], claim, "."+job)
+func (c *Commit) Claim(worker string, claim Claim, job string) {
+	c.claims[worker] = append(c.claims[worker], claim.String(), "."+job)
 }
 
 // Lives checks that a worker has not left: what it was given then nobody would take back.
@@ -133,22 +134,23 @@ func (c *Commit) Lives(worker string) int {
 
 // ClaimFolded gives a worker the job under a collapse key, whichever is there by then. It
 // checks that there can be one.
-func (c *Commit) ClaimFolded(worker, claim string, f Folded) (check int) {
-	c.folds.add(c.keys.number(c.running(worker)), claim, c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
+func (c *Commit) ClaimFolded(worker string, claim Claim, f Folded) (check int) {
+	c.folds.add(c.keys.number(c.running(worker)), claim.String(), c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
 	return c.isA(c.s.key.Fold(f.Tenant, f.User), "hash")
 }
 
 // EndClaim takes a claim from a worker, who has it.
-func (c *Commit) EndClaim(worker, claim string) int {
-	c.ended[worker] = append(c.ended[worker], claim)
-	return c.is("HEXISTS", c.running(worker), claim, true)
+func (c *Commit) EndClaim(worker string, claim Claim) int {
+	name := claim.String()
+	c.ended[worker] = append(c.ended[worker], name)
+	return c.is("HEXISTS", c.running(worker), name, true)
 }
 
 // Ack ends claims of the leader's own worker; those that are lost are passed over.
-func (c *Commit) Ack(worker string, claims []string) {
+func (c *Commit) Ack(worker string, claims []Claim) {
 	args := make([]any, len(claims))
 	for i, claim := range claims {
-		args[i] = claim
+		args[i] = claim.String()
 	}
 	c.op(&c.extra, "HDEL", c.running(worker), args...)
 	c.Count("", "done", int64(len(claims)))

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,16 +55,21 @@ func (d *desk) all() map[string]string {
 	return all
 }
 
-func (d *desk) claimed(worker string) []string {
+// Commit sends a commit and waits for the reply.
+func (d *desk) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
+	return d.Send(ctx, f, c)()
+}
+
+func (d *desk) claimed(worker string) []Claim {
 	d.t.Helper()
-	claims, err := d.Claims(d.t.Context(), worker)
+	claims, err := d.Claimed(d.t.Context(), worker)
 	d.must(err)
-	var names []string
+	var all []Claim
 	for _, claim := range claims {
-		names = append(names, claim.Name)
+		all = append(all, claim.Claim)
 	}
-	slices.Sort(names)
-	return names
+	slices.SortFunc(all, func(a, b Claim) int { return strings.Compare(a.String(), b.String()) })
+	return all
 }
 
 func laneOf(user string) Lane { return Lane{Tenant: "t", User: user, Priority: envelope.Normal} }
@@ -78,10 +84,10 @@ func leaving(begins ...string) []Leaving {
 }
 
 // take writes into a commit that a worker gets the first job of a lane.
-func (d *desk) take(c *Commit, worker, user, stamp string, slot int64) string {
-	claim := envelope.ClaimName(stamp, slot, slot, laneOf(user))
+func (d *desk) take(c *Commit, worker, user, stamp string, slot int64) Claim {
+	claim := envelope.Claim{Stamp: stamp, Lane: laneOf(user), Slot: slot, Spent: slot}
 	c.Take(laneOf(user), []Leaving{{stamp, worker, claim}})
-	c.Tell(worker, "!job", claim)
+	c.Tell(worker, "!job", claim.String())
 	c.State("t:t", "remembered", 1000)
 	c.Count("t", "started", 1)
 	c.Drop(laneOf(user), "x", "expired", "", 1)
@@ -123,7 +129,7 @@ func TestFence(t *testing.T) {
 				}
 				c = d.NewCommit()
 				claim := d.take(c, "a", "u", stamp, 5)
-				if _, err := d.Commit(t.Context(), f, c); err != nil || !slices.Equal(d.claimed("a"), []string{claim}) {
+				if _, err := d.Commit(t.Context(), f, c); err != nil || !slices.Equal(d.claimed("a"), []Claim{claim}) {
 					t.Errorf("then, as it should be: %v", err)
 				}
 			})
@@ -152,7 +158,7 @@ func TestDiffers(t *testing.T) {
 			d.offer("w", folded("", "kk"))
 			return c.Take(laneOf("w"), leaving("=k"))
 		},
-		"a claim is gone": func(d *desk, c *Commit) int { return c.EndClaim("a", "gone") },
+		"a claim is gone": func(d *desk, c *Commit) int { return c.EndClaim("a", Claim{Stamp: "gone"}) },
 		"nothing matures": func(d *desk, c *Commit) int { return c.Mature("nothing") },
 		"there is a fold": func(d *desk, c *Commit) int { d.offer("u", folded("", "k")); return c.Fold(fold, "job") },
 		"another fold": func(d *desk, c *Commit) int {
@@ -207,11 +213,11 @@ func TestCommit(t *testing.T) {
 			t.Errorf("%+v", reply)
 		}
 		message, at, err := d.Hand(t.Context(), "b", time.Second)
-		if words := Words(message); err != nil || at != reply.Now || !slices.Equal(words, []string{"!job", claim}) {
+		if words := Words(message); err != nil || at != reply.Now || !slices.Equal(words, []string{"!job", claim.String()}) {
 			t.Errorf("b is told %q at %d, %v", message, at, err)
 		}
 		states, _ := d.States(t.Context(), []string{"t:t"})
-		if !slices.Equal(d.claimed("b"), []string{claim}) || states[0] != "remembered" || d.counts().Started != 1 {
+		if !slices.Equal(d.claimed("b"), []Claim{claim}) || states[0] != "remembered" || d.counts().Started != 1 {
 			t.Errorf("claims %v, state %q, %+v", d.claimed("b"), states, d.counts())
 		}
 		f.Seq++
@@ -279,7 +285,7 @@ func TestWrongTypeOfOneTenant(t *testing.T) {
 		c.Read(Lane{Tenant: "x", User: "y", Priority: 1}, 7)
 		reply, err := d.Commit(t.Context(), f, c)
 		d.must(err)
-		if len(reply.Errors) != 3 || !slices.Equal(d.claimed("a"), []string{claim}) || d.lane("u") != "" {
+		if len(reply.Errors) != 3 || !slices.Equal(d.claimed("a"), []Claim{claim}) || d.lane("u") != "" {
 			t.Errorf("%v, claims %v, lane %q", reply.Errors, d.claimed("a"), d.lane("u"))
 		}
 		if n := d.client.HGet(t.Context(), "wc:{q}:tenant:t", "started").Val(); n != "1" {
@@ -294,13 +300,13 @@ func TestClaimFolded(t *testing.T) {
 		d.offer("u", folded("old", "k"))
 		f := d.lead("a")
 		c := d.NewCommit()
-		claim := envelope.ClaimName("0000000000001", 5, 5, laneOf("u"))
+		claim := envelope.Claim{Stamp: "0000000000001", Lane: laneOf("u"), Slot: 5, Spent: 5}
 		c.Take(laneOf("u"), leaving("=k"))
 		c.ClaimFolded("b", claim, Folded{"t", "u", "k"})
 		d.offer("u", folded("new", "k"))
 		_, err := d.Commit(t.Context(), f, c)
 		d.must(err)
-		jobs, err := d.ClaimedJobs(t.Context(), []ClaimRef{{"b", claim}})
+		jobs, err := d.ClaimedJobs(t.Context(), []ClaimRef{{Worker: "b", Claim: claim}})
 		d.must(err)
 		if e, err := envelope.Open(jobs[0]); err != nil || e.ID != "new" {
 			t.Errorf("claimed %q, %v", jobs[0], err)
@@ -339,7 +345,7 @@ func TestResharding(t *testing.T) {
 	try := func() {
 		c := s.NewCommit()
 		d.take(c, "a", "u", stamps[0], 5)
-		if _, err := s.Commit(ctx, f, c); err == nil {
+		if _, err := d.Commit(ctx, f, c); err == nil {
 			f.Seq, stamps = f.Seq+1, stamps[1:]
 		} else if !strings.Contains(err.Error(), "TRYAGAIN") {
 			t.Errorf("commit: %v", err)

@@ -7,13 +7,13 @@ import (
 
 // A Failure ends a claim whose attempt did not succeed.
 type Failure struct {
-	Worker, Claim string
-	Lane          Lane
-	Delay         time.Duration // until the next attempt; negative for none
-	Job           string        // as it goes on
-	ID            string        // the caller's own
-	Error         string
-	Refund        string // what the leader is to refund; "" for nothing
+	Worker string
+	Claim  Claim
+	Delay  time.Duration // until the next attempt; negative for none
+	Job    string        // as it goes on
+	ID     string        // the caller's own
+	Error  string
+	Refund string // what the leader is to refund; "" for nothing
 }
 
 // headError is how much of the last error of all jobs is kept.
@@ -27,25 +27,25 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 		return false, err
 	}
 	c := s.newChange()
-	running := c.own(s.key.Running(f.Worker), "hash")
+	claim, running := f.Claim.String(), c.own(s.key.Running(f.Worker), "hash")
 	c.own(s.key.Mail(), "stream")
 	// A script that begins with a command that needs no memory goes on in a full Redis.
 	c.always()
 	c.do("HDEL", running, "")
 	ends := len(c.steps)
-	c.when(1, "HEXISTS", []string{running}, f.Claim)
+	c.when(1, "HEXISTS", []string{running}, claim)
 	if f.Delay < 0 {
 		c.dies(f, view.Now)
 	} else {
 		c.backsOff(f, view.Now+f.Delay.Microseconds())
 	}
-	c.do("HDEL", running, f.Claim)
-	c.do("XADD", s.key.Mail(), "*", MailFinished, f.Claim)
+	c.do("HDEL", running, claim)
+	c.do("XADD", s.key.Mail(), "*", MailFinished, claim)
 	if f.Refund != "" {
 		c.do("XADD", s.key.Mail(), "*", MailRefund, f.Refund)
 	}
 	c.do("HSET", s.key.Meta(), "failing", marksAfter(meta, view.Now), "error", f.Error[:min(len(f.Error), headError)])
-	c.count(f.Lane.Tenant, "failed", 1)
+	c.count(f.Claim.Lane.Tenant, "failed", 1)
 	done, err := c.apply(ctx)
 	if done[ends] {
 		return true, nil // whatever has become of the counters of the tenant
@@ -55,18 +55,18 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 
 // backsOff lets the job of a failed attempt wait for its next one.
 func (c *change) backsOff(f Failure, at int64) {
-	c.must("ZADD", c.own(c.s.key.Later(), "zset"), at, f.Lane.Name()+" "+f.Job)
+	c.must("ZADD", c.own(c.s.key.Later(), "zset"), at, f.Claim.Lane.Name()+" "+f.Job)
 	c.do("XADD", c.s.key.Mail(), "*", MailLater, at)
 	if f.ID != "" {
-		c.do("SET", c.s.key.ID(f.ID), f.Lane.Name(), "XX", "KEEPTTL")
+		c.do("SET", c.s.key.ID(f.ID), f.Claim.Lane.Name(), "XX", "KEEPTTL")
 	}
 }
 
 // dies keeps the job of a failed attempt among the dead.
 func (c *change) dies(f Failure, now int64) {
-	c.must("XADD", c.own(c.s.key.Dead(), "stream"), "MAXLEN", "~", 100_000, "*", "lane", f.Lane.Name(), "error", f.Error, "at", now, "job", f.Job)
+	c.must("XADD", c.own(c.s.key.Dead(), "stream"), "MAXLEN", "~", 100_000, "*", "lane", f.Claim.Lane.Name(), "error", f.Error, "at", now, "job", f.Job)
 	if f.ID != "" {
 		c.do("SET", c.s.key.ID(f.ID), WasDead, "XX", "KEEPTTL")
 	}
-	c.count(f.Lane.Tenant, "dead", 1)
+	c.count(f.Claim.Lane.Tenant, "dead", 1)
 }

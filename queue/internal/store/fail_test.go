@@ -10,10 +10,13 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 )
 
+// claimOf returns a claim of a job of user u.
+func claimOf(stamp string) Claim { return Claim{Stamp: stamp, Lane: laneOf("u")} }
+
 // hold gives a worker a claim.
-func (d *desk) hold(worker, claim string) {
+func (d *desk) hold(worker string, claim Claim) {
 	d.t.Helper()
-	d.must(d.client.HSet(d.t.Context(), d.key.Running(worker), claim, ".job").Err())
+	d.must(d.client.HSet(d.t.Context(), d.key.Running(worker), claim.String(), ".job").Err())
 }
 
 // letters returns all mail, subjects before texts.
@@ -34,15 +37,15 @@ func (d *desk) letters() (all []string) {
 // The leader is told of a failure, and of what is to be refunded; once, although the script runs twice where its reply is lost.
 func TestFailTellsTheLeader(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
-		d.hold("w", "claim")
-		f := Failure{Worker: "w", Claim: "claim", Lane: laneOf("u"), Delay: time.Hour, Job: "job", ID: "id", Error: "no", Refund: "refund"}
+		d.hold("w", claimOf("claim"))
+		f := Failure{Worker: "w", Claim: claimOf("claim"), Delay: time.Hour, Job: "job", ID: "id", Error: "no", Refund: "refund"}
 		for i, want := range []bool{true, false} {
 			if held, err := d.Fail(t.Context(), f); held != want || err != nil {
 				t.Errorf("%d: held %v, %v", i, held, err)
 			}
 		}
 		told := strings.Join(d.letters(), ", ")
-		if before, after, _ := strings.Cut(told, MailLater+" "); before != "" || !strings.HasSuffix(after, ", !finished claim, !refund refund") {
+		if before, after, _ := strings.Cut(told, MailLater+" "); before != "" || !strings.HasSuffix(after, ", !finished "+claimOf("claim").String()+", !refund refund") {
 			t.Errorf("told %s", told)
 		}
 		meta := d.client.HGetAll(t.Context(), d.key.Meta()).Val()
@@ -58,9 +61,9 @@ func TestFailWhereNothingCanWait(t *testing.T) {
 	for place, delay := range map[string]time.Duration{"later": time.Second, "dead": -1} {
 		t.Run(place, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
-				d.hold("w", "claim")
+				d.hold("w", claimOf("claim"))
 				d.text(place)
-				f := Failure{Worker: "w", Claim: "claim", Lane: laneOf("u"), Delay: delay, Job: "job", Error: "no", Refund: "refund"}
+				f := Failure{Worker: "w", Claim: claimOf("claim"), Delay: delay, Job: "job", Error: "no", Refund: "refund"}
 				if held, err := d.Fail(t.Context(), f); held || err == nil || !strings.Contains(err.Error(), place) {
 					t.Errorf("held %v, %v", held, err)
 				}
@@ -84,11 +87,11 @@ func TestFailInAFullRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &desk{Store: st, t: t, client: s, mail: "0"}
-	d.hold("w", "late")
-	d.hold("w", "last")
+	d.hold("w", claimOf("late"))
+	d.hold("w", claimOf("last"))
 	d.must(s.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
 	for claim, delay := range map[string]time.Duration{"late": time.Hour, "last": -1} {
-		if held, err := d.Fail(t.Context(), Failure{Worker: "w", Claim: claim, Lane: laneOf("u"), Delay: delay, Job: "job", Error: "no"}); !held || err != nil {
+		if held, err := d.Fail(t.Context(), Failure{Worker: "w", Claim: claimOf(claim), Delay: delay, Job: "job", Error: "no"}); !held || err != nil {
 			t.Errorf("%s: held %v, %v", claim, held, err)
 		}
 	}

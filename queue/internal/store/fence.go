@@ -53,14 +53,9 @@ func (e *OrderError) Error() string {
 	return fmt.Sprintf("queue: the last commit is number %d", e.Last)
 }
 
-// Commit sends a commit, once. It returns one of the errors above if the commit did
-// nothing, and any other error if nobody knows what became of it.
-func (s *Store) Commit(ctx context.Context, f Fence, c *Commit) (CommitReply, error) {
-	return s.Send(ctx, f, c)()
-}
-
-// Send sends a commit behind those that this goroutine has sent before, without waiting for
-// them. The returned function waits for the reply; see [Store.Commit].
+// Send sends a commit, once, behind those that this goroutine has sent before, without waiting for
+// them. The returned function waits for the reply. It returns one of the errors above if the commit
+// did nothing, and any other error if nobody knows what became of it.
 func (s *Store) Send(ctx context.Context, f Fence, c *Commit) (wait func() (CommitReply, error)) {
 	c.gather()
 	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, f.Slot - farthest, len(c.keys.keys)}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -74,7 +73,7 @@ type Counts struct {
 // (started) or dropped. Other jobs were offered without entering a lane, and some were
 // dropped without (out).
 func readCounts(fields map[string]string) Counts {
-	n := func(name string) int64 { n, _ := strconv.ParseInt(fields[name], 10, 64); return n }
+	n := func(name string) int64 { return number(fields[name]) }
 	return Counts{
 		Offered: n("in") + n("other"), Waiting: n("in") + n("back") - n("started") - n("dropped"), Started: n("started"),
 		Done: n("done"), Failed: n("failed"), Dropped: n("dropped") + n("out"), Dead: n("dead"), Duplicates: n("duplicates"),
@@ -94,23 +93,14 @@ type Totals struct {
 func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	first := s.client.Pipeline()
 	fleet, dead := first.ZRange(ctx, s.key.Workers(), 0, -1), first.XLen(ctx, s.key.Dead())
-	if _, err := first.Exec(ctx); err != nil && !wrongType(err) {
-		return Totals{}, err
-	}
-	workers, err := fleet.Result()
-	err = sound(err, s.key.Workers(), "zset")
+	err := ask(ctx, first)
+	workers, err := fleet.Val(), errors.Join(err, sounds("zset", fleet))
 	for err == nil {
 		pipe := s.client.TxPipeline()
 		meta, later := pipe.HGetAll(ctx, s.key.Meta()), pipe.ZCard(ctx, s.key.Later())
 		now := pipe.ZRange(ctx, s.key.Workers(), 0, -1)
-		running := make([]*redis.IntCmd, len(workers))
-		for i, worker := range workers {
-			running[i] = pipe.HLen(ctx, s.key.Running(worker))
-		}
-		if _, err = pipe.Exec(ctx); err != nil {
-			if broken := errors.Join(sound(meta.Err(), s.key.Meta(), "hash"), sound(later.Err(), s.key.Later(), "zset")); wrong(broken) {
-				err = broken
-			}
+		running := add(pipe, workers, s.countClaims(ctx))
+		if err = errors.Join(ask(ctx, pipe), sounds("hash", meta), sounds("zset", later), sounds("zset", now), sounds("hash", running...)); err != nil {
 			break
 		}
 		if known := now.Val(); !sameMembers(workers, known) {
@@ -136,7 +126,7 @@ func aboutRules(fields map[string]string, prefix string) map[string]int64 {
 	all := make(map[string]int64)
 	for name, text := range fields {
 		if rule, found := strings.CutPrefix(name, prefix); found {
-			all[rule], _ = strconv.ParseInt(text, 10, 64)
+			all[rule] = number(text)
 		}
 	}
 	return all
@@ -152,19 +142,18 @@ type TenantView struct {
 // Tenants returns the state of tenants.
 func (s *Store) Tenants(ctx context.Context, tenants []string) ([]TenantView, error) {
 	pipe := s.client.Pipeline()
-	fields := make([]*redis.MapStringStringCmd, len(tenants))
-	next := make([]*redis.FloatCmd, len(tenants))
-	for i, tenant := range tenants {
-		fields[i], next[i] = pipe.HGetAll(ctx, s.key.Tenant(tenant)), pipe.ZScore(ctx, s.key.Tenants(), Escape(tenant))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(tenants) > 0 {
-		return nil, err
-	}
+	fields := add(pipe, tenants, func(pipe redis.Pipeliner, tenant string) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, s.key.Tenant(tenant))
+	})
+	next := add(pipe, tenants, func(pipe redis.Pipeliner, tenant string) *redis.FloatCmd {
+		return pipe.ZScore(ctx, s.key.Tenants(), Escape(tenant))
+	})
+	err := ask(ctx, pipe)
 	all := make([]TenantView, len(tenants))
 	for i, tenant := range tenants {
 		all[i] = TenantView{tenant, readCounts(fields[i].Val()), int64(next[i].Val())}
 	}
-	return all, nil
+	return all, err
 }
 
 // DuePage returns the names of tenants with waiting jobs in the order in which they
@@ -178,26 +167,24 @@ func (s *Store) DuePage(ctx context.Context, from, n int) ([]string, error) {
 }
 
 // Lengths returns how many jobs wait in each lane.
-func (s *Store) Lengths(ctx context.Context, lanes []Lane) ([]int, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.IntCmd, len(lanes))
-	for i, lane := range lanes {
-		found[i] = pipe.LLen(ctx, s.key.Lane(lane))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && len(lanes) > 0 {
-		return nil, err
-	}
-	lengths := make([]int, len(lanes))
-	for i := range lanes {
-		lengths[i] = int(found[i].Val())
-	}
-	return lengths, nil
+func (s *Store) Lengths(ctx context.Context, lanes []Lane) ([]int64, error) {
+	found, err := each(ctx, s, lanes, func(pipe redis.Pipeliner, lane Lane) *redis.IntCmd { return pipe.LLen(ctx, s.key.Lane(lane)) })
+	return values(found), err
 }
 
 // A Page is a part of a lane.
 type Page struct {
 	Lane
 	From, N int
+}
+
+// FirstPages returns the pages with the first n entries of lanes.
+func FirstPages(lanes []Lane, n int) []Page {
+	pages := make([]Page, len(lanes))
+	for i, lane := range lanes {
+		pages[i] = Page{Lane: lane, N: n}
+	}
+	return pages
 }
 
 // An Entry is what stands in a lane: a job, or a stub for the job under a collapse key.
@@ -211,20 +198,24 @@ type Entry struct {
 // Folded reports whether the entry is a stub.
 func (e Entry) Folded() bool { return strings.HasPrefix(e.Text, "=") }
 
-// Entries returns parts of lanes, one after the other.
+// Heads returns parts of lanes as they are there: jobs, and stubs, see [Entry].
+func (s *Store) Heads(ctx context.Context, pages []Page) ([][]string, error) {
+	found, err := each(ctx, s, pages, func(pipe redis.Pipeliner, p Page) *redis.StringSliceCmd {
+		return pipe.LRange(ctx, s.key.Lane(p.Lane), int64(p.From), int64(p.From+p.N-1))
+	})
+	return values(found), err
+}
+
+// Entries returns parts of lanes, one after the other, with the jobs of stubs.
 func (s *Store) Entries(ctx context.Context, pages []Page) ([]Entry, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.StringSliceCmd, len(pages))
-	for i, p := range pages {
-		found[i] = pipe.LRange(ctx, s.key.Lane(p.Lane), int64(p.From), int64(p.From+p.N-1))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && len(pages) > 0 {
+	found, err := s.Heads(ctx, pages)
+	if err != nil {
 		return nil, err
 	}
 	var entries []Entry
 	var folded []Folded
 	for i, p := range pages {
-		for k, text := range found[i].Val() {
+		for k, text := range found[i] {
 			e := Entry{Lane: p.Lane, Place: p.From + k + 1, Text: text, Job: text}
 			if e.Folded() {
 				folded = append(folded, Folded{p.Tenant, p.User, text[1:]})
@@ -250,8 +241,8 @@ func (s *Store) Payloads(ctx context.Context, spilled []string) ([]string, error
 	for i, name := range spilled {
 		keys[i] = s.key.Body(name)
 	}
-	values, err := s.client.MGet(ctx, keys...).Result()
-	return textsOf(values), err
+	found, err := s.client.MGet(ctx, keys...).Result()
+	return textsOf(found), err
 }
 
 // A Record tells of a job that was dropped, or is dead.
@@ -267,13 +258,14 @@ type Record struct {
 // Drops returns the newest records of dropped jobs, of those refused at the door and of
 // those dropped later, newest first.
 func (s *Store) Drops(ctx context.Context, n int) ([]Record, error) {
-	pipe := s.client.Pipeline()
-	dropped := pipe.XRevRangeN(ctx, s.key.Drops(), "+", "-", int64(n))
-	refused := pipe.XRevRangeN(ctx, s.key.Refused(), "+", "-", int64(n))
-	if _, err := pipe.Exec(ctx); err != nil {
+	streams := []string{s.key.Drops(), s.key.Refused()}
+	found, err := each(ctx, s, streams, func(pipe redis.Pipeliner, stream string) *redis.XMessageSliceCmd {
+		return pipe.XRevRangeN(ctx, stream, "+", "-", int64(n))
+	})
+	if err = errors.Join(err, sounds("stream", found...)); err != nil {
 		return nil, err
 	}
-	all := append(recordsOf(dropped.Val()), recordsOf(refused.Val())...)
+	all := recordsOf(slices.Concat(values(found)...))
 	slices.SortStableFunc(all, func(a, b Record) int { return cmp.Compare(b.At, a.At) })
 	return all[:min(n, len(all))], nil
 }
@@ -296,33 +288,17 @@ func recordsOf(messages []redis.XMessage) []Record {
 	return records
 }
 
-func recordOf(message redis.XMessage) Record {
-	field := func(name string) string { text, _ := message.Values[name].(string); return text }
-	lane, _ := envelope.ParseLane(field("lane")) // a record without a lane is shown without
-	at, _ := strconv.ParseInt(field("at"), 10, 64)
-	return Record{
-		Entry: message.ID, Lane: lane, Reason: field("reason"), Rule: field("rule"), Error: field("error"), At: at, Job: field("job"),
-	}
+// fieldsOf returns what reads the fields of a message; "" for one that is not there.
+func fieldsOf(m redis.XMessage) func(name string) string {
+	return func(name string) string { text, _ := m.Values[name].(string); return text }
 }
 
-// Runs reports whether a worker has a job with that ID.
-func (s *Store) Runs(ctx context.Context, has func(job string) bool) (bool, error) {
-	workers, err := s.client.ZRange(ctx, s.key.Workers(), 0, -1).Result()
-	if err != nil {
-		return false, err
+func recordOf(message redis.XMessage) Record {
+	field := fieldsOf(message)
+	lane, _ := envelope.ParseLane(field("lane")) // a record without a lane is shown without
+	return Record{
+		Entry: message.ID, Lane: lane, Reason: field("reason"), Rule: field("rule"), Error: field("error"), At: number(field("at")), Job: field("job"),
 	}
-	for _, worker := range workers {
-		claims, err := s.Claims(ctx, worker)
-		if err != nil {
-			return false, err
-		}
-		for _, claim := range claims {
-			if has(claim.Job) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
 }
 
 // A WorkerView is a worker of the fleet.

@@ -101,6 +101,12 @@ func (k Keys) State(scope string) string { return k.prefix + "state:" + scope }
 // A Lane is the FIFO line of one user's waiting jobs of one priority.
 type Lane = envelope.Lane
 
+// A Claim says that a worker holds a job.
+type Claim = envelope.Claim
+
+// A ClaimRef is a claim, and the worker that has it.
+type ClaimRef = envelope.ClaimRef
+
 // suffixes end the keys of lanes and indexes, by rank.
 var suffixes = [...]string{":high", "", ":low"}
 

@@ -3,7 +3,7 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,53 +92,24 @@ func (s *Store) Policies(ctx context.Context) (source string, version int64, err
 	}
 	source, _ = values[0].(string)
 	text, _ := values[1].(string)
-	version, _ = strconv.ParseInt(text, 10, 64)
-	return source, version, nil
+	return source, number(text), nil
 }
 
 // Pauses returns the scopes that are paused, and until when. It takes many short steps.
 func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
-	pauses := make(map[string]int64)
-	for cursor := uint64(0); ; {
-		found, next, err := s.client.ZScan(ctx, s.key.Paused(), cursor, "", scanStep).Result()
-		if err != nil {
-			return nil, sound(err, s.key.Paused(), "zset")
-		}
-		for i := 0; i+1 < len(found); i += 2 {
-			until, _ := strconv.ParseFloat(found[i+1], 64)
-			pauses[found[i]] = int64(until)
-		}
-		if cursor = next; cursor == 0 {
-			return pauses, nil
-		}
-	}
-}
-
-// Changes returns the number of the last change that a leader has to know of, and the
-// version that the policies had at last.
-func (s *Store) Changes(ctx context.Context) (changes, policies int64, err error) {
-	values, err := s.client.HMGet(ctx, s.key.Meta(), "changes", "policies").Result()
-	if err != nil {
-		return 0, 0, sound(err, s.key.Meta(), "hash")
-	}
-	texts := textsOf(values)
-	changes, _ = strconv.ParseInt(texts[0], 10, 64)
-	policies, _ = strconv.ParseInt(texts[1], 10, 64)
-	return changes, policies, nil
+	all := make(map[string]int64)
+	err := walk(func(cursor uint64) *redis.ScanCmd { return s.client.ZScan(ctx, s.key.Paused(), cursor, "", scanStep) },
+		func(found []string) { maps.Copy(all, pairs(found)) })
+	return all, sound(err, s.key.Paused(), "zset")
 }
 
 // CancelledIDs returns the IDs of waiting jobs that never run. It takes many short steps.
 func (s *Store) CancelledIDs(ctx context.Context) (ids []string, err error) {
-	for cursor := uint64(0); ; {
-		found, next, err := s.client.SScan(ctx, s.key.Cancelled(), cursor, "", scanStep).Result()
-		if err != nil {
-			return nil, sound(err, s.key.Cancelled(), "set")
-		}
-		ids = append(ids, found...)
-		if cursor = next; cursor == 0 {
-			return ids, nil
-		}
-	}
+	err = walk(func(cursor uint64) *redis.ScanCmd {
+		return s.client.SScan(ctx, s.key.Cancelled(), cursor, "", scanStep)
+	},
+		func(found []string) { ids = append(ids, found...) })
+	return ids, sound(err, s.key.Cancelled(), "set")
 }
 
 // A Bounded is a member of an index: it is not due before an instant.
@@ -190,60 +161,19 @@ func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next 
 	return lanes, next, nil
 }
 
-// scanStep is about how many members of a large key are read at a time.
-const scanStep = 300
-
-// NextStamp returns the stamp of the next job that is offered: all jobs that wait have
-// earlier ones.
-func (s *Store) NextStamp(ctx context.Context) (string, error) {
-	text, err := s.client.HGet(ctx, s.key.Meta(), "stamp").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", err
-	}
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return fmt.Sprintf("%013x", n), nil
-}
-
 // wrongType tells the answer of a key that holds something else. It is one tenant's
 // trouble, and counts as nothing.
 func wrongType(err error) bool { return strings.HasPrefix(err.Error(), "WRONGTYPE") }
-
-// Heads returns the first n entries of each lane: jobs, and stubs of those that are under a
-// collapse key, see [Entry].
-func (s *Store) Heads(ctx context.Context, lanes []Lane, n int) ([][]string, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.StringSliceCmd, len(lanes))
-	for i, lane := range lanes {
-		found[i] = pipe.LRange(ctx, s.key.Lane(lane), 0, int64(n-1))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(lanes) > 0 {
-		return nil, err
-	}
-	all := make([][]string, len(lanes))
-	for i := range lanes {
-		all[i] = found[i].Val()
-	}
-	return all, nil
-}
 
 // A Folded names a job by its collapse key.
 type Folded struct{ Tenant, User, Key string }
 
 // FoldedJobs returns jobs under their collapse keys; "" for one that is not there.
 func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.StringCmd, len(folded))
-	for i, f := range folded {
-		found[i] = pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) && len(folded) > 0 {
-		return nil, err
-	}
-	jobs := make([]string, len(folded))
-	for i := range folded {
-		jobs[i] = found[i].Val()
-	}
-	return jobs, nil
+	found, err := each(ctx, s, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
+		return pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
+	})
+	return values(found), err
 }
 
 // States returns what the rules of subjects remember, by their scopes; "" for nothing.
@@ -264,19 +194,14 @@ func (s *Store) States(ctx context.Context, scopes []string) ([]string, error) {
 
 // Waiting returns the backlogs of tenants.
 func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.SliceCmd, len(tenants))
-	for i, tenant := range tenants {
-		found[i] = pipe.HMGet(ctx, s.key.Tenant(tenant), "in", "back", "started", "dropped")
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(tenants) > 0 {
-		return nil, err
-	}
+	found, err := each(ctx, s, tenants, func(pipe redis.Pipeliner, tenant string) *redis.SliceCmd {
+		return pipe.HMGet(ctx, s.key.Tenant(tenant), "in", "back", "started", "dropped")
+	})
 	waiting := make([]int64, len(tenants))
-	for i := range tenants {
-		waiting[i] = backlog(textsOf(found[i].Val()))
+	for i, counters := range found {
+		waiting[i] = backlog(textsOf(counters.Val()))
 	}
-	return waiting, nil
+	return waiting, err
 }
 
 // Ripe returns what waits for its time and is due at an instant, in order, n at most, and
@@ -300,28 +225,6 @@ func ParseLater(member string) (Lane, string, error) {
 	name, job, _ := strings.Cut(member, " ")
 	lane, err := envelope.ParseLane(name)
 	return lane, job, err
-}
-
-// Stamps returns the stamp of the first job of each lane; "" for an empty one.
-func (s *Store) Stamps(ctx context.Context, lanes []Lane) ([]string, error) {
-	heads, err := s.Heads(ctx, lanes, 1)
-	stamps := make([]string, len(heads))
-	for i, head := range heads {
-		if len(head) > 0 {
-			stamps[i] = head[0]
-		}
-	}
-	return stamps, err
-}
-
-// Swept returns the version of the policies under which all bounds of lanes are right.
-func (s *Store) Swept(ctx context.Context) (int64, error) {
-	text, err := s.client.HGet(ctx, s.key.Meta(), "swept").Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
-	}
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n, err
 }
 
 // SetSwept notes that all bounds are right under that version.

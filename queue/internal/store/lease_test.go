@@ -29,7 +29,7 @@ func TestLapsed(t *testing.T) {
 			t.Errorf("mail through %q, want %q", mail, f.Mail)
 		}
 		d.must(d.Resign(t.Context(), "0:nobody", ""))
-		if till, _ := d.Till(t.Context()); till < reply.Now {
+		if meta, _ := d.Meta(t.Context()); meta.Till < reply.Now {
 			t.Error("somebody else resigned for the leader")
 		}
 		other, err := d.Lead(t.Context(), "b", time.Minute, "")
@@ -144,7 +144,7 @@ func TestLeasesHoldInAFullRedis(t *testing.T) {
 	if leases, _ := d.Leases(t.Context()); !reply.Alive || leases["a"] < reply.Now+3_599_000_000 {
 		t.Errorf("%+v, leases %v", reply, leases)
 	}
-	if _, err := d.Ack(t.Context(), Ack{Worker: "a", Claims: []string{"claim"}}); err != nil || len(d.claimed("a")) > 0 {
+	if _, err := d.Ack(t.Context(), Ack{Worker: "a", Claims: []Claim{{Stamp: "claim"}}}); err != nil || len(d.claimed("a")) > 0 {
 		t.Errorf("ack: %v, claims %v", err, d.claimed("a"))
 	}
 }
@@ -167,7 +167,7 @@ func TestLeave(t *testing.T) {
 		if leases, _ := d.Leases(t.Context()); leases["b"] == 0 || !d.exists("hand:b") || !d.exists("worker:b") {
 			t.Error("it is gone")
 		}
-		_, err = d.Ack(t.Context(), Ack{Worker: "b", Claims: []string{claim}})
+		_, err = d.Ack(t.Context(), Ack{Worker: "b", Claims: []Claim{claim}})
 		d.must(err)
 		if left, err := d.Leave(t.Context(), "b"); !left || err != nil || d.exists("hand:b") || d.exists("worker:b") {
 			t.Errorf("left %v, %v", left, err)
@@ -192,7 +192,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 		job := d.client.LIndex(t.Context(), "wc:{q}:lane:t:u", 0).Val()
 		f := d.lead("x")
 		c := d.NewCommit()
-		old := envelope.ClaimName(stamp, 5, 5, laneOf("u"))
+		old := envelope.Claim{Stamp: stamp, Lane: laneOf("u"), Slot: 5, Spent: 5}
 		c.Take(laneOf("u"), []Leaving{{stamp, "a", old}})
 		_, err := d.Commit(t.Context(), f, c)
 		d.must(err)
@@ -203,16 +203,16 @@ func TestAnOutdatedClaim(t *testing.T) {
 		f = d.lead("y")
 		c = d.NewCommit()
 		for i, worker := range []string{"b", "a"} { // and even the same one
-			claim := envelope.ClaimName(stamp, int64(5+2*i), int64(5+2*i), laneOf("u"))
+			claim := envelope.Claim{Stamp: stamp, Lane: laneOf("u"), Slot: int64(5 + 2*i), Spent: int64(5 + 2*i)}
 			c.Claim(worker, claim, job)
 		}
 		c.Take(laneOf("u"), leaving(stamp))
 		_, err = d.Commit(t.Context(), f, c)
 		d.must(err)
 		before := d.all()
-		_, err = d.Ack(t.Context(), Ack{Worker: "a", Claims: []string{old}, Payload: "body1"})
+		_, err = d.Ack(t.Context(), Ack{Worker: "a", Claims: []Claim{old}, Payload: "body1"})
 		d.must(err)
-		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Lane: laneOf("u"), Delay: 0, Job: job, ID: "job", Error: "no", Refund: "x"}); held || err != nil {
+		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Delay: 0, Job: job, ID: "job", Error: "no", Refund: "x"}); held || err != nil {
 			t.Errorf("fail: %v, %v", held, err)
 		}
 		after := d.all()

@@ -79,8 +79,7 @@ func toldAt(message string) int64 {
 		return 0
 	}
 	when, _, _ := strings.Cut(message, " ")
-	at, _ := strconv.ParseInt(when, 10, 64)
-	return max(1, at) // what is not of a commit says no instant
+	return max(1, number(when)) // what is not of a commit says no instant
 }
 
 // backlogFields are the counters of a tenant that say how many of its jobs wait.
@@ -89,7 +88,7 @@ var backlogFields = []any{"in", "back", "started", "dropped"}
 func backlog(counters []string) int64 {
 	n := make([]int64, 4)
 	for k, text := range counters {
-		n[k], _ = strconv.ParseInt(text, 10, 64)
+		n[k] = number(text)
 	}
 	return n[0] + n[1] - n[2] - n[3]
 }

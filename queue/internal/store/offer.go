@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // An Offer is a batch of jobs for their lanes.
@@ -196,7 +198,7 @@ func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
 	receipts := make([]OfferReceipt, len(o.Jobs))
 	for i, line := range lines[1+len(o.Tenants):] {
 		r, before := &receipts[i], &waiting[o.Jobs[i].Tenant]
-		r.Stamp, r.Waiting = fmt.Sprintf("%013x", stamp+int64(i)), *before
+		r.Stamp, r.Waiting = envelope.Stamp(stamp+int64(i)), *before
 		if r.Place, err = strconv.Atoi(line); err == nil {
 			r.Status = StatusAccepted
 			*before++

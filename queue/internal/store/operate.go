@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -70,17 +69,14 @@ func (s *Store) PausesNow(ctx context.Context) ([]Paused, error) {
 		return nil, err
 	}
 	notes := make(map[string]string)
-	for cursor := uint64(0); ; {
-		some, next, err := s.client.HScan(ctx, s.key.Notes(), cursor, "", scanStep).Result()
-		if err != nil {
-			return nil, err
-		}
-		for i := 0; i+1 < len(some); i += 2 {
-			notes[some[i]] = some[i+1]
-		}
-		if cursor = next; cursor == 0 {
-			break
-		}
+	err = walk(func(cursor uint64) *redis.ScanCmd { return s.client.HScan(ctx, s.key.Notes(), cursor, "", scanStep) },
+		func(found []string) {
+			for i := 0; i+1 < len(found); i += 2 {
+				notes[found[i]] = found[i+1]
+			}
+		})
+	if err != nil {
+		return nil, err
 	}
 	var all []Paused
 	for scope, until := range pauses {
@@ -112,9 +108,8 @@ func (s *Store) History(ctx context.Context, n int) ([]PolicyVersion, error) {
 	messages, err := s.client.XRevRangeN(ctx, s.key.History(), "+", "-", int64(n)).Result()
 	all := make([]PolicyVersion, len(messages))
 	for i, m := range messages {
-		field := func(name string) string { text, _ := m.Values[name].(string); return text }
-		version, _ := strconv.ParseInt(field("version"), 10, 64)
-		all[i] = PolicyVersion{version, field("source"), Note{field("author"), field("reason")}}
+		field := fieldsOf(m)
+		all[i] = PolicyVersion{number(field("version")), field("source"), Note{field("author"), field("reason")}}
 	}
 	return all, err
 }
@@ -153,22 +148,17 @@ func (s *Store) Users(ctx context.Context, tenant string, from, n int) ([]UserVi
 		return slices.Compare([]byte(a.User), []byte(b.User))
 	})
 	users = users[min(from, len(users)):min(from+n, len(users))]
-	pipe := s.client.Pipeline()
-	lengths := make([]*redis.IntCmd, 0, len(users)*len(suffixes))
+	var lanes []Lane
 	for _, u := range users {
 		for priority := range suffixes {
-			lengths = append(lengths, pipe.LLen(ctx, s.key.Lane(Lane{Tenant: tenant, User: u.User, Priority: priority})))
+			lanes = append(lanes, Lane{Tenant: tenant, User: u.User, Priority: priority})
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) && len(users) > 0 {
-		return nil, err
+	lengths, err := s.Lengths(ctx, lanes)
+	for i, n := range lengths {
+		users[i/len(suffixes)].Waiting += int(n)
 	}
-	for i := range users {
-		for k := range suffixes {
-			users[i].Waiting += int(lengths[i*len(suffixes)+k].Val())
-		}
-	}
-	return users, nil
+	return users, err
 }
 
 // A LaterView is a job that waits for its time.
@@ -190,19 +180,4 @@ func (s *Store) LaterPage(ctx context.Context, from, n int) ([]LaterView, error)
 		}
 	}
 	return all, err
-}
-
-// Leader returns the name of the worker that leads, "" if none does.
-func (s *Store) Leader(ctx context.Context) (string, error) {
-	values, err := s.client.HMGet(ctx, s.key.Meta(), "leader", "till").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", err
-	}
-	texts := textsOf(values)
-	reading, err := s.Clock(ctx)
-	if till, _ := strconv.ParseInt(texts[1], 10, 64); err != nil || till < reading.Now {
-		return "", err
-	}
-	_, worker, _ := strings.Cut(texts[0], ":") // the token is the epoch and the worker
-	return worker, nil
 }

@@ -100,7 +100,7 @@ func (s *Store) firstOf(ctx context.Context, lanes []Lane, n int) ([]Entry, erro
 	}
 	var pages []Page
 	for i, lane := range lanes {
-		if take := min(n, lengths[i]); take > 0 {
+		if take := min(n, int(lengths[i])); take > 0 {
 			pages = append(pages, Page{lane, 0, take})
 			n -= take
 		}

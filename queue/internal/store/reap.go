@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,55 +15,44 @@ type ClaimScan struct {
 	cursor uint64
 }
 
-// ScanClaims returns the names of some of a worker's claims, and where it goes on. A name may
-// come twice.
-func (s *Store) ScanClaims(ctx context.Context, at ClaimScan) (names []string, next ClaimScan, err error) {
+// ScanClaims returns some of a worker's claims, and where it goes on. A claim may come twice.
+func (s *Store) ScanClaims(ctx context.Context, at ClaimScan) (claims []Claim, next ClaimScan, err error) {
 	found, cursor, err := s.client.HScan(ctx, s.key.Running(at.Worker), at.cursor, "", scanStep).Result()
 	if err != nil && !wrongType(err) {
 		return nil, at, err
 	}
 	for i := 0; i < len(found); i += 2 {
-		names = append(names, found[i])
+		claims = append(claims, parseClaim(found[i]))
 	}
-	return names, ClaimScan{at.Worker, cursor == 0, cursor}, nil
+	return claims, ClaimScan{at.Worker, cursor == 0, cursor}, nil
 }
 
 // Reapable is what a worker has whose lease has expired.
 type Reapable struct {
-	Claims        []Claim // those that were asked for and are there, in that order
-	Held          int     // all of them
-	amnesty, beat int64
+	Meta
+	Claims []Claimed // those that were asked for and are there, in that order
+	Held   int       // all of them
 }
 
 // Amnesty reports whether no claims are taken back at an instant, since the workers, whose
 // leases are that long, could not reach Redis.
-func (r Reapable) Amnesty(now int64, lease time.Duration) bool {
-	return r.amnesty > now || now-r.beat > silence(lease)
+func (m Meta) Amnesty(now int64, lease time.Duration) bool {
+	return m.amnesty > now || now-m.beat > silence(lease)
 }
 
 // Reapable reads claims of a worker whose lease has expired.
-func (s *Store) Reapable(ctx context.Context, worker string, names []string) (r Reapable, err error) {
+func (s *Store) Reapable(ctx context.Context, worker string, claims []Claim) (Reapable, error) {
 	pipe := s.client.Pipeline()
-	meta := pipe.HMGet(ctx, s.key.Meta(), "amnesty", "beat")
-	held := pipe.HLen(ctx, s.key.Running(worker))
-	jobs := make([]*redis.StringCmd, len(names))
-	for i, name := range names {
-		jobs[i] = pipe.HGet(ctx, s.key.Running(worker), name)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
-		return r, err
-	}
-	if err := meta.Err(); err != nil {
-		return r, err
-	}
-	texts := textsOf(meta.Val())
-	r.amnesty, _ = strconv.ParseInt(texts[0], 10, 64)
-	r.beat, _ = strconv.ParseInt(texts[1], 10, 64)
-	r.Held = int(held.Val())
-	for i, name := range names {
+	meta, held := s.meta(ctx, pipe), pipe.HLen(ctx, s.key.Running(worker))
+	jobs := add(pipe, claims, func(pipe redis.Pipeliner, claim Claim) *redis.StringCmd {
+		return pipe.HGet(ctx, s.key.Running(worker), claim.String())
+	})
+	err := errors.Join(ask(ctx, pipe), sounds("hash", meta))
+	r := Reapable{Meta: readMeta(meta), Held: int(held.Val())}
+	for i, claim := range claims {
 		if job, err := jobs[i].Result(); err == nil {
-			r.Claims = append(r.Claims, Claim{name, job[min(1, len(job)):]})
+			r.Claims = append(r.Claims, Claimed{claim, job[min(1, len(job)):]})
 		}
 	}
-	return r, nil
+	return r, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,22 +29,18 @@ func (s *Store) Revive(ctx context.Context, entries []string) (int, error) {
 
 // deadEntries returns those of the dead jobs that are there, each once.
 func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.XMessageSliceCmd, len(entries))
-	for i, entry := range entries {
-		found[i] = pipe.XRange(ctx, s.key.Dead(), entry, entry)
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	found, err := each(ctx, s, entries, func(pipe redis.Pipeliner, entry string) *redis.XMessageSliceCmd {
+		return pipe.XRange(ctx, s.key.Dead(), entry, entry)
+	})
+	if err = errors.Join(err, sounds("stream", found...)); err != nil {
 		return nil, err
 	}
 	var dead []Record
 	seen := make(map[string]bool)
-	for _, one := range found {
-		for _, message := range one.Val() {
-			if !seen[message.ID] {
-				seen[message.ID] = true
-				dead = append(dead, recordOf(message))
-			}
+	for _, message := range slices.Concat(values(found)...) {
+		if !seen[message.ID] {
+			seen[message.ID] = true
+			dead = append(dead, recordOf(message))
 		}
 	}
 	return dead, nil

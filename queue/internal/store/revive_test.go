@@ -12,8 +12,9 @@ import (
 func (d *desk) bury(user, job string) string {
 	d.t.Helper()
 	lane := Lane{Tenant: "t", User: user, Priority: envelope.Normal}
-	d.must(d.client.HSet(d.t.Context(), "wc:{q}:running:w", "claim", "."+job).Err())
-	held, err := d.Fail(d.t.Context(), Failure{Worker: "w", Claim: "claim", Lane: lane, Delay: -1, Job: job, Error: "no"})
+	claim := Claim{Stamp: "claim", Lane: lane}
+	d.must(d.client.HSet(d.t.Context(), "wc:{q}:running:w", claim.String(), "."+job).Err())
+	held, err := d.Fail(d.t.Context(), Failure{Worker: "w", Claim: claim, Delay: -1, Job: job, Error: "no"})
 	if err != nil || !held {
 		d.t.Fatal(held, err)
 	}
@@ -44,7 +45,7 @@ func (d *desk) die(user string, change func(*envelope.Envelope)) string {
 func TestRevive(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		a, b := d.die("u", id("a")), d.die("v", nil)
-		d.told(false, Letter{MailFinished, "claim"}, Letter{MailFinished, "claim"})
+		d.told(false, Letter{MailFinished, "claim 0 t:u:1"}, Letter{MailFinished, "claim 0 t:v:1"})
 		n, err := d.Revive(t.Context(), []string{a, "1-1", b, a})
 		if n != 2 || err != nil {
 			t.Errorf("revived %d, %v, want 2", n, err)
@@ -117,7 +118,7 @@ func TestDeleteDead(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.Set(t.Context(), "wc:{q}:body:large", "payload", 0).Err())
 		a, b, stays := d.die("u", func(e *envelope.Envelope) { e.Spilled = "large" }), d.die("v", nil), d.die("w", nil)
-		d.told(false, Letter{MailFinished, "claim"}, Letter{MailFinished, "claim"}, Letter{MailFinished, "claim"})
+		d.told(false, Letter{MailFinished, "claim 0 t:u:1"}, Letter{MailFinished, "claim 0 t:v:1"}, Letter{MailFinished, "claim 0 t:w:1"})
 		n, err := d.DeleteDead(t.Context(), []string{a, "1-1", b, a})
 		if n != 2 || err != nil {
 			t.Errorf("deleted %d, %v, want 2", n, err)

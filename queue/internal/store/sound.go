@@ -31,9 +31,6 @@ func sound(err error, key, want string) error {
 	return err
 }
 
-// wrong reports whether an error says that a key of the queue has another type.
-func wrong(err error) bool { return errors.As(err, new(*BrokenKeyError)) }
-
 // Sound returns a [BrokenKeyError] if a key that the leader decides by has another type. Some
 // readings take such a key for an empty one.
 func (s *Store) Sound(ctx context.Context) error {
@@ -42,16 +39,12 @@ func (s *Store) Sound(ctx context.Context) error {
 		s.key.Mail(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Dead(): "stream",
 	}
 	keys := slices.Sorted(maps.Keys(types))
-	pipe := s.client.Pipeline()
-	found := make([]*redis.StatusCmd, len(keys))
-	for i, key := range keys {
-		found[i] = pipe.Type(ctx, key)
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	found, err := s.types(ctx, keys...)
+	if err != nil {
 		return err
 	}
 	for i, key := range keys {
-		if is := found[i].Val(); is != types[key] && is != "none" {
+		if found[i] != types[key] && found[i] != "none" {
 			return &BrokenKeyError{key, types[key]}
 		}
 	}
@@ -61,9 +54,17 @@ func (s *Store) Sound(ctx context.Context) error {
 // Holds reports whether the keys of a lane can hold jobs: they have their types, or are not
 // there.
 func (s *Store) Holds(ctx context.Context, lane Lane) (bool, error) {
-	pipe := s.client.Pipeline()
-	list, index, fold := pipe.Type(ctx, s.key.Lane(lane)), pipe.Type(ctx, s.key.Due(lane.Tenant, lane.Priority)), pipe.Type(ctx, s.key.Fold(lane.Tenant, lane.User))
-	_, err := pipe.Exec(ctx)
-	is := func(cmd *redis.StatusCmd, want string) bool { return cmd.Val() == want || cmd.Val() == "none" }
-	return is(list, "list") && is(index, "zset") && is(fold, "hash"), err
+	found, err := s.types(ctx, s.key.Lane(lane), s.key.Due(lane.Tenant, lane.Priority), s.key.Fold(lane.Tenant, lane.User))
+	for i, want := range [...]string{"list", "zset", "hash"} {
+		if err != nil || found[i] != want && found[i] != "none" {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// types returns the types of keys.
+func (s *Store) types(ctx context.Context, keys ...string) ([]string, error) {
+	found, err := each(ctx, s, keys, func(pipe redis.Pipeliner, key string) *redis.StatusCmd { return pipe.Type(ctx, key) })
+	return values(found), err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -123,7 +122,7 @@ func (f *Follower) Next(ctx context.Context, patience time.Duration) (all []Tell
 }
 
 func readTelling(m redis.XMessage) (t Telling) {
-	field := func(name string) string { text, _ := m.Values[name].(string); return text }
+	field := fieldsOf(m)
 	if t.Events = field("events"); t.Events != "" {
 		return t
 	}
@@ -132,8 +131,8 @@ func readTelling(m redis.XMessage) (t Telling) {
 		t.Drop = &record
 		return t
 	}
-	at, _ := strconv.ParseInt(field("at"), 10, 64)
-	t.Total, _ = strconv.ParseInt(field("offered"), 10, 64)
+	at := number(field("at"))
+	t.Total = number(field("offered"))
 	for i := 0; ; i += 2 {
 		text, there := m.Values[fmt.Sprint(i)].(string)
 		if !there {

@@ -29,7 +29,7 @@ func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
 				stamp := d.offer("u", nil)
 				d.must(d.client.ZAdd(t.Context(), d.key.Later(), zOf("later")).Err())
-				d.must(d.client.HSet(t.Context(), d.key.Running("b"), "claim", ".job").Err())
+				d.hold("b", claimOf("claim"))
 				f := d.lead("a")
 				d.must(d.client.Del(t.Context(), "wc:{q}:"+key).Err())
 				d.text(key)
@@ -38,7 +38,7 @@ func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 				d.take(c, "a", "u", stamp, 5)
 				c.Put(laneOf("w"), "0000000000001job", true, 3)
 				c.Mature("later")
-				c.EndClaim("b", "claim")
+				c.EndClaim("b", claimOf("claim"))
 				c.Tell("b", "!job")
 				c.Lives("b")
 				c.Bury(laneOf("u"), "job", "why", 5)
@@ -68,7 +68,7 @@ func TestScriptsNeedTheQueuesKeys(t *testing.T) {
 			return err
 		}},
 		"ack": {[]string{"meta", "mail", "running:b"}, func(d *desk) error {
-			_, err := d.Ack(d.t.Context(), Ack{Worker: "b", Claims: []string{"claim"}, Refund: "x"})
+			_, err := d.Ack(d.t.Context(), Ack{Worker: "b", Claims: []Claim{claimOf("claim")}, Refund: "x"})
 			return err
 		}},
 		"beat": {[]string{"meta", "mail", "workers", "worker:b", "running:b"}, func(d *desk) error {
@@ -76,11 +76,11 @@ func TestScriptsNeedTheQueuesKeys(t *testing.T) {
 			return err
 		}},
 		"fail, to be tried again": {[]string{"meta", "mail", "later", "running:b"}, func(d *desk) error {
-			_, err := d.Fail(d.t.Context(), Failure{Worker: "b", Claim: "claim", Lane: laneOf("u"), Job: "job", Refund: "x"})
+			_, err := d.Fail(d.t.Context(), Failure{Worker: "b", Claim: claimOf("claim"), Job: "job", Refund: "x"})
 			return err
 		}},
 		"fail, dead": {[]string{"meta", "mail", "dead", "running:b"}, func(d *desk) error {
-			_, err := d.Fail(d.t.Context(), Failure{Worker: "b", Claim: "claim", Lane: laneOf("u"), Delay: -1, Job: "job"})
+			_, err := d.Fail(d.t.Context(), Failure{Worker: "b", Claim: claimOf("claim"), Delay: -1, Job: "job"})
 			return err
 		}},
 		"lead": {[]string{"meta"}, func(d *desk) error { _, err := d.Lead(d.t.Context(), "a", time.Minute, ""); return err }},
@@ -89,7 +89,7 @@ func TestScriptsNeedTheQueuesKeys(t *testing.T) {
 		for _, key := range test.keys {
 			t.Run(name+" "+key, func(t *testing.T) {
 				onDesks(t, func(t *testing.T, d *desk) {
-					d.must(d.client.HSet(t.Context(), d.key.Running("b"), "claim", ".job").Err())
+					d.hold("b", claimOf("claim"))
 					d.must(d.client.HSet(t.Context(), d.key.Meta(), "schema", Schema, "till", 1<<52).Err())
 					d.must(d.client.Del(t.Context(), "wc:{q}:"+key).Err())
 					d.text(key)
@@ -115,10 +115,10 @@ func TestACommitNamesBrokenLanes(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
 				f := d.lead("a")
 				d.text(key)
-				d.must(d.client.HSet(t.Context(), d.key.Running("b"), "claim", ".job").Err())
+				d.hold("b", claimOf("claim"))
 				before := d.all()
 				c := d.NewCommit()
-				c.EndClaim("b", "claim")
+				c.EndClaim("b", claimOf("claim"))
 				c.Put(Lane{Tenant: "good", User: "u", Priority: envelope.Normal}, "0000000000001job", true, 3)
 				if key == "fold:t:odd" {
 					c.Fold(Folded{"t", "odd", "k"}, "0000000000002job")

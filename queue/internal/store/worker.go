@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A Beat is a worker's sign of life.
@@ -96,16 +98,6 @@ func (s *Store) Resign(ctx context.Context, token, successor string) error {
 	return err
 }
 
-// Till returns when the leader's lease ends.
-func (s *Store) Till(ctx context.Context) (till int64, err error) {
-	text, err := s.client.HGet(ctx, s.key.Meta(), "till").Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
-	}
-	till, _ = strconv.ParseInt(text, 10, 64)
-	return till, err
-}
-
 // Leases returns when the workers' leases end.
 func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 	all, err := s.client.ZRangeWithScores(ctx, s.key.Workers(), 0, -1).Result()
@@ -126,103 +118,102 @@ type Load struct {
 // Records returns what is known of workers, and their loads.
 func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, []Load, error) {
 	pipe := s.client.Pipeline()
-	fields := make([]*redis.MapStringStringCmd, len(workers))
-	for i, worker := range workers {
-		fields[i] = pipe.HGetAll(ctx, s.key.Worker(worker))
-	}
+	fields := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, s.key.Worker(worker))
+	})
 	loads, err := s.loads(ctx, pipe, workers)
-	if err != nil {
+	if err = errors.Join(err, sounds("hash", fields...)); err != nil {
 		return nil, nil, err
 	}
 	records := make([]WorkerRecord, len(workers))
-	for i, worker := range workers {
-		if err := sound(fields[i].Err(), s.key.Worker(worker), "hash"); wrong(err) {
-			return nil, nil, err
-		}
+	for i := range workers {
 		records[i] = readRecord(fields[i].Val())
 	}
 	return records, loads, nil
 }
 
 func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []string) ([]Load, error) {
-	claims, hands := make([]*redis.IntCmd, len(workers)), make([]*redis.StringCmd, len(workers))
-	for i, worker := range workers {
-		claims[i], hands[i] = pipe.HLen(ctx, s.key.Running(worker)), pipe.LIndex(ctx, s.key.Hand(worker), 0)
-	}
-	_, err := pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) && len(workers) > 0 {
+	claims := add(pipe, workers, s.countClaims(ctx))
+	hands := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.StringCmd {
+		return pipe.LIndex(ctx, s.key.Hand(worker), 0)
+	})
+	if err := errors.Join(ask(ctx, pipe), sounds("hash", claims...), sounds("list", hands...)); err != nil {
 		return nil, err
 	}
 	loads := make([]Load, len(workers))
-	for i, worker := range workers {
-		if err := errors.Join(sound(claims[i].Err(), s.key.Running(worker), "hash"), sound(hands[i].Err(), s.key.Hand(worker), "list")); wrong(err) {
-			return nil, err
-		}
+	for i := range workers {
 		loads[i].Claims = int(claims[i].Val())
 		loads[i].Untaken = toldAt(hands[i].Val())
 	}
 	return loads, nil
 }
 
+// countClaims returns the command that counts the claims of a worker.
+func (s *Store) countClaims(ctx context.Context) func(redis.Pipeliner, string) *redis.IntCmd {
+	return func(pipe redis.Pipeliner, worker string) *redis.IntCmd { return pipe.HLen(ctx, s.key.Running(worker)) }
+}
+
 func readRecord(f map[string]string) WorkerRecord {
-	n := func(name string) int64 { n, _ := strconv.ParseInt(f[name], 10, 64); return n }
+	n := func(name string) int64 { return number(f[name]) }
 	return WorkerRecord{
 		Places: int(n("places")), Doubt: time.Duration(n("doubt")) * time.Microsecond, Started: n("started"),
 		Host: f["host"], Since: n("since"), Version: f["version"], Late: time.Duration(n("late")) * time.Microsecond,
 	}
 }
 
-// A Claim is a job that a worker has.
-type Claim struct{ Name, Job string }
+// A Claimed is a job that a worker has.
+type Claimed struct {
+	Claim
+	Job string
+}
 
-// Claims returns all claims of a worker.
-func (s *Store) Claims(ctx context.Context, worker string) ([]Claim, error) {
-	all, err := s.client.HGetAll(ctx, s.key.Running(worker)).Result()
-	claims := make([]Claim, 0, len(all))
-	for name, job := range all {
+// parseClaim reads the name of a claim in Redis. A malformed one is not valid: those who hold it
+// end it.
+func parseClaim(name string) Claim {
+	claim, _ := envelope.ParseClaim(name)
+	return claim
+}
+
+// Claimed returns all that a worker has.
+func (s *Store) Claimed(ctx context.Context, worker string) ([]Claimed, error) {
+	found, err := s.client.HGetAll(ctx, s.key.Running(worker)).Result()
+	all := make([]Claimed, 0, len(found))
+	for name, job := range found {
 		if job != "" {
-			claims = append(claims, Claim{name, job[1:]})
+			all = append(all, Claimed{parseClaim(name), job[1:]})
 		}
 	}
-	return claims, sound(err, s.key.Running(worker), "hash")
+	return all, sound(err, s.key.Running(worker), "hash")
 }
 
-// ClaimNames returns the names of all claims of workers.
-func (s *Store) ClaimNames(ctx context.Context, workers []string) (names []string, err error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.StringSliceCmd, len(workers))
+// Claims returns all claims of workers, without their jobs.
+func (s *Store) Claims(ctx context.Context, workers []string) (all []ClaimRef, err error) {
+	found, err := each(ctx, s, workers, func(pipe redis.Pipeliner, worker string) *redis.StringSliceCmd {
+		return pipe.HKeys(ctx, s.key.Running(worker))
+	})
 	for i, worker := range workers {
-		found[i] = pipe.HKeys(ctx, s.key.Running(worker))
+		for _, name := range found[i].Val() {
+			all = append(all, ClaimRef{Worker: worker, Claim: parseClaim(name)})
+		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && len(workers) > 0 {
-		return nil, err
-	}
-	for _, claims := range found {
-		names = append(names, claims.Val()...)
-	}
-	return names, nil
+	return all, errors.Join(err, sounds("hash", found...))
 }
-
-// A ClaimRef names a claim of a worker.
-type ClaimRef struct{ Worker, Claim string }
 
 // ClaimedJobs returns the jobs of claims; "" for one that the worker does not have.
 func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, error) {
-	pipe := s.client.Pipeline()
-	found := make([]*redis.StringCmd, len(refs))
-	for i, ref := range refs {
-		found[i] = pipe.HGet(ctx, s.key.Running(ref.Worker), ref.Claim)
+	found, err := each(ctx, s, refs, s.claimedJob(ctx))
+	jobs := values(found)
+	for i, job := range jobs {
+		jobs[i] = job[min(1, len(job)):]
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && len(refs) > 0 {
-		return nil, err
+	return jobs, errors.Join(err, sounds("hash", found...))
+}
+
+// claimedJob returns the command that reads the job of a claim. It has a sign before it, see commit.lua.
+func (s *Store) claimedJob(ctx context.Context) func(redis.Pipeliner, ClaimRef) *redis.StringCmd {
+	return func(pipe redis.Pipeliner, ref ClaimRef) *redis.StringCmd {
+		return pipe.HGet(ctx, s.key.Running(ref.Worker), ref.Claim.String())
 	}
-	jobs := make([]string, len(refs))
-	for i := range refs {
-		if job := found[i].Val(); job != "" {
-			jobs[i] = job[1:]
-		}
-	}
-	return jobs, nil
 }
 
 // Started notes that the job with the caller's own ID was claimed, unless somebody was told that it
@@ -245,15 +236,10 @@ func (s *Store) Started(ctx context.Context, id string) (cancelled bool, err err
 	}
 }
 
-// Payload returns a payload that is kept apart.
-func (s *Store) Payload(ctx context.Context, spilled string) (string, error) {
-	return s.client.Get(ctx, s.key.Body(spilled)).Result()
-}
-
 // An Ack ends claims.
 type Ack struct {
 	Worker  string
-	Claims  []string
+	Claims  []Claim
 	Payload string // of the only claim, to be deleted, if it is kept apart
 	Refund  string // what the leader is to refund for the only claim; "" for nothing
 }
@@ -266,7 +252,7 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	}
 	args := []any{a.Refund}
 	for _, claim := range a.Claims {
-		args = append(args, claim)
+		args = append(args, claim.String())
 	}
 	asked := time.Now()
 	reply := readFields(s.run(ctx, "ack", keys, args...), 2)

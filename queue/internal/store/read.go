@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// Readers send what they ask for in one round trip. What another type of a key means depends on
+// whose the key is. A key of a tenant or a user counts as empty then: that is its owner's trouble
+// alone. A key of the queue itself must have its type, see [sounds].
+
+// each sends a command for each item, all in one round trip, and returns them with their replies.
+func each[T any, C redis.Cmder](ctx context.Context, s *Store, items []T, command func(redis.Pipeliner, T) C) ([]C, error) {
+	pipe := s.client.Pipeline()
+	sent := add(pipe, items, command)
+	return sent, ask(ctx, pipe)
+}
+
+// add adds a command for each item to a pipeline.
+func add[T any, C redis.Cmder](pipe redis.Pipeliner, items []T, command func(redis.Pipeliner, T) C) []C {
+	added := make([]C, len(items))
+	for i, item := range items {
+		added[i] = command(pipe, item)
+	}
+	return added
+}
+
+// ask sends the commands of a pipeline, which only read. It is no error that a key is not there or has
+// another type.
+func ask(ctx context.Context, pipe redis.Pipeliner) error {
+	sent, err := pipe.Exec(ctx)
+	for i := 0; harmless(err); i++ {
+		if i == len(sent) {
+			return nil
+		}
+		err = sent[i].Err()
+	}
+	return err
+}
+
+func harmless(err error) bool { return err == nil || errors.Is(err, redis.Nil) || wrongType(err) }
+
+// values returns the values of replies.
+func values[V any, C interface{ Val() V }](replies []C) []V {
+	all := make([]V, len(replies))
+	for i, reply := range replies {
+		all[i] = reply.Val()
+	}
+	return all
+}
+
+// sounds returns a [BrokenKeyError] if the key of one of the commands is not of the wanted type.
+func sounds[C redis.Cmder](want string, replies ...C) error {
+	for _, reply := range replies {
+		if err := reply.Err(); err != nil && wrongType(err) {
+			key, _ := reply.Args()[1].(string)
+			return &BrokenKeyError{key, want}
+		}
+	}
+	return nil
+}
+
+// walk goes through the members of a large key in many short steps.
+func walk(scan func(cursor uint64) *redis.ScanCmd, take func(found []string)) error {
+	for cursor := uint64(0); ; {
+		found, next, err := scan(cursor).Result()
+		if err != nil {
+			return err
+		}
+		take(found)
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// scanStep is about how many members of a large key are read at a time.
+const scanStep = 300
+
+// A Meta is what the queue's own record says of the leader and of what has changed.
+type Meta struct {
+	Leader   string // the worker that leads, or has led last
+	Till     int64  // when the leader's lease ends
+	Changes  int64  // the number of the last change that a leader has to know of
+	Policies int64  // the version that the policies had at last
+	Swept    int64  // the version of the policies under which all bounds of lanes are right
+	Stamp    string // that of the next job that is offered: all jobs that wait have earlier ones
+
+	amnesty, beat int64 // see [Reapable]
+}
+
+// Meta returns the queue's own record.
+func (s *Store) Meta(ctx context.Context) (Meta, error) {
+	cmd := s.meta(ctx, s.client)
+	return readMeta(cmd), sound(cmd.Err(), s.key.Meta(), "hash")
+}
+
+func (s *Store) meta(ctx context.Context, client redis.Cmdable) *redis.SliceCmd {
+	return client.HMGet(ctx, s.key.Meta(), "leader", "stamp", "till", "changes", "policies", "swept", "amnesty", "beat")
+}
+
+func readMeta(cmd *redis.SliceCmd) (m Meta) {
+	texts := textsOf(cmd.Val())
+	if len(texts) == 0 {
+		return m
+	}
+	_, m.Leader, _ = strings.Cut(texts[0], ":") // the token is the epoch and the worker
+	m.Stamp = envelope.Stamp(number(texts[1]))
+	for i, field := range [...]*int64{&m.Till, &m.Changes, &m.Policies, &m.Swept, &m.amnesty, &m.beat} {
+		*field = number(texts[2+i])
+	}
+	return m
+}
+
+// number reads a number; what is none is 0.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
