@@ -152,7 +152,7 @@ func TestIDAgain(t *testing.T) {
 				t.Errorf("%+v", receipts[0])
 			}
 		}
-		must(t, s.inspector().PauseTenant(t.Context(), "school", time.Now().Add(10*time.Minute)))
+		must(t, s.inspector().Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(10 * time.Minute)}))
 		offer()
 		time.Sleep(24*time.Hour + time.Minute)
 		offer()

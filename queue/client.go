@@ -24,6 +24,11 @@ type Client struct {
 	census   *censusCache
 }
 
+// An invalidName is an error about the name of a queue.
+type invalidName struct{ error }
+
+func (e invalidName) Unwrap() []error { return []error{ErrInvalidArgument, e.error} }
+
 const (
 	offerBatch    = 100         // jobs per script call: Redis does nothing else meanwhile
 	batchMemory   = time.Minute // how long a batch can be repeated without doubling it
@@ -32,11 +37,11 @@ const (
 
 // NewClient returns a client of the queue. The name becomes part of every key: it has 1
 // to 128 bytes without braces, colons and white space, or the error wraps
-// [ErrInvalidQueue].
+// [ErrInvalidArgument].
 func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 	s, err := store.New(rdb, queue)
 	if err != nil {
-		return nil, err
+		return nil, invalidName{err}
 	}
 	return &Client{store: s, policies: &policyCache{store: s}, census: newCensusCache()}, nil
 }

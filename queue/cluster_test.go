@@ -23,7 +23,7 @@ func TestSeveralQueuesOnACluster(t *testing.T) {
 	policy := leakOf(200)
 	for _, name := range queues {
 		must(t, newInspector(t, client, name).SetPolicies(t.Context(), policies(policy)))
-		must(t, newInspector(t, client, name).PauseTenant(t.Context(), "paused", time.Now().Add(time.Hour)))
+		must(t, newInspector(t, client, name).Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "paused", Until: time.Now().Add(time.Hour)}))
 	}
 	var got recorder
 	runWorker(t, client, &got, queue.WorkerConfig{Queues: queues, Inbox: true})

@@ -31,7 +31,7 @@ func TestCollapsedJobsThatReturnTogether(t *testing.T) {
 			client := redistest.MiniClient(t, server)
 			again := time.Now().Add(time.Minute)
 			failing := recorder{then: func(context.Context, queue.Info) error {
-				return queue.RetryAfter(time.Until(again), errors.New("no"))
+				return queue.Retry{After: time.Until(again), Cause: errors.New("no")}
 			}}
 			stop := runWorker(t, client, &failing, queue.WorkerConfig{RetryDelay: after(0)})
 			for i := range count {

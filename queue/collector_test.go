@@ -88,7 +88,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 		}))
 		inspector := newInspector(t, s.client, "push")
 		collapsing := func(j *queue.Job) { j.CollapseKey = "news" }
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		enqueue(t, s.client, named("", "a", cost(6)))                                // impossible
 		enqueue(t, s.client, named("", "b", collapsing), named("", "b", collapsing)) // collapsed
 		enqueue(t, s.client, named("off", "c"), named("", "d"), named("", "e"))      // full
@@ -99,7 +99,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 		must(t, err)
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
-		must(t, inspector.ResumeQueue(t.Context()))
+		must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}))
 		s.eventually(t, "b's job is done", drained(t, s.client))
 		enqueue(t, s.client, named("", "b"), named("", "b")) // rule
 		s.eventually(t, "the others are dropped", drained(t, s.client))

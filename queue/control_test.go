@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -20,12 +22,14 @@ import (
 func TestPauseErrors(t *testing.T) {
 	// Jobs of a:1, a:2 and b:1; the first job of a:1 asks for the pause.
 	tests := map[string]struct {
-		pause func(time.Time, error) error
+		pause queue.Pause
 		waits string // whose jobs wait
 	}{
-		"user":   {queue.PauseUser, "a:1"},
-		"tenant": {queue.PauseTenant, "a:1 a:2"},
-		"queue":  {queue.PauseQueue, "a:1 a:2 b:1"},
+		"user":      {queue.Pause{Scope: queue.ScopeUser}, "a:1"},
+		"tenant":    {queue.Pause{Scope: queue.ScopeTenant}, "a:1 a:2"},
+		"queue":     {queue.Pause{Scope: queue.ScopeQueue}, "a:1 a:2 b:1"},
+		"no scope":  {queue.Pause{}, "a:1"},
+		"of others": {queue.Pause{Scope: queue.ScopeTenant, Tenant: "b", User: "1"}, "a:1 a:2"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +41,9 @@ func TestPauseErrors(t *testing.T) {
 						t.Errorf("%s: attempt %d; a pause is no attempt", info.ID, info.Attempt)
 					}
 					if asked.CompareAndSwap(false, true) {
-						return fmt.Errorf("sending: %w", test.pause(until, errors.New("429")))
+						pause := test.pause
+						pause.Until, pause.Cause = until, errors.New("429")
+						return fmt.Errorf("sending: %w", pause)
 					}
 					return nil
 				}}
@@ -68,23 +74,12 @@ func TestPauseErrors(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	tests := map[string]struct {
-		pause  func(*queue.Inspector, context.Context, time.Time) error
-		resume func(*queue.Inspector, context.Context) error
-		goes   int64 // how many of school:teacher, school:parent, other:teacher go on
+		pause queue.Pause
+		goes  int64 // how many of school:teacher, school:parent, other:teacher go on
 	}{
-		"queue": {(*queue.Inspector).PauseQueue, (*queue.Inspector).ResumeQueue, 0},
-		"tenant": {
-			func(i *queue.Inspector, ctx context.Context, until time.Time) error {
-				return i.PauseTenant(ctx, "school", until)
-			},
-			func(i *queue.Inspector, ctx context.Context) error { return i.ResumeTenant(ctx, "school") }, 1,
-		},
-		"user": {
-			func(i *queue.Inspector, ctx context.Context, until time.Time) error {
-				return i.PauseUser(ctx, "school", "teacher", until)
-			},
-			func(i *queue.Inspector, ctx context.Context) error { return i.ResumeUser(ctx, "school", "teacher") }, 2,
-		},
+		"queue":  {queue.Pause{Scope: queue.ScopeQueue}, 0},
+		"tenant": {queue.Pause{Scope: queue.ScopeTenant, Tenant: "school"}, 1},
+		"user":   {queue.Pause{Scope: queue.ScopeUser, Tenant: "school", User: "teacher"}, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +88,8 @@ func TestPauseAndResume(t *testing.T) {
 				var got recorder
 				runWorker(t, s.client, &got, queue.WorkerConfig{})
 				until := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)
-				must(t, test.pause(inspector, t.Context(), until))
+				test.pause.Until = until
+				must(t, inspector.Pause(t.Context(), test.pause))
 				for _, who := range [][2]string{{"school", "teacher"}, {"school", "parent"}, {"other", "teacher"}} {
 					enqueue(t, s.client, jobs(who[0], who[1], 1)...)
 				}
@@ -103,13 +99,13 @@ func TestPauseAndResume(t *testing.T) {
 				}
 				e, err := inspector.Explain(t.Context(), "school", "teacher")
 				must(t, err)
-				if e.Binding == nil || e.Binding.Rule != "paused" || e.Binding.Scope != name || !e.Start.Equal(until) || e.Waiting != 1 {
+				if e.Binding == nil || e.Binding.Rule != "paused" || string(e.Binding.Scope) != name || !e.Start.Equal(until) || e.Waiting != 1 {
 					t.Errorf("explained as %+v, binding %+v", e, e.Binding)
 				}
 				if all := stats(t, s.client); all.Done != test.goes || all.Waiting != 3-test.goes {
 					t.Errorf("during the pause: %+v", all)
 				}
-				must(t, test.resume(inspector, t.Context()))
+				must(t, inspector.Resume(t.Context(), test.pause))
 				resumed := time.Now()
 				s.eventually(t, "all are done", func() bool { return stats(t, s.client).Done == 3 })
 				for _, start := range got.all()[test.goes:] {
@@ -120,6 +116,53 @@ func TestPauseAndResume(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pause without an end, of an unknown scope or without the names of its scope is refused, and
+// pauses nothing.
+func TestInvalidPauses(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		inspector := newInspector(t, client, "push")
+		for want, p := range map[string]queue.Pause{
+			`without an end; want Until`:                                        {Scope: queue.ScopeQueue},
+			`want Until, or For above 0`:                                        {Scope: queue.ScopeQueue, For: -time.Second},
+			`scope "", tenant "" and user ""`:                                   {For: time.Hour},
+			`scope "shop", tenant "school" and user ""`:                         {For: time.Hour, Scope: "shop", Tenant: "school"},
+			`scope "tenant", tenant "" and user ""; want "queue" without names`: {For: time.Hour, Scope: queue.ScopeTenant},
+			`scope "user", tenant "school" and user ""`:                         {For: time.Hour, Scope: queue.ScopeUser, Tenant: "school"},
+			`scope "queue", tenant "school" and user ""`:                        {For: time.Hour, Scope: queue.ScopeQueue, Tenant: "school"},
+			`scope "tenant", tenant "school" and user "teacher"`:                {For: time.Hour, Scope: queue.ScopeTenant, Tenant: "school", User: "teacher"},
+		} {
+			if err := inspector.Pause(t.Context(), p); !errors.Is(err, queue.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error with %q", err, want)
+			}
+		}
+		if all, err := inspector.Pauses(t.Context()); err != nil || len(all) > 0 {
+			t.Errorf("pauses %+v, %v; want none", all, err)
+		}
+		if err := inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeTenant}); !errors.Is(err, queue.ErrInvalidArgument) {
+			t.Errorf("resuming a tenant without a name: %v", err)
+		}
+	})
+}
+
+// A pause for a time ends that time after the call, on Redis's clock. Its own note counts before
+// that of the inspector.
+func TestPauseFor(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		inspector := newInspector(t, client, "push").As(queue.Note{Author: "eve"})
+		before := client.Time(t.Context()).Val()
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "a", For: time.Hour}))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "b", For: 2 * time.Hour, Note: queue.Note{Reason: "down"}}))
+		after := client.Time(t.Context()).Val()
+		all, err := inspector.Pauses(t.Context())
+		if err != nil || len(all) != 2 || all[0].Note != (queue.Note{Author: "eve"}) || all[1].Note != (queue.Note{Reason: "down"}) {
+			t.Fatalf("pauses %+v, %v", all, err)
+		}
+		if until := all[0].Until.Add(-time.Hour); until.Before(before.Truncate(time.Millisecond)) || until.After(after) {
+			t.Errorf("begins at %v, want from %v to %v", until, before, after)
+		}
+	})
 }
 
 func TestExplain(t *testing.T) {

@@ -60,7 +60,7 @@ func TestDeadBefore(t *testing.T) {
 				t.Errorf("%d: %s, want %s", k, seen[k].Entry, all[k].Entry)
 			}
 		}
-		if _, err := i.DeadBefore(t.Context(), "oops", 3); !errors.Is(err, queue.ErrInvalidEntry) {
+		if _, err := i.DeadBefore(t.Context(), "oops", 3); !errors.Is(err, queue.ErrInvalidArgument) {
 			t.Error(err)
 		}
 	})
@@ -74,7 +74,7 @@ func TestDeleteDead(t *testing.T) {
 		dead := dying(t, client, all...)
 		large := slices.IndexFunc(dead, func(d queue.DeadJob) bool { return d.ID == "large" })
 		i := newInspector(t, client, "push")
-		if n, err := i.DeleteDead(t.Context(), dead[large].Entry, "oops"); n != 0 || !errors.Is(err, queue.ErrInvalidEntry) {
+		if n, err := i.DeleteDead(t.Context(), dead[large].Entry, "oops"); n != 0 || !errors.Is(err, queue.ErrInvalidArgument) {
 			t.Errorf("%d, %v", n, err)
 		}
 		if keys := client.Keys(t.Context(), "wc:{push}:body:*").Val(); len(keys) != 1 {

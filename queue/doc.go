@@ -39,9 +39,8 @@
 //	nil, asynq.RevokeTask    the job is done
 //	any other error          a failed attempt; the next one after WorkerConfig.RetryDelay
 //	asynq.SkipRetry          a failed attempt, and the last: the job is dead
-//	RetryAfter               a failed attempt; the next one not sooner than that
-//	PauseUser, PauseUserFor  no attempt: this job and others of the scope wait; likewise
-//	                         PauseTenant and PauseQueue
+//	Retry                    a failed attempt, with the time and the priority of the next
+//	Pause                    no attempt: this job and others of the user, the tenant or the queue wait
 //	RefundUser               what the error in it says, and the user gets the slot back
 //
 // Any number of workers share a queue, and each may stop or die at any time. One of them leads:

@@ -87,10 +87,10 @@ func TestInvalidJobs(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := queue.NewClient(client, "pu{sh}"); !errors.Is(err, queue.ErrInvalidQueue) {
+	if _, err := queue.NewClient(client, "pu{sh}"); !errors.Is(err, queue.ErrInvalidArgument) {
 		t.Errorf("got %v, want the queue's name refused", err)
 	}
-	if _, err := queue.NewInspector(client, "pu{sh}"); !errors.Is(err, queue.ErrInvalidQueue) {
+	if _, err := queue.NewInspector(client, "pu{sh}"); !errors.Is(err, queue.ErrInvalidArgument) {
 		t.Errorf("got %v, want the queue's name refused", err)
 	}
 	if n := client.DBSize(t.Context()).Val(); n != 0 {
@@ -247,7 +247,7 @@ func TestForwardIntoTheOwnInbox(t *testing.T) {
 		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := worker.Run(ctx, queue.Forward(fleet, "push")); !errors.Is(err, queue.ErrInvalidConfig) || !strings.Contains(err.Error(), reason) {
+		if err := worker.Run(ctx, queue.Forward(fleet, "push")); !errors.Is(err, queue.ErrInvalidArgument) || !strings.Contains(err.Error(), reason) {
 			t.Errorf("Run: %v", err)
 		}
 

@@ -120,7 +120,7 @@ func ExampleInspector() {
 		fmt.Println(err)
 	}
 
-	if err := inspector.PauseUser(ctx, "school-7", "teacher-42", time.Now().Add(time.Hour)); err != nil {
+	if err := inspector.Pause(ctx, queue.Pause{Scope: queue.ScopeUser, Tenant: "school-7", User: "teacher-42", Until: time.Now().Add(time.Hour)}); err != nil {
 		fmt.Println(err)
 	}
 	why, err := inspector.Explain(ctx, "school-7", "teacher-42")
@@ -154,10 +154,10 @@ func ExampleInspector() {
 
 // A provider that is overloaded says when to come back: nothing of the tenant is tried
 // before, and the attempt does not count.
-func ExamplePauseTenantFor() {
+func ExamplePause() {
 	handler := func(context.Context, *asynq.Task) error {
 		const retryAfter = 30 * time.Second // from the provider's answer
-		return queue.PauseTenantFor(retryAfter, errors.New("429 Too Many Requests"))
+		return queue.Pause{Scope: queue.ScopeTenant, For: retryAfter, Cause: errors.New("429 Too Many Requests")}
 	}
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("push", handler)

@@ -34,7 +34,7 @@ type Explanation struct {
 
 // RuleState is what one rule says about a user's next job.
 type RuleState struct {
-	Scope     string    `json:"scope"`            // "queue", "tenant" or "user"
+	Scope     Scope     `json:"scope"`
 	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
 	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once
@@ -130,7 +130,7 @@ func (i *Inspector) waiting(ctx context.Context, tenant, user string) (int, *env
 
 // rules returns what the pauses and the rules of a user say about a job.
 func (p *picture) rules(tenant, user string, cost int) (all []RuleState) {
-	subjects, scopes := p.subjectsOf(tenant, user), [3]string{ScopeQueue, ScopeTenant, ScopeUser}
+	subjects, scopes := p.subjectsOf(tenant, user), scopeNames
 	for k, s := range subjects {
 		if s.paused > p.now {
 			all = append(all, RuleState{Scope: scopes[k], Rule: "paused", When: instant(s.paused), Limit: 1})

@@ -82,11 +82,11 @@ func TestWarningsOfPausesAreFew(t *testing.T) {
 			info := Info{ID: strconv.Itoa(i), Tenant: "school"}
 			if i == 500 {
 				info.Tenant = "other"
-				a.outcome(PauseTenantFor(time.Minute, errors.New("429 Too Many Requests")), info, nil, clock)
+				a.outcome(Pause{Scope: ScopeTenant, For: time.Minute, Cause: errors.New("429 Too Many Requests")}, info, nil, clock)
 				continue
 			}
 			time.Sleep(time.Millisecond)
-			a.outcome(PauseUser(time.Now().Add(time.Second), errors.New("the provider is down")), info, nil, clock)
+			a.outcome(Pause{Until: time.Now().Add(time.Second), Cause: errors.New("the provider is down")}, info, nil, clock)
 		}
 		if n := strings.Count(out.String(), "the provider is down"); n != warnings {
 			t.Errorf("%d warnings, want %d", n, warnings)

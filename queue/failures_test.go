@@ -61,7 +61,7 @@ func TestErrorsGoWithTheJob(t *testing.T) {
 		got := recorder{then: func(_ context.Context, info queue.Info) error { return fmt.Errorf("attempt %d", info.Attempt) }}
 		i := newInspector(t, s.client, "push")
 		stop := runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: func(n int, _ error, _ *asynq.Task) time.Duration {
-			must(t, i.PauseUser(t.Context(), "school", "u", time.Now().Add(time.Hour)))
+			must(t, i.Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: "school", User: "u", Until: time.Now().Add(time.Hour)}))
 			return 0
 		}})
 		once := named("", "v")

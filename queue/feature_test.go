@@ -149,7 +149,7 @@ func inTime(t *testing.T, s stage, lead int, paint func(scenery) scene, through 
 	at := scenery{s, time.Now().Add(s.units(lead)).Truncate(time.Microsecond), lead}
 	sc := paint(at)
 	setPolicies(t, s.client, policies(sc.policy))
-	must(t, newInspector(t, s.client, "push").PauseQueue(t.Context(), at.begin))
+	must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: at.begin}))
 	var got recorder
 	stop := runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: !straightOn})
 	defer stop()

@@ -77,7 +77,7 @@ func (f *forwarder) check(inboxes []string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: Forward releases jobs into the asynq queue %q, whose inbox this worker opens: they would come back "+
-		"without end; want another asynq queue, one that your asynq servers run, or Inbox: false", ErrInvalidConfig, f.queue)
+		"without end; want another asynq queue, one that your asynq servers run, or Inbox: false", ErrInvalidArgument, f.queue)
 }
 
 // boundsOf returns what bounds a job, as options of a task. asynq counts whole seconds.

@@ -107,7 +107,7 @@ func (i *Inspector) failing(ctx context.Context, h *Health, last store.LastAttem
 }
 
 // judge finds the word for what was seen.
-func (h Health) judge(leads bool, pauses []Paused) (Condition, string) {
+func (h Health) judge(leads bool, pauses []Pause) (Condition, string) {
 	for _, p := range pauses {
 		if p.Scope == ScopeQueue {
 			return Held, "the queue is paused until " + p.Until.Format(time.RFC3339)

@@ -92,13 +92,13 @@ func uniqueHolds(t *testing.T, w way) string {
 	h := newHolding()
 	w.serve(t, h, settings{})
 	inspector := newInspector(t, w.s.client, "push")
-	must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(time.Hour)))
+	must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(time.Hour)}))
 	must(t, w.enqueue("hello", asynq.Unique(time.Hour)))
 	filed(t, w.s)
 	if err := w.enqueue("hello", asynq.Unique(time.Hour)); !errors.Is(err, asynq.ErrDuplicateTask) {
 		t.Errorf("while the job waits: %v", err)
 	}
-	must(t, inspector.ResumeTenant(t.Context(), "school"))
+	must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school"}))
 	w.s.eventually(t, "it runs", func() bool { return h.runs.Load() == 1 })
 	if w.fleet { // the hand-over ends when the task is there
 		w.s.eventually(t, "it is handed over", func() bool { return stats(t, w.s.client).Done == 1 })

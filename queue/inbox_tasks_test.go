@@ -22,7 +22,7 @@ func TestUniqueHoldsForItsTimeAtMost(t *testing.T) {
 		w := way{s: stage{redistest.Mini(t), time.Second, true}}
 		w.serve(t, &recorder{}, settings{})
 		inspector := newInspector(t, w.s.client, "push")
-		must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(60*time.Second)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(60 * time.Second)}))
 		must(t, w.enqueue("hello", asynq.Unique(20*time.Second), asynq.TaskID("first")))
 		time.Sleep(15 * time.Second)
 		if err := w.enqueue("hello", asynq.Unique(time.Hour)); !errors.Is(err, asynq.ErrDuplicateTask) {
@@ -44,7 +44,7 @@ func TestUniqueEndsAtTheDoor(t *testing.T) {
 		setPolicies(t, s.client, policies(queue.Policy{Capacity: 1}))
 		w.serve(t, &recorder{}, settings{})
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(time.Hour)}))
 		must(t, w.enqueue("first", asynq.TaskID("first")))
 		filed(t, s)
 		for _, id := range []string{"first", "second"} { // a duplicate, and one too many

@@ -112,12 +112,12 @@ func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 			}
 		}
 		// Waiting.
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		hand(t, s.client, asynq.TaskID("waits"))
 		refused(0)
 		hand(t, s.client, asynq.TaskID("waits"))
 		refused(1)
-		must(t, inspector.ResumeQueue(t.Context()))
+		must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}))
 		s.eventually(t, "it has run", func() bool { return stats(t, s.client).Done == 1 })
 		// Running.
 		hand(t, s.client, asynq.TaskID("runs"))
@@ -144,7 +144,7 @@ func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 func TestOptionsOfATask(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
 		end := time.Now().Add(2 * time.Hour).Truncate(time.Second)

@@ -21,12 +21,12 @@ type Inspector struct {
 	note     Note
 }
 
-// NewInspector returns an inspector of the queue. The error wraps [ErrInvalidQueue], as
+// NewInspector returns an inspector of the queue. The error wraps [ErrInvalidArgument], as
 // that of [NewClient] does.
 func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	s, err := store.New(rdb, queue)
 	if err != nil {
-		return nil, err
+		return nil, invalidName{err}
 	}
 	return &Inspector{rdb: rdb, store: s, policies: &policyCache{store: s}}, nil
 }
@@ -213,14 +213,14 @@ func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
 
 // DeadBefore is [Inspector.Dead] for the jobs that died before the one with the given
 // [DeadJob.Entry], to read the list page by page. If that is not an entry, the error wraps
-// [ErrInvalidEntry].
+// [ErrInvalidArgument].
 func (i *Inspector) DeadBefore(ctx context.Context, entry string, n int) ([]DeadJob, error) {
 	if n < 1 {
 		return nil, nil
 	}
 	if entry != "" {
 		if !deadEntry.MatchString(entry) {
-			return nil, fmt.Errorf("%w: %q; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry)
+			return nil, fmt.Errorf("%w: entry %q; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidArgument, entry)
 		}
 	}
 	records, err := i.store.Dead(ctx, entry, n)

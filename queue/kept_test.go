@@ -96,9 +96,9 @@ func TestNothingIsKeptForEver(t *testing.T) {
 		},
 		"paused for some time, and noted": func(t *testing.T, client redis.UniversalClient) {
 			i := newInspector(t, client, "push").As(queue.Note{Author: "somebody", Reason: "some reason"})
-			must(t, i.PauseTenant(t.Context(), "school", time.Now().Add(10*time.Millisecond)))
+			must(t, i.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(10 * time.Millisecond)}))
 			time.Sleep(20 * time.Millisecond)
-			must(t, i.PauseTenant(t.Context(), "other", time.Now().Add(time.Second)))
+			must(t, i.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "other", Until: time.Now().Add(time.Second)}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func TestOverflowIsLive(t *testing.T) {
 			return policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: capacity, Overflow: overflow})
 		}
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(100*time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(100 * time.Hour)}))
 		setPolicies(t, s.client, backlog(2, queue.DropNewest))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
@@ -207,7 +207,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 		for i := range tenants {
 			enqueue(t, client, jobs(fmt.Sprint("tenant-", i), "u", 2)...)
 		}
-		must(t, newInspector(t, client, "push").PauseTenant(t.Context(), "tenant-1", time.Now().Add(time.Minute)))
+		must(t, newInspector(t, client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "tenant-1", Until: time.Now().Add(time.Minute)}))
 		time.Sleep(2 * time.Minute)
 		stop()
 		time.Sleep(25 * time.Hour)
@@ -227,9 +227,9 @@ func TestEndedPausesAreForgotten(t *testing.T) {
 		inspector, now := newInspector(t, s.client, "push"), time.Now()
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
-		must(t, inspector.PauseQueue(t.Context(), now.Add(s.units(5))))
-		must(t, inspector.PauseTenant(t.Context(), "school", now.Add(s.units(10))))
-		must(t, inspector.PauseUser(t.Context(), "school", "teacher", now.Add(s.units(15))))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: now.Add(s.units(5))}))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: now.Add(s.units(10))}))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: "school", User: "teacher", Until: now.Add(s.units(15))}))
 		enqueue(t, s.client, jobs("school", "teacher", 1)...)
 		if s.virtual {
 			s.eventually(t, "the first is forgotten", func() bool { return s.client.ZCard(t.Context(), "wc:{push}:paused").Val() == 2 })
@@ -242,7 +242,7 @@ func TestEndedPausesAreForgotten(t *testing.T) {
 			t.Errorf("offers still look for pauses: %q", flag)
 		}
 		s.eventually(t, "the job has started", func() bool { return got.count() == 1 })
-		must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(s.units(3))))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(s.units(3))}))
 		paused := time.Now()
 		enqueue(t, s.client, jobs("school", "teacher", 1)...)
 		s.eventually(t, "the next has started", func() bool { return got.count() == 2 })

@@ -69,7 +69,7 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		const count = 250 // more than are taken back at once
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 1, Lease: time.Second})
 		var all []queue.Job
@@ -78,7 +78,7 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 		}
 		enqueue(t, s.client, all...)
 		haunt(t, s.client, 10_000, 2*time.Second)
-		must(t, inspector.ResumeQueue(t.Context()))
+		must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}))
 		claimed := func() int64 { return s.client.HLen(t.Context(), "wc:{push}:running:ghost").Val() }
 		s.eventually(t, "the ghost has most of them", func() bool { return claimed()+int64(got.count()) == count })
 		if claimed() < 200 {
@@ -334,7 +334,7 @@ func TestPausesInThePast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := recorder{then: func(context.Context, queue.Info) error {
-			return queue.PauseTenant(time.Now().Add(-time.Hour), errors.New("429"))
+			return queue.Pause{Scope: queue.ScopeTenant, Until: time.Now().Add(-time.Hour), Cause: errors.New("429")}
 		}}
 		runWorker(t, client, &got, queue.WorkerConfig{})
 		enqueue(t, client, jobs("school", "teacher", 1)...)

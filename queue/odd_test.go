@@ -127,11 +127,11 @@ func TestUnreadableJobs(t *testing.T) {
 						all = append(all, jobs("school", fmt.Sprint("other-", k), 1)...)
 						all[k].MaxAttempts, all[5+k].MaxAttempts = 1, 1
 					}
-					must(t, newInspector(t, s.client, "push").PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+					must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 					enqueue(t, s.client, all[:3]...)
 					breakIn(t, s.client, where, body, i)
 					enqueue(t, s.client, all[3:]...)
-					must(t, newInspector(t, s.client, "push").ResumeQueue(t.Context()))
+					must(t, newInspector(t, s.client, "push").Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}))
 					resumed := time.Now()
 					s.eventually(t, "its neighbours have run", func() bool { return got.count() == 10*(i+1) })
 					s.eventually(t, "it is dead", func() bool { return stats(t, s.client).Dead == int64(i+1) })

@@ -22,10 +22,10 @@ func TestOperatorsTakeNoTurns(t *testing.T) {
 	acts := map[string]func(t *testing.T, in *queue.Inspector, i int){
 		"nothing": func(*testing.T, *queue.Inspector, int) {},
 		"pause of a user": func(t *testing.T, in *queue.Inspector, _ int) {
-			must(t, in.PauseUser(t.Context(), "idle", "u", time.Now().Add(time.Second)))
+			must(t, in.Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: "idle", User: "u", Until: time.Now().Add(time.Second)}))
 		},
 		"pause of a tenant": func(t *testing.T, in *queue.Inspector, _ int) {
-			must(t, in.PauseTenant(t.Context(), "idle", time.Now().Add(time.Second)))
+			must(t, in.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "idle", Until: time.Now().Add(time.Second)}))
 		},
 		"other policies": func(t *testing.T, in *queue.Inspector, i int) {
 			must(t, in.SetPolicies(t.Context(), policies(queue.Policy{Capacity: 10_000 + i})))
@@ -146,9 +146,9 @@ func TestAResumeBeginsNothingAnew(t *testing.T) {
 		runWorker(t, client, &got, queue.WorkerConfig{})
 		in := newInspector(t, client, "push")
 		time.Sleep(1500 * time.Millisecond) // a and b have started
-		must(t, in.PauseTenant(t.Context(), "t", time.Now().Add(time.Hour)))
+		must(t, in.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "t", Until: time.Now().Add(time.Hour)}))
 		time.Sleep(10 * time.Second)
-		must(t, in.ResumeTenant(t.Context(), "t"))
+		must(t, in.Resume(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "t"}))
 		time.Sleep(20 * time.Second)
 		var order []string
 		for _, s := range got.all() {

@@ -18,18 +18,18 @@ func TestPausesOfHandlersHaveReasons(t *testing.T) {
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {
 			switch info.User {
 			case "ann":
-				return queue.PauseUserFor(time.Hour, errors.New("429 Too Many Requests\n"+strings.Repeat("x", 1000)))
+				return queue.Pause{Scope: queue.ScopeUser, For: time.Hour, Cause: errors.New("429 Too Many Requests\n" + strings.Repeat("x", 1000))}
 			case "bob":
-				return queue.PauseUserFor(time.Hour, nil)
+				return queue.Pause{Scope: queue.ScopeUser, For: time.Hour}
 			}
-			err := inspector.As(queue.Note{Author: "eve", Reason: "maintenance"}).PauseTenant(ctx, info.Tenant, time.Now().Add(2*time.Hour))
-			return queue.RefundUser(queue.PauseTenantFor(time.Minute, errors.Join(err, errors.New("503"))))
+			err := inspector.As(queue.Note{Author: "eve", Reason: "maintenance"}).Pause(ctx, queue.Pause{Scope: queue.ScopeTenant, Tenant: info.Tenant, Until: time.Now().Add(2 * time.Hour)})
+			return queue.RefundUser{Err: queue.Pause{Scope: queue.ScopeTenant, For: time.Minute, Cause: errors.Join(err, errors.New("503"))}}
 		}}
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
 		other := named("", "cid")
 		other.Tenant = "works"
 		enqueue(t, s.client, named("", "ann"), named("", "bob"), other)
-		var all []queue.Paused
+		var all []queue.Pause
 		s.eventually(t, "all have asked for a pause", func() bool {
 			var err error
 			all, err = inspector.Pauses(t.Context())

@@ -173,7 +173,7 @@ func (p *picture) crowded(tenant, user string, before ahead) (narrow string) {
 	return narrow
 }
 
-var scopeNames = [3]string{ScopeQueue, ScopeTenant, ScopeUser}
+var scopeNames = [3]Scope{ScopeQueue, ScopeTenant, ScopeUser}
 
 // concurrency returns what the concurrency limits of a user say about a job.
 func (p *picture) concurrency(tenant, user string) (all []RuleState) {

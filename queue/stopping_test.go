@@ -83,8 +83,8 @@ func TestAStopUsesNoAttempt(t *testing.T) {
 		for _, other := range []string{"before", "after"} { // when another worker comes, which may lead
 			for name, then := range map[string]func(error) error{
 				"an error": func(err error) error { return err },
-				"refunded": queue.RefundUser,
-				"retried":  func(err error) error { return queue.RetryAfter(time.Hour, err) },
+				"refunded": func(err error) error { return queue.RefundUser{Err: err} },
+				"retried":  func(err error) error { return queue.Retry{After: time.Hour, Cause: err} },
 				"a panic":  func(err error) error { panic(err) },
 			} {
 				t.Run(fmt.Sprintf("%d attempts, the other worker %s, %s", attempts, other, name), func(t *testing.T) {

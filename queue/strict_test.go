@@ -304,7 +304,7 @@ func TestRefundsAreThereAtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
 				setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}))
-				got := recorder{then: func(context.Context, queue.Info) error { return queue.RefundUser(fmt.Errorf("unseen")) }}
+				got := recorder{then: func(context.Context, queue.Info) error { return queue.RefundUser{Err: fmt.Errorf("unseen")} }}
 				runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: after(time.Minute)})
 				for _, id := range []string{"a", "b", "c"} {
 					enqueue(t, client, named(id, "u", func(j *queue.Job) { j.MaxAttempts = attempts }))

@@ -18,7 +18,7 @@ import (
 func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
 		due := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Microsecond)

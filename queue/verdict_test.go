@@ -22,9 +22,9 @@ func TestRetryAfter(t *testing.T) {
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
 			switch info.Attempt {
 			case 1:
-				return queue.RetryAfter(30*time.Second, errors.New("busy"))
+				return queue.Retry{After: 30 * time.Second, Cause: errors.New("busy")}
 			case 2:
-				return queue.RetryAfter(time.Millisecond, nil)
+				return queue.Retry{After: time.Millisecond}
 			}
 			return nil
 		}}
@@ -51,7 +51,9 @@ func TestRefundUser(t *testing.T) {
 		"done":   func(err error) error { return fmt.Errorf("%w: %w", err, asynq.RevokeTask) },
 		"dead":   func(err error) error { return fmt.Errorf("%w: %w", err, asynq.SkipRetry) },
 		"failed": func(err error) error { return err },
-		"paused": func(err error) error { return queue.PauseUser(time.Now().Add(time.Second), err) },
+		"paused": func(err error) error {
+			return queue.Pause{Scope: queue.ScopeUser, Until: time.Now().Add(time.Second), Cause: err}
+		},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +66,7 @@ func TestRefundUser(t *testing.T) {
 				calls := 0
 				got := recorder{then: func(context.Context, queue.Info) error {
 					if calls++; calls <= 3 {
-						return queue.RefundUser(end(errors.New("never sent")))
+						return queue.RefundUser{Err: end(errors.New("never sent"))}
 					}
 					return nil
 				}}

@@ -75,19 +75,16 @@ type WorkerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// ErrInvalidConfig is wrapped by the errors about a worker's configuration.
-var ErrInvalidConfig = errors.New("queue: invalid worker config")
-
 func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if len(c.Queues) == 0 {
-		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidConfig)
+		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidArgument)
 	}
 	for i, q := range c.Queues {
 		if err := store.CheckQueue(q); err != nil {
-			return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+			return c, invalidName{err}
 		}
 		if slices.Contains(c.Queues[:i], q) {
-			return c, fmt.Errorf("%w: Queues names %q twice; name each queue once", ErrInvalidConfig, q)
+			return c, fmt.Errorf("%w: Queues names %q twice; name each queue once", ErrInvalidArgument, q)
 		}
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
@@ -95,11 +92,11 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	switch {
 	case c.Concurrency < 1:
-		return c, fmt.Errorf("%w: Concurrency is %d; want at least 1", ErrInvalidConfig, c.Concurrency)
+		return c, fmt.Errorf("%w: Concurrency is %d; want at least 1", ErrInvalidArgument, c.Concurrency)
 	case c.Lease < time.Second:
-		return c, fmt.Errorf("%w: Lease is %v; want at least 1s", ErrInvalidConfig, c.Lease)
+		return c, fmt.Errorf("%w: Lease is %v; want at least 1s", ErrInvalidArgument, c.Lease)
 	case c.ShutdownTimeout < 0:
-		return c, fmt.Errorf("%w: ShutdownTimeout is %v; want 0 or more", ErrInvalidConfig, c.ShutdownTimeout)
+		return c, fmt.Errorf("%w: ShutdownTimeout is %v; want 0 or more", ErrInvalidArgument, c.ShutdownTimeout)
 	}
 	if c.RetryDelay == nil {
 		c.RetryDelay = backoff
@@ -136,7 +133,7 @@ type Worker struct {
 	running atomic.Bool
 }
 
-// NewWorker returns a worker, or an error wrapping [ErrInvalidConfig].
+// NewWorker returns a worker, or an error wrapping [ErrInvalidArgument].
 //
 // While it runs it waits for jobs on connections of its own, with the options of rdb: two for
 // each queue beside rdb's pool, which may be as small as one connection. Hooks of rdb do not see

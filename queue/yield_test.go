@@ -22,10 +22,10 @@ func TestYield(t *testing.T) {
 		want   []string // the order of the starts, as job and attempt
 	}{
 		"a retry":         {failing, []string{"a1", "c1", "a2", "b1", "d1"}},
-		"yielding":        {queue.Yield(failing), []string{"a1", "c1", "b1", "d1", "a2"}},
-		"with a delay":    {queue.Yield(queue.RetryAfter(time.Millisecond, failing)), []string{"a1", "c1", "b1", "d1", "a2"}},
-		"with a refund":   {queue.RefundUser(queue.Yield(failing)), []string{"a1", "c1", "b1", "d1", "a2"}},
-		"without a cause": {queue.Yield(nil), []string{"a1", "c1", "b1", "d1", "a2"}},
+		"yielding":        {queue.Retry{Yield: true, Cause: failing}, []string{"a1", "c1", "b1", "d1", "a2"}},
+		"with a delay":    {queue.Retry{After: time.Millisecond, Yield: true, Cause: failing}, []string{"a1", "c1", "b1", "d1", "a2"}},
+		"with a refund":   {queue.RefundUser{Err: queue.Retry{Yield: true, Cause: failing}}, []string{"a1", "c1", "b1", "d1", "a2"}},
+		"without a cause": {queue.Retry{Yield: true}, []string{"a1", "c1", "b1", "d1", "a2"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestYield(t *testing.T) {
 			onStages(t, func(t *testing.T, s stage) {
 				setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 5*s.unit)}}))
 				begin := time.Now().Add(5 * s.unit)
-				must(t, newInspector(t, s.client, "push").PauseQueue(t.Context(), begin))
+				must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: begin}))
 				got := recorder{then: func(_ context.Context, info queue.Info) error {
 					if info.ID == "a" && info.Attempt == 1 {
 						return test.answer
@@ -74,8 +74,8 @@ func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
 				inspector := newInspector(t, s.client, "push")
 				got := recorder{then: func(_ context.Context, info queue.Info) error {
 					if info.Attempt == 1 {
-						must(t, inspector.PauseTenant(t.Context(), "school", time.Now().Add(time.Hour)))
-						return queue.Yield(errors.New("half done"))
+						must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(time.Hour)}))
+						return queue.Retry{Yield: true, Cause: errors.New("half done")}
 					}
 					return nil
 				}}
@@ -89,7 +89,7 @@ func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
 				}
 				cancelled, err := inspector.Cancel(t.Context(), "a")
 				must(t, err)
-				must(t, inspector.ResumeTenant(t.Context(), "school"))
+				must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school"}))
 				s.eventually(t, "it is dropped", func() bool { return stats(t, s.client).Dropped == 1 })
 				if !cancelled || got.count() != 1 {
 					t.Errorf("cancelled: %v; %d starts", cancelled, got.count())
@@ -109,9 +109,9 @@ func TestYieldBesideARuleThatDrops(t *testing.T) {
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
 			switch {
 			case info.ID == "a" && info.Attempt == 1:
-				return queue.Yield(errors.New("half done"))
+				return queue.Retry{Yield: true, Cause: errors.New("half done")}
 			case info.ID == "a":
-				return queue.RefundUser(nil) // it has its place already
+				return queue.RefundUser{} // it has its place already
 			}
 			return nil
 		}}

@@ -77,7 +77,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 				Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: []throttle.Rule{throttle.Window(2, 300*time.Millisecond)},
 			}}})
 			if err == nil {
-				err = inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)) // until all is offered
+				err = inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}) // until all is offered
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -98,7 +98,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 				}
 			}
 			redistest.Eventually(t, 20*time.Second, "all is offered", counted(func(s queue.Stats) bool { return s.Offered >= waits }))
-			if err := inspector.ResumeQueue(t.Context()); err != nil {
+			if err := inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}); err != nil {
 				t.Fatal(err)
 			}
 			redistest.Eventually(t, 20*time.Second, "all has ended", counted(func(s queue.Stats) bool {

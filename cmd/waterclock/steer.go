@@ -31,22 +31,22 @@ func (c *console) scope(args []string) string {
 	return "user " + args[1] + " of tenant " + args[0]
 }
 
-func pause(ctx context.Context, i *queue.Inspector, args []string, until time.Time) error {
+// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant.
+func pauseOf(args []string) queue.Pause {
 	switch len(args) {
 	case 0:
-		return i.PauseQueue(ctx, until)
+		return queue.Pause{Scope: queue.ScopeQueue}
 	case 1:
-		return i.PauseTenant(ctx, args[0], until)
+		return queue.Pause{Scope: queue.ScopeTenant, Tenant: args[0]}
 	}
-	return i.PauseUser(ctx, args[0], args[1], until)
+	return queue.Pause{Scope: queue.ScopeUser, Tenant: args[0], User: args[1]}
 }
 
 // paused reports whether there is a pause of just that scope.
-func paused(ctx context.Context, i *queue.Inspector, args []string) (bool, error) {
+func paused(ctx context.Context, i *queue.Inspector, of queue.Pause) (bool, error) {
 	all, err := i.Pauses(ctx)
-	return slices.ContainsFunc(all, func(p queue.Paused) bool {
-		of := []string{p.Tenant, p.User}[:map[string]int{queue.ScopeQueue: 0, queue.ScopeTenant: 1, queue.ScopeUser: 2}[p.Scope]]
-		return slices.Equal(of, args)
+	return slices.ContainsFunc(all, func(p queue.Pause) bool {
+		return p.Scope == of.Scope && p.Tenant == of.Tenant && p.User == of.User
 	}), err
 }
 
@@ -85,7 +85,9 @@ func (c *console) pauseCommand() *cobra.Command {
 						return err
 					}
 				}
-				if err := pause(cmd.Context(), i, args, end); err != nil {
+				p := pauseOf(args)
+				p.Until = end
+				if err := i.Pause(cmd.Context(), p); err != nil {
 					return err
 				}
 				note, err := unheard(cmd.Context(), i, args)
@@ -125,11 +127,11 @@ func (c *console) resumeCommand() *cobra.Command {
 		Args: arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
-				was, err := paused(cmd.Context(), i, args)
+				was, err := paused(cmd.Context(), i, pauseOf(args))
 				if err != nil {
 					return err
 				}
-				if err := pause(cmd.Context(), i, args, time.Time{}); err != nil {
+				if err := i.Resume(cmd.Context(), pauseOf(args)); err != nil {
 					return err
 				}
 				if was {

@@ -143,11 +143,11 @@ func ends(ctx context.Context) error {
 	case 2:
 		return asynq.SkipRetry
 	case 3:
-		return queue.RefundUser(nil)
+		return queue.RefundUser{}
 	case 4:
-		return queue.PauseUser(time.Now().Add(30*time.Millisecond), nil)
+		return queue.Pause{Scope: queue.ScopeUser, Until: time.Now().Add(30 * time.Millisecond)}
 	case 5:
-		return queue.Yield(nil)
+		return queue.Retry{Yield: true}
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func TestABusyQueueIsSound(t *testing.T) {
 				}
 				switch n % 50 {
 				case 10:
-					s.inspector.PauseTenant(ctx, "t1", time.Now().Add(20*time.Millisecond))
+					s.inspector.Pause(ctx, queue.Pause{Scope: queue.ScopeTenant, Tenant: "t1", Until: time.Now().Add(20 * time.Millisecond)})
 				case 20:
 					s.inspector.Purge(ctx, "t2")
 				case 30:

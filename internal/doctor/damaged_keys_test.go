@@ -73,7 +73,7 @@ func damages() map[string]damage {
 }
 
 func pauseUnseen(t *testing.T, s *scene) {
-	s.must(s.inspector.PauseTenant(t.Context(), "other", time.Now().Add(time.Hour)))
+	s.must(s.inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "other", Until: time.Now().Add(time.Hour)}))
 	do("HSET", key("meta"), "paused", 0)(t, s)
 }
 

@@ -221,4 +221,4 @@ func dead(c *call) (List[queue.DeadJob], error) {
 
 func workers(c *call) (List[queue.WorkerStats], error) { return listOf(c.inspector.Workers(c.ctx)) }
 
-func pauses(c *call) (List[queue.Paused], error) { return listOf(c.inspector.Pauses(c.ctx)) }
+func pauses(c *call) (List[queue.Pause], error) { return listOf(c.inspector.Pauses(c.ctx)) }

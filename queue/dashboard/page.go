@@ -110,7 +110,7 @@ func (r refusal) Error() string { return r.text }
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var missing notFound
 	var refused refusal
-	if errors.Is(err, queue.ErrInvalidEntry) {
+	if errors.Is(err, queue.ErrInvalidArgument) {
 		err = refusal{http.StatusBadRequest, err.Error()}
 	}
 	status, title := http.StatusServiceUnavailable, "The queue cannot be read"

@@ -18,7 +18,7 @@ type queueView struct {
 	Starts  float64 // a second, lately; negative if nobody knows
 	Allowed allowance
 	Binds   string // what holds most tenants and users back
-	Pauses  []queue.Paused
+	Pauses  []queue.Pause
 	Span    string
 	Spans   []string
 	Charts  []chart

@@ -70,7 +70,7 @@ func prepared(t *testing.T, token string) (v *visitor, entry string, version int
 	})
 	stop()
 	v.enqueue(queue.Job{ID: "a", Tenant: "school", User: "ann", Type: "push"})
-	v.must(v.inspector().PauseTenant(t.Context(), "paused", time.Now().Add(time.Hour)))
+	v.must(v.inspector().Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "paused", Until: time.Now().Add(time.Hour)}))
 	now, err := v.inspector().PoliciesInForce(t.Context())
 	v.must(err)
 	return v, entry, now.Version

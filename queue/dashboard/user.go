@@ -17,7 +17,7 @@ type userView struct {
 	Strips       []strip
 	Lane         []queue.WaitingJob
 	pager
-	Pauses []queue.Paused
+	Pauses []queue.Pause
 }
 
 func readUser(ctx context.Context, w *watch, q url.Values) (any, error) {

@@ -38,7 +38,7 @@ func TestRetries(t *testing.T) {
 	attempts := 0
 	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		if attempts++; attempts < 3 {
-			return queue.RetryAfter(time.Duration(attempts)*10*time.Minute, errors.New("busy"))
+			return queue.Retry{After: time.Duration(attempts) * 10 * time.Minute, Cause: errors.New("busy")}
 		}
 		return nil
 	})
