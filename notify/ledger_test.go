@@ -65,7 +65,7 @@ func two(title string) notify.Message {
 
 func (s *school) revive(t *testing.T) {
 	t.Helper()
-	dead, err := s.inspector().Dead(t.Context(), 10)
+	dead, err := s.inspector().Dead(t.Context(), "", 10)
 	must(t, err)
 	if len(dead) != 1 {
 		t.Fatalf("%d dead, want 1: %+v", len(dead), s.stats())

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 )
 
@@ -27,7 +29,7 @@ type attempts struct {
 func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
-	ctx = context.WithValue(NewContext(ctx, info), inboxesKey{}, a.cfg.inboxes())
+	ctx = context.WithValue(context.WithValue(ctx, ctxkey.Info{}, info), ctxkey.Inboxes{}, a.cfg.inboxes())
 	a.events.started(&info)
 	err := a.run(ctx, info, task)
 	defer func() { a.events.ended(&info, &o, at.Clock) }()
@@ -63,7 +65,7 @@ func (a *attempts) info(at runner.Attempt) Info {
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered), Cost: job.Cost,
-		Timeout: job.Timeout, FinishBy: instant(job.Until),
+		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until),
 	}
 }
 

@@ -82,7 +82,7 @@ func TestDroppingTheOldestBesideOthers(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	const lanes, most = 3000, 250
-	policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: lanes, Overflow: queue.DropOldest}
+	policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: lanes, DropOldest: true}
 	beside(t, policy, func(t *testing.T, c *crowd) {
 		enqueue(t, c.client, c.one(0, 1)...) // starts
 		time.Sleep(time.Second)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // Charts are rings: however long a queue is watched, and by however many, they hold so many
@@ -19,10 +20,10 @@ import (
 func TestChartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		one, other := newInspector(t, client, "push"), newInspector(t, client, "push")
+		one, other := newWatcher(t, client, "push"), newWatcher(t, client, "push")
 		begin := time.Now()
 		for time.Since(begin) < 30*time.Minute {
-			for _, i := range []*queue.Inspector{one, other} {
+			for _, i := range []*watch.Watcher{one, other} {
 				if _, err := i.Record(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -30,7 +31,7 @@ func TestChartsAreBounded(t *testing.T) {
 			}
 			time.Sleep(400 * time.Millisecond)
 		}
-		want := map[queue.Chart]int{queue.LastMinutes: 600, queue.LastHours: 180, queue.LastDays: 6}
+		want := map[watch.Chart]int{watch.LastMinutes: 600, watch.LastHours: 180, watch.LastDays: 6}
 		for chart, n := range want {
 			points, err := one.Chart(t.Context(), chart)
 			if err != nil || len(points) < n-1 || len(points) > n+1 {
@@ -59,13 +60,13 @@ func TestOneRecordsForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		enqueue(t, client, jobs("school", "teacher", 3)...)
-		first, err := newInspector(t, client, "push").Record(t.Context())
-		if err != nil || first.Health.Waiting != 3 || first.Counters.Offered != 3 || first.Health.Condition != queue.Stalled {
+		first, err := newWatcher(t, client, "push").Record(t.Context())
+		if err != nil || first.Health.Waiting != 3 || first.Counters.Offered != 3 || first.Health.Condition != watch.Stalled {
 			t.Errorf("%+v, %v", first, err)
 		}
 		counted := &redistest.Counter{}
 		client.AddHook(counted)
-		second, err := newInspector(t, client, "push").Record(t.Context())
+		second, err := newWatcher(t, client, "push").Record(t.Context())
 		if err != nil || !second.At.Equal(first.At) || second.Health != first.Health || counted.Count() > 2 {
 			t.Errorf("%+v, %v, for %d commands", second, err, counted.Count())
 		}
@@ -79,11 +80,11 @@ func TestChartWithNonsense(t *testing.T) {
 		for _, seconds := range []string{"1", "10", "300", "10:tenants", "300:tenants"} {
 			client.HSet(ctx, "wc:{push}:chart:"+seconds, "0", "nonsense", "1", "", "2", "1763600000 {", "3", "1 {}")
 		}
-		i := newInspector(t, client, "push")
-		if p, err := i.Record(ctx); err != nil || p.Health.Condition != queue.Idle {
+		i := newWatcher(t, client, "push")
+		if p, err := i.Record(ctx); err != nil || p.Health.Condition != watch.Idle {
 			t.Errorf("%+v, %v", p, err)
 		}
-		for _, chart := range []queue.Chart{queue.LastMinutes, queue.LastHours, queue.LastDays} {
+		for _, chart := range []watch.Chart{watch.LastMinutes, watch.LastHours, watch.LastDays} {
 			if points, err := i.Chart(ctx, chart); err != nil || len(points) != 1 {
 				t.Errorf("%d points, %v", len(points), err)
 			}
@@ -106,8 +107,8 @@ func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
 		counted := &redistest.Counter{}
 		watching := redistest.MiniClient(t, server)
 		watching.AddHook(counted)
-		h, err := newInspector(t, watching, "push").Health(t.Context())
-		if err != nil || h.Condition != queue.Throttled || counted.Count() > 40 {
+		h, err := newWatcher(t, watching, "push").Health(t.Context())
+		if err != nil || h.Condition != watch.Throttled || counted.Count() > 40 {
 			t.Errorf("%+v, %v, for %d commands", h, err, counted.Count())
 		}
 	})
@@ -118,7 +119,7 @@ func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
 func TestChartsOfTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		i := newInspector(t, client, "push")
+		i := newWatcher(t, client, "push")
 		enqueue(t, client, jobs("flood", "parent", 500)...)
 		for k := range 30 {
 			enqueue(t, client, jobs(fmt.Sprint("school ", k), "teacher", 1+k)...)
@@ -138,7 +139,7 @@ func TestChartsOfTenants(t *testing.T) {
 		}
 		enqueue(t, client, jobs("flood", "parent", 100)...)
 		record(60)
-		charts, err := i.TenantCharts(t.Context(), queue.LastHours)
+		charts, err := i.TenantCharts(t.Context(), watch.LastHours)
 		if err != nil || len(charts) != 10 {
 			t.Fatalf("%d charts, %v", len(charts), err)
 		}
@@ -149,10 +150,10 @@ func TestChartsOfTenants(t *testing.T) {
 		if len(charts["school 29"]) != len(flood) || len(charts["school 3"]) > 0 {
 			t.Errorf("%d points of a busy tenant, %d of an idle one", len(charts["school 29"]), len(charts["school 3"]))
 		}
-		if days, err := i.TenantCharts(t.Context(), queue.LastDays); err != nil || len(days["flood"]) != 1 {
+		if days, err := i.TenantCharts(t.Context(), watch.LastDays); err != nil || len(days["flood"]) != 1 {
 			t.Errorf("%+v, %v", days["flood"], err)
 		}
-		if none, err := i.TenantCharts(t.Context(), queue.LastMinutes); err != nil || len(none) > 0 {
+		if none, err := i.TenantCharts(t.Context(), watch.LastMinutes); err != nil || len(none) > 0 {
 			t.Errorf("%+v, %v", none, err)
 		}
 	})

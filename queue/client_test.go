@@ -183,7 +183,7 @@ func TestReviveRefusesWhatIsNoEntry(t *testing.T) {
 		enqueue(t, s.client, named("a", "u"))
 		s.eventually(t, "it is dead", func() bool { return stats(t, s.client).Dead == 1 })
 		stop()
-		dead, err := inspector.Dead(t.Context(), 1)
+		dead, err := inspector.Dead(t.Context(), "", 1)
 		must(t, err)
 		if dead[0].Type != "push" || dead[0].Attempts != 1 {
 			t.Errorf("%+v", dead[0])
@@ -199,7 +199,7 @@ func TestReviveRefusesWhatIsNoEntry(t *testing.T) {
 		if n, err := inspector.Revive(t.Context(), dead[0].Entry); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
-		if tenants, err := inspector.Tenants(t.Context(), 0, 10); err != nil || len(tenants) != 1 || tenants[0].Waiting != 1 {
+		if tenants, _, err := inspector.Tenants(t.Context(), 0, 10); err != nil || len(tenants) != 1 || tenants[0].Waiting != 1 {
 			t.Errorf("%+v, %v", tenants, err)
 		}
 	})

@@ -48,7 +48,7 @@ func TestSeveralQueuesOnACluster(t *testing.T) {
 			must(t, err)
 			return s.Done == 21 && s.Waiting == 3
 		})
-		tenants, err := inspector.Tenants(t.Context(), 0, 10)
+		tenants, _, err := inspector.Tenants(t.Context(), 0, 10)
 		must(t, err)
 		job, known, err := inspector.ExplainJob(t.Context(), "last")
 		must(t, err)

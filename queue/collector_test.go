@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -24,7 +25,7 @@ func TestCollector(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, "one has run", func() bool { return stats(t, client).Done == 1 })
 	var counted redistest.Counter
 	client.AddHook(&counted)
-	collector := queue.NewCollector(newInspector(t, client, "push"))
+	collector := watch.NewCollector(newWatcher(t, client, "push"))
 	if problems, err := testutil.CollectAndLint(collector); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
@@ -68,7 +69,7 @@ func TestCollectorOfABrokenQueue(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	client.HSet(t.Context(), "wc:{broken}:meta", "schema", "99")
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(queue.NewCollector(newInspector(t, client, "broken"), newInspector(t, client, "push")))
+	registry.MustRegister(watch.NewCollector(newWatcher(t, client, "broken"), newWatcher(t, client, "push")))
 	const want = `
 # HELP waterclock_queue_up 1 if the queue could be read.
 # TYPE waterclock_queue_up gauge
@@ -86,7 +87,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 		setPolicies(t, s.client, policies(queue.Policy{
 			Capacity: 3, User: []throttle.Rule{throttle.Window(1, time.Hour).OrDrop(), throttle.TokenBucket(5, time.Hour, 5)},
 		}))
-		inspector := newInspector(t, s.client, "push")
+		inspector := newWatcher(t, s.client, "push")
 		collapsing := func(j *queue.Job) { j.CollapseKey = "news" }
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		enqueue(t, s.client, named("", "a", cost(6)))                                // impossible
@@ -111,7 +112,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 			want[string(d.Reason)]++
 		}
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(queue.NewCollector(inspector))
+		registry.MustRegister(watch.NewCollector(inspector))
 		families, err := registry.Gather()
 		must(t, err)
 		counted := make(map[string]float64)

@@ -36,7 +36,7 @@ func TestConcurrencyIsExplained(t *testing.T) {
 		if want := "tenant concurrency 2: 2 running, the oldest for 31s"; !receipt.Start.Equal(time.Now()) || !receipt.AtEarliest || receipt.Limit != want {
 			t.Errorf("receipt with %+v, want now at the earliest, and %q", receipt.Estimate, want)
 		}
-		inspector := newInspector(t, client, "push")
+		inspector := newWatcher(t, client, "push")
 		e, err := inspector.Explain(t.Context(), "school", "ann")
 		must(t, err)
 		if b := e.Binding; b == nil || b.Scope != queue.ScopeTenant || b.Rule != "concurrency 2" || b.Running != 2 || b.Remaining != 0 ||
@@ -86,7 +86,7 @@ func TestEstimatesBehindConcurrency(t *testing.T) {
 			TenantConcurrency: tenant, UserConcurrency: user,
 		}))
 		receipts := enqueue(t, client, offered...)
-		state, _, err := newInspector(t, client, "push").ExplainJob(t.Context(), "job-39")
+		state, _, err := newWatcher(t, client, "push").ExplainJob(t.Context(), "job-39")
 		must(t, err)
 		return receipts, state
 	}
@@ -122,12 +122,12 @@ func TestTheNextStartBesideTheJobsOwn(t *testing.T) {
 		enqueue(t, client, named("a", "ann"))
 		time.Sleep(10 * time.Second)
 		enqueue(t, client, named("b", "ann"), named("c", "ann"), named("d", "ann"))
-		inspector := newInspector(t, client, "push")
+		inspector := newWatcher(t, client, "push")
 		next, err := inspector.Explain(t.Context(), "school", "ann")
 		must(t, err)
 		state, _, err := inspector.ExplainJob(t.Context(), "d")
 		must(t, err)
-		between := 2 * (time.Minute + queue.Grace)
+		between := 2 * (time.Minute + grace)
 		if state.Place != 3 || state.Explanation.Estimate != next.Estimate || state.Start.Sub(next.Start).Round(time.Second) != between.Round(time.Second) {
 			t.Errorf("the job starts at %v, the next one at %v; want %v and %v", state.Start, state.Explanation.Start, next.Start.Add(between), next.Start)
 		}
@@ -152,7 +152,7 @@ func TestTooLateIsSaid(t *testing.T) {
 		if !receipts[0].StartBy.Equal(urgent.StartBy) || !receipts[1].StartBy.Equal(begin.Add(time.Hour)) {
 			t.Errorf("to start by %v and %v", receipts[0].StartBy, receipts[1].StartBy)
 		}
-		inspector := newInspector(t, client, "push")
+		inspector := newWatcher(t, client, "push")
 		says := func(id string) string {
 			state, _, err := inspector.ExplainJob(t.Context(), id)
 			must(t, err)

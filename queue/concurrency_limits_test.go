@@ -9,11 +9,11 @@ import (
 // A concurrency limit that means nothing is refused, and says where and what would be right.
 func TestBadConcurrency(t *testing.T) {
 	tests := map[string]Concurrency{
-		"a number of jobs or a share of the places, not both": {Jobs: 1, Percent: 1},
-		"-1; 1 to 1000000 jobs, or 0 for no limit":            {Jobs: -1},
-		"1000001; 1 to 1000000 jobs":                          {Jobs: 1_000_001},
-		"101%; 1% to 100% of all places":                      {Percent: 101},
-		"-5%; 1% to 100%":                                     {Percent: -5},
+		"1 jobs and 1%; want 1 to 1000000 jobs such as 20, or a share":                      {Jobs: 1, Percent: 1},
+		"-1; want 1 to 1000000 jobs":                                                        {Jobs: -1},
+		"1000001; want 1 to 1000000 jobs":                                                   {Jobs: 1_000_001},
+		"101%; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100%": {Percent: 101},
+		"-5%; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100%":  {Percent: -5},
 	}
 	for want, c := range tests {
 		for where, p := range map[string]Policies{

@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 )
 
 // Info tells a handler about the job that it runs. All times are on Redis's clock.
@@ -27,18 +29,11 @@ type Info struct {
 	Waited time.Duration
 }
 
-type infoKey struct{}
-
 // FromContext returns what is known of the job in whose handler ctx was received, and
 // false outside of one. asynq.GetTaskID, GetRetryCount, GetMaxRetry and GetQueueName know
-// only contexts that asynq itself has made, and a task's ResultWriter is nil here.
+// only contexts that asynq itself has made, and a task's ResultWriter is nil here. For tests of a
+// handler alone, queuetest.NewContext makes such a context.
 func FromContext(ctx context.Context) (Info, bool) {
-	info, ok := ctx.Value(infoKey{}).(Info)
+	info, ok := ctx.Value(ctxkey.Info{}).(Info)
 	return info, ok
-}
-
-// NewContext returns a context in which [FromContext] finds what is known of a job: for tests
-// of a handler alone.
-func NewContext(ctx context.Context, info Info) context.Context {
-	return context.WithValue(ctx, infoKey{}, info)
 }

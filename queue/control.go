@@ -24,7 +24,7 @@ func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n
 // As returns an inspector of the same queue that notes with pauses and policies who made
 // them, and why.
 func (i *Inspector) As(n Note) *Inspector {
-	return &Inspector{rdb: i.rdb, store: i.store, policies: i.policies, note: n}
+	return &Inspector{rdb: i.rdb, store: i.store, forecasts: i.forecasts, note: n}
 }
 
 // Pauses returns the pauses that have not ended, those that end first before the others.
@@ -42,7 +42,7 @@ func (i *Inspector) Pauses(ctx context.Context) ([]Pause, error) {
 		} else if tenant != "" {
 			scope = ScopeTenant
 		}
-		all[k] = Pause{Scope: scope, Tenant: tenant, User: user, Until: instant(p.Until), Note: Note{p.Author, p.Reason}}
+		all[k] = Pause{Scope: scope, Tenant: tenant, User: user, Until: envelope.Instant(p.Until), Note: Note{p.Author, p.Reason}}
 	}
 	return all, nil
 }
@@ -54,11 +54,11 @@ func (i *Inspector) Pauses(ctx context.Context) ([]Pause, error) {
 func (i *Inspector) Pause(ctx context.Context, p Pause) error {
 	until := p.Until
 	if until.IsZero() && p.For > 0 {
-		now, err := i.Now(ctx)
+		clock, err := i.store.Clock(ctx)
 		if err != nil {
-			return err
+			return i.failed("pausing in", err)
 		}
-		until = now.Add(min(p.For, longestPause))
+		until = envelope.Instant(clock.Now).Add(min(p.For, longestPause))
 	}
 	if until.IsZero() {
 		return fmt.Errorf("%w: a pause without an end; want Until, or For above 0", ErrInvalidArgument)
@@ -86,7 +86,7 @@ func (i *Inspector) pause(ctx context.Context, p Pause, until time.Time) error {
 		until = time.Date(lastYear, time.December, 31, 0, 0, 0, 0, time.UTC)
 	}
 	note := cmp.Or(p.Note, i.note)
-	if err := i.store.Pause(ctx, p.scope(p.Tenant, p.User), micros(until), note.store()); err != nil {
+	if err := i.store.Pause(ctx, p.scope(p.Tenant, p.User), envelope.Micros(until), note.store()); err != nil {
 		return i.failed("pausing in", err)
 	}
 	return nil

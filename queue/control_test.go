@@ -187,7 +187,7 @@ func TestExplain(t *testing.T) {
 		s.eventually(t, "two are done", func() bool { return stats(t, client).Done == 2 })
 		e, err := inspector.Explain(t.Context(), "school", "teacher")
 		must(t, err)
-		want := got.all()[0].Slot.Add(time.Hour + queue.Grace)
+		want := got.all()[0].Slot.Add(time.Hour + grace)
 		if e.Binding == nil || e.Binding.Rule != "window 2/1h" || !e.Binding.When.Equal(want) || !e.Start.Equal(want) {
 			t.Errorf("binding %+v, start %v; want the window, until %v", e.Binding, e.Start, want)
 		}
@@ -213,7 +213,7 @@ func TestExplain(t *testing.T) {
 		if all := stats(t, client); all.Blocked["spacing 10ms"] < 10*time.Millisecond || len(all.Blocked) != 1 {
 			t.Errorf("blocked: %v, want the distance between the two that have started", all.Blocked)
 		}
-		tenants, err := inspector.Tenants(t.Context(), 0, 10)
+		tenants, _, err := inspector.Tenants(t.Context(), 0, 10)
 		must(t, err)
 		if len(tenants) != 1 || tenants[0].Tenant != "school" || tenants[0].Waiting != 2 || tenants[0].Started != 2 {
 			t.Errorf("tenants %+v", tenants)
@@ -304,7 +304,7 @@ func TestRevive(t *testing.T) {
 		s.eventually(t, "it is dead", func() bool { return stats(t, client).Dead == 1 && stats(t, client).DeadNow == 1 })
 		stop()
 		checkState(t, inspector, "mortal", "dead")
-		dead, err := inspector.Dead(t.Context(), 10)
+		dead, err := inspector.Dead(t.Context(), "", 10)
 		must(t, err)
 		if len(dead) != 1 || dead[0].ID != "mortal" || dead[0].User != "teacher" || dead[0].Error != "no" || time.Since(dead[0].At).Abs() > time.Minute {
 			t.Fatalf("dead: %+v", dead)
@@ -319,7 +319,7 @@ func TestRevive(t *testing.T) {
 		if again := got.all()[1]; again.ID != receipt.ID || again.Attempt != 1 {
 			t.Errorf("started %+v", again)
 		}
-		if dead, err = inspector.Dead(t.Context(), 10); err != nil || len(dead) != 0 {
+		if dead, err = inspector.Dead(t.Context(), "", 10); err != nil || len(dead) != 0 {
 			t.Errorf("dead %+v, %v", dead, err)
 		}
 		if s := stats(t, client); s.DeadNow != 0 || s.Dead != 1 {
@@ -336,7 +336,7 @@ func TestPoliciesRoundTrip(t *testing.T) {
 			Default: "standard",
 			Policies: map[string]queue.Policy{
 				"standard": {
-					Tenant: []throttle.Rule{throttle.Leak(50, time.Second)}, Capacity: 1000, Overflow: queue.DropOldest,
+					Tenant: []throttle.Rule{throttle.Leak(50, time.Second)}, Capacity: 1000, DropOldest: true,
 					User: []throttle.Rule{throttle.Window(10, time.Minute), throttle.Spacing(3 * time.Second), throttle.Window(50, 24*time.Hour).OrDrop()},
 				},
 				"free": {MaxWait: 15 * time.Minute},
@@ -344,20 +344,20 @@ func TestPoliciesRoundTrip(t *testing.T) {
 			Tenants: map[string]string{"school 7: {x}": "free"},
 		}
 		inspector := newInspector(t, client, "push")
-		if none, err := inspector.Policies(t.Context()); err != nil || none.Policies != nil {
+		if none, err := inspector.Policies(t.Context()); err != nil || none.Version != 0 || none.Policies.Policies != nil {
 			t.Errorf("before any were set: %+v, %v", none, err)
 		}
 		must(t, inspector.SetPolicies(t.Context(), want))
 		got, err := inspector.Policies(t.Context())
 		must(t, err)
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b throttle.Rule) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(want, got.Policies, cmp.Comparer(func(a, b throttle.Rule) bool { return a == b })); diff != "" {
 			t.Error(diff)
 		}
 		bad := queue.Policies{Default: "nobody"}
 		if err := inspector.SetPolicies(t.Context(), bad); !errors.Is(err, queue.ErrInvalidPolicies) {
 			t.Errorf("got %v, want it refused", err)
 		}
-		if again, err := inspector.Policies(t.Context()); err != nil || again.Default != "standard" {
+		if again, err := inspector.Policies(t.Context()); err != nil || again.Policies.Default != "standard" {
 			t.Errorf("after a refusal: %+v, %v", again, err)
 		}
 	})

@@ -27,7 +27,7 @@ func dying(t *testing.T, client redis.UniversalClient, jobs ...queue.Job) []queu
 	var dead []queue.DeadJob
 	redistest.Eventually(t, 10*time.Second, "all are dead", func() bool {
 		var err error
-		if dead, err = newInspector(t, client, "push").Dead(t.Context(), 100); err != nil {
+		if dead, err = newWatcher(t, client, "push").Dead(t.Context(), "", 100); err != nil {
 			t.Fatal(err)
 		}
 		return len(dead) == len(jobs)
@@ -37,14 +37,14 @@ func dying(t *testing.T, client redis.UniversalClient, jobs ...queue.Job) []queu
 }
 
 // Dead jobs are read page by page.
-func TestDeadBefore(t *testing.T) {
+func TestDeadPageByPage(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		all := dying(t, client, jobs("school", "teacher", 7)...)
-		i := newInspector(t, client, "push")
+		i := newWatcher(t, client, "push")
 		var seen []queue.DeadJob
 		last := ""
 		for range 4 {
-			page, err := i.DeadBefore(t.Context(), last, 3)
+			page, err := i.Dead(t.Context(), last, 3)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestDeadBefore(t *testing.T) {
 				t.Errorf("%d: %s, want %s", k, seen[k].Entry, all[k].Entry)
 			}
 		}
-		if _, err := i.DeadBefore(t.Context(), "oops", 3); !errors.Is(err, queue.ErrInvalidArgument) {
+		if _, err := i.Dead(t.Context(), "oops", 3); !errors.Is(err, queue.ErrInvalidArgument) {
 			t.Error(err)
 		}
 	})
@@ -73,7 +73,7 @@ func TestDeleteDead(t *testing.T) {
 		all[1].ID, all[1].Payload = "large", []byte(strings.Repeat("x", 100_000))
 		dead := dying(t, client, all...)
 		large := slices.IndexFunc(dead, func(d queue.DeadJob) bool { return d.ID == "large" })
-		i := newInspector(t, client, "push")
+		i := newWatcher(t, client, "push")
 		if n, err := i.DeleteDead(t.Context(), dead[large].Entry, "oops"); n != 0 || !errors.Is(err, queue.ErrInvalidArgument) {
 			t.Errorf("%d, %v", n, err)
 		}
@@ -89,7 +89,7 @@ func TestDeleteDead(t *testing.T) {
 		if n, err := i.DeleteDead(t.Context(), dead[large].Entry); n != 0 || err != nil {
 			t.Errorf("again: %d, %v", n, err)
 		}
-		left, err := i.Dead(t.Context(), 10)
+		left, err := i.Dead(t.Context(), "", 10)
 		if want := slices.Delete(dead, large, large+1); err != nil || !slices.Equal(left, want) {
 			t.Errorf("%+v, %v, want %+v", left, err, want)
 		}
@@ -105,7 +105,7 @@ func TestRecent(t *testing.T) {
 		runWorker(t, client, r, queue.WorkerConfig{})
 		enqueue(t, client, jobs("school", "teacher", 10)...)
 		time.Sleep(90 * time.Second)
-		i := newInspector(t, client, "push")
+		i := newWatcher(t, client, "push")
 		recent, err := i.Recent(t.Context(), "school", "teacher")
 		starts := r.all()
 		if err != nil || len(starts) != 6 || len(recent) != 4 { // one more than the window holds

@@ -52,7 +52,9 @@
 //
 // [Inspector] shows which jobs wait and why ([Inspector.Explain], [Inspector.Stats]), which were
 // dropped and which are dead. It also steers the queue: it sets policies, pauses, and cancels,
-// purges and revives jobs.
+// purges and revives jobs. Package watch tells how the queue does: its condition, its workers, what
+// runs and fails, its history, its events, its metrics. Package simulate computes what would become
+// of jobs under other policies, and package doctor examines and mends the keys in Redis.
 //
 // # Promises
 //

@@ -35,7 +35,7 @@ var (
 	ErrSchema = store.ErrSchema
 
 	// ErrBrokenKey: a key of the queue itself in Redis has another type, and the queue stands still.
-	// The error names the key; [Inspector.Repair] mends it.
+	// The error names the key; package doctor mends it.
 	ErrBrokenKey = store.ErrBrokenKey
 )
 

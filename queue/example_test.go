@@ -132,7 +132,7 @@ func ExampleInspector() {
 	found, err := inspector.Cancel(ctx, "b")
 	fmt.Println("cancelled:", found, err)
 
-	tenants, err := inspector.Tenants(ctx, 0, 10)
+	tenants, _, err := inspector.Tenants(ctx, 0, 10)
 	fmt.Println(tenants[0].Tenant, tenants[0].Waiting, err)
 
 	purged, err := inspector.Purge(ctx, "school-7")
@@ -172,7 +172,7 @@ func ExampleInspector_Revive() {
 		fmt.Println(err)
 		return
 	}
-	dead, err := inspector.Dead(ctx, 100)
+	dead, err := inspector.Dead(ctx, "", 100)
 	if err != nil {
 		fmt.Println(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // waitsFor returns a handler's delay between attempts.
@@ -32,7 +33,7 @@ func TestRetryingJobsSayWhy(t *testing.T) {
 		}}
 		runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: waitsFor(time.Hour)})
 		enqueue(t, s.client, named("bad", "fails"), named("good", "works"), named("", "later", notBefore(time.Now().Add(time.Minute))))
-		i := newInspector(t, s.client, "push")
+		i := newWatcher(t, s.client, "push")
 		s.eventually(t, "one has failed", func() bool { c := stats(t, s.client); return c.Failed == 1 && c.Done == 1 })
 		all, err := i.Retrying(t.Context(), 0, 10)
 		must(t, err)
@@ -59,7 +60,7 @@ func TestRetryingJobsSayWhy(t *testing.T) {
 func TestErrorsGoWithTheJob(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		got := recorder{then: func(_ context.Context, info queue.Info) error { return fmt.Errorf("attempt %d", info.Attempt) }}
-		i := newInspector(t, s.client, "push")
+		i := newWatcher(t, s.client, "push")
 		stop := runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: func(n int, _ error, _ *asynq.Task) time.Duration {
 			must(t, i.Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: "school", User: "u", Until: time.Now().Add(time.Hour)}))
 			return 0
@@ -79,7 +80,7 @@ func TestErrorsGoWithTheJob(t *testing.T) {
 		}
 		s.eventually(t, "the other one is dead", func() bool { return stats(t, s.client).Dead == 1 })
 		stop()
-		dead, err := i.Dead(t.Context(), 1)
+		dead, err := i.Dead(t.Context(), "", 1)
 		must(t, err)
 		if dead[0].Error != "attempt 1" || dead[0].Attempts != 1 || dead[0].Type != "push" {
 			t.Errorf("%+v", dead[0])
@@ -108,7 +109,7 @@ func TestFailures(t *testing.T) {
 			enqueue(t, s.client, named(fmt.Sprint(n), "u"), dies)
 		}
 		s.eventually(t, "all have failed", func() bool { return stats(t, s.client).Failed == 6 })
-		classes, err := newInspector(t, s.client, "push").Failures(t.Context(), 100)
+		classes, err := newWatcher(t, s.client, "push").Failures(t.Context(), 100)
 		must(t, err)
 		if len(classes) != 2 || classes[0].Class != "skip retry for the task: code #" || classes[0].Dead != 3 || classes[0].Retrying != 0 ||
 			classes[1].Class != "status 503 from #" || classes[1].Retrying != 3 || classes[0].Last.IsZero() || classes[1].Example == "" {
@@ -121,7 +122,7 @@ func TestFailures(t *testing.T) {
 // in three, and not any more when it works again, or when it was long ago.
 func TestFailing(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		i := newInspector(t, s.client, "push")
+		i := newWatcher(t, s.client, "push")
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
 			if info.Type == "fails" {
 				return errors.New("out of paper")
@@ -130,7 +131,7 @@ func TestFailing(t *testing.T) {
 		}}
 		stop := runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: waitsFor(24 * time.Hour)})
 		offered := int64(0)
-		attempt := func(kind string, n int, want queue.Condition) queue.Health {
+		attempt := func(kind string, n int, want watch.Condition) watch.Health {
 			t.Helper()
 			batch := make([]queue.Job, n)
 			for k := range batch {
@@ -147,34 +148,34 @@ func TestFailing(t *testing.T) {
 			}
 			return h
 		}
-		attempt("works", 10, queue.Idle)
-		attempt("fails", 4, queue.Idle)
-		h := attempt("fails", 1, queue.Failing)
+		attempt("works", 10, watch.Idle)
+		attempt("fails", 4, watch.Idle)
+		h := attempt("fails", 1, watch.Failing)
 		if h.RecentAttempts != 5 || h.RecentFailed != 5 || h.RecentError != "out of paper" || !strings.Contains(h.Detail, "5 of the last 5 attempts have failed, the last one with: out of paper") {
 			t.Errorf("%+v", h)
 		}
-		attempt("works", 5, queue.Idle)
-		attempt("fails", 1, queue.Failing)
-		attempt("works", 20, queue.Idle)
+		attempt("works", 5, watch.Idle)
+		attempt("fails", 1, watch.Failing)
+		attempt("works", 20, watch.Idle)
 		if !s.virtual {
 			return
 		}
 		for range 2 { // what was long ago does not hide what is now
 			time.Sleep(11 * time.Second)
-			attempt("works", 100, queue.Idle)
-			attempt("fails", 1, queue.Idle)
+			attempt("works", 100, watch.Idle)
+			attempt("fails", 1, watch.Idle)
 		}
 		time.Sleep(11 * time.Second)
-		attempt("fails", 30, queue.Failing)
+		attempt("fails", 30, watch.Failing)
 		stop()
 		time.Sleep(31 * time.Minute)
 		h, err := i.Health(t.Context())
 		must(t, err)
-		if h.Condition != queue.Idle || h.RecentAttempts != 0 || h.RecentError != "" {
+		if h.Condition != watch.Idle || h.RecentAttempts != 0 || h.RecentError != "" {
 			t.Errorf("half an hour later: %+v", h)
 		}
 		runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: waitsFor(24 * time.Hour)})
-		attempt("fails", 4, queue.Idle) // what was before does not count
-		attempt("fails", 1, queue.Failing)
+		attempt("fails", 4, watch.Idle) // what was before does not count
+		attempt("fails", 1, watch.Failing)
 	})
 }

@@ -113,7 +113,7 @@ func scenes() map[string]func(s scenery) scene {
 				"accepted accepted dropped", "a@0 b@1", "c:full", ""}
 		},
 		"capacity, drop_oldest": func(s scenery) scene {
-			return scene{queue.Policy{Tenant: s.leak(), Capacity: 2, Overflow: queue.DropOldest},
+			return scene{queue.Policy{Tenant: s.leak(), Capacity: 2, DropOldest: true},
 				[]queue.Job{named("a", "a"), named("b", "b"), named("c", "a"), named("d", "a")},
 				"accepted accepted accepted accepted", "c@0 d@1", "b:full a:full", ""}
 		},
@@ -217,7 +217,7 @@ func (sc scene) checkStart(t *testing.T, s scenery, want string, got queue.Info,
 	fmt.Sscan(slot, &units)
 	at := s.at(units)
 	if strings.HasSuffix(slot, "+") {
-		at = at.Add(queue.Grace)
+		at = at.Add(grace)
 	}
 	s.virtual = s.virtual && exact
 	if got.ID != id || s.wrong(got.Slot, at) || got.Attempt != 1 {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 )
 
 // Forward returns a handler that releases each job, at its slot, into an asynq queue, where an
@@ -46,7 +47,7 @@ func (f *forwarder) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if !ok {
 		return errors.New("queue: Forward runs only as the handler of a Worker")
 	}
-	inboxes, _ := ctx.Value(inboxesKey{}).([]string)
+	inboxes, _ := ctx.Value(ctxkey.Inboxes{}).([]string)
 	if err := f.check(inboxes); err != nil {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
@@ -67,9 +68,6 @@ func (f *forwarder) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	}
 	return nil
 }
-
-// inboxesKey is under what the context of a handler has the queues whose inboxes its worker opens.
-type inboxesKey struct{}
 
 // check returns an error if a worker with these inboxes would take the released tasks back.
 func (f *forwarder) check(inboxes []string) error {

@@ -51,7 +51,7 @@ func TestTenantsByThePage(t *testing.T) {
 		}
 		inspector := newInspector(t, s.client, "push")
 		for from, want := range map[int]string{0: "e, d: {}", 2: "c, b", 4: "a", 6: ""} {
-			page, err := inspector.Tenants(t.Context(), from, 2)
+			page, _, err := inspector.Tenants(t.Context(), from, 2)
 			must(t, err)
 			var names []string
 			for _, tenant := range page {

@@ -47,8 +47,8 @@ type Job struct {
 	// key, if there is one. That job is dropped.
 	CollapseKey string
 
-	// MaxAttempts is how many times the job is attempted at most. 0 means
-	// [DefaultMaxAttempts], 1 means once.
+	// MaxAttempts is how many times the job is attempted at most. 0 means 26, 1 means
+	// once.
 	MaxAttempts int
 
 	// Timeout bounds one attempt: the handler's context ends then. 0 means no bound.
@@ -78,9 +78,6 @@ func (p Priority) String() string {
 	}
 	return fmt.Sprintf("priority %d", int(p))
 }
-
-// DefaultMaxAttempts is what a [Job.MaxAttempts] of 0 means.
-const DefaultMaxAttempts = envelope.DefaultAttempts
 
 // Status says what became of an offered job.
 type Status string
@@ -174,7 +171,7 @@ func (j Job) Validate() error {
 	case j.Priority < Low || j.Priority > High:
 		return fmt.Errorf("%w: %v; Low, Normal or High", ErrInvalidJob, j.Priority)
 	case j.MaxAttempts < 0 || j.MaxAttempts > maxAttempts:
-		return fmt.Errorf("%w: max attempts %d; from 1 to %d, or 0 for %d", ErrInvalidJob, j.MaxAttempts, maxAttempts, DefaultMaxAttempts)
+		return fmt.Errorf("%w: max attempts %d; from 1 to %d, or 0 for %d", ErrInvalidJob, j.MaxAttempts, maxAttempts, envelope.DefaultAttempts)
 	case j.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrInvalidJob, j.Timeout)
 	case j.Timeout > maxTimeout:

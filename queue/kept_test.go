@@ -37,7 +37,7 @@ func TestNothingIsKeptForEver(t *testing.T) {
 	}
 	limits := policies(queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(1, time.Minute), throttle.Window(3, time.Minute)},
-		User:   []throttle.Rule{throttle.Window(5, time.Hour)}, Capacity: 2, Overflow: queue.DropOldest,
+		User:   []throttle.Rule{throttle.Window(5, time.Hour)}, Capacity: 2, DropOldest: true,
 	})
 	cancel := func(t *testing.T, client redis.UniversalClient, id string) {
 		t.Helper()

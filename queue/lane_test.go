@@ -71,7 +71,7 @@ func TestReceiptsEstimate(t *testing.T) {
 		for i, r := range receipts {
 			want := begin.Add(time.Duration(i) * 100 * time.Millisecond)
 			if i == 7 { // the third of its user
-				want = begin.Add(time.Minute + queue.Grace)
+				want = begin.Add(time.Minute + grace)
 			}
 			if place := max(1, i-4); !r.Start.Equal(want) || r.Place != place {
 				t.Errorf("job %d is said to be number %d and to start after %v, want %d and %v", i, r.Place, r.Start.Sub(begin), place, want.Sub(begin))

@@ -47,12 +47,12 @@ func TestPoliciesAreLiveInManyLanes(t *testing.T) {
 // it remembers of that does not spoil what comes after.
 func TestOverflowIsLive(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		backlog := func(capacity int, overflow queue.Overflow) queue.Policies {
-			return policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: capacity, Overflow: overflow})
+		backlog := func(capacity int, dropOldest bool) queue.Policies {
+			return policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: capacity, DropOldest: dropOldest})
 		}
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(100 * time.Hour)}))
-		setPolicies(t, s.client, backlog(2, queue.DropNewest))
+		setPolicies(t, s.client, backlog(2, false))
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
 		offer := func(id string, want queue.Status) {
@@ -76,14 +76,14 @@ func TestOverflowIsLive(t *testing.T) {
 		offer("a", queue.Accepted)
 		offer("b", queue.Accepted)
 		offer("c", queue.Dropped)
-		setPolicies(t, s.client, backlog(2, queue.DropOldest))
+		setPolicies(t, s.client, backlog(2, true))
 		offer("c", queue.Accepted)
 		waits("b c")
-		setPolicies(t, s.client, backlog(2, queue.DropNewest))
+		setPolicies(t, s.client, backlog(2, false))
 		offer("d", queue.Dropped)
-		setPolicies(t, s.client, backlog(0, queue.DropOldest))
+		setPolicies(t, s.client, backlog(0, true))
 		offer("d", queue.Accepted)
-		setPolicies(t, s.client, backlog(2, queue.DropOldest)) // smaller than what waits
+		setPolicies(t, s.client, backlog(2, true)) // smaller than what waits
 		offer("e", queue.Accepted)
 		waits("d e")
 		n, err := inspector.Purge(t.Context(), "school")
@@ -103,14 +103,14 @@ func TestDroppingTheOldestAgain(t *testing.T) {
 		client := redistest.Mini(t)
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{})
-		setPolicies(t, client, policies(queue.Policy{Capacity: 10_000, Overflow: queue.DropOldest, Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}}))
+		setPolicies(t, client, policies(queue.Policy{Capacity: 10_000, DropOldest: true, Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}}))
 		for user := range 1000 {
 			enqueue(t, client, jobs("school", fmt.Sprint(user), 1)...)
 		}
 		setPolicies(t, client, policies(queue.Policy{Capacity: 10_000}))
 		time.Sleep(time.Minute)
 		slow := []throttle.Rule{throttle.Leak(1, time.Hour)}
-		setPolicies(t, client, policies(queue.Policy{Capacity: 5, Overflow: queue.DropOldest, Tenant: slow}))
+		setPolicies(t, client, policies(queue.Policy{Capacity: 5, DropOldest: true, Tenant: slow}))
 		for user := range 100 {
 			if r := enqueue(t, client, jobs("school", fmt.Sprint(user), 1)...)[0]; r.Status != queue.Accepted {
 				t.Fatalf("job %d: %+v", user, r)
@@ -131,8 +131,8 @@ func TestACheaperJobStartsAtOnce(t *testing.T) {
 		starts int
 	}{
 		"collapsed":   {queue.Policy{}, []queue.Job{named("cheap", "u", news)}, 1},
-		"made room":   {queue.Policy{Capacity: 1, Overflow: queue.DropOldest}, []queue.Job{named("cheap", "u")}, 1},
-		"room of two": {queue.Policy{Capacity: 2, Overflow: queue.DropOldest}, []queue.Job{named("cheap", "u"), named("too", "u")}, 2},
+		"made room":   {queue.Policy{Capacity: 1, DropOldest: true}, []queue.Job{named("cheap", "u")}, 1},
+		"room of two": {queue.Policy{Capacity: 2, DropOldest: true}, []queue.Job{named("cheap", "u"), named("too", "u")}, 2},
 		"expired":     {queue.Policy{MaxWait: 5 * time.Minute}, []queue.Job{named("cheap", "u")}, 1},
 	}
 	for name, way := range ways {

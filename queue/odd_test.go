@@ -144,7 +144,7 @@ func TestUnreadableJobs(t *testing.T) {
 						}
 					}
 				}
-				dead, err := newInspector(t, s.client, "push").Dead(t.Context(), 10)
+				dead, err := newInspector(t, s.client, "push").Dead(t.Context(), "", 10)
 				must(t, err)
 				for _, d := range dead {
 					if d.Error == "" || d.Tenant != "school" || d.User != "neighbour" {

@@ -85,7 +85,7 @@ func checkOutcome(t *testing.T, client redis.UniversalClient, want queue.Counter
 	if s.Counters != want {
 		t.Errorf("got %+v, want %+v", s.Counters, want)
 	}
-	buried, err := newInspector(t, client, "push").Dead(t.Context(), 10)
+	buried, err := newInspector(t, client, "push").Dead(t.Context(), "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestOverdueIsNotTheWaitForLimits(t *testing.T) {
 		enqueue(t, client, jobs("school", "teacher", 3)...)
 		time.Sleep(time.Second)
 		stop()
-		inspector := newInspector(t, client, "push")
+		inspector := newWatcher(t, client, "push")
 		for _, want := range []time.Duration{-time.Minute, 5 * time.Second} {
 			time.Sleep(time.Until(got.all()[0].Slot.Add(10*time.Minute + want)))
 			h, err := inspector.Health(t.Context())

@@ -45,7 +45,7 @@ func TestPlacesOfAnotherQueue(t *testing.T) {
 			if start.Queue != "a" {
 				continue
 			}
-			if late := start.Waited - time.Duration(n)*(time.Second+queue.Grace); late > 10*time.Millisecond {
+			if late := start.Waited - time.Duration(n)*(time.Second+grace); late > 10*time.Millisecond {
 				t.Errorf("start %d was %v late, with an idle worker there", n, late)
 			}
 			n++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A worker waits for its jobs on connections of its own: its queues may be many, and the
@@ -85,7 +86,7 @@ func TestTailsOnASmallPool(t *testing.T) {
 	ended := make(chan error, tails)
 	for i := range tails {
 		go func() {
-			ended <- newInspector(t, client, "push").Tail(ctx, func(queue.Event) error { told[i].Store(true); return nil })
+			ended <- newWatcher(t, client, "push").Tail(ctx, func(watch.Event) error { told[i].Store(true); return nil })
 		}()
 	}
 	var got recorder

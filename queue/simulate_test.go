@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -33,12 +34,12 @@ func TestSimulationAgrees(t *testing.T) {
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{Concurrency: 1000})
 		time.Sleep(time.Second)
-		var offered []queue.Offered
+		var offered []simulate.Offer
 		fates := make(map[string]queue.Reason)
 		for _, burst := range bursts(t) {
 			time.Sleep(burst.after)
 			for _, job := range burst.jobs {
-				offered = append(offered, queue.Offered{At: time.Now(), Job: job})
+				offered = append(offered, simulate.Offer{At: time.Now(), Job: job})
 			}
 			for _, receipt := range enqueue(t, client, burst.jobs...) {
 				fates[receipt.ID] = receipt.Reason
@@ -54,7 +55,7 @@ func TestSimulationAgrees(t *testing.T) {
 		for _, s := range got.all() {
 			slots[s.ID] = s.Slot
 		}
-		simulated, err := queue.Simulate(queue.Simulation{Policies: p}, offered)
+		simulated, err := simulate.Run(simulate.Config{Policies: p}, offered)
 		must(t, err)
 		differ, dropped := 0, 0
 		for _, s := range simulated {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // listen collects what listening tells, until the test ends.
@@ -45,7 +47,7 @@ func listen[T any](t *testing.T, listening func(ctx context.Context, each func(T
 // for it.
 func TestTail(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
-		i := newInspector(t, s.client, "push")
+		i := newWatcher(t, s.client, "push")
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
 			if info.User == "fails" {
 				return errors.New("out of paper")
@@ -74,7 +76,7 @@ func TestTail(t *testing.T) {
 					continue
 				}
 				seen[fmt.Sprint(e.ID, " ", e.Kind)] = e.Error + string(e.Reason)
-				if e.Tenant != "school" || e.Type != "push" || e.At.IsZero() || e.Kind != queue.EventDropped && (e.Attempt != 1 || e.Host == "") {
+				if e.Tenant != "school" || e.Type != "push" || e.At.IsZero() || e.Kind != watch.EventDropped && (e.Attempt != 1 || e.Host == "") {
 					t.Fatalf("%+v", e)
 				}
 			}
@@ -88,7 +90,7 @@ func TestTailOfAFlood(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Lease: time.Second, Concurrency: 1000})
-		events := listen(t, newInspector(t, s.client, "push").Tail)
+		events := listen(t, newWatcher(t, s.client, "push").Tail)
 		s.eventually(t, "the worker knows that somebody listens", func() bool {
 			enqueue(t, s.client, named("", "probe"))
 			return len(events()) > 0
@@ -112,13 +114,13 @@ func TestTailOfAFlood(t *testing.T) {
 func TestOffers(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		type batch struct {
-			offered []queue.Offered
+			offered []simulate.Offer
 			missed  int
 		}
-		i := newInspector(t, s.client, "push")
+		i := newWatcher(t, s.client, "push")
 		setPolicies(t, s.client, policies(queue.Policy{Capacity: 4}))
 		told := listen(t, func(ctx context.Context, each func(batch) error) error {
-			return i.Offers(ctx, func(offered []queue.Offered, missed int) error { return each(batch{offered, missed}) })
+			return i.Offers(ctx, func(offered []simulate.Offer, missed int) error { return each(batch{offered, missed}) })
 		})
 		s.eventually(t, "it records", func() bool {
 			return s.client.HExists(t.Context(), "wc:{push}:meta", "recorded").Val()
@@ -130,7 +132,7 @@ func TestOffers(t *testing.T) {
 		}
 		enqueue(t, s.client, full, named("b", "u"), named("b", "u"), named("", "u"))
 		enqueue(t, s.client, jobs("school", "u", 3)...) // one finds no room
-		var all []queue.Offered
+		var all []simulate.Offer
 		s.eventually(t, "all are told", func() bool {
 			all = nil
 			for _, b := range told() {
@@ -167,7 +169,7 @@ func utc(j queue.Job) queue.Job {
 func TestTailDuringAShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		i := newInspector(t, client, "push")
+		i := newWatcher(t, client, "push")
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {
 			if info.User == "slow" {
 				time.Sleep(3 * time.Second)

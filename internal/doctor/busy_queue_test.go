@@ -16,6 +16,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	keys "github.com/waterclock/waterclock/queue/doctor"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -23,7 +25,8 @@ import (
 type scene struct {
 	t         testing.TB
 	client    *redis.Client
-	inspector *queue.Inspector
+	inspector *watch.Watcher
+	keys      *keys.Doctor
 	offers    *queue.Client
 	handler   func(ctx context.Context) error
 
@@ -37,7 +40,10 @@ func newScene(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{t: t, client: redistest.Start(t).Client(t), starts: make(map[string]int)}
 	var err error
-	if s.inspector, err = queue.NewInspector(s.client, name); err != nil {
+	if s.keys, err = keys.New(s.client, name); err != nil {
+		t.Fatal(err)
+	}
+	if s.inspector, err = watch.New(s.client, name); err != nil {
 		t.Fatal(err)
 	}
 	if s.offers, err = queue.NewClient(s.client, name); err != nil {

@@ -10,12 +10,13 @@ import (
 
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // An order is what an operator wants. Names of tenants, users and jobs come in the path's query,
 // where they stay as they are; the rest is of the form.
 type order struct {
-	queue  *queue.Inspector // that notes who acts, and why
+	queue  *watch.Watcher // that notes who acts, and why
 	names  url.Values
 	fields url.Values
 }

@@ -33,7 +33,7 @@ type page struct {
 }
 
 // A reader reads what a page shows. It asks Redis for so much as the page holds.
-type reader func(ctx context.Context, w *watch, q url.Values) (any, error)
+type reader func(ctx context.Context, w *watched, q url.Values) (any, error)
 
 // pagesOf are the pages of a queue by their paths.
 var pagesOf = map[string]reader{

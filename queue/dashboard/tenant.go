@@ -37,7 +37,7 @@ type tenantView struct {
 // userSample is how many users are looked at to find those that have most waiting.
 const userSample, usersShown = 200, 20
 
-func readTenant(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 	name := q.Get("t")
 	if name == "" {
 		return nil, notFound("Which tenant?")
@@ -101,7 +101,7 @@ func (v tenantView) longest() time.Duration {
 }
 
 // pausesOf returns the pauses that hold a tenant, or a user of it, back.
-func (w *watch) pausesOf(ctx context.Context, tenant, user string) ([]queue.Pause, error) {
+func (w *watched) pausesOf(ctx context.Context, tenant, user string) ([]queue.Pause, error) {
 	all, err := w.inspector.Pauses(ctx)
 	return slices.DeleteFunc(all, func(p queue.Pause) bool {
 		switch p.Scope {

@@ -60,7 +60,7 @@ func TestTheHandlerAlone(t *testing.T) {
 		}
 		return nil
 	})
-	ctx := queue.NewContext(t.Context(), queue.Info{Tenant: "school-7", User: "teacher-42"})
+	ctx := queuetest.NewContext(t.Context(), queue.Info{Tenant: "school-7", User: "teacher-42"})
 	if err := handler.ProcessTask(ctx, asynq.NewTask("push", nil)); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package queue
+package watch
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -52,16 +53,16 @@ var tenantRings = [...]store.Ring{
 
 // recordTenants keeps points of the tenants with most waiting, once in ten seconds. One that
 // has had a point is looked at again, so that its line goes on.
-func (i *Inspector) recordTenants(ctx context.Context, now int64) error {
+func (w *Watcher) recordTenants(ctx context.Context, now int64) error {
 	ring := tenantRings[LastHours]
-	text, err := i.store.Charted(ctx, ring, now)
+	text, err := w.store.Charted(ctx, ring, now)
 	if err != nil || text != "" {
 		return err
 	}
-	if text, err = i.store.Charted(ctx, ring, now-ring.Step.Microseconds()); err != nil {
+	if text, err = w.store.Charted(ctx, ring, now-ring.Step.Microseconds()); err != nil {
 		return err
 	}
-	names, err := i.store.DuePage(ctx, 0, chartTenantSample)
+	names, err := w.store.DuePage(ctx, 0, chartTenantSample)
 	if err != nil {
 		return err
 	}
@@ -72,23 +73,23 @@ func (i *Inspector) recordTenants(ctx context.Context, now int64) error {
 			names = append(names, t.Name)
 		}
 	}
-	all, err := i.tenants(ctx, names)
+	all, err := w.store.Tenants(ctx, names)
 	if err != nil {
 		return err
 	}
-	point, err := json.Marshal(busyPoint{instant(now), busiest(all)})
+	point, err := json.Marshal(busyPoint{envelope.Instant(now), busiest(all)})
 	if err != nil {
 		return err
 	}
-	return i.store.Chart(ctx, tenantRings[LastHours:], now, string(point))
+	return w.store.Chart(ctx, tenantRings[LastHours:], now, string(point))
 }
 
 // busiest returns the tenants with most waiting.
-func busiest(all []TenantStats) (busy []busyTenant) {
-	slices.SortStableFunc(all, func(a, b TenantStats) int { return cmp.Compare(b.Waiting, a.Waiting) })
+func busiest(all []store.TenantView) (busy []busyTenant) {
+	slices.SortStableFunc(all, func(a, b store.TenantView) int { return cmp.Compare(b.Waiting, a.Waiting) })
 	for _, t := range all {
 		if len(busy) < chartTenants && t.Waiting > 0 && len(t.Tenant) <= chartNameBytes {
-			busy = append(busy, busyTenant{t.Tenant, t.Waiting, t.Offered, t.Started, t.Dropped})
+			busy = append(busy, busyTenant{t.Tenant, t.Waiting, t.Counts.Offered, t.Counts.Started, t.Counts.Dropped})
 		}
 	}
 	return busy
@@ -96,20 +97,20 @@ func busiest(all []TenantStats) (busy []busyTenant) {
 
 // TenantCharts returns the points of the tenants with most waiting, oldest first, by tenant: of
 // [LastHours] or [LastDays]. There are no points of times in which no program called
-// [Inspector.Record], or in which ten other tenants had more jobs waiting.
-func (i *Inspector) TenantCharts(ctx context.Context, c Chart) (map[string][]TenantPoint, error) {
+// [Watcher.Record], or in which ten other tenants had more jobs waiting.
+func (w *Watcher) TenantCharts(ctx context.Context, c Chart) (map[string][]TenantPoint, error) {
 	if c == LastMinutes {
 		return nil, nil
 	}
-	texts, err := i.store.ChartOf(ctx, tenantRings[c])
+	texts, err := w.store.ChartOf(ctx, tenantRings[c])
 	if err != nil {
-		return nil, i.failed("reading the charts of", err)
+		return nil, w.failed("reading the charts of", err)
 	}
-	clock, err := i.store.Clock(ctx)
+	clock, err := w.store.Clock(ctx)
 	if err != nil {
-		return nil, i.failed("reading the charts of", err)
+		return nil, w.failed("reading the charts of", err)
 	}
-	oldest := instant(clock.Now).Add(-c.Length())
+	oldest := envelope.Instant(clock.Now).Add(-c.Length())
 	charts := make(map[string][]TenantPoint)
 	for _, text := range texts {
 		var p busyPoint

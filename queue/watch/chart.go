@@ -1,4 +1,4 @@
-package queue
+package watch
 
 import (
 	"cmp"
@@ -9,19 +9,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Point is how a queue was at one instant: a point of its charts. Counters count since the
 // beginning, so that the rate between two points is the difference, whoever wrote them.
 type Point struct {
-	At       time.Time `json:"at"`
-	Health   Health    `json:"health"`
-	Later    int64     `json:"later"`
-	DeadNow  int64     `json:"dead_now"`
-	Counters Counters  `json:"counters"`
+	At       time.Time      `json:"at"`
+	Health   Health         `json:"health"`
+	Later    int64          `json:"later"`
+	DeadNow  int64          `json:"dead_now"`
+	Counters queue.Counters `json:"counters"`
 
-	// Blocked is that of [Stats], for the rules that have cost most.
+	// Blocked is that of [queue.Stats], for the rules that have cost most.
 	Blocked map[string]time.Duration `json:"blocked_ns"`
 }
 
@@ -52,33 +54,33 @@ const chartRules = 8
 // Record reads the state of the queue and stores it as a point of its charts. If another program
 // has recorded a point within the same second, Record returns that point, at the cost of two
 // commands: any number of programs may call it every second.
-func (i *Inspector) Record(ctx context.Context) (Point, error) {
-	p, err := i.record(ctx)
-	return p, i.wrapped("charting", err)
+func (w *Watcher) Record(ctx context.Context) (Point, error) {
+	p, err := w.record(ctx)
+	return p, w.wrapped("charting", err)
 }
 
-func (i *Inspector) record(ctx context.Context) (Point, error) {
-	clock, err := i.store.Clock(ctx)
+func (w *Watcher) record(ctx context.Context) (Point, error) {
+	clock, err := w.store.Clock(ctx)
 	if err != nil {
 		return Point{}, err
 	}
-	text, err := i.store.Charted(ctx, rings[LastMinutes], clock.Now)
+	text, err := w.store.Charted(ctx, rings[LastMinutes], clock.Now)
 	if err != nil {
 		return Point{}, err
 	}
 	if p, ok := readPoint(text); ok {
 		return p, nil
 	}
-	health, stats, err := i.health(ctx)
+	health, stats, err := w.health(ctx)
 	if err != nil {
 		return Point{}, err
 	}
-	p := Point{At: instant(clock.Now), Health: health, Later: stats.Later, DeadNow: stats.DeadNow, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
-	return p, errors.Join(i.chart(ctx, p, clock.Now), i.recordTenants(ctx, clock.Now))
+	p := Point{At: envelope.Instant(clock.Now), Health: health, Later: stats.Later, DeadNow: stats.DeadNow, Counters: stats.Counters, Blocked: worst(stats.Blocked)}
+	return p, errors.Join(w.chart(ctx, p, clock.Now), w.recordTenants(ctx, clock.Now))
 }
 
 // chart keeps a point. Texts are of the last minutes alone: they are long, and of no use in a line.
-func (i *Inspector) chart(ctx context.Context, p Point, at int64) error {
+func (w *Watcher) chart(ctx context.Context, p Point, at int64) error {
 	full, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -88,10 +90,10 @@ func (i *Inspector) chart(ctx context.Context, p Point, at int64) error {
 	if err != nil {
 		return err
 	}
-	if err := i.store.Chart(ctx, rings[:LastHours], at, string(full)); err != nil {
+	if err := w.store.Chart(ctx, rings[:LastHours], at, string(full)); err != nil {
 		return err
 	}
-	return i.store.Chart(ctx, rings[LastHours:], at, string(short))
+	return w.store.Chart(ctx, rings[LastHours:], at, string(short))
 }
 
 // worst returns the rules that have cost most.
@@ -112,17 +114,17 @@ func readPoint(text string) (p Point, ok bool) {
 }
 
 // Chart returns the points of a chart, oldest first. There are no points of times in which no
-// program called [Inspector.Record].
-func (i *Inspector) Chart(ctx context.Context, c Chart) ([]Point, error) {
-	texts, err := i.store.ChartOf(ctx, rings[c])
+// program called [Watcher.Record].
+func (w *Watcher) Chart(ctx context.Context, c Chart) ([]Point, error) {
+	texts, err := w.store.ChartOf(ctx, rings[c])
 	if err != nil {
-		return nil, i.failed("reading the charts of", err)
+		return nil, w.failed("reading the charts of", err)
 	}
-	clock, err := i.store.Clock(ctx)
+	clock, err := w.store.Clock(ctx)
 	if err != nil {
-		return nil, i.failed("reading the charts of", err)
+		return nil, w.failed("reading the charts of", err)
 	}
-	oldest := instant(clock.Now).Add(-c.Length())
+	oldest := envelope.Instant(clock.Now).Add(-c.Length())
 	var points []Point
 	for _, text := range texts {
 		if p, ok := readPoint(text); ok && p.At.After(oldest) {

@@ -1,12 +1,12 @@
-package queue
+package watch
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A Condition is the state of a queue in one word.
@@ -18,7 +18,7 @@ const (
 	Flowing   Condition = "flowing"   // what is due starts
 	Failing   Condition = "failing"   // most of the last attempts have failed
 	Starved   Condition = "starved"   // jobs are due, and all places are taken
-	Held      Condition = "paused"    // the whole queue is paused
+	Paused    Condition = "paused"    // the whole queue is paused
 	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads
 )
 
@@ -57,26 +57,26 @@ const healthSample = 20
 
 // Health returns the condition of the queue. It looks at the tenants and users that are due
 // first, so that its cost does not depend on how many jobs wait.
-func (i *Inspector) Health(ctx context.Context) (Health, error) {
-	h, _, err := i.health(ctx)
-	return h, i.wrapped("inspecting", err)
+func (w *Watcher) Health(ctx context.Context) (Health, error) {
+	h, _, err := w.health(ctx)
+	return h, w.wrapped("inspecting", err)
 }
 
-// health returns the state of the queue that it has looked at, too.
-func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err error) {
-	if stats, err = i.Stats(ctx); err != nil {
+// health returns the numbers of the queue that it has looked at, too.
+func (w *Watcher) health(ctx context.Context) (h Health, stats queue.Stats, err error) {
+	if stats, err = w.Stats(ctx); err != nil {
 		return h, stats, err
 	}
-	workers, err := i.workers(ctx)
+	workers, err := w.workers(ctx)
 	if err != nil {
 		return h, stats, err
 	}
-	pauses, err := i.Pauses(ctx)
+	pauses, err := w.Pauses(ctx)
 	if err != nil {
 		return h, stats, err
 	}
 	h.Waiting, h.Running = stats.Waiting, stats.Running
-	if err := i.failing(ctx, &h, stats.last); err != nil {
+	if err := w.failing(ctx, &h, stats); err != nil {
 		return h, stats, err
 	}
 	leads := false
@@ -87,7 +87,7 @@ func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err erro
 			leads = leads || w.Leads
 		}
 	}
-	if err := i.overdue(ctx, &h); err != nil {
+	if err := w.overdue(ctx, &h); err != nil {
 		return h, stats, err
 	}
 	h.Condition, h.Detail = h.judge(leads, pauses)
@@ -95,22 +95,22 @@ func (i *Inspector) health(ctx context.Context) (h Health, stats Stats, err erro
 }
 
 // failing notes how the last attempts have ended, if that is not long ago.
-func (i *Inspector) failing(ctx context.Context, h *Health, last store.LastAttempts) error {
-	if last.At == 0 {
+func (w *Watcher) failing(ctx context.Context, h *Health, stats queue.Stats) error {
+	if stats.RecentAt.IsZero() {
 		return nil
 	}
-	now, err := i.store.Clock(ctx)
-	if err == nil && instant(now.Now).Sub(instant(last.At)) < failureMemory {
-		h.RecentAttempts, h.RecentFailed, h.RecentError = last.Done+last.Failed, last.Failed, last.Error
+	now, err := w.store.Clock(ctx)
+	if err == nil && envelope.Instant(now.Now).Sub(stats.RecentAt) < failureMemory {
+		h.RecentAttempts, h.RecentFailed, h.RecentError = stats.RecentAttempts, stats.RecentFailed, stats.RecentError
 	}
 	return err
 }
 
 // judge finds the word for what was seen.
-func (h Health) judge(leads bool, pauses []Pause) (Condition, string) {
+func (h Health) judge(leads bool, pauses []queue.Pause) (Condition, string) {
 	for _, p := range pauses {
-		if p.Scope == ScopeQueue {
-			return Held, "the queue is paused until " + p.Until.Format(time.RFC3339)
+		if p.Scope == queue.ScopeQueue {
+			return Paused, "the queue is paused until " + p.Until.Format(time.RFC3339)
 		}
 	}
 	switch {
@@ -141,16 +141,16 @@ func count[N int | int64](n N, one, many string) string {
 // overdue counts the tenants with a job that may start now. What the rules of all tenants say
 // is read at once, and the users are looked at of those alone whose rules let something start:
 // a queue whose jobs wait for their limits costs a few commands.
-func (i *Inspector) overdue(ctx context.Context, h *Health) error {
+func (w *Watcher) overdue(ctx context.Context, h *Health) error {
 	if h.Waiting == 0 {
 		return nil
 	}
-	tenants, err := i.store.DuePage(ctx, 0, healthSample)
+	tenants, err := w.store.DuePage(ctx, 0, healthSample)
 	if err != nil {
 		return err
 	}
 	nobody := make([]string, len(tenants)) // stands for users whose rules have no state
-	open, err := i.startable(ctx, tenants, nobody)
+	open, err := w.startable(ctx, tenants, nobody)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (i *Inspector) overdue(ctx context.Context, h *Health) error {
 		if !open[k] {
 			continue
 		}
-		if err := i.overdueOf(ctx, h, tenant); err != nil {
+		if err := w.overdueOf(ctx, h, tenant); err != nil {
 			return err
 		}
 	}
@@ -166,8 +166,8 @@ func (i *Inspector) overdue(ctx context.Context, h *Health) error {
 }
 
 // overdueOf counts a tenant, if a user of it has a job that may start now.
-func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) error {
-	users, err := i.Users(ctx, tenant, 0, healthSample)
+func (w *Watcher) overdueOf(ctx context.Context, h *Health, tenant string) error {
+	users, err := w.Users(ctx, tenant, 0, healthSample)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) err
 	for k, u := range users {
 		tenants[k], names[k] = tenant, u.User
 	}
-	open, err := i.startable(ctx, tenants, names)
+	open, err := w.startable(ctx, tenants, names)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) err
 		if !open[k] || users[k].Waiting == 0 {
 			continue
 		}
-		late, err := i.overdueFor(ctx, tenant, users[k])
+		late, err := w.overdueFor(ctx, tenant, users[k])
 		if err != nil {
 			return err
 		}
@@ -198,42 +198,35 @@ func (i *Inspector) overdueOf(ctx context.Context, h *Health, tenant string) err
 
 // overdueFor returns for how long the limits have let the first waiting job of a user start;
 // 0 if they do not.
-func (i *Inspector) overdueFor(ctx context.Context, tenant string, u UserStats) (time.Duration, error) {
-	_, p, err := i.explain(ctx, tenant, u.User)
+func (w *Watcher) overdueFor(ctx context.Context, tenant string, u queue.UserStats) (time.Duration, error) {
+	p, err := w.forecasts.Of(ctx, tenant, u.User)
 	if err != nil {
 		return 0, err
 	}
-	_, next, err := i.waiting(ctx, tenant, u.User)
-	if err != nil || next == nil || p.full(tenant, u.User) != "" {
+	_, next, err := w.forecasts.Next(ctx, tenant, u.User)
+	if err != nil || next == nil || p.Full(tenant, u.User) != "" {
 		return 0, err
 	}
-	at, known := p.earliestFrom(min(max(next.Since(), micros(u.Next)), p.now), tenant, u.User, next.Cost)
+	at, known := p.EarliestFrom(min(max(next.Since(), envelope.Micros(u.Next)), p.Now), tenant, u.User, next.Cost)
 	if !known {
 		return 0, nil
 	}
-	return max(0, instant(p.now).Sub(instant(at))), nil
+	return max(0, envelope.Instant(p.Now).Sub(envelope.Instant(at))), nil
 }
 
 // startable reports of each tenant and its user whether a job of cost 1 may start now.
-func (i *Inspector) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
+func (w *Watcher) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
 	if len(tenants) == 0 {
 		return nil, nil
 	}
-	var scopes []string
-	for k, tenant := range tenants {
-		for _, limit := range limits(nil, tenant, users[k]) {
-			scopes = append(scopes, limit.scope)
-		}
-	}
-	slices.Sort(scopes)
-	p, err := i.pictureOf(ctx, slices.Compact(scopes), tenants)
+	p, err := w.forecasts.OfAll(ctx, tenants, users)
 	if err != nil {
 		return nil, err
 	}
 	open := make([]bool, len(tenants))
 	for k, tenant := range tenants {
-		at, known := p.earliest(tenant, users[k], 1)
-		open[k] = known && at <= p.now && p.full(tenant, users[k]) == ""
+		at, known := p.Earliest(tenant, users[k], 1)
+		open[k] = known && at <= p.Now && p.Full(tenant, users[k]) == ""
 	}
 	return open, nil
 }

@@ -1,5 +1,4 @@
-// Package whatif tells what would become of offers under other policies, tenant by tenant.
-package whatif
+package simulate
 
 import (
 	"cmp"
@@ -22,14 +21,14 @@ type Question struct {
 // An Answer is what would become of the offers.
 type Answer struct {
 	Tenants []Tenant // those with most jobs first
-	runs    [2][]queue.Simulated
+	runs    [2][]Result
 }
 
 // Compare replays offers under both policies.
-func Compare(q Question, offers []queue.Offered) (a Answer, err error) {
+func Compare(q Question, offers []Offer) (a Answer, err error) {
 	var outcomes [2]map[string]Fate
 	for i, policies := range []queue.Policies{q.Before, q.After} {
-		jobs, err := queue.Simulate(queue.Simulation{Policies: policies, Takes: q.Takes, Places: q.Places}, offers)
+		jobs, err := Run(Config{Policies: policies, Takes: q.Takes, Places: q.Places}, offers)
 		if err != nil {
 			return a, err
 		}
@@ -63,7 +62,7 @@ type Tenant struct {
 }
 
 // fates sums up what becomes of the jobs of each tenant.
-func fates(jobs []queue.Simulated) map[string]Fate {
+func fates(jobs []Result) map[string]Fate {
 	waits, all := make(map[string][]time.Duration), make(map[string]Fate)
 	for _, j := range jobs {
 		f := all[j.Tenant]
@@ -107,7 +106,7 @@ var priorities = map[string]queue.Priority{"": queue.Normal, "normal": queue.Nor
 // ReadOffer reads a line of a log of offers: one that producer reads, with the instant of its
 // offer in the field at, which may be a path such as payload.at. A line without it was offered
 // at last, together with the one before.
-func ReadOffer(line []byte, at string, last time.Time) (o queue.Offered, err error) {
+func ReadOffer(line []byte, at string, last time.Time) (o Offer, err error) {
 	var l offerLine
 	if err := json.Unmarshal(line, &l); err != nil {
 		return o, fmt.Errorf("not a line of producer: %w", err)
@@ -116,7 +115,7 @@ func ReadOffer(line []byte, at string, last time.Time) (o queue.Offered, err err
 	if !known {
 		return o, fmt.Errorf("priority %q; want high, normal or low", l.Priority)
 	}
-	o = queue.Offered{At: last, Job: queue.Job{
+	o = Offer{At: last, Job: queue.Job{
 		Tenant: l.Tenant, User: l.User, Type: "simulated", Cost: l.Cost, Priority: priority, NotBefore: l.Begin, StartBy: l.Deadline, FinishBy: l.Finish,
 	}}
 	if o.At, err = instantIn(line, at, last); err != nil {

@@ -1,4 +1,4 @@
-package queue
+package policyfile
 
 import (
 	"bytes"
@@ -16,64 +16,39 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/ruleyaml"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// ParsePolicies reads a policy file. It is strict: whatever it does not know is an
-// error. The name is the file's, for errors, which all wrap [ErrInvalidPolicies] and say
-// where, what is wrong and what would be right:
+// Err is wrapped by the errors of policies that are not allowed.
+var Err = errors.New("queue: invalid policies")
+
+// Parse reads a policy file. It is strict: whatever it does not know is an error. The name is the
+// file's, for errors, which all wrap [Err] and say where, what is wrong and what would be right:
 //
 //	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
-//
-// A file has four parts, each of which may be missing:
-//
-//	queue:                        # everything together
-//	  rules: [{leak: 5000/s}]
-//	  concurrency: 2000           # at once
-//	default: standard             # the policy of tenants that are not named below
-//	policies:
-//	  standard:
-//	    tenant:
-//	      rules: [{leak: 50/s}]
-//	      concurrency: 25%        # of the places of all workers
-//	      capacity: 100000
-//	      overflow: drop_newest
-//	    user:
-//	      concurrency: 1
-//	      rules:
-//	        - {window: 10/1m}
-//	        - {spacing: 3s}
-//	    max_wait: 15m             # the deadline of jobs that have none
-//	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
-//	tenants: {school-1: premium}
-//
-// A rule is one kind with its rate, and options:
-//
-//	{leak: 50/s}
-//	{token_bucket: 10/1m, burst: 20}
-//	{window: 50/24h, over: drop}
-//	{spacing: 3s}
-//	{fixed_window: 100/1h, shadow: true}
-//	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
-//
-// A tenant whose name is not UTF-8 is written as YAML's !!binary, in base64.
-func ParsePolicies(name string, data []byte) (Policies, error) {
-	r := &policyReader{file: name}
-	var p Policies
+func Parse(name string, data []byte) (File, error) {
+	r := &policyReader{file: name, found: make(map[string]place)}
+	var f File
 	if root, ok := r.document(data); ok {
-		p = r.policies(root)
+		f = r.policies(root)
+	}
+	if wrong := f.Check(); r.err == nil && wrong != nil {
+		r.locate(wrong)
 	}
 	if r.err != nil {
-		return Policies{}, r.err
+		return File{}, r.err
 	}
-	return p, nil
+	return f, nil
 }
 
 // policyReader walks the nodes of a policy file and keeps the first error. The walk
-// goes on after it: what it returns then is thrown away.
+// goes on after it: what it returns then is thrown away. It checks the form of the file, and that
+// a value is a number where one is wanted; [File.Check] knows which numbers are.
 type policyReader struct {
-	file string
-	err  error
+	file  string
+	err   error
+	found map[string]place // by path
 }
 
 // A place is a value in the file, and the way to it from the top.
@@ -83,11 +58,11 @@ type place struct {
 	*yaml.Node
 }
 
-// badPolicies is an error that wraps [ErrInvalidPolicies] without repeating it.
+// badPolicies is an error that wraps [Err] without repeating it.
 type badPolicies string
 
 func (e badPolicies) Error() string { return string(e) }
-func (e badPolicies) Unwrap() error { return ErrInvalidPolicies }
+func (e badPolicies) Unwrap() error { return Err }
 
 // fail notes what is wrong in a line, unless something was before.
 func (r *policyReader) fail(line int, path, format string, args ...any) {
@@ -124,83 +99,100 @@ func (r *policyReader) document(data []byte) (place, bool) {
 	return place{Node: resolve(doc.Content[0])}, true
 }
 
-func (r *policyReader) policies(root place) Policies {
+// locate notes a problem of what was read, with its line and the value as it is written there.
+func (r *policyReader) locate(p *Problem) {
+	if p.name != "" || p.Path == "tenants" {
+		r.fail(r.found[join(p.Path, p.name)].key, p.Path, "%s", p.Text)
+		return
+	}
+	at, text := r.found[p.Path], p.Text
+	if p.Value != "" {
+		text = strconv.Quote(at.Value) + "; want " + text
+	}
+	r.fail(at.Line, p.Path, "%s", text)
+}
+
+func (r *policyReader) policies(root place) File {
 	top := r.fields(root, "queue", "default", "policies", "tenants")
-	queue := r.fields(top["queue"], "rules", "concurrency")
-	p := Policies{
-		Queue:       r.rules(queue["rules"]),
-		Concurrency: r.concurrency(queue["concurrency"]),
-		Policies:    make(map[string]Policy),
-		Tenants:     make(map[string]string),
-	}
+	f := File{Queue: r.limits(r.fields(top["queue"], "rules", "concurrency")), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
 	for _, entry := range r.entries(top["policies"]) {
-		name := entry.name
-		if !policyName.MatchString(name) {
-			r.fail(entry.key, top["policies"].path,
-				"name %q; want 1 to 64 letters, digits, dots, dashes or underscores", name)
-		}
-		p.Policies[name] = r.policy(entry.place)
+		f.Policies[entry.name] = r.policy(entry.place)
 	}
-	names := keysOf(r.entries(top["policies"]))
+	const want = "the name of a policy"
 	if d := top["default"]; d.Node != nil {
-		p.Default = r.policyName(d, names)
+		if f.Default = r.text(d, want); f.Default == "" {
+			r.fail(d.Line, d.path, `""; want %s`, want)
+		}
 	}
 	for _, entry := range r.entries(top["tenants"]) {
-		if entry.name == "" || len(entry.name) > maxName {
-			r.fail(entry.key, "tenants", "a tenant's name has 1 to %d bytes, not %d", maxName, len(entry.name))
-		}
-		p.Tenants[entry.name] = r.policyName(entry.place, names)
+		f.Tenants[entry.name] = r.text(entry.place, want)
 	}
-	return p
+	return f
 }
 
 func (r *policyReader) policy(at place) (p Policy) {
 	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
 	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
-	user := r.fields(fields["user"], "rules", "concurrency")
-	p.Tenant, p.TenantConcurrency = r.rules(tenant["rules"]), r.concurrency(tenant["concurrency"])
-	p.User, p.UserConcurrency = r.rules(user["rules"]), r.concurrency(user["concurrency"])
+	p.Tenant, p.User = r.limits(tenant), r.limits(r.fields(fields["user"], "rules", "concurrency"))
 	if c := tenant["capacity"]; c.Node != nil {
-		n, err := strconv.Atoi(r.text(c, "a number of jobs such as 100000"))
-		if err != nil || n < 0 {
-			r.fail(c.Line, c.path, "%q; want a number of jobs such as 100000, or 0 for no bound", c.Value)
-		}
-		p.Capacity = n
+		p.Capacity = read(r, c, strconv.Atoi, wantCapacity)
 	}
 	if o := tenant["overflow"]; o.Node != nil {
-		p.Overflow = Overflow(r.text(o, "drop_newest or drop_oldest"))
-		if p.Overflow != DropNewest && p.Overflow != DropOldest {
-			r.fail(o.Line, o.path, "%q; want drop_newest or drop_oldest", o.Value)
-		}
+		p.DropOldest = read(r, o, overflow, wantOverflow)
 	}
 	if w := fields["weight"]; w.Node != nil {
-		n, err := strconv.Atoi(r.text(w, "a weight such as 4"))
-		if err != nil || n < 1 || n > maxWeight {
-			r.fail(w.Line, w.path, "%q; want a weight from 1 to %d", w.Value, maxWeight)
-		}
-		p.Weight = n
+		p.Weight = read(r, w, notZero, wantWeight)
 	}
 	if w := fields["max_wait"]; w.Node != nil {
-		d, err := time.ParseDuration(r.text(w, "a time such as 15m"))
-		if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-			r.fail(w.Line, w.path, "%q; want a time such as 15m, at least 1ms, or 0 for no bound", w.Value)
-		}
-		p.MaxWait = d
+		p.MaxWait = read(r, w, time.ParseDuration, wantMaxWait)
 	}
 	return p
 }
 
-// concurrency reads how much runs at once.
-func (r *policyReader) concurrency(at place) Concurrency {
-	if at.Node == nil {
-		return Concurrency{}
+// limits reads the rules of a scope, and how much of it runs at once.
+func (r *policyReader) limits(fields map[string]place) Limits {
+	l := Limits{Rules: r.rules(fields["rules"])}
+	if at := fields["concurrency"]; at.Node != nil {
+		l.Concurrency = read(r, at, concurrency, wantConcurrency)
 	}
-	const want = "a number of jobs such as 20, or a share of all places such as 25%"
-	c, ok := parseConcurrency(r.text(at, want))
-	if !ok {
+	return l
+}
+
+// read reads a single value.
+func read[V any](r *policyReader, at place, parse func(string) (V, error), want string) V {
+	v, err := parse(r.text(at, want))
+	if err != nil {
 		r.fail(at.Line, at.path, "%q; want %s", at.Value, want)
 	}
-	return c
+	return v
+}
+
+var errForm = errors.New("not of the form that is wanted")
+
+// notZero reads a number of which 0 is for programs alone: there it is the default.
+func notZero(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if n == 0 {
+		return 0, errForm
+	}
+	return n, err
+}
+
+// overflow reports whether a full backlog drops its oldest job.
+func overflow(text string) (bool, error) {
+	if text != "drop_oldest" && text != "drop_newest" {
+		return false, errForm
+	}
+	return text == "drop_oldest", nil
+}
+
+// concurrency reads how much runs at once: 20, or 25%.
+func concurrency(text string) (c schedule.Concurrency, err error) {
+	number, percent := strings.CutSuffix(text, "%")
+	if c.Jobs, err = notZero(number); percent {
+		c = schedule.Concurrency{Percent: c.Jobs}
+	}
+	return c, err
 }
 
 func (r *policyReader) rules(at place) (rules []throttle.Rule) {
@@ -212,30 +204,16 @@ func (r *policyReader) rules(at place) (rules []throttle.Rule) {
 		return nil
 	}
 	for i, node := range at.Content {
+		path := fmt.Sprintf("%s[%d]", at.path, i)
 		rule, err := ruleyaml.Read(node)
 		if err != nil {
 			line, what := splitLine(err.Error())
-			r.fail(line, fmt.Sprintf("%s[%d]", at.path, i), "%s", what)
+			r.fail(line, path, "%s", what)
 		}
+		r.found[path] = place{path, node.Line, node}
 		rules = append(rules, rule)
 	}
 	return rules
-}
-
-// policyName reads the name of a policy that there must be.
-func (r *policyReader) policyName(at place, names []string) string {
-	name := r.text(at, "the name of a policy")
-	for _, known := range names {
-		if name == known {
-			return name
-		}
-	}
-	have := "there is none in policies"
-	if len(names) > 0 {
-		have = "want " + alternatives(names)
-	}
-	r.fail(at.Line, at.path, "there is no policy %q; %s", name, have)
-	return name
 }
 
 // text reads a single value.
@@ -290,7 +268,8 @@ func (r *policyReader) entries(at place) (entries []entry) {
 			r.fail(key.Line, path, "duplicate key, first in line %d", first)
 		}
 		lines[name] = key.Line
-		entries = append(entries, entry{name, place{path, key.Line, value}})
+		r.found[path] = place{path, key.Line, value}
+		entries = append(entries, entry{name, r.found[path]})
 	}
 	return entries
 }
@@ -305,13 +284,6 @@ func (r *policyReader) name(key *yaml.Node, path string) string {
 		r.fail(key.Line, path, "%q is not base64, which !!binary stands for", key.Value)
 	}
 	return string(name)
-}
-
-func keysOf(entries []entry) (names []string) {
-	for _, e := range entries {
-		names = append(names, e.name)
-	}
-	return names
 }
 
 // join goes one step further on a path. A key that could be mistaken is quoted.

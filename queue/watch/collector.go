@@ -1,4 +1,4 @@
-package queue
+package watch
 
 import (
 	"context"
@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/waterclock/waterclock/queue"
 )
 
 // A Collector gives Prometheus the metrics of queues: how many jobs wait, run and are overdue,
 // the condition, and how long each rule has held jobs back. One collector for a queue is enough; a
-// worker has metrics of its own (see [WorkerConfig.Registerer]). There are no labels for tenants,
+// worker has metrics of its own (see [queue.WorkerConfig.Registerer]). There are no labels for tenants,
 // since their number is unbounded.
 type Collector struct {
-	inspectors []*Inspector
-	descs      queueDescs
+	watchers []*Watcher
+	descs    queueDescs
 
 	mu    sync.Mutex
 	taken time.Time
@@ -28,9 +29,9 @@ const collectEvery = 5 * time.Second
 // collectPatience is how long one reading may take.
 const collectPatience = 3 * time.Second
 
-// NewCollector returns a collector of the inspectors' queues.
-func NewCollector(inspectors ...*Inspector) *Collector {
-	return &Collector{inspectors: inspectors, descs: newQueueDescs()}
+// NewCollector returns a collector of the watchers' queues.
+func NewCollector(watchers ...*Watcher) *Collector {
+	return &Collector{watchers: watchers, descs: newQueueDescs()}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -87,8 +88,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		c.last = c.last[:0]
 		ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
 		defer cancel()
-		for _, i := range c.inspectors {
-			c.read(ctx, i)
+		for _, w := range c.watchers {
+			c.read(ctx, w)
 		}
 		c.taken = time.Now()
 	}
@@ -98,23 +99,23 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 }
 
 // read reads the numbers of one queue.
-func (c *Collector) read(ctx context.Context, i *Inspector) {
-	name := i.store.Queue
+func (c *Collector) read(ctx context.Context, w *Watcher) {
+	name := w.store.Queue
 	add := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		c.last = append(c.last, prometheus.MustNewConstMetric(d, kind, value, append([]string{name}, labels...)...))
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	h, s, err := i.health(ctx)
-	var p PolicyVersion
+	h, s, err := w.health(ctx)
+	var p queue.PolicyVersion
 	if err == nil {
-		p, err = i.PoliciesInForce(ctx)
+		p, err = w.Policies(ctx)
 	}
 	if err != nil {
 		add(c.descs.up, gauge, 0)
 		return
 	}
 	add(c.descs.up, gauge, 1)
-	for _, condition := range []Condition{Idle, Throttled, Flowing, Failing, Starved, Held, Stalled} {
+	for _, condition := range []Condition{Idle, Throttled, Flowing, Failing, Starved, Paused, Stalled} {
 		value := 0.0
 		if h.Condition == condition {
 			value = 1
@@ -133,8 +134,8 @@ func (c *Collector) read(ctx context.Context, i *Inspector) {
 	} {
 		add(c.descs.events, counter, float64(n), event)
 	}
-	for reason, n := range s.reasons {
-		add(c.descs.dropped, counter, float64(n), reason)
+	for reason, n := range s.Reasons {
+		add(c.descs.dropped, counter, float64(n), string(reason))
 	}
 	for rule, d := range s.Blocked {
 		add(c.descs.blocked, counter, d.Seconds(), rule)

@@ -1,23 +1,22 @@
-package queue
+package watch
 
 import (
 	"cmp"
 	"context"
-	"net/http"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/errclass"
 )
 
-// Retrying returns those jobs of [Inspector.Later] whose last attempt has failed, in the order
+// Retrying returns those jobs of [queue.Inspector.Later] whose last attempt has failed, in the order
 // of their next ones. It looks through the first 10,000 jobs that wait for their time.
-func (i *Inspector) Retrying(ctx context.Context, from, n int) ([]LaterJob, error) {
+func (w *Watcher) Retrying(ctx context.Context, from, n int) ([]queue.LaterJob, error) {
 	const step, most = 500, 10_000
-	var all []LaterJob
+	var all []queue.LaterJob
 	for at := 0; at < most && len(all) < from+n; at += step {
-		some, err := i.Later(ctx, at, step)
+		some, err := w.Later(ctx, at, step)
 		if err != nil {
 			return nil, err
 		}
@@ -45,18 +44,18 @@ type FailureClass struct {
 
 // Failures returns the classes of the errors of the first n jobs that are to be attempted
 // again, and of the newest n dead ones. That with most jobs comes first.
-func (i *Inspector) Failures(ctx context.Context, n int) ([]FailureClass, error) {
-	retrying, err := i.Retrying(ctx, 0, n)
+func (w *Watcher) Failures(ctx context.Context, n int) ([]FailureClass, error) {
+	retrying, err := w.Retrying(ctx, 0, n)
 	if err != nil {
 		return nil, err
 	}
-	dead, err := i.Dead(ctx, n)
+	dead, err := w.Dead(ctx, "", n)
 	if err != nil {
 		return nil, err
 	}
 	classes := make(map[string]*FailureClass)
 	class := func(text string) *FailureClass {
-		name := errorClass(text)
+		name := errclass.Of(text)
 		if classes[name] == nil {
 			classes[name] = &FailureClass{Class: name, Example: text}
 		}
@@ -79,30 +78,4 @@ func (i *Inspector) Failures(ctx context.Context, n int) ([]FailureClass, error)
 		return cmp.Or(cmp.Compare(b.Retrying+b.Dead, a.Retrying+a.Dead), cmp.Compare(a.Class, b.Class))
 	})
 	return all, nil
-}
-
-var (
-	quotation = regexp.MustCompile(`"[^"]*"`)
-	numbered  = regexp.MustCompile(`\S*\d\S*`)
-	code      = regexp.MustCompile(`^(?:[A-Za-z_]+[=:])?[^\w\s]*(\d{3})[^\w\s]*$`) // 429, (503), status=404:
-)
-
-// errorClass returns what errors of one kind have in common: words with a digit in them are
-// written as #, but for the status codes of HTTP, and what stands in quotation marks as "…". It
-// has 200 bytes at most.
-func errorClass(text string) string {
-	const read, most = 1000, 200
-	text = quotation.ReplaceAllString(text[:min(read, len(text))], `"…"`)
-	class := strings.Join(strings.Fields(numbered.ReplaceAllStringFunc(text, hideNumber)), " ")
-	return strings.ToValidUTF8(class[:min(most, len(class))], "")
-}
-
-// hideNumber writes a word with a digit as #, unless it is a status code of HTTP.
-func hideNumber(word string) string {
-	if found := code.FindStringSubmatch(word); found != nil {
-		if status, _ := strconv.Atoi(found[1]); http.StatusText(status) != "" {
-			return word
-		}
-	}
-	return "#"
 }

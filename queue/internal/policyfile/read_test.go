@@ -1,4 +1,4 @@
-package queue
+package policyfile
 
 import (
 	"errors"
@@ -11,35 +11,33 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
-func TestParsePolicies(t *testing.T) {
+func TestParse(t *testing.T) {
 	data, err := os.ReadFile("testdata/good_policies.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Policies{
-		Queue:       []throttle.Rule{throttle.Leak(5000, time.Second)},
-		Concurrency: Concurrency{Jobs: 2000},
-		Default:     "standard",
+	want := File{
+		Queue:   Limits{Rules: []throttle.Rule{throttle.Leak(5000, time.Second)}, Concurrency: schedule.Concurrency{Jobs: 2000}},
+		Default: "standard",
 		Policies: map[string]Policy{
 			"standard": {
-				Tenant: []throttle.Rule{throttle.Leak(50, time.Second)},
-				User: []throttle.Rule{
+				Tenant: Limits{Rules: []throttle.Rule{throttle.Leak(50, time.Second)}},
+				User: Limits{Rules: []throttle.Rule{
 					throttle.Window(10, time.Minute),
 					throttle.Spacing(3 * time.Second),
 					throttle.Window(50, 24*time.Hour).OrDrop(),
-				},
+				}},
 				Capacity: 100000,
-				Overflow: DropNewest,
 				MaxWait:  15 * time.Minute,
 			},
 			"premium": {
-				Tenant:            []throttle.Rule{throttle.Leak(500, time.Second)},
-				User:              []throttle.Rule{throttle.Leak(500, time.Second)},
-				Overflow:          DropOldest,
-				TenantConcurrency: Concurrency{Percent: 25}, UserConcurrency: Concurrency{Jobs: 1},
+				Tenant:     Limits{Rules: []throttle.Rule{throttle.Leak(500, time.Second)}, Concurrency: schedule.Concurrency{Percent: 25}},
+				User:       Limits{Rules: []throttle.Rule{throttle.Leak(500, time.Second)}, Concurrency: schedule.Concurrency{Jobs: 1}},
+				DropOldest: true,
 			},
 			"free": {},
 		},
@@ -48,23 +46,23 @@ func TestParsePolicies(t *testing.T) {
 	for name, text := range map[string]string{
 		"unix": string(data), "windows": "\ufeff" + strings.ReplaceAll(string(data), "\n", "\r\n"),
 	} {
-		got, err := ParsePolicies("policies.yaml", []byte(text))
+		got, err := Parse("policies.yaml", []byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(throttle.Rule{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if err := got.Validate(); err != nil {
+		if err := got.Check(); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestParsePoliciesMinimal(t *testing.T) {
+func TestParseMinimal(t *testing.T) {
 	for _, text := range []string{"{}", "policies:", "tenants:\n  # none yet\nqueue:", "queue: {rules: }"} {
-		got, err := ParsePolicies("policies.yaml", []byte(text))
-		if err != nil || len(got.Policies)+len(got.Tenants)+len(got.Queue) != 0 {
+		got, err := Parse("policies.yaml", []byte(text))
+		if err != nil || len(got.Policies)+len(got.Tenants)+len(got.Queue.Rules) != 0 {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
@@ -72,18 +70,18 @@ func TestParsePoliciesMinimal(t *testing.T) {
 
 // One file for each mistake, and the whole message: the file, the line, where, what is
 // wrong and what would be right.
-func TestBadPolicies(t *testing.T) {
+func TestBadFiles(t *testing.T) {
 	tests := map[string]string{
 		"anchor":            `:2: not YAML: unknown anchor 'nobody' referenced`,
 		"capacity":          `:4: policies.standard.tenant.capacity: "plenty"; want a number of jobs such as 100000, or 0 for no bound`,
-		"capacity_kind":     `:4: policies.standard.tenant.capacity: a list; want a number of jobs such as 100000`,
+		"capacity_kind":     `:4: policies.standard.tenant.capacity: a list; want a number of jobs such as 100000, or 0 for no bound`,
 		"capacity_negative": `:4: policies.standard.tenant.capacity: "-1"; want a number of jobs such as 100000, or 0 for no bound`,
-		"concurrency":       `:2: queue.concurrency: "many"; want a number of jobs such as 20, or a share of all places such as 25%`,
-		"concurrency_zero":  `:3: policies.standard.tenant.concurrency: "0"; want a number of jobs such as 20, or a share of all places such as 25%`,
-		"concurrency_share": `:4: policies.standard.user.concurrency: "101%"; want a number of jobs such as 20, or a share of all places such as 25%`,
-		"concurrency_kind":  `:1: queue.concurrency: a list; want a number of jobs such as 20, or a share of all places such as 25%`,
+		"concurrency":       `:2: queue.concurrency: "many"; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%`,
+		"concurrency_zero":  `:3: policies.standard.tenant.concurrency: "0"; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%`,
+		"concurrency_share": `:4: policies.standard.user.concurrency: "101%"; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%`,
+		"concurrency_kind":  `:1: queue.concurrency: a list; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%`,
 		"control":           `:3: not YAML: control characters are not allowed`,
-		"default":           `:1: default: there is no policy "standart"; want standard or premium`,
+		"default":           `:1: default: there is no policy "standart"; want premium or standard`,
 		"default_kind":      `:1: default: a list; want the name of a policy`,
 		"default_none":      `:1: default: there is no policy "standard"; there is none in policies`,
 		"default_nothing":   `:1: default: nothing; want the name of a policy`,
@@ -141,18 +139,18 @@ func TestBadPolicies(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		got, err := ParsePolicies(file, data)
+		got, err := Parse(file, data)
 		if err == nil || err.Error() != file+want {
 			t.Errorf("%s:\n got %v\nwant %s", file, err, file+want)
 		}
-		if !errors.Is(err, ErrInvalidPolicies) || got.Policies != nil {
+		if !errors.Is(err, Err) || got.Policies != nil {
 			t.Errorf("%s: %#v with policies %v", file, err, got)
 		}
 	}
 }
 
 // Whatever the file, nothing panics, no message tells of Go, and what is read is valid.
-func FuzzParsePolicies(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
 		f.Fatal(err)
@@ -165,10 +163,10 @@ func FuzzParsePolicies(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := ParsePolicies("policies.yaml", data)
+		p, err := Parse("policies.yaml", data)
 		switch {
 		case err == nil:
-			if err := p.Validate(); err != nil {
+			if err := p.Check(); err != nil {
 				t.Fatalf("%q was read as invalid policies: %v", data, err)
 			}
 		case !strings.HasPrefix(err.Error(), "policies.yaml:"):

@@ -1,12 +1,14 @@
-package queue
+package watch
 
 import (
 	"context"
 	"encoding/json"
 	"time"
 
+	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // An EventKind says what has happened.
@@ -32,7 +34,7 @@ type Event struct {
 	Attempt int           `json:"attempt,omitempty"`
 	Took    time.Duration `json:"took_ns,omitempty"` // the duration of the attempt that has ended
 	Error   string        `json:"error,omitempty"`   // the beginning of the error: of a failed attempt, or the cause of a pause
-	Reason  Reason        `json:"reason,omitempty"`  // why it was dropped
+	Reason  queue.Reason  `json:"reason,omitempty"`  // why it was dropped
 	Rule    string        `json:"rule,omitempty"`    // by which rule
 	Host    string        `json:"host,omitempty"`    // of the worker
 	Missed  int           `json:"missed,omitempty"`
@@ -50,13 +52,13 @@ const (
 // returns an error, which Tail returns. Workers report starts and ends only while a Tail runs,
 // and begin within a quarter of their lease. If a worker has more than some thousand events a
 // second, an [EventMissed] says how many were left out.
-func (i *Inspector) Tail(ctx context.Context, each func(Event) error) error {
-	follower, err := i.store.FollowEvents(ctx)
+func (w *Watcher) Tail(ctx context.Context, each func(Event) error) error {
+	follower, err := w.store.FollowEvents(ctx)
 	if err != nil {
-		return i.failed("listening to", err)
+		return w.failed("listening to", err)
 	}
 	defer follower.Close()
-	return i.follow(ctx, follower, store.ToEvents, func(t store.Telling) error {
+	return w.follow(ctx, follower, store.ToEvents, func(t store.Telling) error {
 		if t.Drop != nil {
 			return each(dropEvent(*t.Drop))
 		}
@@ -74,7 +76,7 @@ func (i *Inspector) Tail(ctx context.Context, each func(Event) error) error {
 }
 
 func dropEvent(r store.Record) Event {
-	e := Event{Kind: EventDropped, At: instant(r.At), Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: Reason(r.Reason), Rule: r.Rule}
+	e := Event{Kind: EventDropped, At: envelope.Instant(r.At), Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: queue.Reason(r.Reason), Rule: r.Rule}
 	if job, ok := envelope.Head(r.Job); ok {
 		e.ID, e.Type, e.Attempt = job.Name(), job.Type, job.Failures
 	}
@@ -85,26 +87,31 @@ func dropEvent(r store.Record) Event {
 // until ctx ends or each returns an error, which Offers returns. The jobs come without payloads
 // and headers. Jobs that are dropped at once are among them, duplicates are not. Missed is how
 // many offers before these were not read in time.
-func (i *Inspector) Offers(ctx context.Context, each func(offered []Offered, missed int) error) error {
-	follower, err := i.store.FollowOffers(ctx)
+func (w *Watcher) Offers(ctx context.Context, each func(offered []simulate.Offer, missed int) error) error {
+	follower, err := w.store.FollowOffers(ctx)
 	if err != nil {
-		return i.failed("listening to", err)
+		return w.failed("listening to", err)
 	}
 	defer follower.Close()
 	known := int64(-1)
-	return i.follow(ctx, follower, store.ToOffers, func(t store.Telling) error {
+	return w.follow(ctx, follower, store.ToOffers, func(t store.Telling) error {
 		missed := 0
 		if n := t.Total - int64(len(t.Offers)); known >= 0 && n > known {
 			missed = int(n - known)
 		}
 		known = t.Total
-		var all []Offered
+		var all []simulate.Offer
 		for _, o := range t.Offers {
 			if head, ok := envelope.Head(o.Job); ok {
-				job := open(o.Lane, head)
-				job.ID, job.NotBefore = head.ID, instant(head.NotBefore)
-				job.Payload, job.Headers = nil, nil
-				all = append(all, Offered{instant(o.At), job})
+				job := queue.Job{
+					ID: head.ID, Tenant: o.Lane.Tenant, User: o.Lane.User, Type: head.Type, Cost: head.Cost, NotBefore: envelope.Instant(head.NotBefore),
+					StartBy: envelope.Instant(head.Deadline), FinishBy: envelope.Instant(head.Until), Priority: queue.Priority(envelope.Normal - head.Priority),
+					CollapseKey: head.CollapseKey, MaxAttempts: head.MaxAttempts, Timeout: head.Timeout,
+				}
+				if job.MaxAttempts == envelope.DefaultAttempts {
+					job.MaxAttempts = 0
+				}
+				all = append(all, simulate.Offer{At: envelope.Instant(o.At), Job: job})
 			}
 		}
 		return each(all, missed)
@@ -112,18 +119,18 @@ func (i *Inspector) Offers(ctx context.Context, each func(offered []Offered, mis
 }
 
 // follow reads what is told until ctx ends, and says again and again that somebody listens.
-func (i *Inspector) follow(ctx context.Context, f *store.Follower, what store.Listening, each func(store.Telling) error) error {
+func (w *Watcher) follow(ctx context.Context, f *store.Follower, what store.Listening, each func(store.Telling) error) error {
 	said := time.Time{}
 	for ctx.Err() == nil {
 		if time.Since(said) >= listenAgain {
-			if err := i.store.Listen(ctx, what, listenFor); err != nil {
-				return i.stopped(ctx, err)
+			if err := w.store.Listen(ctx, what, listenFor); err != nil {
+				return w.stopped(ctx, err)
 			}
 			said = time.Now()
 		}
 		told, err := f.Next(ctx, listenLook)
 		if err != nil {
-			return i.stopped(ctx, err)
+			return w.stopped(ctx, err)
 		}
 		for _, t := range told {
 			if err := each(t); err != nil {
@@ -135,9 +142,9 @@ func (i *Inspector) follow(ctx context.Context, f *store.Follower, what store.Li
 }
 
 // stopped is nil where the end of ctx is why something failed.
-func (i *Inspector) stopped(ctx context.Context, err error) error {
+func (w *Watcher) stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return i.failed("listening to", err)
+	return w.failed("listening to", err)
 }

@@ -1,11 +1,9 @@
-package whatif
+package simulate
 
 import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/waterclock/waterclock/queue"
 )
 
 // The size of the picture, where in it the lines are, and of how many steps they have.
@@ -62,7 +60,7 @@ func (a Answer) span() (begin, end time.Time) {
 }
 
 // waiting counts the jobs that wait at each step. A job that is dropped does not wait.
-func waiting(jobs []queue.Simulated, begin, end time.Time) []int {
+func waiting(jobs []Result, begin, end time.Time) []int {
 	step := max(1, end.Sub(begin)/steps)
 	at := func(t time.Time) int { return min(steps, max(0, int(t.Sub(begin)/step))) }
 	counts := make([]int, steps+2)

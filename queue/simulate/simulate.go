@@ -1,4 +1,10 @@
-package queue
+// Package simulate computes what would become of jobs under some policies, in memory and at once.
+//
+// It runs the scheduler of the queue ([Run]) over offers: jobs, and when each is offered. Time
+// passes from one event to the next, so that a day of offers takes as long as its decisions. It
+// assumes that every attempt succeeds and that all IDs differ, and ignores collapse keys.
+// [Compare] runs it twice, under the policies before and after a change.
+package simulate
 
 import (
 	"cmp"
@@ -6,36 +12,41 @@ import (
 	"slices"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/policyfile"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
-// An Offered is a job and when it was offered.
-type Offered struct {
+// An Offer is a job and when it was offered.
+type Offer struct {
 	At time.Time
-	Job
+	queue.Job
 }
 
-// A Simulated is the result of a simulation for one offered job.
-type Simulated struct {
-	Offered
-	Slot   time.Time // when it would start; the zero time if it would be dropped
-	Reason Reason    // why it would be dropped
-	Rule   string    // by which rule, for ReasonRule and ReasonImpossible
+// A Result is what would become of one offer.
+type Result struct {
+	Offer
+	Slot   time.Time    // when the job would start; the zero time if it would be dropped
+	Reason queue.Reason // why it would be dropped; empty if it would start
+	Rule   string       // by which rule, for ReasonRule and ReasonImpossible
 }
 
-// Waited is the time from the offer, or from NotBefore, to the start.
-func (s Simulated) Waited() time.Duration {
-	since := s.At
-	if s.NotBefore.After(since) {
-		since = s.NotBefore
+// Waited is the time from the offer, or from NotBefore, to the start. It has no meaning for a job
+// that would be dropped.
+func (r Result) Waited() time.Duration {
+	since := r.At
+	if r.NotBefore.After(since) {
+		since = r.NotBefore
 	}
-	return s.Slot.Sub(since)
+	return r.Slot.Sub(since)
 }
 
-// A Simulation has the conditions under which jobs are simulated.
-type Simulation struct {
-	Policies Policies
+// A Config has the conditions under which jobs are simulated. The zero value limits nothing.
+type Config struct {
+	Policies queue.Policies
 
 	// Takes is how long each job runs, for concurrency limits. With 0 a job ends at once.
 	Takes time.Duration
@@ -45,33 +56,47 @@ type Simulation struct {
 	Places int
 }
 
-// Simulate computes what would become of offered jobs under some policies, without Redis and
-// without waiting. It uses the scheduler of the queue. It assumes that every attempt succeeds and
-// that all IDs differ, and ignores collapse keys. The results are in the order of the offers. The
-// error wraps [ErrInvalidPolicies] or [ErrInvalidJob].
-func Simulate(s Simulation, offered []Offered) ([]Simulated, error) {
-	if err := s.Policies.Validate(); err != nil {
+// Run computes what would become of offers. The results are in the order of the offers' instants.
+// The error wraps [queue.ErrInvalidPolicies] or [queue.ErrInvalidJob].
+func Run(c Config, offers []Offer) ([]Result, error) {
+	if err := c.Policies.Validate(); err != nil {
 		return nil, err
 	}
-	for i, o := range offered {
+	for i, o := range offers {
 		if err := o.Validate(); err != nil {
-			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(offered), err)
+			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(offers), err)
 		}
 	}
-	w := newSimulated(s, offered)
-	w.run()
-	return w.results, nil
+	source, err := yaml.Marshal(c.Policies)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", queue.ErrInvalidPolicies, err)
+	}
+	policies, err := policyfile.Compile("simulated", string(source), 1)
+	if err != nil {
+		return nil, err
+	}
+	m := newMemory(c, policies, offers)
+	m.run()
+	return m.results, nil
+}
+
+// sealed returns what decides about a job, as the scheduler knows it.
+func sealed(j queue.Job) *envelope.Envelope {
+	return &envelope.Envelope{
+		ID: j.ID, Cost: max(1, j.Cost), Deadline: envelope.Micros(j.StartBy), Until: envelope.Micros(j.FinishBy),
+		Priority: envelope.Normal - int(j.Priority), Type: j.Type,
+	}
 }
 
 // farAway stands for as many places as there are jobs.
 const farAway = 1 << 30
 
-// simulated is a queue in memory: the lanes, and what comes next.
-type simulated struct {
-	Simulation
+// memory is a queue in memory: the lanes, and what comes next.
+type memory struct {
+	Config
 	policies *schedule.Policies
 	sched    *schedule.Scheduler
-	results  []Simulated
+	results  []Result
 	now      int64
 	stamp    int64
 	offers   []int                             // of results, by when they enter their lanes
@@ -88,15 +113,15 @@ type ending struct {
 	claim string
 }
 
-func newSimulated(s Simulation, offered []Offered) *simulated {
-	w := &simulated{
-		Simulation: s, policies: s.Policies.compile(1), lanes: make(map[envelope.Lane][]schedule.Head), of: make(map[string]int),
-		waiting: make(map[string]int), free: cmp.Or(s.Places, farAway),
+func newMemory(c Config, policies *schedule.Policies, offers []Offer) *memory {
+	w := &memory{
+		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), of: make(map[string]int),
+		waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
 	}
-	for _, o := range offered {
-		w.results = append(w.results, Simulated{Offered: o})
+	for _, o := range offers {
+		w.results = append(w.results, Result{Offer: o})
 	}
-	slices.SortStableFunc(w.results, func(a, b Simulated) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(w.results, func(a, b Result) int { return a.At.Compare(b.At) })
 	w.offers = make([]int, len(w.results))
 	for i := range w.offers {
 		w.offers[i] = i
@@ -109,12 +134,12 @@ func newSimulated(s Simulation, offered []Offered) *simulated {
 }
 
 // enters returns when a job enters its lane.
-func (w *simulated) enters(i int) int64 {
-	return max(micros(w.results[i].At), micros(w.results[i].NotBefore))
+func (w *memory) enters(i int) int64 {
+	return max(envelope.Micros(w.results[i].At), envelope.Micros(w.results[i].NotBefore))
 }
 
 // run goes from one instant at which something happens to the next, until nothing does.
-func (w *simulated) run() {
+func (w *memory) run() {
 	for {
 		next := w.decide()
 		if len(w.offers) > 0 {
@@ -140,11 +165,11 @@ func (w *simulated) run() {
 }
 
 // offer puts a job into its lane, or drops it.
-func (w *simulated) offer(i int) {
+func (w *memory) offer(i int) {
 	r := &w.results[i]
-	env := seal(r.Job)
+	env := sealed(r.Job)
 	w.stamp = max(w.stamp+1, w.now)
-	env.Stamp, env.NotBefore = fmt.Sprintf("%013x", w.stamp), micros(r.NotBefore)
+	env.Stamp, env.NotBefore = fmt.Sprintf("%013x", w.stamp), envelope.Micros(r.NotBefore)
 	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
 		return
 	}
@@ -159,25 +184,25 @@ func (w *simulated) offer(i int) {
 }
 
 // refuses returns why the door does not take a job.
-func (w *simulated) refuses(r *Simulated, env *envelope.Envelope) (Reason, string) {
+func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
 	policy := w.policies.Of(r.Tenant)
-	for _, limit := range limits(w.policies, r.Tenant, r.User) {
-		if rule := limit.set.Impossible(env.Cost); rule >= 0 {
-			return ReasonImpossible, limit.set.Name(rule)
+	for _, limit := range w.policies.Limits(r.Tenant, r.User) {
+		if rule := limit.Rules.Impossible(env.Cost); rule >= 0 {
+			return queue.ReasonImpossible, limit.Rules.Name(rule)
 		}
 	}
 	if policy.Capacity == 0 || w.waiting[r.Tenant] < policy.Capacity {
 		return "", ""
 	}
 	if !policy.DropOldest {
-		return ReasonFull, ""
+		return queue.ReasonFull, ""
 	}
 	w.dropOldest(r.Tenant)
 	return "", ""
 }
 
 // dropOldest makes room in the backlog of a tenant.
-func (w *simulated) dropOldest(tenant string) {
+func (w *memory) dropOldest(tenant string) {
 	var oldest envelope.Lane
 	found := ""
 	for lane, heads := range w.lanes {
@@ -186,20 +211,20 @@ func (w *simulated) dropOldest(tenant string) {
 		}
 	}
 	if found != "" {
-		w.results[w.of[found]].Reason = ReasonFull
+		w.results[w.of[found]].Reason = queue.ReasonFull
 		w.leave(oldest)
 		w.sched.Look(oldest.Tenant, oldest.User, w.now)
 	}
 }
 
 // leave takes the first job out of a lane.
-func (w *simulated) leave(lane envelope.Lane) {
+func (w *memory) leave(lane envelope.Lane) {
 	w.lanes[lane] = w.lanes[lane][1:]
 	w.waiting[lane.Tenant]--
 }
 
 // Next returns a free place: it is asked by the scheduler.
-func (w *simulated) Next() *schedule.Place {
+func (w *memory) Next() *schedule.Place {
 	if w.free == 0 {
 		return nil
 	}
@@ -208,10 +233,10 @@ func (w *simulated) Next() *schedule.Place {
 }
 
 // Free gives a place back that was not used.
-func (w *simulated) Free(*schedule.Place) { w.free++ }
+func (w *memory) Free(*schedule.Place) { w.free++ }
 
 // decide starts and drops what may be by now, and returns when there is more to decide.
-func (w *simulated) decide() int64 {
+func (w *memory) decide() int64 {
 	const batch = 1000
 	for {
 		plan := w.sched.Decide(w.now, w, batch)
@@ -219,12 +244,12 @@ func (w *simulated) decide() int64 {
 			w.leave(left.Lane)
 		}
 		for _, start := range plan.Starts {
-			w.results[w.of[start.Head.Entry]].Slot = instant(start.Slot)
+			w.results[w.of[start.Head.Entry]].Slot = envelope.Instant(start.Slot)
 			w.start(start)
 		}
 		for _, drop := range plan.Drops {
 			r := &w.results[w.of[drop.Head.Entry]]
-			r.Reason, r.Rule = Reason(drop.Reason), drop.Rule
+			r.Reason, r.Rule = queue.Reason(drop.Reason), drop.Rule
 		}
 		w.sched.States(w.now)
 		asked := w.answer(w.sched.Needs())
@@ -235,14 +260,14 @@ func (w *simulated) decide() int64 {
 }
 
 // start lets a job run until it ends.
-func (w *simulated) start(s schedule.Start) {
+func (w *memory) start(s schedule.Start) {
 	e := ending{s.Slot + w.Takes.Microseconds(), s.Claim}
 	at, _ := slices.BinarySearchFunc(w.running, e, func(a, b ending) int { return cmp.Compare(a.at, b.at) })
 	w.running = slices.Insert(w.running, at, e)
 }
 
 // answer tells the scheduler what it needs, and reports whether it needed something.
-func (w *simulated) answer(needs schedule.Needs) bool {
+func (w *memory) answer(needs schedule.Needs) bool {
 	if needs.Tenants {
 		w.sched.LearnTenants(nil)
 	}
