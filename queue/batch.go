@@ -31,15 +31,15 @@ func newBatch(jobs []Job, idFor func(Job) time.Duration) *batch {
 // states and the pauses have to be known before.
 func (b *batch) timed(policies *schedule.Policies) bool {
 	for i, j := range b.jobs {
-		if !j.NotBefore.IsZero() || b.deadline(policies, i, 1) > 0 {
+		if !j.NotBefore.IsZero() || b.latest(policies, i, 1) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// deadline returns the latest start of a job that may start from an instant on, 0 for none.
-func (b *batch) deadline(policies *schedule.Policies, i int, since int64) int64 {
+// latest returns the latest start of a job that may start from an instant on, 0 for none.
+func (b *batch) latest(policies *schedule.Policies, i int, since int64) int64 {
 	return latestSince(policies, b.jobs[i].Tenant, b.seals[i], since)
 }
 
@@ -100,8 +100,8 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 	return offered
 }
 
-// judge says of each job whether its time has come, and whether it is certain to miss its
-// deadline.
+// judge says of each job whether its time has come, and whether it is certain to start after its
+// latest start.
 func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 	for i := range o.Jobs {
 		offered, e := &o.Jobs[i], *b.seals[i]
@@ -111,15 +111,15 @@ func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 			offered.NotBefore, offered.Body = 0, e.Body()
 		}
 		since := max(p.Now, offered.NotBefore)
-		deadline := b.deadline(p.Policies, i, since)
-		if deadline == 0 || offered.Refuse != "" {
+		latest := b.latest(p.Policies, i, since)
+		if latest == 0 || offered.Refuse != "" {
 			continue
 		}
 		start, known := since, true
-		if deadline >= since && offered.NotBefore == 0 {
+		if latest >= since && offered.NotBefore == 0 {
 			start, known = p.Earliest(b.jobs[i].Tenant, b.jobs[i].User, e.Cost)
 		}
-		if known && start > deadline {
+		if known && start > latest {
 			offered.Refuse = string(ReasonExpired)
 		}
 	}
@@ -139,9 +139,9 @@ func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, ru
 		switch from.Status {
 		case store.StatusAccepted:
 			r.Estimate = estimate(p.Turn(j.Tenant, j.User, from.Waiting, from.Place-1))
-			r.StartBy = envelope.Instant(b.deadline(policies, i, max(p.Now, envelope.Micros(j.NotBefore))))
+			r.StartBy = envelope.Instant(b.latest(policies, i, max(p.Now, envelope.Micros(j.NotBefore))))
 		case store.StatusLater:
-			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.deadline(policies, i, envelope.Micros(j.NotBefore)))
+			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(policies, i, envelope.Micros(j.NotBefore)))
 		}
 		receipts[i] = r
 	}

@@ -48,7 +48,7 @@ func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
-// take one round trip, two where one of them has a NotBefore or a deadline. Every job is
+// take one round trip, two where one of them has a NotBefore or a latest start. Every job is
 // checked first: if one is invalid, none is offered and the error, wrapping
 // [ErrInvalidJob], says which.
 //

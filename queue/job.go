@@ -95,7 +95,7 @@ type Reason string
 const (
 	ReasonFull       Reason = "full"       // the tenant's backlog was at its capacity
 	ReasonRule       Reason = "rule"       // a rule with over: drop refused it
-	ReasonExpired    Reason = "expired"    // its slot lay beyond its deadline
+	ReasonExpired    Reason = "expired"    // its slot lay beyond its latest start, see Job.StartBy
 	ReasonCollapsed  Reason = "collapsed"  // a newer job took its place
 	ReasonImpossible Reason = "impossible" // it costs more than a rule ever admits
 	ReasonCancelled  Reason = "cancelled"  // see Inspector.Cancel

@@ -77,7 +77,7 @@ type Policy struct {
 //	      rules:
 //	        - {window: 10/1m}
 //	        - {spacing: 3s}
-//	    max_wait: 15m             # the deadline of jobs that have none
+//	    max_wait: 15m             # the latest start of jobs without one
 //	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
 //	tenants: {school-1: premium}
 //
