@@ -54,9 +54,6 @@ func (p *Forecast) Subjects(tenant, user string) (all [3]*Subject) {
 	return all
 }
 
-// passes bounds how often subjects are asked again because another has moved the instant.
-const passes = 100
-
 // Earliest returns the first instant at which pauses and rules let a job of a user start.
 // It is false where that is not known.
 func (p *Forecast) Earliest(tenant, user string, cost int) (int64, bool) {
@@ -66,23 +63,15 @@ func (p *Forecast) Earliest(tenant, user string, cost int) (int64, bool) {
 // EarliestFrom returns the first instant from one on, which may have passed: for how long a
 // job could have started is counted from there.
 func (p *Forecast) EarliestFrom(at int64, tenant, user string, cost int) (int64, bool) {
-	subjects := p.Subjects(tenant, user)
-	for _, s := range subjects {
+	var all [3]schedule.Remembered
+	for k, s := range p.Subjects(tenant, user) {
+		if !s.Known {
+			return 0, false
+		}
+		all[k] = schedule.Remembered{Rules: s.Rules, State: &s.State}
 		at = max(at, s.Paused)
 	}
-	for range passes {
-		before := at
-		for _, s := range subjects {
-			if !s.Known {
-				return 0, false
-			}
-			at, _ = s.Rules.Earliest(&s.State, at, cost)
-		}
-		if at == before {
-			break
-		}
-	}
-	return at, true
+	return schedule.Earliest(all, at, cost), true
 }
 
 // Turn says when the rules let a job of a user start that has so many before it, in its tenant and

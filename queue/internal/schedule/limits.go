@@ -44,3 +44,28 @@ func (p *Policies) InForce() int64 {
 	}
 	return p.Version
 }
+
+// Remembered are the rules of a scope, and what they remember.
+type Remembered struct {
+	Rules *rules.Set
+	State *rules.State
+}
+
+// Earliest returns the first instant from `at` on at which the rules of all three scopes let a job
+// of a cost start. They are asked again as long as one of them moves the instant: into the guarded
+// end of another one's period, perhaps.
+func Earliest(all [3]Remembered, at int64, cost int) int64 {
+	for range passes {
+		before := at
+		for _, r := range all {
+			at, _ = r.Rules.Earliest(r.State, at, cost)
+		}
+		if at == before {
+			break
+		}
+	}
+	return at
+}
+
+// passes bounds how often all rules are asked.
+const passes = 100
