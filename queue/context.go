@@ -9,7 +9,7 @@ import (
 
 // Info tells a handler about the job that it runs. All times are on Redis's clock.
 type Info struct {
-	ID, Queue, Tenant, User, Type string
+	ID, Queue, Tenant, User, Type string // of the job, as it was offered
 
 	Slot    time.Time // when the job was allowed to start
 	Started time.Time // when it did: never before its slot
@@ -17,7 +17,7 @@ type Info struct {
 
 	// Attempt is 1 for the first execution. Being deferred is not an attempt.
 	Attempt     int
-	MaxAttempts int
+	MaxAttempts int // of the job, at least 1
 
 	Timeout  time.Duration // of one attempt; 0 means none
 	FinishBy time.Time     // when the handler's context ends at the latest; zero means never

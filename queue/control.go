@@ -15,8 +15,8 @@ import (
 
 // A Note has the author and the reason of a pause or of policies.
 type Note struct {
-	Author string `json:"author,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	Author string `json:"author,omitempty"` // who
+	Reason string `json:"reason,omitempty"` // and why
 }
 
 func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n.Reason} }

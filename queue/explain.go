@@ -33,7 +33,7 @@ type Explanation struct {
 
 // RuleState is what one rule says about a user's next job.
 type RuleState struct {
-	Scope     Scope     `json:"scope"`
+	Scope     Scope     `json:"scope"`            // whose rule it is
 	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
 	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once

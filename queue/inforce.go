@@ -40,9 +40,9 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 
 // A PolicyVersion is one set of policies that was put in force.
 type PolicyVersion struct {
-	Version  int64
-	Policies Policies
-	Since    time.Time
+	Version  int64     // higher than that of any earlier one; 0 means that none were ever set
+	Policies Policies  // the zero value for version 0
+	Since    time.Time // when they were set
 	Note
 }
 

@@ -61,9 +61,9 @@ type Job struct {
 type Priority int
 
 const (
-	Low    Priority = -1
+	Low    Priority = -1 // when the tenant has nothing else to start
 	Normal Priority = 0
-	High   Priority = 1
+	High   Priority = 1 // before the tenant's other jobs
 )
 
 // String returns "low", "normal" or "high".
@@ -123,8 +123,8 @@ type Estimate struct {
 
 // A Receipt tells a producer what became of an offered job.
 type Receipt struct {
-	ID     string `json:"id"`
-	Status Status `json:"status"`
+	ID     string `json:"id"`     // the job's own, or that which the queue has given it
+	Status Status `json:"status"` // what became of it
 
 	// Place is the job's place in its lane; 1 is next. 0 if it is not in line.
 	Place int `json:"place,omitempty"`

@@ -11,11 +11,13 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A Question is what is asked: what changes for the tenants between two policies.
+// A Question is what [Compare] is asked: what changes for the tenants between two policies.
 type Question struct {
 	Before, After queue.Policies
-	Takes         time.Duration // how long a job runs, for concurrency limits
-	Places        int           // how many jobs the fleet runs at once; 0 for any number
+
+	// Takes and Places are those of [Config], for both.
+	Takes  time.Duration
+	Places int
 }
 
 // An Answer is what would become of the offers.
@@ -24,7 +26,7 @@ type Answer struct {
 	runs    [2][]Result
 }
 
-// Compare replays offers under both policies.
+// Compare computes what would become of offers under both policies. The error is that of [Run].
 func Compare(q Question, offers []Offer) (a Answer, err error) {
 	var outcomes [2]map[string]Fate
 	for i, policies := range []queue.Policies{q.Before, q.After} {
@@ -44,14 +46,15 @@ func Compare(q Question, offers []Offer) (a Answer, err error) {
 	return a, nil
 }
 
-// A Fate is what becomes of the jobs of a tenant.
+// A Fate is what becomes of the jobs of a tenant. Its waits are those of the jobs that would start;
+// they are 0, and Ends is the zero time, if none would.
 type Fate struct {
-	Jobs    int                  `json:"jobs"`
-	P50     time.Duration        `json:"wait_p50_ns"`
-	P99     time.Duration        `json:"wait_p99_ns"`
-	Max     time.Duration        `json:"wait_max_ns"`
-	Dropped map[queue.Reason]int `json:"dropped,omitempty"`
-	Ends    time.Time            `json:"ends"` // the last start
+	Jobs    int                  `json:"jobs"`              // offered
+	P50     time.Duration        `json:"wait_p50_ns"`       // half of the jobs would wait for at most that
+	P99     time.Duration        `json:"wait_p99_ns"`       // 99 of 100
+	Max     time.Duration        `json:"wait_max_ns"`       // all
+	Dropped map[queue.Reason]int `json:"dropped,omitempty"` // how many would be dropped, by reason
+	Ends    time.Time            `json:"ends"`              // the last start
 }
 
 // A Tenant is a tenant under two policies.

@@ -22,7 +22,7 @@ import (
 
 // An Offer is a job and when it was offered.
 type Offer struct {
-	At time.Time
+	At time.Time // when it was offered
 	queue.Job
 }
 
@@ -46,7 +46,7 @@ func (r Result) Waited() time.Duration {
 
 // A Config has the conditions under which jobs are simulated. The zero value limits nothing.
 type Config struct {
-	Policies queue.Policies
+	Policies queue.Policies // what limits the jobs
 
 	// Takes is how long each job runs, for concurrency limits. With 0 a job ends at once.
 	Takes time.Duration

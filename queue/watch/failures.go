@@ -35,7 +35,7 @@ func (w *Watcher) Retrying(ctx context.Context, from, n int) ([]queue.LaterJob, 
 // A FailureClass is what failed jobs have in common: the text of their errors, without what
 // differs between two of a kind, such as numbers.
 type FailureClass struct {
-	Class    string    `json:"class"`
+	Class    string    `json:"class"`         // such as "provider says 503 after #"
 	Retrying int       `json:"retrying"`      // jobs that wait for their next attempt
 	Dead     int       `json:"dead"`          // jobs without attempts left
 	Example  string    `json:"example"`       // the whole error of one of them

@@ -12,6 +12,7 @@ import (
 // A Condition is the state of a queue in one word.
 type Condition string
 
+// The conditions of a queue.
 const (
 	Idle      Condition = "idle"      // nothing waits
 	Throttled Condition = "throttled" // what waits, waits for its limits: all is as configured
@@ -24,13 +25,13 @@ const (
 
 // Health is how a queue is at one moment.
 type Health struct {
-	Condition Condition `json:"condition"`
-	Detail    string    `json:"detail"` // for people: what was seen
+	Condition Condition `json:"condition"` // in one word
+	Detail    string    `json:"detail"`    // for people: what was seen
 
-	Waiting int64 `json:"waiting"`
-	Running int64 `json:"running"`
-	Places  int   `json:"places"` // of the workers that live
-	Workers int   `json:"workers"`
+	Waiting int64 `json:"waiting"` // jobs in lanes
+	Running int64 `json:"running"` // jobs that are claimed and not yet done
+	Places  int   `json:"places"`  // of the workers that live
+	Workers int   `json:"workers"` // that live
 
 	// Overdue is how many of the tenants looked at have a job that may start now. Oldest is how
 	// long ago the limits allowed the first of these jobs to start; the time for which it waited

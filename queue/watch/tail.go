@@ -37,7 +37,7 @@ type Event struct {
 	Reason  queue.Reason  `json:"reason,omitempty"`  // why it was dropped
 	Rule    string        `json:"rule,omitempty"`    // by which rule
 	Host    string        `json:"host,omitempty"`    // of the worker
-	Missed  int           `json:"missed,omitempty"`
+	Missed  int           `json:"missed,omitempty"`  // how many events were left out, of EventMissed alone
 }
 
 // The times of a Tail: how long a request to the workers holds, how often it is repeated, and for

@@ -16,8 +16,8 @@ import (
 // charts. Counters count since the beginning.
 type TenantPoint struct {
 	At      time.Time
-	Waiting int64
-	Offered int64
+	Waiting int64 // jobs in its lanes
+	Offered int64 // since the beginning, as the next two
 	Started int64
 	Dropped int64
 }
