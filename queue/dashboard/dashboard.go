@@ -98,7 +98,7 @@ func New(cfg Config) (*Dashboard, error) {
 		if err != nil {
 			return nil, fmt.Errorf("dashboard: %w", err)
 		}
-		d.queues[name] = newWatch(name, inspector)
+		d.queues[name] = newWatched(name, inspector)
 	}
 	if cfg.Token != "" {
 		d.keys = newKeys(cfg.Token)

@@ -9,8 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
-// A watched is one queue as the dashboard sees it: what was read of it lately, for everybody who
-// looks.
+// watched is a queue as the dashboard sees it: what was read of it lately, for everybody who looks.
 type watched struct {
 	name      string
 	inspector *watch.Watcher
@@ -20,7 +19,7 @@ type watched struct {
 	latest    atomic.Pointer[watch.Point] // nil before the first reading, and while Redis is away
 }
 
-func newWatch(name string, inspector *watch.Watcher) *watched {
+func newWatched(name string, inspector *watch.Watcher) *watched {
 	return &watched{name: name, inspector: inspector}
 }
 
