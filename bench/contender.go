@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // queueName is the queue of all scenarios, of waterclock and of asynq.
@@ -72,8 +73,8 @@ func clientOf(rdb redis.UniversalClient, name string) *queue.Client {
 }
 
 // inspectorOf returns an inspector of a queue.
-func inspectorOf(rdb redis.UniversalClient, name string) *queue.Inspector {
-	inspector, err := queue.NewInspector(rdb, name)
+func inspectorOf(rdb redis.UniversalClient, name string) *watch.Watcher {
+	inspector, err := watch.New(rdb, name)
 	if err != nil {
 		panic(err) // names are constants
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A catalogue is the metrics that are registered, with their labels.
@@ -60,11 +61,11 @@ func metrics(t *testing.T) catalogue {
 	if err == nil {
 		_, err = notify.NewHandler(nobody{}, notify.HandlerConfig{Registerer: c})
 	}
-	inspector, bad := queue.NewInspector(rdb, "push")
+	inspector, bad := watch.New(rdb, "push")
 	if err != nil || bad != nil {
 		t.Fatal(err, bad)
 	}
-	c.MustRegister(queue.NewCollector(inspector))
+	c.MustRegister(watch.NewCollector(inspector))
 	return c
 }
 

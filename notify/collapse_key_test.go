@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/queuetest"
 )
 
 // A retry of an older message never comes after a newer one with its collapse key: neither after
@@ -91,7 +92,7 @@ func TestTheNewestIsForgotten(t *testing.T) {
 			must(t, err)
 			task, err := queue.NewTask(job)
 			must(t, err)
-			ctx := queue.NewContext(t.Context(), queue.Info{ID: fmt.Sprint(second), Queue: "q", Tenant: "t", User: "u", Offered: time.Unix(int64(second), 0), Attempt: 1, MaxAttempts: 2})
+			ctx := queuetest.NewContext(t.Context(), queue.Info{ID: fmt.Sprint(second), Queue: "q", Tenant: "t", User: "u", Offered: time.Unix(int64(second), 0), Attempt: 1, MaxAttempts: 2})
 			_ = h.ProcessTask(ctx, task)
 			keys := rdb.Keys(t.Context(), "wc:{q}:notify:newest:*").Val()
 			if len(keys) != 1 {

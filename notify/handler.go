@@ -63,7 +63,7 @@ func Handler(s Sender) asynq.Handler {
 //
 //   - delivered to at least one device, and nothing left to try: the job is done
 //   - failed: a failed attempt, repeated after a backoff, for the devices that failed; at low
-//     priority (see [queue.Yield]) if another device has the message and the provider is in trouble
+//     priority (see [queue.Retry]) if another device has the message and the provider is in trouble
 //   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
@@ -136,30 +136,30 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		err = m.expired(clockNow(ctx))
 	}
 	if err != nil && isUnknown(err) {
-		return verdict{ending: retry, wait: unknownWait, err: err, refund: true}.asError(time.Time{}, info.Attempt, nil)
+		return verdict{ending: retry, wait: unknownWait, err: err, refund: true}.asError(time.Time{}, info.Attempt, "")
 	}
 	if err != nil {
-		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, info.Attempt, nil)
+		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, info.Attempt, "")
 	}
 	m.ID = cmp.Or(info.ID, m.ID)
 	d := &delivery{handler: h, m: m, info: info, visit: make(visit)}
 	v, err := d.run(ctx)
 	if err != nil {
-		return queue.RefundUser(err)
+		return queue.RefundUser{Err: err}
 	}
-	return v.asError(clockNow(ctx), info.Attempt, h.pauseAll())
+	return v.asError(clockNow(ctx), info.Attempt, h.shared())
 }
 
-// pauseAll returns how everything is paused that goes through a suspended provider, or
-// nil where other messages go elsewhere.
-func (h *handler) pauseAll() func(time.Time, error) error {
+// shared returns the scope of everything that goes through a suspended provider, or "" where other
+// messages go elsewhere.
+func (h *handler) shared() queue.Scope {
 	switch p := h.providers.list; {
 	case len(p) > 1 || p[0].hasOrigins():
-		return nil
+		return ""
 	case h.cfg.Shared:
-		return queue.PauseQueue
+		return queue.ScopeQueue
 	}
-	return queue.PauseTenant
+	return queue.ScopeTenant
 }
 
 // expired returns an error if the message has no point any more.

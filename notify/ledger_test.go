@@ -65,7 +65,7 @@ func two(title string) notify.Message {
 
 func (s *school) revive(t *testing.T) {
 	t.Helper()
-	dead, err := s.inspector().Dead(t.Context(), 10)
+	dead, err := s.inspector().Dead(t.Context(), "", 10)
 	must(t, err)
 	if len(dead) != 1 {
 		t.Fatalf("%d dead, want 1: %+v", len(dead), s.stats())
@@ -152,7 +152,7 @@ func TestIDAgain(t *testing.T) {
 				t.Errorf("%+v", receipts[0])
 			}
 		}
-		must(t, s.inspector().PauseTenant(t.Context(), "school", time.Now().Add(10*time.Minute)))
+		must(t, s.inspector().Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(10 * time.Minute)}))
 		offer()
 		time.Sleep(24*time.Hour + time.Minute)
 		offer()

@@ -224,7 +224,7 @@ func TestTokensOfAnotherApp(t *testing.T) {
 		}}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(20, time.Second)}})
 		offerAll(t, s, c, 320)
 		time.Sleep(20 * time.Second)
-		dead, err := s.inspector().Dead(t.Context(), 100)
+		dead, err := s.inspector().Dead(t.Context(), "", 100)
 		must(t, err)
 		if st := s.stats(); st.Done != 300 || len(dead) != 20 || !strings.Contains(dead[0].Error, "DeviceTokenNotForTopic") {
 			t.Errorf("%+v; dead %+v", st, dead)

@@ -178,7 +178,7 @@ func TestTargetsOfNone(t *testing.T) {
 			}}, queue.Policy{})
 			s.notify(fmt.Sprint("user-", i), notify.Message{Title: "a", Targets: []notify.Target{tt.target}})
 			time.Sleep(time.Second)
-			dead, err := s.inspector().Dead(t.Context(), 10)
+			dead, err := s.inspector().Dead(t.Context(), "", 10)
 			must(t, err)
 			if len(dead) != 1 || !strings.Contains(dead[0].Error, tt.want) || strings.Contains(dead[0].Error+s.logged(), "s3cr3t") {
 				t.Errorf("%d: dead %+v, want %q", i, dead, tt.want)

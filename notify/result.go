@@ -129,18 +129,17 @@ func sumUp(results []result, s settled) verdict {
 	return v
 }
 
-// asError is the verdict in the words of the queue. pauseAll pauses all that goes where
-// this message goes; nil: there is more in the queue, and only the user waits.
-func (v verdict) asError(now time.Time, attempt int, pauseAll func(time.Time, error) error) error {
+// asError is the verdict in the words of the queue. all is the scope of what goes where
+// this message goes; "": there is more in the queue, and only the user waits.
+func (v verdict) asError(now time.Time, attempt int, all queue.Scope) error {
 	err := v.err
 	switch {
-	case v.ending == retry && v.wait > 0: // otherwise the worker's RetryDelay says when
-		err = queue.RetryAfter(max(v.delay(), patience(attempt)), v.err)
 	case v.ending == retry:
-	case v.ending == wait && v.whole && pauseAll != nil:
-		err = pauseAll(now.Add(v.wait), v.err)
+		err = v.again(attempt)
+	case v.ending == wait && v.whole && all != "":
+		err = queue.Pause{Scope: all, Until: now.Add(v.wait), Cause: v.err}
 	case v.ending == wait:
-		err = queue.PauseUser(now.Add(v.delay()), v.err)
+		err = queue.Pause{Scope: queue.ScopeUser, Until: now.Add(v.delay()), Cause: v.err}
 	case v.ending == dead:
 		err = fmt.Errorf("%w: %w", v.err, asynq.SkipRetry)
 	case v.err != nil:
@@ -148,11 +147,21 @@ func (v verdict) asError(now time.Time, attempt int, pauseAll func(time.Time, er
 	case v.refund:
 		err = asynq.RevokeTask // done, and the user's slot goes back
 	}
-	if v.yields {
-		err = queue.Yield(err)
-	}
 	if v.refund {
-		return queue.RefundUser(err)
+		return queue.RefundUser{Err: err}
 	}
 	return err
+}
+
+// again is the verdict of a failed attempt. Without a wait the worker's RetryDelay says when the
+// next one comes.
+func (v verdict) again(attempt int) error {
+	again := queue.Retry{Yield: v.yields, Cause: v.err}
+	if v.wait > 0 {
+		again.After = max(v.delay(), patience(attempt))
+	}
+	if again.After == 0 && !again.Yield {
+		return v.err
+	}
+	return again
 }

@@ -46,7 +46,7 @@ func TestNoSecrets(t *testing.T) {
 			s.notify(fmt.Sprint("user-", i), notify.Message{Title: "a", Targets: []notify.Target{stage.target}})
 			time.Sleep(20 * time.Second)
 		}
-		dead, err := s.inspector().Dead(t.Context(), 100)
+		dead, err := s.inspector().Dead(t.Context(), "", 100)
 		must(t, err)
 		families, err := registry.Gather()
 		must(t, err)
@@ -174,7 +174,7 @@ func failing(t *testing.T, sender notify.Sender, endpoints map[string]string, to
 		case err := <-done:
 			t.Fatalf("the worker ended, %v, with %d of %d dead: %s", err, len(dead), len(endpoints), log.String())
 		}
-		dead, err = newInspector(t, rdb, "push").Dead(t.Context(), 100)
+		dead, err = newInspector(t, rdb, "push").Dead(t.Context(), "", 100)
 		must(t, err)
 	}
 	stop()

@@ -139,7 +139,7 @@ func TestFailingEndpoint(t *testing.T) {
 		if r := last(t, &p.Host); r.Device != "/bad" || r.Status != 200 || len(p.Received()) != count+2 {
 			t.Errorf("registered again: %d requests, %+v", len(p.Received())-count, r)
 		}
-		dead, err := s.inspector().Dead(t.Context(), 10)
+		dead, err := s.inspector().Dead(t.Context(), "", 10)
 		must(t, err)
 		var why []string
 		for _, d := range dead {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 )
@@ -28,7 +29,7 @@ type attempts struct {
 func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
-	ctx = context.WithValue(NewContext(ctx, info), inboxesKey{}, a.cfg.inboxes())
+	ctx = context.WithValue(context.WithValue(ctx, ctxkey.Info{}, info), ctxkey.Inboxes{}, a.cfg.inboxes())
 	a.events.started(&info)
 	err := a.run(ctx, info, task)
 	defer func() { a.events.ended(&info, &o, at.Clock) }()
@@ -64,7 +65,7 @@ func (a *attempts) info(at runner.Attempt) Info {
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered), Cost: job.Cost,
-		Timeout: job.Timeout, FinishBy: instant(job.Until),
+		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until),
 	}
 }
 
@@ -81,43 +82,28 @@ func (a *attempts) run(ctx context.Context, info Info, task *asynq.Task) (err er
 
 // outcome reads what a handler has answered.
 func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() int64) runner.Outcome {
-	o := runner.Outcome{Refund: asRefund(err)}
+	_, refund := answer[RefundUser](err)
+	o := runner.Outcome{Refund: refund}
 	if err == nil || errors.Is(err, asynq.RevokeTask) {
 		return o
 	}
-	if !errors.Is(err, asynq.SkipRetry) {
-		if pause, ok := asPause(err); ok {
-			a.failed.warn(a.log, "a handler asked for a pause", err.Error(), "id", info.ID, "tenant", info.Tenant)
-			o.Pause = &runner.Pause{
-				Scope: scopeOf(pause.Scope, info.Tenant, info.User),
-				Until: pause.end(time.UnixMicro(clock())).UnixMicro(),
-			}
-			o.Error = textOf(pause.Cause, "")
-			return o
-		}
+	o.Dead = errors.Is(err, asynq.SkipRetry)
+	if pause, ok := answer[Pause](err); ok && !o.Dead {
+		a.failed.warn(a.log, "a handler asked for a pause", err.Error(), "id", info.ID, "tenant", info.Tenant)
+		o.Pause = &runner.Pause{Scope: pause.scope(info.Tenant, info.User), Until: pause.end(time.UnixMicro(clock())).UnixMicro()}
+		o.Error = textOf(pause.Cause, "")
+		return o
 	}
-	o.Failed, o.Error, o.Yield = true, err.Error(), Yields(err)
+	retry, _ := answer[Retry](err)
+	o.Failed, o.Error, o.Yield = true, err.Error(), retry.Yield
 	o.Uncounted = a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
-	if o.Dead = errors.Is(err, asynq.SkipRetry); !o.Dead {
-		if after, ok := RetryAfterOf(err); ok {
-			o.Delay = after
-		} else {
+	if !o.Dead {
+		if o.Delay = retry.After; o.Delay <= 0 {
 			o.Delay = a.cfg.RetryDelay(info.Attempt, err, task)
 		}
 		a.failed.warn(a.log, "an attempt failed", o.Error, "id", info.ID, "tenant", info.Tenant, "type", info.Type, "attempt", info.Attempt)
 	}
 	return o
-}
-
-// scopeOf returns the scope of a pause as the engine names it.
-func scopeOf(scope, tenant, user string) string {
-	switch scope {
-	case ScopeTenant:
-		return envelope.TenantScope(tenant)
-	case ScopeUser:
-		return envelope.UserScope(tenant, user)
-	}
-	return envelope.QueueScope
 }
 
 // clip shortens an error for a log.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -20,9 +21,14 @@ import (
 // policies from Redis, and again when they change.
 type Client struct {
 	store    *store.Store
-	policies *policyCache
-	census   *censusCache
+	policies *forecast.PolicyCache
+	census   *forecast.CensusCache
 }
+
+// An invalidName is an error about the name of a queue.
+type invalidName struct{ error }
+
+func (e invalidName) Unwrap() []error { return []error{ErrInvalidArgument, e.error} }
 
 const (
 	offerBatch    = 100         // jobs per script call: Redis does nothing else meanwhile
@@ -32,17 +38,17 @@ const (
 
 // NewClient returns a client of the queue. The name becomes part of every key: it has 1
 // to 128 bytes without braces, colons and white space, or the error wraps
-// [ErrInvalidQueue].
+// [ErrInvalidArgument].
 func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 	s, err := store.New(rdb, queue)
 	if err != nil {
-		return nil, err
+		return nil, invalidName{err}
 	}
-	return &Client{store: s, policies: &policyCache{store: s}, census: newCensusCache()}, nil
+	return &Client{store: s, policies: forecast.NewPolicyCache(s), census: forecast.NewCensusCache()}, nil
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
-// take one round trip, two where one of them has a NotBefore or a deadline. Every job is
+// take one round trip, two where one of them has a NotBefore or a latest start. Every job is
 // checked first: if one is invalid, none is offered and the error, wrapping
 // [ErrInvalidJob], says which.
 //
@@ -74,11 +80,11 @@ func idMemory(Job) time.Duration { return store.IDMemory }
 
 // running counts what runs, if a concurrency limit counts for one of the jobs. What cannot
 // be counted costs the receipts their estimates, and not the jobs.
-func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Policies, now int64) *census {
+func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Policies, now int64) *forecast.Census {
 	if !b.limitsRunning(policies) {
 		return nil
 	}
-	return c.census.at(ctx, c.store, now)
+	return c.census.At(ctx, c.store, now)
 }
 
 // offer offers one batch, again and again while Redis cannot be reached.
@@ -109,12 +115,12 @@ const newPolicies = 10
 // send sends a batch under the policies in force, which it returns.
 func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedule.Policies, error) {
 	for range newPolicies {
-		policies := c.policies.known()
+		policies := c.policies.Known()
 		reply, err := c.sendUnder(ctx, b, policies)
 		if !errors.Is(err, store.ErrStale) {
 			return reply, policies, err
 		}
-		if err := c.policies.reload(ctx); err != nil {
+		if err := c.policies.Reload(ctx); err != nil {
 			return reply, nil, err
 		}
 	}
@@ -130,10 +136,10 @@ func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Pol
 		if err != nil {
 			return store.OfferReply{}, err
 		}
-		if view.Policies != version(policies) {
+		if view.Policies != policies.InForce() {
 			return store.OfferReply{}, store.ErrStale
 		}
-		b.judge(&o, newPicture(policies, view))
+		b.judge(&o, forecast.New(policies, view, nil))
 	}
 	return c.store.Offer(ctx, o)
 }

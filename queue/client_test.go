@@ -52,7 +52,7 @@ func TestBoundsOfAJob(t *testing.T) {
 func TestTheLargestJob(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		name := strings.Repeat("n", 1024)
 		far := time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)
 		job := queue.Job{
@@ -70,7 +70,7 @@ func TestTheLargestJob(t *testing.T) {
 			!got.StartBy.Equal(far) || !got.FinishBy.Equal(far) || got.Priority != queue.Low || got.MaxAttempts != job.MaxAttempts || got.Timeout != job.Timeout {
 			t.Errorf("%s of %d bytes", got.Type[:9], len(got.Payload))
 		}
-		must(t, inspector.ResumeQueue(t.Context()))
+		must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}))
 		var ran recorder
 		runWorker(t, s.client, &ran, queue.WorkerConfig{})
 		s.eventually(t, "both have run", func() bool { return stats(t, s.client).Done == 2 })
@@ -84,7 +84,7 @@ func TestTheLargestJob(t *testing.T) {
 func TestPayloadsAreNotLeftBehind(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		big := func(j *queue.Job) { j.Payload = make([]byte, 5<<10) }
 		setPolicies(t, s.client, policies(queue.Policy{Capacity: 3, User: []throttle.Rule{throttle.Window(1, time.Hour)}}))
 		receipts := enqueue(t, s.client, named("a", "u", big), named("old", "u", big, news), named("new", "u", big, news), named("a", "u", big),
@@ -183,13 +183,13 @@ func TestReviveRefusesWhatIsNoEntry(t *testing.T) {
 		enqueue(t, s.client, named("a", "u"))
 		s.eventually(t, "it is dead", func() bool { return stats(t, s.client).Dead == 1 })
 		stop()
-		dead, err := inspector.Dead(t.Context(), 1)
+		dead, err := inspector.Dead(t.Context(), "", 1)
 		must(t, err)
 		if dead[0].Type != "push" || dead[0].Attempts != 1 {
 			t.Errorf("%+v", dead[0])
 		}
 		for _, bad := range []string{"oops", dead[0].ID, "", "-", "1-", dead[0].Entry + " "} {
-			if n, err := inspector.Revive(t.Context(), dead[0].Entry, bad); n != 0 || !errors.Is(err, queue.ErrInvalidEntry) || !strings.Contains(err.Error(), "number 2 of 2") {
+			if n, err := inspector.Revive(t.Context(), dead[0].Entry, bad); n != 0 || !errors.Is(err, queue.ErrInvalidArgument) || !strings.Contains(err.Error(), "number 2 of 2") {
 				t.Errorf("%q: %d, %v", bad, n, err)
 			}
 		}
@@ -199,7 +199,7 @@ func TestReviveRefusesWhatIsNoEntry(t *testing.T) {
 		if n, err := inspector.Revive(t.Context(), dead[0].Entry); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
-		if tenants, err := inspector.Tenants(t.Context(), 0, 10); err != nil || len(tenants) != 1 || tenants[0].Waiting != 1 {
+		if tenants, _, err := inspector.Tenants(t.Context(), 0, 10); err != nil || len(tenants) != 1 || tenants[0].Waiting != 1 {
 			t.Errorf("%+v, %v", tenants, err)
 		}
 	})

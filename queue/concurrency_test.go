@@ -349,7 +349,7 @@ func TestAReturnedJobLeavesItsPlace(t *testing.T) {
 		got := recorder{}
 		got.then = func(context.Context, queue.Info) error {
 			if got.count() == 1 {
-				return queue.PauseUser(time.Now().Add(time.Second), nil)
+				return queue.Pause{Scope: queue.ScopeUser, Until: time.Now().Add(time.Second)}
 			}
 			return nil
 		}

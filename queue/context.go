@@ -3,11 +3,13 @@ package queue
 import (
 	"context"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 )
 
 // Info tells a handler about the job that it runs. All times are on Redis's clock.
 type Info struct {
-	ID, Queue, Tenant, User, Type string
+	ID, Queue, Tenant, User, Type string // of the job, as it was offered
 
 	Slot    time.Time // when the job was allowed to start
 	Started time.Time // when it did: never before its slot
@@ -15,7 +17,7 @@ type Info struct {
 
 	// Attempt is 1 for the first execution. Being deferred is not an attempt.
 	Attempt     int
-	MaxAttempts int
+	MaxAttempts int // of the job, at least 1
 
 	Timeout  time.Duration // of one attempt; 0 means none
 	FinishBy time.Time     // when the handler's context ends at the latest; zero means never
@@ -27,18 +29,11 @@ type Info struct {
 	Waited time.Duration
 }
 
-type infoKey struct{}
-
 // FromContext returns what is known of the job in whose handler ctx was received, and
 // false outside of one. asynq.GetTaskID, GetRetryCount, GetMaxRetry and GetQueueName know
-// only contexts that asynq itself has made, and a task's ResultWriter is nil here.
+// only contexts that asynq itself has made, and a task's ResultWriter is nil here. For tests of a
+// handler alone, queuetest.NewContext makes such a context.
 func FromContext(ctx context.Context) (Info, bool) {
-	info, ok := ctx.Value(infoKey{}).(Info)
+	info, ok := ctx.Value(ctxkey.Info{}).(Info)
 	return info, ok
-}
-
-// NewContext returns a context in which [FromContext] finds what is known of a job: for tests
-// of a handler alone.
-func NewContext(ctx context.Context, info Info) context.Context {
-	return context.WithValue(ctx, infoKey{}, info)
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 
 // A Note has the author and the reason of a pause or of policies.
 type Note struct {
-	Author string `json:"author,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	Author string `json:"author,omitempty"` // who
+	Reason string `json:"reason,omitempty"` // and why
 }
 
 func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n.Reason} }
@@ -23,25 +24,16 @@ func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n
 // As returns an inspector of the same queue that notes with pauses and policies who made
 // them, and why.
 func (i *Inspector) As(n Note) *Inspector {
-	return &Inspector{rdb: i.rdb, store: i.store, policies: i.policies, note: n}
-}
-
-// A Paused is a pause that has not ended.
-type Paused struct {
-	Scope  string    `json:"scope"` // ScopeQueue, ScopeTenant or ScopeUser
-	Tenant string    `json:"tenant,omitempty"`
-	User   string    `json:"user,omitempty"`
-	Until  time.Time `json:"until"`
-	Note             // without an author for a pause that a handler has asked for
+	return &Inspector{rdb: i.rdb, store: i.store, forecasts: i.forecasts, note: n}
 }
 
 // Pauses returns the pauses that have not ended, those that end first before the others.
-func (i *Inspector) Pauses(ctx context.Context) ([]Paused, error) {
+func (i *Inspector) Pauses(ctx context.Context) ([]Pause, error) {
 	found, err := i.store.PausesNow(ctx)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}
-	all := make([]Paused, len(found))
+	all := make([]Pause, len(found))
 	for k, p := range found {
 		tenant, user := envelope.ParseScope(p.Scope)
 		scope := ScopeQueue
@@ -50,47 +42,51 @@ func (i *Inspector) Pauses(ctx context.Context) ([]Paused, error) {
 		} else if tenant != "" {
 			scope = ScopeTenant
 		}
-		all[k] = Paused{scope, tenant, user, instant(p.Until), Note{p.Author, p.Reason}}
+		all[k] = Pause{Scope: scope, Tenant: tenant, User: user, Until: envelope.Instant(p.Until), Note: Note{p.Author, p.Reason}}
 	}
 	return all, nil
 }
 
-// PauseQueue lets nothing start before until, on Redis's clock. Jobs claimed already
-// start.
-func (i *Inspector) PauseQueue(ctx context.Context, until time.Time) error {
-	return i.pause(ctx, envelope.QueueScope, until)
+// Pause lets no job of a scope start before the end of the pause; jobs that are claimed already
+// start. It takes the place of an earlier pause of the same scope. A note of its own counts before
+// that of [Inspector.As]. The error wraps [ErrInvalidArgument] if the scope is unknown or lacks
+// a name, or if the pause has no end.
+func (i *Inspector) Pause(ctx context.Context, p Pause) error {
+	until := p.Until
+	if until.IsZero() && p.For > 0 {
+		clock, err := i.store.Clock(ctx)
+		if err != nil {
+			return i.failed("pausing in", err)
+		}
+		until = envelope.Instant(clock.Now).Add(min(p.For, longestPause))
+	}
+	if until.IsZero() {
+		return fmt.Errorf("%w: a pause without an end; want Until, or For above 0", ErrInvalidArgument)
+	}
+	return i.pause(ctx, p, until)
 }
 
-// PauseTenant lets no job of the tenant start before until.
-func (i *Inspector) PauseTenant(ctx context.Context, tenant string, until time.Time) error {
-	return i.pause(ctx, envelope.TenantScope(tenant), until)
+// Resume lifts the pause of a scope; those of wider and narrower scopes stay. Of the pause only
+// Scope, Tenant and User count. The error wraps [ErrInvalidArgument] if the scope is unknown or
+// lacks a name.
+func (i *Inspector) Resume(ctx context.Context, p Pause) error {
+	return i.pause(ctx, p, time.Time{})
 }
 
-// PauseUser lets no job of the tenant's user start before until.
-func (i *Inspector) PauseUser(ctx context.Context, tenant, user string, until time.Time) error {
-	return i.pause(ctx, envelope.UserScope(tenant, user), until)
-}
-
-// ResumeQueue lifts a pause of the queue; those of its tenants and users stay.
-func (i *Inspector) ResumeQueue(ctx context.Context) error {
-	return i.PauseQueue(ctx, time.Time{})
-}
-
-// ResumeTenant lifts a pause of the tenant.
-func (i *Inspector) ResumeTenant(ctx context.Context, tenant string) error {
-	return i.PauseTenant(ctx, tenant, time.Time{})
-}
-
-// ResumeUser lifts a pause of the user.
-func (i *Inspector) ResumeUser(ctx context.Context, tenant, user string) error {
-	return i.PauseUser(ctx, tenant, user, time.Time{})
-}
-
-func (i *Inspector) pause(ctx context.Context, scope string, until time.Time) error {
+func (i *Inspector) pause(ctx context.Context, p Pause, until time.Time) error {
+	named := [2]bool{p.Tenant != "", p.User != ""}
+	switch {
+	case p.Scope == ScopeQueue && named == [2]bool{false, false}, p.Scope == ScopeTenant && named == [2]bool{true, false},
+		p.Scope == ScopeUser && named == [2]bool{true, true}:
+	default:
+		return fmt.Errorf("%w: a pause of scope %q, tenant %q and user %q; want %q without names, %q with a tenant, or %q with a tenant and a user",
+			ErrInvalidArgument, p.Scope, p.Tenant, p.User, ScopeQueue, ScopeTenant, ScopeUser)
+	}
 	if until.UTC().Year() > lastYear {
 		until = time.Date(lastYear, time.December, 31, 0, 0, 0, 0, time.UTC)
 	}
-	if err := i.store.Pause(ctx, scope, micros(until), i.note.store()); err != nil {
+	note := cmp.Or(p.Note, i.note)
+	if err := i.store.Pause(ctx, p.scope(p.Tenant, p.User), envelope.Micros(until), note.store()); err != nil {
 		return i.failed("pausing in", err)
 	}
 	return nil
@@ -130,10 +126,10 @@ var deadEntry = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
 
 // Revive puts dead jobs, named by [DeadJob.Entry], back at the end of their lanes with
 // all their attempts, and returns how many it found. If one of the names is not an
-// entry, nothing happens and the error wraps [ErrInvalidEntry].
+// entry, nothing happens and the error wraps [ErrInvalidArgument].
 func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) {
 	all, err := inParts(ctx, entries, i.store.Revive)
-	if errors.Is(err, ErrInvalidEntry) {
+	if errors.Is(err, ErrInvalidArgument) {
 		return 0, err
 	}
 	return all, i.wrapped("reviving in", err)
@@ -141,10 +137,10 @@ func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) 
 
 // DeleteDead forgets dead jobs, named by [DeadJob.Entry], for ever, and returns how many it
 // found. If one of the names is not an entry, nothing happens and the error wraps
-// [ErrInvalidEntry].
+// [ErrInvalidArgument].
 func (i *Inspector) DeleteDead(ctx context.Context, entries ...string) (int, error) {
 	all, err := inParts(ctx, entries, i.store.DeleteDead)
-	if errors.Is(err, ErrInvalidEntry) {
+	if errors.Is(err, ErrInvalidArgument) {
 		return 0, err
 	}
 	return all, i.wrapped("deleting dead jobs of", err)
@@ -153,7 +149,7 @@ func (i *Inspector) DeleteDead(ctx context.Context, entries ...string) (int, err
 func checkEntries(entries ...string) error {
 	for k, entry := range entries {
 		if !deadEntry.MatchString(entry) {
-			return fmt.Errorf("%w: %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry, k+1, len(entries))
+			return fmt.Errorf("%w: entry %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidArgument, entry, k+1, len(entries))
 		}
 	}
 	return nil

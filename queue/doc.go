@@ -39,9 +39,8 @@
 //	nil, asynq.RevokeTask    the job is done
 //	any other error          a failed attempt; the next one after WorkerConfig.RetryDelay
 //	asynq.SkipRetry          a failed attempt, and the last: the job is dead
-//	RetryAfter               a failed attempt; the next one not sooner than that
-//	PauseUser, PauseUserFor  no attempt: this job and others of the scope wait; likewise
-//	                         PauseTenant and PauseQueue
+//	Retry                    a failed attempt, with the time and the priority of the next
+//	Pause                    no attempt: this job and others of the user, the tenant or the queue wait
 //	RefundUser               what the error in it says, and the user gets the slot back
 //
 // Any number of workers share a queue, and each may stop or die at any time. One of them leads:
@@ -53,7 +52,9 @@
 //
 // [Inspector] shows which jobs wait and why ([Inspector.Explain], [Inspector.Stats]), which were
 // dropped and which are dead. It also steers the queue: it sets policies, pauses, and cancels,
-// purges and revives jobs.
+// purges and revives jobs. Package watch tells how the queue does: its condition, its workers, what
+// runs and fails, its history, its events, its metrics. Package simulate computes what would become
+// of jobs under other policies, and package doctor examines and mends the keys in Redis.
 //
 // # Promises
 //

@@ -1,12 +1,14 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -21,11 +23,9 @@ var (
 	// anything changes.
 	ErrInvalidPolicies = errors.New("queue: invalid policies")
 
-	// ErrInvalidQueue: a queue's name cannot be part of a key.
-	ErrInvalidQueue = store.ErrInvalidQueue
-
-	// ErrInvalidEntry: an entry is not one that [DeadJob.Entry] names.
-	ErrInvalidEntry = errors.New("queue: invalid entry of a dead job")
+	// ErrInvalidArgument: something else in the call is wrong: a worker's config, the name of a
+	// queue, the scope of a pause, or the entry of a dead job.
+	ErrInvalidArgument = errors.New("queue: invalid argument")
 
 	// ErrPoliciesChanged: the policies in force have changed since they were read.
 	ErrPoliciesChanged = store.ErrPoliciesChanged
@@ -35,158 +35,111 @@ var (
 	ErrSchema = store.ErrSchema
 
 	// ErrBrokenKey: a key of the queue itself in Redis has another type, and the queue stands still.
-	// The error names the key; [Inspector.Repair] mends it.
+	// The error names the key; package doctor mends it.
 	ErrBrokenKey = store.ErrBrokenKey
 )
 
-// The error of a handler decides what becomes of its job:
+// Three errors of a handler say what becomes of its job, beside those of asynq. Each may be wrapped,
+// and is found with [errors.As]; of two of a kind the outer one counts.
 //
 //	nil, asynq.RevokeTask    done
 //	any other error          a failed attempt; the next comes after [WorkerConfig].RetryDelay
 //	asynq.SkipRetry          a failed attempt, and the last
-//	[RetryAfter]             a failed attempt; the next comes after that time instead
-//	[PauseUser] and others   no attempt: the job waits at the front of its lane
+//	[Retry]                  a failed attempt, with the time and the priority of the next
+//	[Pause]                  no attempt: the job waits at the front of its lane
 //	[RefundUser]             what the error in it says, and the user gets the slot back
-//	[Yield]                  what the error in it says; further attempts are at low priority
-//
-// They may be wrapped.
 
-// RetryAfter returns an error for a failed attempt, after which the next one comes in d at the
-// earliest; [WorkerConfig].RetryDelay is not asked. A negative d counts as 0. The cause is for
-// people and may be nil.
-func RetryAfter(d time.Duration, cause error) error {
-	return &retryError{d, cause}
+// A Retry is the error of a failed attempt that says how the job is attempted again. The zero value
+// says what any other error says.
+type Retry struct {
+	// After is the shortest time until the next attempt; [WorkerConfig].RetryDelay is not asked.
+	// With 0 or less RetryDelay decides.
+	After time.Duration
+
+	// Yield makes the next attempts wait for all other jobs of the tenant: they have priority
+	// [Low], so that they take no slot that another job waits for. Two kinds of jobs keep their
+	// priority: those with a collapse key, since a newer job may take their place; and those whose
+	// tenant or users have a rule with [throttle.Rule.OrDrop], which would drop the job that comes
+	// last.
+	Yield bool
+
+	// Cause is why the attempt has failed; its text is that of the Retry. It may be nil.
+	Cause error
 }
 
-type retryError struct {
-	after time.Duration
-	cause error
+// Error returns the text of the cause.
+func (r Retry) Error() string { return textOf(r.Cause, "queue: to be attempted again") }
+
+// Unwrap returns the cause.
+func (r Retry) Unwrap() error { return r.Cause }
+
+// A RefundUser is the error of an attempt of which the user has seen nothing. The user's windows
+// and spacings get the attempt's slot back; the rules of the tenant and the queue do not, since the
+// attempt did take place.
+type RefundUser struct {
+	// Err is what the handler would have returned otherwise, and decides what becomes of the job:
+	// nil if the job is done, a failure, or a [Pause].
+	Err error
 }
 
-func (e *retryError) Error() string { return textOf(e.cause, "queue: to be attempted again") }
-func (e *retryError) Unwrap() error { return e.cause }
+// Error returns the text of Err.
+func (r RefundUser) Error() string { return textOf(r.Err, "queue: the user has seen nothing") }
 
-// RetryAfterOf returns what a [RetryAfter] in the error asks for, and false if there is
-// none.
-func RetryAfterOf(err error) (time.Duration, bool) {
-	var retry *retryError
-	if errors.As(err, &retry) {
-		return retry.after, true
-	}
-	return 0, false
-}
-
-// RefundUser returns an error for an attempt of which the user has seen nothing. The user's
-// windows and spacings get the attempt's slot back; the rules of the tenant and the queue do not,
-// since the attempt did take place. Err is what the handler would have returned otherwise, and
-// decides what becomes of the job: nil if the job is done, a failure, or a pause.
-func RefundUser(err error) error {
-	return &refundError{err}
-}
-
-type refundError struct{ err error }
-
-func (e *refundError) Error() string { return textOf(e.err, "queue: the user has seen nothing") }
-
-// Unwrap returns what the handler would have returned. [asynq.RevokeTask] ends a job as
-// nil does.
-func (e *refundError) Unwrap() error {
-	if e.err == nil {
+// Unwrap returns Err, or [asynq.RevokeTask] for nil, which ends a job as nil does.
+func (r RefundUser) Unwrap() error {
+	if r.Err == nil {
 		return asynq.RevokeTask
 	}
-	return e.err
+	return r.Err
 }
 
-// RefundsUser reports whether there is a [RefundUser] in the error.
-func RefundsUser(err error) bool { return asRefund(err) }
-
-func asRefund(err error) bool {
-	var refund *refundError
-	return errors.As(err, &refund)
+// answer finds a [Retry], [Pause] or [RefundUser] in an error, as a value or behind a pointer.
+func answer[T error](err error) (found T, ok bool) {
+	var pointer *T // an error too, by the methods of T
+	if errors.As(err, any(&pointer)) && pointer != nil {
+		return *pointer, true
+	}
+	ok = errors.As(err, &found)
+	return found, ok
 }
 
-// Yield returns an error for a failed attempt whose repetition can wait for all other jobs of the
-// tenant. The further attempts have priority [Low], so that they take no slot that another job
-// waits for. Err is what the handler would have returned otherwise, and may be nil. Two kinds of
-// jobs keep their priority: those with a collapse key, since a newer job may take their place;
-// and those whose tenant or users have a rule with [throttle.Rule.OrDrop], which would drop the
-// job that comes last.
-func Yield(err error) error {
-	return &yieldError{err}
-}
+// A Scope is how far a rule or a pause reaches.
+type Scope string
 
-type yieldError struct{ err error }
-
-func (e *yieldError) Error() string {
-	return textOf(e.err, "queue: to be attempted again at low priority")
-}
-func (e *yieldError) Unwrap() error { return e.err }
-
-// Yields reports whether there is a [Yield] in the error.
-func Yields(err error) bool {
-	var yield *yieldError
-	return errors.As(err, &yield)
-}
-
-// PauseTenant returns an error that pauses the job's tenant: no job of it starts before until, on
-// Redis's clock. Use it for a provider's Retry-After. The job returns to the front of its lane.
-// The attempt does not count against MaxAttempts, but its slot stays spent, since it did start.
-// The cause is for people and may be nil.
-//
-// A pause lasts at least a second, also if until has passed, so that a handler with a wrong clock
-// cannot repeat the job in an endless loop. [PauseTenantFor] needs no clock.
-func PauseTenant(until time.Time, cause error) error {
-	return &pauseError{Pause{Scope: ScopeTenant, Until: until, Cause: cause}}
-}
-
-// PauseUser is [PauseTenant] for this user of the tenant.
-func PauseUser(until time.Time, cause error) error {
-	return &pauseError{Pause{Scope: ScopeUser, Until: until, Cause: cause}}
-}
-
-// PauseQueue is [PauseTenant] for everything in the queue.
-func PauseQueue(until time.Time, cause error) error {
-	return &pauseError{Pause{Scope: ScopeQueue, Until: until, Cause: cause}}
-}
-
-// PauseTenantFor is [PauseTenant] with a pause that lasts d from the end of the attempt, at least
-// a second.
-func PauseTenantFor(d time.Duration, cause error) error {
-	return &pauseError{Pause{Scope: ScopeTenant, For: d, Cause: cause}}
-}
-
-// PauseUserFor is [PauseTenantFor] for this user of the tenant.
-func PauseUserFor(d time.Duration, cause error) error {
-	return &pauseError{Pause{Scope: ScopeUser, For: d, Cause: cause}}
-}
-
-// PauseQueueFor is [PauseTenantFor] for everything in the queue.
-func PauseQueueFor(d time.Duration, cause error) error {
-	return &pauseError{Pause{Scope: ScopeQueue, For: d, Cause: cause}}
-}
-
-// The scopes of pauses and rules.
 const (
-	ScopeQueue  = "queue"
-	ScopeTenant = "tenant"
-	ScopeUser   = "user"
+	ScopeQueue  Scope = "queue"  // all jobs of the queue
+	ScopeTenant Scope = "tenant" // all jobs of one tenant
+	ScopeUser   Scope = "user"   // all jobs of one user of one tenant
 )
 
-// A Pause is what a handler's error asks for.
+// A Pause lets no job of a scope start for a while. An operator sets one with [Inspector.Pause],
+// and [Inspector.Pauses] lists those that have not ended.
+//
+// It is also an error of a handler, for a provider's Retry-After for example:
+//
+//	return queue.Pause{Scope: queue.ScopeTenant, For: retryAfter, Cause: err}
+//
+// The job returns to the front of its lane. The attempt does not count against MaxAttempts, but
+// its slot stays spent, since it did start. Such a pause lasts at least a second, also if Until has
+// passed, so that a handler with a wrong clock cannot repeat the job in an endless loop.
 type Pause struct {
-	Scope string        // ScopeQueue, ScopeTenant or ScopeUser
-	Until time.Time     // the zero time if For says how long
-	For   time.Duration // from the end of the attempt
-	Cause error         // may be nil
-}
+	Scope Scope `json:"scope"` // "" in a handler's error is ScopeUser
 
-// PauseOf returns the pause that an error asks for, and false if it asks for none. Tests
-// of handlers look at it.
-func PauseOf(err error) (Pause, bool) {
-	if pause, ok := asPause(err); ok {
-		return pause.Pause, true
-	}
-	return Pause{}, false
+	// Tenant and User name what the pause is of, as far as the scope needs it. A handler pauses
+	// only what its job belongs to: in its error they are those of the job, whatever they say.
+	Tenant string `json:"tenant,omitempty"`
+	User   string `json:"user,omitempty"`
+
+	// Until is the end, on Redis's clock. For is the duration, from the call or from the end of the
+	// attempt; it counts where Until is the zero time, and needs no clock.
+	Until time.Time     `json:"until"`
+	For   time.Duration `json:"-"`
+
+	Cause error `json:"-"` // of a handler's error, for people; may be nil
+
+	// Note says who has paused it, and why. A pause that a handler has asked for has no author, and
+	// the text of its cause as the reason.
+	Note
 }
 
 // The bounds of a pause.
@@ -195,7 +148,7 @@ const (
 	longestPause  = 100 * 366 * 24 * time.Hour
 )
 
-// end returns when the pause ends if it begins at now, on Redis's clock.
+// end returns when a handler's pause ends if it begins at now, on Redis's clock.
 func (p Pause) end(now time.Time) time.Time {
 	until := p.Until
 	if until.IsZero() {
@@ -210,25 +163,31 @@ func (p Pause) end(now time.Time) time.Time {
 	return until
 }
 
-type pauseError struct{ Pause }
-
-func (e *pauseError) Error() string {
-	text := fmt.Sprintf("queue: %s paused until %s", e.Scope, e.Until.Format(time.RFC3339))
-	if e.Until.IsZero() {
-		text = fmt.Sprintf("queue: %s paused for %v", e.Scope, e.For)
+// scope returns what is paused as the engine names it, for a job of a user.
+func (p Pause) scope(tenant, user string) string {
+	switch p.Scope {
+	case ScopeQueue:
+		return envelope.QueueScope
+	case ScopeTenant:
+		return envelope.TenantScope(tenant)
 	}
-	if e.Cause != nil {
-		text += ": " + e.Cause.Error()
+	return envelope.UserScope(tenant, user)
+}
+
+// Error says what is paused, until when or for how long, and why.
+func (p Pause) Error() string {
+	text := fmt.Sprintf("queue: %s paused until %s", cmp.Or(p.Scope, ScopeUser), p.Until.Format(time.RFC3339))
+	if p.Until.IsZero() {
+		text = fmt.Sprintf("queue: %s paused for %v", cmp.Or(p.Scope, ScopeUser), p.For)
+	}
+	if p.Cause != nil {
+		text += ": " + p.Cause.Error()
 	}
 	return text
 }
 
-func (e *pauseError) Unwrap() error { return e.Cause }
-
-func asPause(err error) (*pauseError, bool) {
-	var pause *pauseError
-	return pause, errors.As(err, &pause)
-}
+// Unwrap returns the cause.
+func (p Pause) Unwrap() error { return p.Cause }
 
 func textOf(cause error, otherwise string) string {
 	if cause == nil {

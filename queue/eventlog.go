@@ -11,6 +11,21 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// An event is what a worker tells of an attempt. Package watch reads it.
+type event struct {
+	Kind    string        `json:"event"`
+	At      time.Time     `json:"at"`
+	ID      string        `json:"id,omitempty"`
+	Tenant  string        `json:"tenant,omitempty"`
+	User    string        `json:"user,omitempty"`
+	Type    string        `json:"type,omitempty"`
+	Attempt int           `json:"attempt,omitempty"`
+	Took    time.Duration `json:"took_ns,omitempty"`
+	Error   string        `json:"error,omitempty"`
+	Host    string        `json:"host,omitempty"`
+	Missed  int           `json:"missed,omitempty"`
+}
+
 // An eventLog tells of a worker's attempts while somebody listens: ten times a second, and at
 // most mostEvents each time. Otherwise it costs a look at a number.
 type eventLog struct {
@@ -20,7 +35,7 @@ type eventLog struct {
 	wake  chan struct{} // there is something to tell
 
 	mu     sync.Mutex
-	events []Event
+	events []event
 	missed int
 }
 
@@ -49,7 +64,7 @@ func (l *eventLog) listens() bool {
 }
 
 // note keeps an event to be told.
-func (l *eventLog) note(e Event) {
+func (l *eventLog) note(e event) {
 	e.Host, e.Error = l.host, clip(e.Error)
 	l.mu.Lock()
 	if len(l.events) < mostEvents {
@@ -100,7 +115,7 @@ func (l *eventLog) tell(ctx context.Context) {
 	l.mu.Lock()
 	events := l.events
 	if l.missed > 0 {
-		events = append(events, Event{Kind: EventMissed, At: events[len(events)-1].At, Host: l.host, Missed: l.missed})
+		events = append(events, event{Kind: "missed", At: events[len(events)-1].At, Host: l.host, Missed: l.missed})
 	}
 	l.events, l.missed = nil, 0
 	l.mu.Unlock()
@@ -118,8 +133,8 @@ func (l *eventLog) started(info *Info) {
 	if !l.listens() {
 		return
 	}
-	l.note(Event{
-		Kind: EventStarted, At: info.Started, ID: info.ID, Tenant: info.Tenant, User: info.User, Type: info.Type, Attempt: info.Attempt,
+	l.note(event{
+		Kind: "started", At: info.Started, ID: info.ID, Tenant: info.Tenant, User: info.User, Type: info.Type, Attempt: info.Attempt,
 	})
 }
 
@@ -129,19 +144,19 @@ func (l *eventLog) ended(info *Info, o *runner.Outcome, clock func() int64) {
 		return
 	}
 	at := time.UnixMicro(clock())
-	l.note(Event{
+	l.note(event{
 		Kind: eventOf(o), At: at, ID: info.ID, Tenant: info.Tenant, User: info.User, Type: info.Type, Attempt: info.Attempt,
 		Took: at.Sub(info.Started), Error: o.Error,
 	})
 }
 
 // eventOf returns what an outcome is as an event.
-func eventOf(o *runner.Outcome) EventKind {
+func eventOf(o *runner.Outcome) string {
 	switch {
 	case o.Pause != nil:
-		return EventPaused
+		return "paused"
 	case o.Failed:
-		return EventFailed
+		return "failed"
 	}
-	return EventDone
+	return "done"
 }

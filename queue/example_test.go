@@ -120,7 +120,7 @@ func ExampleInspector() {
 		fmt.Println(err)
 	}
 
-	if err := inspector.PauseUser(ctx, "school-7", "teacher-42", time.Now().Add(time.Hour)); err != nil {
+	if err := inspector.Pause(ctx, queue.Pause{Scope: queue.ScopeUser, Tenant: "school-7", User: "teacher-42", Until: time.Now().Add(time.Hour)}); err != nil {
 		fmt.Println(err)
 	}
 	why, err := inspector.Explain(ctx, "school-7", "teacher-42")
@@ -132,7 +132,7 @@ func ExampleInspector() {
 	found, err := inspector.Cancel(ctx, "b")
 	fmt.Println("cancelled:", found, err)
 
-	tenants, err := inspector.Tenants(ctx, 0, 10)
+	tenants, _, err := inspector.Tenants(ctx, 0, 10)
 	fmt.Println(tenants[0].Tenant, tenants[0].Waiting, err)
 
 	purged, err := inspector.Purge(ctx, "school-7")
@@ -154,10 +154,10 @@ func ExampleInspector() {
 
 // A provider that is overloaded says when to come back: nothing of the tenant is tried
 // before, and the attempt does not count.
-func ExamplePauseTenantFor() {
+func ExamplePause() {
 	handler := func(context.Context, *asynq.Task) error {
 		const retryAfter = 30 * time.Second // from the provider's answer
-		return queue.PauseTenantFor(retryAfter, errors.New("429 Too Many Requests"))
+		return queue.Pause{Scope: queue.ScopeTenant, For: retryAfter, Cause: errors.New("429 Too Many Requests")}
 	}
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("push", handler)
@@ -172,7 +172,7 @@ func ExampleInspector_Revive() {
 		fmt.Println(err)
 		return
 	}
-	dead, err := inspector.Dead(ctx, 100)
+	dead, err := inspector.Dead(ctx, "", 100)
 	if err != nil {
 		fmt.Println(err)
 	}

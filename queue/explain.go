@@ -3,13 +3,12 @@ package queue
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
-	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
@@ -34,7 +33,7 @@ type Explanation struct {
 
 // RuleState is what one rule says about a user's next job.
 type RuleState struct {
-	Scope     string    `json:"scope"`            // "queue", "tenant" or "user"
+	Scope     Scope     `json:"scope"`            // whose rule it is
 	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
 	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once
@@ -52,13 +51,13 @@ func (i *Inspector) Explain(ctx context.Context, tenant, user string) (Explanati
 	return e, err
 }
 
-// explain returns the picture that the explanation is about, too.
-func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanation, *picture, error) {
-	p, err := i.picture(ctx, tenant, user)
+// explain returns the forecast that the explanation is about, too.
+func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanation, *forecast.Forecast, error) {
+	p, err := i.forecasts.Of(ctx, tenant, user)
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}
-	waiting, next, err := i.waiting(ctx, tenant, user)
+	waiting, next, err := i.forecasts.Next(ctx, tenant, user)
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}
@@ -71,79 +70,51 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanati
 		cost = next.Cost
 	}
 	e := Explanation{
-		Now: instant(p.now), Policy: p.policies.Of(tenant).Name, TenantWaiting: views[0].Waiting, Waiting: int64(waiting),
-		Rules: append(p.rules(tenant, user, cost), p.concurrency(tenant, user)...),
+		Now: envelope.Instant(p.Now), Policy: p.Policies.Of(tenant).Name, TenantWaiting: views[0].Waiting, Waiting: int64(waiting),
+		Rules: statesOf(p, tenant, user, cost),
 	}
 	if next != nil {
-		start, _ := p.earliest(tenant, user, cost)
-		limit := p.full(tenant, user)
-		e.Estimate = Estimate{Start: instant(start), AtEarliest: limit != "", Limit: limit, StartBy: instant(latest(p.policies, tenant, next))}
+		start, _ := p.Earliest(tenant, user, cost)
+		e.Estimate = estimate(start, p.Full(tenant, user))
+		e.StartBy = envelope.Instant(latest(p.Policies, tenant, next))
 		e.Binding = binding(e)
 	}
 	return e, p, nil
 }
 
-// picture reads what says when jobs of a user may start.
-func (i *Inspector) picture(ctx context.Context, tenant, user string) (*picture, error) {
-	var scopes []string
-	for _, limit := range limits(nil, tenant, user) {
-		scopes = append(scopes, limit.scope)
-	}
-	return i.pictureOf(ctx, scopes, []string{tenant})
-}
-
-// pictureOf reads what says when jobs of some tenants may start, as far as scopes say it.
-func (i *Inspector) pictureOf(ctx context.Context, scopes, tenants []string) (*picture, error) {
-	view, err := i.store.Look(ctx, scopes)
-	if err != nil {
-		return nil, err
-	}
-	policies, err := i.policies.at(ctx, view.Policies)
-	p := newPicture(policies, view)
-	counts := func(tenant string) bool { return limitsRunning(policies, tenant) }
-	if err == nil && slices.ContainsFunc(tenants, counts) {
-		p.census, err = takeCensus(ctx, i.store, view.Now)
-	}
-	return p, err
-}
-
-// waiting returns how many jobs of a user wait, and the next; nil if none does.
-func (i *Inspector) waiting(ctx context.Context, tenant, user string) (int, *envelope.Envelope, error) {
-	lanes, all := lanesOf(tenant, user), 0
-	lengths, err := i.store.Lengths(ctx, lanes)
-	if err != nil {
-		return 0, nil, err
-	}
-	var pages []store.Page
-	for k, lane := range lanes {
-		all += int(lengths[k])
-		pages = append(pages, store.Page{Lane: lane, N: 1})
-	}
-	firsts, err := i.store.Entries(ctx, pages)
-	for _, first := range firsts {
-		if next, _ := envelope.Open(first.Job); next != nil {
-			return all, next, err
-		}
-	}
-	return all, nil, err
-}
-
-// rules returns what the pauses and the rules of a user say about a job.
-func (p *picture) rules(tenant, user string, cost int) (all []RuleState) {
-	subjects, scopes := p.subjectsOf(tenant, user), [3]string{ScopeQueue, ScopeTenant, ScopeUser}
+// statesOf returns what pauses, rules and concurrency limits of a user say about a job.
+func statesOf(p *forecast.Forecast, tenant, user string, cost int) (all []RuleState) {
+	scopes := [3]Scope{ScopeQueue, ScopeTenant, ScopeUser}
+	subjects := p.Subjects(tenant, user)
 	for k, s := range subjects {
-		if s.paused > p.now {
-			all = append(all, RuleState{Scope: scopes[k], Rule: "paused", When: instant(s.paused), Limit: 1})
+		if s.Paused > p.Now {
+			all = append(all, RuleState{Scope: scopes[k], Rule: "paused", When: envelope.Instant(s.Paused), Limit: 1})
 		}
 	}
 	for k, s := range subjects {
-		for i := range s.set.Len() {
-			rule := s.set.Rule(i)
+		for i := range s.Rules.Len() {
+			rule := s.Rules.Rule(i)
 			all = append(all, RuleState{
-				Scope: scopes[k], Rule: s.set.Name(i), When: instant(s.set.When(&s.state, i, p.now, cost)),
-				Limit: most(rule), Remaining: s.set.Room(&s.state, i, p.now), Drops: rule.Drop, Shadow: rule.Shadow,
+				Scope: scopes[k], Rule: s.Rules.Name(i), When: envelope.Instant(s.Rules.When(&s.State, i, p.Now, cost)),
+				Limit: most(rule), Remaining: s.Rules.Room(&s.State, i, p.Now), Drops: rule.Drop, Shadow: rule.Shadow,
 			})
 		}
+	}
+	for k, limit := range p.Policies.Limits(tenant, user) {
+		n, oldest, most, ok := p.Running(limit)
+		if !ok {
+			continue
+		}
+		r := RuleState{
+			Scope: scopes[k], Rule: limit.Concurrency.String(), When: envelope.Instant(p.Now), Limit: most, Remaining: max(0, most-n), Running: n,
+		}
+		if n > 0 {
+			r.Oldest = envelope.Instant(oldest)
+		}
+		if n >= most {
+			r.When = time.Time{}
+		}
+		all = append(all, r)
 	}
 	return all
 }
@@ -167,24 +138,6 @@ func binding(e Explanation) (last *RuleState) {
 		}
 	}
 	return last
-}
-
-// Recent returns the slots of a user's newest starts, oldest first, as many as the user's windows
-// and spacings need; none without such rules.
-func (i *Inspector) Recent(ctx context.Context, tenant, user string) ([]time.Time, error) {
-	states, err := i.store.States(ctx, []string{envelope.UserScope(tenant, user)})
-	if err != nil {
-		return nil, i.failed("inspecting", err)
-	}
-	var state rules.State
-	if err := state.Decode(states[0]); err != nil {
-		return nil, i.failed("inspecting", err)
-	}
-	var all []time.Time
-	for _, at := range state.Recent() {
-		all = append(all, instant(at))
-	}
-	return all, nil
 }
 
 // JobState says where a job with the caller's own ID is.
@@ -234,9 +187,9 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 	case at.before == 0:
 		state.Estimate = e.Estimate // it is its user's next
 	default:
-		state.Estimate = p.estimate(lane.Tenant, lane.User, ahead{tenant: at.before, user: at.before})
+		state.Estimate = estimate(p.Turn(lane.Tenant, lane.User, at.before, at.before))
 	}
-	state.StartBy = instant(latest(p.policies, lane.Tenant, at.job))
+	state.StartBy = envelope.Instant(latest(p.Policies, lane.Tenant, at.job))
 	return state, true, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/errclass"
 )
 
 // failureLog warns of failed attempts, and of those that ask for a pause, of each class of errors
@@ -28,7 +30,7 @@ const (
 // warn warns of an attempt, and says what became of it, unless enough was said of the class of its
 // error. The next warning of the class says how many were left out.
 func (f *failureLog) warn(log *slog.Logger, what, text string, args ...any) {
-	silent, speak := f.count(errorClass(text))
+	silent, speak := f.count(errclass.Of(text))
 	if !speak {
 		return
 	}

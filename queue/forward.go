@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 )
 
 // Forward returns a handler that releases each job, at its slot, into an asynq queue, where an
@@ -46,7 +47,7 @@ func (f *forwarder) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if !ok {
 		return errors.New("queue: Forward runs only as the handler of a Worker")
 	}
-	inboxes, _ := ctx.Value(inboxesKey{}).([]string)
+	inboxes, _ := ctx.Value(ctxkey.Inboxes{}).([]string)
 	if err := f.check(inboxes); err != nil {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
@@ -68,16 +69,13 @@ func (f *forwarder) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	return nil
 }
 
-// inboxesKey is under what the context of a handler has the queues whose inboxes its worker opens.
-type inboxesKey struct{}
-
 // check returns an error if a worker with these inboxes would take the released tasks back.
 func (f *forwarder) check(inboxes []string) error {
 	if !slices.Contains(inboxes, f.queue) {
 		return nil
 	}
 	return fmt.Errorf("%w: Forward releases jobs into the asynq queue %q, whose inbox this worker opens: they would come back "+
-		"without end; want another asynq queue, one that your asynq servers run, or Inbox: false", ErrInvalidConfig, f.queue)
+		"without end; want another asynq queue, one that your asynq servers run, or Inbox: false", ErrInvalidArgument, f.queue)
 }
 
 // boundsOf returns what bounds a job, as options of a task. asynq counts whole seconds.

@@ -19,6 +19,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -223,6 +225,18 @@ func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.I
 	}
 	return inspector
 }
+
+func newWatcher(t testing.TB, rdb redis.UniversalClient, name string) *watch.Watcher {
+	t.Helper()
+	w, err := watch.New(rdb, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// grace is how long after its slot a job may start: windows and spacings are wider by it.
+const grace = schedule.Grace * time.Microsecond
 
 func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Client {
 	t.Helper()

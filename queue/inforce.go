@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -25,7 +26,7 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	source, err := p.source()
+	source, err := p.file().Source()
 	if err != nil {
 		return err
 	}
@@ -39,15 +40,15 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 
 // A PolicyVersion is one set of policies that was put in force.
 type PolicyVersion struct {
-	Version  int64
-	Policies Policies
-	Since    time.Time
+	Version  int64     // higher than that of any earlier one; 0 means that none were ever set
+	Policies Policies  // the zero value for version 0
+	Since    time.Time // when they were set
 	Note
 }
 
-// PoliciesInForce returns the policies in force with their version, for
-// [Inspector.ReplacePolicies]. Version 0 means that none were ever set.
-func (i *Inspector) PoliciesInForce(ctx context.Context) (PolicyVersion, error) {
+// Policies returns the policies in force with their version, for [Inspector.ReplacePolicies].
+// Version 0 means that none were ever set.
+func (i *Inspector) Policies(ctx context.Context) (PolicyVersion, error) {
 	source, version, err := i.store.Policies(ctx)
 	if err != nil || version == 0 {
 		return PolicyVersion{}, i.wrapped("reading the policies of", err)
@@ -76,17 +77,5 @@ func (i *Inspector) PolicyHistory(ctx context.Context, n int) ([]PolicyVersion, 
 
 func (i *Inspector) policyVersion(v store.PolicyVersion) (PolicyVersion, error) {
 	p, err := ParsePolicies("policies of queue "+i.store.Queue, []byte(v.Source))
-	return PolicyVersion{v.Version, p, instant(v.Version), Note{v.Author, v.Reason}}, err
-}
-
-// Policies returns the policies in force. The zero value means that none were ever set.
-func (i *Inspector) Policies(ctx context.Context) (Policies, error) {
-	source, version, err := i.store.Policies(ctx)
-	if err != nil {
-		return Policies{}, i.failed("reading the policies of", err)
-	}
-	if version == 0 {
-		return Policies{}, nil
-	}
-	return ParsePolicies("policies of queue "+i.store.Queue, []byte(source))
+	return PolicyVersion{v.Version, p, envelope.Instant(v.Version), Note{v.Author, v.Reason}}, err
 }

@@ -9,32 +9,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // An Inspector reads the state of a queue and steers it. It is safe for concurrent use. The
 // duration of its calls does not depend on how many jobs wait, except that of [Inspector.Purge].
 type Inspector struct {
-	rdb      redis.UniversalClient
-	store    *store.Store
-	policies *policyCache
-	note     Note
+	rdb       redis.UniversalClient
+	store     *store.Store
+	forecasts *forecast.Reader
+	note      Note
 }
 
-// NewInspector returns an inspector of the queue. The error wraps [ErrInvalidQueue], as
+// NewInspector returns an inspector of the queue. The error wraps [ErrInvalidArgument], as
 // that of [NewClient] does.
 func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	s, err := store.New(rdb, queue)
 	if err != nil {
-		return nil, err
+		return nil, invalidName{err}
 	}
-	return &Inspector{rdb: rdb, store: s, policies: &policyCache{store: s}}, nil
-}
-
-// Now reads Redis's clock, which all instants of the queue are on.
-func (i *Inspector) Now(ctx context.Context) (time.Time, error) {
-	clock, err := i.store.Clock(ctx)
-	return instant(clock.Now), i.wrapped("reading the clock of", err)
+	return &Inspector{rdb: rdb, store: s, forecasts: forecast.NewReader(s)}, nil
 }
 
 // wrapped is failed for an error that may be nil.
@@ -90,8 +85,16 @@ type Stats struct {
 	// Shadowed counts the starts that each shadow rule would have deferred or dropped.
 	Shadowed map[string]int64 `json:"shadowed"`
 
-	reasons map[string]int64 // of the jobs that never run, see Collector
-	last    store.LastAttempts
+	// Reasons counts the jobs that never run by reason, duplicates of the inbox among them.
+	Reasons map[Reason]int64 `json:"-"`
+
+	// RecentAttempts is how many attempts have ended lately: about the last twenty, or those of
+	// about ten seconds. RecentFailed is how many of them have failed, RecentAt when the last of
+	// these did, and RecentError with what. All are zero if no attempt has ever failed.
+	RecentAttempts int64     `json:"-"`
+	RecentFailed   int64     `json:"-"`
+	RecentError    string    `json:"-"`
+	RecentAt       time.Time `json:"-"`
 }
 
 // Stats returns the state of the queue.
@@ -102,10 +105,14 @@ func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
 	}
 	stats := Stats{
 		Waiting: t.Waiting, Later: t.Later, Running: t.Running, DeadNow: t.DeadNow, Counters: countersOf(t.Counts), Duplicates: t.Duplicates,
-		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, reasons: t.Reasons, last: t.Last,
+		Blocked: make(map[string]time.Duration), Shadowed: t.Shadowed, Reasons: make(map[Reason]int64),
+		RecentAttempts: t.Last.Done + t.Last.Failed, RecentFailed: t.Last.Failed, RecentError: t.Last.Error, RecentAt: envelope.Instant(t.Last.At),
 	}
 	for rule, us := range t.Blocked {
 		stats.Blocked[rule] = time.Duration(us) * time.Microsecond
+	}
+	for reason, n := range t.Reasons {
+		stats.Reasons[Reason(reason)] = n
 	}
 	return stats, nil
 }
@@ -128,15 +135,9 @@ func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, err
 }
 
 // Tenants returns the tenants with waiting jobs in the order in which they are due, from the
-// given place on (0 is the first), at most n. There may be fewer although more follow, if a
-// tenant's last job has just started; see [Inspector.TenantsPage].
-func (i *Inspector) Tenants(ctx context.Context, from, n int) ([]TenantStats, error) {
-	all, _, err := i.TenantsPage(ctx, from, n)
-	return all, err
-}
-
-// TenantsPage is [Inspector.Tenants], and also reports whether more tenants may follow.
-func (i *Inspector) TenantsPage(ctx context.Context, from, n int) ([]TenantStats, bool, error) {
+// given place on (0 is the first), at most n. More reports whether others may follow: a page is
+// short, too, if a tenant's last job has just started.
+func (i *Inspector) Tenants(ctx context.Context, from, n int) (all []TenantStats, more bool, err error) {
 	if from < 0 || n < 1 {
 		return nil, false, nil
 	}
@@ -144,7 +145,7 @@ func (i *Inspector) TenantsPage(ctx context.Context, from, n int) ([]TenantStats
 	if err != nil {
 		return nil, false, i.failed("inspecting", err)
 	}
-	all, err := i.tenants(ctx, names)
+	all, err = i.tenants(ctx, names)
 	return slices.DeleteFunc(all, func(t TenantStats) bool { return t.Waiting == 0 }), len(names) == n, err
 }
 
@@ -155,7 +156,7 @@ func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats,
 	}
 	all := make([]TenantStats, len(views))
 	for k, v := range views {
-		all[k] = TenantStats{Tenant: v.Tenant, Waiting: v.Waiting, Next: instant(v.Next), Counters: countersOf(v.Counts)}
+		all[k] = TenantStats{Tenant: v.Tenant, Waiting: v.Waiting, Next: envelope.Instant(v.Next), Counters: countersOf(v.Counts)}
 	}
 	return all, nil
 }
@@ -185,7 +186,7 @@ func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
 	drops := make([]Drop, len(records))
 	for k, r := range records {
 		drops[k] = Drop{
-			Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: Reason(r.Reason), Rule: r.Rule, At: instant(r.At),
+			Tenant: r.Lane.Tenant, User: r.Lane.User, Reason: Reason(r.Reason), Rule: r.Rule, At: envelope.Instant(r.At),
 		}
 		if job, ok := envelope.Head(r.Job); ok {
 			drops[k].ID, drops[k].Type, drops[k].Attempts = job.Name(), job.Type, job.Failures
@@ -206,30 +207,23 @@ type DeadJob struct {
 	At       time.Time `json:"at"`
 }
 
-// Dead returns the newest dead jobs, newest first, at most n. Redis keeps the last 100,000.
-func (i *Inspector) Dead(ctx context.Context, n int) ([]DeadJob, error) {
-	return i.DeadBefore(ctx, "", n)
-}
-
-// DeadBefore is [Inspector.Dead] for the jobs that died before the one with the given
-// [DeadJob.Entry], to read the list page by page. If that is not an entry, the error wraps
-// [ErrInvalidEntry].
-func (i *Inspector) DeadBefore(ctx context.Context, entry string, n int) ([]DeadJob, error) {
+// Dead returns the newest dead jobs, newest first, at most n: with "" of all, or of those that died
+// before the one with the given [DeadJob.Entry], to read the list page by page. Redis keeps the
+// last 100,000. If before is not an entry, the error wraps [ErrInvalidArgument].
+func (i *Inspector) Dead(ctx context.Context, before string, n int) ([]DeadJob, error) {
 	if n < 1 {
 		return nil, nil
 	}
-	if entry != "" {
-		if !deadEntry.MatchString(entry) {
-			return nil, fmt.Errorf("%w: %q; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidEntry, entry)
-		}
+	if before != "" && !deadEntry.MatchString(before) {
+		return nil, fmt.Errorf("%w: entry %q; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidArgument, before)
 	}
-	records, err := i.store.Dead(ctx, entry, n)
+	records, err := i.store.Dead(ctx, before, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}
 	dead := make([]DeadJob, len(records))
 	for k, r := range records {
-		dead[k] = DeadJob{Entry: r.Entry, Tenant: r.Lane.Tenant, User: r.Lane.User, Error: r.Error, At: instant(r.At)}
+		dead[k] = DeadJob{Entry: r.Entry, Tenant: r.Lane.Tenant, User: r.Lane.User, Error: r.Error, At: envelope.Instant(r.At)}
 		if job, ok := envelope.Head(r.Job); ok {
 			dead[k].ID, dead[k].Type, dead[k].Attempts = job.Name(), job.Type, job.Failures
 		}

@@ -16,7 +16,7 @@ import (
 func TestStats(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
-		must(t, inspector.PauseUser(t.Context(), "school", "waits", time.Now().Add(time.Hour)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: "school", User: "waits", Until: time.Now().Add(time.Hour)}))
 		release := make(chan struct{})
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {
 			<-release
@@ -51,7 +51,7 @@ func TestTenantsByThePage(t *testing.T) {
 		}
 		inspector := newInspector(t, s.client, "push")
 		for from, want := range map[int]string{0: "e, d: {}", 2: "c, b", 4: "a", 6: ""} {
-			page, err := inspector.Tenants(t.Context(), from, 2)
+			page, _, err := inspector.Tenants(t.Context(), from, 2)
 			must(t, err)
 			var names []string
 			for _, tenant := range page {
@@ -184,7 +184,7 @@ func TestWaitsAreAttributed(t *testing.T) {
 					batch = append(batch, named("", user))
 				}
 				pause := func() {
-					must(t, newInspector(t, s.client, "push").PauseTenant(t.Context(), "school", time.Now().Add(s.units(max(test.pause, -test.pause)))))
+					must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school", Until: time.Now().Add(s.units(max(test.pause, -test.pause)))}))
 				}
 				if test.pause < 0 {
 					pause()

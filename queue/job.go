@@ -47,8 +47,8 @@ type Job struct {
 	// key, if there is one. That job is dropped.
 	CollapseKey string
 
-	// MaxAttempts is how many times the job is attempted at most. 0 means
-	// [DefaultMaxAttempts], 1 means once.
+	// MaxAttempts is how many times the job is attempted at most. 0 means 26, 1 means
+	// once.
 	MaxAttempts int
 
 	// Timeout bounds one attempt: the handler's context ends then. 0 means no bound.
@@ -61,9 +61,9 @@ type Job struct {
 type Priority int
 
 const (
-	Low    Priority = -1
+	Low    Priority = -1 // when the tenant has nothing else to start
 	Normal Priority = 0
-	High   Priority = 1
+	High   Priority = 1 // before the tenant's other jobs
 )
 
 // String returns "low", "normal" or "high".
@@ -78,9 +78,6 @@ func (p Priority) String() string {
 	}
 	return fmt.Sprintf("priority %d", int(p))
 }
-
-// DefaultMaxAttempts is what a [Job.MaxAttempts] of 0 means.
-const DefaultMaxAttempts = envelope.DefaultAttempts
 
 // Status says what became of an offered job.
 type Status string
@@ -98,7 +95,7 @@ type Reason string
 const (
 	ReasonFull       Reason = "full"       // the tenant's backlog was at its capacity
 	ReasonRule       Reason = "rule"       // a rule with over: drop refused it
-	ReasonExpired    Reason = "expired"    // its slot lay beyond its deadline
+	ReasonExpired    Reason = "expired"    // its slot lay beyond its latest start, see Job.StartBy
 	ReasonCollapsed  Reason = "collapsed"  // a newer job took its place
 	ReasonImpossible Reason = "impossible" // it costs more than a rule ever admits
 	ReasonCancelled  Reason = "cancelled"  // see Inspector.Cancel
@@ -126,8 +123,8 @@ type Estimate struct {
 
 // A Receipt tells a producer what became of an offered job.
 type Receipt struct {
-	ID     string `json:"id"`
-	Status Status `json:"status"`
+	ID     string `json:"id"`     // the job's own, or that which the queue has given it
+	Status Status `json:"status"` // what became of it
 
 	// Place is the job's place in its lane; 1 is next. 0 if it is not in line.
 	Place int `json:"place,omitempty"`
@@ -174,7 +171,7 @@ func (j Job) Validate() error {
 	case j.Priority < Low || j.Priority > High:
 		return fmt.Errorf("%w: %v; Low, Normal or High", ErrInvalidJob, j.Priority)
 	case j.MaxAttempts < 0 || j.MaxAttempts > maxAttempts:
-		return fmt.Errorf("%w: max attempts %d; from 1 to %d, or 0 for %d", ErrInvalidJob, j.MaxAttempts, maxAttempts, DefaultMaxAttempts)
+		return fmt.Errorf("%w: max attempts %d; from 1 to %d, or 0 for %d", ErrInvalidJob, j.MaxAttempts, maxAttempts, envelope.DefaultAttempts)
 	case j.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrInvalidJob, j.Timeout)
 	case j.Timeout > maxTimeout:

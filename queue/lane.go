@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -24,7 +25,7 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 		return nil, nil
 	}
 	var pages []store.Page
-	for _, lane := range lanesOf(tenant, user) {
+	for _, lane := range forecast.Lanes(tenant, user) {
 		pages = append(pages, store.Page{Lane: lane, From: from, N: n})
 	}
 	entries, err := i.store.Entries(ctx, pages)
@@ -42,7 +43,7 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 		if e.Spilled != "" {
 			spilled, missing = append(spilled, e.Spilled), append(missing, len(jobs))
 		}
-		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, instant(e.Offered()), e.Failures + 1, e.Error})
+		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, envelope.Instant(e.Offered()), e.Failures + 1, e.Error})
 	}
 	payloads, err := i.store.Payloads(ctx, spilled)
 	if err != nil {
@@ -52,12 +53,6 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 		jobs[missing[k]].Payload = []byte(payload)
 	}
 	return jobs, nil
-}
-
-// lanesOf returns the lanes of a user, that which is served first before the others.
-func lanesOf(tenant, user string) []store.Lane {
-	return []store.Lane{{Tenant: tenant, User: user, Priority: envelope.High},
-		{Tenant: tenant, User: user, Priority: envelope.Normal}, {Tenant: tenant, User: user, Priority: envelope.Low}}
 }
 
 // A position is where a job stands in its lane.
@@ -71,7 +66,7 @@ type position struct {
 // that.
 func (i *Inspector) find(ctx context.Context, lane store.Lane, id string) (position, error) {
 	const step, most = 1000, 10_000
-	lanes := lanesOf(lane.Tenant, lane.User)
+	lanes := forecast.Lanes(lane.Tenant, lane.User)
 	lengths, err := i.store.Lengths(ctx, lanes)
 	if err != nil {
 		return position{}, err

@@ -2,11 +2,11 @@ package queue
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
-	"slices"
+	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/policyfile"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -39,8 +39,9 @@ type Policy struct {
 	// since they were accepted. 0 means no bound.
 	Capacity int
 
-	// Overflow says what a full backlog does. Defaults to DropNewest.
-	Overflow Overflow
+	// DropOldest makes a full backlog drop the job that has waited longest. Otherwise it refuses
+	// the new one. In files it is overflow: drop_oldest.
+	DropOldest bool
 
 	// Weight is the tenant's share where places, or the queue's rules, are short: a tenant of
 	// weight 4 gets four starts for one of a tenant of weight 1, if it asks for so many. From
@@ -52,92 +53,110 @@ type Policy struct {
 	MaxWait time.Duration
 }
 
-// Overflow says what a full backlog does with one more job.
-type Overflow string
-
-const (
-	DropNewest Overflow = "drop_newest" // refuse the new job
-	DropOldest Overflow = "drop_oldest" // drop the job that has waited longest
-)
-
-// maxWeight is the largest weight of a policy.
-const maxWeight = 100
-
-var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+// ParsePolicies reads a policy file. It is strict: whatever it does not know is an
+// error. The name is the file's, for errors, which all wrap [ErrInvalidPolicies] and say
+// where, what is wrong and what would be right:
+//
+//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
+//
+// A file has four parts, each of which may be missing:
+//
+//	queue:                        # everything together
+//	  rules: [{leak: 5000/s}]
+//	  concurrency: 2000           # at once
+//	default: standard             # the policy of tenants that are not named below
+//	policies:
+//	  standard:
+//	    tenant:
+//	      rules: [{leak: 50/s}]
+//	      concurrency: 25%        # of the places of all workers
+//	      capacity: 100000
+//	      overflow: drop_newest
+//	    user:
+//	      concurrency: 1
+//	      rules:
+//	        - {window: 10/1m}
+//	        - {spacing: 3s}
+//	    max_wait: 15m             # the latest start of jobs without one
+//	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
+//	tenants: {school-1: premium}
+//
+// A rule is one kind with its rate, and options:
+//
+//	{leak: 50/s}
+//	{token_bucket: 10/1m, burst: 20}
+//	{window: 50/24h, over: drop}
+//	{spacing: 3s}
+//	{fixed_window: 100/1h, shadow: true}
+//	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
+//
+// A tenant whose name is not UTF-8 is written as YAML's !!binary, in base64.
+func ParsePolicies(name string, data []byte) (Policies, error) {
+	f, err := policyfile.Parse(name, data)
+	return policiesOf(f), err
+}
 
 // Validate returns an error wrapping [ErrInvalidPolicies] that says where what is wrong
 // and what would be right, or nil.
 func (p Policies) Validate() error {
-	if err := validateRules("queue", p.Queue); err != nil {
-		return err
-	}
-	if err := p.Concurrency.validate("queue.concurrency"); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
-		if !policyName.MatchString(name) {
-			return invalid("policies", "name %q; 1 to 64 letters, digits, dots, dashes or underscores", name)
-		}
-		if err := p.Policies[name].validate("policies." + name); err != nil {
-			return err
-		}
-	}
-	if err := p.knows("default", p.Default); err != nil && p.Default != "" {
-		return err
-	}
-	for _, tenant := range slices.Sorted(maps.Keys(p.Tenants)) {
-		if tenant == "" || len(tenant) > maxName {
-			return invalid("tenants", "a tenant's name has 1 to %d bytes, not %d", maxName, len(tenant))
-		}
-		if err := p.knows(fmt.Sprintf("tenants.%s", tenant), p.Tenants[tenant]); err != nil {
-			return err
-		}
+	if wrong := p.file().Check(); wrong != nil {
+		return fmt.Errorf("%w: %s", ErrInvalidPolicies, wrong)
 	}
 	return nil
 }
 
-func (p Policies) knows(where, name string) error {
-	if _, ok := p.Policies[name]; !ok {
-		return invalid(where, "there is no policy %q; there are %q", name, slices.Sorted(maps.Keys(p.Policies)))
-	}
-	return nil
-}
+// MarshalYAML returns the policies in the form that [ParsePolicies] reads.
+func (p Policies) MarshalYAML() (any, error) { return p.file().MarshalYAML() }
 
-func (p Policy) validate(where string) error {
-	if err := validateRules(where+".tenant", p.Tenant); err != nil {
-		return err
+// file returns the policies as a file has them.
+func (p Policies) file() policyfile.File {
+	f := policyfile.File{
+		Queue: limitsOf(p.Queue, p.Concurrency), Default: p.Default, Policies: make(map[string]policyfile.Policy, len(p.Policies)), Tenants: p.Tenants,
 	}
-	if err := validateRules(where+".user", p.User); err != nil {
-		return err
-	}
-	if err := p.TenantConcurrency.validate(where + ".tenant.concurrency"); err != nil {
-		return err
-	}
-	if err := p.UserConcurrency.validate(where + ".user.concurrency"); err != nil {
-		return err
-	}
-	switch {
-	case p.Capacity < 0:
-		return invalid(where+".tenant.capacity", "%d; a number of jobs, or 0 for no bound", p.Capacity)
-	case p.Overflow != "" && p.Overflow != DropNewest && p.Overflow != DropOldest:
-		return invalid(where+".tenant.overflow", "%q; %s or %s", p.Overflow, DropNewest, DropOldest)
-	case p.Weight < 0 || p.Weight > maxWeight:
-		return invalid(where+".weight", "%d; 1 to %d, or 0 for 1", p.Weight, maxWeight)
-	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
-		return invalid(where+".max_wait", "%v; a time such as 15m, at least 1ms, or 0 for no bound", p.MaxWait)
-	}
-	return nil
-}
-
-func validateRules(where string, rules []throttle.Rule) error {
-	for i, r := range rules {
-		if err := r.Validate(); err != nil {
-			return fmt.Errorf("%w: %s.rules[%d]: %w", ErrInvalidPolicies, where, i, err)
+	for name, from := range p.Policies {
+		f.Policies[name] = policyfile.Policy{
+			Tenant: limitsOf(from.Tenant, from.TenantConcurrency), User: limitsOf(from.User, from.UserConcurrency),
+			Capacity: from.Capacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
 		}
 	}
-	return nil
+	return f
 }
 
-func invalid(where, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", ErrInvalidPolicies, where, fmt.Sprintf(format, args...))
+func limitsOf(rules []throttle.Rule, c Concurrency) policyfile.Limits {
+	return policyfile.Limits{Rules: rules, Concurrency: schedule.Concurrency(c)}
+}
+
+// policiesOf returns what a file says; nothing of a file that could not be read.
+func policiesOf(f policyfile.File) Policies {
+	p := Policies{Queue: f.Queue.Rules, Concurrency: Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants}
+	if f.Policies != nil {
+		p.Policies = make(map[string]Policy, len(f.Policies))
+	}
+	for name, from := range f.Policies {
+		p.Policies[name] = Policy{
+			Tenant: from.Tenant.Rules, User: from.User.Rules,
+			TenantConcurrency: Concurrency(from.Tenant.Concurrency), UserConcurrency: Concurrency(from.User.Concurrency),
+			Capacity: from.Capacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
+		}
+	}
+	return p
+}
+
+// A Concurrency is how many jobs run at once: a number, or a share of the places of all
+// workers that live, at least 1. The zero value is no limit.
+//
+// A job counts from its claim, which is up to 20 ms before its start, until its end has
+// reached Redis. The jobs of a worker that has died count until its lease has expired. Of what
+// a limit blocks only the earliest start is known: it starts when another job has ended.
+type Concurrency struct {
+	Jobs    int // a number of jobs, from 1 to 1,000,000
+	Percent int // or a share of all places, from 1 to 100
+}
+
+// String returns the limit as policy files have it: "20", "25%", or "" for none.
+func (c Concurrency) String() string {
+	if c == (Concurrency{}) {
+		return ""
+	}
+	return strings.TrimPrefix(schedule.Concurrency(c).String(), "concurrency ")
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"crypto/rand"
-	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -16,12 +15,12 @@ const spillAbove = 4 << 10
 // Redis's to say.
 func seal(j Job) *envelope.Envelope {
 	e := &envelope.Envelope{
-		ID: j.ID, Cost: max(1, j.Cost), Deadline: micros(j.StartBy), Until: micros(j.FinishBy),
+		ID: j.ID, Cost: max(1, j.Cost), Deadline: envelope.Micros(j.StartBy), Until: envelope.Micros(j.FinishBy),
 		MaxAttempts: j.MaxAttempts, Priority: rank(j.Priority), CollapseKey: j.CollapseKey,
 		Timeout: j.Timeout, Headers: j.Headers, Type: j.Type, Payload: string(j.Payload),
 	}
 	if e.MaxAttempts == 0 {
-		e.MaxAttempts = DefaultMaxAttempts
+		e.MaxAttempts = envelope.DefaultAttempts
 	}
 	if len(j.Payload) > spillAbove {
 		e.Payload, e.Spilled = "", rand.Text()
@@ -34,7 +33,7 @@ func seal(j Job) *envelope.Envelope {
 func open(lane store.Lane, e *envelope.Envelope) Job {
 	j := Job{
 		ID: e.Name(), Tenant: lane.Tenant, User: lane.User, Type: e.Type, Headers: e.Headers, Cost: e.Cost,
-		StartBy: instant(e.Deadline), FinishBy: instant(e.Until), Priority: priorityOf(e.Priority),
+		StartBy: envelope.Instant(e.Deadline), FinishBy: envelope.Instant(e.Until), Priority: priorityOf(e.Priority),
 		CollapseKey: e.CollapseKey, MaxAttempts: e.MaxAttempts, Timeout: e.Timeout,
 	}
 	if e.Payload != "" {
@@ -47,19 +46,3 @@ func open(lane store.Lane, e *envelope.Envelope) Job {
 func rank(p Priority) int { return envelope.Normal - int(p) }
 
 func priorityOf(rank int) Priority { return Priority(envelope.Normal - rank) }
-
-// micros returns an instant as the store knows it: 0 for the zero time.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return max(0, t.UnixMicro())
-}
-
-// instant returns what [micros] was given.
-func instant(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us)
-}

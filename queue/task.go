@@ -175,7 +175,7 @@ func whose(t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)
 }
 
 // readHeader reads one header into the job. An unknown header with our prefix is an error:
-// ignored, it could be a deadline that silently does not hold.
+// ignored, it could be a latest start that silently does not hold.
 func readHeader(job *Job, name, value string) (err error) {
 	switch name {
 	case headerTenant:

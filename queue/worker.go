@@ -19,15 +19,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/queue/internal/policyfile"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
-
-// Grace is how long after its slot a job may still start without a new decision of the leader.
-// Windows and spacings are wider by the grace than written, so that the starts keep them as
-// written.
-const Grace = schedule.Grace * time.Microsecond
 
 // WorkerConfig configures a [Worker]. Queues is required.
 type WorkerConfig struct {
@@ -75,19 +71,16 @@ type WorkerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// ErrInvalidConfig is wrapped by the errors about a worker's configuration.
-var ErrInvalidConfig = errors.New("queue: invalid worker config")
-
 func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if len(c.Queues) == 0 {
-		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidConfig)
+		return c, fmt.Errorf("%w: Queues is empty; name at least one", ErrInvalidArgument)
 	}
 	for i, q := range c.Queues {
 		if err := store.CheckQueue(q); err != nil {
-			return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+			return c, invalidName{err}
 		}
 		if slices.Contains(c.Queues[:i], q) {
-			return c, fmt.Errorf("%w: Queues names %q twice; name each queue once", ErrInvalidConfig, q)
+			return c, fmt.Errorf("%w: Queues names %q twice; name each queue once", ErrInvalidArgument, q)
 		}
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
@@ -95,11 +88,11 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	switch {
 	case c.Concurrency < 1:
-		return c, fmt.Errorf("%w: Concurrency is %d; want at least 1", ErrInvalidConfig, c.Concurrency)
+		return c, fmt.Errorf("%w: Concurrency is %d; want at least 1", ErrInvalidArgument, c.Concurrency)
 	case c.Lease < time.Second:
-		return c, fmt.Errorf("%w: Lease is %v; want at least 1s", ErrInvalidConfig, c.Lease)
+		return c, fmt.Errorf("%w: Lease is %v; want at least 1s", ErrInvalidArgument, c.Lease)
 	case c.ShutdownTimeout < 0:
-		return c, fmt.Errorf("%w: ShutdownTimeout is %v; want 0 or more", ErrInvalidConfig, c.ShutdownTimeout)
+		return c, fmt.Errorf("%w: ShutdownTimeout is %v; want 0 or more", ErrInvalidArgument, c.ShutdownTimeout)
 	}
 	if c.RetryDelay == nil {
 		c.RetryDelay = backoff
@@ -126,6 +119,8 @@ func backoff(n int, _ error, _ *asynq.Task) time.Duration {
 	return delay/2 + mathrand.N(delay)
 }
 
+var errRunning = errors.New("queue: the worker runs already")
+
 // A Worker runs the jobs of its queues when they may start. Any number of workers share
 // a queue; each may stop or die at any time. One of them at a time leads it: it decides
 // which job starts when, and where.
@@ -136,7 +131,7 @@ type Worker struct {
 	running atomic.Bool
 }
 
-// NewWorker returns a worker, or an error wrapping [ErrInvalidConfig].
+// NewWorker returns a worker, or an error wrapping [ErrInvalidArgument].
 //
 // While it runs it waits for jobs on connections of its own, with the options of rdb: two for
 // each queue beside rdb's pool, which may be as small as one connection. Hooks of rdb do not see
@@ -155,13 +150,10 @@ func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	return &Worker{cfg: cfg, client: rdb, metrics: metrics}, nil
 }
 
-// ErrRunning is returned by Run while another Run of the same worker has not ended.
-var ErrRunning = errors.New("queue: the worker runs already")
-
 // Run takes jobs and runs h for each at its slot, until ctx ends. Then it takes no more,
 // hands jobs that have not started back to their lanes, waits for the running ones
 // (ShutdownTimeout, after which their contexts end) and returns nil. It may be called
-// again after that.
+// again after that, and returns an error while another Run has not ended.
 //
 // A handler's nil, or an error wrapping [asynq.RevokeTask], ends the job. Any other
 // error, or a panic, is a failed attempt: the job is attempted again after RetryDelay,
@@ -173,7 +165,7 @@ var ErrRunning = errors.New("queue: the worker runs already")
 // acknowledged when it is back.
 func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	if !w.running.CompareAndSwap(false, true) {
-		return ErrRunning
+		return errRunning
 	}
 	defer w.running.Store(false)
 	if f, ok := h.(*forwarder); ok {
@@ -217,7 +209,7 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *runne
 		Store: s, Worker: rand.Text()[:16], Host: host, Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
 		Policies: func(source string, version int64) (*schedule.Policies, error) {
-			return compilePolicies(queue, source, version)
+			return policyfile.Compile(queue, source, version)
 		},
 		Handle: a.handle, Metrics: w.metrics.of(queue), Listened: events.listened, Log: a.log,
 	}), events, nil

@@ -77,7 +77,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 				Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: []throttle.Rule{throttle.Window(2, 300*time.Millisecond)},
 			}}})
 			if err == nil {
-				err = inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)) // until all is offered
+				err = inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}) // until all is offered
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -98,7 +98,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 				}
 			}
 			redistest.Eventually(t, 20*time.Second, "all is offered", counted(func(s queue.Stats) bool { return s.Offered >= waits }))
-			if err := inspector.ResumeQueue(t.Context()); err != nil {
+			if err := inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}); err != nil {
 				t.Fatal(err)
 			}
 			redistest.Eventually(t, 20*time.Second, "all has ended", counted(func(s queue.Stats) bool {
@@ -158,7 +158,7 @@ func runWorker(t *testing.T, client redis.UniversalClient, h asynq.Handler) {
 func checkEffects(t *testing.T, seen *journal, notBefore time.Time) {
 	t.Helper()
 	if plain := seen.one(t, "plain"); plain.payload != `{"n": 1.0}` || plain.Tenant != "t" || plain.User != "a" ||
-		plain.Type != "push" || plain.MaxAttempts != queue.DefaultMaxAttempts || plain.limit != 0 {
+		plain.Type != "push" || plain.MaxAttempts != 26 || plain.limit != 0 {
 		t.Errorf("plain: %+v", plain)
 	}
 	if gap := seen.one(t, "after").Slot.Sub(seen.one(t, "costly").Slot).Abs(); gap < 300*time.Millisecond {
@@ -208,7 +208,7 @@ func checkDrops(t *testing.T, inspector *queue.Inspector, seen *journal, inOrder
 
 func checkDead(t *testing.T, inspector *queue.Inspector) {
 	t.Helper()
-	dead, err := inspector.Dead(t.Context(), 10)
+	dead, err := inspector.Dead(t.Context(), "", 10)
 	if err != nil || len(dead) != 2 || !strings.HasPrefix(dead[0].ID, "fails") || dead[0].Error != "no" {
 		t.Errorf("dead: %+v, %v", dead, err)
 	}

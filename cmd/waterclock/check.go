@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -24,7 +25,7 @@ func (c *console) checkCommand() *cobra.Command {
 		Use: "check", Short: "For monitors: exit with 1 if the queue is stalled or failing, or jobs are overdue",
 		Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
 				h, err := i.Health(cmd.Context())
 				if err != nil {
 					return err
@@ -34,7 +35,7 @@ func (c *console) checkCommand() *cobra.Command {
 					return err
 				}
 				switch {
-				case h.Condition == queue.Stalled || h.Condition == queue.Failing:
+				case h.Condition == watch.Stalled || h.Condition == watch.Failing:
 					return fmt.Errorf("the queue is %s", h.Condition)
 				case h.Overdue > 0 && h.Oldest > most:
 					return fmt.Errorf("jobs of %s are overdue, the first for %s; at most %s are allowed", human.Count(h.Overdue, "tenant", "tenants"), human.Span(h.Oldest), human.Span(most))

@@ -16,16 +16,17 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // metric returns the numbers of the queue as Prometheus reads them.
 func metric(t *testing.T, c *terminal) string {
-	inspector, err := queue.NewInspector(c.client, "push")
+	inspector, err := watch.New(c.client, "push")
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(queue.NewCollector(inspector))
+	registry.MustRegister(watch.NewCollector(inspector))
 	out := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
 	return out.Body.String()

@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A terminal calls the command for one Redis.
@@ -258,7 +259,7 @@ func TestJSON(t *testing.T) {
 // Two operators do not overwrite each other's policies.
 func TestPoliciesAreComparedAndSet(t *testing.T) {
 	c := openTerminal(t)
-	inspector, err := queue.NewInspector(c.client, "push")
+	inspector, err := watch.New(c.client, "push")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,7 @@ func TestPoliciesAreComparedAndSet(t *testing.T) {
 	if err := inspector.SetPolicies(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := inspector.PoliciesInForce(t.Context())
+	seen, err := inspector.Policies(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +282,7 @@ func TestPoliciesAreComparedAndSet(t *testing.T) {
 	if err := inspector.ReplacePolicies(t.Context(), seen.Version, p); !errors.Is(err, queue.ErrPoliciesChanged) {
 		t.Errorf("%v, want %v", err, queue.ErrPoliciesChanged)
 	}
-	if now, err := inspector.Policies(t.Context()); err != nil || now.Tenants["school"] != "standard" {
+	if now, err := inspector.Policies(t.Context()); err != nil || now.Policies.Tenants["school"] != "standard" {
 		t.Errorf("%+v, %v: the other one's change is lost", now, err)
 	}
 	c.prints(words("policies set-tenant other standard --yes --reason moved"), "obeys")

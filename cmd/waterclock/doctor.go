@@ -8,7 +8,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/doctor"
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) doctorCommand() *cobra.Command {
@@ -31,7 +31,7 @@ What it cannot read it renames and never deletes.`,
 
 // diagnose prints what the doctor finds.
 func (c *console) diagnose(ctx context.Context, rdb *config.Redis, repair bool) error {
-	inspector, err := queue.NewInspector(rdb.UniversalClient, c.queue)
+	inspector, err := watch.New(rdb.UniversalClient, c.queue)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *console) diagnose(ctx context.Context, rdb *config.Redis, repair bool) 
 		findings = append(findings, doctor.Finding{What: "Redis", Seen: rdb.Address, Problem: warning})
 	}
 	findings = append(findings, doctor.Redis(ctx, rdb)...)
-	keys, err := doctor.Keys(ctx, inspector, repair)
+	keys, err := doctor.Keys(ctx, rdb, c.queue, repair)
 	findings = append(findings, keys...)
 	if err != nil {
 		findings = append(findings, doctor.Finding{What: "keys", Seen: "unknown", Problem: err.Error()})

@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // reasons are those of drops.
@@ -32,7 +33,7 @@ func (c *console) dropsCommand() *cobra.Command {
 				last := len(reasons) - 1
 				return config.Usagef("--reason %q: want %s or %s", reason, strings.Join(reasons[:last], ", "), reasons[last])
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				const kept = 110_000 // that Redis keeps
 				n := p.from + p.n
 				if tenant != "" || reason != "" {
@@ -70,7 +71,7 @@ func (c *console) deadCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := dead(cmd.Context(), i, tenant)
 				if err != nil {
 					return err
@@ -91,8 +92,8 @@ func (c *console) deadCommand() *cobra.Command {
 }
 
 // dead returns the dead jobs, of a tenant or of all.
-func dead(ctx context.Context, i *queue.Inspector, tenant string) ([]queue.DeadJob, error) {
+func dead(ctx context.Context, i *watch.Watcher, tenant string) ([]queue.DeadJob, error) {
 	const kept = 100_000 // that Redis keeps
-	all, err := i.Dead(ctx, kept)
+	all, err := i.Dead(ctx, "", kept)
 	return slices.DeleteFunc(all, func(d queue.DeadJob) bool { return tenant != "" && d.Tenant != tenant }), err
 }

@@ -8,18 +8,19 @@ import (
 
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) laterCommand() *cobra.Command {
-	return c.waitingForTheirTime("later", "Jobs that wait for their time: scheduled, or between attempts", (*queue.Inspector).Later)
+	return c.waitingForTheirTime("later", "Jobs that wait for their time: scheduled, or between attempts", (*watch.Watcher).Later)
 }
 
 func (c *console) retryingCommand() *cobra.Command {
-	return c.waitingForTheirTime("retrying", "Jobs that wait for their next attempt, and how the last one failed", (*queue.Inspector).Retrying)
+	return c.waitingForTheirTime("retrying", "Jobs that wait for their next attempt, and how the last one failed", (*watch.Watcher).Retrying)
 }
 
 // waitingForTheirTime makes a command that lists jobs that wait for their time.
-func (c *console) waitingForTheirTime(name, about string, list func(*queue.Inspector, context.Context, int, int) ([]queue.LaterJob, error)) *cobra.Command {
+func (c *console) waitingForTheirTime(name, about string, list func(*watch.Watcher, context.Context, int, int) ([]queue.LaterJob, error)) *cobra.Command {
 	var p page
 	return p.flags(&cobra.Command{
 		Use: name, Short: about, Args: arguments(0, 0, "none"),
@@ -27,7 +28,7 @@ func (c *console) waitingForTheirTime(name, about string, list func(*queue.Inspe
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := list(i, cmd.Context(), p.from, p.n)
 				if err != nil {
 					return err
@@ -49,7 +50,7 @@ func (c *console) failuresCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "failures", Short: "What fails, by the kind of the error: jobs between attempts, and dead ones", Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := i.Failures(cmd.Context(), sample)
 				if err != nil {
 					return err

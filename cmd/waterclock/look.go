@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // page is which part of a list is shown.
@@ -38,19 +39,19 @@ func (c *console) looking() []*cobra.Command {
 func (c *console) queuesCommand() *cobra.Command {
 	type state struct {
 		Queue string `json:"queue"`
-		queue.Health
+		watch.Health
 	}
 	return &cobra.Command{
 		Use: "queues", Short: "All queues of this Redis, and how they are", Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
-				names, err := queue.Queues(cmd.Context(), rdb)
+				names, err := watch.Queues(cmd.Context(), rdb)
 				if err != nil {
 					return err
 				}
 				all := make([]state, len(names))
 				for i, name := range names {
-					inspector, err := queue.NewInspector(rdb, name)
+					inspector, err := watch.New(rdb, name)
 					if err != nil {
 						return err
 					}
@@ -73,14 +74,14 @@ func (c *console) queuesCommand() *cobra.Command {
 
 func (c *console) statsCommand() *cobra.Command {
 	type state struct {
-		queue.Health
+		watch.Health
 		Stats          queue.Stats        `json:"stats"`
 		BlockedSeconds map[string]float64 `json:"blocked_seconds"`
 	}
 	return &cobra.Command{
 		Use: "stats", Short: "The queue in numbers", Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				h, err := i.Health(cmd.Context())
 				if err != nil {
 					return err
@@ -129,7 +130,7 @@ func (c *console) tenantsCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				var all []queue.TenantStats
 				var err error
 				if len(args) == 1 {
@@ -137,7 +138,7 @@ func (c *console) tenantsCommand() *cobra.Command {
 					one, err = i.Tenant(cmd.Context(), args[0])
 					all = append(all, one)
 				} else {
-					all, err = i.Tenants(cmd.Context(), p.from, p.n)
+					all, _, err = i.Tenants(cmd.Context(), p.from, p.n)
 				}
 				if err != nil {
 					return err
@@ -161,7 +162,7 @@ func (c *console) usersCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := i.Users(cmd.Context(), args[0], p.from, p.n)
 				if err != nil {
 					return err
@@ -194,7 +195,7 @@ func (c *console) laneCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				waiting, err := i.Lane(cmd.Context(), args[0], args[1], p.from, p.n)
 				if err != nil {
 					return err
@@ -226,7 +227,7 @@ func (c *console) runningCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := i.Running(cmd.Context())
 				if err != nil {
 					return err
@@ -253,7 +254,7 @@ func (c *console) workersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "workers", Short: "The workers, who leads, and what they have", Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := i.Workers(cmd.Context())
 				if err != nil {
 					return err
@@ -281,7 +282,7 @@ func (c *console) pausesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "pauses", Short: "What is paused, until when, by whom and why", Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				all, err := i.Pauses(cmd.Context())
 				if err != nil {
 					return err

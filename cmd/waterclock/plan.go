@@ -16,8 +16,9 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
-	"github.com/waterclock/waterclock/internal/whatif"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A planning is what plan is asked.
@@ -79,7 +80,7 @@ func (c *console) plan(ctx context.Context, p planning) error {
 	if err != nil {
 		return err
 	}
-	answer, err := whatif.Compare(whatif.Question{Before: before, After: after, Takes: p.takes, Places: p.places}, offers)
+	answer, err := simulate.Compare(simulate.Question{Before: before, After: after, Takes: p.takes, Places: p.places}, offers)
 	if err != nil {
 		return err
 	}
@@ -100,8 +101,9 @@ func (c *console) policiesBefore(ctx context.Context, file string) (p queue.Poli
 	if file != "" {
 		return c.readPolicies(file)
 	}
-	err = c.inspect(ctx, func(i *queue.Inspector) error {
-		p, err = i.Policies(ctx)
+	err = c.inspect(ctx, func(i *watch.Watcher) error {
+		now, err := i.Policies(ctx)
+		p = now.Policies
 		return err
 	})
 	return p, err
@@ -121,7 +123,7 @@ func waitBounds(texts map[string]string) (map[string]time.Duration, error) {
 }
 
 // readOffers reads a log of offers.
-func (c *console) readOffers(name, at string) (offers []queue.Offered, err error) {
+func (c *console) readOffers(name, at string) (offers []simulate.Offer, err error) {
 	from := io.Reader(c.in)
 	if name != "-" {
 		file, err := os.Open(name)
@@ -138,7 +140,7 @@ func (c *console) readOffers(name, at string) (offers []queue.Offered, err error
 		if len(strings.TrimSpace(lines.Text())) == 0 {
 			continue
 		}
-		o, err := whatif.ReadOffer(lines.Bytes(), at, last)
+		o, err := simulate.ReadOffer(lines.Bytes(), at, last)
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
 		}
@@ -151,7 +153,7 @@ func (c *console) readOffers(name, at string) (offers []queue.Offered, err error
 	return offers, lines.Err()
 }
 
-func printPlan(t *table, all []whatif.Tenant, rows int) {
+func printPlan(t *table, all []simulate.Tenant, rows int) {
 	t.row("TENANT", "JOBS", "WAIT p50", "p99", "MOST", "DROPPED", "LAST START")
 	for _, p := range all[:min(rows, len(all))] {
 		t.row(p.Tenant, human.Thousands(p.Before.Jobs), change(p.Before.P50, p.After.P50), change(p.Before.P99, p.After.P99), change(p.Before.Max, p.After.Max),
@@ -166,7 +168,7 @@ func change(before, after time.Duration) string {
 	return human.Span(before) + " → " + human.Span(after)
 }
 
-func drops(f whatif.Fate) string {
+func drops(f simulate.Fate) string {
 	if len(f.Dropped) == 0 {
 		return "0"
 	}
@@ -178,7 +180,7 @@ func drops(f whatif.Fate) string {
 }
 
 // lastStart says when the last job of a tenant starts, and how that changes.
-func lastStart(p whatif.Tenant) string {
+func lastStart(p simulate.Tenant) string {
 	switch moved := p.After.Ends.Sub(p.Before.Ends); {
 	case p.Before.Ends.IsZero() || p.After.Ends.IsZero():
 		return "-"
@@ -192,7 +194,7 @@ func lastStart(p whatif.Tenant) string {
 }
 
 // tooLong returns an error for tenants whose jobs would wait longer than they may.
-func tooLong(all []whatif.Tenant, bounds map[string]time.Duration) error {
+func tooLong(all []simulate.Tenant, bounds map[string]time.Duration) error {
 	var errs []error
 	for _, p := range all {
 		most, bounded := bounds[p.Tenant]

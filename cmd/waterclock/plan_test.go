@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/whatif"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // Sixty jobs at once, under ten a second and then under five.
@@ -41,7 +41,7 @@ func TestPlan(t *testing.T) {
 		c.fails(1, want, "plan", "--input", c.file("none.jsonl", line), "--against", before, "--policies", after)
 	}
 	c.prints([]string{"policies", "apply", before, "--yes"})
-	var all []whatif.Tenant
+	var all []simulate.Tenant
 	out := c.prints([]string{"plan", "--input", offers, "--policies", after, "--json"}) // against those in force
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 2 || all[0].After.Max-all[0].Before.Max < 4*time.Second {
 		t.Errorf("%v: %s", err, out)

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/internal/policydiff"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) policiesCommand() *cobra.Command {
@@ -29,8 +30,8 @@ func (c *console) policiesGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get", Short: "Print the policies in force, as a file", Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
-				now, err := i.PoliciesInForce(cmd.Context())
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
+				now, err := i.Policies(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -82,7 +83,7 @@ func (c *console) policiesDiff() *cobra.Command {
 	return &cobra.Command{
 		Use: "diff FILE", Short: "Show what a file would change", Args: arguments(1, 1, "a file, or -"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				p, err := c.readPolicies(args[0])
 				if err != nil {
 					return err
@@ -98,8 +99,8 @@ func (c *console) policiesDiff() *cobra.Command {
 }
 
 // changes returns the version in force, and how policies differ from it.
-func (c *console) changes(ctx context.Context, i *queue.Inspector, to queue.Policies) (int64, []string, error) {
-	now, err := i.PoliciesInForce(ctx)
+func (c *console) changes(ctx context.Context, i *watch.Watcher, to queue.Policies) (int64, []string, error) {
+	now, err := i.Policies(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -120,7 +121,7 @@ func (c *console) policiesApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "apply FILE", Short: "Put a file in force, if nobody else changes the policies meanwhile", Args: arguments(1, 1, "a file, or -"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				p, err := c.readPolicies(args[0])
 				if err != nil {
 					return err
@@ -134,7 +135,7 @@ func (c *console) policiesApply() *cobra.Command {
 }
 
 // replace shows what changes, asks, and puts policies in force.
-func (c *console) replace(ctx context.Context, i *queue.Inspector, p queue.Policies) error {
+func (c *console) replace(ctx context.Context, i *watch.Watcher, p queue.Policies) error {
 	version, changes, err := c.changes(ctx, i, p)
 	if err != nil {
 		return err
@@ -164,8 +165,8 @@ func (c *console) policiesSetTenant() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set-tenant TENANT [POLICY]", Short: "Give a tenant another policy; without one, the default", Args: arguments(1, 2, "a tenant and the name of a policy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
-				now, err := i.PoliciesInForce(cmd.Context())
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
+				now, err := i.Policies(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -196,7 +197,7 @@ func (c *console) policiesHistory() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				versions, err := i.PolicyHistory(cmd.Context(), p.from+p.n+1)
 				if err != nil {
 					return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A console is one call of the command: what its flags say, and where it writes.
@@ -110,9 +111,9 @@ func (c *console) settle(flags *pflag.FlagSet) error {
 }
 
 // inspect opens Redis and the queue, and lets do look at it.
-func (c *console) inspect(ctx context.Context, do func(*queue.Inspector) error) error {
+func (c *console) inspect(ctx context.Context, do func(*watch.Watcher) error) error {
 	return c.withRedis(ctx, func(rdb *config.Redis) error {
-		inspector, err := queue.NewInspector(rdb, c.queue)
+		inspector, err := watch.New(rdb, c.queue)
 		if err != nil {
 			return err
 		}
@@ -122,9 +123,9 @@ func (c *console) inspect(ctx context.Context, do func(*queue.Inspector) error) 
 
 // steer is inspect for a queue that somebody has used: in another one there is nothing to watch or
 // to steer, and its name is probably misspelt.
-func (c *console) steer(ctx context.Context, do func(*queue.Inspector) error) error {
+func (c *console) steer(ctx context.Context, do func(*watch.Watcher) error) error {
 	return c.withRedis(ctx, func(rdb *config.Redis) error {
-		inspector, err := queue.NewInspector(rdb, c.queue)
+		inspector, err := watch.New(rdb, c.queue)
 		if err != nil {
 			return err
 		}
@@ -135,7 +136,7 @@ func (c *console) steer(ctx context.Context, do func(*queue.Inspector) error) er
 		if known {
 			return do(inspector.As(c.note))
 		}
-		names, err := queue.Queues(ctx, rdb)
+		names, err := watch.Queues(ctx, rdb)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/monitor"
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) serveCommand() *cobra.Command {
@@ -31,7 +31,7 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 				names := []string{c.queue}
 				if all {
 					var err error
-					if names, err = queue.Queues(cmd.Context(), rdb); err != nil {
+					if names, err = watch.Queues(cmd.Context(), rdb); err != nil {
 						return err
 					}
 				}
@@ -65,14 +65,14 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 	return cmd
 }
 
-func collectorOf(rdb *config.Redis, names []string) (*queue.Collector, error) {
-	var inspectors []*queue.Inspector
+func collectorOf(rdb *config.Redis, names []string) (*watch.Collector, error) {
+	var inspectors []*watch.Watcher
 	for _, name := range names {
-		inspector, err := queue.NewInspector(rdb, name)
+		inspector, err := watch.New(rdb, name)
 		if err != nil {
 			return nil, fmt.Errorf("queue %q: %w", name, err)
 		}
 		inspectors = append(inspectors, inspector)
 	}
-	return queue.NewCollector(inspectors...), nil
+	return watch.NewCollector(inspectors...), nil
 }

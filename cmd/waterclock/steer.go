@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) steering() []*cobra.Command {
@@ -31,28 +32,28 @@ func (c *console) scope(args []string) string {
 	return "user " + args[1] + " of tenant " + args[0]
 }
 
-func pause(ctx context.Context, i *queue.Inspector, args []string, until time.Time) error {
+// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant.
+func pauseOf(args []string) queue.Pause {
 	switch len(args) {
 	case 0:
-		return i.PauseQueue(ctx, until)
+		return queue.Pause{Scope: queue.ScopeQueue}
 	case 1:
-		return i.PauseTenant(ctx, args[0], until)
+		return queue.Pause{Scope: queue.ScopeTenant, Tenant: args[0]}
 	}
-	return i.PauseUser(ctx, args[0], args[1], until)
+	return queue.Pause{Scope: queue.ScopeUser, Tenant: args[0], User: args[1]}
 }
 
 // paused reports whether there is a pause of just that scope.
-func paused(ctx context.Context, i *queue.Inspector, args []string) (bool, error) {
+func paused(ctx context.Context, i *watch.Watcher, of queue.Pause) (bool, error) {
 	all, err := i.Pauses(ctx)
-	return slices.ContainsFunc(all, func(p queue.Paused) bool {
-		of := []string{p.Tenant, p.User}[:map[string]int{queue.ScopeQueue: 0, queue.ScopeTenant: 1, queue.ScopeUser: 2}[p.Scope]]
-		return slices.Equal(of, args)
+	return slices.ContainsFunc(all, func(p queue.Pause) bool {
+		return p.Scope == of.Scope && p.Tenant == of.Tenant && p.User == of.User
 	}), err
 }
 
 // unheard says that no job of a tenant is known, if that is so: it may be yet to come, or its name
 // may be misspelt.
-func unheard(ctx context.Context, i *queue.Inspector, args []string) (string, error) {
+func unheard(ctx context.Context, i *watch.Watcher, args []string) (string, error) {
 	if len(args) == 0 {
 		return "", nil
 	}
@@ -71,7 +72,7 @@ func (c *console) pauseCommand() *cobra.Command {
 		Example: "  waterclock pause school-7 --for 10m --reason \"their endpoint is down\"",
 		Args:    arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
 				end, err := pauseEnd(length, until)
 				if err != nil {
 					return err
@@ -85,7 +86,9 @@ func (c *console) pauseCommand() *cobra.Command {
 						return err
 					}
 				}
-				if err := pause(cmd.Context(), i, args, end); err != nil {
+				p := pauseOf(args)
+				p.Until = end
+				if err := i.Pause(cmd.Context(), p); err != nil {
 					return err
 				}
 				note, err := unheard(cmd.Context(), i, args)
@@ -124,12 +127,12 @@ func (c *console) resumeCommand() *cobra.Command {
 		Use: "resume [TENANT [USER]]", Short: "Lift a pause of the queue, a tenant or a user",
 		Args: arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
-				was, err := paused(cmd.Context(), i, args)
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
+				was, err := paused(cmd.Context(), i, pauseOf(args))
 				if err != nil {
 					return err
 				}
-				if err := pause(cmd.Context(), i, args, time.Time{}); err != nil {
+				if err := i.Resume(cmd.Context(), pauseOf(args)); err != nil {
 					return err
 				}
 				if was {
@@ -155,7 +158,7 @@ func (c *console) cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel ID...", Short: "Make sure that waiting jobs never run, by the IDs that you gave them", Args: arguments(1, -1, "IDs of jobs"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
 				n := 0
 				for _, id := range ids {
 					cancelled, err := i.Cancel(cmd.Context(), id)
@@ -178,7 +181,7 @@ func (c *console) purgeCommand() *cobra.Command {
 	return c.asks(&cobra.Command{
 		Use: "purge TENANT", Short: "Drop all jobs that wait in the lanes of a tenant", Args: arguments(1, 1, "a tenant"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.steer(cmd.Context(), func(i *queue.Inspector) error {
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
 				stats, err := i.Tenant(cmd.Context(), args[0])
 				if err != nil {
 					return err
@@ -198,17 +201,17 @@ func (c *console) purgeCommand() *cobra.Command {
 
 func (c *console) reviveCommand() *cobra.Command {
 	return c.deadOnes(&cobra.Command{Use: "revive", Short: "Give dead jobs all their attempts again; dead shows the entries"},
-		"%s of %s jobs wait again.", (*queue.Inspector).Revive)
+		"%s of %s jobs wait again.", (*watch.Watcher).Revive)
 }
 
 func (c *console) deleteCommand() *cobra.Command {
 	return c.deadOnes(&cobra.Command{Use: "delete", Short: "Forget dead jobs for good; dead shows the entries"},
-		"%s of %s jobs are deleted.", (*queue.Inspector).DeleteDead)
+		"%s of %s jobs are deleted.", (*watch.Watcher).DeleteDead)
 }
 
 // deadOnes makes of a command one that does something with dead jobs, by their entries or
 // with all of them.
-func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspector, context.Context, ...string) (int, error)) *cobra.Command {
+func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*watch.Watcher, context.Context, ...string) (int, error)) *cobra.Command {
 	all, tenant, name := false, "", cmd.Use
 	cmd.Use = fmt.Sprintf("%s ENTRY... | %s --all [--tenant TENANT]", name, name)
 	cmd.Args = arguments(0, -1, "entries")
@@ -216,7 +219,7 @@ func (c *console) deadOnes(cmd *cobra.Command, done string, do func(*queue.Inspe
 		if all == (len(entries) > 0) || tenant != "" && !all {
 			return config.Usagef("%s: want entries that dead shows, or --all, perhaps with --tenant", name)
 		}
-		return c.steer(cmd.Context(), func(i *queue.Inspector) error {
+		return c.steer(cmd.Context(), func(i *watch.Watcher) error {
 			if all {
 				found, err := dead(cmd.Context(), i, tenant)
 				if err != nil {

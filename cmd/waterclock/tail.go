@@ -10,12 +10,12 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // eventKinds are the kinds of events that can be asked for.
 var eventKinds = []string{
-	string(queue.EventStarted), string(queue.EventDone), string(queue.EventFailed), string(queue.EventPaused), string(queue.EventDropped),
+	string(watch.EventStarted), string(watch.EventDone), string(watch.EventFailed), string(watch.EventPaused), string(watch.EventDropped),
 }
 
 func (c *console) tailCommand() *cobra.Command {
@@ -32,9 +32,9 @@ worker it says how many were left out.`,
 					return config.Usagef("--only %q: want some of %s, separated by commas", only, strings.Join(eventKinds, ", "))
 				}
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
-				return i.Tail(cmd.Context(), func(e queue.Event) error {
-					wanted := e.Kind == queue.EventMissed ||
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
+				return i.Tail(cmd.Context(), func(e watch.Event) error {
+					wanted := e.Kind == watch.EventMissed ||
 						(tenant == "" || e.Tenant == tenant) && (only == "" || strings.Contains(","+only+",", ","+string(e.Kind)+","))
 					if !wanted {
 						return nil
@@ -54,16 +54,16 @@ worker it says how many were left out.`,
 }
 
 // eventLine writes an event for people.
-func eventLine(e queue.Event) string {
+func eventLine(e watch.Event) string {
 	line := e.At.Local().Format("15:04:05.000") + fmt.Sprintf("  %-7s  %s / %s  %s  %s", e.Kind, e.Tenant, e.User, e.Type, e.ID)
 	switch e.Kind {
-	case queue.EventMissed:
+	case watch.EventMissed:
 		return e.At.Local().Format("15:04:05.000") + fmt.Sprintf("  …  and %s events more of %s", human.Thousands(e.Missed), e.Host)
-	case queue.EventDropped:
+	case watch.EventDropped:
 		return line + "  " + strings.TrimSpace(string(e.Reason)+" "+e.Rule)
-	case queue.EventStarted:
+	case watch.EventStarted:
 		return line + fmt.Sprintf("  attempt %d", e.Attempt)
-	case queue.EventFailed:
+	case watch.EventFailed:
 		return line + fmt.Sprintf("  attempt %d, after %s: %s", e.Attempt, human.Span(e.Took), e.Error)
 	}
 	return line + "  after " + human.Span(e.Took)

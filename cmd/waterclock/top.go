@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) topCommand() *cobra.Command {
@@ -21,7 +22,7 @@ func (c *console) topCommand() *cobra.Command {
 			if every < 100*time.Millisecond || rows < 1 {
 				return config.Usagef("top: want --every of at least 100ms, and at least one --rows")
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				return c.top(cmd.Context(), i, every, frames, rows)
 			})
 		},
@@ -35,12 +36,12 @@ func (c *console) topCommand() *cobra.Command {
 // A glance is the queue at one moment.
 type glance struct {
 	at      time.Time
-	health  queue.Health
+	health  watch.Health
 	stats   queue.Stats
 	tenants []queue.TenantStats
 }
 
-func look(ctx context.Context, i *queue.Inspector, rows int) (g glance, err error) {
+func look(ctx context.Context, i *watch.Watcher, rows int) (g glance, err error) {
 	g.at = time.Now()
 	if g.health, err = i.Health(ctx); err != nil {
 		return g, err
@@ -48,12 +49,12 @@ func look(ctx context.Context, i *queue.Inspector, rows int) (g glance, err erro
 	if g.stats, err = i.Stats(ctx); err != nil {
 		return g, err
 	}
-	g.tenants, err = i.Tenants(ctx, 0, rows)
+	g.tenants, _, err = i.Tenants(ctx, 0, rows)
 	return g, err
 }
 
 // top shows a glance after the other; frames of them, or until ctx ends.
-func (c *console) top(ctx context.Context, i *queue.Inspector, every time.Duration, frames, rows int) error {
+func (c *console) top(ctx context.Context, i *watch.Watcher, every time.Duration, frames, rows int) error {
 	before, err := look(ctx, i, rows)
 	if err != nil {
 		return err

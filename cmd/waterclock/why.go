@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) whyCommand() *cobra.Command {
@@ -21,7 +22,7 @@ func (c *console) whyCommand() *cobra.Command {
 			if (id == "") == (len(args) == 0) {
 				return config.Usagef("why: want a tenant and perhaps a user, or --job ID")
 			}
-			return c.inspect(cmd.Context(), func(i *queue.Inspector) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
 				if id != "" {
 					return c.whyJob(cmd, i, id)
 				}
@@ -38,7 +39,7 @@ func (c *console) whyCommand() *cobra.Command {
 }
 
 // whyUser explains the next job of a user; without a name, of the user that is due first.
-func (c *console) whyUser(cmd *cobra.Command, i *queue.Inspector, tenant, user string) error {
+func (c *console) whyUser(cmd *cobra.Command, i *watch.Watcher, tenant, user string) error {
 	if user == "" {
 		first, err := i.Users(cmd.Context(), tenant, 0, 1)
 		if err != nil {
@@ -60,7 +61,7 @@ func (c *console) whyUser(cmd *cobra.Command, i *queue.Inspector, tenant, user s
 }
 
 // whyJob says where a job is, and why it waits there.
-func (c *console) whyJob(cmd *cobra.Command, i *queue.Inspector, id string) error {
+func (c *console) whyJob(cmd *cobra.Command, i *watch.Watcher, id string) error {
 	state, known, err := i.ExplainJob(cmd.Context(), id)
 	switch {
 	case err != nil:

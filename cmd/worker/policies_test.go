@@ -70,8 +70,8 @@ func TestReload(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if in, err := inspector.Policies(t.Context()); err != nil || in.Default != step.wantDefault {
-				t.Errorf("%s: the default of queue %s is %q, %v, want %q", step.what, name, in.Default, err, step.wantDefault)
+			if in, err := inspector.Policies(t.Context()); err != nil || in.Policies.Default != step.wantDefault {
+				t.Errorf("%s: the default of queue %s is %q, %v, want %q", step.what, name, in.Policies.Default, err, step.wantDefault)
 			}
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/jobline"
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A recorder writes down what is offered to a queue, by whomever, for waterclock plan.
 type recorder struct {
-	inspector *queue.Inspector
+	inspector *watch.Watcher
 	out       io.Writer
 	log       *slog.Logger
 }
@@ -29,7 +30,7 @@ func newRecorder(o options, rdb redis.UniversalClient, out *sink, log *slog.Logg
 	if err != nil {
 		return nil, fmt.Errorf("--record: %w", err)
 	}
-	inspector, err := queue.NewInspector(rdb, o.queues[0])
+	inspector, err := watch.New(rdb, o.queues[0])
 	return &recorder{inspector, file, log}, err
 }
 
@@ -47,7 +48,7 @@ func (r *recorder) run(ctx context.Context) error {
 	return nil
 }
 
-func (r *recorder) write(offered []queue.Offered, missed int) error {
+func (r *recorder) write(offered []simulate.Offer, missed int) error {
 	if missed > 0 {
 		r.log.Warn("offers came faster than they could be recorded", "missing", missed)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
-	"github.com/waterclock/waterclock/internal/whatif"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // worker --record writes down what anybody offers, as plan reads it.
@@ -48,7 +48,7 @@ func TestRecord(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	o, err := whatif.ReadOffer([]byte(lines[0]), "at", time.Time{})
+	o, err := simulate.ReadOffer([]byte(lines[0]), "at", time.Time{})
 	if err != nil || o.User != "teacher-42" || o.Cost != 2 || time.Since(o.At).Abs() > time.Minute || strings.Contains(lines[0], "secret") {
 		t.Errorf("%s: %+v, %v", lines[0], o, err)
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	keys "github.com/waterclock/waterclock/queue/doctor"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -23,7 +25,8 @@ import (
 type scene struct {
 	t         testing.TB
 	client    *redis.Client
-	inspector *queue.Inspector
+	inspector *watch.Watcher
+	keys      *keys.Doctor
 	offers    *queue.Client
 	handler   func(ctx context.Context) error
 
@@ -37,7 +40,10 @@ func newScene(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{t: t, client: redistest.Start(t).Client(t), starts: make(map[string]int)}
 	var err error
-	if s.inspector, err = queue.NewInspector(s.client, name); err != nil {
+	if s.keys, err = keys.New(s.client, name); err != nil {
+		t.Fatal(err)
+	}
+	if s.inspector, err = watch.New(s.client, name); err != nil {
 		t.Fatal(err)
 	}
 	if s.offers, err = queue.NewClient(s.client, name); err != nil {
@@ -143,11 +149,11 @@ func ends(ctx context.Context) error {
 	case 2:
 		return asynq.SkipRetry
 	case 3:
-		return queue.RefundUser(nil)
+		return queue.RefundUser{}
 	case 4:
-		return queue.PauseUser(time.Now().Add(30*time.Millisecond), nil)
+		return queue.Pause{Scope: queue.ScopeUser, Until: time.Now().Add(30 * time.Millisecond)}
 	case 5:
-		return queue.Yield(nil)
+		return queue.Retry{Yield: true}
 	}
 	return nil
 }
@@ -179,7 +185,7 @@ func TestABusyQueueIsSound(t *testing.T) {
 				}
 				switch n % 50 {
 				case 10:
-					s.inspector.PauseTenant(ctx, "t1", time.Now().Add(20*time.Millisecond))
+					s.inspector.Pause(ctx, queue.Pause{Scope: queue.ScopeTenant, Tenant: "t1", Until: time.Now().Add(20 * time.Millisecond)})
 				case 20:
 					s.inspector.Purge(ctx, "t2")
 				case 30:

@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue"
+	keys "github.com/waterclock/waterclock/queue/doctor"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -73,7 +74,7 @@ func damages() map[string]damage {
 }
 
 func pauseUnseen(t *testing.T, s *scene) {
-	s.must(s.inspector.PauseTenant(t.Context(), "other", time.Now().Add(time.Hour)))
+	s.must(s.inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "other", Until: time.Now().Add(time.Hour)}))
 	do("HSET", key("meta"), "paused", 0)(t, s)
 }
 
@@ -138,15 +139,15 @@ func (s *scene) offer(jobs ...queue.Job) {
 	}
 }
 
-func (s *scene) examine() []queue.Damage {
+func (s *scene) examine() []keys.Damage {
 	s.t.Helper()
-	found, err := s.inspector.Examine(s.t.Context())
+	found, err := s.keys.Examine(s.t.Context())
 	s.must(err)
 	return found
 }
 
 // has reports whether a kind of damage was found at a key.
-func has(found []queue.Damage, what string) bool {
+func has(found []keys.Damage, what string) bool {
 	kind, rest, _ := strings.Cut(what, " ")
 	for _, d := range found {
 		if d.Kind == kind && d.Key == key(rest) && d.Problem != "" {
@@ -188,7 +189,7 @@ func mendOne(t *testing.T, d damage) {
 			t.Errorf("no %s in %+v", want, found)
 		}
 	}
-	mended, left, err := s.inspector.Repair(t.Context())
+	mended, left, err := s.keys.Repair(t.Context())
 	s.must(err)
 	for _, want := range d.finds {
 		if !has(mended, want) {
@@ -244,7 +245,7 @@ func TestLeft(t *testing.T) {
 			s := newScene(t)
 			s.must(s.client.HSet(t.Context(), key("meta"), "schema", "2").Err())
 			d.make(t, s)
-			mended, left, err := s.inspector.Repair(t.Context())
+			mended, left, err := s.keys.Repair(t.Context())
 			s.must(err)
 			if len(mended) > 0 || len(left) != 1 || !has(left, d.finds[0]) || left[0].Repair != "" {
 				t.Errorf("mended %+v, left %+v", mended, left)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A Finding is one thing that was looked at.
@@ -163,18 +163,18 @@ func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 const longestLateness = 100 * time.Millisecond
 
 // Queue looks at the workers and at what waits.
-func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
+func Queue(ctx context.Context, i *watch.Watcher) (all []Finding, err error) {
 	h, err := i.Health(ctx)
 	if err != nil {
 		return nil, err
 	}
 	condition := Finding{What: "queue", Seen: string(h.Condition) + ": " + h.Detail}
 	switch h.Condition {
-	case queue.Stalled:
+	case watch.Stalled:
 		condition.Problem = "start a worker, or look at the workers' logs"
-	case queue.Failing:
+	case watch.Failing:
 		condition.Problem = "look at what fails (waterclock failures), and at the workers' logs"
-	case queue.Starved:
+	case watch.Starved:
 		condition.Problem = "add workers or --concurrency, or limit the concurrency of the tenant that holds the places (see running)"
 	}
 	all = append(all, condition)
@@ -197,7 +197,7 @@ func Queue(ctx context.Context, i *queue.Inspector) (all []Finding, err error) {
 		}
 		all = append(all, f)
 	}
-	policies, err := i.PoliciesInForce(ctx)
+	policies, err := i.Policies(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -5,27 +5,31 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/queue"
+	keys "github.com/waterclock/waterclock/queue/doctor"
 )
 
 // Examine reads the keys of a queue and returns what should not be there: nothing for a queue
 // that is sound, whether it is idle or busy.
 func Examine(ctx context.Context, rdb redis.UniversalClient, name string) ([]Finding, error) {
-	inspector, err := queue.NewInspector(rdb, name)
+	d, err := keys.New(rdb, name)
 	if err != nil {
 		return nil, err
 	}
-	found, err := inspector.Examine(ctx)
+	found, err := d.Examine(ctx)
 	return findingsOf(found), err
 }
 
 // Keys says what is wrong with the keys of a queue, after a repair if one is wanted.
-func Keys(ctx context.Context, i *queue.Inspector, repair bool) (all []Finding, err error) {
-	var mended, left []queue.Damage
+func Keys(ctx context.Context, rdb redis.UniversalClient, name string, repair bool) (all []Finding, err error) {
+	d, err := keys.New(rdb, name)
+	if err != nil {
+		return nil, err
+	}
+	var mended, left []keys.Damage
 	if repair {
-		mended, left, err = i.Repair(ctx)
+		mended, left, err = d.Repair(ctx)
 	} else {
-		left, err = i.Examine(ctx)
+		left, err = d.Examine(ctx)
 	}
 	for _, f := range findingsOf(mended) {
 		f.Seen, f.Problem = "repaired: "+f.Seen, ""
@@ -38,7 +42,7 @@ func Keys(ctx context.Context, i *queue.Inspector, repair bool) (all []Finding, 
 	return all, err
 }
 
-func findingsOf(found []queue.Damage) []Finding {
+func findingsOf(found []keys.Damage) []Finding {
 	var all []Finding
 	for _, d := range found {
 		all = append(all, Finding{What: d.Kind + " " + d.Key, Seen: d.Seen, Problem: d.Problem, Repair: d.Repair})

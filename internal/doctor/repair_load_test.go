@@ -78,7 +78,7 @@ func repairUnderLoad(t *testing.T, spoils func(*testing.T, *scene)) {
 		defer mu.Unlock()
 		return refused > 50 || len(accepted) > known+300
 	})
-	mended, left, err := s.inspector.Repair(t.Context())
+	mended, left, err := s.keys.Repair(t.Context())
 	s.must(err)
 	before := s.total()
 	redistest.Eventually(t, 20*time.Second, "jobs start again", func() bool { return s.total() > before+50 })
@@ -98,7 +98,7 @@ func repairUnderLoad(t *testing.T, spoils func(*testing.T, *scene)) {
 	if lost > 0 {
 		t.Errorf("%d of %d accepted jobs never started", lost, len(accepted))
 	}
-	if _, left, err := s.inspector.Repair(t.Context()); err != nil || len(left) > 0 {
+	if _, left, err := s.keys.Repair(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("left: %+v, %v", left, err)
 	}
 	if found := s.examine(); len(found) > 0 {

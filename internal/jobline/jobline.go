@@ -25,7 +25,7 @@ const (
 // Keys are the keys of a line.
 const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout or headers"
 
-// Parse reads a line. It is strict: a key that nobody reads would be a limit or a deadline
+// Parse reads a line. It is strict: a key that nobody reads would be a limit or a latest start
 // that silently does not hold. What is wrong with the text is a [*strictjson.Error].
 func Parse(line []byte) (queue.Job, error) {
 	var job queue.Job

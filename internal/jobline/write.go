@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // recorded is a line that says when it was offered, without its payload.
@@ -27,7 +28,7 @@ type recorded struct {
 
 // Record returns a job as a line with the instant of its offer, "at", and without its payload:
 // what plan replays.
-func Record(o queue.Offered) []byte {
+func Record(o simulate.Offer) []byte {
 	j := o.Job
 	line := recorded{
 		At: o.At.UTC(), Tenant: j.Tenant, User: j.User, Type: j.Type, ID: j.ID, NotBefore: inUTC(j.NotBefore), Deadline: inUTC(j.StartBy),
@@ -39,7 +40,7 @@ func Record(o queue.Offered) []byte {
 	if j.Priority != queue.Normal {
 		line.Priority = j.Priority.String()
 	}
-	if retries := j.MaxAttempts - 1; j.MaxAttempts > 0 && j.MaxAttempts != queue.DefaultMaxAttempts {
+	if retries := j.MaxAttempts - 1; j.MaxAttempts > 0 {
 		line.MaxRetry = &retries
 	}
 	if j.Timeout > 0 {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/waterclock/waterclock/internal/whatif"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // What was recorded is replayed as it was offered, and read as a job, but for the payload.
@@ -17,8 +17,8 @@ func TestRecord(t *testing.T) {
 		{Tenant: "t", User: "u", Type: "push"},
 		{Tenant: "<t>\x00", User: "\u202e", Type: "{}", ID: "7", Cost: 3, NotBefore: at, StartBy: at, FinishBy: at, Priority: queue.Low, CollapseKey: "k", MaxAttempts: 1, Timeout: time.Minute},
 	} {
-		line := Record(queue.Offered{At: at, Job: job})
-		o, err := whatif.ReadOffer(line, "at", time.Time{})
+		line := Record(simulate.Offer{At: at, Job: job})
+		o, err := simulate.ReadOffer(line, "at", time.Time{})
 		if err != nil || !o.At.Equal(at) || o.Tenant != job.Tenant || o.Priority != job.Priority || !o.StartBy.Equal(job.StartBy) || o.Cost != job.Cost {
 			t.Errorf("%s is replayed as %+v, %v", line, o, err)
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // Config configures a handler. Redis and Token are required.
@@ -80,7 +80,7 @@ func New(cfg Config) (http.Handler, error) {
 		return nil, fmt.Errorf("%w: Timeout is %v; want more than 0, or 0 for 20 seconds", ErrInvalidConfig, cfg.Timeout)
 	}
 	for _, name := range cfg.Queues {
-		if _, err := queue.NewInspector(cfg.Redis, name); err != nil {
+		if _, err := watch.New(cfg.Redis, name); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 		}
 	}

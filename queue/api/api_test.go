@@ -254,7 +254,7 @@ func TestADayOverHTTP(t *testing.T) {
 			t.Errorf("%s: %d, %s; want %s", path, a.status, a.text, want)
 		}
 	}
-	var paused api.List[queue.Paused]
+	var paused api.List[queue.Pause]
 	s.post(q+"/pause", fields{"tenant": "school", "for": "10m", "author": "ann", "reason": "their endpoint is down"}, &paused)
 	if len(paused.Items) != 1 || paused.Items[0].Author != "ann" || paused.Items[0].Scope != queue.ScopeTenant {
 		t.Errorf("%+v", paused)

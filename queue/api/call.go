@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/strictjson"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A call is one request.
@@ -29,8 +30,8 @@ type call struct {
 	bad   error // the first parameter that is wrong
 
 	queue     string
-	inspector *queue.Inspector // nil where the path names no queue
-	author    string           // who changes something
+	inspector *watch.Watcher // nil where the path names no queue
+	author    string         // who changes something
 }
 
 // open looks at the path, the query and the body.
@@ -55,7 +56,7 @@ func (c *call) open(op operation) (err error) {
 		if len(c.h.cfg.Queues) > 0 && !slices.Contains(c.h.cfg.Queues, c.queue) {
 			return problemf(http.StatusNotFound, "no-such-queue", "queue %q is not served here", c.queue)
 		}
-		if c.inspector, err = queue.NewInspector(c.h.cfg.Redis, c.queue); err != nil {
+		if c.inspector, err = watch.New(c.h.cfg.Redis, c.queue); err != nil {
 			return problemf(http.StatusNotFound, "no-such-queue", "%s", plain(err))
 		}
 	}
@@ -196,7 +197,7 @@ func clip(name string) string {
 }
 
 // note says who changes something and why, for pauses and policies.
-func (c *call) note(author, reason string) *queue.Inspector {
+func (c *call) note(author, reason string) *watch.Watcher {
 	if author == "" {
 		author = "HTTP"
 	}

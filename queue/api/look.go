@@ -7,6 +7,7 @@ import (
 	"github.com/waterclock/waterclock/internal/doctor"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // List is one page of a list.
@@ -28,21 +29,21 @@ func part[T any](all []T, from, n int) []T { return all[min(from, len(all)):min(
 // QueueHealth is the name of a queue and its condition.
 type QueueHealth struct {
 	Queue string `json:"queue"`
-	queue.Health
+	watch.Health
 }
 
 func queues(c *call) (List[QueueHealth], error) {
 	names := c.h.cfg.Queues
 	if len(names) == 0 {
 		var err error
-		if names, err = queue.Queues(c.ctx, c.h.cfg.Redis); err != nil {
+		if names, err = watch.Queues(c.ctx, c.h.cfg.Redis); err != nil {
 			return List[QueueHealth]{}, err
 		}
 	}
 	from, n := c.page()
 	var all []QueueHealth
 	for _, name := range part(names, from, n) {
-		inspector, err := queue.NewInspector(c.h.cfg.Redis, name)
+		inspector, err := watch.New(c.h.cfg.Redis, name)
 		if err != nil {
 			return List[QueueHealth]{}, err
 		}
@@ -58,7 +59,7 @@ func queues(c *call) (List[QueueHealth], error) {
 // QueueState is the condition and the numbers of a queue.
 type QueueState struct {
 	Queue  string       `json:"queue"`
-	Health queue.Health `json:"health"`
+	Health watch.Health `json:"health"`
 	Stats  queue.Stats  `json:"stats"`
 }
 
@@ -70,7 +71,7 @@ func state(c *call) (s QueueState, err error) {
 	return s, err
 }
 
-func health(c *call) (queue.Health, error) { return c.inspector.Health(c.ctx) }
+func health(c *call) (watch.Health, error) { return c.inspector.Health(c.ctx) }
 
 func findings(c *call) (List[doctor.Finding], error) {
 	found, err := doctor.Queue(c.ctx, c.inspector)
@@ -84,7 +85,8 @@ func tenants(c *call) (List[queue.TenantStats], error) {
 		one, err := c.inspector.Tenant(c.ctx, tenant)
 		return listOf([]queue.TenantStats{one}, err)
 	}
-	return listOf(c.inspector.Tenants(c.ctx, from, n))
+	all, _, err := c.inspector.Tenants(c.ctx, from, n)
+	return listOf(all, err)
 }
 
 func users(c *call) (List[queue.UserStats], error) {
@@ -170,7 +172,7 @@ func job(c *call) (queue.JobState, error) {
 	return state, err
 }
 
-func running(c *call) (List[queue.RunningJob], error) {
+func running(c *call) (List[watch.RunningJob], error) {
 	from, n := c.page()
 	all, err := c.inspector.Running(c.ctx)
 	return listOf(part(all, from, n), err)
@@ -186,7 +188,7 @@ func retrying(c *call) (List[queue.LaterJob], error) {
 	return listOf(c.inspector.Retrying(c.ctx, from, n))
 }
 
-func failures(c *call) (List[queue.FailureClass], error) {
+func failures(c *call) (List[watch.FailureClass], error) {
 	return listOf(c.inspector.Failures(c.ctx, 1000))
 }
 
@@ -214,11 +216,11 @@ func dead(c *call) (List[queue.DeadJob], error) {
 	if tenant != "" {
 		read = filtered
 	}
-	all, err := c.inspector.Dead(c.ctx, read)
+	all, err := c.inspector.Dead(c.ctx, "", read)
 	all = slices.DeleteFunc(all, func(d queue.DeadJob) bool { return tenant != "" && d.Tenant != tenant })
 	return listOf(part(all, from, n), err)
 }
 
-func workers(c *call) (List[queue.WorkerStats], error) { return listOf(c.inspector.Workers(c.ctx)) }
+func workers(c *call) (List[watch.WorkerStats], error) { return listOf(c.inspector.Workers(c.ctx)) }
 
-func pauses(c *call) (List[queue.Paused], error) { return listOf(c.inspector.Pauses(c.ctx)) }
+func pauses(c *call) (List[queue.Pause], error) { return listOf(c.inspector.Pauses(c.ctx)) }

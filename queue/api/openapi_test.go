@@ -100,6 +100,9 @@ func (d *document) fields(where string, schema any, of reflect.Type) {
 	var names, required []string
 	for _, f := range reflect.VisibleFields(of) {
 		name, options, tagged := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
 		if name == "" && !tagged {
 			continue // embedded
 		}

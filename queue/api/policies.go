@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/policydiff"
-	"github.com/waterclock/waterclock/internal/whatif"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // PoliciesInForce are the policies of a queue. Version 0 means that none were ever set.
@@ -20,7 +20,7 @@ type PoliciesInForce struct {
 }
 
 func getPolicies(c *call) (PoliciesInForce, error) {
-	now, err := c.inspector.PoliciesInForce(c.ctx)
+	now, err := c.inspector.Policies(c.ctx)
 	if err != nil || now.Version == 0 {
 		return PoliciesInForce{}, err
 	}
@@ -72,7 +72,7 @@ func diffPolicies(c *call, in PolicyFile) (PolicyChanges, error) {
 	if err != nil {
 		return PolicyChanges{}, err
 	}
-	now, err := c.inspector.PoliciesInForce(c.ctx)
+	now, err := c.inspector.Policies(c.ctx)
 	if err != nil {
 		return PolicyChanges{}, err
 	}
@@ -129,20 +129,20 @@ type Plan struct {
 // maxOffers is how many offers one plan can replay.
 const maxOffers = 100_000
 
-func plan(c *call, in Plan) (List[whatif.Tenant], error) {
+func plan(c *call, in Plan) (List[simulate.Tenant], error) {
 	q, err := in.question(c)
 	if err != nil {
-		return List[whatif.Tenant]{}, err
+		return List[simulate.Tenant]{}, err
 	}
 	offers, err := in.offers()
 	if err != nil {
-		return List[whatif.Tenant]{}, err
+		return List[simulate.Tenant]{}, err
 	}
-	answer, err := whatif.Compare(q, offers)
+	answer, err := simulate.Compare(q, offers)
 	return listOf(answer.Tenants, err)
 }
 
-func (in Plan) question(c *call) (q whatif.Question, err error) {
+func (in Plan) question(c *call) (q simulate.Question, err error) {
 	q.Takes, q.Places = in.Takes.duration(), in.Places
 	if q.After, err = (PolicyFile{in.Source}).policies("/source"); err != nil {
 		return q, err
@@ -150,12 +150,14 @@ func (in Plan) question(c *call) (q whatif.Question, err error) {
 	if in.Against != "" {
 		q.Before, err = PolicyFile{in.Against}.policies("/against")
 	} else {
-		q.Before, err = c.inspector.Policies(c.ctx)
+		var now queue.PolicyVersion
+		now, err = c.inspector.Policies(c.ctx)
+		q.Before = now.Policies
 	}
 	return q, err
 }
 
-func (in Plan) offers() (offers []queue.Offered, err error) {
+func (in Plan) offers() (offers []simulate.Offer, err error) {
 	if n := len(in.Offers); n == 0 || n > maxOffers {
 		return nil, wrongField("/offers", fmt.Sprintf("has %d items", n), fmt.Sprintf("want 1 to %d", maxOffers))
 	}
@@ -165,7 +167,7 @@ func (in Plan) offers() (offers []queue.Offered, err error) {
 	}
 	last := time.Unix(0, 0).UTC()
 	for i, text := range in.Offers {
-		o, err := whatif.ReadOffer(text, at, last)
+		o, err := simulate.ReadOffer(text, at, last)
 		if err != nil {
 			return nil, wrongField(fmt.Sprintf("/offers/%d", i), plain(err), `want a job with its instant, such as {"at":"2026-11-22T08:00:00Z","tenant":"school-7","user":"teacher-42"}`)
 		}

@@ -71,7 +71,7 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.Is(err, queue.ErrPoliciesChanged):
 		return problemf(http.StatusConflict, "policies-changed", "other policies were put in force meanwhile; read them, and change those")
-	case errors.Is(err, queue.ErrInvalidEntry), errors.Is(err, queue.ErrInvalidPolicies), errors.Is(err, queue.ErrInvalidJob):
+	case errors.Is(err, queue.ErrInvalidArgument), errors.Is(err, queue.ErrInvalidPolicies), errors.Is(err, queue.ErrInvalidJob):
 		return problemf(http.StatusUnprocessableEntity, "invalid-value", "%s", plain(err))
 	case errors.Is(err, queue.ErrSchema):
 		return problemf(http.StatusInternalServerError, "schema", "%s", plain(err))

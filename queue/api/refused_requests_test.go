@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/api"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // Without the token nothing is answered and nothing changes.
@@ -286,7 +287,7 @@ func FuzzBodies(f *testing.F) {
 }
 
 func waiting(t *testing.T, rdb redis.UniversalClient) int64 {
-	inspector, err := queue.NewInspector(rdb, "push")
+	inspector, err := watch.New(rdb, "push")
 	if err != nil {
 		t.Fatal(err)
 	}

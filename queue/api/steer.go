@@ -20,19 +20,27 @@ type Pause struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-func pause(c *call, in Pause) (List[queue.Paused], error) {
-	until := in.Until
-	switch length := in.For.duration(); {
-	case until.IsZero() == (in.For == ""):
-		return List[queue.Paused]{}, wrongField("/for", "it is not said until when", "want for or until, one of them")
-	case in.For != "" && length < time.Second:
-		return List[queue.Paused]{}, wrongField("/for", "is "+string(in.For), "want at least 1s")
-	case in.For != "":
-		until = time.Now().Add(length)
-	case time.Until(until) < 0:
-		return List[queue.Paused]{}, wrongField("/until", "has passed", "want an instant that is to come")
+func pause(c *call, in Pause) (all List[queue.Pause], err error) {
+	p, err := pauseOf(in.Tenant, in.User)
+	if err != nil {
+		return all, err
 	}
-	return setPause(c, in, until)
+	switch length := in.For.duration(); {
+	case in.Until.IsZero() == (in.For == ""):
+		return all, wrongField("/for", "it is not said until when", "want for or until, one of them")
+	case in.For != "" && length < time.Second:
+		return all, wrongField("/for", "is "+string(in.For), "want at least 1s")
+	case in.For != "":
+		p.For = length
+	case time.Until(in.Until) < 0:
+		return all, wrongField("/until", "has passed", "want an instant that is to come")
+	default:
+		p.Until = in.Until
+	}
+	if err := c.note(in.Author, in.Reason).Pause(c.ctx, p); err != nil {
+		return all, err
+	}
+	return listOf(c.inspector.Pauses(c.ctx))
 }
 
 // A Resume is a request to lift the pause of the queue, a tenant, or a user of a tenant.
@@ -41,28 +49,29 @@ type Resume struct {
 	User   whose `json:"user,omitempty"`
 }
 
-func resume(c *call, in Resume) (List[queue.Paused], error) {
-	return setPause(c, Pause{Tenant: in.Tenant, User: in.User}, time.Time{})
+func resume(c *call, in Resume) (all List[queue.Pause], err error) {
+	p, err := pauseOf(in.Tenant, in.User)
+	if err != nil {
+		return all, err
+	}
+	if err := c.inspector.Resume(c.ctx, p); err != nil {
+		return all, err
+	}
+	return listOf(c.inspector.Pauses(c.ctx))
 }
 
-// setPause sets or lifts a pause, and returns those that there are then.
-func setPause(c *call, p Pause, until time.Time) (List[queue.Paused], error) {
-	i := c.note(p.Author, p.Reason)
-	var err error
+// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant.
+func pauseOf(tenant, user whose) (queue.Pause, error) {
+	p := queue.Pause{Scope: queue.ScopeUser, Tenant: string(tenant), User: string(user)}
 	switch {
-	case p.Tenant == "" && p.User != "":
-		return List[queue.Paused]{}, wrongField("/tenant", "is missing", "want the tenant of the user")
-	case p.Tenant == "":
-		err = i.PauseQueue(c.ctx, until)
-	case p.User == "":
-		err = i.PauseTenant(c.ctx, string(p.Tenant), until)
-	default:
-		err = i.PauseUser(c.ctx, string(p.Tenant), string(p.User), until)
+	case tenant == "" && user != "":
+		return p, wrongField("/tenant", "is missing", "want the tenant of the user")
+	case tenant == "":
+		p.Scope = queue.ScopeQueue
+	case user == "":
+		p.Scope = queue.ScopeTenant
 	}
-	if err != nil {
-		return List[queue.Paused]{}, err
-	}
-	return listOf(i.Pauses(c.ctx))
+	return p, nil
 }
 
 func wrongField(pointer, detail, remedy string) *Problem {

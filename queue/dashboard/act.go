@@ -10,12 +10,13 @@ import (
 
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // An order is what an operator wants. Names of tenants, users and jobs come in the path's query,
 // where they stay as they are; the rest is of the form.
 type order struct {
-	queue  *queue.Inspector // that notes who acts, and why
+	queue  *watch.Watcher // that notes who acts, and why
 	names  url.Values
 	fields url.Values
 }
@@ -32,6 +33,17 @@ func (o order) scope() string {
 		return "tenant " + human.Clean(o.tenant())
 	}
 	return "queue"
+}
+
+// pause returns a pause of what an order is about.
+func (o order) pause() queue.Pause {
+	switch {
+	case o.user() != "":
+		return queue.Pause{Scope: queue.ScopeUser, Tenant: o.tenant(), User: o.user()}
+	case o.tenant() != "":
+		return queue.Pause{Scope: queue.ScopeTenant, Tenant: o.tenant()}
+	}
+	return queue.Pause{Scope: queue.ScopeQueue}
 }
 
 // An action is something that an operator may do.
@@ -135,25 +147,13 @@ func doPause(ctx context.Context, o order) (string, error) {
 	if err != nil || length < minPause || length > maxPause {
 		return "", refusal{http.StatusBadRequest, "For how long? Want a time from 1s to 720h, such as 10m."}
 	}
-	now, err := o.queue.Now(ctx)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("The %s is paused for %s.", o.scope(), human.Span(length)), pause(ctx, o, now.Add(length))
+	p := o.pause()
+	p.For = length
+	return fmt.Sprintf("The %s is paused for %s.", o.scope(), human.Span(length)), o.queue.Pause(ctx, p)
 }
 
 func doResume(ctx context.Context, o order) (string, error) {
-	return fmt.Sprintf("The %s is not paused any more.", o.scope()), pause(ctx, o, time.Time{})
-}
-
-func pause(ctx context.Context, o order, until time.Time) error {
-	switch {
-	case o.user() != "":
-		return o.queue.PauseUser(ctx, o.tenant(), o.user(), until)
-	case o.tenant() != "":
-		return o.queue.PauseTenant(ctx, o.tenant(), until)
-	}
-	return o.queue.PauseQueue(ctx, until)
+	return fmt.Sprintf("The %s is not paused any more.", o.scope()), o.queue.Resume(ctx, o.pause())
 }
 
 func doCancel(ctx context.Context, o order) (string, error) {

@@ -43,7 +43,7 @@ func policyOf(p queue.Policies, tenant string) (queue.Policy, string) {
 const allowanceSample = 200
 
 // allowance returns what rules allow, as it was a moment ago.
-func (w *watch) allowance(ctx context.Context, waiting int64) (allowance, error) {
+func (w *watched) allowance(ctx context.Context, waiting int64) (allowance, error) {
 	value, err := w.cache.get(ctx, reading{"what rules allow", policiesAge, func(ctx context.Context) (any, error) {
 		return w.readAllowance(ctx, waiting)
 	}})
@@ -55,12 +55,12 @@ func (w *watch) allowance(ctx context.Context, waiting int64) (allowance, error)
 }
 
 // readAllowance returns what the rules of the queue and of the tenants that are due first allow.
-func (w *watch) readAllowance(ctx context.Context, waiting int64) (allowance, error) {
+func (w *watched) readAllowance(ctx context.Context, waiting int64) (allowance, error) {
 	p, err := w.policies(ctx)
 	if err != nil || waiting == 0 {
 		return allowance{PerSecond: sustained(p.Policies.Queue)}, err
 	}
-	tenants, err := w.inspector.Tenants(ctx, 0, allowanceSample)
+	tenants, _, err := w.inspector.Tenants(ctx, 0, allowanceSample)
 	if err != nil {
 		return allowance{}, err
 	}
@@ -80,9 +80,9 @@ func (w *watch) readAllowance(ctx context.Context, waiting int64) (allowance, er
 }
 
 // policies returns the policies in force, as they were a moment ago.
-func (w *watch) policies(ctx context.Context) (queue.PolicyVersion, error) {
+func (w *watched) policies(ctx context.Context) (queue.PolicyVersion, error) {
 	value, err := w.cache.get(ctx, reading{"policies in force", policiesAge, func(ctx context.Context) (any, error) {
-		return w.inspector.PoliciesInForce(ctx)
+		return w.inspector.Policies(ctx)
 	}})
 	if err != nil {
 		return queue.PolicyVersion{}, err

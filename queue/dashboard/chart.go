@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A chart is what the template draws as SVG, in units of its view box.
@@ -45,14 +45,14 @@ const (
 // A line is something to draw: its value between two points, false where nobody knows it.
 type line struct {
 	name, class string
-	value       func(a, b queue.Point) (float64, bool)
+	value       func(a, b watch.Point) (float64, bool)
 }
 
 // A series is the points of a chart, oldest first, that end now.
 type series struct {
-	points []queue.Point
+	points []watch.Point
 	now    time.Time
-	span   queue.Chart
+	span   watch.Chart
 }
 
 // values returns a line's values in steps of equal length; NaN where there are no points.

@@ -13,24 +13,25 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 // history returns a point a second up to noon, in which a counter grows by ten a second.
-func history(seconds int) (points []queue.Point) {
+func history(seconds int) (points []watch.Point) {
 	for k := seconds; k >= 0; k-- {
 		n := int64(10 * (1000 - k))
-		points = append(points, queue.Point{
-			At: noon.Add(-time.Duration(k) * time.Second), Health: queue.Health{Waiting: 7}, Counters: queue.Counters{Started: n},
+		points = append(points, watch.Point{
+			At: noon.Add(-time.Duration(k) * time.Second), Health: watch.Health{Waiting: 7}, Counters: queue.Counters{Started: n},
 			Blocked: map[string]time.Duration{"leak 5/s": time.Duration(n) * time.Second, "window 10/1m": time.Duration(n/10) * time.Second, "paused": time.Hour},
 		})
 	}
 	return points
 }
 
-func started(a, b queue.Point) (float64, bool) {
+func started(a, b watch.Point) (float64, bool) {
 	n := b.Counters.Started - a.Counters.Started
 	return float64(n) / b.At.Sub(a.At).Seconds(), n >= 0
 }
@@ -38,8 +39,8 @@ func started(a, b queue.Point) (float64, bool) {
 // A line is the rate of its counter, and broken where nobody watched, or where the counter has
 // begun again.
 func TestLine(t *testing.T) {
-	known := func(points []queue.Point) (n int) {
-		for _, v := range (series{points, noon, queue.LastMinutes}).values(line{value: started}) {
+	known := func(points []watch.Point) (n int) {
+		for _, v := range (series{points, noon, watch.LastMinutes}).values(line{value: started}) {
 			if math.IsNaN(v) {
 				continue
 			}
@@ -53,21 +54,21 @@ func TestLine(t *testing.T) {
 	if n := known(whole); n < 117 || n > chartSteps {
 		t.Errorf("%d of %d steps are known", n, chartSteps)
 	}
-	gap := append(append([]queue.Point{}, whole[:200]...), whole[400:]...)
+	gap := append(append([]watch.Point{}, whole[:200]...), whole[400:]...)
 	for k := range gap[200:] {
 		gap[200+k].Counters.Started += 5000 // of a time in which nobody watched
 	}
 	if n := known(gap); n < 75 || n > 81 {
 		t.Errorf("with a gap of a third, %d steps are known", n)
 	}
-	again := append([]queue.Point{}, whole...)
+	again := append([]watch.Point{}, whole...)
 	for k := range again[:300] {
 		again[k].Counters.Started += 1_000_000 // before Redis was emptied
 	}
 	if n := known(again); n < 116 || n > chartSteps-1 {
 		t.Errorf("with a counter that begins again, %d steps are known", n)
 	}
-	for _, few := range [][]queue.Point{nil, whole[:1]} {
+	for _, few := range [][]watch.Point{nil, whole[:1]} {
 		if n := known(few); n != 0 {
 			t.Errorf("%d steps are known of %d points", n, len(few))
 		}
@@ -78,7 +79,7 @@ var place = regexp.MustCompile(`[ML](\d+\.\d) (\d+\.\d)`)
 
 // Charts stay within their frame, say in words what they show, and tell rules apart.
 func TestCharts(t *testing.T) {
-	all := chartsOf(series{history(590), noon, queue.LastMinutes}, allowance{PerSecond: 12})
+	all := chartsOf(series{history(590), noon, watch.LastMinutes}, allowance{PerSecond: 12})
 	for _, c := range all {
 		for _, p := range c.Paths {
 			for _, at := range place.FindAllStringSubmatch(p.D, -1) {
@@ -101,14 +102,14 @@ func TestCharts(t *testing.T) {
 	if at := all[0].Y(12); at < chartTop || !strings.Contains(all[0].Paths[len(all[0].Paths)-1].D, fmt.Sprintf(" %.1fL", at)) {
 		t.Errorf("what the rules allow is not drawn: %v", all[0].Paths)
 	}
-	far := chartsOf(series{history(590), noon, queue.LastMinutes}, allowance{PerSecond: 80})[0]
+	far := chartsOf(series{history(590), noon, watch.LastMinutes}, allowance{PerSecond: 80})[0]
 	if n := len(far.Legend); far.Legend[n-1] != (key{"", "rules allow now", "80, above the chart"}) || len(far.Paths) != len(all[0].Paths)-1 {
 		t.Errorf("%+v", far.Legend)
 	}
 	if want := "by rule. Now: leak 5/s 10, window 10/1m 1"; !strings.HasSuffix(all[1].Says, want) || len(all[1].Paths) != 2 {
 		t.Errorf("%q, want %q; without what kept nobody waiting", all[1].Says, want)
 	}
-	for _, c := range chartsOf(series{nil, noon, queue.LastDays}, allowance{}) {
+	for _, c := range chartsOf(series{nil, noon, watch.LastDays}, allowance{}) {
 		if !c.Empty {
 			t.Errorf("%s: not empty", c.Title)
 		}
@@ -171,7 +172,7 @@ func TestDocumentedPermissions(t *testing.T) {
 	}
 	v.act("do/pause?t=school", v.form("for", "10m"))
 	v.act("do/purge?t=school", v.form("sure", "yes"))
-	if points, err := v.inspector().Chart(t.Context(), queue.LastDays); err != nil || len(points) != 1 {
+	if points, err := v.inspector().Chart(t.Context(), watch.LastDays); err != nil || len(points) != 1 {
 		t.Errorf("%d points, %v", len(points), err)
 	}
 }

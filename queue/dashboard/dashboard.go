@@ -30,7 +30,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -56,7 +56,7 @@ type Dashboard struct {
 	cfg     Config
 	log     *slog.Logger
 	keys    *keys // nil if nobody may act
-	queues  map[string]*watch
+	queues  map[string]*watched
 	pages   *template.Template
 	assets  map[string]asset
 	streams *streams
@@ -90,15 +90,15 @@ func New(cfg Config) (*Dashboard, error) {
 		return nil, fmt.Errorf("dashboard: a token of %d bytes; want at least %d", len(cfg.Token), minToken)
 	}
 	d := &Dashboard{
-		cfg: cfg, log: cfg.Logger, queues: make(map[string]*watch), streams: newStreams(),
+		cfg: cfg, log: cfg.Logger, queues: make(map[string]*watched), streams: newStreams(),
 		origin: http.NewCrossOriginProtection(), tries: throttle.New(throttle.NewMemoryStore()),
 	}
 	for _, name := range cfg.Queues {
-		inspector, err := queue.NewInspector(cfg.Redis, name)
+		inspector, err := watch.New(cfg.Redis, name)
 		if err != nil {
 			return nil, fmt.Errorf("dashboard: %w", err)
 		}
-		d.queues[name] = newWatch(name, inspector)
+		d.queues[name] = newWatched(name, inspector)
 	}
 	if cfg.Token != "" {
 		d.keys = newKeys(cfg.Token)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 )
 
 // An effect is what other policies would do to the jobs that wait, if nothing came and nothing
@@ -28,7 +29,7 @@ const (
 )
 
 // effect simulates what waits under two policies.
-func (w *watch) effect(ctx context.Context, before, after queue.Policies) (e effect, err error) {
+func (w *watched) effect(ctx context.Context, before, after queue.Policies) (e effect, err error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return e, err
@@ -37,11 +38,11 @@ func (w *watch) effect(ctx context.Context, before, after queue.Policies) (e eff
 	if err != nil || len(jobs) == 0 {
 		return e, err
 	}
-	a, err := queue.Simulate(queue.Simulation{Policies: before}, jobs)
+	a, err := simulate.Run(simulate.Config{Policies: before}, jobs)
 	if err != nil {
 		return e, err
 	}
-	b, err := queue.Simulate(queue.Simulation{Policies: after}, jobs)
+	b, err := simulate.Run(simulate.Config{Policies: after}, jobs)
 	if err != nil {
 		return e, err
 	}
@@ -53,7 +54,7 @@ func (w *watch) effect(ctx context.Context, before, after queue.Policies) (e eff
 }
 
 // compare adds what becomes of one job.
-func (e *effect) compare(now time.Time, a, b queue.Simulated) {
+func (e *effect) compare(now time.Time, a, b simulate.Result) {
 	switch {
 	case a.Reason == "" && b.Reason != "":
 		e.Dropped++
@@ -85,8 +86,8 @@ func (e *effect) compare(now time.Time, a, b queue.Simulated) {
 
 // waitingJobs reads jobs that wait, of the tenants and users that are due first, as if they were
 // offered now.
-func (w *watch) waitingJobs(ctx context.Context, now time.Time) (jobs []queue.Offered, tenants int, err error) {
-	due, err := w.inspector.Tenants(ctx, 0, effectTenants)
+func (w *watched) waitingJobs(ctx context.Context, now time.Time) (jobs []simulate.Offer, tenants int, err error) {
+	due, _, err := w.inspector.Tenants(ctx, 0, effectTenants)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -102,7 +103,7 @@ func (w *watch) waitingJobs(ctx context.Context, now time.Time) (jobs []queue.Of
 			}
 			for _, job := range lane {
 				job.Payload, job.CollapseKey, job.ID, job.Headers = nil, "", "", nil
-				jobs = append(jobs, queue.Offered{At: now, Job: job.Job})
+				jobs = append(jobs, simulate.Offer{At: now, Job: job.Job})
 			}
 			if len(jobs) >= effectJobs {
 				return jobs[:effectJobs], tenants + 1, nil

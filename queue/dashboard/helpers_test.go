@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func TestMain(m *testing.M) {
@@ -162,7 +163,7 @@ func (v *visitor) limit(source string) {
 	v.must(v.inspector().SetPolicies(v.Context(), p))
 }
 
-func (v *visitor) inspector() *queue.Inspector { return v.queues["push"].inspector }
+func (v *visitor) inspector() *watch.Watcher { return v.queues["push"].inspector }
 
 // work runs a worker until the test ends, or the returned function is called.
 func (v *visitor) work(places int, handler asynq.HandlerFunc) (stop func()) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A list is a page of rows of one kind.
@@ -20,7 +21,7 @@ type list struct {
 	Counts         []count
 	Next           string // what the part after this one begins behind
 	Retrying       bool
-	Failures       []queue.FailureClass
+	Failures       []watch.FailureClass
 }
 
 // A count is how often something is.
@@ -36,7 +37,7 @@ func part[T any](all []T, q url.Values) ([]T, pager) {
 	return rows, newPager(from, len(rows), from+len(rows) < len(all))
 }
 
-func readRunning(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readRunning(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func readRunning(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _ := value.([]queue.RunningJob)
+	all, _ := value.([]watch.RunningJob)
 	l := list{Now: now, All: len(all), Tenant: q.Get("t")}
 	holders := make(map[string]int)
 	for _, j := range all {
@@ -53,7 +54,7 @@ func readRunning(ctx context.Context, w *watch, q url.Values) (any, error) {
 	}
 	l.Counts = most(holders, 5)
 	if l.Tenant != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(j queue.RunningJob) bool { return j.Tenant != l.Tenant })
+		all = slices.DeleteFunc(slices.Clone(all), func(j watch.RunningJob) bool { return j.Tenant != l.Tenant })
 	}
 	l.Rows, l.pager = part(all, q)
 	return l, nil
@@ -68,7 +69,7 @@ func most(counts map[string]int, n int) (all []count) {
 	return all[:min(n, len(all))]
 }
 
-func readWorkers(ctx context.Context, w *watch, _ url.Values) (any, error) {
+func readWorkers(ctx context.Context, w *watched, _ url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func readWorkers(ctx context.Context, w *watch, _ url.Values) (any, error) {
 	return list{Now: now, Rows: all, All: len(all)}, err
 }
 
-func readLater(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readLater(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func readLater(ctx context.Context, w *watch, q url.Values) (any, error) {
 // failuresLooked is among how many jobs kinds of errors are counted.
 const failuresLooked, failuresShown = 200, 8
 
-func readDead(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readDead(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func readDead(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if l.Tenant != "" {
 		looks = 20 * rowsOf
 	}
-	all, err := w.inspector.DeadBefore(ctx, q.Get("before"), looks)
+	all, err := w.inspector.Dead(ctx, q.Get("before"), looks)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ var reasons = map[queue.Reason]string{
 // dropsLooked is how many of the newest drops are looked at.
 const dropsLooked = 1000
 
-func readDrops(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readDrops(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func readDrops(ctx context.Context, w *watch, q url.Values) (any, error) {
 	return l, nil
 }
 
-func readPauses(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readPauses(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	if err != nil {
 		return nil, err

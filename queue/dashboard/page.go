@@ -33,7 +33,7 @@ type page struct {
 }
 
 // A reader reads what a page shows. It asks Redis for so much as the page holds.
-type reader func(ctx context.Context, w *watch, q url.Values) (any, error)
+type reader func(ctx context.Context, w *watched, q url.Values) (any, error)
 
 // pagesOf are the pages of a queue by their paths.
 var pagesOf = map[string]reader{
@@ -110,7 +110,7 @@ func (r refusal) Error() string { return r.text }
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var missing notFound
 	var refused refusal
-	if errors.Is(err, queue.ErrInvalidEntry) {
+	if errors.Is(err, queue.ErrInvalidArgument) {
 		err = refusal{http.StatusBadRequest, err.Error()}
 	}
 	status, title := http.StatusServiceUnavailable, "The queue cannot be read"

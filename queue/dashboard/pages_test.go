@@ -37,7 +37,7 @@ func TestPages(t *testing.T) {
 		v.enqueue(jobs("flood", "parent", 60)...)
 		v.enqueue(queue.Job{Tenant: "office", User: "ann", Type: "broken"}, queue.Job{Tenant: "office", User: "bob", Type: "flaky"},
 			queue.Job{Tenant: "office", User: "eve", Type: "slow"}, queue.Job{Tenant: "office", User: "bob", Type: "x", NotBefore: time.Now().Add(24 * time.Hour)})
-		v.must(v.inspector().As(queue.Note{Author: "ann", Reason: "their endpoint is down"}).PauseTenant(t.Context(), "flood", time.Now().Add(time.Hour)))
+		v.must(v.inspector().As(queue.Note{Author: "ann", Reason: "their endpoint is down"}).Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "flood", Until: time.Now().Add(time.Hour)}))
 		time.Sleep(30*time.Second + 100*time.Millisecond)
 
 		v.sees("", `class="state throttled"`, "jobs wait for their limits", "<dd>10/s", "of 7 places", "1 since the beginning", "from slot to start, p99")
@@ -73,7 +73,7 @@ func TestConditions(t *testing.T) {
 		v.work(1, func(ctx context.Context, _ *asynq.Task) error { <-ctx.Done(); return nil })
 		time.Sleep(soon)
 		v.sees("", `class="state starved"`, "all of 1 places are taken")
-		v.must(v.inspector().PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+		v.must(v.inspector().Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		time.Sleep(soon)
 		v.sees("", `class="state paused"`, "The whole queue is paused until")
 	})
@@ -123,7 +123,7 @@ func TestHostileNames(t *testing.T) {
 		return err == nil && stats.Dead >= int64(len(hostile))
 	})
 	for _, name := range hostile {
-		v.must(v.inspector().As(queue.Note{Author: name, Reason: name}).PauseUser(t.Context(), name, name, time.Now().Add(time.Hour)))
+		v.must(v.inspector().As(queue.Note{Author: name, Reason: name}).Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: name, User: name, Until: time.Now().Add(time.Hour)}))
 	}
 	v.queues["push"].cache.forget()
 	for _, page := range everyPage("", "", "") {

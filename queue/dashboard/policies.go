@@ -33,7 +33,7 @@ const (
 	comparedTenants = 2000 // comparing takes the square of it
 )
 
-func readPolicies(ctx context.Context, w *watch, _ url.Values) (any, error) {
+func readPolicies(ctx context.Context, w *watched, _ url.Values) (any, error) {
 	now, err := w.policies(ctx)
 	if err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request) {
 	d.render(w, "preview", p, http.StatusOK)
 }
 
-func (w *watch) preview(ctx context.Context, form url.Values) (v previewView, err error) {
-	now, err := w.inspector.PoliciesInForce(ctx)
+func (w *watched) preview(ctx context.Context, form url.Values) (v previewView, err error) {
+	now, err := w.inspector.Policies(ctx)
 	if err != nil {
 		return v, err
 	}

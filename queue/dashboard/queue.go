@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A queueView is the page of a queue.
 type queueView struct {
-	Now     queue.Point
+	Now     watch.Point
 	Starts  float64 // a second, lately; negative if nobody knows
 	Allowed allowance
 	Binds   string // what holds most tenants and users back
-	Pauses  []queue.Paused
+	Pauses  []queue.Pause
 	Span    string
 	Spans   []string
 	Charts  []chart
@@ -26,9 +27,9 @@ type queueView struct {
 }
 
 // spans are the charts by the names that people give them.
-var spans = map[string]queue.Chart{"10 min": queue.LastMinutes, "3 h": queue.LastHours, "7 d": queue.LastDays}
+var spans = map[string]watch.Chart{"10 min": watch.LastMinutes, "3 h": watch.LastHours, "7 d": watch.LastDays}
 
-func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readQueue(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.now(ctx)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
 	if v.Allowed, err = w.allowance(ctx, now.Health.Waiting); err != nil {
 		return nil, err
 	}
-	if span == queue.LastMinutes {
+	if span == watch.LastMinutes {
 		v.Starts, v.Binds = lately(points)
 	}
 	v.Charts = chartsOf(series{points, now.At, span}, v.Allowed)
@@ -66,7 +67,7 @@ func readQueue(ctx context.Context, w *watch, q url.Values) (any, error) {
 
 // lately returns the starts a second in the newest points, and the rule that held most tenants and
 // users back.
-func lately(points []queue.Point) (perSecond float64, binds string) {
+func lately(points []watch.Point) (perSecond float64, binds string) {
 	const recent = 10
 	if len(points) < 2 {
 		return -1, ""
@@ -87,23 +88,23 @@ func lately(points []queue.Point) (perSecond float64, binds string) {
 }
 
 // rateOf is the rate of a counter: its growth a second.
-func rateOf(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
-	return func(a, b queue.Point) (float64, bool) {
+func rateOf(of func(watch.Point) int64) func(a, b watch.Point) (float64, bool) {
+	return func(a, b watch.Point) (float64, bool) {
 		n, seconds := of(b)-of(a), b.At.Sub(a.At).Seconds()
 		return float64(n) / seconds, n >= 0
 	}
 }
 
 // present is a number as it was.
-func present(of func(queue.Point) int64) func(a, b queue.Point) (float64, bool) {
-	return func(_, b queue.Point) (float64, bool) { return float64(of(b)), true }
+func present(of func(watch.Point) int64) func(a, b watch.Point) (float64, bool) {
+	return func(_, b watch.Point) (float64, bool) { return float64(of(b)), true }
 }
 
 // starts draws what started and what was offered.
 func (s series) starts() []line {
 	return []line{
-		{"started", "l1 fill", rateOf(func(p queue.Point) int64 { return p.Counters.Started })},
-		{"offered", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Offered })},
+		{"started", "l1 fill", rateOf(func(p watch.Point) int64 { return p.Counters.Started })},
+		{"offered", "l2", rateOf(func(p watch.Point) int64 { return p.Counters.Offered })},
 	}
 }
 
@@ -115,7 +116,7 @@ func (s series) startsWithin(allowed float64) chart {
 	const name, most = "rules allow now", 3
 	of := s.starts()
 	if allowed <= most*s.top(of) {
-		return s.lines(startsTitle, append(of, line{name, "l5", func(_, _ queue.Point) (float64, bool) { return allowed, true }})...)
+		return s.lines(startsTitle, append(of, line{name, "l5", func(_, _ watch.Point) (float64, bool) { return allowed, true }})...)
 	}
 	c := s.lines(startsTitle, of...)
 	c.Legend = append(c.Legend, key{"", name, short(allowed) + ", above the chart"})
@@ -125,7 +126,7 @@ func (s series) startsWithin(allowed float64) chart {
 
 // waiting is the line of what waits.
 func waiting() line {
-	return line{"waiting", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Waiting })}
+	return line{"waiting", "l1 fill", present(func(p watch.Point) int64 { return p.Health.Waiting })}
 }
 
 // chartsOf draws a queue's charts.
@@ -135,16 +136,16 @@ func chartsOf(s series, a allowance) []chart {
 		starts = s.startsWithin(a.PerSecond)
 	}
 	backlog := s.lines("Waiting jobs", waiting(),
-		line{"later", "l3", present(func(p queue.Point) int64 { return p.Later })})
+		line{"later", "l3", present(func(p watch.Point) int64 { return p.Later })})
 	places := s.lines("Places",
-		line{"running", "l1 fill", present(func(p queue.Point) int64 { return p.Health.Running })},
-		line{"places", "l2", present(func(p queue.Point) int64 { return int64(p.Health.Places) })})
+		line{"running", "l1 fill", present(func(p watch.Point) int64 { return p.Health.Running })},
+		line{"places", "l2", present(func(p watch.Point) int64 { return int64(p.Health.Places) })})
 	overdue := s.lines("Seconds overdue",
-		line{"the first that may start and does not", "l4 fill", func(_, b queue.Point) (float64, bool) { return b.Health.Oldest.Seconds(), true }})
+		line{"the first that may start and does not", "l4 fill", func(_, b watch.Point) (float64, bool) { return b.Health.Oldest.Seconds(), true }})
 	losses := s.lines("Failed, dropped and dead a second",
-		line{"failed attempts", "l3", rateOf(func(p queue.Point) int64 { return p.Counters.Failed })},
-		line{"dropped", "l2", rateOf(func(p queue.Point) int64 { return p.Counters.Dropped })},
-		line{"dead", "l4", rateOf(func(p queue.Point) int64 { return p.Counters.Dead })})
+		line{"failed attempts", "l3", rateOf(func(p watch.Point) int64 { return p.Counters.Failed })},
+		line{"dropped", "l2", rateOf(func(p watch.Point) int64 { return p.Counters.Dropped })},
+		line{"dead", "l4", rateOf(func(p watch.Point) int64 { return p.Counters.Dead })})
 	return []chart{starts, s.stack("Tenants and users held back, by rule", boundBy(s.points)), backlog, places, overdue, losses}
 }
 
@@ -153,7 +154,7 @@ const boundRules = 5
 
 // boundBy returns the rules that cost most between the first point and the last, each with what it
 // cost: so many seconds a second are so many tenants and users, or the queue, that it holds back.
-func boundBy(points []queue.Point) (all []line) {
+func boundBy(points []watch.Point) (all []line) {
 	if len(points) == 0 {
 		return nil
 	}
@@ -166,7 +167,7 @@ func boundBy(points []queue.Point) (all []line) {
 		if cost[rule] <= 0 {
 			break
 		}
-		all = append(all, line{rule, fmt.Sprintf("s%d", k+1), func(a, b queue.Point) (float64, bool) {
+		all = append(all, line{rule, fmt.Sprintf("s%d", k+1), func(a, b watch.Point) (float64, bool) {
 			d := b.Blocked[rule] - a.Blocked[rule]
 			return d.Seconds() / b.At.Sub(a.At).Seconds(), d >= 0
 		}})

@@ -61,7 +61,7 @@ func prepared(t *testing.T, token string) (v *visitor, entry string, version int
 	v.enqueue(queue.Job{Tenant: "school", User: "bob", Type: "push"})
 	stop := v.work(1, func(context.Context, *asynq.Task) error { return asynq.SkipRetry })
 	redistest.Eventually(t, 10*time.Second, "a job is dead", func() bool {
-		dead, err := v.inspector().Dead(t.Context(), 1)
+		dead, err := v.inspector().Dead(t.Context(), "", 1)
 		v.must(err)
 		if len(dead) == 1 {
 			entry = dead[0].Entry
@@ -70,8 +70,8 @@ func prepared(t *testing.T, token string) (v *visitor, entry string, version int
 	})
 	stop()
 	v.enqueue(queue.Job{ID: "a", Tenant: "school", User: "ann", Type: "push"})
-	v.must(v.inspector().PauseTenant(t.Context(), "paused", time.Now().Add(time.Hour)))
-	now, err := v.inspector().PoliciesInForce(t.Context())
+	v.must(v.inspector().Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "paused", Until: time.Now().Add(time.Hour)}))
+	now, err := v.inspector().Policies(t.Context())
 	v.must(err)
 	return v, entry, now.Version
 }
@@ -217,7 +217,7 @@ func TestPoliciesAreComparedAndSet(t *testing.T) {
 		v := visit(t, redistest.Mini(t), secret)
 		v.signIn()
 		v.limit(limits)
-		seen, err := v.inspector().PoliciesInForce(t.Context())
+		seen, err := v.inspector().Policies(t.Context())
 		v.must(err)
 		v.limit(strings.ReplaceAll(limits, "5/s", "6/s")) // somebody else
 		mine := v.form("version", fmt.Sprint(seen.Version), "source", strings.ReplaceAll(limits, "10/1m", "11/1m"))
@@ -267,7 +267,7 @@ func TestPreview(t *testing.T) {
 func (v *visitor) everythingButCharts() string {
 	keys := v.rdb.Keys(v.Context(), "*").Val()
 	slices.Sort(keys)
-	p, err := v.inspector().PoliciesInForce(v.Context())
+	p, err := v.inspector().Policies(v.Context())
 	v.must(err)
 	stats, err := v.inspector().Stats(v.Context())
 	v.must(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // A survey knows the tenants of a queue as they were a while ago. Redis keeps them in the order
@@ -37,7 +38,7 @@ const (
 )
 
 // step walks on, if it is time.
-func (s *survey) step(ctx context.Context, i *queue.Inspector) error {
+func (s *survey) step(ctx context.Context, i *watch.Watcher) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -54,7 +55,7 @@ func (s *survey) step(ctx context.Context, i *queue.Inspector) error {
 	}
 	const part = 500
 	for range surveyPart / part {
-		tenants, more, err := i.TenantsPage(ctx, s.at, part)
+		tenants, more, err := i.Tenants(ctx, s.at, part)
 		if err != nil {
 			return err
 		}

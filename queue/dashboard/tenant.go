@@ -27,7 +27,7 @@ type tenantView struct {
 	First   string // the user that is due first
 	Users   []queue.UserStats
 	Looked  int // among how many users
-	Pauses  []queue.Paused
+	Pauses  []queue.Pause
 	Dead    bool
 	Span    string
 	Spans   []string
@@ -37,7 +37,7 @@ type tenantView struct {
 // userSample is how many users are looked at to find those that have most waiting.
 const userSample, usersShown = 200, 20
 
-func readTenant(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 	name := q.Get("t")
 	if name == "" {
 		return nil, notFound("Which tenant?")
@@ -101,9 +101,9 @@ func (v tenantView) longest() time.Duration {
 }
 
 // pausesOf returns the pauses that hold a tenant, or a user of it, back.
-func (w *watch) pausesOf(ctx context.Context, tenant, user string) ([]queue.Paused, error) {
+func (w *watched) pausesOf(ctx context.Context, tenant, user string) ([]queue.Pause, error) {
 	all, err := w.inspector.Pauses(ctx)
-	return slices.DeleteFunc(all, func(p queue.Paused) bool {
+	return slices.DeleteFunc(all, func(p queue.Pause) bool {
 		switch p.Scope {
 		case queue.ScopeTenant:
 			return p.Tenant != tenant

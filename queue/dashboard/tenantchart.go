@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // tenantSpans are the charts of a tenant by the names that people give them.
@@ -17,19 +18,19 @@ var tenantSpans = []string{"3 h", "7 d"}
 const tenantChartsAge = 10 * time.Second
 
 // tenantCharts returns the points of the tenants that have charts.
-func (w *watch) tenantCharts(ctx context.Context, span queue.Chart) (map[string][]queue.TenantPoint, error) {
+func (w *watched) tenantCharts(ctx context.Context, span watch.Chart) (map[string][]watch.TenantPoint, error) {
 	read := func(ctx context.Context) (any, error) { return w.inspector.TenantCharts(ctx, span) }
 	value, err := w.cache.get(ctx, reading{fmt.Sprint("charts of tenants ", span), tenantChartsAge, read})
-	charts, _ := value.(map[string][]queue.TenantPoint)
+	charts, _ := value.(map[string][]watch.TenantPoint)
 	return charts, err
 }
 
 // seriesOf are the points of a tenant, as a chart draws them.
-func seriesOf(points []queue.TenantPoint, now time.Time, span queue.Chart) series {
+func seriesOf(points []watch.TenantPoint, now time.Time, span watch.Chart) series {
 	s := series{now: now, span: span}
 	for _, p := range points {
-		s.points = append(s.points, queue.Point{
-			At: p.At, Health: queue.Health{Waiting: p.Waiting},
+		s.points = append(s.points, watch.Point{
+			At: p.At, Health: watch.Health{Waiting: p.Waiting},
 			Counters: queue.Counters{Offered: p.Offered, Started: p.Started, Dropped: p.Dropped},
 		})
 	}
@@ -37,13 +38,13 @@ func seriesOf(points []queue.TenantPoint, now time.Time, span queue.Chart) serie
 }
 
 // chartsOfTenant draws a tenant's charts; none if nothing is kept of it.
-func (w *watch) chartsOfTenant(ctx context.Context, v *tenantView) error {
+func (w *watched) chartsOfTenant(ctx context.Context, v *tenantView) error {
 	span := spans[v.Span]
 	all, err := w.tenantCharts(ctx, span)
 	if points := all[v.Stats.Tenant]; len(points) > 1 {
 		s := seriesOf(points, v.Now, span)
 		v.Charts = []chart{s.lines(startsTitle, s.starts()...), s.lines("Waiting jobs", waiting()), s.lines("Dropped a second",
-			line{"dropped", "l4", rateOf(func(p queue.Point) int64 { return p.Counters.Dropped })})}
+			line{"dropped", "l4", rateOf(func(p watch.Point) int64 { return p.Counters.Dropped })})}
 	}
 	return err
 }
@@ -52,11 +53,11 @@ func (w *watch) chartsOfTenant(ctx context.Context, v *tenantView) error {
 const sparkWidth, sparkHeight = 100.0, 18.0
 
 // sparks draws what waited in the last hours, for those tenants of a list that have charts.
-func (w *watch) sparks(ctx context.Context, now time.Time) (map[string]string, error) {
-	all, err := w.tenantCharts(ctx, queue.LastHours)
+func (w *watched) sparks(ctx context.Context, now time.Time) (map[string]string, error) {
+	all, err := w.tenantCharts(ctx, watch.LastHours)
 	drawn := make(map[string]string)
 	for tenant, points := range all {
-		values := seriesOf(points, now, queue.LastHours).values(waiting())
+		values := seriesOf(points, now, watch.LastHours).values(waiting())
 		top := 1.0
 		for _, v := range values {
 			if v > top { // NaN is not

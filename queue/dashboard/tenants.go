@@ -39,7 +39,7 @@ type tenantsView struct {
 	pager
 }
 
-func readTenants(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readTenants(ctx context.Context, w *watched, q url.Values) (any, error) {
 	now, err := w.inspector.Now(ctx)
 	v := tenantsView{Now: now, Sort: q.Get("sort"), Holds: q.Get("q")}
 	if err != nil {
@@ -62,7 +62,7 @@ func readTenants(ctx context.Context, w *watch, q url.Values) (any, error) {
 		v.Sort = ""
 	}
 	if v.Sort == "" && v.Holds == "" {
-		rows, more, err := w.inspector.TenantsPage(ctx, from, rowsOf)
+		rows, more, err := w.inspector.Tenants(ctx, from, rowsOf)
 		v.Rows, v.pager = rows, newPager(from, len(rows), more)
 		return v, err
 	}

@@ -17,10 +17,10 @@ type userView struct {
 	Strips       []strip
 	Lane         []queue.WaitingJob
 	pager
-	Pauses []queue.Paused
+	Pauses []queue.Pause
 }
 
-func readUser(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readUser(ctx context.Context, w *watched, q url.Values) (any, error) {
 	v := userView{Tenant: q.Get("t"), User: q.Get("u")}
 	if v.Tenant == "" || v.User == "" {
 		return nil, notFound("Which user, of which tenant?")
@@ -62,7 +62,7 @@ type jobView struct {
 	queue.JobState
 }
 
-func readJob(ctx context.Context, w *watch, q url.Values) (any, error) {
+func readJob(ctx context.Context, w *watched, q url.Values) (any, error) {
 	v := jobView{ID: q.Get("id")}
 	if v.ID == "" {
 		return v, nil

@@ -6,29 +6,28 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
-// A watch is one queue as the dashboard sees it: what was read of it lately, for everybody who
-// looks.
-type watch struct {
+// watched is a queue as the dashboard sees it: what was read of it lately, for everybody who looks.
+type watched struct {
 	name      string
-	inspector *queue.Inspector
+	inspector *watch.Watcher
 	cache     cache
 	survey    survey
 	rates     rates
-	latest    atomic.Pointer[queue.Point] // nil before the first reading, and while Redis is away
+	latest    atomic.Pointer[watch.Point] // nil before the first reading, and while Redis is away
 }
 
-func newWatch(name string, inspector *queue.Inspector) *watch {
-	return &watch{name: name, inspector: inspector}
+func newWatched(name string, inspector *watch.Watcher) *watched {
+	return &watched{name: name, inspector: inspector}
 }
 
 // readPatience is how long one reading may take.
 const readPatience = 5 * time.Second
 
 // run reads the queue every second until ctx ends.
-func (w *watch) run(ctx context.Context, log *slog.Logger, told *streams) {
+func (w *watched) run(ctx context.Context, log *slog.Logger, told *streams) {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	failed := false
@@ -47,7 +46,7 @@ func (w *watch) run(ctx context.Context, log *slog.Logger, told *streams) {
 	}
 }
 
-func (w *watch) read(ctx context.Context) error {
+func (w *watched) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
 	p, err := w.inspector.Record(ctx)
@@ -60,7 +59,7 @@ func (w *watch) read(ctx context.Context) error {
 }
 
 // now returns the newest reading: that of run, if it runs, or one of its own.
-func (w *watch) now(ctx context.Context) (queue.Point, error) {
+func (w *watched) now(ctx context.Context) (watch.Point, error) {
 	if p := w.latest.Load(); p != nil && time.Since(p.At).Abs() < 3*readEvery {
 		return *p, nil
 	}

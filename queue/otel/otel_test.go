@@ -168,7 +168,7 @@ func TestOutcomes(t *testing.T) {
 		case "panics":
 			panic("help")
 		case "pauses":
-			return queue.PauseUser(time.Now().Add(time.Hour), errors.New("busy"))
+			return queue.Pause{Scope: queue.ScopeUser, Until: time.Now().Add(time.Hour), Cause: errors.New("busy")}
 		case "revokes":
 			return asynq.RevokeTask
 		}

@@ -64,11 +64,17 @@ func (t *Telemetry) options(ctx context.Context, task *asynq.Task, info queue.In
 	return options
 }
 
+// pauses reports whether an error asks for a pause.
+func pauses(err error) bool {
+	var value queue.Pause
+	var pointer *queue.Pause
+	return errors.As(err, &value) || errors.As(err, &pointer)
+}
+
 // failed tells an attempt that has failed from one that is done, or that does not count.
 func failed(err error) bool {
 	if err == nil || errors.Is(err, asynq.RevokeTask) {
 		return false
 	}
-	_, pauses := queue.PauseOf(err)
-	return !pauses || errors.Is(err, asynq.SkipRetry)
+	return !pauses(err) || errors.Is(err, asynq.SkipRetry)
 }

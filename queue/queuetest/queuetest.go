@@ -16,7 +16,7 @@
 // testing/synctest: time stands still while a goroutine of the bubble runs, and jumps ahead when
 // all of them wait. So a handler must not wait for anything outside the bubble, such as a network
 // connection or a mutex; time.Sleep, channels and contexts are fine. For the handler alone,
-// without a queue, see [queue.NewContext].
+// without a queue, see [NewContext].
 package queuetest
 
 import (
@@ -34,6 +34,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -207,4 +208,10 @@ func verify(starts []queue.Info, rules []throttle.Rule, subject func(queue.Info)
 		found = append(found, throttle.Verify(log, []throttle.Rule{rule})...)
 	}
 	return found
+}
+
+// NewContext returns a context in which [queue.FromContext] finds what is known of a job: for tests
+// of a handler alone.
+func NewContext(ctx context.Context, info queue.Info) context.Context {
+	return context.WithValue(ctx, ctxkey.Info{}, info)
 }

@@ -38,7 +38,7 @@ func TestRetries(t *testing.T) {
 	attempts := 0
 	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		if attempts++; attempts < 3 {
-			return queue.RetryAfter(time.Duration(attempts)*10*time.Minute, errors.New("busy"))
+			return queue.Retry{After: time.Duration(attempts) * 10 * time.Minute, Cause: errors.New("busy")}
 		}
 		return nil
 	})
@@ -60,7 +60,7 @@ func TestTheHandlerAlone(t *testing.T) {
 		}
 		return nil
 	})
-	ctx := queue.NewContext(t.Context(), queue.Info{Tenant: "school-7", User: "teacher-42"})
+	ctx := queuetest.NewContext(t.Context(), queue.Info{Tenant: "school-7", User: "teacher-42"})
 	if err := handler.ProcessTask(ctx, asynq.NewTask("push", nil)); err != nil {
 		t.Error(err)
 	}

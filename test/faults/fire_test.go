@@ -211,7 +211,7 @@ func (f *fire) accountBad(inspector *queue.Inspector) {
 	for _, d := range drops {
 		became[d.Tenant+" "+d.User] += " dropped: " + string(d.Reason)
 	}
-	dead, err := inspector.Dead(ctx, 100_000)
+	dead, err := inspector.Dead(ctx, "", 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,16 +51,16 @@ func (s *scene) operate(n int) error {
 	switch s.rng.IntN(6) {
 	case 0:
 		begin := time.Now()
-		err = inspector.PauseTenant(ctx, tenant, now.Add(lasts))
+		err = inspector.Pause(ctx, queue.Pause{Scope: queue.ScopeTenant, Tenant: tenant, Until: now.Add(lasts)})
 		s.held = append(s.held, hold{tenant, "", begin, time.Now().Add(lasts)})
 	case 1:
 		begin := time.Now()
-		err = inspector.PauseUser(ctx, tenant, user, now.Add(lasts))
+		err = inspector.Pause(ctx, queue.Pause{Scope: queue.ScopeUser, Tenant: tenant, User: user, Until: now.Add(lasts)})
 		s.held = append(s.held, hold{tenant, user, begin, time.Now().Add(lasts)})
 	case 2:
-		err = inspector.ResumeTenant(ctx, tenant)
+		err = inspector.Resume(ctx, queue.Pause{Scope: queue.ScopeTenant, Tenant: tenant})
 	case 3:
-		err = inspector.ResumeUser(ctx, tenant, user)
+		err = inspector.Resume(ctx, queue.Pause{Scope: queue.ScopeUser, Tenant: tenant, User: user})
 	case 4: // of others, who have nothing to do
 		p := s.policies()
 		p.Policies["others"] = queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1+n, time.Second)}}

@@ -113,7 +113,7 @@ func (s *scene) lost(executions []*execution) (lost int) {
 			}
 			known[d.ID] = true
 		}
-		dead, err := inspector.Dead(s.t.Context(), 100_000)
+		dead, err := inspector.Dead(s.t.Context(), "", 100_000)
 		if err != nil {
 			s.t.Fatal(err)
 		}

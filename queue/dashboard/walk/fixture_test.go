@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/dashboard"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 const token = "a token for the walk"
@@ -38,7 +39,7 @@ tenants:
 type stage struct {
 	*testing.T
 	rdb       *redis.Client
-	inspector *queue.Inspector
+	inspector *watch.Watcher
 	client    *queue.Client
 	url       string
 }
@@ -54,7 +55,7 @@ func (s *stage) must(err error) {
 func open(t *testing.T) *stage {
 	s := &stage{T: t, rdb: redistest.Start(t).Client(t)}
 	var err error
-	s.inspector, err = queue.NewInspector(s.rdb, "push")
+	s.inspector, err = watch.New(s.rdb, "push")
 	s.must(err)
 	s.client, err = queue.NewClient(s.rdb, "push")
 	s.must(err)
@@ -134,7 +135,7 @@ func (s *stage) past() {
 	for k := range seconds {
 		p, x := now, float64(k)
 		p.At = now.At.Add(-time.Duration(seconds-k) * time.Second)
-		p.Health.Condition, p.Health.Places, p.Health.Workers, p.Health.Running = queue.Throttled, 20, 1, int64(6+4*math.Sin(x/30)+math.Sin(x/3))
+		p.Health.Condition, p.Health.Places, p.Health.Workers, p.Health.Running = watch.Throttled, 20, 1, int64(6+4*math.Sin(x/30)+math.Sin(x/3))
 		p.Health.Waiting = now.Health.Waiting - 900 + int64(1.5*x+500*math.Sin(x/110))
 		p.Later += int64(8 + 6*math.Sin(x/50))
 		p.Counters.Started += int64(since(k, func(x float64) float64 { return 13*x - 180*math.Cos(x/45) - 10*math.Cos(x/7) }))

@@ -133,7 +133,7 @@ func TestLive(t *testing.T) {
 	b.visit("/dashboard/push/")
 	b.sees("throttled")
 	b.do(chromedp.Evaluate("window.mark = 'the same page'", nil))
-	s.must(s.inspector.PauseQueue(t.Context(), time.Now().Add(time.Hour)))
+	s.must(s.inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 	b.sees("the queue is paused until", "The whole queue is paused until")
 	b.holds("window.mark === 'the same page'")
 	b.visit("/dashboard/push/tenants")

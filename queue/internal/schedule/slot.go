@@ -52,23 +52,11 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	return on
 }
 
-// earliest asks all rules. It asks again as long as one of them moves the instant: into
-// the guarded end of another one's period, perhaps.
+// earliest returns the first instant from one on at which all rules let a job of a user start.
 func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
-	for range passes {
-		before := at
-		at, _ = d.s.queue.rules.Earliest(&d.s.queue.state, at, cost)
-		at, _ = t.rules.Earliest(&t.state, at, cost)
-		at, _ = u.rules.Earliest(&u.state, at, cost)
-		if at == before {
-			break
-		}
-	}
-	return at
+	q := &d.s.queue
+	return Earliest([3]Remembered{{q.rules, &q.state}, {t.rules, &t.state}, {u.rules, &u.state}}, at, cost)
 }
-
-// passes bounds how often all rules are asked.
-const passes = 100
 
 // slot returns the slot of a lane's first job, and what bound it. Rules are asked from the instant at
 // which the job became ready, to find which of them delayed it; an earlier answer stays valid. Of

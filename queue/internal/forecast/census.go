@@ -1,0 +1,140 @@
+package forecast
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A Census counts what runs in a queue.
+type Census struct {
+	places  int              // of the workers that live
+	scopes  map[string]tally // what runs
+	unknown bool             // nothing could be counted
+}
+
+// A tally is how much runs of a scope, and since when the oldest of it.
+type tally struct {
+	n      int
+	oldest int64
+}
+
+// Take counts what runs at an instant.
+func Take(ctx context.Context, s *store.Store, now int64) (*Census, error) {
+	workers, err := s.Fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(workers))
+	c := &Census{scopes: make(map[string]tally)}
+	for i, w := range workers {
+		names[i] = w.Name
+		if w.Lease > now {
+			c.places += w.Places
+		}
+	}
+	claims, err := s.Claims(ctx, names)
+	for _, claim := range claims {
+		if !claim.Valid() {
+			continue
+		}
+		for _, limit := range (*schedule.Policies)(nil).Limits(claim.Lane.Tenant, claim.Lane.User) {
+			t := c.scopes[limit.Scope]
+			if t.n++; t.n == 1 || claim.Slot < t.oldest {
+				t.oldest = claim.Slot
+			}
+			c.scopes[limit.Scope] = t
+		}
+	}
+	return c, err
+}
+
+// A CensusCache takes a census now and then: one for every offer would cost as much as the
+// offers.
+type CensusCache struct {
+	turn  chan struct{} // holds one token while no call counts
+	last  *Census
+	taken time.Time
+}
+
+func NewCensusCache() *CensusCache {
+	c := &CensusCache{turn: make(chan struct{}, 1)}
+	c.turn <- struct{}{}
+	return c
+}
+
+const (
+	censusEvery    = 100 * time.Millisecond // how old a census may be for an estimate
+	censusPatience = 300 * time.Millisecond // how long an offer that has arrived waits for it
+)
+
+// At returns a census that is young enough, or one that says that nothing could be counted.
+func (c *CensusCache) At(ctx context.Context, s *store.Store, now int64) *Census {
+	<-c.turn
+	defer func() { c.turn <- struct{}{} }()
+	if c.last != nil && time.Since(c.taken) < censusEvery {
+		return c.last
+	}
+	ctx, cancel := context.WithTimeout(ctx, censusPatience)
+	defer cancel()
+	counted, err := Take(ctx, s, now)
+	if err != nil {
+		counted = &Census{unknown: true}
+	}
+	c.last, c.taken = counted, time.Now()
+	return counted
+}
+
+// Full returns the concurrency limit that is reached, and what runs: "tenant concurrency 20: 20
+// running, the oldest for 31s". It is empty if a job of the user may run now.
+func (p *Forecast) Full(tenant, user string) string { return p.Crowded(tenant, user, 0, 0) }
+
+// Crowded returns the concurrency limit that may keep a job waiting which has so many before it,
+// and what runs: one that is reached now, or else one that has no room for all of them at once.
+// It is empty if there is room.
+func (p *Forecast) Crowded(tenant, user string, inTenant, ofUser int) (narrow string) {
+	if p.census == nil {
+		return ""
+	}
+	for k, limit := range p.Policies.Limits(tenant, user) {
+		if !limit.Concurrency.Limits() {
+			continue
+		}
+		if p.census.unknown {
+			return "what runs could not be counted"
+		}
+		t, most := p.census.scopes[limit.Scope], limit.Concurrency.Most(p.census.places)
+		text := fmt.Sprintf("%s %s: %d running", scopes[k], limit.Concurrency, t.n)
+		if t.n >= most {
+			return text + ", the oldest for " + max(0, time.Duration(p.Now-t.oldest)*time.Microsecond).Round(time.Millisecond).String()
+		}
+		if first := max(0, [3]int{0, inTenant, ofUser}[k]); narrow == "" && t.n+first >= most {
+			narrow = text + ", " + count(first, "job comes first", "jobs come first")
+		}
+	}
+	return narrow
+}
+
+// scopes are what the three limits of a user are of.
+var scopes = [3]string{"queue", "tenant", "user"}
+
+// Running returns how many jobs that a limit is about run, since when the oldest does, and how
+// many may; false where no concurrency limit counts there.
+func (p *Forecast) Running(limit schedule.Limit) (n int, oldest int64, most int, ok bool) {
+	if p.census == nil || !limit.Concurrency.Limits() {
+		return 0, 0, 0, false
+	}
+	t := p.census.scopes[limit.Scope]
+	return t.n, t.oldest, limit.Concurrency.Most(p.census.places), true
+}
+
+// count writes a number and what it is of.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}

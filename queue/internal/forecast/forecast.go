@@ -1,0 +1,136 @@
+// Package forecast says when waiting jobs may start, for whoever asks: receipts, explanations, the
+// condition of the queue.
+//
+// A [Forecast] has what Redis says at one instant: policies, pauses, what the rules remember, and
+// what runs. It changes nothing, and is asked for the first instant at which the limits of a user
+// let a job start ([Forecast.Earliest]), or for the turn of a job that has others before it
+// ([Forecast.Turn]). A [Reader] reads it.
+package forecast
+
+import (
+	"math/bits"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A Forecast is what says, at one instant, when jobs may start.
+type Forecast struct {
+	Now      int64
+	Policies *schedule.Policies // nil for none
+	pauses   map[string]int64
+	states   map[string]string
+	subjects map[string]*Subject
+	census   *Census // nil where no concurrency limit counts
+}
+
+// A Subject is a scope as it was then.
+type Subject struct {
+	Rules  *rules.Set
+	State  rules.State
+	Known  bool    // its state can be read
+	Paused int64   // until when
+	says   []int64 // since when each rule allows a job, see soonest
+}
+
+// New returns the forecast of what a store has read. What runs may be nil.
+func New(policies *schedule.Policies, v store.View, running *Census) *Forecast {
+	return &Forecast{
+		Now: v.Now, Policies: policies, pauses: v.Pauses, states: v.States, subjects: make(map[string]*Subject), census: running,
+	}
+}
+
+// Subjects returns the queue, a tenant and a user of it.
+func (p *Forecast) Subjects(tenant, user string) (all [3]*Subject) {
+	for i, limit := range p.Policies.Limits(tenant, user) {
+		if p.subjects[limit.Scope] == nil {
+			s := &Subject{Rules: limit.Rules, Paused: p.pauses[limit.Scope]}
+			s.Known = s.State.Decode(p.states[limit.Scope]) == nil
+			p.subjects[limit.Scope] = s
+		}
+		all[i] = p.subjects[limit.Scope]
+	}
+	return all
+}
+
+// Earliest returns the first instant at which pauses and rules let a job of a user start.
+// It is false where that is not known.
+func (p *Forecast) Earliest(tenant, user string, cost int) (int64, bool) {
+	return p.EarliestFrom(p.Now, tenant, user, cost)
+}
+
+// EarliestFrom returns the first instant from one on, which may have passed: for how long a
+// job could have started is counted from there.
+func (p *Forecast) EarliestFrom(at int64, tenant, user string, cost int) (int64, bool) {
+	var all [3]schedule.Remembered
+	for k, s := range p.Subjects(tenant, user) {
+		if !s.Known {
+			return 0, false
+		}
+		all[k] = schedule.Remembered{Rules: s.Rules, State: &s.State}
+		at = max(at, s.Paused)
+	}
+	return schedule.Earliest(all, at, cost), true
+}
+
+// Turn says when the rules let a job of a user start that has so many before it, in its tenant and
+// of its user, if no job with an earlier turn is added. A subject whose state cannot be read counts
+// as one without: so it does for the leader. Limit is the concurrency limit that may keep the job
+// waiting for longer, see [Forecast.Crowded].
+func (p *Forecast) Turn(tenant, user string, inTenant, ofUser int) (start int64, limit string) {
+	s := p.Subjects(tenant, user)
+	open := max(p.Now, s[0].Paused, s[1].Paused)
+	at := max(open, s[2].Paused)
+	for i, k := range [3]int{0, inTenant, ofUser} {
+		from := open
+		if i == 2 {
+			from = max(p.Now, s[2].Paused)
+		}
+		if s[i].Known {
+			at = max(at, s[i].after(from, int64(max(0, k))))
+		}
+	}
+	return at, p.Crowded(tenant, user, inTenant, ofUser)
+}
+
+// after guesses when the subject lets a job start that has k before it: what each rule
+// says now, and its period for every Limit jobs.
+func (s *Subject) after(from, k int64) int64 {
+	if s.says == nil {
+		s.says = s.soonest(from)
+	}
+	at := from
+	for i, since := range s.says {
+		if rule := s.Rules.Rule(i); !rule.Drop && !rule.Shadow {
+			at = max(at, min(since+takes(rule, k), rules.Never))
+		}
+	}
+	return at
+}
+
+// soonest returns when each rule allows a job of cost 1.
+func (s *Subject) soonest(from int64) []int64 {
+	says := make([]int64, s.Rules.Len())
+	for i := range says {
+		says[i] = s.Rules.When(&s.State, i, from, 1)
+	}
+	return says
+}
+
+// takes returns how long a rule takes for k jobs of cost 1, in microseconds.
+func takes(rule rules.Rule, k int64) int64 {
+	period, n := uint64(rule.Period.Microseconds()), uint64(rule.Limit)
+	if rule.Kind == rules.Window || rule.Kind == rules.Spacing {
+		period += schedule.Grace // see there
+	}
+	if rule.Kind != rules.Leak { // n at once
+		k -= k % int64(n)
+	}
+	high, low := bits.Mul64(uint64(k), period)
+	if high >= n {
+		return rules.Never
+	}
+	took, _ := bits.Div64(high, low, n)
+	return int64(min(took, uint64(rules.Never)))
+}

@@ -1,0 +1,50 @@
+package policyfile
+
+import (
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Compile reads policies as Redis keeps them, with their version, and returns them as jobs are
+// scheduled by them. Version 0 means that there are none.
+func Compile(queue, source string, version int64) (*schedule.Policies, error) {
+	if version == 0 {
+		return nil, nil
+	}
+	f, err := Parse("policies of queue "+queue, []byte(source))
+	if err != nil {
+		return nil, err
+	}
+	return f.Compile(version), nil
+}
+
+// Compile returns the policies as jobs are scheduled by them. Distances are widened by the grace,
+// so that the starts, which may come that much after their slots, keep them.
+func (f File) Compile(version int64) *schedule.Policies {
+	c := &schedule.Policies{
+		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: f.Queue.Concurrency, Default: f.Default, Tenants: f.Tenants,
+		Policies: make(map[string]schedule.Policy, len(f.Policies)),
+	}
+	for name, p := range f.Policies {
+		c.Policies[name] = schedule.Policy{
+			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
+			Capacity: p.Capacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(),
+			Weight: p.Weight, TenantConcurrency: p.Tenant.Concurrency, UserConcurrency: p.User.Concurrency,
+		}
+	}
+	return c
+}
+
+func compileRules(from []throttle.Rule) *rules.Set {
+	compiled := make([]rules.Rule, len(from))
+	for i, r := range from {
+		compiled[i] = rules.Rule{
+			Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period(), Burst: r.Burst(), Buckets: r.Buckets(),
+			Drop: r.Drops(), Shadow: r.Shadows(), Counts: r.CountsDropped(),
+		}
+	}
+	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)
+}

@@ -1,0 +1,155 @@
+// Package policyfile reads, checks, writes and compiles the policies of a queue.
+//
+// A [File] is what a policy file says. It comes from the YAML of a file ([Parse]) or from a
+// program's own values, and goes to Redis as YAML again ([File.Source]). [File.Check] is the one
+// place that knows what a value may be; what it finds has a path, and Parse adds the line.
+// [Compile] turns the YAML that Redis keeps into the form that jobs are scheduled by.
+package policyfile
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A File is what a policy file says. The zero value limits nothing.
+type File struct {
+	Queue    Limits            // of everything together
+	Default  string            // the policy of tenants that Tenants does not name
+	Policies map[string]Policy // by name
+	Tenants  map[string]string // tenant → name of its policy
+}
+
+// Limits are the rules of a scope, and how much of it runs at once.
+type Limits struct {
+	Rules       []throttle.Rule
+	Concurrency schedule.Concurrency
+}
+
+// A Policy is what limits a tenant and each of its users.
+type Policy struct {
+	Tenant, User Limits
+	Capacity     int // waiting jobs; 0 for no bound
+	DropOldest   bool
+	Weight       int           // 0 counts as 1
+	MaxWait      time.Duration // 0 for no bound
+}
+
+// The bounds of values.
+const (
+	MaxName        = 1024 // bytes of a tenant's name
+	MaxConcurrency = 1_000_000
+	MaxPercent     = 100
+	maxWeight      = 100
+)
+
+// What would be right, for the values of which that can be said without knowing them.
+const (
+	wantConcurrency = "1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%"
+	wantCapacity    = "a number of jobs such as 100000, or 0 for no bound"
+	wantOverflow    = "drop_newest or drop_oldest"
+	wantWeight      = "a weight from 1 to 100"
+	wantMaxWait     = "a time such as 15m, at least 1ms, or 0 for no bound"
+	wantName        = "1 to 64 letters, digits, dots, dashes or underscores"
+)
+
+var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// A Problem is a value that is not allowed.
+type Problem struct {
+	Path  string // such as policies.standard.weight
+	Value string // empty where Text says it
+	Text  string // what would be right
+	name  string // the key below Path that is wrong, if that is not the value
+}
+
+// String says where what is wrong, and what would be right.
+func (p *Problem) String() string {
+	if p.Value == "" {
+		return p.Path + ": " + p.Text
+	}
+	return p.Path + ": " + p.Value + "; want " + p.Text
+}
+
+// Check returns the first problem of a file, nil if there is none.
+func (f File) Check() *Problem {
+	if p := f.Queue.check("queue"); p != nil {
+		return p
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
+		if !policyName.MatchString(name) {
+			return &Problem{Path: "policies", Text: fmt.Sprintf("name %q; want %s", name, wantName), name: name}
+		}
+		if p := f.Policies[name].check(join("policies", name)); p != nil {
+			return p
+		}
+	}
+	if f.Default != "" {
+		if p := f.knows("default", f.Default); p != nil {
+			return p
+		}
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(f.Tenants)) {
+		if tenant == "" || len(tenant) > MaxName {
+			return &Problem{Path: "tenants", Text: fmt.Sprintf("a tenant's name has 1 to %d bytes, not %d", MaxName, len(tenant)), name: tenant}
+		}
+		if p := f.knows(join("tenants", tenant), f.Tenants[tenant]); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// knows checks the name of a policy that there must be.
+func (f File) knows(path, name string) *Problem {
+	if _, known := f.Policies[name]; known {
+		return nil
+	}
+	have := "there is none in policies"
+	if len(f.Policies) > 0 {
+		have = "want " + alternatives(slices.Sorted(maps.Keys(f.Policies)))
+	}
+	return &Problem{Path: path, Text: fmt.Sprintf("there is no policy %q; %s", name, have)}
+}
+
+func (p Policy) check(path string) *Problem {
+	if wrong := p.Tenant.check(path + ".tenant"); wrong != nil {
+		return wrong
+	}
+	if wrong := p.User.check(path + ".user"); wrong != nil {
+		return wrong
+	}
+	switch {
+	case p.Capacity < 0:
+		return &Problem{Path: path + ".tenant.capacity", Value: strconv.Itoa(p.Capacity), Text: wantCapacity}
+	case p.Weight < 0 || p.Weight > maxWeight:
+		return &Problem{Path: path + ".weight", Value: strconv.Itoa(p.Weight), Text: wantWeight}
+	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
+		return &Problem{Path: path + ".max_wait", Value: p.MaxWait.String(), Text: wantMaxWait}
+	}
+	return nil
+}
+
+func (l Limits) check(path string) *Problem {
+	for i, r := range l.Rules {
+		if err := r.Validate(); err != nil {
+			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: err.Error()}
+		}
+	}
+	c := l.Concurrency
+	both := c.Jobs != 0 && c.Percent != 0
+	if both || c.Jobs < 0 || c.Jobs > MaxConcurrency || c.Percent < 0 || c.Percent > MaxPercent {
+		value := fmt.Sprint(written(c))
+		if both {
+			value = fmt.Sprintf("%d jobs and %d%%", c.Jobs, c.Percent)
+		}
+		return &Problem{Path: path + ".concurrency", Value: value, Text: wantConcurrency}
+	}
+	return nil
+}

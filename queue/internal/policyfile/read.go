@@ -1,0 +1,372 @@
+package policyfile
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/internal/ruleyaml"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Err is wrapped by the errors of policies that are not allowed.
+var Err = errors.New("queue: invalid policies")
+
+// Parse reads a policy file. It is strict: whatever it does not know is an error. The name is the
+// file's, for errors, which all wrap [Err] and say where, what is wrong and what would be right:
+//
+//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
+func Parse(name string, data []byte) (File, error) {
+	r := &policyReader{file: name, found: make(map[string]place)}
+	var f File
+	if root, ok := r.document(data); ok {
+		f = r.policies(root)
+	}
+	if wrong := f.Check(); r.err == nil && wrong != nil {
+		r.locate(wrong)
+	}
+	if r.err != nil {
+		return File{}, r.err
+	}
+	return f, nil
+}
+
+// policyReader walks the nodes of a policy file and keeps the first error. The walk
+// goes on after it: what it returns then is thrown away. It checks the form of the file, and that
+// a value is a number where one is wanted; [File.Check] knows which numbers are.
+type policyReader struct {
+	file  string
+	err   error
+	found map[string]place // by path
+}
+
+// A place is a value in the file, and the way to it from the top.
+type place struct {
+	path string
+	key  int // line of its key
+	*yaml.Node
+}
+
+// badPolicies is an error that wraps [Err] without repeating it.
+type badPolicies string
+
+func (e badPolicies) Error() string { return string(e) }
+func (e badPolicies) Unwrap() error { return Err }
+
+// fail notes what is wrong in a line, unless something was before.
+func (r *policyReader) fail(line int, path, format string, args ...any) {
+	if r.err != nil {
+		return
+	}
+	where := r.file + ":" + strconv.Itoa(line)
+	if path != "" {
+		where += ": " + path
+	}
+	r.err = badPolicies(where + ": " + fmt.Sprintf(format, args...))
+}
+
+// document returns the top of the only document in the file.
+func (r *policyReader) document(data []byte) (place, bool) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	err := decoder.Decode(&doc)
+	if errors.Is(err, io.EOF) || err == nil && isNull(doc.Content[0]) {
+		r.fail(1, "", "the file is empty; want at least one of queue, default, policies, tenants")
+		return place{}, false
+	}
+	if err == nil {
+		if err = decoder.Decode(&second); err == nil {
+			r.fail(max(1, second.Line), "", "a second document begins; want one")
+			return place{}, false
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		line, what := syntaxError(data, err)
+		r.fail(line, "", "not YAML: %s", what)
+		return place{}, false
+	}
+	return place{Node: resolve(doc.Content[0])}, true
+}
+
+// locate notes a problem of what was read, with its line and the value as it is written there.
+func (r *policyReader) locate(p *Problem) {
+	if p.name != "" || p.Path == "tenants" {
+		r.fail(r.found[join(p.Path, p.name)].key, p.Path, "%s", p.Text)
+		return
+	}
+	at, text := r.found[p.Path], p.Text
+	if p.Value != "" {
+		text = strconv.Quote(at.Value) + "; want " + text
+	}
+	r.fail(at.Line, p.Path, "%s", text)
+}
+
+func (r *policyReader) policies(root place) File {
+	top := r.fields(root, "queue", "default", "policies", "tenants")
+	f := File{Queue: r.limits(r.fields(top["queue"], "rules", "concurrency")), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
+	for _, entry := range r.entries(top["policies"]) {
+		f.Policies[entry.name] = r.policy(entry.place)
+	}
+	const want = "the name of a policy"
+	if d := top["default"]; d.Node != nil {
+		if f.Default = r.text(d, want); f.Default == "" {
+			r.fail(d.Line, d.path, `""; want %s`, want)
+		}
+	}
+	for _, entry := range r.entries(top["tenants"]) {
+		f.Tenants[entry.name] = r.text(entry.place, want)
+	}
+	return f
+}
+
+func (r *policyReader) policy(at place) (p Policy) {
+	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
+	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
+	p.Tenant, p.User = r.limits(tenant), r.limits(r.fields(fields["user"], "rules", "concurrency"))
+	if c := tenant["capacity"]; c.Node != nil {
+		p.Capacity = read(r, c, strconv.Atoi, wantCapacity)
+	}
+	if o := tenant["overflow"]; o.Node != nil {
+		p.DropOldest = read(r, o, overflow, wantOverflow)
+	}
+	if w := fields["weight"]; w.Node != nil {
+		p.Weight = read(r, w, notZero, wantWeight)
+	}
+	if w := fields["max_wait"]; w.Node != nil {
+		p.MaxWait = read(r, w, time.ParseDuration, wantMaxWait)
+	}
+	return p
+}
+
+// limits reads the rules of a scope, and how much of it runs at once.
+func (r *policyReader) limits(fields map[string]place) Limits {
+	l := Limits{Rules: r.rules(fields["rules"])}
+	if at := fields["concurrency"]; at.Node != nil {
+		l.Concurrency = read(r, at, concurrency, wantConcurrency)
+	}
+	return l
+}
+
+// read reads a single value.
+func read[V any](r *policyReader, at place, parse func(string) (V, error), want string) V {
+	v, err := parse(r.text(at, want))
+	if err != nil {
+		r.fail(at.Line, at.path, "%q; want %s", at.Value, want)
+	}
+	return v
+}
+
+var errForm = errors.New("not of the form that is wanted")
+
+// notZero reads a number of which 0 is for programs alone: there it is the default.
+func notZero(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if n == 0 {
+		return 0, errForm
+	}
+	return n, err
+}
+
+// overflow reports whether a full backlog drops its oldest job.
+func overflow(text string) (bool, error) {
+	if text != "drop_oldest" && text != "drop_newest" {
+		return false, errForm
+	}
+	return text == "drop_oldest", nil
+}
+
+// concurrency reads how much runs at once: 20, or 25%.
+func concurrency(text string) (c schedule.Concurrency, err error) {
+	number, percent := strings.CutSuffix(text, "%")
+	if c.Jobs, err = notZero(number); percent {
+		c = schedule.Concurrency{Percent: c.Jobs}
+	}
+	return c, err
+}
+
+func (r *policyReader) rules(at place) (rules []throttle.Rule) {
+	if at.Node == nil || isNull(at.Node) {
+		return nil
+	}
+	if at.Kind != yaml.SequenceNode {
+		r.fail(at.Line, at.path, "%s; want a list of rules such as [{window: 10/1m}, {spacing: 3s}]", kindOf(at.Node))
+		return nil
+	}
+	for i, node := range at.Content {
+		path := fmt.Sprintf("%s[%d]", at.path, i)
+		rule, err := ruleyaml.Read(node)
+		if err != nil {
+			line, what := splitLine(err.Error())
+			r.fail(line, path, "%s", what)
+		}
+		r.found[path] = place{path, node.Line, node}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// text reads a single value.
+func (r *policyReader) text(at place, want string) string {
+	if at.Kind != yaml.ScalarNode || isNull(at.Node) {
+		r.fail(at.Line, at.path, "%s; want %s", kindOf(at.Node), want)
+	}
+	return at.Value
+}
+
+// fields returns the values of a mapping that has no other keys than those known.
+func (r *policyReader) fields(at place, known ...string) map[string]place {
+	fields := make(map[string]place)
+	for _, e := range r.entries(at) {
+		fields[e.name] = e.place
+		found := false
+		for _, k := range known {
+			found = found || k == e.name
+		}
+		if !found {
+			r.fail(e.key, e.path, "unknown key; want %s", alternatives(known))
+		}
+	}
+	return fields
+}
+
+// An entry is one key of a mapping and its value.
+type entry struct {
+	name string
+	place
+}
+
+// entries returns what a mapping holds, in the order of the file. A missing mapping and
+// one that was left empty hold nothing.
+func (r *policyReader) entries(at place) (entries []entry) {
+	if at.Node == nil || isNull(at.Node) {
+		return nil
+	}
+	if at.Kind != yaml.MappingNode {
+		r.fail(at.Line, at.path, "%s; want keys and values", kindOf(at.Node))
+		return nil
+	}
+	lines := make(map[string]int)
+	for i := 0; i+1 < len(at.Content); i += 2 {
+		key, value := resolve(at.Content[i]), resolve(at.Content[i+1])
+		name := r.name(key, at.path)
+		path := join(at.path, name)
+		if key.Kind != yaml.ScalarNode || isNull(key) {
+			r.fail(key.Line, at.path, "a key that is %s; want a name", kindOf(key))
+		}
+		if first, twice := lines[name]; twice {
+			r.fail(key.Line, path, "duplicate key, first in line %d", first)
+		}
+		lines[name] = key.Line
+		r.found[path] = place{path, key.Line, value}
+		entries = append(entries, entry{name, r.found[path]})
+	}
+	return entries
+}
+
+// name returns what a key says.
+func (r *policyReader) name(key *yaml.Node, path string) string {
+	if key.ShortTag() != "!!binary" {
+		return key.Value
+	}
+	name, err := base64.StdEncoding.DecodeString(key.Value)
+	if err != nil {
+		r.fail(key.Line, path, "%q is not base64, which !!binary stands for", key.Value)
+	}
+	return string(name)
+}
+
+// join goes one step further on a path. A key that could be mistaken is quoted.
+func join(path, key string) string {
+	if !plainKey.MatchString(key) {
+		key = strconv.Quote(key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+var plainKey = regexp.MustCompile(`^[\pL\pN_/@-]+$`)
+
+// alternatives writes a list as people do: "a, b or c".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// splitLine takes "line N: " off the front of an error.
+func splitLine(text string) (line int, what string) {
+	number, what, found := strings.Cut(strings.TrimPrefix(text, "line "), ": ")
+	line, err := strconv.Atoi(number)
+	if !found || err != nil {
+		return 0, text
+	}
+	return line, what
+}
+
+// syntaxError tells what the parser of YAML says, and the line: it does not know it for
+// some mistakes, counts from 0 for others, and leaves it out if that is 0.
+func syntaxError(data []byte, err error) (line int, what string) {
+	line, what = splitLine(strings.TrimPrefix(err.Error(), "yaml: "))
+	at := -1
+	switch alias := unknownAlias.FindStringSubmatch(what); {
+	case alias != nil:
+		at = bytes.Index(data, []byte("*"+alias[1]))
+	case !utf8.Valid(data):
+		at = bytes.IndexRune(data, utf8.RuneError)
+	case what == "control characters are not allowed":
+		at = bytes.IndexFunc(data, func(c rune) bool { return unicode.IsControl(c) && !unicode.IsSpace(c) })
+	case strings.HasSuffix(what, "cannot start any token") && bytes.ContainsRune(data, '\t'):
+		what += "; want spaces and no tabs in front of keys"
+	case parserMistake.MatchString(what):
+		line++
+	}
+	if at >= 0 {
+		line = 1 + bytes.Count(data[:at], []byte("\n"))
+	}
+	return max(1, line), what
+}
+
+var (
+	unknownAlias  = regexp.MustCompile(`^unknown anchor '(.*)' referenced`)
+	parserMistake = regexp.MustCompile(`^did not find expected ('-' indicator|key|',' or|node content|<)`)
+)
+
+// resolve follows an alias to what it stands for. Aliases do not chain.
+func resolve(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
+func isNull(node *yaml.Node) bool {
+	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
+}
+
+// kindOf names what a node is, for people.
+func kindOf(node *yaml.Node) string {
+	switch {
+	case isNull(node):
+		return "nothing"
+	case node.Kind == yaml.MappingNode:
+		return "keys and values"
+	case node.Kind == yaml.SequenceNode:
+		return "a list"
+	}
+	return strconv.Quote(node.Value)
+}

@@ -1,0 +1,294 @@
+// Package simulate computes what would become of jobs under some policies, in memory and at once.
+//
+// It runs the scheduler of the queue ([Run]) over offers: jobs, and when each is offered. Time
+// passes from one event to the next, so that a day of offers takes as long as its decisions. It
+// assumes that every attempt succeeds and that all IDs differ, and ignores collapse keys.
+// [Compare] runs it twice, under the policies before and after a change.
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/policyfile"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// An Offer is a job and when it was offered.
+type Offer struct {
+	At time.Time // when it was offered
+	queue.Job
+}
+
+// A Result is what would become of one offer.
+type Result struct {
+	Offer
+	Slot   time.Time    // when the job would start; the zero time if it would be dropped
+	Reason queue.Reason // why it would be dropped; empty if it would start
+	Rule   string       // by which rule, for ReasonRule and ReasonImpossible
+}
+
+// Waited is the time from the offer, or from NotBefore, to the start. It has no meaning for a job
+// that would be dropped.
+func (r Result) Waited() time.Duration {
+	since := r.At
+	if r.NotBefore.After(since) {
+		since = r.NotBefore
+	}
+	return r.Slot.Sub(since)
+}
+
+// A Config has the conditions under which jobs are simulated. The zero value limits nothing.
+type Config struct {
+	Policies queue.Policies // what limits the jobs
+
+	// Takes is how long each job runs, for concurrency limits. With 0 a job ends at once.
+	Takes time.Duration
+
+	// Places is how many jobs the fleet runs at once. Limits that are a percentage are a share of
+	// them, and jobs wait for a free one. 0 means no bound.
+	Places int
+}
+
+// Run computes what would become of offers. The results are in the order of the offers' instants.
+// The error wraps [queue.ErrInvalidPolicies] or [queue.ErrInvalidJob].
+func Run(c Config, offers []Offer) ([]Result, error) {
+	if err := c.Policies.Validate(); err != nil {
+		return nil, err
+	}
+	for i, o := range offers {
+		if err := o.Validate(); err != nil {
+			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(offers), err)
+		}
+	}
+	source, err := yaml.Marshal(c.Policies)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", queue.ErrInvalidPolicies, err)
+	}
+	policies, err := policyfile.Compile("simulated", string(source), 1)
+	if err != nil {
+		return nil, err
+	}
+	m := newMemory(c, policies, offers)
+	m.run()
+	return m.results, nil
+}
+
+// sealed returns what decides about a job, as the scheduler knows it.
+func sealed(j queue.Job) *envelope.Envelope {
+	return &envelope.Envelope{
+		ID: j.ID, Cost: max(1, j.Cost), Deadline: envelope.Micros(j.StartBy), Until: envelope.Micros(j.FinishBy),
+		Priority: envelope.Normal - int(j.Priority), Type: j.Type,
+	}
+}
+
+// farAway stands for as many places as there are jobs.
+const farAway = 1 << 30
+
+// memory is a queue in memory: the lanes, and what comes next.
+type memory struct {
+	Config
+	policies *schedule.Policies
+	sched    *schedule.Scheduler
+	results  []Result
+	now      int64
+	stamp    int64
+	offers   []int                             // of results, by when they enter their lanes
+	lanes    map[envelope.Lane][]schedule.Head // what waits
+	of       map[string]int                    // stamp → result
+	waiting  map[string]int                    // by tenant
+	running  []ending                          // by when they end
+	free     int
+}
+
+// An ending is when a job ends that runs.
+type ending struct {
+	at    int64
+	claim envelope.Claim
+}
+
+func newMemory(c Config, policies *schedule.Policies, offers []Offer) *memory {
+	w := &memory{
+		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), of: make(map[string]int),
+		waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
+	}
+	for _, o := range offers {
+		w.results = append(w.results, Result{Offer: o})
+	}
+	slices.SortStableFunc(w.results, func(a, b Result) int { return a.At.Compare(b.At) })
+	w.offers = make([]int, len(w.results))
+	for i := range w.offers {
+		w.offers[i] = i
+	}
+	slices.SortStableFunc(w.offers, func(a, b int) int { return cmp.Compare(w.enters(a), w.enters(b)) })
+	w.sched = schedule.New(schedule.Facts{Policies: w.policies})
+	w.sched.LearnTenants(nil) // there are none but those that it is told of
+	w.sched.Places(w.free, 0)
+	return w
+}
+
+// enters returns when a job enters its lane.
+func (w *memory) enters(i int) int64 {
+	return max(envelope.Micros(w.results[i].At), envelope.Micros(w.results[i].NotBefore))
+}
+
+// run goes from one instant at which something happens to the next, until nothing does.
+func (w *memory) run() {
+	for {
+		next := w.decide()
+		if len(w.offers) > 0 {
+			next = min(next, w.enters(w.offers[0]))
+		}
+		if len(w.running) > 0 {
+			next = min(next, w.running[0].at)
+		}
+		if next == schedule.Never {
+			return
+		}
+		w.now = max(w.now, next)
+		for len(w.running) > 0 && w.running[0].at <= w.now {
+			w.sched.Ended(w.running[0].claim, w.now)
+			w.running = w.running[1:]
+			w.free++
+		}
+		for len(w.offers) > 0 && w.enters(w.offers[0]) <= w.now {
+			w.offer(w.offers[0])
+			w.offers = w.offers[1:]
+		}
+	}
+}
+
+// offer puts a job into its lane, or drops it.
+func (w *memory) offer(i int) {
+	r := &w.results[i]
+	env := sealed(r.Job)
+	w.stamp = max(w.stamp+1, w.now)
+	env.Stamp, env.NotBefore = envelope.Stamp(w.stamp), envelope.Micros(r.NotBefore)
+	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
+		return
+	}
+	w.of[env.Stamp] = i
+	w.waiting[r.Tenant]++
+	lane := envelope.Lane{Tenant: r.Tenant, User: r.User, Priority: env.Priority}
+	head := schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env}
+	w.lanes[lane] = append(w.lanes[lane], head)
+	if len(w.lanes[lane]) == 1 {
+		w.sched.Notice(lane, head, w.now)
+	}
+}
+
+// refuses returns why the door does not take a job.
+func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
+	policy := w.policies.Of(r.Tenant)
+	for _, limit := range w.policies.Limits(r.Tenant, r.User) {
+		if rule := limit.Rules.Impossible(env.Cost); rule >= 0 {
+			return queue.ReasonImpossible, limit.Rules.Name(rule)
+		}
+	}
+	if policy.Capacity == 0 || w.waiting[r.Tenant] < policy.Capacity {
+		return "", ""
+	}
+	if !policy.DropOldest {
+		return queue.ReasonFull, ""
+	}
+	w.dropOldest(r.Tenant)
+	return "", ""
+}
+
+// dropOldest makes room in the backlog of a tenant.
+func (w *memory) dropOldest(tenant string) {
+	var oldest envelope.Lane
+	found := ""
+	for lane, heads := range w.lanes {
+		if lane.Tenant == tenant && len(heads) > 0 && (found == "" || heads[0].Entry < found) {
+			oldest, found = lane, heads[0].Entry
+		}
+	}
+	if found != "" {
+		w.results[w.of[found]].Reason = queue.ReasonFull
+		w.leave(oldest)
+		w.sched.Look(oldest.Tenant, oldest.User, w.now)
+	}
+}
+
+// leave takes the first job out of a lane.
+func (w *memory) leave(lane envelope.Lane) {
+	w.lanes[lane] = w.lanes[lane][1:]
+	w.waiting[lane.Tenant]--
+}
+
+// Next returns a free place: it is asked by the scheduler.
+func (w *memory) Next() *schedule.Place {
+	if w.free == 0 {
+		return nil
+	}
+	w.free--
+	return &schedule.Place{}
+}
+
+// Free gives a place back that was not used.
+func (w *memory) Free(*schedule.Place) { w.free++ }
+
+// decide starts and drops what may be by now, and returns when there is more to decide.
+func (w *memory) decide() int64 {
+	const batch = 1000
+	for {
+		plan := w.sched.Decide(w.now, w, batch)
+		for _, left := range plan.Left {
+			w.leave(left.Lane)
+		}
+		for _, start := range plan.Starts {
+			w.results[w.of[start.Head.Entry]].Slot = envelope.Instant(start.Slot)
+			w.start(start)
+		}
+		for _, drop := range plan.Drops {
+			r := &w.results[w.of[drop.Head.Entry]]
+			r.Reason, r.Rule = queue.Reason(drop.Reason), drop.Rule
+		}
+		w.sched.States(w.now)
+		asked := w.answer(w.sched.Needs())
+		if !asked && len(plan.Left) == 0 && plan.Next > w.now {
+			return plan.Next
+		}
+	}
+}
+
+// start lets a job run until it ends.
+func (w *memory) start(s schedule.Start) {
+	e := ending{s.Slot + w.Takes.Microseconds(), s.Claim}
+	at, _ := slices.BinarySearchFunc(w.running, e, func(a, b ending) int { return cmp.Compare(a.at, b.at) })
+	w.running = slices.Insert(w.running, at, e)
+}
+
+// answer tells the scheduler what it needs, and reports whether it needed something.
+func (w *memory) answer(needs schedule.Needs) bool {
+	if needs.Tenants {
+		w.sched.LearnTenants(nil)
+	}
+	for _, need := range needs.Lanes {
+		w.sched.LearnLanes(need, nil, w.now)
+	}
+	for _, lane := range needs.Heads {
+		heads := w.lanes[lane]
+		w.sched.LearnHeads(lane, heads[:min(len(heads), headsEach)], w.now)
+	}
+	for _, scope := range needs.States {
+		if tenant, user := envelope.ParseScope(scope); user != "" {
+			w.sched.LearnUserState(tenant, user, "", w.now)
+		} else if tenant == "" {
+			w.sched.LearnQueueState("")
+		} else {
+			w.sched.LearnTenantState(tenant, "", 0, w.now)
+		}
+	}
+	return !needs.Empty()
+}
+
+// headsEach is how many jobs of a lane the scheduler is told at a time.
+const headsEach = 10

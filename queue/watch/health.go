@@ -1,0 +1,233 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A Condition is the state of a queue in one word.
+type Condition string
+
+// The conditions of a queue.
+const (
+	Idle      Condition = "idle"      // nothing waits
+	Throttled Condition = "throttled" // what waits, waits for its limits: all is as configured
+	Flowing   Condition = "flowing"   // what is due starts
+	Failing   Condition = "failing"   // most of the last attempts have failed
+	Starved   Condition = "starved"   // jobs are due, and all places are taken
+	Paused    Condition = "paused"    // the whole queue is paused
+	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads
+)
+
+// Health is how a queue is at one moment.
+type Health struct {
+	Condition Condition `json:"condition"` // in one word
+	Detail    string    `json:"detail"`    // for people: what was seen
+
+	Waiting int64 `json:"waiting"` // jobs in lanes
+	Running int64 `json:"running"` // jobs that are claimed and not yet done
+	Places  int   `json:"places"`  // of the workers that live
+	Workers int   `json:"workers"` // that live
+
+	// Overdue is how many of the tenants looked at have a job that may start now. Oldest is how
+	// long ago the limits allowed the first of these jobs to start; the time for which it waited
+	// for its limits does not count.
+	Overdue int           `json:"overdue"`
+	Oldest  time.Duration `json:"oldest_ns"`
+
+	// RecentAttempts is how many attempts have ended lately: about the last twenty, or those of
+	// about ten seconds. RecentFailed is how many of them have failed, and RecentError the last
+	// error. All are zero if no attempt has failed within half an hour.
+	RecentAttempts int64  `json:"recent_attempts"`
+	RecentFailed   int64  `json:"recent_failed"`
+	RecentError    string `json:"recent_error,omitempty"`
+}
+
+// fewAttempts are too few to say that most of them fail.
+const fewAttempts = 5
+
+// failureMemory is for how long a failure counts.
+const failureMemory = 30 * time.Minute
+
+// healthSample is how many tenants are looked at, and how many users of each.
+const healthSample = 20
+
+// Health returns the condition of the queue. It looks at the tenants and users that are due
+// first, so that its cost does not depend on how many jobs wait.
+func (w *Watcher) Health(ctx context.Context) (Health, error) {
+	h, _, err := w.health(ctx)
+	return h, w.wrapped("inspecting", err)
+}
+
+// health returns the numbers of the queue that it has looked at, too.
+func (w *Watcher) health(ctx context.Context) (h Health, stats queue.Stats, err error) {
+	if stats, err = w.Stats(ctx); err != nil {
+		return h, stats, err
+	}
+	workers, err := w.workers(ctx)
+	if err != nil {
+		return h, stats, err
+	}
+	pauses, err := w.Pauses(ctx)
+	if err != nil {
+		return h, stats, err
+	}
+	h.Waiting, h.Running = stats.Waiting, stats.Running
+	if err := w.failing(ctx, &h, stats); err != nil {
+		return h, stats, err
+	}
+	leads := false
+	for _, w := range workers {
+		if w.Alive {
+			h.Workers++
+			h.Places += w.Places
+			leads = leads || w.Leads
+		}
+	}
+	if err := w.overdue(ctx, &h); err != nil {
+		return h, stats, err
+	}
+	h.Condition, h.Detail = h.judge(leads, pauses)
+	return h, stats, nil
+}
+
+// failing notes how the last attempts have ended, if that is not long ago.
+func (w *Watcher) failing(ctx context.Context, h *Health, stats queue.Stats) error {
+	if stats.RecentAt.IsZero() {
+		return nil
+	}
+	now, err := w.store.Clock(ctx)
+	if err == nil && envelope.Instant(now.Now).Sub(stats.RecentAt) < failureMemory {
+		h.RecentAttempts, h.RecentFailed, h.RecentError = stats.RecentAttempts, stats.RecentFailed, stats.RecentError
+	}
+	return err
+}
+
+// judge finds the word for what was seen.
+func (h Health) judge(leads bool, pauses []queue.Pause) (Condition, string) {
+	for _, p := range pauses {
+		if p.Scope == queue.ScopeQueue {
+			return Paused, "the queue is paused until " + p.Until.Format(time.RFC3339)
+		}
+	}
+	switch {
+	case h.Waiting > 0 && h.Workers == 0:
+		return Stalled, count(h.Waiting, "job waits", "jobs wait") + ", and no worker lives"
+	case h.Waiting > 0 && !leads:
+		return Stalled, fmt.Sprintf("%s, and none of %s leads", count(h.Waiting, "job waits", "jobs wait"), count(h.Workers, "worker", "workers"))
+	case h.RecentAttempts >= fewAttempts && 2*h.RecentFailed > h.RecentAttempts:
+		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.RecentFailed, h.RecentAttempts, h.RecentError)
+	case h.Waiting == 0:
+		return Idle, "nothing waits"
+	case h.Overdue > 0 && h.Running >= int64(h.Places):
+		return Starved, fmt.Sprintf("jobs of %s may start, and all of %d places are taken", count(h.Overdue, "tenant", "tenants"), h.Places)
+	case h.Overdue > 0:
+		return Flowing, fmt.Sprintf("%d of %d places are taken", h.Running, h.Places)
+	}
+	return Throttled, fmt.Sprintf("%s; %d of %d places are taken", count(h.Waiting, "job waits for its limits", "jobs wait for their limits"), h.Running, h.Places)
+}
+
+// count writes a number and what it is of.
+func count[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}
+
+// overdue counts the tenants with a job that may start now. What the rules of all tenants say
+// is read at once, and the users are looked at of those alone whose rules let something start:
+// a queue whose jobs wait for their limits costs a few commands.
+func (w *Watcher) overdue(ctx context.Context, h *Health) error {
+	if h.Waiting == 0 {
+		return nil
+	}
+	tenants, err := w.store.DuePage(ctx, 0, healthSample)
+	if err != nil {
+		return err
+	}
+	nobody := make([]string, len(tenants)) // stands for users whose rules have no state
+	open, err := w.startable(ctx, tenants, nobody)
+	if err != nil {
+		return err
+	}
+	for k, tenant := range tenants {
+		if !open[k] {
+			continue
+		}
+		if err := w.overdueOf(ctx, h, tenant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overdueOf counts a tenant, if a user of it has a job that may start now.
+func (w *Watcher) overdueOf(ctx context.Context, h *Health, tenant string) error {
+	users, err := w.Users(ctx, tenant, 0, healthSample)
+	if err != nil {
+		return err
+	}
+	tenants, names := make([]string, len(users)), make([]string, len(users))
+	for k, u := range users {
+		tenants[k], names[k] = tenant, u.User
+	}
+	open, err := w.startable(ctx, tenants, names)
+	if err != nil {
+		return err
+	}
+	for k := range names {
+		if !open[k] || users[k].Waiting == 0 {
+			continue
+		}
+		late, err := w.overdueFor(ctx, tenant, users[k])
+		if err != nil {
+			return err
+		}
+		if late > 0 {
+			h.Overdue++
+			h.Oldest = max(h.Oldest, late)
+			return nil
+		}
+	}
+	return nil
+}
+
+// overdueFor returns for how long the limits have let the first waiting job of a user start;
+// 0 if they do not.
+func (w *Watcher) overdueFor(ctx context.Context, tenant string, u queue.UserStats) (time.Duration, error) {
+	p, err := w.forecasts.Of(ctx, tenant, u.User)
+	if err != nil {
+		return 0, err
+	}
+	_, next, err := w.forecasts.Next(ctx, tenant, u.User)
+	if err != nil || next == nil || p.Full(tenant, u.User) != "" {
+		return 0, err
+	}
+	at, known := p.EarliestFrom(min(max(next.Since(), envelope.Micros(u.Next)), p.Now), tenant, u.User, next.Cost)
+	if !known {
+		return 0, nil
+	}
+	return max(0, envelope.Instant(p.Now).Sub(envelope.Instant(at))), nil
+}
+
+// startable reports of each tenant and its user whether a job of cost 1 may start now.
+func (w *Watcher) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	p, err := w.forecasts.OfAll(ctx, tenants, users)
+	if err != nil {
+		return nil, err
+	}
+	open := make([]bool, len(tenants))
+	for k, tenant := range tenants {
+		at, known := p.Earliest(tenant, users[k], 1)
+		open[k] = known && at <= p.Now && p.Full(tenant, users[k]) == ""
+	}
+	return open, nil
+}

@@ -1,0 +1,87 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/forecast"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A Watcher tells how a queue does. It is an Inspector of the queue, too. It is safe for concurrent
+// use.
+type Watcher struct {
+	*queue.Inspector
+	store     *store.Store
+	forecasts *forecast.Reader
+}
+
+// New returns a watcher of the queue. The error wraps [queue.ErrInvalidArgument].
+func New(rdb redis.UniversalClient, name string) (*Watcher, error) {
+	inspector, err := queue.NewInspector(rdb, name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.New(rdb, name)
+	return &Watcher{inspector, s, forecast.NewReader(s)}, err
+}
+
+// As returns a watcher of the same queue that notes with pauses and policies who made them, and why.
+func (w *Watcher) As(n queue.Note) *Watcher {
+	return &Watcher{w.Inspector.As(n), w.store, w.forecasts}
+}
+
+// Queues returns the names of all queues of a Redis that had a worker, or policies, in
+// alphabetical order.
+func Queues(ctx context.Context, rdb redis.UniversalClient) ([]string, error) {
+	return store.Queues(ctx, rdb)
+}
+
+// Known reports whether anybody has used the queue: a producer, a worker, or who set its policies.
+func (w *Watcher) Known(ctx context.Context) (bool, error) {
+	known, err := w.store.Known(ctx)
+	return known, w.wrapped("inspecting", err)
+}
+
+// Now reads Redis's clock, which all instants of the queue are on.
+func (w *Watcher) Now(ctx context.Context) (time.Time, error) {
+	clock, err := w.store.Clock(ctx)
+	return envelope.Instant(clock.Now), w.wrapped("reading the clock of", err)
+}
+
+// Recent returns the slots of a user's newest starts, oldest first, as many as the user's windows
+// and spacings need; none without such rules.
+func (w *Watcher) Recent(ctx context.Context, tenant, user string) ([]time.Time, error) {
+	states, err := w.store.States(ctx, []string{envelope.UserScope(tenant, user)})
+	if err != nil {
+		return nil, w.failed("inspecting", err)
+	}
+	var state rules.State
+	if err := state.Decode(states[0]); err != nil {
+		return nil, w.failed("inspecting", err)
+	}
+	var all []time.Time
+	for _, at := range state.Recent() {
+		all = append(all, envelope.Instant(at))
+	}
+	return all, nil
+}
+
+// wrapped is failed for an error that may be nil.
+func (w *Watcher) wrapped(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return w.failed(doing, err)
+}
+
+// failed says what of a watcher has failed.
+func (w *Watcher) failed(doing string, err error) error {
+	return fmt.Errorf("%s queue %q: %w", doing, w.store.Queue, err)
+}
