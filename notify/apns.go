@@ -50,6 +50,7 @@ const (
 
 // APNs sends to Apple's devices, over HTTP/2, with a provider token.
 type APNs struct {
+	hidden
 	pool       *pool
 	base       string
 	topics     []string // the first is that of targets without an app

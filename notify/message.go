@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"reflect"
 	"strings"
@@ -77,6 +78,9 @@ type Message struct {
 	// Targets are the user's devices.
 	Targets []Target `json:"targets,omitempty"`
 }
+
+// LogValue hides the targets' tokens.
+func (m Message) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%+v", m)) }
 
 // Priority says how much a message may disturb a device that sleeps.
 type Priority string

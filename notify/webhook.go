@@ -54,6 +54,7 @@ type WebhookConfig struct {
 // Webhook posts messages to endpoints, signed as Standard Webhooks (standardwebhooks.com)
 // has it.
 type Webhook struct {
+	hidden
 	pool     *pool
 	keys     []signer
 	own      []signer // of the configured endpoint

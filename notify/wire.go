@@ -46,6 +46,8 @@ type Wire struct {
 	// obtained, and FCM validates each message without delivering it. Nothing is sent to
 	// the other providers.
 	DryRun bool
+
+	hidden // a Proxy may have a password, and the senders' configurations have keys
 }
 
 const defaultTimeout = 15 * time.Second
