@@ -150,6 +150,9 @@ func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
 		address = w.relay + u.RequestURI()
 	}
 	o := w.post(ctx, address, header, body)
+	if errors.Is(o.Err, errCrowded) {
+		return o
+	}
 	if o.Action == Defer {
 		w.routes.close(endpoint, now, o.After)
 	}

@@ -39,7 +39,7 @@ type Wire struct {
 	// for webhooks, whose endpoints may only know HTTP/1, to 8.
 	Connections int
 
-	// Timeout bounds one attempt. Defaults to 15 seconds.
+	// Timeout bounds how long a request waits for a connection, and then for its answer. Defaults to 15 seconds.
 	Timeout time.Duration
 
 	// DryRun does everything but the delivery: messages are built and checked, tokens are
@@ -195,8 +195,6 @@ func (w Wire) base(own string) (string, error) {
 // The connection may send it again if the provider said that it has not looked at it (a
 // GOAWAY that arrives at the wrong moment); that is no second attempt.
 func (p *pool) post(ctx context.Context, address string, header http.Header, body []byte) (reply, *Outcome) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
 	if err != nil {
 		o := unsendable("the target is not a URL")
@@ -210,6 +208,9 @@ func (p *pool) post(ctx context.Context, address string, header http.Header, bod
 	req.Body, _ = req.GetBody() // never fails
 	req.ContentLength = int64(len(body))
 	r, err := p.do(req)
+	if errors.Is(err, errCrowded) {
+		return reply{}, &Outcome{Action: Defer, Err: err, After: shareWait}
+	}
 	if err != nil {
 		return reply{}, &Outcome{Action: Retry, Err: err, Reached: written.Load()}
 	}
@@ -218,8 +219,6 @@ func (p *pool) post(ctx context.Context, address string, header http.Header, bod
 
 // get fetches what a token is made of.
 func (p *pool) get(ctx context.Context, address string, header http.Header) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, errConnection}
@@ -231,15 +230,17 @@ func (p *pool) get(ctx context.Context, address string, header http.Header) (rep
 // do makes a request and reads its answer. Its errors name neither host nor address.
 func (p *pool) do(req *http.Request) (reply, error) {
 	c := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
-	req, leave, err := c.gate.enter(req)
-	if err != nil {
-		return reply{}, &connectionError{p.provider, reasonOf(err)}
+	turn := c.gate.come(req, p.timeout)
+	defer turn.leave()
+	var resp *http.Response
+	req, err := turn.enter(req)
+	if err == nil {
+		resp, err = c.Do(req)
 	}
-	defer leave()
-	resp, err := c.Do(req)
 	if err != nil {
-		return reply{}, &connectionError{p.provider, reasonOf(err)}
+		return reply{}, &connectionError{p.provider, turn.reason(err)}
 	}
+	turn.answered()
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil && resp.StatusCode >= 300 {
