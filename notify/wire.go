@@ -39,6 +39,12 @@ type Wire struct {
 	// for webhooks, whose endpoints may only know HTTP/1, to 8.
 	Connections int
 
+	// IdleConnections bounds the connections to all hosts together on which nothing is under
+	// way. When there are so many, they are closed, and made again when they are needed. One on
+	// which nothing was under way for 90 seconds, with APNs for an hour, is closed anyway.
+	// Defaults to 500.
+	IdleConnections int
+
 	// Timeout bounds how long a request waits for a connection, and then for its answer. Defaults to 15 seconds.
 	Timeout time.Duration
 
@@ -50,7 +56,10 @@ type Wire struct {
 	hidden // a Proxy may have a password, and the senders' configurations have keys
 }
 
-const defaultTimeout = 15 * time.Second
+const (
+	defaultTimeout         = 15 * time.Second
+	defaultIdleConnections = 500
+)
 
 // A pool is the connections of one sender.
 type pool struct {
@@ -76,8 +85,9 @@ type reach struct {
 
 // open checks the wire and returns a pool.
 func (w Wire) open(provider string, r reach) (*pool, error) {
-	if w.Connections < 0 || w.Timeout < 0 {
-		return nil, fmt.Errorf("notify: %s: Connections %d, Timeout %v: want 0 or more", provider, w.Connections, w.Timeout)
+	if w.Connections < 0 || w.IdleConnections < 0 || w.Timeout < 0 {
+		return nil, fmt.Errorf("notify: %s: Connections %d, IdleConnections %d, Timeout %v: want 0 or more",
+			provider, w.Connections, w.IdleConnections, w.Timeout)
 	}
 	proxy := http.ProxyFromEnvironment
 	switch u, err := url.Parse(w.Proxy); {
@@ -130,8 +140,7 @@ func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
 	if r.onlyHTTP2 {
 		idle = time.Hour // Apple asks for connections that stay
 	}
-	return &http.Transport{
-		DialContext:         dial,
+	t := &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: w.RootCAs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: dialTimeout,
 		MaxConnsPerHost:     cmp.Or(r.perHost, 1),
@@ -148,6 +157,21 @@ func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
 			// A ping finds a connection that died silently.
 			SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second, WriteByteTimeout: 10 * time.Second,
 		},
+	}
+	most := max(1, cmp.Or(w.IdleConnections, defaultIdleConnections)/cmp.Or(r.clients, 1))
+	t.DialContext = closingIdle(t, most, dial)
+	return t
+}
+
+// closingIdle closes the idle connections before every so manyth new one: then there are never
+// more. MaxIdleConns of [http.Transport] does not do that, since it closes no connection of HTTP/2.
+func closingIdle(t *http.Transport, most int, dial dialFunc) dialFunc {
+	var made atomic.Int64
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if made.Add(1)%int64(most) == 0 {
+			t.CloseIdleConnections()
+		}
+		return dial(ctx, network, address)
 	}
 }
 
