@@ -50,6 +50,7 @@ const (
 
 // APNs sends to Apple's devices, over HTTP/2, with a provider token.
 type APNs struct {
+	hidden
 	pool       *pool
 	base       string
 	topics     []string // the first is that of targets without an app
@@ -161,7 +162,7 @@ func (a *APNs) Check(ctx context.Context) error {
 // header is what Apple is told about the message, with the message's own headers over it.
 func (a *APNs) header(m Message, to Target) (http.Header, error) {
 	h := apnsHeader(m, to)
-	h.Set("apns-topic", cmp.Or(to.App, a.topics[0]))
+	h.Set("apns-topic", withSuffix(cmp.Or(to.App, a.topics[0]), topicSuffix(h.Get("apns-push-type"))))
 	for name, value := range object(m.APNs, "headers") {
 		text, _ := value.(string)
 		if !strings.HasPrefix(strings.ToLower(name), "apns-") {
@@ -169,18 +170,41 @@ func (a *APNs) header(m Message, to Target) (http.Header, error) {
 		}
 		h.Set(name, text)
 	}
-	if topic := h.Get("apns-topic"); !slices.Contains(a.topics, topic) {
+	topic := h.Get("apns-topic")
+	app := strings.TrimSuffix(topic, topicSuffix(h.Get("apns-push-type")))
+	if !slices.Contains(a.topics, topic) && !slices.Contains(a.topics, app) {
 		return nil, fmt.Errorf("%w: the topic %q is not one of this sender's", errLocal, topic)
 	}
 	return h, nil
 }
+
+// topicSuffix is what follows the app's bundle ID in the topic of messages of a push type. The
+// topic of alerts and background updates is the bundle ID.
+// https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns
+func topicSuffix(pushType string) string {
+	switch pushType {
+	case "complication", "voip":
+		return "." + pushType
+	case "controls", "liveactivity", "widgets":
+		return ".push-type." + pushType
+	case "fileprovider":
+		return ".pushkit.fileprovider"
+	case "location":
+		return ".location-query"
+	case "pushtotalk":
+		return ".voip-ptt"
+	}
+	return ""
+}
+
+func withSuffix(topic, suffix string) string { return strings.TrimSuffix(topic, suffix) + suffix }
 
 // apnsHeader is what Apple is told about the message, but for the topic.
 func apnsHeader(m Message, to Target) http.Header {
 	h := http.Header{}
 	h.Set("content-type", "application/json")
 	h.Set("apns-id", uuidOf(m.ID, to.Token))
-	h.Set("apns-push-type", "alert")
+	h.Set("apns-push-type", pushType(m))
 	h.Set("apns-priority", "5")
 	switch m.Priority {
 	case High:
@@ -188,8 +212,7 @@ func apnsHeader(m Message, to Target) http.Header {
 	case Low:
 		h.Set("apns-priority", "1")
 	}
-	if m.silent() && m.Badge == nil {
-		h.Set("apns-push-type", "background")
+	if pushType(m) == background {
 		h.Set("apns-priority", "5") // no other is allowed
 	}
 	if !m.Expires.IsZero() {
@@ -199,6 +222,21 @@ func apnsHeader(m Message, to Target) http.Header {
 		h.Set("apns-collapse-id", collapseID(m.CollapseKey, 64))
 	}
 	return h
+}
+
+const background = "background"
+
+// pushType is the message's own apns-push-type, or the one that its content has.
+func pushType(m Message) string {
+	for name, value := range object(m.APNs, "headers") {
+		if own, _ := value.(string); strings.EqualFold(name, "apns-push-type") && own != "" {
+			return own
+		}
+	}
+	if m.silent() && m.Badge == nil {
+		return background
+	}
+	return "alert"
 }
 
 // apnsPayload is the message as the device gets it: the data beside Apple's own field.
@@ -231,7 +269,7 @@ func appleEffects(m Message) map[string]any {
 	if m.Image != "" {
 		aps["mutable-content"] = 1 // the app's extension may fetch it
 	}
-	if m.silent() && len(m.Data) > 0 {
+	if kind := pushType(m); m.silent() && len(m.Data) > 0 && (kind == "alert" || kind == background) {
 		aps["content-available"] = 1 // wakes the app
 	}
 	return aps

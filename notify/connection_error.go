@@ -32,6 +32,9 @@ var (
 	errTLS         = errors.New("TLS handshake failed")
 	errProxy       = errors.New("refused by the proxy")
 	errConnection  = errors.New("connection failed")
+
+	// errCrowded says that the host has answered others, and that this request was not sent.
+	errCrowded = errors.New("no free connection in time; want more Connections, if the host allows them, or a lower rate")
 )
 
 // reasonOf reduces an error of a connection to one of the above, or to the end of its context.

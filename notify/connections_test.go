@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -275,6 +277,55 @@ func TestFirstRequestHangs(t *testing.T) {
 			t.Errorf("%d requests failed, want the one that hangs", failed.Load())
 		}
 	})
+}
+
+// However many hosts there are, few connections to them are kept.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			const hosts, most = 60, 10
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			defer server.Close()
+			var open, mostOpen atomic.Int64
+			w := notify.Wire{
+				RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, IdleConnections: most,
+				Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+					c, err := new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+					mostOpen.Store(max(mostOpen.Load(), open.Add(1)))
+					return &counted{Conn: c, open: &open}, err
+				},
+			}
+			s, err := notify.NewWebhook(notify.WebhookConfig{AllowPrivate: true, Wire: w})
+			must(t, err)
+			defer s.Close()
+			for range 2 {
+				for i := range hosts {
+					to := notify.Target{Token: fmt.Sprintf("https://example.com:%d/hook", 1000+i), Secret: otherSecret}
+					if o := s.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, to); o.Action != notify.Done {
+						t.Fatalf("outcome %+v", o)
+					}
+				}
+			}
+			// One of HTTP/2 is in use until somewhat after the answer.
+			if got := mostOpen.Load(); got > most+most/2 {
+				t.Errorf("%d connections at once, want %d beside those in use", got, most)
+			}
+		})
+	}
+}
+
+// counted is a connection that counts while it is open.
+type counted struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
 }
 
 func BenchmarkAPNs(b *testing.B) {

@@ -14,6 +14,7 @@ import (
 // it: Apple refuses keys that mint more than one token in twenty minutes, and Google's
 // costs a request.
 type credential struct {
+	hidden
 	mint    mintFunc
 	shared  *sharedToken  // nil: each process has its own
 	timeout time.Duration // bounds the wait for a token

@@ -161,7 +161,12 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 	r := d.routeOf(p, d.info.Tenant, to)
 	pass, h := d.breakers.enter(r, d.visit, clockNow(ctx))
 	if h != nil {
-		return result{fate: held, err: errClosed, hold: *h, wait: h.until.Sub(clockNow(ctx))}
+		d.detain(ctx, h)
+		err := errClosed
+		if h.busy {
+			err = errBusy
+		}
+		return result{fate: held, err: err, hold: *h, wait: h.until.Sub(clockNow(ctx))}
 	}
 	defer d.breakers.release(pass)
 	if wait, err := d.quotas.take(ctx, p.String(), d.turns[p.String()]); err != nil {
@@ -216,6 +221,9 @@ func (d *delivery) send(ctx context.Context, p Provider, to Target) (o Outcome) 
 // device. What one device is answered decides about this device alone.
 func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target, o Outcome) result {
 	now := clockNow(ctx)
+	if errors.Is(o.Err, errCrowded) { // as if its share of places was taken
+		return result{fate: held, err: o.Err, wait: shareWait, hold: hold{busy: true}}
+	}
 	r := result{err: o.Err, saw: o.Reached, wait: o.After, route: pass.route}
 	e := event{finding: findingOf(o), after: o.After}
 	if d.info.Attempt <= 1 {
@@ -285,8 +293,8 @@ func (d *delivery) apply(ctx context.Context, r result, e event, n news, to Targ
 			return result{fate: retried, err: err}
 		}
 	}
-	if e.local && !n.until.IsZero() { // no attempt was made, and none counts
-		return result{fate: held, err: r.err, wait: n.until.Sub(now), hold: hold{until: n.until, suspended: true, local: true}}
+	if e.local && !n.until.IsZero() { // no attempt was made, and none counts; another worker may send it
+		return result{fate: held, err: r.err, wait: shareWait, hold: hold{until: n.until, suspended: true, local: true}}
 	}
 	if r.fate == retried && !n.until.IsZero() {
 		r.wait = max(r.wait, n.until.Sub(now))

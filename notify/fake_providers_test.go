@@ -157,7 +157,11 @@ func TestAPNsIsStrict(t *testing.T) {
 			}},
 			{"no topic", "MissingTopic", func(p *parcel) { p.header.Del("apns-topic") }},
 			header("apns-topic", "com.example.other", "TopicDisallowed"),
-			header("apns-push-type", "shout", "InvalidPushType"),
+			header("apns-push-type", "shout", "InvalidPushType"), header("apns-push-type", "liveactivity", "TopicDisallowed"),
+			{"an activity to another app", "TopicDisallowed", func(p *parcel) {
+				p.set("apns-push-type", "liveactivity")
+				p.set("apns-topic", "com.example.other.push-type.liveactivity")
+			}},
 			{"an alert in the background", "InvalidPushType", func(p *parcel) {
 				p.set("apns-push-type", "background")
 				p.set("apns-priority", "5")

@@ -39,6 +39,7 @@ const fcmBase = "https://fcm.googleapis.com"
 
 // FCM sends through Firebase Cloud Messaging, HTTP v1.
 type FCM struct {
+	hidden
 	pool       *pool
 	address    string
 	credential *credential

@@ -3,10 +3,12 @@ package notify
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,29 +35,81 @@ const firstPatience = time.Second
 type queued struct {
 	starting chan struct{} // holds the one that starts
 	users    int           // that start, wait for that or are under way
+	answered atomic.Int64  // how many of them were
 }
 
 // A start is a request's turn at the gate.
 type start struct {
+	gate  *gate
+	host  string
 	queue *queued
-	ctx   context.Context
+	came  int64 // how many requests were answered before it came
+
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	patience time.Duration
+	deadline *time.Timer // ends ctx
 
 	mu      sync.Mutex
 	holds   bool        // it is the one that starts
+	sent    bool        // it has its stream or its connection
 	isNew   bool        // it is the first of a connection of HTTP/2
 	waiting *time.Timer // for the first answer
 }
 
-// enter waits for the turn of a request. It returns the request to make, and what is to be
-// called at its end.
-func (g *gate) enter(req *http.Request) (turned *http.Request, leave func(), err error) {
-	host := req.URL.Host
-	s := &start{queue: g.join(host), ctx: req.Context()}
-	if err := s.begin(); err != nil {
-		g.quit(host, s.queue)
-		return nil, nil, err
+// come notes a request, which waits no longer than patience for its stream or connection, and
+// then no longer than that for its answer: what waits behind others has as long for its answer as
+// they have. Whoever calls come calls leave at the request's end.
+func (g *gate) come(req *http.Request, patience time.Duration) *start {
+	q := g.join(req.URL.Host)
+	s := &start{gate: g, host: req.URL.Host, queue: q, came: q.answered.Load(), patience: patience}
+	s.ctx, s.cancel = context.WithCancelCause(req.Context())
+	s.deadline = time.AfterFunc(patience, func() { s.cancel(context.DeadlineExceeded) })
+	return s
+}
+
+// leave lets the next request start, if this one has not yet.
+func (s *start) leave() {
+	s.end()
+	s.deadline.Stop()
+	s.cancel(nil)
+	s.gate.quit(s.host, s.queue)
+}
+
+// reason is why the request was given up, if it was, and else the error that it ended with.
+func (s *start) reason(err error) error {
+	switch {
+	case s.isCrowdedOut():
+		return errCrowded
+	case s.isOverdue():
+		return context.DeadlineExceeded
+	case s.ctx.Err() != nil:
+		return s.ctx.Err()
 	}
-	turned = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+	return reasonOf(err)
+}
+
+// answered notes that the host has answered.
+func (s *start) answered() { s.queue.answered.Add(1) }
+
+// isCrowdedOut reports whether the request was given up before it had its stream or its
+// connection, and the host has answered others meanwhile. Then there are more requests than the
+// host takes, and none of it is the host's failure.
+func (s *start) isCrowdedOut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.sent && s.queue.answered.Load() > s.came && s.isOverdue()
+}
+
+// isOverdue reports whether the request has run out of time, its own or that of whoever makes it.
+func (s *start) isOverdue() bool { return errors.Is(context.Cause(s.ctx), context.DeadlineExceeded) }
+
+// enter waits for the turn of the request, and returns the request to make.
+func (s *start) enter(req *http.Request) (turned *http.Request, err error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	turned = req.WithContext(httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{
 		GotConn:              s.connected,
 		WroteHeaders:         s.opened,
 		GotFirstResponseByte: s.end,
@@ -69,10 +123,7 @@ func (g *gate) enter(req *http.Request) (turned *http.Request, leave func(), err
 			return body()
 		}
 	}
-	return turned, func() {
-		s.end()
-		g.quit(host, s.queue)
-	}, nil
+	return turned, nil
 }
 
 // begin waits until no other request starts.
@@ -105,6 +156,10 @@ func (s *start) connected(info httptrace.GotConnInfo) {
 func (s *start) opened() {
 	s.mu.Lock()
 	isNew := s.isNew
+	if !s.sent {
+		s.sent = true
+		s.deadline.Reset(s.patience)
+	}
 	if isNew {
 		s.waiting = time.AfterFunc(firstPatience, s.end)
 	}

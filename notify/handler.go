@@ -120,6 +120,7 @@ type handler struct {
 var (
 	errNoCause  = errors.New("notify: the sender gave no cause")
 	errDoubtful = errors.New("notify: the provider calls too many devices in a row bad; a wrong configuration is more likely")
+	errBusy     = errors.New("notify: the provider's or endpoint's share of the worker's places is taken")
 	errClosed   = errors.New("notify: the route to the provider or endpoint is suspended")
 )
 

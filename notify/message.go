@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"reflect"
 	"strings"
@@ -78,6 +79,9 @@ type Message struct {
 	Targets []Target `json:"targets,omitempty"`
 }
 
+// LogValue hides the targets' tokens.
+func (m Message) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%+v", m)) }
+
 // Priority says how much a message may disturb a device that sleeps.
 type Priority string
 
@@ -93,8 +97,8 @@ const maxTargets = 100
 // check returns what is wrong with a message.
 func (m Message) check() error {
 	switch {
-	case m.silent() && len(m.Data) == 0 && m.Badge == nil:
-		return fmt.Errorf("%w: it has no title, no body, no data and no badge; want one of them", ErrNotMessage)
+	case m.silent() && len(m.Data) == 0 && m.Badge == nil && len(object(m.APNs, "payload")) == 0:
+		return fmt.Errorf("%w: it has no title, no body, no data, no badge and no apns.payload; want one of them", ErrNotMessage)
 	case m.silent() && (m.Sound != "" || m.Image != ""):
 		return fmt.Errorf("%w: a sound or an image without anything to show; want a title or a body too", ErrNotMessage)
 	case m.Badge != nil && *m.Badge < 0:

@@ -247,6 +247,44 @@ func TestSeveralTopics(t *testing.T) {
 	})
 }
 
+// A message may be of any of Apple's push types: its topic is the app's with the suffix of the type.
+func TestPushTypes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := notifytest.NewAPNs(notifytest.Options{})
+		must(t, err)
+		p.Topics = []string{"com.example.parents"}
+		s, err := notify.NewAPNs(notify.APNsConfig{
+			Key: p.Key, KeyID: p.KeyID, TeamID: p.TeamID, Topic: p.Topic, Topics: p.Topics, Wire: wire(&p.Host),
+		})
+		must(t, err)
+		closeLater(t, &p.Host, s)
+		const update = `"payload":{"aps":{"event":"update","timestamp":1,"content-state":{"score":2}}}`
+		for _, tt := range []struct{ message, app, topic string }{ // no topic: not sent
+			{`"apns":{"headers":{"apns-push-type":"liveactivity"},` + update + `}`, "", p.Topic + ".push-type.liveactivity"},
+			{`"apns":{"headers":{"Apns-Push-Type":"liveactivity"},` + update + `}`, "com.example.parents", "com.example.parents.push-type.liveactivity"},
+			{`"apns":{"headers":{"apns-push-type":"voip"}},"data":{"call":"1"}`, "", p.Topic + ".voip"},
+			{`"apns":{"headers":{"apns-push-type":"liveactivity","apns-topic":"com.example.parents.push-type.liveactivity"},` + update + `}`, "", "com.example.parents.push-type.liveactivity"},
+			{`"apns":{"headers":{"apns-push-type":"liveactivity","apns-topic":"com.example.other.push-type.liveactivity"},` + update + `}`, "", ""},
+			{`"apns":{"headers":{"apns-push-type":"voip","apns-topic":"com.example.school.push-type.liveactivity"},` + update + `}`, "", ""},
+		} {
+			m, err := notify.ParseMessage([]byte(`{"priority":"high",` + tt.message + `}`))
+			must(t, err)
+			before := len(p.Received())
+			o := s.Send(t.Context(), m, notify.Target{Token: "0123456789abcdef", App: tt.app})
+			if tt.topic == "" {
+				if o.Action != notify.Drop || len(p.Received()) != before {
+					t.Errorf("%s: %s %v", tt.message, o.Action, o.Err)
+				}
+				continue
+			}
+			if o.Action != notify.Done {
+				t.Errorf("%s: %s %v", tt.message, o.Action, o.Err)
+			}
+			check(t, tt.message, last(t, &p.Host), []fact{{"Apns-Topic", tt.topic}, {"Apns-Priority", 10}, {"aps/content-available", nil}})
+		}
+	})
+}
+
 // What fits is sent, what does not is not, and a byte is one however JSON may write it.
 func TestSizes(t *testing.T) {
 	text := func(n int) notify.Message { return notify.Message{Title: "a", Body: strings.Repeat("x", n)} }

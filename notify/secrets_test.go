@@ -61,6 +61,58 @@ func TestNoSecrets(t *testing.T) {
 	})
 }
 
+// Neither fmt nor slog shows what a configuration, a sender, a message or a target holds.
+func TestNoSecretsInDumps(t *testing.T) {
+	const token, host, password = "5ec4e75ec4e75ec4e7", "s3cr3t.example", "pa55word"
+	apple, err := notifytest.NewAPNs(notifytest.Options{})
+	must(t, err)
+	defer apple.Close()
+	google, err := notifytest.NewFCM(notifytest.Options{})
+	must(t, err)
+	defer google.Close()
+	browsers, err := notifytest.NewWebPush(notifytest.Options{})
+	must(t, err)
+	defer browsers.Close()
+	sub, err := browsers.Subscribe("browser")
+	must(t, err)
+	w := notify.Wire{Proxy: "http://user:" + password + "@proxy.example"}
+	own := notify.APNsConfig{Key: apple.Key, KeyID: apple.KeyID, TeamID: apple.TeamID, Topic: apple.Topic, Wire: w}
+	fcm := notify.FCMConfig{Credentials: google.ServiceAccount, Wire: w}
+	web := notify.WebPushConfig{Key: browsers.Key, Subject: "mailto:push@school.example", Wire: wire(&browsers.Host)}
+	hook := notify.WebhookConfig{Endpoint: "https://" + host, EndpointSecrets: []string{otherSecret}, Wire: w}
+	a, err := notify.NewAPNs(own)
+	must(t, err)
+	defer a.Close()
+	f, err := notify.NewFCM(fcm)
+	must(t, err)
+	defer f.Close()
+	p, err := notify.NewWebPush(web)
+	must(t, err)
+	defer p.Close()
+	h, err := notify.NewWebhook(hook)
+	must(t, err)
+	defer h.Close()
+	browser := notify.Target{Token: sub.Endpoint, P256dh: sub.P256dh, Auth: sub.Auth}
+	if o := p.Send(t.Context(), notify.Message{ID: "1", Title: "a"}, browser); o.Action != notify.Done {
+		t.Fatalf("%s %v", o.Action, o.Err) // now it holds a signed token
+	}
+	targets := []notify.Target{{Token: token, Secret: otherSecret}, browser}
+	var seen redistest.Buffer
+	for _, v := range []any{w, own, fcm, web, hook, a, f, p, h, targets[0], notify.Message{Title: "a", Targets: targets}} {
+		for _, of := range []any{v, []any{v}, struct{ V any }{v}, &v} {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+				fmt.Fprintf(&seen, verb+"\n", of)
+			}
+			slog.New(slog.NewTextHandler(&seen, nil)).Info("a", "v", of)
+		}
+		slog.New(slog.NewJSONHandler(&seen, nil)).Info("a", "v", v)
+	}
+	bytes := strings.Trim(fmt.Sprint(apple.Key), "[]")
+	lookFor(t, seen.String(), []string{
+		token, host, password, otherSecret, apple.KeyID, "PRIVATE KEY", bytes, fmt.Sprintf("%x", apple.Key), browsers.Key, sub.Endpoint, sub.Auth, browsers.URL, "eyJ",
+	})
+}
+
 // Neither the resolver, nor the dialer, nor TLS, nor the guard tells the host of an
 // endpoint, which may be a secret: all of them are the real ones here.
 func TestNoSecretHosts(t *testing.T) {

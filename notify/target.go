@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 )
@@ -45,8 +46,8 @@ type Target struct {
 // String hides the token.
 func (Target) String() string { return "[target]" }
 
-// GoString hides the token.
-func (Target) GoString() string { return "[target]" }
+// Format hides the token, whatever the verb.
+func (t Target) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, t.String()) }
 
 // LogValue hides the token.
 func (Target) LogValue() slog.Value { return slog.StringValue("[target]") }

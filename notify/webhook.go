@@ -54,6 +54,7 @@ type WebhookConfig struct {
 // Webhook posts messages to endpoints, signed as Standard Webhooks (standardwebhooks.com)
 // has it.
 type Webhook struct {
+	hidden
 	pool     *pool
 	keys     []signer
 	own      []signer // of the configured endpoint
@@ -149,6 +150,9 @@ func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
 		address = w.relay + u.RequestURI()
 	}
 	o := w.post(ctx, address, header, body)
+	if errors.Is(o.Err, errCrowded) {
+		return o
+	}
 	if o.Action == Defer {
 		w.routes.close(endpoint, now, o.After)
 	}

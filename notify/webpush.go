@@ -40,6 +40,7 @@ type WebPushConfig struct {
 // WebPush sends to browsers: encrypted for the subscription alone (RFC 8291), with a
 // signature that says who sends (VAPID, RFC 8292).
 type WebPush struct {
+	hidden
 	pool    *pool
 	relay   string // replaces the origins of subscriptions, or ""
 	key     *ecdsa.PrivateKey

@@ -39,16 +39,27 @@ type Wire struct {
 	// for webhooks, whose endpoints may only know HTTP/1, to 8.
 	Connections int
 
-	// Timeout bounds one attempt. Defaults to 15 seconds.
+	// IdleConnections bounds the connections to all hosts together on which nothing is under
+	// way. When there are so many, they are closed, and made again when they are needed. One on
+	// which nothing was under way for 90 seconds, with APNs for an hour, is closed anyway.
+	// Defaults to 500.
+	IdleConnections int
+
+	// Timeout bounds how long a request waits for a connection, and then for its answer. Defaults to 15 seconds.
 	Timeout time.Duration
 
 	// DryRun does everything but the delivery: messages are built and checked, tokens are
 	// obtained, and FCM validates each message without delivering it. Nothing is sent to
 	// the other providers.
 	DryRun bool
+
+	hidden // a Proxy may have a password, and the senders' configurations have keys
 }
 
-const defaultTimeout = 15 * time.Second
+const (
+	defaultTimeout         = 15 * time.Second
+	defaultIdleConnections = 500
+)
 
 // A pool is the connections of one sender.
 type pool struct {
@@ -74,8 +85,9 @@ type reach struct {
 
 // open checks the wire and returns a pool.
 func (w Wire) open(provider string, r reach) (*pool, error) {
-	if w.Connections < 0 || w.Timeout < 0 {
-		return nil, fmt.Errorf("notify: %s: Connections %d, Timeout %v: want 0 or more", provider, w.Connections, w.Timeout)
+	if w.Connections < 0 || w.IdleConnections < 0 || w.Timeout < 0 {
+		return nil, fmt.Errorf("notify: %s: Connections %d, IdleConnections %d, Timeout %v: want 0 or more",
+			provider, w.Connections, w.IdleConnections, w.Timeout)
 	}
 	proxy := http.ProxyFromEnvironment
 	switch u, err := url.Parse(w.Proxy); {
@@ -128,8 +140,7 @@ func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
 	if r.onlyHTTP2 {
 		idle = time.Hour // Apple asks for connections that stay
 	}
-	return &http.Transport{
-		DialContext:         dial,
+	t := &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: w.RootCAs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: dialTimeout,
 		MaxConnsPerHost:     cmp.Or(r.perHost, 1),
@@ -146,6 +157,21 @@ func (w Wire) transport(r reach, dial dialFunc) *http.Transport {
 			// A ping finds a connection that died silently.
 			SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second, WriteByteTimeout: 10 * time.Second,
 		},
+	}
+	most := max(1, cmp.Or(w.IdleConnections, defaultIdleConnections)/cmp.Or(r.clients, 1))
+	t.DialContext = closingIdle(t, most, dial)
+	return t
+}
+
+// closingIdle closes the idle connections before every so manyth new one: then there are never
+// more. MaxIdleConns of [http.Transport] does not do that, since it closes no connection of HTTP/2.
+func closingIdle(t *http.Transport, most int, dial dialFunc) dialFunc {
+	var made atomic.Int64
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if made.Add(1)%int64(most) == 0 {
+			t.CloseIdleConnections()
+		}
+		return dial(ctx, network, address)
 	}
 }
 
@@ -193,8 +219,6 @@ func (w Wire) base(own string) (string, error) {
 // The connection may send it again if the provider said that it has not looked at it (a
 // GOAWAY that arrives at the wrong moment); that is no second attempt.
 func (p *pool) post(ctx context.Context, address string, header http.Header, body []byte) (reply, *Outcome) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
 	if err != nil {
 		o := unsendable("the target is not a URL")
@@ -208,6 +232,9 @@ func (p *pool) post(ctx context.Context, address string, header http.Header, bod
 	req.Body, _ = req.GetBody() // never fails
 	req.ContentLength = int64(len(body))
 	r, err := p.do(req)
+	if errors.Is(err, errCrowded) {
+		return reply{}, &Outcome{Action: Defer, Err: err, After: shareWait}
+	}
 	if err != nil {
 		return reply{}, &Outcome{Action: Retry, Err: err, Reached: written.Load()}
 	}
@@ -216,8 +243,6 @@ func (p *pool) post(ctx context.Context, address string, header http.Header, bod
 
 // get fetches what a token is made of.
 func (p *pool) get(ctx context.Context, address string, header http.Header) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return reply{}, &connectionError{p.provider, errConnection}
@@ -229,15 +254,17 @@ func (p *pool) get(ctx context.Context, address string, header http.Header) (rep
 // do makes a request and reads its answer. Its errors name neither host nor address.
 func (p *pool) do(req *http.Request) (reply, error) {
 	c := p.clients[int(p.next.Add(1)%uint32(len(p.clients)))]
-	req, leave, err := c.gate.enter(req)
-	if err != nil {
-		return reply{}, &connectionError{p.provider, reasonOf(err)}
+	turn := c.gate.come(req, p.timeout)
+	defer turn.leave()
+	var resp *http.Response
+	req, err := turn.enter(req)
+	if err == nil {
+		resp, err = c.Do(req)
 	}
-	defer leave()
-	resp, err := c.Do(req)
 	if err != nil {
-		return reply{}, &connectionError{p.provider, reasonOf(err)}
+		return reply{}, &connectionError{p.provider, turn.reason(err)}
 	}
+	turn.answered()
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil && resp.StatusCode >= 300 {

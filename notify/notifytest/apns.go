@@ -146,17 +146,27 @@ func (a apsField) fits(kind string) bool {
 	return kind != "background" || a.ContentAvailable == 1 && !noticed
 }
 
+// topicSuffixes are Apple's push types, each with what follows the bundle ID in its topic. That of
+// mdm is no app's.
+var topicSuffixes = map[string]string{
+	"alert": "", "background": "", "complication": ".complication", "controls": ".push-type.controls",
+	"fileprovider": ".pushkit.fileprovider", "liveactivity": ".push-type.liveactivity", "location": ".location-query",
+	"pushtotalk": ".voip-ptt", "voip": ".voip", "widgets": ".push-type.widgets",
+}
+
 // checkHeader returns what Apple would call what is wrong.
 func (a *APNs) checkHeader(h http.Header) (reason string) {
 	kind, priority := h.Get("apns-push-type"), h.Get("apns-priority")
+	suffix, isPushType := topicSuffixes[kind]
+	app, ofType := strings.CutSuffix(h.Get("apns-topic"), suffix)
 	_, badExpiration := strconv.ParseInt(h.Get("apns-expiration"), 10, 64)
 	switch {
 	case h.Get("apns-topic") == "":
 		return "MissingTopic"
-	case h.Get("apns-topic") != a.Topic && !slices.Contains(a.Topics, h.Get("apns-topic")):
-		return "TopicDisallowed"
-	case kind != "alert" && kind != "background":
+	case !isPushType:
 		return "InvalidPushType"
+	case !ofType || app != a.Topic && !slices.Contains(a.Topics, app):
+		return "TopicDisallowed"
 	case priority != "" && priority != "1" && priority != "5" && priority != "10", kind == "background" && priority != "5":
 		return "BadPriority"
 	case h.Get("apns-expiration") != "" && badExpiration != nil:

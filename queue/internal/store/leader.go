@@ -276,8 +276,8 @@ func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any b
 // tenantMemory is how long the counters of a tenant with nothing to do are kept.
 const tenantMemory = 24 * time.Hour
 
-// forgetStep is how many tenants one script forgets.
-const forgetStep = 100
+// forgetStep is how many tenants one script forgets. Each of them has four keys.
+const forgetStep = 50
 
 // ForgetTenants takes those of the tenants out of the index that have no lanes. It takes many
 // short steps.
