@@ -30,6 +30,8 @@ type Start struct {
 	Awaited   bool
 	Blame     Blame  // what held it back
 	Objection string // name of a shadow rule that would not have let it start so early; "" for none
+
+	counted bool // as a job that runs, by this decision: what was read before may bring a job once more
 }
 
 // A Drop is the decision that a job never runs.

@@ -71,10 +71,10 @@ func (s *Scheduler) crowded(u *subject) bool {
 	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
 }
 
-// Claimed tells of a job that runs.
-func (s *Scheduler) Claimed(c envelope.ClaimRef) {
+// Claimed tells of a job that runs. It reports whether that was unknown.
+func (s *Scheduler) Claimed(c envelope.ClaimRef) (unknown bool) {
 	if _, known := s.running.claims[c.Claim]; known {
-		return
+		return false
 	}
 	u := s.tenant(c.Lane.Tenant).user(s, c.Lane.User)
 	s.running.claims[c.Claim] = run{u, c.Worker}
@@ -85,6 +85,7 @@ func (s *Scheduler) Claimed(c envelope.ClaimRef) {
 			of.filled = c.Slot
 		}
 	}
+	return true
 }
 
 // Ended tells that a job runs no more. It reports whether something may start that could

@@ -41,7 +41,9 @@ func (s *Scheduler) Undo(commits []Commit, now int64) {
 
 func (s *Scheduler) undo(c Commit, now int64) {
 	for _, start := range c.Plan.Starts {
-		s.release(start.Claim, now)
+		if start.counted {
+			s.release(start.Claim, now)
+		}
 		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
 	}
 	for _, of := range c.ended {

@@ -37,3 +37,32 @@ func TestAnotherLaneAfterARefusedStart(t *testing.T) {
 		t.Errorf("%v have started; want the job of low priority", s.starts)
 	}
 }
+
+// What was read of a lane before a job left it brings that job once more. The commit that starts it
+// again is refused; the job runs all the same, and counts.
+func TestAStartThatIsDecidedTwiceCountsOnce(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	s.decide()
+	s.put("t", "u", nil)
+	again := func() schedule.Commit { // with what Redis held before the first start
+		var commit schedule.Commit
+		for range 10 {
+			f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
+			commit = s.s.Commit(s.s.Decide(s.now, &f, 100), s.now)
+			s.answer(commit.Needs)
+			if len(commit.Plan.Starts) > 0 {
+				break
+			}
+		}
+		return commit
+	}
+	first := again()
+	second := again()
+	if len(first.Plan.Starts) != 1 || len(second.Plan.Starts) != 1 || first.Plan.Starts[0].Claim != second.Plan.Starts[0].Claim || s.s.Held("w") != 1 {
+		t.Fatalf("%v and %v start, and %d jobs are held", first.Plan.Starts, second.Plan.Starts, s.s.Held("w"))
+	}
+	s.s.Undo([]schedule.Commit{second}, s.now)
+	if n := s.s.Held("w"); n != 1 {
+		t.Errorf("%d jobs are held after the second start was refused, want 1", n)
+	}
+}
