@@ -57,7 +57,7 @@ func newFleet(t *testing.T, affected ...bool) *fleet {
 }
 
 // send offers so many messages, and returns how long after its offer each arrived.
-func (f *fleet) send(messages int, gap time.Duration) (waits func() []time.Duration) {
+func (f *fleet) push(messages int, gap time.Duration) (waits func() []time.Duration) {
 	offered := make(map[string]time.Time)
 	for n := range messages {
 		title := fmt.Sprint(n)
@@ -82,7 +82,7 @@ func TestWorkerWithoutNetwork(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const messages = 600
 				f := newFleet(t, leads, !leads)
-				arrived := f.send(messages, 20*time.Millisecond)
+				arrived := f.push(messages, 20*time.Millisecond)
 				time.Sleep(3 * time.Minute)
 				waits := arrived()
 				if len(waits) != messages {
@@ -104,7 +104,7 @@ func TestNoWorkerHasNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const messages, outage = 300, 10 * time.Minute
 		f := newFleet(t, true, true)
-		arrived := f.send(messages, 20*time.Millisecond)
+		arrived := f.push(messages, 20*time.Millisecond)
 		time.Sleep(outage)
 		// Each message once in each of the suspensions of 10, 20, 40 … seconds, six of them; beside
 		// these, messages for half of the hundred places of each worker, each for half a minute.

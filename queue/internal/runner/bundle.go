@@ -17,7 +17,7 @@ type bundle struct {
 	cancelled map[int]string  // whose cancelling a check looks for
 	lives     map[int]string  // the worker that a check is about
 	given     map[string]bool // other workers that are given something
-	told      []string        // the same, in order
+	looked    []string        // those whose hands it looks into
 	ends      []end
 	requests  int     // that are settled by it
 	whole     bool    // it mends something, and starts nothing
@@ -49,6 +49,9 @@ func (b *bundle) write(now int64) {
 	}
 	for _, drop := range b.commit.Plan.Drops {
 		b.drop(drop, now)
+	}
+	for _, worker := range t.fleet.stalled() {
+		b.lookAt(worker)
 	}
 	b.commit = t.sched.Commit(b.commit.Plan, now)
 	for _, state := range b.commit.States {
@@ -121,8 +124,7 @@ func (b *bundle) start(s schedule.Start) {
 	if s.Worker != b.t.r.cfg.Worker {
 		if !b.given[s.Worker] {
 			b.given[s.Worker] = true
-			b.told = append(b.told, s.Worker)
-			b.c.ReadHand(s.Worker)
+			b.lookAt(s.Worker)
 			b.lives[b.c.Lives(s.Worker)] = s.Worker
 		}
 		word := wordJob
@@ -144,6 +146,12 @@ func (b *bundle) start(s schedule.Start) {
 			b.c.Track(id, "started")
 		}
 	}
+}
+
+// lookAt lets the commit read whether a worker takes what it is told.
+func (b *bundle) lookAt(worker string) {
+	b.looked = append(b.looked, worker)
+	b.c.ReadHand(worker)
 }
 
 // drop records that a job never runs.
@@ -203,8 +211,8 @@ func (b *bundle) settle(ctx context.Context) error {
 	t.fleet.measured(time.Since(b.began))
 	b.decided(true)
 	t.sched.Parked(b.commit.Parks)
-	for i, worker := range b.told {
-		t.fleet.took(worker, reply.Untaken[i], t.r.now())
+	for i, worker := range b.looked {
+		t.roomy = t.fleet.took(worker, reply.Untaken[i], t.r.now()) || t.roomy
 	}
 	for _, problem := range reply.Errors {
 		t.r.log.Error("a key of the queue has another type; its owner is skipped", "err", problem)

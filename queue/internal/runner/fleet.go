@@ -144,13 +144,26 @@ func (m *member) took(untaken, now int64) {
 	m.stalled = untaken > 0 && micros(now-untaken) > stallsAfter+4*min(m.doubt, time.Minute)
 }
 
-// took notes it of a worker by its name.
-func (f *fleet) took(worker string, untaken, now int64) {
+// took notes it of a worker by its name, and reports whether the worker takes again what it is told.
+func (f *fleet) took(worker string, untaken, now int64) (again bool) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker {
+			before := m.stalled
 			m.took(untaken, now)
+			again = before && !m.stalled
 		}
 	}
+	return again
+}
+
+// stalled returns the workers that do not take what they are told.
+func (f *fleet) stalled() (names []string) {
+	for _, m := range f.members[1:] {
+		if m.stalled {
+			names = append(names, m.Worker)
+		}
+	}
+	return names
 }
 
 // distrust lets a worker that has returned a job get no more until its record was read
