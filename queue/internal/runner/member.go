@@ -198,7 +198,8 @@ func (r *Runner) takeNext(ctx context.Context) error {
 	r.clock.reached(at)
 	r.takeMessage(message)
 	if at > 0 && r.now()-at > schedule.Grace {
-		r.catchUp(ctx)
+		for r.catchUp(ctx) {
+		}
 	}
 	return nil
 }
@@ -206,9 +207,9 @@ func (r *Runner) takeNext(ctx context.Context) error {
 // takeAtOnce is how many messages a worker takes together that is behind.
 const takeAtOnce = 100
 
-// catchUp takes all that waits in the hand: a worker far away gets one message in a round
-// trip, and the leader writes more of them.
-func (r *Runner) catchUp(ctx context.Context) {
+// catchUp takes all that waits in the hand, and reports whether there was something: a worker far away
+// gets one message in a round trip, and the leader writes more of them.
+func (r *Runner) catchUp(ctx context.Context) bool {
 	rest, err := r.store.HandRest(ctx, r.cfg.Worker, takeAtOnce)
 	if err != nil && ctx.Err() == nil { // it may have taken some
 		r.log.Debug("catching up with the leader", "err", err)
@@ -219,6 +220,7 @@ func (r *Runner) catchUp(ctx context.Context) {
 	for _, message := range rest {
 		r.takeMessage(message)
 	}
+	return len(rest) > 0
 }
 
 func (r *Runner) takeMessage(message string) {

@@ -280,15 +280,6 @@ func (c codex) String() string {
 	return text
 }
 
-// counts reports whether something limits how many jobs run at once.
-func (c codex) counts() bool {
-	counts := c.queue.most > 0
-	for i := range c.tenants {
-		counts = counts || c.tenants[i].most > 0 || c.users[i].most > 0
-	}
-	return counts
-}
-
 // policies returns the same for the engine: each tenant has a policy of its own.
 func (c codex) policies(version int64) *schedule.Policies {
 	p := &schedule.Policies{

@@ -9,23 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/store"
 )
-
-// returnedClaims returns the claims that were returned to the leader.
-func returnedClaims(t *testing.T, r *Runner) string {
-	_, letters, err := r.store.ReadMail(t.Context(), "0", time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var claims []string
-	for _, letter := range letters {
-		if letter.Subject == store.MailReturn {
-			claims = append(claims, store.Words(letter.Text)[1])
-		}
-	}
-	return strings.Join(claims, "\n")
-}
 
 // A worker that stops waits for the acknowledgements that are on their way.
 func TestTheLastEndsAreOnTheirWay(t *testing.T) {
