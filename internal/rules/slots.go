@@ -116,8 +116,6 @@ func (l *log) find(t int64) int {
 	return -1
 }
 
-func (l *log) holds(t int64) bool { return l.find(t) >= 0 }
-
 // refund takes a slot out. What the log has forgotten was, at its newest slot, out of
 // every rule's sight; it stands in with the latest slot that it can have been. Where
 // refused actions stand in the log too, that is the oldest one.
