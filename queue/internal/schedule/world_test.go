@@ -157,7 +157,7 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 		delete(w.dead, t.env.ID)
 		return nil
 	case schedule.Expired:
-		high = w.slot(t, max(w.now+w.reach, w.slots[t.lane]), true) // nor does it overtake the one before it
+		high = w.slot(t, max(w.now+max(w.reach, t.env.Late), w.slots[t.lane]), true) // nor does it overtake the one before it
 		if deadline := w.deadline(t); deadline == 0 || high <= deadline && !w.vague(t.lane) {
 			return fmt.Errorf("job %d is dropped as expired, and may start %d µs before its deadline", t.id, deadline-high)
 		}
