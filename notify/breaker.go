@@ -224,39 +224,19 @@ func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 	case !b.until.IsZero() && b.probing:
 		return nil, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
 	}
-	if !bs.take(r.shares, v) {
-		return nil, &hold{until: now.Add(shareWait), busy: true}
-	}
-	p = &pass{route: r, visit: v, begun: now, probe: !b.until.IsZero()}
-	b.probing = p.probe
-	return p, nil
-}
-
-// take takes a place of each share, if each has one.
-func (bs *breakers) take(shares []share, v visit) bool {
-	for _, s := range shares {
+	for _, s := range r.shares {
 		if v[s.of] == 0 && bs.inFlight[s.of] >= s.most {
-			return false
+			return nil, &hold{until: now.Add(shareWait), busy: true}
 		}
 	}
-	for _, s := range shares {
+	for _, s := range r.shares {
 		if v[s.of]++; v[s.of] == 1 {
 			bs.inFlight[s.of]++
 		}
 	}
-	return true
-}
-
-// give gives the places of shares back.
-func (bs *breakers) give(shares []share, v visit) {
-	for _, s := range shares {
-		if v[s.of]--; v[s.of] > 0 {
-			continue
-		}
-		if bs.inFlight[s.of]--; bs.inFlight[s.of] == 0 {
-			delete(bs.inFlight, s.of)
-		}
-	}
+	p = &pass{route: r, visit: v, begun: now, probe: !b.until.IsZero()}
+	b.probing = p.probe
+	return p, nil
 }
 
 // of returns a route's breaker.
@@ -329,7 +309,14 @@ func (bs *breakers) leave(p *pass, e event, now time.Time) (n news) {
 func (bs *breakers) release(p *pass) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	bs.give(p.route.shares, p.visit)
+	for _, s := range p.route.shares {
+		if p.visit[s.of]--; p.visit[s.of] > 0 {
+			continue
+		}
+		if bs.inFlight[s.of]--; bs.inFlight[s.of] == 0 {
+			delete(bs.inFlight, s.of)
+		}
+	}
 	if p.probe && !p.left {
 		if b := bs.routes[p.route.name]; b != nil {
 			b.probing = false

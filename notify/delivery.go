@@ -161,7 +161,6 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 	r := d.routeOf(p, d.info.Tenant, to)
 	pass, h := d.breakers.enter(r, d.visit, clockNow(ctx))
 	if h != nil {
-		d.detain(ctx, h)
 		err := errClosed
 		if h.busy {
 			err = errBusy
@@ -293,8 +292,8 @@ func (d *delivery) apply(ctx context.Context, r result, e event, n news, to Targ
 			return result{fate: retried, err: err}
 		}
 	}
-	if e.local && !n.until.IsZero() { // no attempt was made, and none counts; another worker may send it
-		return result{fate: held, err: r.err, wait: shareWait, hold: hold{until: n.until, suspended: true, local: true}}
+	if e.local && !n.until.IsZero() { // no attempt was made, and none counts
+		return result{fate: held, err: r.err, wait: n.until.Sub(now), hold: hold{until: n.until, suspended: true, local: true}}
 	}
 	if r.fate == retried && !n.until.IsZero() {
 		r.wait = max(r.wait, n.until.Sub(now))
