@@ -150,8 +150,9 @@ func (t *term) kick() { signal(t.kicks) }
 func (t *term) readMail(ctx context.Context, after string) {
 	trouble := newTrouble(t.r.log, "reading the leader's mail")
 	for ctx.Err() == nil {
+		from := after // a try that was given up may still read it
 		mail, err := persist(ctx, mailPatience+t.r.patience(), func(ctx context.Context) (p post, err error) {
-			p.last, p.letters, err = t.r.store.ReadMail(ctx, after, mailPatience)
+			p.last, p.letters, err = t.r.store.ReadMail(ctx, from, mailPatience)
 			return p, err
 		})
 		if wait := trouble.after(err); wait > 0 {
