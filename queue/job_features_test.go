@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
@@ -144,20 +145,29 @@ func TestJobFeatures(t *testing.T) {
 	}
 }
 
-// inTime plays a scene, unless its begin comes before all jobs are offered.
+// inTime plays a scene. It reports false, and compares nothing, if its begin comes before all jobs are
+// offered, or a job misses its slot: then it gets one after those of others.
 func inTime(t *testing.T, s stage, lead int, paint func(scenery) scene, through door, straightOn bool) bool {
 	at := scenery{s, time.Now().Add(s.units(lead)).Truncate(time.Microsecond), lead}
 	sc := paint(at)
 	setPolicies(t, s.client, policies(sc.policy))
 	must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: at.begin}))
 	var got recorder
-	stop := runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: !straightOn})
+	metrics := prometheus.NewRegistry()
+	stop := runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: !straightOn, Registerer: metrics})
 	defer stop()
 	var receipts []string
 	for _, j := range sc.jobs {
 		receipts = append(receipts, string(through(t, s, j)))
 	}
 	if time.Now().After(at.begin) {
+		return false
+	}
+	starts := strings.Fields(sc.starts)
+	s.eventually(t, "all has started or was dropped", func() bool {
+		return got.count() >= len(starts) && drained(t, s.client)()
+	})
+	if !s.virtual && gathered(t, metrics, "waterclock_late_starts_total") > 0 {
 		return false
 	}
 	sc.check(t, at, &got, receipts, straightOn)
@@ -176,9 +186,6 @@ func (sc scene) check(t *testing.T, s scenery, got *recorder, receipts []string,
 		jobs[j.ID] = j
 	}
 	starts := strings.Fields(sc.starts)
-	s.eventually(t, "all has started or was dropped", func() bool {
-		return got.count() >= len(starts) && drained(t, s.client)()
-	})
 	if got.count() != len(starts) {
 		t.Fatalf("%d starts, want %q", got.count(), starts)
 	}
