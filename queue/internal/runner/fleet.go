@@ -249,9 +249,6 @@ func (m *member) before(other *member) bool {
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.r.places.left(), f.r.places.count()
-	if own.free > 0 {
-		own.free = max(1, own.free-int(f.r.returned.Load()))
-	}
 	_, doubt := f.r.clock.now()
 	own.Ahead, own.Spread = ahead(f.trip, doubt), 0
 	if doubt.Microseconds() > schedule.Grace/2 {

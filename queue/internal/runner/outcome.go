@@ -4,16 +4,10 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
-
-// returnedFor is how long a leader counts a place of its own as taken after a job there has asked
-// for a pause. It is longer than the shortest pause: the job comes to another worker next, if one
-// has as many places free. Whatever keeps this worker from doing the job may not keep that one.
-const returnedFor = 3 * time.Second
 
 // finish tells how the attempt ended.
 func (r *Runner) finish(j *job, o Outcome) {
@@ -24,8 +18,6 @@ func (r *Runner) finish(j *job, o Outcome) {
 	switch {
 	case o.Pause != nil:
 		r.cfg.Metrics.Ended("paused")
-		r.returned.Add(1)
-		time.AfterFunc(returnedFor, func() { r.returned.Add(-1) })
 		r.giveBackAfter(j, o)
 	case o.Failed && !o.Dead && r.handling.Err() != nil:
 		// Its context ended because the worker stops: the attempt does not count.

@@ -89,7 +89,6 @@ type Runner struct {
 	deputy   atomic.Bool
 	begun    time.Time    // what follows counts from then, by the monotonic clock
 	demoted  atomic.Int64 // nanoseconds until it stands for leader again
-	returned atomic.Int64 // jobs whose handlers asked for a pause lately
 }
 
 // New returns a runner.
