@@ -148,7 +148,7 @@ func (b *bundle) start(s schedule.Start) {
 	}
 }
 
-// lookAt lets the commit read whether a worker takes what it is told.
+// lookAt lets the commit read since when a message waits in a worker's hand.
 func (b *bundle) lookAt(worker string) {
 	b.looked = append(b.looked, worker)
 	b.c.ReadHand(worker)
@@ -208,11 +208,11 @@ func (b *bundle) settle(ctx context.Context) error {
 	if b.c.Writes() {
 		t.wrote = t.renewed
 	}
-	t.fleet.measured(time.Since(b.began))
+	t.fleet.noteTrip(time.Since(b.began))
 	b.decided(true)
 	t.sched.Parked(b.commit.Parks)
 	for i, worker := range b.looked {
-		t.roomy = t.fleet.took(worker, reply.Untaken[i], t.r.now()) || t.roomy
+		t.roomy = t.fleet.sawHand(worker, reply.Untaken[i], t.r.now()) || t.roomy
 	}
 	for _, problem := range reply.Errors {
 		t.r.log.Error("a key of the queue has another type; its owner is skipped", "err", problem)

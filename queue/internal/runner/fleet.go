@@ -128,7 +128,7 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
 	m := &member{places: r.Places, doubt: r.Doubt}
 	m.Worker = name
-	m.took(load.Untaken, t.r.now())
+	m.sawHand(load.Untaken, t.r.now())
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
 		m.Ahead, m.Spread = 2*doubt, spreadOf(doubt)
 	}
@@ -138,25 +138,25 @@ func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *mem
 // stallsAfter is how long a worker may leave untaken what it was told, beside its doubt.
 const stallsAfter = 100 * time.Millisecond
 
-// took notes since when something waits in a worker's hand, 0 for nothing. A worker that does not
-// take what it was told may be frozen: it gets no more until that was read again.
-func (m *member) took(untaken, now int64) {
+// sawHand notes since when a message waits in a worker's hand, 0 for none. A worker that does not take
+// its messages may be frozen: it gets no more jobs until another look finds that it does.
+func (m *member) sawHand(untaken, now int64) {
 	m.stalled = untaken > 0 && micros(now-untaken) > stallsAfter+4*min(m.doubt, time.Minute)
 }
 
-// took notes it of a worker by its name, and reports whether the worker takes again what it is told.
-func (f *fleet) took(worker string, untaken, now int64) (again bool) {
+// sawHand notes the same by a worker's name, and reports whether the worker had stalled and goes on.
+func (f *fleet) sawHand(worker string, untaken, now int64) (again bool) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker {
 			before := m.stalled
-			m.took(untaken, now)
+			m.sawHand(untaken, now)
 			again = before && !m.stalled
 		}
 	}
 	return again
 }
 
-// stalled returns the workers that do not take what they are told.
+// stalled returns the workers that do not take their messages.
 func (f *fleet) stalled() (names []string) {
 	for _, m := range f.members[1:] {
 		if m.stalled {
@@ -203,8 +203,8 @@ func (t *term) renewEvery() time.Duration {
 // maxDoubt is how badly a worker may know Redis's clock and still be given jobs.
 const maxDoubt = 1_000_000_000 // a second
 
-// measured notes how long it took from a decision until it was known.
-func (f *fleet) measured(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
+// noteTrip notes how long a commit took, from its decision until its outcome was known.
+func (f *fleet) noteTrip(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
 
 // ahead returns how far ahead of its decision a slot has to lie, in µs, for a job that
 // takes so long to its worker, who knows Redis's clock so well, to come within the grace.

@@ -175,7 +175,7 @@ func (t *term) readMail(ctx context.Context, after string) {
 // has died.
 const mailPatience = time.Second
 
-// wakeReader ends the wait for mail.
+// wakeReader ends the wait for mail, with a letter that is about no claim.
 func (r *Runner) wakeReader() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.outlive), time.Second)
 	defer cancel()
