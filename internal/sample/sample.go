@@ -49,7 +49,7 @@ func Size(short, usual, whole int) int {
 }
 
 // Draw returns the cases that a test runs, in the order that they have: so many under -short, so
-// many otherwise, and all where every case is to be run. Where that is none the test is skipped.
+// many otherwise, and all where every case is to be run. If the number is 0, the test is skipped.
 func Draw[T any](t testing.TB, all []T, short, usual int) []T {
 	t.Helper()
 	n := Size(short, usual, len(all))

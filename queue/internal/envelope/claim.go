@@ -11,8 +11,8 @@ import (
 // text that [Claim.String] returns is its name there. Code that reads a name, from Redis or from a
 // message, parses it once; code that sends one formats it.
 //
-// Stamp and Spent tell a claim from all others. It has no counter, so that the loss of a counter
-// in Redis cannot produce the same claim twice. Two claims are equal (==) if their names are.
+// No two claims have the same Stamp and Spent. A claim has no number from a counter: if Redis lost the
+// counter, the same claim could be made twice. Two claims are equal (==) if their names are.
 //
 // The slots are instants in µs on Redis's clock. They are the same where the worker knows that clock well.
 type Claim struct {
@@ -28,7 +28,7 @@ type ClaimRef struct {
 	Claim
 }
 
-// Valid reports whether the claim is not a malformed one, see [ParseClaim].
+// Valid reports whether the claim is well-formed, see [ParseClaim].
 func (c Claim) Valid() bool { return c.Lane != (Lane{}) }
 
 // String returns the name of the claim: "stamp spent lane [slot]". A slot that equals spent is

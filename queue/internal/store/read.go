@@ -118,7 +118,7 @@ func readMeta(cmd *redis.SliceCmd) (m Meta) {
 	return m
 }
 
-// number reads a number; what is none is 0.
+// number reads a number; any other text is 0.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
