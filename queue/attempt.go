@@ -12,7 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/runner"
+	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 // attempts runs a worker's handler, and reads what it answers.
@@ -26,7 +26,7 @@ type attempts struct {
 }
 
 // handle runs the handler once. Whatever it does is contained here.
-func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outcome) {
+func (a *attempts) handle(ctx context.Context, at worker.Attempt) (o worker.Outcome) {
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
 	ctx = context.WithValue(context.WithValue(ctx, ctxkey.Info{}, info), ctxkey.Inboxes{}, a.cfg.inboxes())
@@ -36,7 +36,7 @@ func (a *attempts) handle(ctx context.Context, at runner.Attempt) (o runner.Outc
 	defer func() { // the error's own methods and RetryDelay are the user's code as well
 		if cause := recover(); cause != nil {
 			a.log.Error("reading a handler's error panicked", "id", info.ID, "type", info.Type, "panic", cause)
-			o = runner.Outcome{Failed: true, Error: fmt.Sprintf("panic while reading the error: %v", cause), Delay: backoff(info.Attempt, nil, nil)}
+			o = worker.Outcome{Failed: true, Error: fmt.Sprintf("panic while reading the error: %v", cause), Delay: backoff(info.Attempt, nil, nil)}
 		}
 	}()
 	o = a.outcome(err, info, task, at.Clock)
@@ -57,7 +57,7 @@ func (a *attempts) report(ctx context.Context, task *asynq.Task, info Info, err 
 }
 
 // info is what the handler may know of its job.
-func (a *attempts) info(at runner.Attempt) Info {
+func (a *attempts) info(at worker.Attempt) Info {
 	job, lane := at.Job, at.Lane
 	started := time.UnixMicro(at.Started)
 	offered := time.UnixMicro(max(job.Offered(), job.Revived)) // what is revived begins anew
@@ -81,16 +81,16 @@ func (a *attempts) run(ctx context.Context, info Info, task *asynq.Task) (err er
 }
 
 // outcome reads what a handler has answered.
-func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() int64) runner.Outcome {
+func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() int64) worker.Outcome {
 	_, refund := answer[RefundUser](err)
-	o := runner.Outcome{Refund: refund}
+	o := worker.Outcome{Refund: refund}
 	if err == nil || errors.Is(err, asynq.RevokeTask) {
 		return o
 	}
 	o.Dead = errors.Is(err, asynq.SkipRetry)
 	if pause, ok := answer[Pause](err); ok && !o.Dead {
 		a.failed.warn(a.log, "a handler asked for a pause", err.Error(), "id", info.ID, "tenant", info.Tenant)
-		o.Pause = &runner.Pause{Scope: pause.scope(info.Tenant, info.User), Until: pause.end(time.UnixMicro(clock())).UnixMicro()}
+		o.Pause = &worker.Pause{Scope: pause.scope(info.Tenant, info.User), Until: pause.end(time.UnixMicro(clock())).UnixMicro()}
 		o.Error = textOf(pause.Cause, "")
 		return o
 	}

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 // An event is what a worker tells of an attempt. Package watch reads it.
@@ -139,7 +139,7 @@ func (l *eventLog) started(info *Info) {
 }
 
 // ended tells how an attempt has ended, at what the clock says, if somebody listens.
-func (l *eventLog) ended(info *Info, o *runner.Outcome, clock func() int64) {
+func (l *eventLog) ended(info *Info, o *worker.Outcome, clock func() int64) {
 	if !l.listens() {
 		return
 	}
@@ -151,7 +151,7 @@ func (l *eventLog) ended(info *Info, o *runner.Outcome, clock func() int64) {
 }
 
 // eventOf returns what an outcome is as an event.
-func eventOf(o *runner.Outcome) string {
+func eventOf(o *worker.Outcome) string {
 	switch {
 	case o.Pause != nil:
 		return "paused"

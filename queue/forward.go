@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 )
 

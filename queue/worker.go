@@ -23,6 +23,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 // WorkerConfig configures a [Worker]. Queues is required.
@@ -173,7 +174,7 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 			return err
 		}
 	}
-	places := runner.NewPlaces(w.cfg.Concurrency)
+	places := worker.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
 	waits, done := store.Waits(w.client, waitsEach*len(w.cfg.Queues))
 	defer done()
@@ -195,7 +196,7 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 const waitsEach = 3
 
 // runner returns this worker's part in a queue, under a name that no worker has had before.
-func (w *Worker) runner(queue string, waits redis.UniversalClient, places *runner.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
+func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worker.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
 	s, err := store.New(w.client, queue)
 	if err != nil {
 		return nil, nil, err
@@ -205,8 +206,8 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *runne
 	host := fmt.Sprintf("%s/%d", name, os.Getpid())
 	events := newEventLog(s, host)
 	a := &attempts{queue: queue, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue), events: events}
-	return runner.New(runner.Config{
-		Store: s, Worker: rand.Text()[:16], Host: host, Version: store.Schema,
+	return runner.New(worker.Config{
+		Store: s, Name: rand.Text()[:16], Host: host, Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
 		Policies: func(source string, version int64) (*schedule.Policies, error) {
 			return policyfile.Compile(queue, source, version)

@@ -34,7 +34,7 @@ func TestACollapsibleJobIsCancelledOnItsWay(t *testing.T) {
 		})
 		env := envelope.Envelope{ID: "mine", CollapseKey: "k", Cost: 1, MaxAttempts: 3, Type: "x", Payload: "job"}
 		lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
-		if _, err = w.store.Offer(t.Context(), store.Offer{
+		if _, err = w.worker.Store.Offer(t.Context(), store.Offer{
 			Batch: "1", Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: "t"}},
 			Jobs: []store.OfferJob{{Lane: lane, ID: "mine", IDFor: store.IDMemory, Collapse: "k", Body: env.Body()}},
 		}); err != nil {

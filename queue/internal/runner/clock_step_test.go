@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
-	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // The wall clock of a leader that is alone moves by a second; its monotonic clock does not. No job gets a
@@ -62,73 +60,6 @@ func TestALeaderWhoseClockStepsBesideADeputy(t *testing.T) {
 			}
 			s.end()
 		})
-	}
-}
-
-// A worker says that Redis's clock was set back, and nothing where it was set forward.
-func TestRedissClockSetBackIsSaid(t *testing.T) {
-	for step, want := range map[time.Duration]time.Duration{-time.Hour: time.Hour, -500 * time.Millisecond: 0, time.Hour: 0} {
-		synctest.Test(t, func(t *testing.T) {
-			c, said := newClock(), time.Duration(0)
-			c.setBack = func(by time.Duration) { said += by }
-			reply := func(offset time.Duration) {
-				now := time.Now()
-				c.observe(store.Reading{Now: now.Add(offset).UnixMicro(), Asked: now, Answered: now})
-				time.Sleep(time.Second)
-			}
-			reply(0)
-			reply(0)
-			reply(step)
-			reply(step)
-			if diff := (said - want).Abs(); diff > time.Millisecond {
-				t.Errorf("after a step of %v it was said that the clock was set back by %v, want %v", step, said, want)
-			}
-		})
-	}
-}
-
-// A job that waits for its slot while Redis's clock is an hour slow does not wait for an hour when that
-// clock is right again.
-func TestAJobThatWaitsSeesTheClockSet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 0)
-		s.policies.Policies["p"] = schedule.Policy{}
-		w := s.join("w")
-		time.Sleep(3 * time.Second)
-		set := func(by time.Duration) {
-			w.clock.mu.Lock()
-			defer w.clock.mu.Unlock()
-			w.clock.bound += by
-		}
-		slot := w.now() + 1000
-		claim := envelope.Claim{Stamp: "35d013b37e000", Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: slot, Spent: slot}
-		set(-time.Hour)
-		goes := make(chan time.Time, 1)
-		go func() {
-			w.awaitSlot(&job{given: given{claim: claim}})
-			goes <- time.Now()
-		}()
-		time.Sleep(50 * time.Millisecond) // before the next reply, which tells the time
-		set(time.Hour)
-		begun := time.Now()
-		if waited := (<-goes).Sub(begun); waited > 2*time.Second {
-			t.Errorf("the job waited for %v after the clock was right again", waited)
-		}
-		s.end()
-	})
-}
-
-// A leader whose clock is unknown gives itself no jobs.
-func TestAnUnknownClockGivesNoPlace(t *testing.T) {
-	r := New(testConfig(t, nil, "w", nil, nil))
-	f := fleet{r: r, members: []*member{{}}}
-	if place := f.Next(); place != nil {
-		t.Errorf("a place with slots %v ahead", micros(place.Ahead))
-	}
-	now := time.Now()
-	r.clock.observe(store.Reading{Now: now.UnixMicro(), Asked: now, Answered: now})
-	if f.Next() == nil {
-		t.Error("no place, and the time is known")
 	}
 }
 

@@ -10,11 +10,7 @@ import (
 func (a *actor) sleep(d time.Duration) {
 	goOn := a.wire.hold()
 	time.Sleep(d)
-	c := a.clock
-	c.mu.Lock()
-	c.start = c.start.Add(d)
-	c.wall -= d // the wall clock goes on
-	c.mu.Unlock()
+	a.worker.Clock.Shift(-d, 0) // the wall clock goes on
 	goOn()
 }
 
@@ -51,7 +47,7 @@ func TestClocksOfWorkersStep(t *testing.T) {
 						before := time.Now()
 						trouble(victim)
 						if woke = append(woke, time.Now()); time.Since(before) > 0 {
-							slept = append(slept, victim.cfg.Worker) // what it ended it could not say
+							slept = append(slept, victim.worker.Name) // what it ended it could not say
 						}
 					}
 					<-flowing

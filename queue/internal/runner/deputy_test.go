@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/elect"
 )
 
 // A deputy looks after the leader as long as that lives, and keeps nothing of its looks.
@@ -23,7 +25,7 @@ func TestADeputyKeepsNothing(t *testing.T) {
 		before := kept()
 		const minutes = 8
 		time.Sleep(minutes * time.Minute)
-		const looks = uint64(minutes * time.Minute / deputyLooks)
+		const looks = uint64(minutes * time.Minute / elect.DeputyLooks)
 		if after := kept(); after > before+looks/2 {
 			t.Errorf("%d objects more after about %d looks", after-before, looks)
 		}

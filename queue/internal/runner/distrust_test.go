@@ -27,7 +27,7 @@ func TestAWorkerThatReturnsJobs(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		other := s.join("other")
 		time.Sleep(2 * time.Second)
-		for taken := leader.places.Places.share(); taken.take(); { // by another queue of the leader
+		for taken := leader.worker.Places.Places.Share(); taken.Take(); { // by another queue of the leader
 		}
 		s.offer("u", 1)
 		time.Sleep(100 * time.Millisecond)

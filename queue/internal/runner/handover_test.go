@@ -21,7 +21,7 @@ func (s *stage) depose() {
 	s.server.HSet("wc:{q}:meta", "till", "0")
 	for _, w := range s.workers {
 		if w != leader {
-			w.standFor(true)
+			w.elector.Lead()
 			break
 		}
 	}
@@ -91,7 +91,7 @@ func TestLettersOutliveATerm(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 0)
 				s.handler = func(worker string, a Attempt) Outcome {
-					if s.attempts() > 1 || s.leader().cfg.Worker != worker {
+					if s.attempts() > 1 || s.leader().worker.Name != worker {
 						return Outcome{}
 					}
 					if opened {
@@ -100,7 +100,7 @@ func TestLettersOutliveATerm(t *testing.T) {
 						time.AfterFunc(3*leaderLease, s.leader().wire.stick())
 						time.Sleep(2 * leaderLease)
 					}
-					return Outcome{Pause: &Pause{envelope.UserScope("t", "u"), a.Clock() + 100_000}}
+					return Outcome{Pause: &Pause{Scope: envelope.UserScope("t", "u"), Until: a.Clock() + 100_000}}
 				}
 				s.hire(2)
 				time.Sleep(2 * time.Second)
@@ -201,7 +201,7 @@ func TestAStoppingWorkerIsLeftAlone(t *testing.T) {
 		var n atomic.Int64
 		s.handler = func(worker string, a Attempt) Outcome {
 			switch {
-			case s.leader().cfg.Worker == worker:
+			case s.leader().worker.Name == worker:
 				time.Sleep(10 * time.Second)
 			case n.Add(1)%2 == 0:
 				time.Sleep(900 * time.Millisecond)
@@ -246,7 +246,7 @@ func TestACommitThatNeverArrived(t *testing.T) {
 			if s.attempts() > 1 {
 				return Outcome{}
 			}
-			return Outcome{Pause: &Pause{envelope.UserScope("t", "u"), a.Clock() + 100_000}}
+			return Outcome{Pause: &Pause{Scope: envelope.UserScope("t", "u"), Until: a.Clock() + 100_000}}
 		}
 		s.hire(2)
 		time.Sleep(2 * time.Second)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A deputy is told that it is one though the commit that was to tell it came to nothing: a
@@ -34,7 +35,7 @@ func TestADeputyIsToldAfterAll(t *testing.T) {
 				defer s.join("other")
 				return do()
 			}
-			if strings.Contains(fmt.Sprintf("%s", cmd.Args()), wordVice) {
+			if strings.Contains(fmt.Sprintf("%s", cmd.Args()), store.HandDeputy) {
 				told.Add(1)
 			}
 			s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(time.Minute).UnixMicro()), "frozen")
@@ -113,7 +114,7 @@ func TestAWorkerStopsWithoutRedis(t *testing.T) {
 			}
 			begin, stopped := time.Now(), make(chan string, workers)
 			for _, w := range s.workers {
-				go func() { w.stop(); stopped <- w.cfg.Worker }()
+				go func() { w.stop(); stopped <- w.worker.Name }()
 			}
 			time.Sleep(30 * time.Second)
 			if n := len(stopped); n != workers {

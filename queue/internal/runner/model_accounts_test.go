@@ -3,6 +3,7 @@ package runner
 import (
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -144,7 +145,7 @@ func (j *judge) checkExpired(t *task, now int64) {
 		at = max(at, l.opens(t.cost, now), j.paused[l.scope])
 	}
 	if at+500_000 < t.deadline {
-		j.fail(t, "%s is dropped as expired, %v before its deadline, and could start in %v", t, micros(t.deadline-now), micros(at-now))
+		j.fail(t, "%s is dropped as expired, %v before its deadline, and could start in %v", t, clock.Micros(t.deadline-now), clock.Micros(at-now))
 	}
 }
 

@@ -122,7 +122,7 @@ func (w *world) depose() {
 	w.server.HSet("wc:{q}:meta", "till", "0")
 	for _, h := range all {
 		if h != leader {
-			h.standFor(true)
+			h.elector.Lead()
 			return
 		}
 	}
@@ -354,10 +354,7 @@ func (w *world) suspendMachine() {
 	w.mu.Lock()
 	h.lost = true
 	w.mu.Unlock()
-	h.clock.mu.Lock()
-	h.clock.wall -= d
-	h.clock.bound -= d
-	h.clock.mu.Unlock()
+	h.worker.Clock.Shift(-d, 0)
 }
 
 // stepRedis steps Redis's clock: how starts lie by the machine's is nobody's promise then.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -289,19 +290,19 @@ func (j *judge) checkJob(t *task, at *attempt) {
 	case t.state == runs && !t.at.h.lost:
 		j.fail(t, "%s starts at %s, and runs at %s, which has not lost it", t, at.h.name, t.at.h.name)
 	case t.cancelled > 0 && at.at > t.cancelled:
-		j.fail(t, "%s starts %v after it was cancelled", t, micros(at.at-t.cancelled))
+		j.fail(t, "%s starts %v after it was cancelled", t, clock.Micros(at.at-t.cancelled))
 	case t.purged > 0 && at.at > t.purged+decided && j.quiet(t.purged):
-		j.fail(t, "%s starts %v after it was purged", t, micros(at.at-t.purged))
+		j.fail(t, "%s starts %v after it was purged", t, clock.Micros(at.at-t.purged))
 	case t.deadline > 0 && at.slot > t.deadline+1:
-		j.fail(t, "%s has a slot %v after its deadline", t, micros(at.slot-t.deadline))
+		j.fail(t, "%s has a slot %v after its deadline", t, clock.Micros(at.slot-t.deadline))
 	case at.at+1 < t.notBefore && j.w.offset == 0:
-		j.fail(t, "%s starts %v too early", t, micros(t.notBefore-at.at))
+		j.fail(t, "%s starts %v too early", t, clock.Micros(t.notBefore-at.at))
 	case t.state == waits && at.at+30_000 < t.ready && t.notBefore == 0 && j.quiet(at.at):
-		j.fail(t, "%s starts %v before its delay is over", t, micros(t.ready-at.at))
+		j.fail(t, "%s starts %v before its delay is over", t, clock.Micros(t.ready-at.at))
 	}
 	for _, scope := range scopesOf(t.lane) {
 		if since := j.acked[scope]; since > 0 && at.at > since+decided && j.paused[scope] > at.at+1 && j.quiet(since) {
-			j.fail(t, "%s starts %v after %s was paused, for %v more", t, micros(at.at-since), scope, micros(j.paused[scope]-at.at))
+			j.fail(t, "%s starts %v after %s was paused, for %v more", t, clock.Micros(at.at-since), scope, clock.Micros(j.paused[scope]-at.at))
 		}
 	}
 }

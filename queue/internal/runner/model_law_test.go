@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
@@ -22,7 +23,7 @@ type norm struct {
 }
 
 func (n norm) rule() rules.Rule {
-	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: micros(n.period), Burst: int(n.burst)}
+	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: clock.Micros(n.period), Burst: int(n.burst)}
 }
 
 // interval is the time between two starts of cost 1 at the norm's rate.
@@ -206,7 +207,7 @@ func (l *ledger) broken(s spend, user bool) string {
 				}
 			case rules.Spacing:
 				if d := s.at - o.at; d < n.period {
-					return fmt.Sprintf("%v: %v after a start", n.rule(), micros(d))
+					return fmt.Sprintf("%v: %v after a start", n.rule(), clock.Micros(d))
 				}
 			case rules.FixedWindow:
 				if (o.at+l.shift)/n.period == (s.at+l.shift)/n.period {
@@ -216,7 +217,7 @@ func (l *ledger) broken(s spend, user bool) string {
 				if o.slot <= s.slot && o.slot >= last {
 					last, when = o.slot, o.slot+o.cost*n.interval()
 				} else if o.slot > s.slot && s.slot+s.cost*n.interval() > o.slot+1 {
-					return fmt.Sprintf("%v: a slot %v before one that was given", n.rule(), micros(o.slot-s.slot))
+					return fmt.Sprintf("%v: a slot %v before one that was given", n.rule(), clock.Micros(o.slot-s.slot))
 				}
 			case rules.TokenBucket:
 				counted = append(counted, o)
@@ -224,9 +225,9 @@ func (l *ledger) broken(s spend, user bool) string {
 		}
 		switch {
 		case n.kind == rules.Leak && s.slot < when-1:
-			return fmt.Sprintf("%v: a slot %v too early", n.rule(), micros(when-s.slot))
+			return fmt.Sprintf("%v: a slot %v too early", n.rule(), clock.Micros(when-s.slot))
 		case n.kind == rules.TokenBucket && n.overdrawn(append(counted, s)) > 1:
-			return fmt.Sprintf("%v: a slot %v too early", n.rule(), micros(n.overdrawn(append(counted, s))))
+			return fmt.Sprintf("%v: a slot %v too early", n.rule(), clock.Micros(n.overdrawn(append(counted, s))))
 		case (n.kind == rules.Window || n.kind == rules.FixedWindow) && sum > n.n && sum > min(s.cost, n.n):
 			return fmt.Sprintf("%v: %d starts", n.rule(), sum)
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -106,7 +107,7 @@ func (j *judge) checkProgress(tenant string) {
 			most = brisk
 		}
 		if since+most < now {
-			j.w.fail(lane.Tenant, lane.User, "lane %s is due since %v (%s), and nothing starts: %v", lane.Name(), micros(now-since), why, tasks[0])
+			j.w.fail(lane.Tenant, lane.User, "lane %s is due since %v (%s), and nothing starts: %v", lane.Name(), clock.Micros(now-since), why, tasks[0])
 			j.last[lane] = now // and is asked for again later
 		}
 		j.checkDeadlines(lane, tasks, now)
@@ -132,7 +133,7 @@ func (j *judge) checkDeadlines(lane envelope.Lane, tasks []*task, now int64) {
 		}
 	}
 	if latest = max(latest, j.calm); latest+patience < now {
-		j.w.fail(lane.Tenant, lane.User, "%v waits %v after its deadline", tasks[0], micros(now-tasks[0].deadline))
+		j.w.fail(lane.Tenant, lane.User, "%v waits %v after its deadline", tasks[0], clock.Micros(now-tasks[0].deadline))
 		j.last[lane] = now
 	}
 }
@@ -144,7 +145,7 @@ func (j *judge) checkOrder(t *task, at *attempt) {
 	}
 	for _, s := range j.ledger(scopesOf(t.lane)[2]).starts {
 		if o := s.t; s.lane == t.lane && o.stamp > t.stamp && o.started == 1 && o.collapse == "" && s.slot < at.slot && !s.phantom {
-			j.fail(t, "%s has a slot %v after that of %s, which is younger", t, micros(at.slot-s.slot), o)
+			j.fail(t, "%s has a slot %v after that of %s, which is younger", t, clock.Micros(at.slot-s.slot), o)
 			return
 		}
 	}
@@ -197,7 +198,7 @@ func (j *judge) checkSuspects() {
 			return o.t == s.s.t && o.at == s.s.at || o.slot > s.s.slot+1
 		})
 		if before.opens(s.t.cost, 0) <= s.s.slot-wider && l.gone < s.at && l.vague < s.at {
-			j.fail(s.t, "%v has started with a slot %v ago, and %v could have had it, which waits for %v", s.s.t, micros(now-s.s.slot), s.t, micros(now-s.t.ready))
+			j.fail(s.t, "%v has started with a slot %v ago, and %v could have had it, which waits for %v", s.s.t, clock.Micros(now-s.s.slot), s.t, clock.Micros(now-s.t.ready))
 		}
 		return true
 	})

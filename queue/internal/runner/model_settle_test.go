@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -49,10 +50,10 @@ func (j *judge) checkBounds() {
 			continue
 		}
 		if d := int64(bound) - j.w.offset.Microseconds() - at; d > brisk {
-			j.w.fail(lane.Tenant, lane.User, "Redis has a bound of lane %s that is %v after the textbook's (%s)", lane.Name(), micros(d), why)
+			j.w.fail(lane.Tenant, lane.User, "Redis has a bound of lane %s that is %v after the textbook's (%s)", lane.Name(), clock.Micros(d), why)
 		}
 		if bound, err := j.w.server.ZScore(keys.Tenants(), lane.Tenant); err != nil || int64(bound)-j.w.offset.Microseconds()-at > brisk {
-			j.w.fail(lane.Tenant, "", "Redis has a bound of tenant %s that is %v after that of lane %s (%v)", lane.Tenant, micros(int64(bound)-at), lane.Name(), err)
+			j.w.fail(lane.Tenant, "", "Redis has a bound of tenant %s that is %v after that of lane %s (%v)", lane.Tenant, clock.Micros(int64(bound)-at), lane.Name(), err)
 		}
 	}
 }
@@ -111,7 +112,7 @@ func (w *world) settle() {
 		if len(w.wrong) > 0 && t.state == runs {
 			continue
 		}
-		w.judge.fail(t, "%s %v at the end, since %v; it is in %v", t, t.state, micros(clockNow()-t.ready), w.find(t))
+		w.judge.fail(t, "%s %v at the end, since %v; it is in %v", t, t.state, clock.Micros(clockNow()-t.ready), w.find(t))
 	}
 	w.judge.checkRest()
 }

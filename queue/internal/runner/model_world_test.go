@@ -22,6 +22,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 // A world is a queue with workers in virtual time, to which random things happen, and a judge that
@@ -185,7 +186,7 @@ func (w *world) hire() *hired {
 	}
 	wire.intercept(func(cmd redis.Cmder, do func() error) error { return w.command(h, cmd, do) })
 	h.Runner = New(Config{
-		Store: st, Worker: h.name, Places: NewPlaces(h.places), Lease: modelLease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
+		Store: st, Name: h.name, Places: worker.NewPlaces(h.places), Lease: modelLease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
 		Policies: w.policies, Handle: func(ctx context.Context, a Attempt) Outcome { return w.handle(ctx, h, a) },
 		Log: slog.New(slog.DiscardHandler),
 	})

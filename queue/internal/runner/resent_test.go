@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,8 +55,8 @@ func TestACommitIsSentAgain(t *testing.T) {
 				t.Errorf("Redis does not know that %s had a start", user)
 			}
 		}
-		if free := w.places.count(); free != w.places.all() {
-			t.Errorf("%d of %d places are free, and nothing runs", free, w.places.all())
+		if free := w.worker.Places.Free(); free != w.worker.Places.All() {
+			t.Errorf("%d of %d places are free, and nothing runs", free, w.worker.Places.All())
 		}
 		s.end()
 	})
@@ -116,19 +117,6 @@ func TestAStartThatIsLeftOutCountsNothing(t *testing.T) {
 	})
 }
 
-// What is to be told with commits that came to nothing is told later in the same order.
-func TestOrdersKeepTheirOrder(t *testing.T) {
-	term := &term{r: New(testConfig(t, nil, "w", nil, nil)), sched: schedule.New(schedule.Facts{}), orders: []order{{worker: "third"}}}
-	term.giveUp([]*bundle{{t: term, orders: []order{{worker: "first"}}}, {t: term, orders: []order{{worker: "second"}}}})
-	var told []string
-	for _, o := range term.orders {
-		told = append(told, o.worker)
-	}
-	if !slices.Equal(told, []string{"first", "second", "third"}) {
-		t.Errorf("told: %v", told)
-	}
-}
-
 // A worker that has left since the leader looked is given nothing: nobody would take it back.
 func TestAWorkerThatHasLeftGetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +129,7 @@ func TestAWorkerThatHasLeftGetsNothing(t *testing.T) {
 		for _, w := range s.workers {
 			if w != s.leader() {
 				goOn = w.wire.hold()
-				s.server.ZRem("wc:{q}:workers", w.cfg.Worker)
+				s.server.ZRem("wc:{q}:workers", w.worker.Name)
 			}
 		}
 		for i := range 20 {
@@ -239,7 +227,7 @@ func TestAttemptsOfALostWorker(t *testing.T) {
 			lane := envelope.Lane{Tenant: "t", User: user, Priority: 1}
 			s.server.HSet("wc:{q}:running:lost", envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: claim.slot, Spent: claim.slot}.String(), "."+env.String())
 		}
-		s.server.HSet("wc:{q}:worker:lost", "started", text(through))
+		s.server.HSet("wc:{q}:worker:lost", "started", strconv.FormatInt(through, 10))
 		s.server.ZAdd("wc:{q}:workers", float64(through), "lost")
 		time.Sleep(10 * time.Second)
 		s.end()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -38,11 +36,11 @@ func TestAReturnIsForgotten(t *testing.T) {
 		s.policies.Policies["p"] = schedule.Policy{}
 		var returned, forgotten atomic.Int64
 		s.handler = func(worker string, a Attempt) Outcome {
-			if s.leader().cfg.Worker == worker || returned.Add(1) > 3 {
+			if s.leader().worker.Name == worker || returned.Add(1) > 3 {
 				time.Sleep(time.Second)
 				return Outcome{}
 			}
-			return Outcome{Pause: &Pause{envelope.UserScope("t", a.Lane.User), a.Clock() + 100_000}}
+			return Outcome{Pause: &Pause{Scope: envelope.UserScope("t", a.Lane.User), Until: a.Clock() + 100_000}}
 		}
 		s.hire(2)
 		for _, w := range s.workers {
@@ -113,29 +111,4 @@ func TestARefundIsToldTwice(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.end()
 	})
-}
-
-// What a worker says of a claim that it returns is what the leader reads.
-func TestALetterAboutAReturn(t *testing.T) {
-	claim := envelope.Claim{Stamp: "35d013b37e000", Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: 1, Spent: 1}
-	for _, want := range []request{
-		{claim: claim, kind: returnLate, late: 7},
-		{claim: claim, kind: returnPaused, scope: "t:t", until: 5},
-		{claim: claim, kind: returnRefunded, scope: "u:t:u", until: 5, reason: "429 too many requests"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var l log
-			r, _ := beaten(t, redistest.Mini(t), &l)
-			r.returnClaim(want)
-			_, letters, err := r.store.ReadMail(t.Context(), "0", time.Second)
-			if err != nil || len(letters) != 2 { // the first says that the worker has come
-				t.Fatalf("%v, %v", letters, err)
-			}
-			got, ok := readRequest(letters[1])
-			want.letter, want.worker = store.MailReturn, "a"
-			if !ok || !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, %v; want %+v", got, ok, want)
-			}
-		})
-	}
 }

@@ -14,9 +14,11 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 type noMetrics struct{}
@@ -46,13 +48,13 @@ func (l *log) count() int {
 	return len(l.all)
 }
 
-func testConfig(t *testing.T, s *store.Store, worker string, p *schedule.Policies, l *log) Config {
+func testConfig(t *testing.T, s *store.Store, name string, p *schedule.Policies, l *log) Config {
 	var handler func(context.Context, Attempt) Outcome
 	if l != nil {
 		handler = l.handle
 	}
 	return Config{
-		Store: s, Worker: worker, Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
+		Store: s, Name: name, Places: worker.NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
 		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: handler, Metrics: noMetrics{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -171,7 +173,7 @@ func TestANewWorkerLooksAgain(t *testing.T) {
 		if l.count() > 0 {
 			t.Error("two workers lead at once")
 		}
-		time.Sleep(2 * deputyLooks) // it may look a moment too early, and then once more
+		time.Sleep(2 * elect.DeputyLooks) // it may look a moment too early, and then once more
 		if l.count() != 10 {
 			t.Errorf("%d of 10 jobs have started when the lease of the killed leader had ended", l.count())
 		}

@@ -1,9 +1,7 @@
 package runner
 
 import (
-	"context"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,22 +52,4 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 			})
 		})
 	}
-}
-
-// While no answer comes a question is asked again, and what is left of the others ends with it.
-func TestAskUntilAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		answer, err := persist(t.Context(), time.Second, func(ctx context.Context) (int64, error) {
-			if n := asked.Add(1); n == 3 {
-				return n, nil
-			}
-			<-ctx.Done()
-			return 0, ctx.Err()
-		})
-		synctest.Wait()
-		if answer != 3 || err != nil || asked.Load() != 3 {
-			t.Errorf("%d, %v after %d questions", answer, err, asked.Load())
-		}
-	})
 }

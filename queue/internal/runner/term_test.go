@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +21,32 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
 	"github.com/waterclock/waterclock/throttle"
 )
+
+type (
+	Config  = worker.Config
+	Attempt = worker.Attempt
+	Outcome = worker.Outcome
+	Pause   = worker.Pause
+)
+
+// The leases of a leader beside others, and alone (package elect), and how many claims it takes back at a
+// time (package leader).
+const (
+	leaderLease = 500 * time.Millisecond
+	aloneLease  = 2 * time.Second
+	reapBatch   = 100
+)
+
+// laneBroken is what package leader says of a job whose lane cannot hold it.
+const laneBroken = "its lane, the index of that or the jobs under collapse keys hold something else: see waterclock doctor --repair"
+
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
 
 // A stage is a queue with workers, and the log of their handlers.
 type stage struct {
@@ -88,7 +113,7 @@ func (s *stage) joinWith(name string, places int) *actor {
 	}
 	a := &actor{wire: w}
 	a.Runner = New(Config{
-		Store: st, Worker: name, Places: NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
+		Store: st, Name: name, Places: worker.NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
 		Policies: func(string, int64) (*schedule.Policies, error) { return s.policies, nil },
 		Handle:   func(ctx context.Context, at Attempt) Outcome { return s.handle(ctx, name, at) },
 		Log:      cmp.Or(s.log, slog.New(slog.DiscardHandler)),
@@ -124,7 +149,7 @@ func (s *stage) handle(ctx context.Context, worker string, a Attempt) Outcome {
 	case n%7 == 0:
 		return Outcome{Failed: true, Error: "no", Delay: 30 * time.Millisecond, Refund: n%2 == 0 || n%11 == 0}
 	case n%13 == 0:
-		return Outcome{Refund: n%11 == 0, Pause: &Pause{envelope.UserScope(a.Lane.Tenant, a.Lane.User), a.Clock() + 100_000}}
+		return Outcome{Refund: n%11 == 0, Pause: &Pause{Scope: envelope.UserScope(a.Lane.Tenant, a.Lane.User), Until: a.Clock() + 100_000}}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +161,7 @@ func (s *stage) handle(ctx context.Context, worker string, a Attempt) Outcome {
 func (s *stage) leader() *actor {
 	token := s.server.HGet("wc:{q}:meta", "leader")
 	for _, w := range s.workers {
-		if _, name, _ := strings.Cut(token, ":"); name == w.cfg.Worker {
+		if _, name, _ := strings.Cut(token, ":"); name == w.worker.Name {
 			return w
 		}
 	}
@@ -280,7 +305,7 @@ func TestLeaders(t *testing.T) {
 			s.server.HSet("wc:{q}:meta", "till", "0")
 			for _, w := range s.workers {
 				if w != l {
-					w.standFor(true)
+					w.elector.Lead()
 					break
 				}
 			}
@@ -299,7 +324,7 @@ func TestLeaders(t *testing.T) {
 				leader := s.leader()
 				for _, w := range s.workers {
 					if w == leader && test.cut > 0 || test.cut == len(s.workers) {
-						cut = append(cut, w.cfg.Worker)
+						cut = append(cut, w.worker.Name)
 					}
 				}
 				at = time.Now()

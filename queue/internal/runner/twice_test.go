@@ -1,82 +1,13 @@
 package runner
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
-
-// What Redis holds is compared with what a worker holds while that changes. A claim that was
-// there when Redis was asked, and that the worker has let go of since, starts nothing.
-func TestALookAtRedisIsOld(t *testing.T) {
-	for name, change := range map[string]func(r *Runner, claim envelope.Claim){
-		"the job has ended": func(r *Runner, _ envelope.Claim) { r.claims.send(r.outlive) },
-		"it was taken back": func(r *Runner, claim envelope.Claim) { r.claims.drop(claim) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var l log
-				r, reply, w := wired(t, &l)
-				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-				claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
-				w.server.HSet("wc:{q}:running:a", claim.String(), "."+env.String())
-				r.accept(given{claim: claim, job: env.String()})
-				synctest.Wait() // it has run, and its end is not told yet
-				var looked atomic.Bool
-				w.intercept(func(cmd redis.Cmder, do func() error) error {
-					err := do()
-					if cmd.Name() == "hgetall" && looked.CompareAndSwap(false, true) {
-						change(r, claim)
-					}
-					return err
-				})
-				if err := r.claims.reconcile(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-				if l.count() != 1 || !looked.Load() {
-					t.Errorf("%d starts", l.count())
-				}
-				time.Sleep(5 * time.Second)
-			})
-		})
-	}
-}
-
-// A job that waits for the leader to take it back does not start again from what Redis still
-// holds of it.
-func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l log
-		r, reply, w := wired(t, &l)
-		r.cfg.Handle = func(ctx context.Context, a Attempt) Outcome {
-			l.handle(ctx, a)
-			return Outcome{Pause: &Pause{envelope.UserScope("t", "u"), a.Clock() + 1_000_000}}
-		}
-		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
-		w.server.HSet("wc:{q}:running:a", claim.String(), "."+env.String())
-		r.accept(given{claim: claim, job: env.String()})
-		for range 3 {
-			time.Sleep(time.Millisecond)
-			if err := r.claims.reconcile(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(time.Second)
-		if l.count() != 1 || r.claims.returning() != 1 {
-			t.Errorf("%d starts, %d claims returned", l.count(), r.claims.returning())
-		}
-		time.Sleep(5 * time.Second)
-	})
-}
 
 // A job that a leader has lost, and whose handler ends nevertheless, keeps its payload: it waits
 // to run again.

@@ -73,7 +73,7 @@ func jobOfABrokenLane(t *testing.T, key, how string) {
 	if len(dead) != 1 || dead[0].Values["lane"] != "odd:u:1" || dead[0].Values["error"] != laneBroken {
 		t.Errorf("dead: %v", dead)
 	}
-	totals, err := w.Runner.store.Totals(ctx)
+	totals, err := w.Runner.worker.Store.Totals(ctx)
 	if err != nil || totals.Waiting != 0 || totals.Later != 0 || totals.Running != 0 {
 		t.Errorf("%+v, %v", totals, err)
 	}
@@ -103,7 +103,7 @@ func TestAKeyOfTheQueueThatHasAnotherType(t *testing.T) {
 				}
 				s.client.Set(t.Context(), "wc:{q}:"+key, "x", 0)
 				time.Sleep(10 * time.Second)
-				if err := w.Runner.store.Sound(t.Context()); err == nil {
+				if err := w.Runner.worker.Store.Sound(t.Context()); err == nil {
 					t.Error("it is sound")
 				}
 				mu.Lock()

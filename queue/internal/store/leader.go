@@ -14,28 +14,6 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A Letter is one thing that the leader is told. Its subject is the name of a lane whose
-// first job it is about, or one of the words below.
-type Letter struct{ Subject, Text string }
-
-// The subjects of letters that are not lanes. Those of clients and workers end with a
-// number where one message can hold several.
-const (
-	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
-	MailLater    = "!later"    // instant at which something matures
-	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
-	MailFinished = "!finished" // claim that has ended
-	MailWorkers  = "!workers"  // worker that is new
-	MailPlaces   = "!places"   // worker, and how many places it has
-	MailReturn   = "!return"   // worker, claim that goes back, what the rules get back, scope to pause, until when
-	MailRefund   = "!refund"   // claim whose slot goes back to its user's rules
-	MailPolicies = "!policies" // version
-	MailPaused   = "!paused"   // scope
-	MailCancel   = "!cancel"   // ID
-	MailTenant   = "!tenant"   // escaped tenant whose lanes have changed
-	MailRepaired = "!repaired" // nothing: keys were repaired
-)
-
 // mailEach is how many letters are read at a time, at most: what they ask for is done in one commit.
 const mailEach = 200
 

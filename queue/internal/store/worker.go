@@ -91,7 +91,7 @@ func (s *Store) Resign(ctx context.Context, token, successor string) error {
 	c.when(token, "HGET", []string{s.key.Meta()}, "leader")
 	c.do("HSET", s.key.Meta(), "till", 0, "leader", "")
 	if successor != "" {
-		c.do("RPUSH", s.key.Hand(successor), "!lead")
+		c.do("RPUSH", s.key.Hand(successor), HandLead)
 		c.do("PEXPIRE", s.key.Hand(successor), time.Minute.Milliseconds())
 	}
 	_, err := c.apply(ctx)

@@ -1,0 +1,165 @@
+// Package elect decides when a worker leads its queue.
+//
+// Leadership is a lease in Redis, which only commits of the leader extend. An [Elector] takes it
+// when nobody has it, and calls a function that leads until the term is over:
+//
+//	e := elect.New(elect.Config{Store: s, Clock: c, Worker: "a", Log: log})
+//	err := e.Run(ctx, func(ctx context.Context, term store.Term) {
+//		// decide and commit, until another leads or ctx ends
+//	})
+//
+// Who looks when:
+//
+//  1. The deputies, two workers whom the leader appoints, look every [DeputyLooks], and take the lease
+//     a moment after it has ended.
+//  2. Every other worker is told by its beats that nobody leads ([Elector.Look]).
+//  3. A leader that stops, or gives up, names a deputy, who is told and leads at once ([Elector.Lead]).
+//  4. All look when the lease ends that they found when they came: a leader that was killed then may have had no
+//     deputy.
+package elect
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+const (
+	// shortest is the lease of a leader that is near to Redis and has deputies.
+	shortest = 500 * time.Millisecond
+	// alone is that of a worker that is alone: nobody would wait for its end.
+	alone = 2 * time.Second
+	// A leader that is far away may take tripsToLead round trips for a commit with all that it reads
+	// before: its lease is longer by them, at most by longestTrips.
+	tripsToLead  = 30
+	longestTrips = 10 * time.Second
+	// DeputyLooks is how often a deputy looks after the leader.
+	DeputyLooks = 120 * time.Millisecond
+	// sitOut is how long a leader that was deposed, or gave up, does not lead again while
+	// somebody else could.
+	sitOut = 5 * time.Second
+)
+
+// Lease returns how long the lease of a leader with this clock is.
+func Lease(c *clock.Clock) time.Duration {
+	_, doubt := c.Now()
+	return shortest + min(tripsToLead*doubt, longestTrips)
+}
+
+// LeaseAlone returns how long it is while there is no other worker.
+func LeaseAlone(c *clock.Clock) time.Duration { return max(alone, Lease(c)) }
+
+// Config configures an [Elector]. All fields are required.
+type Config struct {
+	Store  *store.Store
+	Clock  *clock.Clock
+	Worker string // its name
+	Log    *slog.Logger
+}
+
+// An Elector is a worker's part in the election of the leader.
+type Elector struct {
+	cfg      Config
+	told     chan bool // look; true if told to lead
+	deputy   atomic.Bool
+	stopping atomic.Bool
+}
+
+// New returns an elector.
+func New(cfg Config) *Elector { return &Elector{cfg: cfg, told: make(chan bool, 1)} }
+
+// Look lets the worker look whether somebody leads.
+func (e *Elector) Look() { e.tell(false) }
+
+// Lead lets the worker lead: the leader has named it.
+func (e *Elector) Lead() { e.tell(true) }
+
+// Appoint makes the worker a deputy, or one no more.
+func (e *Elector) Appoint(deputy bool) {
+	e.deputy.Store(deputy)
+	e.Look()
+}
+
+// Stop lets the worker lead only if nobody else does: it will stop.
+func (e *Elector) Stop() { e.stopping.Store(true) }
+
+func (e *Elector) tell(lead bool) {
+	select {
+	case e.told <- lead:
+	default:
+	}
+}
+
+// Run calls lead whenever it is this worker's turn, until ctx ends. The worker has to be in the fleet
+// by then: otherwise nobody would reap jobs that it had given itself.
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first store.Term)) {
+	trouble := retry.NewTrouble(e.cfg.Log, "looking for a leader")
+	told := true        // nobody may lead when the first worker comes
+	var until time.Time // it does not lead before, while somebody else could
+	for ctx.Err() == nil {
+		if (time.Now().Before(until) || e.stopping.Load()) && !told {
+			retry.Pause(ctx, DeputyLooks)
+			// If nobody else leads either, a tired leader is better than none.
+			meta, err := e.cfg.Store.Meta(ctx)
+			now, _ := e.cfg.Clock.Now()
+			if err != nil || meta.Till+2*shortest.Microseconds() > now {
+				continue
+			}
+		}
+		term, err := e.cfg.Store.Lead(ctx, e.cfg.Worker, Lease(e.cfg.Clock), "")
+		if wait := trouble.After(err); wait > 0 {
+			retry.Pause(ctx, wait)
+			continue
+		}
+		e.cfg.Clock.Observe(term.Reading)
+		if term.Token == "" {
+			told = e.awaitTurn(ctx, term.Till)
+			continue
+		}
+		e.deputy.Store(false)
+		lead(ctx, term)
+		if told = false; !e.stopping.Load() {
+			until = time.Now().Add(sitOut)
+		}
+	}
+}
+
+// awaitTurn waits until this worker should look again, and reports whether it was told to lead. While the
+// lease that was found has not been renewed, it looks when that ends.
+func (e *Elector) awaitTurn(ctx context.Context, found int64) (told bool) {
+	for till := found; ; {
+		now, _ := e.cfg.Clock.Now()
+		left := clock.Micros(till - now)
+		var timeout <-chan time.Time
+		if deputy := e.deputy.Load(); deputy || till == found {
+			wait := max(left, DeputyLooks)
+			if deputy {
+				wait = max(min(left, DeputyLooks), 0)
+			}
+			timeout = time.After(wait + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case told = <-e.told:
+			if told {
+				return true
+			}
+		case <-timeout:
+		}
+		meta, err := e.cfg.Store.Meta(ctx)
+		if err != nil {
+			continue
+		}
+		till = meta.Till
+		if now, _ := e.cfg.Clock.Now(); till <= now {
+			return false
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package leader
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
+)
+
+// An inflight is a commit with all that follows from it.
+type inflight struct {
+	t         *term
+	c         *store.Commit
+	commit    schedule.Commit // what the scheduler has handed out for it
+	cancelled map[int]string  // whose cancelling a check looks for
+	lives     map[int]string  // the worker that a check is about
+	given     map[string]bool // other workers that are given something
+	looked    []string        // those whose hands it looks into
+	ends      []worker.End
+	requests  int     // that are settled by it
+	whole     bool    // it mends something, and starts nothing
+	orders    []order // that it tells
+	at        int64   // when it was decided
+	began     time.Time
+	seq       int64         // its number
+	follows   bool          // another one was under way when it was sent
+	mail      string        // the newest letter whose effects are in it; "" if it is that of the commit before
+	done      chan struct{} // closed when there is a reply, or none will come
+	reply     store.CommitReply
+	err       error
+}
+
+// newCommit returns a commit in which nothing was decided yet.
+func (t *term) newCommit(at int64) *inflight {
+	return &inflight{t: t, c: t.w.Store.NewCommit(), at: at, began: time.Now()}
+}
+
+// write puts the plan, and what has changed with it, into the commit. The commit reads what has to
+// be known before more can be decided.
+func (b *inflight) write(now int64) {
+	t, c := b.t, b.c
+	b.cancelled = make(map[int]string)
+	b.lives, b.given = make(map[int]string), make(map[string]bool)
+	b.leave()
+	for _, start := range b.commit.Plan.Starts {
+		b.start(start)
+	}
+	for _, drop := range b.commit.Plan.Drops {
+		b.drop(drop, now)
+	}
+	for _, worker := range t.fleet.stalled() {
+		b.lookAt(worker)
+	}
+	b.commit = t.sched.Commit(b.commit.Plan, now)
+	for _, state := range b.commit.States {
+		ms := (state.Until-now)/1000 + 1
+		if ms <= 0 {
+			state.Text = ""
+		}
+		c.State(state.Scope, state.Text, ms+stateKept)
+	}
+	for _, p := range b.commit.Parks {
+		c.Bound(p.Lane, p.At)
+	}
+	b.orders, t.orders = t.orders, nil
+	for _, o := range b.orders {
+		c.Tell(o.worker, o.words...)
+	}
+	b.want(b.commit.Needs)
+}
+
+// stateKept is for how long what rules remember is kept after it binds nobody any more, in ms:
+// it tells whoever looks since when a job could have started.
+const stateKept = 10_000
+
+// leave takes the jobs out of their lanes. Those that start become claims.
+func (b *inflight) leave() {
+	var lanes []envelope.Lane
+	entries := make(map[envelope.Lane][]store.Leaving)
+	starts := b.commit.Plan.Starts
+	for _, l := range b.commit.Plan.Left {
+		e := store.Leaving{Begin: l.Begin}
+		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
+			if _, folded := starts[0].Head.Collapse(); !folded {
+				e.Worker, e.Claim = starts[0].Worker, starts[0].Claim
+			}
+			starts = starts[1:]
+		}
+		if entries[l.Lane] == nil {
+			lanes = append(lanes, l.Lane)
+		}
+		entries[l.Lane] = append(entries[l.Lane], e)
+	}
+	for _, lane := range lanes {
+		b.c.Take(lane, entries[lane])
+	}
+}
+
+// heed learns from the checks that have failed. That a lane is not as it was need not be learned:
+// it is read again.
+func (b *inflight) heed(checks []int) {
+	t := b.t
+	t.setAside(b.c.Broken(checks))
+	for _, check := range checks {
+		if worker := b.lives[check]; worker != "" { // it has left: nobody is given anything there
+			t.fleet.remove(worker)
+		}
+		if id := b.cancelled[check]; id != "" {
+			t.sched.Cancel(id)
+		}
+	}
+	t.w.Log.Debug("a commit was refused: something is not as it was", "checks", len(checks))
+}
+
+// start gives a job to its worker.
+func (b *inflight) start(s schedule.Start) {
+	job := s.Head.Job
+	if key, folded := s.Head.Collapse(); folded {
+		job = "" // the worker reads which one it is by then
+		b.c.ClaimFolded(s.Worker, s.Claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
+	}
+	if s.Worker != b.t.w.Name {
+		if !b.given[s.Worker] {
+			b.given[s.Worker] = true
+			b.lookAt(s.Worker)
+			b.lives[b.c.Lives(s.Worker)] = s.Worker
+		}
+		word := store.HandJob
+		if s.Awaited {
+			word = store.HandNext
+		}
+		b.c.Tell(s.Worker, word, s.Claim.String(), job)
+	}
+	b.c.Count(s.Lane.Tenant, "started", 1)
+	if s.Blame.Rule != "" {
+		b.c.Blame(s.Blame.Rule, s.Blame.For)
+	}
+	if s.Objection != "" {
+		b.c.Object(s.Objection)
+	}
+	if id := s.Head.Env.ID; id != "" {
+		b.cancelled[b.c.NotCancelled(id)] = id
+		if job != "" { // otherwise the worker sees whose ID it is
+			b.c.Track(id, "started")
+		}
+	}
+}
+
+// lookAt lets the commit read since when a message waits in a worker's hand.
+func (b *inflight) lookAt(worker string) {
+	b.looked = append(b.looked, worker)
+	b.c.ReadHand(worker)
+}
+
+// drop records that a job never runs.
+func (b *inflight) drop(d schedule.Drop, now int64) {
+	if d.Head.Env == nil {
+		b.t.w.Log.Error("a job cannot be read; it is dead", "tenant", d.Lane.Tenant, "user", d.Lane.User, "err", d.Head.Err)
+		b.c.Unread(d.Lane, d.Head.Entry, d.Head.Err.Error(), now)
+		return
+	}
+	b.c.Count(d.Lane.Tenant, "dropped", 1)
+	if key, folded := d.Head.Collapse(); folded {
+		b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
+	}
+	b.c.Drop(d.Lane, d.Head.Job, d.Reason, d.Rule, now)
+	if d.Head.Env.Spilled != "" {
+		b.c.Discard(d.Head.Env.Spilled)
+	}
+	if id := d.Head.Env.ID; id != "" {
+		if check := b.t.forgetID(b.c, id); check != 0 && b.cancelled != nil {
+			b.cancelled[check] = id
+		}
+	}
+}
+
+// post sends the commit, with the ends of this worker's own jobs.
+func (b *inflight) post(ctx context.Context) {
+	t := b.t
+	b.ends = t.w.Claims.TakeEnds()
+	if len(b.ends) > 0 {
+		claims := make([]envelope.Claim, len(b.ends))
+		for i, e := range b.ends {
+			claims[i] = e.Claim
+		}
+		b.c.Ack(t.w.Name, claims)
+	}
+	fence := t.fence
+	fence.Seq, fence.Mail = b.seq, b.mail
+	for _, s := range b.commit.Plan.Starts {
+		fence.Slot = max(fence.Slot, s.Spent)
+	}
+	b.done = make(chan struct{})
+	wait := t.w.Store.Send(ctx, fence, b.c)
+	go func() {
+		defer close(b.done)
+		b.reply, b.err = wait()
+	}()
+}
+
+// settle does what follows from a commit that has happened.
+func (b *inflight) settle(ctx context.Context) error {
+	t, reply := b.t, b.reply
+	t.w.Metrics.Committed()
+	t.renewed = time.Now()
+	if b.c.Writes() {
+		t.wrote = t.renewed
+	}
+	t.fleet.noteTrip(time.Since(b.began))
+	b.decided(true)
+	t.sched.Parked(b.commit.Parks)
+	for i, worker := range b.looked {
+		t.roomy = t.fleet.sawHand(worker, reply.Untaken[i], t.w.Now()) || t.roomy
+	}
+	for _, problem := range reply.Errors {
+		t.w.Log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
+	}
+	if err := t.learn(ctx, b.commit.Needs, reply.Looks); err != nil {
+		return err
+	}
+	if b.at >= t.trimAt && b.mail != "" && b.mail != t.trimmed {
+		t.trimAt, t.trimmed = b.at+musterEvery, b.mail
+		if err := t.w.Store.TrimMail(ctx, t.trimmed); err != nil {
+			t.w.Log.Debug("trimming the mail", "err", err)
+		}
+	}
+	if reply.Lapsed {
+		return errLapsed // what was told meanwhile was told to nobody
+	}
+	return nil
+}
+
+// giveUp gives the places back that the plan has taken in this worker. What was to be told
+// is told with another commit.
+func (b *inflight) giveUp() {
+	b.t.orders = append(b.orders, b.t.orders...)
+	b.t.roomy = true // the next decision comes at once
+	if b.whole {     // what it was to mend is read again
+		b.t.stale, b.t.musterAt, b.t.ripeAt = true, 0, 0
+	}
+	for _, s := range b.commit.Plan.Starts {
+		if s.Worker == b.t.w.Name {
+			b.t.w.Places.Give()
+		}
+	}
+}
+
+// decided does what follows when it is known whether the commit happened.
+func (b *inflight) decided(happened bool) {
+	t, own := b.t, b.t.w.Name
+	if !happened {
+		t.w.Claims.GiveBack(b.ends)
+		b.giveUp()
+		return
+	}
+	t.w.Claims.Confirmed(b.ends)
+	for _, e := range b.ends {
+		t.roomy = t.sched.Ended(e.Claim, b.at) || t.roomy
+	}
+	for _, d := range b.commit.Plan.Drops {
+		if d.Head.Env != nil {
+			t.sched.Uncancel(d.Head.Env.ID)
+		}
+	}
+	t.requests = t.requests[b.requests:]
+	for _, s := range b.commit.Plan.Starts {
+		if s.Worker == own {
+			job := s.Head.Job
+			if _, folded := s.Head.Collapse(); folded {
+				job = ""
+			}
+			t.w.Accept(worker.Given{Claim: s.Claim, Job: job, Placed: true, Awaited: s.Awaited})
+		}
+	}
+	t.w.Metrics.Claimed(len(b.commit.Plan.Starts))
+}

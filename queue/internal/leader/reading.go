@@ -1,0 +1,118 @@
+package leader
+
+import (
+	"context"
+	"errors"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// headsEach is how many jobs of a lane are read at a time.
+const headsEach = 10
+
+// want lets a commit read what the scheduler needs. The reads run after the commit's writes, and
+// after all commits before it: they see the state that those leave.
+func (b *inflight) want(needs schedule.Needs) {
+	if needs.Tenants {
+		b.c.ReadTenants(b.t.sched.TenantsFront())
+	}
+	for _, need := range needs.Lanes {
+		b.c.ReadFront(store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N})
+	}
+	for _, lane := range needs.Heads {
+		b.c.Read(lane, headsEach)
+	}
+	b.c.ReadStates(needs.States)
+	for _, scope := range needs.States {
+		if tenant, user := envelope.ParseScope(scope); tenant != "" && user == "" {
+			b.c.ReadWaiting(tenant)
+		}
+	}
+}
+
+// learn tells the scheduler what it needed.
+func (t *term) learn(ctx context.Context, needs schedule.Needs, found store.Looks) error {
+	now, _ := t.w.Clock.Now()
+	if needs.Tenants {
+		t.sched.LearnTenants(boundsOf(found.Tenants))
+	}
+	for i, need := range needs.Lanes {
+		t.sched.LearnLanes(need, boundsOf(found.Fronts[i]), now)
+	}
+	if err := t.learnHeads(ctx, needs.Heads, found.Heads); err != nil {
+		return err
+	}
+	waiting := found.Waiting
+	for i, scope := range needs.States {
+		tenant, user := envelope.ParseScope(scope)
+		switch {
+		case tenant == "":
+			t.sched.LearnQueueState(found.States[i])
+			continue
+		case user != "":
+			t.sched.LearnUserState(tenant, user, found.States[i], now)
+			continue
+		}
+		t.sched.LearnTenantState(tenant, found.States[i], waiting[0], now)
+		waiting = waiting[1:]
+	}
+	return nil
+}
+
+func boundsOf(found []store.Bounded) []schedule.Bound {
+	bounds := make([]schedule.Bound, len(found))
+	for i, b := range found {
+		bounds[i] = schedule.Bound{Name: envelope.Unescape(b.Name), At: b.At}
+	}
+	return bounds
+}
+
+// learnHeads tells the scheduler the first jobs of lanes.
+func (t *term) learnHeads(ctx context.Context, lanes []envelope.Lane, entries [][]string) error {
+	heads, err := t.readHeads(ctx, lanes, entries)
+	if err != nil {
+		return err
+	}
+	now, _ := t.w.Clock.Now()
+	for i, lane := range lanes {
+		t.sched.LearnHeads(lane, heads[i], now)
+	}
+	return nil
+}
+
+// readHeads reads entries of lanes, and the jobs that are kept under collapse keys.
+func (t *term) readHeads(ctx context.Context, lanes []envelope.Lane, entries [][]string) ([][]schedule.Head, error) {
+	heads := make([][]schedule.Head, len(lanes))
+	var folded []store.Folded
+	var of []*schedule.Head
+	for i, texts := range entries {
+		heads[i] = make([]schedule.Head, len(texts))
+		for k, entry := range texts {
+			if entry != "" && entry[0] == '=' {
+				heads[i][k] = schedule.Head{Entry: entry}
+				folded = append(folded, store.Folded{Tenant: lanes[i].Tenant, User: lanes[i].User, Key: entry[1:]})
+				of = append(of, &heads[i][k])
+				continue
+			}
+			heads[i][k] = headOf(entry)
+		}
+	}
+	if len(folded) == 0 {
+		return heads, nil
+	}
+	jobs, err := t.w.Store.FoldedJobs(ctx, folded)
+	if err != nil {
+		return nil, err
+	}
+	for k, job := range jobs {
+		h := of[k]
+		if h.Job = job; job == "" {
+			h.Err = errors.New("there is no job under its collapse key")
+		} else if h.Env, h.Err = envelope.Open(job); h.Err != nil {
+			h.Env = nil
+		}
+	}
+	return heads, nil
+}

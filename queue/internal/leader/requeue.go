@@ -1,0 +1,144 @@
+package leader
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A comeback is a job that comes into its lane from elsewhere.
+type comeback struct {
+	lane  envelope.Lane
+	env   *envelope.Envelope
+	front bool // of its lane
+}
+
+// requeue lets a job come back to the front of its lane with the present commit.
+func (t *term) requeue(lane envelope.Lane, env *envelope.Envelope) {
+	t.comebacks = append(t.comebacks, comeback{lane, env, true})
+}
+
+// comeBack puts the jobs that come back into their lanes, in their order. Under a collapse key
+// the newer of two jobs stays.
+func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
+	var folded []store.Folded
+	for _, b := range t.comebacks {
+		if b.env.CollapseKey != "" {
+			folded = append(folded, store.Folded{Tenant: b.lane.Tenant, User: b.lane.User, Key: b.env.CollapseKey})
+		}
+	}
+	jobs, err := t.w.Store.FoldedJobs(ctx, folded)
+	if err != nil {
+		return err
+	}
+	for _, b := range t.comebacks {
+		other := ""
+		if b.env.CollapseKey != "" {
+			if other = c.Folding(folded[0]); other == "" {
+				other = jobs[0]
+			}
+			folded, jobs = folded[1:], jobs[1:]
+		}
+		buried, err := t.buryBroken(c, b.lane, b.env, now)
+		if err != nil {
+			return err
+		}
+		if !buried {
+			t.put(c, b, other, now)
+		}
+	}
+	return nil
+}
+
+// put puts a job into its lane, unless the other one under its collapse key is newer.
+func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
+	lane, env := b.lane, b.env
+	entry := env.String()
+	if env.Spilled != "" {
+		bare := *env
+		bare.Payload = ""
+		entry = bare.String()
+	}
+	if env.ID != "" {
+		c.Track(env.ID, lane.Name())
+	}
+	if env.CollapseKey != "" {
+		folded := store.Folded{Tenant: lane.Tenant, User: lane.User, Key: env.CollapseKey}
+		if other != "" {
+			dropped, loser := entry, env
+			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
+				c.Refold(folded, other[:envelope.StampLen], entry)
+				dropped, loser = other, headOf(other).Env
+				t.sched.Look(lane.Tenant, lane.User, now)
+			}
+			c.Count(lane.Tenant, "dropped", 1)
+			c.Drop(lane, dropped, "collapsed", "", now)
+			if loser != nil && loser.Spilled != "" {
+				c.Discard(loser.Spilled)
+			}
+			if loser != nil && loser.ID != "" {
+				t.forgetID(c, loser.ID)
+				t.sched.Uncancel(loser.ID)
+			}
+			return
+		}
+		c.Fold(folded, entry)
+		entry = "=" + env.CollapseKey
+	}
+	t.aged(lane, env.Stamp)
+	c.Put(lane, entry, b.front, now)
+	if b.front {
+		t.sched.Returned(lane, now)
+	} else {
+		t.sched.Look(lane.Tenant, lane.User, now)
+	}
+}
+
+// laneBroken is the last error of a job whose lane cannot hold it.
+const laneBroken = "its lane, the index of that or the jobs under collapse keys hold something else: see waterclock doctor --repair"
+
+// setAside notes lanes whose keys have another type: a commit that puts jobs there fails.
+func (t *term) setAside(lanes []envelope.Lane) {
+	for _, lane := range lanes {
+		lane.Priority = envelope.Normal
+		t.broken[lane] = true
+	}
+}
+
+// buryBroken lets a job be dead whose lane cannot hold it, so that the jobs beside it in the
+// commit are not kept waiting. It can be revived when the lane is repaired.
+func (t *term) buryBroken(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, now int64) (bool, error) {
+	user := lane
+	user.Priority = envelope.Normal
+	if !t.broken[user] {
+		return false, nil
+	}
+	if holds, err := t.w.Store.Holds(t.ctx, lane); holds || err != nil {
+		return false, err
+	}
+	t.w.Log.Error("a key of a user has another type; a job is dead", "tenant", lane.Tenant, "user", lane.User)
+	// It was to come back, or did when its start was taken back: it has left all the same.
+	c.Count(lane.Tenant, "dropped", 1)
+	c.Bury(lane, env.String(), laneBroken, now)
+	if env.ID != "" {
+		c.Track(env.ID, store.WasDead)
+	}
+	return true, nil
+}
+
+// idMemory is how long the caller's own ID is known after its job was cancelled and dropped.
+const idMemory = 24 * time.Hour
+
+// forgetID notes that the job with that ID is dropped. The ID of a cancelled job is known until
+// then, and some time longer: for any other it returns a check that it was not cancelled
+// meanwhile.
+func (t *term) forgetID(c *store.Commit, id string) (check int) {
+	c.Track(id, store.WasDropped)
+	if t.sched.Cancelled(id) {
+		c.Uncancel(id, idMemory)
+		return 0
+	}
+	return c.NotCancelled(id)
+}

@@ -1,0 +1,275 @@
+package leader
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
+)
+
+// batch is how many jobs one commit starts at most.
+const batch = 64
+
+// round decides and commits once, and waits for the next time if there is nothing more to
+// do.
+func (t *term) round(ctx context.Context) error {
+	if err := t.fit(); err != nil {
+		return err
+	}
+	if _, doubt := t.w.Clock.Now(); doubt >= clock.Usable {
+		t.w.LearnTime(ctx)
+	}
+	t.collect()
+	now, _ := t.w.Clock.Now()
+	more := false
+	if len(t.flights) == 0 || t.interrupted(now) {
+		err := t.landAll(ctx)
+		if err == nil {
+			more, err = t.prelude(ctx, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return t.decide(ctx, more)
+}
+
+// interrupted reports whether there is something to do before more is decided.
+func (t *term) interrupted(now int64) bool {
+	return t.stale || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
+}
+
+// prelude does what comes before more is decided. It reports whether there may be more of it.
+func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
+	if t.stale {
+		if err := t.refresh(ctx); err != nil {
+			return false, err
+		}
+	}
+	if now >= t.musterAt {
+		if err := t.muster(ctx, now); err != nil {
+			return false, err
+		}
+	}
+	if known, err := t.ask(ctx); err != nil || !known {
+		return true, err
+	}
+	return t.amend(ctx, now)
+}
+
+// amend commits what has to be mended before anything is decided: returned jobs, jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
+// whether there was something.
+func (t *term) amend(ctx context.Context, now int64) (bool, error) {
+	b := t.newCommit(now)
+	t.comebacks = nil
+	b.requests = len(t.requests)
+	t.settle(b.c, now)
+	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.comeBack, t.trim, t.unpause} {
+		if err := step(ctx, b.c, now); err != nil {
+			return false, err
+		}
+	}
+	if b.c.Empty() && b.requests == 0 {
+		return false, nil
+	}
+	b.whole = true
+	b.write(now)
+	t.launch(ctx, b)
+	return true, t.landAll(ctx)
+}
+
+// decide decides and commits, or waits if there is nothing to do, and nothing more to amend. While
+// there is more to decide, that is done with commits under way.
+func (t *term) decide(ctx context.Context, more bool) error {
+	if len(t.flights) == window {
+		if err := t.land(ctx); err != nil {
+			return err
+		}
+	}
+	b := t.plan()
+	due := t.due(b)
+	if due {
+		t.launch(ctx, b)
+	}
+	learned := false
+	if len(t.flights) > 0 && !(due && b.more()) {
+		learned = t.flights[0] != b || !b.commit.Needs.Empty() // the plan was made before these reads came back: decide again
+		if err := t.land(ctx); err != nil {
+			return err
+		}
+		runtime.Gosched() // handlers that are quick give their places back by then
+	}
+	if t.again(b) || learned || more {
+		return nil
+	}
+	return t.wait(ctx, b.commit.Plan.Next)
+}
+
+// plan decides, and writes that into a commit.
+func (t *term) plan() *inflight {
+	now, _ := t.w.Clock.Now()
+	t.sched.Far(t.fleet.far())
+	t.roomy = false
+	b := t.newCommit(now)
+	b.commit.Plan = t.sched.Decide(now, &t.fleet, t.portion())
+	b.write(now)
+	return b
+}
+
+// more reports whether there was more to decide when the commit was decided.
+func (b *inflight) more() bool {
+	return b.commit.Plan.Next <= b.at || b.commit.Plan.Hungry && len(b.commit.Plan.Starts) > 0
+}
+
+// again reports whether there is something to decide at once, after a decision.
+func (t *term) again(b *inflight) bool {
+	if t.roomy {
+		return true
+	}
+	t.hungry.Store(b.commit.Plan.Hungry)
+	if len(t.flights) > 0 || b.commit.Plan.Next <= b.at {
+		return true
+	}
+	// One may have become free before anybody knew that it was waited for.
+	return b.commit.Plan.Hungry && t.w.Places.Free() > 0 && !t.w.Stopping()
+}
+
+// portion returns how many jobs the next commit starts at most: half of what the fleet has
+// places for, so that the other half can be decided meanwhile.
+func (t *term) portion() int {
+	const least = 16
+	return max(least, min(batch, t.fleet.places()/2))
+}
+
+// fit reports why this worker should not lead on.
+func (t *term) fit() error {
+	if len(t.deputies) == 0 {
+		return nil
+	}
+	if t.w.Stopping() {
+		return errStopping
+	}
+	if t.lateness.tired() {
+		t.w.Log.Warn("this worker is short of CPU; another one leads the queue", "successor", t.successor())
+		return errTired
+	}
+	if _, doubt := t.w.Clock.Now(); doubt.Microseconds() > schedule.Grace/2 && doubt > 4*t.nearest.doubt {
+		return errFar // each decision takes a round trip
+	}
+	return nil
+}
+
+// ask reads what the requests need. It reports whether all of it is known.
+func (t *term) ask(ctx context.Context) (known bool, err error) {
+	if len(t.requests) == 0 {
+		return true, nil
+	}
+	if err := t.prepare(ctx); err != nil {
+		return false, err
+	}
+	if t.knows() {
+		return true, nil
+	}
+	now := t.w.Now()
+	b := t.newCommit(now)
+	b.whole = true
+	b.write(now)
+	t.launch(ctx, b)
+	if err := t.landAll(ctx); err != nil {
+		return false, err
+	}
+	return t.knows(), nil // the commit may have been refused
+}
+
+// knows reports whether the scheduler knows what the requests are about.
+func (t *term) knows() bool {
+	known := true
+	for _, q := range t.requests {
+		known = t.sched.Known(q.Claim.Lane) && known
+	}
+	return known
+}
+
+// due reports whether the commit is to be sent now.
+func (t *term) due(b *inflight) bool {
+	n, age := t.w.Claims.Due()
+	return !b.c.Empty() || n > 0 && (age >= worker.AckDelay || n >= worker.AckBatch) ||
+		time.Since(t.renewed) >= t.renewEvery()
+}
+
+// mature puts jobs whose time has come into their lanes: one that was attempted already
+// to the front, since it is the oldest.
+func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
+	if now < t.ripeAt {
+		return nil
+	}
+	ripe, next, err := t.w.Store.Ripe(ctx, now, 100)
+	if err != nil {
+		return err
+	}
+	if t.ripeAt = next; next == 0 {
+		t.ripeAt = math.MaxInt64
+	}
+	var fronts []store.Bounded
+	for _, member := range ripe {
+		lane, job, err := store.ParseLater(member.Name)
+		env, bad := envelope.Open(job)
+		if err == nil && bad == nil && env.Failures > 0 {
+			fronts = append(fronts, member)
+			continue
+		}
+		t.matureOne(c, member.Name, lane, env, now)
+	}
+	for i := len(fronts) - 1; i >= 0; i-- { // the earliest one ends up first
+		lane, job, _ := store.ParseLater(fronts[i].Name)
+		env, _ := envelope.Open(job)
+		t.matureOne(c, fronts[i].Name, lane, env, now)
+	}
+	return nil
+}
+
+func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) {
+	c.Mature(member)
+	if env == nil || lane.Tenant == "" {
+		t.w.Log.Error("a job that waits for its time cannot be read; it is dead")
+		c.Bury(lane, member, "the job cannot be read", now)
+		return
+	}
+	c.Count(lane.Tenant, "back", 1)
+	t.lower(&lane, env)
+	t.comebacks = append(t.comebacks, comeback{lane, env, env.Failures > 0})
+}
+
+// unpause forgets pauses that have ended: as long as there are some, offers look for them.
+func (t *term) unpause(_ context.Context, c *store.Commit, now int64) error {
+	if now < t.unpauseAt {
+		return nil
+	}
+	t.unpauseAt = now + musterEvery
+	var ended []string
+	for scope, until := range t.paused {
+		if until <= now {
+			ended = append(ended, scope)
+			delete(t.paused, scope)
+		}
+	}
+	if len(ended) > 0 {
+		c.Unpause(ended, len(t.paused) == 0)
+	}
+	return nil
+}
+
+// lower gives a job that yields a low priority, unless a rule drops what comes after others:
+// then it would never get its place.
+func (t *term) lower(lane *envelope.Lane, env *envelope.Envelope) {
+	if policy := t.sched.Policy(lane.Tenant); env.Yields && !policy.User.Drops() && !policy.Tenant.Drops() {
+		lane.Priority, env.Priority = envelope.Low, envelope.Low
+	}
+	env.Yields = false
+}

@@ -1,0 +1,44 @@
+package leader
+
+import (
+	"context"
+
+	"github.com/waterclock/waterclock/queue/internal/retry"
+)
+
+// sweep lowers the bounds of lanes in Redis that were computed under other policies: a
+// bound may be too early, and never too late. It goes through all tenants beside the
+// rounds, and tells them of each whose bounds it has changed.
+func (t *term) sweep(ctx context.Context, version int64) {
+	meta, err := t.w.Store.Meta(ctx)
+	if err != nil || meta.Swept == version {
+		return
+	}
+	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
+	for cursor := uint64(0); ; {
+		names, next, err := t.w.Store.ScanTenants(ctx, cursor)
+		for _, name := range names {
+			if err != nil {
+				break
+			}
+			var changed bool
+			now, _ := t.w.Clock.Now()
+			if changed, err = t.w.Store.LowerBounds(ctx, name, now); changed {
+				t.report(ctx, func(now int64) { t.sched.Loosen(name, now) })
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if wait := trouble.After(err); wait > 0 {
+			retry.Pause(ctx, wait)
+			continue
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	if err := t.w.Store.SetSwept(ctx, version); err != nil {
+		t.w.Log.Debug("noting the end of a sweep", "err", err)
+	}
+}

@@ -1,0 +1,43 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// A Trouble is a loop's memory of failing: it waits longer between tries, and says once
+// that it began and once that it is over.
+type Trouble struct {
+	log   *slog.Logger
+	act   string
+	since time.Time
+	wait  time.Duration
+}
+
+// NewTrouble returns the memory of a loop that does something, which it names to people.
+func NewTrouble(log *slog.Logger, act string) *Trouble {
+	return &Trouble{log: log, act: act}
+}
+
+// After notes the outcome of one try and returns how long to wait before the next: 0
+// when it went well.
+func (t *Trouble) After(err error) time.Duration {
+	const first, longest = 50 * time.Millisecond, time.Second
+	switch {
+	case err == nil:
+		if t.wait > 0 {
+			t.log.Info(t.act+" again", "after", time.Since(t.since).Round(time.Millisecond))
+		}
+		t.wait = 0
+	case errors.Is(err, context.Canceled):
+		return first
+	case t.wait == 0:
+		t.log.Error(t.act+" does not work; trying again until it does", "err", err)
+		t.since, t.wait = time.Now(), first
+	default:
+		t.wait = min(2*t.wait, longest)
+	}
+	return t.wait
+}

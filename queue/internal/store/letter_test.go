@@ -1,0 +1,33 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// What a worker writes of a claim is what the leader reads.
+func TestLettersAboutClaims(t *testing.T) {
+	claim := envelope.Claim{Stamp: "35d013b37e000", Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: 1, Spent: 1}
+	for _, want := range []Return{
+		{Worker: "a", Claim: claim, Kind: ReturnLate, Late: 7},
+		{Worker: "a", Claim: claim, Kind: ReturnPaused, Scope: "t:t", Until: 5},
+		{Worker: "a", Claim: claim, Kind: ReturnRefunded, Scope: "u:t:u", Until: 5, Reason: "429 too many requests"},
+	} {
+		if got, ok := ParseReturn(want.Letter().Text); !ok || got != want {
+			t.Errorf("%+v, %v; want %+v", got, ok, want)
+		}
+	}
+	want := Refund{Claim: claim, Cost: 3}
+	if got, ok := ParseRefund(want.String()); !ok || got != want {
+		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	}
+	for _, malformed := range []string{"", "a", "4 late", Pack("a", "b", ReturnLate, "1", "", "0", "")} {
+		if got, ok := ParseReturn(malformed); ok {
+			t.Errorf("%q is read as %+v", malformed, got)
+		}
+		if got, ok := ParseRefund(malformed); ok {
+			t.Errorf("%q is read as %+v", malformed, got)
+		}
+	}
+}

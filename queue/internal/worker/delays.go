@@ -1,0 +1,53 @@
+package worker
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Delays are how long after their slots the newest jobs have started: those of the last minute,
+// and no more than a thousand.
+type delays struct {
+	mu   sync.Mutex
+	kept []delay // a ring
+	next int
+}
+
+type delay struct {
+	at   time.Time
+	took time.Duration
+}
+
+const (
+	delaysKept = 1000
+	delaysFor  = time.Minute
+)
+
+func (d *delays) add(took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.kept) < delaysKept {
+		d.kept = append(d.kept, delay{time.Now(), took})
+		return
+	}
+	d.kept[d.next] = delay{time.Now(), took}
+	d.next = (d.next + 1) % delaysKept
+}
+
+// p99 returns the delay that 99 of 100 keep below; 0 if nothing has started.
+func (d *delays) p99() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []time.Duration
+	for _, one := range d.kept {
+		if time.Since(one.at) < delaysFor {
+			all = append(all, one.took)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[(len(all)*99-1)/100]
+}

@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// TakeHand takes what the leader puts into this worker's hand, until ctx ends. It waits anew, by
+// another connection, where it has waited for too long or something was there that it has not been
+// told: the connection may have died.
+func (w *Worker) TakeHand(ctx context.Context) {
+	trouble := retry.NewTrouble(w.Log, "waiting for jobs")
+	for ctx.Err() == nil {
+		taken := make(chan error, 1)
+		go func() { taken <- w.takeNext(ctx) }()
+		timer := time.NewTimer(handPatience + w.Patience())
+		select {
+		case err := <-taken:
+			if wait := trouble.After(err); wait > 0 && ctx.Err() == nil {
+				// What was on its way may be lost: Redis knows what is ours.
+				retry.Pause(ctx, wait)
+				if err := w.Claims.Reconcile(ctx); err != nil {
+					w.Log.Debug("comparing claims", "err", err)
+				}
+			}
+		case <-w.missed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// takeNext waits for the next message, and takes it.
+func (w *Worker) takeNext(ctx context.Context) error {
+	message, at, err := w.Store.Hand(ctx, w.Name, handPatience)
+	if err != nil {
+		return err
+	}
+	w.Clock.Reached(at)
+	w.takeMessage(message)
+	if at > 0 && w.Now()-at > schedule.Grace {
+		for w.catchUp(ctx) {
+		}
+	}
+	return nil
+}
+
+// takeAtOnce is how many messages a worker takes together that is behind.
+const takeAtOnce = 100
+
+// catchUp takes all that waits in the hand, and reports whether there was something: a worker far away
+// gets one message in a round trip, and the leader writes more of them.
+func (w *Worker) catchUp(ctx context.Context) bool {
+	rest, err := w.Store.HandRest(ctx, w.Name, takeAtOnce)
+	if err != nil && ctx.Err() == nil { // it may have taken some
+		w.Log.Debug("catching up with the leader", "err", err)
+		if err := w.Claims.Reconcile(ctx); err != nil {
+			w.Log.Debug("comparing claims", "err", err)
+		}
+	}
+	for _, message := range rest {
+		w.takeMessage(message)
+	}
+	return len(rest) > 0
+}
+
+func (w *Worker) takeMessage(message string) {
+	switch message {
+	case "", "!":
+	case store.HandLead:
+		w.elector.Lead()
+	default:
+		w.takeWords(store.Words(message))
+	}
+}
+
+// handPatience is how long one wait lasts: whole seconds, as Redis takes them.
+const handPatience = 5 * time.Second
+
+// wordsEach is how many words are about one thing.
+const wordsEach = 3
+
+func (w *Worker) takeWords(words []string) {
+	for ; len(words) >= wordsEach; words = words[wordsEach:] {
+		switch words[0] {
+		case store.HandJob, store.HandNext:
+			claim, _ := envelope.ParseClaim(words[1]) // a malformed one is ended
+			w.Accept(Given{Claim: claim, Job: words[2], Awaited: words[0] == store.HandNext})
+		case store.HandDeputy:
+			w.elector.Appoint(words[1] == w.Name)
+		}
+	}
+}

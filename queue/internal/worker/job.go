@@ -1,0 +1,250 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Given is a claim as it comes to a worker.
+type Given struct {
+	Claim   envelope.Claim
+	Job     string // "" if it has to be read
+	Placed  bool   // it has a place already
+	Awaited bool   // others wait for its end
+}
+
+// job is a claim that this worker holds.
+type job struct {
+	Given
+	env *envelope.Envelope
+}
+
+// Accept takes a claim in and lets it run in a goroutine of its own. It reports false for a
+// claim that is held already, or has been.
+func (w *Worker) Accept(g Given) bool {
+	if !w.Claims.hold(g.Claim) {
+		if g.Placed {
+			w.Places.Give()
+		}
+		return false
+	}
+	w.gate.Lock()
+	if !w.Stopping() {
+		w.running.Go(func() { w.run(g) })
+		w.gate.Unlock()
+		return true
+	}
+	w.gate.Unlock()
+	if g.Placed {
+		w.Places.Give()
+	}
+	w.giveBack(g.Claim)
+	return true
+}
+
+// run brings one claim to its end.
+func (w *Worker) run(g Given) {
+	if !g.Placed {
+		if g.Placed = w.awaitPlace(); !g.Placed {
+			w.giveBack(g.Claim)
+			return
+		}
+	}
+	defer w.freed()
+	j, ok := w.open(g)
+	if !ok {
+		return
+	}
+	at, ok := w.awaitSlot(j)
+	if !ok {
+		return
+	}
+	if !w.Claims.starts(j.Claim) {
+		return
+	}
+	outcome := Outcome{Failed: true, Error: "the handler ended its goroutine"}
+	defer func() { w.finish(j, outcome) }() // even then
+	outcome = w.handle(j, at)
+}
+
+// freed gives a place back, and tells a leader that waits for one.
+func (w *Worker) freed() {
+	w.Places.Give()
+	w.tellHungry()
+}
+
+// awaitPlace waits for a place for a claim that came without one: another queue of this
+// worker took it meanwhile.
+func (w *Worker) awaitPlace() bool {
+	if w.Places.Take() {
+		return true
+	}
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-w.Places.free:
+		w.Places.took()
+		return true
+	case <-timer.C:
+	case <-w.stop:
+	}
+	return false
+}
+
+// open reads what was claimed. What cannot be read is dead; it costs nobody else anything.
+func (w *Worker) open(g Given) (*job, bool) {
+	j := &job{Given: g}
+	if !g.Claim.Valid() {
+		w.Log.Error("dropped a malformed claim", "claim", g.Claim)
+		w.Claims.done(End{Claim: g.Claim})
+		return nil, false
+	}
+	ok := w.Retry("reading jobs", func(ctx context.Context) error {
+		if j.Job == "" {
+			jobs, err := w.Store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: w.Name, Claim: g.Claim}})
+			if err != nil {
+				return err
+			}
+			j.Job = jobs[0]
+		}
+		return nil
+	})
+	if !ok || j.Job == "" { // somebody else's by now
+		w.Claims.drop(g.Claim)
+		return nil, false
+	}
+	var err error
+	if j.env, err = envelope.Open(j.Job); err != nil {
+		w.bury(j, j.Job, fmt.Errorf("the job cannot be read: %w", err))
+		return nil, false
+	}
+	if j.env.CollapseKey != "" && j.env.ID != "" && w.wasCancelled(j.env.ID) {
+		w.giveBack(g.Claim) // the leader drops it
+		return nil, false
+	}
+	if j.env.Spilled == "" {
+		return j, true
+	}
+	missing := false
+	ok = w.Retry("reading payloads", func(ctx context.Context) error {
+		payloads, err := w.Store.Payloads(ctx, []string{j.env.Spilled})
+		if err != nil {
+			return err
+		}
+		j.env.Payload, missing = payloads[0], payloads[0] == ""
+		return nil
+	})
+	if missing {
+		w.bury(j, j.Job, errors.New("its payload is gone from Redis"))
+	}
+	return j, ok && !missing
+}
+
+// wasCancelled reports whether a job with a collapse key, which may be another one than the leader
+// knew, was cancelled after it was claimed. Otherwise it counts as started.
+func (w *Worker) wasCancelled(id string) (cancelled bool) {
+	w.Retry("noting a start", func(ctx context.Context) (err error) {
+		cancelled, err = w.Store.Started(ctx, id)
+		return err
+	})
+	return cancelled
+}
+
+// awaitSlot waits for the job's slot and returns the instant of its start. It returns false if the
+// job is not to start here, and goes back into its lane: the worker stops, or does not know the time,
+// or the job has missed its slot.
+func (w *Worker) awaitSlot(j *job) (int64, bool) {
+	asked := false // whether Redis was asked for the time
+	for {
+		now, doubt := w.Clock.Now()
+		if doubt >= clock.Usable && !asked { // the machine has slept, or its clock was set
+			asked = true
+			w.LearnTime(w.outlive)
+			continue
+		}
+		if wait := j.Claim.Slot - now; wait > 0 {
+			if !w.sleepUnlessStopped(min(clock.Micros(wait), looksAtClock)) {
+				w.giveBack(j.Claim)
+				return now, false
+			}
+			continue
+		}
+		if doubt >= clock.Usable {
+			w.giveBack(j.Claim)
+			return now, false
+		}
+		if late, spread := now+doubt.Microseconds()-j.Claim.Slot, j.Claim.Spent-j.Claim.Slot; late > schedule.Grace+spread {
+			w.Metrics.Late(clock.Micros(late))
+			w.delays.add(clock.Micros(late))
+			w.giveBackLate(j.Claim, late)
+			return now, false
+		}
+		return now, true
+	}
+}
+
+// looksAtClock is how often a job that waits for its slot looks at the clock: Redis's may be set
+// meanwhile.
+const looksAtClock = 200 * time.Millisecond
+
+func (w *Worker) sleepUnlessStopped(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-w.stop:
+		return false
+	}
+}
+
+// handle runs the handler once. What it returns decides; its context only asks.
+func (w *Worker) handle(j *job, at int64) Outcome {
+	ctx, cancel := context.WithCancelCause(w.handling)
+	defer cancel(nil)
+	w.Claims.begins(j.Claim, cancel)
+	if limit := limitOf(j.env, at); limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+		stuck := time.AfterFunc(limit+stuckAfter, func() {
+			w.Log.Warn("a handler ignores the end of its context; it keeps its place",
+				"id", j.env.Name(), "type", j.env.Type, "timeout", limit)
+		})
+		defer stuck.Stop()
+	}
+	w.Metrics.Started(clock.Micros(at - j.Claim.Slot))
+	w.delays.add(clock.Micros(at - j.Claim.Slot))
+	return w.cfg.Handle(ctx, Attempt{Lane: j.Claim.Lane, Job: j.env, Slot: j.Claim.Slot, Started: at, Clock: w.Now})
+}
+
+// stuckAfter is how long after the end of its context a handler counts as stuck.
+const stuckAfter = 5 * time.Second
+
+// limitOf returns how long an attempt may take, 0 for no limit.
+func limitOf(e *envelope.Envelope, at int64) time.Duration {
+	limit := e.Timeout
+	if e.Until > 0 {
+		if left := max(clock.Micros(e.Until-at), time.Millisecond); limit == 0 || left < limit {
+			limit = left
+		}
+	}
+	return limit
+}
+
+// tell writes a letter to the leader; to this worker's own term directly. It returns
+// false if the worker's time ran out.
+func (w *Worker) tell(letter store.Letter) bool {
+	if leader, leads := w.leader(); leads && w.Letters.Put(letter) {
+		leader.Kick()
+		return true
+	}
+	return w.Retry("writing to the leader", func(ctx context.Context) error { return w.Store.Write(ctx, letter) })
+}

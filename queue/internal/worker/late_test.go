@@ -1,0 +1,74 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A job that has missed its slot is returned, and starts only under the claim that it gets for
+// another one, whatever Redis says meanwhile.
+func TestALateJobIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var l log
+		w, old := missing(t, client, &l)
+		reconcile := func() {
+			if err := w.Claims.Reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		reconcile() // the leader has not opened the letter yet
+		_, letters, err := w.Store.ReadMail(t.Context(), "0", time.Second)
+		if err != nil || len(letters) != 2 { // the first says that the worker has come
+			t.Fatalf("letters %v, %v", letters, err)
+		}
+		q, ok := store.ParseReturn(letters[1].Text)
+		if !ok || q.Claim != old || q.Kind != store.ReturnLate || q.Late < 1_000_000 || q.Late > 1_100_000 {
+			t.Errorf("returned as %+v", q)
+		}
+		if late := w.delays.p99(); late < time.Second {
+			t.Errorf("the worker's starts count as %v late at most", late)
+		}
+		job := client.HGet(t.Context(), "wc:{q}:running:a", old.String()).Val()
+		client.HDel(t.Context(), "wc:{q}:running:a", old.String())
+		slot := w.Now() + 2000
+		another := envelope.Claim{Stamp: old.Stamp, Lane: old.Lane, Slot: slot, Spent: slot}
+		client.HSet(t.Context(), "wc:{q}:running:a", another.String(), job)
+		reconcile()
+		w.takeWords([]string{store.HandJob, another.String(), job[1:]})
+		reconcile()
+		time.Sleep(time.Second)
+		if l.count() != 1 {
+			t.Errorf("%d starts of one job", l.count())
+		}
+		if n, _ := w.Claims.Due(); n != 1 {
+			t.Errorf("%d ends of one job are to be told", n)
+		}
+	})
+}
+
+// TestLostBeforeStart takes a job away that waits for its slot: it does not start.
+func TestLostBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var l log
+		w, reply := beaten(t, client, &l)
+		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+		slot := reply.Now + 3_000_000
+		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
+		w.Accept(Given{Claim: claim, Job: env.String()})
+		if err := w.Claims.Reconcile(t.Context()); err != nil { // Redis holds no such claim
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if l.count() != 0 || w.Claims.count() != 0 {
+			t.Errorf("%d starts, %d claims held", l.count(), w.Claims.count())
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Beat keeps the worker's lease until ctx ends.
+func (w *Worker) Beat(ctx context.Context) {
+	trouble := retry.NewTrouble(w.Log, "renewing the lease")
+	leased, mismatches, hurried := false, 0, 0
+	since := int64(0)
+	for ctx.Err() == nil {
+		if !leased {
+			w.LearnTime(ctx)
+		}
+		now, doubt := w.Clock.Now()
+		places := w.Places.Left()
+		if w.Stopping() {
+			places = 0
+		}
+		beat := store.Beat{
+			Worker: w.Name, Lease: w.Lease, Leased: leased,
+			Record: store.WorkerRecord{
+				Places: places, Doubt: min(doubt, time.Hour), Started: w.startedThrough(now), Host: w.cfg.Host,
+				Since: since, Version: w.cfg.Version, Late: w.delays.p99(),
+			},
+		}
+		reply, err := retry.Persist(ctx, w.Patience(), func(ctx context.Context) (store.BeatReply, error) { return w.Store.Beat(ctx, beat) })
+		wait := w.Lease / 4
+		if doubt <= clock.Good {
+			hurried = 0
+		} else if hurried < hurry { // it will be less soon, and the leader should know
+			hurried++
+			wait = min(wait, 200*time.Millisecond)
+		}
+		if again := trouble.After(err); again > 0 {
+			retry.Pause(ctx, min(again, w.Lease/10))
+			continue
+		}
+		w.Clock.Observe(reply.Reading)
+		w.sawPolicies(ctx, reply.Policies)
+		if w.cfg.Listened != nil {
+			w.cfg.Listened(clock.Micros(reply.Listened - reply.Now))
+		}
+		if since == 0 || since > reply.Now {
+			since = reply.Now
+		}
+		if !leased {
+			close(w.listed)
+			w.register(ctx)
+		}
+		leased = true
+		if reply.Till <= reply.Now {
+			w.elector.Look()
+		}
+		// What Redis says and what is held may differ for a moment. If they still differ at the
+		// next beat, a message was lost. A returned claim is compared too: the leader sends no
+		// message when it has taken one back.
+		if reply.Held != w.Claims.count() || w.Claims.returning() > 0 || !reply.Alive {
+			mismatches++
+			wait = min(wait, 200*time.Millisecond)
+		} else {
+			mismatches = 0
+		}
+		if mismatches >= 2 || !reply.Alive {
+			if err := w.Claims.Reconcile(ctx); err != nil {
+				w.Log.Debug("comparing claims", "err", err)
+			}
+			mismatches = 0
+		}
+		w.rest(ctx, wait, places)
+	}
+}
+
+// rest waits for the next beat. It comes sooner if the worker's other queues have taken so
+// many places, or given back, that the leader should know.
+func (w *Worker) rest(ctx context.Context, wait time.Duration, told int) {
+	const least = 50 * time.Millisecond
+	begin, timer := time.Now(), time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-w.Places.changed:
+		}
+		w.tellHungry()
+		if left := w.Places.Left(); 4*max(left-told, told-left) > min(left, told) {
+			retry.Pause(ctx, least-time.Since(begin))
+			return
+		}
+	}
+}
+
+// register puts the queue into the list of all queues. That is for people: where it is not
+// allowed nothing else fails.
+func (w *Worker) register(ctx context.Context) {
+	if err := w.Store.Register(ctx); err != nil {
+		w.Log.Debug("putting the queue into the list of queues", "err", err)
+	}
+}
+
+// hurry is how many beats in a row follow each other closely for the sake of the clock: a
+// worker that is far away knows it no better.
+const hurry = 10
+
+// LearnTime reads Redis's clock, again and again while the replies take long: the leader
+// gives jobs late, or none, to a worker that does not know the time.
+func (w *Worker) LearnTime(ctx context.Context) {
+	for range 8 {
+		if reading, err := w.Store.Clock(ctx); err == nil {
+			w.Clock.Observe(reading)
+		}
+		if _, doubt := w.Clock.Now(); doubt <= clock.Good {
+			return
+		}
+	}
+}
+
+// onItsWay is how long a claim may take from its commit to its worker.
+const onItsWay = time.Second
+
+// startedThrough returns an instant such that every claim of this worker with an earlier
+// slot has started, or was taken back.
+func (w *Worker) startedThrough(now int64) int64 {
+	now -= onItsWay.Microseconds()
+	w.Claims.mu.Lock()
+	defer w.Claims.mu.Unlock()
+	for claim, h := range w.Claims.held {
+		if h.cancel == nil && !h.over {
+			if claim.Valid() {
+				now = min(now, claim.Spent)
+			}
+		}
+	}
+	for claim := range w.Claims.returned {
+		if claim.Valid() {
+			now = min(now, claim.Spent)
+		}
+	}
+	return now
+}

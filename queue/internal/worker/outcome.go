@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"context"
+	"strings"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// finish tells how the attempt ended.
+func (w *Worker) finish(j *job, o Outcome) {
+	refund := ""
+	if o.Refund {
+		refund = store.Refund{Claim: j.Claim, Cost: j.env.Cost}.String()
+	}
+	switch {
+	case o.Pause != nil:
+		w.Metrics.Ended("paused")
+		w.giveBackAfter(j, o)
+	case o.Failed && !o.Dead && w.handling.Err() != nil:
+		// Its context ended because the worker stops: the attempt does not count.
+		w.Metrics.Ended("interrupted")
+		o.Pause = &Pause{}
+		w.giveBackAfter(j, o)
+	case o.Failed:
+		w.fail(j, o, refund)
+	default:
+		w.Metrics.Ended("done")
+		w.lift(j)
+		if refund != "" || j.env.Spilled != "" {
+			w.endAlone(j, refund)
+			return
+		}
+		w.Claims.done(End{Claim: j.Claim, Awaited: j.Awaited})
+	}
+}
+
+// endAlone ends a job that is done, refunds its user, who has seen nothing of it, and deletes its
+// payload. One script does all, if the claim was still held. So the refund is given once, even
+// if the script is run again because its reply was lost, and a job that another worker has got
+// meanwhile keeps its payload.
+func (w *Worker) endAlone(j *job, refund string) {
+	ack := store.Ack{Worker: w.Name, Claims: []envelope.Claim{j.Claim}, Payload: j.env.Spilled, Refund: refund}
+	if w.Retry("acknowledging", func(ctx context.Context) error {
+		_, err := retry.Persist(ctx, w.Patience(), func(ctx context.Context) (store.Reading, error) { return w.Store.Ack(ctx, ack) })
+		return err
+	}) {
+		w.Claims.drop(j.Claim)
+	}
+}
+
+// lift lifts the lock of a job that is done. One that cannot be lifted ends with its time.
+func (w *Worker) lift(j *job) {
+	if j.env.Lock == "" {
+		return
+	}
+	if err := w.Store.LiftLock(w.outlive, j.env.Lock, j.env.Name()); err != nil {
+		w.Log.Warn("a lock of asynq.Unique holds until its time is over", "id", j.env.Name(), "type", j.env.Type, "err", err)
+	}
+}
+
+// fail ends an attempt that did not succeed: the job waits for its next one, or is dead.
+func (w *Worker) fail(j *job, o Outcome, refund string) {
+	next := *j.env
+	if !o.Uncounted {
+		next.Failures++
+	}
+	next.Ready, next.Late = 0, 0
+	if next.Spilled != "" {
+		next.Payload = ""
+	}
+	delay := max(0, o.Delay)
+	if o.Dead || !o.Uncounted && next.Failures >= next.MaxAttempts {
+		delay = -1
+	} else {
+		now, _ := w.Clock.Now()
+		next.Ready = now + delay.Microseconds()
+	}
+	// What is dead has the whole error beside it.
+	if next.Error = ""; delay >= 0 {
+		next.Error = clip(o.Error, shownError)
+	}
+	// A newer job under its collapse key would get the low priority with the place.
+	next.Yields = o.Yield && delay >= 0 && next.CollapseKey == ""
+	f := store.Failure{
+		Worker: w.Name, Claim: j.Claim, Delay: delay, Job: next.String(), ID: j.env.ID,
+		Error: clip(o.Error, keptError), Refund: refund,
+	}
+	held := false
+	if w.Retry("reporting failures", func(ctx context.Context) (err error) {
+		held, err = w.Store.Fail(ctx, f)
+		return err
+	}) {
+		w.Claims.drop(j.Claim)
+	}
+	w.Metrics.Ended("failed")
+	if held && delay < 0 {
+		w.Metrics.Ended("dead")
+		w.Log.Error("a job is dead", "id", j.env.Name(), "type", j.env.Type, "attempt", next.Failures, "err", f.Error)
+	}
+}
+
+// bury keeps a job that cannot be run among the dead.
+func (w *Worker) bury(j *job, text string, why error) {
+	f := store.Failure{Worker: w.Name, Claim: j.Claim, Delay: -1, Job: text, Error: why.Error()}
+	if j.env != nil {
+		f.ID = j.env.ID
+	}
+	w.Log.Error("a job is dead", "claim", j.Claim, "err", why)
+	if w.Retry("reporting failures", func(ctx context.Context) error {
+		_, err := w.Store.Fail(ctx, f)
+		return err
+	}) {
+		w.Claims.drop(j.Claim)
+	}
+	w.Metrics.Ended("dead")
+}
+
+// How much of an error is kept, in bytes: with a dead job, and with one that is to be
+// attempted again.
+const (
+	keptError  = 4096
+	shownError = 300
+)
+
+// clip bounds the text of an error that is kept.
+func clip(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + " …"
+	}
+	return text
+}
+
+// giveBack returns a claim that will not start here: the rules get its slot back.
+func (w *Worker) giveBack(claim envelope.Claim) {
+	w.returnClaim(store.Return{Claim: claim, Kind: store.ReturnUnstarted})
+}
+
+// giveBackLate returns a claim that has missed its slot by so many µs: the rules get that back, and
+// the job gets another one.
+func (w *Worker) giveBackLate(claim envelope.Claim, by int64) {
+	w.returnClaim(store.Return{Claim: claim, Kind: store.ReturnLate, Late: by})
+}
+
+// giveBackAfter returns a claim whose attempt does not count, and pauses its scope, if it has one.
+func (w *Worker) giveBackAfter(j *job, o Outcome) {
+	kind := store.ReturnPaused
+	if o.Refund {
+		kind = store.ReturnRefunded
+	}
+	w.returnClaim(store.Return{Claim: j.Claim, Kind: kind, Scope: o.Pause.Scope, Until: o.Pause.Until, Reason: clip(o.Error, shownError)})
+}
+
+// returnClaim asks the leader to take a claim back.
+func (w *Worker) returnClaim(r store.Return) {
+	r.Worker = w.Name
+	w.Claims.giveUp(r.Claim, r.Letter())
+	w.tell(r.Letter())
+}

@@ -1,0 +1,86 @@
+package worker
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/waterclock/waterclock/queue/internal/retry"
+)
+
+// Places are the jobs that a worker may run at once, shared by its queues.
+type Places struct {
+	free chan struct{}
+
+	mu     sync.Mutex
+	shares []*Share
+}
+
+// NewPlaces returns n free places.
+func NewPlaces(n int) *Places {
+	p := &Places{free: make(chan struct{}, n)}
+	for range n {
+		p.free <- struct{}{}
+	}
+	return p
+}
+
+// A share is what one of the worker's queues has of its places.
+type Share struct {
+	*Places
+	mine    atomic.Int64
+	changed chan struct{} // another queue has taken a place, or given one back
+}
+
+// Share lets one more queue take places.
+func (p *Places) Share() *Share {
+	s := &Share{Places: p, changed: make(chan struct{}, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shares = append(p.shares, s)
+	return s
+}
+
+// Take takes a place, if one is free.
+func (s *Share) Take() bool {
+	select {
+	case <-s.free:
+		s.took()
+		return true
+	default:
+		return false
+	}
+}
+
+// took notes that a place was taken from those that are free.
+func (s *Share) took() {
+	s.mine.Add(1)
+	s.tell()
+}
+
+// Give gives a place back.
+func (s *Share) Give() {
+	s.mine.Add(-1)
+	s.free <- struct{}{}
+	s.tell()
+}
+
+// tell tells the other queues.
+func (s *Share) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.shares {
+		if other != s {
+			retry.Signal(other.changed)
+		}
+	}
+}
+
+// Free returns how many places are free.
+func (s *Share) Free() int { return len(s.free) }
+
+// All returns how many there are.
+func (s *Share) All() int { return cap(s.free) }
+
+// Left returns how many places the other queues leave to this one, those included that it
+// has taken.
+func (s *Share) Left() int { return len(s.free) + int(s.mine.Load()) }

@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Policies are the newest policies that a worker knows. Redis may lose them with its newest writes:
+// then whoever leads puts them in force again.
+type Policies struct {
+	mu       sync.Mutex
+	seen     int64 // the highest version that was in force
+	version  int64 // that of the source
+	source   string
+	compiled *schedule.Policies // nil if the source was not compiled yet
+}
+
+var errPoliciesGone = errors.New("queue: the policies are gone from Redis; nothing starts until they are set again")
+
+// Saw notes that policies of a version are in force, and reports whether their source is unknown.
+func (p *Policies) Saw(version int64) (unknown bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = max(p.seen, version)
+	return p.version < p.seen
+}
+
+// learn takes in what Redis holds, unless what is known is newer.
+func (p *Policies) learn(source string, version int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = max(p.seen, version)
+	if version > p.version || version == p.version && source != p.source {
+		p.source, p.version, p.compiled = source, version, nil
+	}
+}
+
+// lost returns the source to put in force again where Redis holds an older version than was in
+// force. It fails where that source is unknown.
+func (p *Policies) lost(version int64) (source string, lost bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case version >= p.seen:
+		return "", false, nil
+	case version == 0:
+		return "", false, errPoliciesGone
+	case p.version < p.seen:
+		return "", false, fmt.Errorf("queue: Redis holds version %d of the policies, and version %d was in force: "+
+			"nothing starts until they are set again", version, p.seen)
+	}
+	return p.source, true, nil
+}
+
+// compile returns the newest policies, compiled once; nil if there are none.
+func (p *Policies) compile(how func(source string, version int64) (*schedule.Policies, error)) (*schedule.Policies, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.compiled != nil || p.version == 0 {
+		return p.compiled, nil
+	}
+	compiled, err := how(p.source, p.version)
+	if err != nil {
+		return nil, fmt.Errorf("reading the policies in Redis: %w", err)
+	}
+	p.compiled = compiled
+	return compiled, nil
+}
+
+// sawPolicies notes that policies of a version are in force, and reads them if they are new.
+func (w *Worker) sawPolicies(ctx context.Context, version int64) {
+	if !w.Policies.Saw(version) {
+		return
+	}
+	if source, version, err := w.Store.Policies(ctx); err == nil {
+		w.Policies.learn(source, version)
+	}
+}
+
+// ReadPolicies returns the policies in force. Where Redis has lost them and holds older ones, it puts
+// them in force again: the next commit is refused, and reads their new version.
+func (w *Worker) ReadPolicies(ctx context.Context) (*schedule.Policies, error) {
+	source, version, err := w.Store.Policies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.Policies.learn(source, version)
+	newest, lost, err := w.Policies.lost(version)
+	if err != nil {
+		return nil, err
+	}
+	if lost {
+		p, err := w.Policies.compile(w.cfg.Policies)
+		if err != nil {
+			return nil, err
+		}
+		w.Log.Warn("Redis has lost the newest policies; they are put in force again", "version", strconv.FormatInt(p.Version, 10))
+		_, err = w.Store.SetPolicies(ctx, store.NewPolicies{
+			Source: newest, Expected: version,
+			Note: store.Note{Author: w.Name, Reason: "Redis had lost them"},
+		})
+		if err != nil && !errors.Is(err, store.ErrPoliciesChanged) {
+			return nil, err
+		}
+	}
+	return w.Policies.compile(w.cfg.Policies)
+}

@@ -1,0 +1,40 @@
+package worker
+
+import (
+	"sync"
+
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A Tray takes letters of this worker's own jobs for its own term.
+type Tray struct {
+	mu      sync.Mutex
+	open    bool
+	letters []store.Letter
+}
+
+// Put puts a letter in, unless no term is open.
+func (t *Tray) Put(letter store.Letter) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open {
+		t.letters = append(t.letters, letter)
+	}
+	return t.open
+}
+
+// SetOpen opens the tray, or closes it.
+func (t *Tray) SetOpen(open bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open = open
+}
+
+// Take empties the tray.
+func (t *Tray) Take() []store.Letter {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	letters := t.letters
+	t.letters = nil
+	return letters
+}

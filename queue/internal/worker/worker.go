@@ -1,0 +1,271 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/elect"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Config configures a [Worker]. All fields but Listened are required.
+type Config struct {
+	Store           *store.Store
+	Name            string // never used before
+	Host, Version   string // for people
+	Places          *Places
+	Lease           time.Duration
+	ShutdownTimeout time.Duration
+	Policies        func(source string, version int64) (*schedule.Policies, error)
+	Handle          func(ctx context.Context, a Attempt) Outcome
+	Metrics         Metrics
+	Listened        func(left time.Duration) // told now and then for how long somebody listens yet
+	Log             *slog.Logger
+}
+
+// Metrics are told what happens.
+type Metrics interface {
+	Claimed(jobs int)
+	Started(delay time.Duration)
+	Ended(outcome string)
+	Late(by time.Duration)
+	Committed()
+	Leads(leads bool)
+}
+
+// An Attempt is one execution of a job.
+type Attempt struct {
+	Lane          envelope.Lane
+	Job           *envelope.Envelope
+	Slot, Started int64        // on Redis's clock
+	Clock         func() int64 // what Redis's clock says by now
+}
+
+// An Outcome is what an attempt came to. The zero value is a job that is done.
+type Outcome struct {
+	Failed    bool
+	Dead      bool          // no attempt more, whatever is left of them
+	Uncounted bool          // if it failed: it has used up no attempt
+	Delay     time.Duration // until the next attempt
+	Error     string        // of what failed; why it pauses, which may be empty
+	Refund    bool          // the user has seen nothing of it
+	Yield     bool          // if it failed: further attempts are at low priority
+	Pause     *Pause        // the attempt does not count: the job waits again, and others with it
+}
+
+// A Pause lets a scope wait.
+type Pause struct {
+	Scope string // a scope of package envelope
+	Until int64
+}
+
+// A Worker is one run of a worker in one queue.
+type Worker struct {
+	Name     string
+	Lease    time.Duration
+	Store    *store.Store
+	Clock    *clock.Clock
+	Claims   *Claims
+	Places   *Share
+	Policies Policies // the newest that it has seen
+	Letters  Tray     // from its own jobs to the term in which it leads
+	Metrics  Metrics
+	Log      *slog.Logger
+
+	cfg      Config
+	elector  *elect.Elector
+	leading  atomic.Pointer[Leader] // what this worker leads; nil if it does not
+	listed   chan struct{}          // closed when the worker is in the fleet
+	missed   chan struct{}          // a look has brought a job that no message had
+	delays   delays                 // of the newest starts
+	stop     chan struct{}          // closed when nothing may start any more
+	gate     sync.Mutex             // held while a job is taken in, or the door is closed
+	running  sync.WaitGroup         // jobs that are held
+	outlive  context.Context        // for what must still reach Redis while the worker stops
+	handling context.Context        // parent of the handlers' contexts, ended by kill
+	kill     context.CancelFunc
+}
+
+// A Leader is the term in which a worker leads, as far as the worker's own jobs have to do with it.
+type Leader interface {
+	Kick()        // something has happened in this worker: look at once
+	Hungry() bool // jobs wait for a place
+}
+
+// New returns a worker, which reads Redis's time by a clock, and passes on to its elector what it is told about
+// leadership.
+func New(cfg Config, c *clock.Clock, elector *elect.Elector) *Worker {
+	w := &Worker{
+		Name: cfg.Name, Lease: cfg.Lease, Store: cfg.Store, Clock: c, Places: cfg.Places.Share(), Metrics: cfg.Metrics, Log: cfg.Log,
+		cfg: cfg, elector: elector, listed: make(chan struct{}), missed: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	w.Claims = newClaims(w)
+	return w
+}
+
+// Begin comes before all else. Outlive ends when nothing needs to reach Redis any more.
+func (w *Worker) Begin(outlive context.Context) {
+	w.outlive = outlive
+	w.handling, w.kill = context.WithCancel(outlive)
+}
+
+// Listed is closed when the worker is in the fleet.
+func (w *Worker) Listed() <-chan struct{} { return w.listed }
+
+// Leads notes that the worker leads, or no more: then leader is nil.
+func (w *Worker) Leads(leader Leader) {
+	w.Letters.SetOpen(leader != nil)
+	if leader == nil {
+		w.leading.Store(nil)
+	} else {
+		w.leading.Store(&leader)
+	}
+	w.Metrics.Leads(leader != nil)
+}
+
+// leader returns the term in which this worker leads, if it does.
+func (w *Worker) leader() (leader Leader, leads bool) {
+	if l := w.leading.Load(); l != nil {
+		return *l, true
+	}
+	return nil, false
+}
+
+// tellHungry lets the term look at once if jobs wait for a place.
+func (w *Worker) tellHungry() {
+	if leader, leads := w.leader(); leads && leader.Hungry() {
+		leader.Kick()
+	}
+}
+
+// lastPatience bounds every wait of a worker that stops, after ShutdownTimeout.
+const lastPatience = 5 * time.Second
+
+// LongestStop is how long the worker takes to stop, at most, where Redis is away.
+func (w *Worker) LongestStop() time.Duration { return w.cfg.ShutdownTimeout + 2*lastPatience }
+
+// Shutdown hands back what has not started, lets the handlers end, then makes them.
+func (w *Worker) Shutdown() {
+	w.gate.Lock()
+	close(w.stop)
+	w.gate.Unlock()
+	if leader, leads := w.leader(); leads {
+		leader.Kick() // if others can lead, one does
+	}
+	ended := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(ended)
+	}()
+	if !endsWithin(ended, w.cfg.ShutdownTimeout) {
+		w.Log.Warn("handlers run on after the shutdown timeout; cancelling them",
+			"jobs", w.Claims.count(), "timeout", w.cfg.ShutdownTimeout)
+		w.kill()
+		if !endsWithin(ended, lastPatience) {
+			w.Log.Error("leaving handlers behind that ignore the end of their context; their jobs will run again",
+				"jobs", w.Claims.count())
+		}
+	}
+	w.Claims.flush(w.outlive)
+	w.awaitReturns()
+}
+
+func endsWithin(ended chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// awaitReturns waits until the leader has taken back what this worker has returned.
+func (w *Worker) awaitReturns() {
+	ctx, cancel := context.WithTimeout(w.outlive, lastPatience)
+	defer cancel()
+	for w.Claims.returning() > 0 && ctx.Err() == nil {
+		left, err := w.Store.Claims(ctx, []string{w.Name})
+		if err == nil && len(left) <= w.Claims.count() {
+			return
+		}
+		retry.Pause(ctx, 2*time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		w.Log.Warn("jobs that were not started return when this worker's lease expires", "jobs", w.Claims.returning())
+	}
+}
+
+// Leave takes the worker out of the fleet, unless it leaves jobs behind.
+func (w *Worker) Leave() {
+	ctx, cancel := context.WithTimeout(w.outlive, lastPatience)
+	defer cancel()
+	left, err := w.Store.Leave(ctx, w.Name)
+	for ; !left && ctx.Err() == nil && w.Claims.count() == 0; left, err = w.Store.Leave(ctx, w.Name) {
+		retry.Pause(ctx, 5*time.Millisecond)
+		if err := w.Claims.Reconcile(ctx); err != nil { // something on its way here goes back first
+			w.Log.Debug("comparing claims", "err", err)
+		}
+	}
+	if err != nil {
+		w.Log.Debug("leaving the fleet", "err", err)
+	}
+}
+
+// Nudge ends the wait for this worker's hand.
+func (w *Worker) Nudge() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.outlive), time.Second)
+	defer cancel()
+	if err := w.Store.Nudge(ctx, w.Name); err != nil {
+		w.Log.Debug("ending the wait for jobs", "err", err)
+	}
+}
+
+// Now returns an instant that Redis's clock has reached.
+func (w *Worker) Now() int64 {
+	now, _ := w.Clock.Now()
+	return now
+}
+
+// Stopping reports whether nothing may start any more.
+func (w *Worker) Stopping() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// Outlive returns a context for what must still reach Redis while the worker stops.
+func (w *Worker) Outlive() context.Context { return w.outlive }
+
+// Patience is how long a beat or the end of a job waits for its answer before it is sent again:
+// many times in a lease, and longer than an answer usually takes.
+func (w *Worker) Patience() time.Duration {
+	_, doubt := w.Clock.Now()
+	return max(w.Lease/20, min(2*doubt, w.Lease/5))
+}
+
+// Retry does something that needs Redis until it works, or the worker's time runs out.
+func (w *Worker) Retry(act string, do func(ctx context.Context) error) bool {
+	trouble := retry.NewTrouble(w.Log, act)
+	for {
+		wait := trouble.After(do(w.outlive))
+		if wait == 0 {
+			return true
+		}
+		if w.outlive.Err() != nil {
+			return false
+		}
+		retry.Pause(w.outlive, wait)
+	}
+}
