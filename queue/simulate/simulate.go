@@ -101,6 +101,7 @@ type memory struct {
 	stamp    int64
 	offers   []int                             // of results, by when they enter their lanes
 	lanes    map[envelope.Lane][]schedule.Head // what waits
+	parked   map[index][]schedule.Bound        // lanes that wait for long, by their bounds
 	of       map[string]int                    // stamp → result
 	waiting  map[string]int                    // by tenant
 	running  []ending                          // by when they end
@@ -113,9 +114,15 @@ type ending struct {
 	claim envelope.Claim
 }
 
+// An index is the lanes of a tenant and priority.
+type index struct {
+	tenant   string
+	priority int
+}
+
 func newMemory(c Config, policies *schedule.Policies, offers []Offer) *memory {
 	w := &memory{
-		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), of: make(map[string]int),
+		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), parked: make(map[index][]schedule.Bound), of: make(map[string]int),
 		waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
 	}
 	for _, o := range offers {
@@ -127,9 +134,8 @@ func newMemory(c Config, policies *schedule.Policies, offers []Offer) *memory {
 		w.offers[i] = i
 	}
 	slices.SortStableFunc(w.offers, func(a, b int) int { return cmp.Compare(w.enters(a), w.enters(b)) })
-	w.sched = schedule.New(schedule.Facts{Policies: w.policies})
-	w.sched.LearnTenants(nil) // there are none but those that it is told of
-	w.sched.Places(w.free, 0)
+	w.sched = schedule.New(schedule.Settings{Policies: w.policies}, "")
+	w.sched.Step(0, schedule.Capacity(w.free))
 	return w
 }
 
@@ -153,7 +159,7 @@ func (w *memory) run() {
 		}
 		w.now = max(w.now, next)
 		for len(w.running) > 0 && w.running[0].at <= w.now {
-			w.sched.Ended(w.running[0].claim, w.now)
+			w.sched.Step(w.now, schedule.Ended{Claim: w.running[0].claim})
 			w.running = w.running[1:]
 			w.free++
 		}
@@ -179,7 +185,7 @@ func (w *memory) offer(i int) {
 	head := schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env}
 	w.lanes[lane] = append(w.lanes[lane], head)
 	if len(w.lanes[lane]) == 1 {
-		w.sched.Notice(lane, head, w.now)
+		w.sched.Step(w.now, schedule.First{Lane: lane, Head: head})
 	}
 }
 
@@ -213,7 +219,7 @@ func (w *memory) dropOldest(tenant string) {
 	if found != "" {
 		w.results[w.of[found]].Reason = queue.ReasonFull
 		w.leave(oldest)
-		w.sched.Look(oldest.Tenant, oldest.User, w.now)
+		w.sched.Step(w.now, schedule.Changed{Tenant: oldest.Tenant, User: oldest.User})
 	}
 }
 
@@ -239,7 +245,8 @@ func (w *memory) Free(*schedule.Place) { w.free++ }
 func (w *memory) decide() int64 {
 	const batch = 1000
 	for {
-		plan := w.sched.Decide(w.now, w, batch)
+		commit := w.sched.Decide(w.now, w, batch)
+		plan := commit.Plan
 		for _, left := range plan.Left {
 			w.leave(left.Lane)
 		}
@@ -251,9 +258,11 @@ func (w *memory) decide() int64 {
 			r := &w.results[w.of[drop.Head.Entry]]
 			r.Reason, r.Rule = queue.Reason(drop.Reason), drop.Rule
 		}
-		w.sched.States(w.now)
-		asked := w.answer(w.sched.Needs())
-		if !asked && len(plan.Left) == 0 && plan.Next > w.now {
+		for _, p := range commit.Parks {
+			w.park(p)
+		}
+		w.sched.Learn(commit, w.find(commit.Needs), w.now)
+		if commit.Needs.Empty() && len(plan.Left) == 0 && plan.Next > w.now {
 			return plan.Next
 		}
 	}
@@ -266,28 +275,31 @@ func (w *memory) start(s schedule.Start) {
 	w.running = slices.Insert(w.running, at, e)
 }
 
-// answer tells the scheduler what it needs, and reports whether it needed something.
-func (w *memory) answer(needs schedule.Needs) bool {
-	if needs.Tenants {
-		w.sched.LearnTenants(nil)
-	}
+// park notes the bound of a lane, which the scheduler forgets until then.
+func (w *memory) park(p schedule.Park) {
+	of := index{p.Lane.Tenant, p.Lane.Priority}
+	bound := schedule.Bound{Name: p.Lane.User, At: p.At}
+	at, _ := slices.BinarySearchFunc(w.parked[of], bound, earlier)
+	w.parked[of] = slices.Insert(w.parked[of], at, bound)
+}
+
+func earlier(a, b schedule.Bound) int { return cmp.Compare(a.At, b.At) }
+
+// find returns what the scheduler needs: the lanes that it has parked, and first jobs. Its own memory of
+// states is the only one.
+func (w *memory) find(needs schedule.Needs) schedule.Found {
+	found := schedule.Found{States: make([]string, len(needs.States)), Waiting: make([]int64, len(needs.States))}
 	for _, need := range needs.Lanes {
-		w.sched.LearnLanes(need, nil, w.now)
+		of := index{need.Tenant, need.Priority}
+		from, _ := slices.BinarySearchFunc(w.parked[of], schedule.Bound{At: need.From}, earlier)
+		w.parked[of] = w.parked[of][from:] // what lies before was found before
+		found.Fronts = append(found.Fronts, w.parked[of][:min(need.N, len(w.parked[of]))])
 	}
 	for _, lane := range needs.Heads {
 		heads := w.lanes[lane]
-		w.sched.LearnHeads(lane, heads[:min(len(heads), headsEach)], w.now)
+		found.Heads = append(found.Heads, heads[:min(len(heads), headsEach)])
 	}
-	for _, scope := range needs.States {
-		if tenant, user := envelope.ParseScope(scope); user != "" {
-			w.sched.LearnUserState(tenant, user, "", w.now)
-		} else if tenant == "" {
-			w.sched.LearnQueueState("")
-		} else {
-			w.sched.LearnTenantState(tenant, "", 0, w.now)
-		}
-	}
-	return !needs.Empty()
+	return found
 }
 
 // headsEach is how many jobs of a lane the scheduler is told at a time.

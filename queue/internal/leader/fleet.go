@@ -61,7 +61,7 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		return err
 	}
 	t.fleet.died(dead)
-	t.sched.Places(t.fleet.places(), now)
+	t.sched.Step(now, schedule.Capacity(t.fleet.places()))
 	if t.uncounted || t.fleet.musters%recordsEvery == 0 {
 		if err := t.countRunning(ctx, slices.Collect(maps.Keys(leases)), now); err != nil {
 			return err
@@ -345,7 +345,7 @@ func (t *term) countRunning(ctx context.Context, workers []string, now int64) er
 		return err
 	}
 	claims = slices.DeleteFunc(claims, func(c envelope.ClaimRef) bool { return !c.Valid() })
-	t.sched.Running(claims, now)
+	t.sched.Step(now, schedule.Running(claims))
 	t.uncounted = false
 	return nil
 }

@@ -54,7 +54,6 @@ func (b *inflight) write(now int64) {
 	for _, worker := range t.fleet.stalled() {
 		b.lookAt(worker)
 	}
-	b.commit = t.sched.Commit(b.commit.Plan, now)
 	for _, state := range b.commit.States {
 		ms := (state.Until-now)/1000 + 1
 		if ms <= 0 {
@@ -109,7 +108,7 @@ func (b *inflight) heed(checks []int) {
 			t.fleet.remove(worker)
 		}
 		if id := b.cancelled[check]; id != "" {
-			t.sched.Cancel(id)
+			t.sched.Step(b.at, schedule.IDCancelled{ID: id})
 		}
 	}
 	t.w.Log.Debug("a commit was refused: something is not as it was", "checks", len(checks))
@@ -211,14 +210,13 @@ func (b *inflight) settle(ctx context.Context) error {
 	}
 	t.fleet.noteTrip(time.Since(b.began))
 	b.decided(true)
-	t.sched.Parked(b.commit.Parks)
 	for i, worker := range b.looked {
 		t.roomy = t.fleet.sawHand(worker, reply.Untaken[i], t.w.Now()) || t.roomy
 	}
 	for _, problem := range reply.Errors {
 		t.w.Log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
 	}
-	if err := t.learn(ctx, b.commit.Needs, reply.Looks); err != nil {
+	if err := t.learn(ctx, b.commit, reply.Looks); err != nil {
 		return err
 	}
 	if b.at >= t.trimAt && b.mail != "" && b.mail != t.trimmed {
@@ -258,11 +256,11 @@ func (b *inflight) decided(happened bool) {
 	}
 	t.w.Claims.Confirmed(b.ends)
 	for _, e := range b.ends {
-		t.roomy = t.sched.Ended(e.Claim, b.at) || t.roomy
+		t.roomy = t.sched.Step(b.at, schedule.Ended{Claim: e.Claim}) || t.roomy
 	}
 	for _, d := range b.commit.Plan.Drops {
 		if d.Head.Env != nil {
-			t.sched.Uncancel(d.Head.Env.ID)
+			t.sched.Step(b.at, schedule.IDDropped{ID: d.Head.Env.ID})
 		}
 	}
 	t.requests = t.requests[b.requests:]

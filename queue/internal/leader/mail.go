@@ -38,7 +38,7 @@ func (t *term) open(letters []store.Letter) {
 		switch l.Subject {
 		case store.MailFold:
 			if lane, err := envelope.ParseLane(l.Text); err == nil {
-				t.sched.Look(lane.Tenant, lane.User, now)
+				t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
 			}
 		case store.MailLater:
 			t.ripeAt = min(t.ripeAt, number(l.Text))
@@ -46,7 +46,7 @@ func (t *term) open(letters []store.Letter) {
 			t.full[envelope.Unescape(l.Text)] = true
 		case store.MailFinished:
 			if claim, err := envelope.ParseClaim(l.Text); err == nil {
-				t.sched.Ended(claim, now)
+				t.sched.Step(now, schedule.Ended{Claim: claim})
 			}
 		case store.MailWorkers:
 			t.musterAt = 0
@@ -56,9 +56,9 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailPolicies, store.MailPaused, store.MailRepaired:
 			t.stale = true
 		case store.MailCancel:
-			t.sched.Cancel(l.Text)
+			t.sched.Step(now, schedule.IDCancelled{ID: l.Text})
 		case store.MailTenant:
-			t.sched.ForgetLanes(envelope.Unescape(l.Text), now)
+			t.sched.Step(now, schedule.Replaced{Tenant: envelope.Unescape(l.Text)})
 		case store.MailReturn, store.MailRefund:
 			if q, ok := readRequest(l); ok {
 				t.requests = append(t.requests, q)
@@ -78,10 +78,10 @@ func (t *term) notice(l store.Letter, now int64) {
 		return
 	}
 	if l.Text != "" && l.Text[0] == '=' { // the job is under its collapse key
-		t.sched.Look(lane.Tenant, lane.User, now)
+		t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
 		return
 	}
-	t.sched.Notice(lane, headOf(l.Text), now)
+	t.sched.Step(now, schedule.First{Lane: lane, Head: headOf(l.Text)})
 }
 
 func headOf(job string) schedule.Head {
@@ -133,7 +133,7 @@ func (t *term) settle(c *store.Commit, now int64) {
 		q := &t.requests[i]
 		switch {
 		case q.refund:
-			t.sched.Refund(q.Claim, q.cost, false, now)
+			t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
 			t.sooner(c, q.Claim.Lane, now)
 		case q.env != nil:
 			t.takeBack(c, q, now)
@@ -152,7 +152,7 @@ func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
 // endClaim takes a claim from a worker.
 func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, now int64) {
 	c.EndClaim(worker, claim)
-	t.sched.End(claim, now)
+	t.sched.Step(now, schedule.TakenBack{Claim: claim})
 }
 
 // takeBack puts a job that a worker returns into its lane again.
@@ -170,7 +170,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Late = min(q.env.Late+q.Late, farthest)
 	}
 	if q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate {
-		t.sched.Refund(q.Claim, q.cost, true, now)
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost, All: true})
 		t.sooner(c, q.Claim.Lane, now)
 		c.Count(q.Claim.Lane.Tenant, "started", -1)
 	} else {
@@ -178,7 +178,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Ready = now
 	}
 	if q.Kind == store.ReturnRefunded {
-		t.sched.Refund(q.Claim, q.cost, false, now)
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
 		t.sooner(c, q.Claim.Lane, now)
 	}
 	if q.Scope != "" {
@@ -187,7 +187,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 			c.Explain(q.Scope, q.Until, q.Reason)
 		}
 		t.paused[q.Scope] = max(t.paused[q.Scope], q.Until)
-		t.sched.Pause(q.Scope, t.paused[q.Scope], now)
+		t.sched.Step(now, schedule.Paused{Scope: q.Scope, Until: t.paused[q.Scope]})
 	}
 	t.requeue(q.Claim.Lane, q.env)
 }

@@ -15,8 +15,8 @@ const headsEach = 10
 // want lets a commit read what the scheduler needs. The reads run after the commit's writes, and
 // after all commits before it: they see the state that those leave.
 func (b *inflight) want(needs schedule.Needs) {
-	if needs.Tenants {
-		b.c.ReadTenants(b.t.sched.TenantsFront())
+	if needs.Tenants.N > 0 {
+		b.c.ReadTenants(needs.Tenants.From, needs.Tenants.N)
 	}
 	for _, need := range needs.Lanes {
 		b.c.ReadFront(store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N})
@@ -32,32 +32,17 @@ func (b *inflight) want(needs schedule.Needs) {
 	}
 }
 
-// learn tells the scheduler what it needed.
-func (t *term) learn(ctx context.Context, needs schedule.Needs, found store.Looks) error {
-	now, _ := t.w.Clock.Now()
-	if needs.Tenants {
-		t.sched.LearnTenants(boundsOf(found.Tenants))
+// learn tells the scheduler what was read with a commit that has happened.
+func (t *term) learn(ctx context.Context, c schedule.Commit, read store.Looks) error {
+	found := schedule.Found{Tenants: boundsOf(read.Tenants), States: read.States, Waiting: read.Waiting}
+	for _, front := range read.Fronts {
+		found.Fronts = append(found.Fronts, boundsOf(front))
 	}
-	for i, need := range needs.Lanes {
-		t.sched.LearnLanes(need, boundsOf(found.Fronts[i]), now)
-	}
-	if err := t.learnHeads(ctx, needs.Heads, found.Heads); err != nil {
+	var err error
+	if found.Heads, err = t.readHeads(ctx, c.Needs.Heads, read.Heads); err != nil {
 		return err
 	}
-	waiting := found.Waiting
-	for i, scope := range needs.States {
-		tenant, user := envelope.ParseScope(scope)
-		switch {
-		case tenant == "":
-			t.sched.LearnQueueState(found.States[i])
-			continue
-		case user != "":
-			t.sched.LearnUserState(tenant, user, found.States[i], now)
-			continue
-		}
-		t.sched.LearnTenantState(tenant, found.States[i], waiting[0], now)
-		waiting = waiting[1:]
-	}
+	t.sched.Learn(c, found, t.w.Now())
 	return nil
 }
 
@@ -67,19 +52,6 @@ func boundsOf(found []store.Bounded) []schedule.Bound {
 		bounds[i] = schedule.Bound{Name: envelope.Unescape(b.Name), At: b.At}
 	}
 	return bounds
-}
-
-// learnHeads tells the scheduler the first jobs of lanes.
-func (t *term) learnHeads(ctx context.Context, lanes []envelope.Lane, entries [][]string) error {
-	heads, err := t.readHeads(ctx, lanes, entries)
-	if err != nil {
-		return err
-	}
-	now, _ := t.w.Clock.Now()
-	for i, lane := range lanes {
-		t.sched.LearnHeads(lane, heads[i], now)
-	}
-	return nil
 }
 
 // readHeads reads entries of lanes, and the jobs that are kept under collapse keys.

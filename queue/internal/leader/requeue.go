@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -71,7 +72,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
 				c.Refold(folded, other[:envelope.StampLen], entry)
 				dropped, loser = other, headOf(other).Env
-				t.sched.Look(lane.Tenant, lane.User, now)
+				t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
 			}
 			c.Count(lane.Tenant, "dropped", 1)
 			c.Drop(lane, dropped, "collapsed", "", now)
@@ -80,7 +81,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 			}
 			if loser != nil && loser.ID != "" {
 				t.forgetID(c, loser.ID)
-				t.sched.Uncancel(loser.ID)
+				t.sched.Step(now, schedule.IDDropped{ID: loser.ID})
 			}
 			return
 		}
@@ -90,9 +91,9 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	t.aged(lane, env.Stamp)
 	c.Put(lane, entry, b.front, now)
 	if b.front {
-		t.sched.Returned(lane, now)
+		t.sched.Step(now, schedule.Returned{Lane: lane})
 	} else {
-		t.sched.Look(lane.Tenant, lane.User, now)
+		t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
 	}
 }
 

@@ -78,7 +78,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	if b.c.Empty() && b.requests == 0 {
 		return false, nil
 	}
-	b.whole = true
+	b.whole, b.commit = true, t.sched.Amend(now)
 	b.write(now)
 	t.launch(ctx, b)
 	return true, t.landAll(ctx)
@@ -114,10 +114,10 @@ func (t *term) decide(ctx context.Context, more bool) error {
 // plan decides, and writes that into a commit.
 func (t *term) plan() *inflight {
 	now, _ := t.w.Clock.Now()
-	t.sched.Far(t.fleet.far())
+	t.sched.Step(now, schedule.Far(t.fleet.far()))
 	t.roomy = false
 	b := t.newCommit(now)
-	b.commit.Plan = t.sched.Decide(now, &t.fleet, t.portion())
+	b.commit = t.sched.Decide(now, &t.fleet, t.portion())
 	b.write(now)
 	return b
 }
@@ -178,7 +178,7 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 	}
 	now := t.w.Now()
 	b := t.newCommit(now)
-	b.whole = true
+	b.whole, b.commit = true, t.sched.Amend(now)
 	b.write(now)
 	t.launch(ctx, b)
 	if err := t.landAll(ctx); err != nil {
@@ -191,7 +191,7 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 func (t *term) knows() bool {
 	known := true
 	for _, q := range t.requests {
-		known = t.sched.Known(q.Claim.Lane) && known
+		known = t.sched.Knows(q.Claim.Lane) && known
 	}
 	return known
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 // sweep lowers the bounds of lanes in Redis that were computed under other policies: a
@@ -24,7 +25,7 @@ func (t *term) sweep(ctx context.Context, version int64) {
 			var changed bool
 			now, _ := t.w.Clock.Now()
 			if changed, err = t.w.Store.LowerBounds(ctx, name, now); changed {
-				t.report(ctx, func(now int64) { t.sched.Loosen(name, now) })
+				t.report(ctx, func(now int64) { t.sched.Step(now, schedule.Lowered{Tenant: name}) })
 			}
 		}
 		if ctx.Err() != nil {

@@ -240,7 +240,7 @@ func (t *term) renew(ctx context.Context) error {
 
 // resync reads everything anew.
 func (t *term) resync(ctx context.Context) error {
-	facts, err := t.facts(ctx)
+	settings, err := t.settings(ctx)
 	if err != nil {
 		return err
 	}
@@ -248,27 +248,26 @@ func (t *term) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	facts.Queue = queue[0]
 	before := t.sched
-	t.sched = schedule.New(facts)
+	t.sched = schedule.New(settings, queue[0])
 	t.fleet.held = t.sched.Held
 	if before != nil {
 		t.sched.TakeTurns(before)
 	}
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
-	t.govern(ctx, facts.Policies)
+	t.govern(ctx, settings.Policies)
 	now, _ := t.w.Clock.Now()
 	return t.muster(ctx, now)
 }
 
 // refresh takes in what people have decided: policies, pauses, cancelled jobs.
 func (t *term) refresh(ctx context.Context) error {
-	facts, err := t.facts(ctx)
+	settings, err := t.settings(ctx)
 	if err != nil {
 		return err
 	}
-	t.sched.Change(facts, t.w.Now())
-	t.govern(ctx, facts.Policies)
+	t.sched.Step(t.w.Now(), settings)
+	t.govern(ctx, settings.Policies)
 	return nil
 }
 
@@ -284,27 +283,27 @@ func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 	t.workers.Go(func() { t.sweep(sweeping, p.Version) })
 }
 
-// facts reads what people have decided. What changes from now on makes Redis refuse the commits.
-func (t *term) facts(ctx context.Context) (schedule.Facts, error) {
+// settings reads what people have decided. What changes from now on makes Redis refuse the commits.
+func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 	meta, err := t.w.Store.Meta(ctx)
 	if err != nil {
-		return schedule.Facts{}, err
+		return schedule.Settings{}, err
 	}
 	t.w.Policies.Saw(meta.Policies)
 	policies, err := t.w.ReadPolicies(ctx)
 	if err != nil {
-		return schedule.Facts{}, err
+		return schedule.Settings{}, err
 	}
 	paused, err := t.w.Store.Pauses(ctx)
 	if err != nil {
-		return schedule.Facts{}, err
+		return schedule.Settings{}, err
 	}
 	cancelled, err := t.w.Store.CancelledIDs(ctx)
 	if err != nil {
-		return schedule.Facts{}, err
+		return schedule.Settings{}, err
 	}
 	t.fence.Changes, t.stale, t.paused = meta.Changes, false, paused
-	return schedule.Facts{Policies: policies, Paused: paused, Cancelled: cancelled}, nil
+	return schedule.Settings{Policies: policies, Paused: paused, Cancelled: cancelled}, nil
 }
 
 // wait waits until there is something to decide, at the latest until the lease has to be

@@ -192,7 +192,7 @@ func (t *term) trimTenant(c *store.Commit, of trimmed, heads [][]schedule.Head, 
 		leaving[oldest] = append(leaving[oldest], store.Leaving{Begin: h.Begin()})
 		(&inflight{t: t, c: c}).drop(schedule.Drop{Lane: of.lanes[oldest].lane, Head: h, Reason: schedule.Full}, now)
 		if h.Env != nil {
-			t.sched.Uncancel(h.Env.ID)
+			t.sched.Step(now, schedule.IDDropped{ID: h.Env.ID})
 		}
 	}
 	for i, s := range of.lanes {
@@ -202,7 +202,7 @@ func (t *term) trimTenant(c *store.Commit, of trimmed, heads [][]schedule.Head, 
 		if len(leaving[i]) > 0 {
 			c.Take(s.lane, leaving[i])
 			t.sooner(c, s.lane, now) // the next one may cost less
-			t.sched.Look(s.lane.Tenant, s.lane.User, now)
+			t.sched.Step(now, schedule.Changed{Tenant: s.lane.Tenant, User: s.lane.User})
 		}
 	}
 }

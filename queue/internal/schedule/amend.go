@@ -2,9 +2,9 @@ package schedule
 
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
-// Known reports whether the states of a lane's user and tenant are known; if not, they are
+// Knows reports whether the states of a lane's user and tenant are known; if not, they are
 // needed.
-func (s *Scheduler) Known(lane envelope.Lane) bool {
+func (s *Scheduler) Knows(lane envelope.Lane) bool {
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
 	s.ask(s)
@@ -13,9 +13,8 @@ func (s *Scheduler) Known(lane envelope.Lane) bool {
 	return s.queue.known && t.known && u.known
 }
 
-// Refund gives the slot of a claimed job back: to the rules of its user, and those of its
-// tenant and the queue as well if it did not start at all.
-func (s *Scheduler) Refund(claim envelope.Claim, cost int, all bool, now int64) {
+// refund gives the slot of a claimed job back: to the rules of its user, or to all.
+func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) {
 	t := s.tenant(claim.Lane.Tenant)
 	u := t.user(s, claim.Lane.User)
 	u.rules.Refund(&u.state, claim.Spent, cost, false)
@@ -44,9 +43,9 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 	s.rouse(t, at)
 }
 
-// Returned tells that a job is the first of its lane again. What the rules got back may
+// returned lets a lane be read whose job is the first of it again. What the rules got back may
 // let the user's other lanes start something too.
-func (s *Scheduler) Returned(lane envelope.Lane, now int64) {
+func (s *Scheduler) returned(lane envelope.Lane, now int64) {
 	u := s.tenant(lane.Tenant).user(s, lane.User)
 	s.lookAgain(u, now)
 	s.readAgain(u.lane(lane.Priority), now)
@@ -59,8 +58,8 @@ type State struct {
 	of          toucher
 }
 
-// States returns what has changed since it was asked last.
-func (s *Scheduler) States(now int64) []State {
+// states returns what has changed since it was asked last.
+func (s *Scheduler) states(now int64) []State {
 	states := make([]State, 0, len(s.touched))
 	for _, who := range s.touched {
 		of := who.subjectOf()
@@ -82,8 +81,8 @@ type Park struct {
 	lane *lane
 }
 
-// Parks returns the bounds that have moved far since they were noted last.
-func (s *Scheduler) Parks() (parks []Park) {
+// parks returns the bounds that have moved far since they were noted last.
+func (s *Scheduler) parks() (parks []Park) {
 	for _, l := range s.parked {
 		l.parked = false
 		if bound := l.bound(); !l.asked && bound < blocked {
@@ -94,8 +93,8 @@ func (s *Scheduler) Parks() (parks []Park) {
 	return parks
 }
 
-// Parked tells that Redis knows the bounds: the lanes need not be remembered until then.
-func (s *Scheduler) Parked(parks []Park) {
+// noted notes that Redis knows the bounds: the lanes need not be remembered until then.
+func (s *Scheduler) noted(parks []Park) {
 	for _, p := range parks {
 		l := p.lane
 		index := l.index()
@@ -116,6 +115,9 @@ func (s *Scheduler) Over() []string {
 	s.over = nil
 	return names
 }
+
+// Cancelled reports whether the job with that ID never runs.
+func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
 
 // Tenants returns how many tenants are remembered.
 func (s *Scheduler) Tenants() int { return len(s.tenants) }

@@ -2,9 +2,8 @@ package schedule
 
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
-// Change tells what people have decided by now: policies, pauses, cancelled jobs. Nothing else
-// changes: who was served, and what was read, is known on.
-func (s *Scheduler) Change(f Facts, now int64) {
+// change takes in what people have decided by now.
+func (s *Scheduler) change(f Settings, now int64) {
 	s.cancelled = make(map[string]bool, len(f.Cancelled))
 	for _, id := range f.Cancelled {
 		s.cancelled[id] = true
@@ -14,16 +13,16 @@ func (s *Scheduler) Change(f Facts, now int64) {
 	}
 	for scope := range s.paused {
 		if _, still := f.Paused[scope]; !still {
-			s.Pause(scope, 0, now)
+			s.pause(scope, 0, now)
 		}
 	}
 	for scope, until := range f.Paused {
-		s.Pause(scope, until, now)
+		s.pause(scope, until, now)
 	}
 }
 
 // govern puts policies in force. Bounds that were computed under others may be too late: all lanes
-// in memory are looked at. For those that are not see [Scheduler.Loosen].
+// in memory are looked at. For those that are not see [Lowered].
 func (s *Scheduler) govern(p *Policies, now int64) {
 	s.policies = p
 	s.queue.rules, s.queue.limit = nil, Concurrency{}
@@ -48,8 +47,8 @@ func (s *Scheduler) govern(p *Policies, now int64) {
 	}
 }
 
-// Pause tells until when a scope is paused; 0 lifts the pause.
-func (s *Scheduler) Pause(scope string, until, now int64) {
+// pause notes until when a scope is paused; 0 lifts the pause.
+func (s *Scheduler) pause(scope string, until, now int64) {
 	if s.paused[scope] == until {
 		return
 	}
@@ -78,12 +77,3 @@ func (s *Scheduler) Pause(scope string, until, now int64) {
 		}
 	}
 }
-
-// Cancel tells that a job with that ID never runs.
-func (s *Scheduler) Cancel(id string) { s.cancelled[id] = true }
-
-// Cancelled reports whether a job with that ID never runs.
-func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
-
-// Uncancel tells that the job has been dropped.
-func (s *Scheduler) Uncancel(id string) { delete(s.cancelled, id) }

@@ -83,10 +83,29 @@ func (b *Blame) longer(rule string, held int64) {
 	}
 }
 
-// Decide takes the jobs that may start at now, or within the lead, n at most. What it takes counts
-// as taken. If the commit is refused, tell it with Undo; if its outcome is unknown, discard the
-// scheduler.
-func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
+// A Commit is what is to be written and read together. For the scheduler it counts as done from then on.
+type Commit struct {
+	Plan   Plan
+	States []State // what rules remember by now
+	Parks  []Park  // bounds of lanes
+	Needs  Needs   // to be read after that
+
+	ended []envelope.ClaimRef
+}
+
+// Amend returns what there is to write and to read before more is decided.
+func (s *Scheduler) Amend(now int64) Commit { return s.commit(Plan{}, now) }
+
+// commit puts together what has come to be written since the commit before.
+func (s *Scheduler) commit(p Plan, now int64) Commit {
+	c := Commit{Plan: p, States: s.states(now), Parks: s.parks(), Needs: s.needs, ended: s.running.ended}
+	s.needs, s.running.ended = Needs{}, nil
+	return c
+}
+
+// Decide takes the jobs that may start at now, or within the lead, n at most, and returns the commit that lets them
+// start.
+func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
 	d.visits = 8*n + 200
 	d.early = d.horizon
@@ -97,7 +116,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Plan {
 	d.expire()
 	d.decide()
 	d.plan.Next = min(d.plan.Next, s.expiring.first())
-	return d.plan
+	return s.commit(d.plan, now)
 }
 
 // decide goes on until nothing more may start, or the plan is as long as it may be.
@@ -161,7 +180,7 @@ func (s *Scheduler) known(horizon int64) bool {
 	}
 	if !s.front.asked {
 		s.front.ask()
-		s.needs.Tenants = true
+		s.needs.Tenants = Span{s.front.frontier, s.front.limit}
 	}
 	return first < s.front.frontier
 }
@@ -329,7 +348,7 @@ func (d *decision) askLanes(t *tenant, priority int) {
 	index := &t.lanes[priority]
 	if !index.asked {
 		index.ask()
-		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.frontier, index.limit})
+		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, Span{index.frontier, index.limit}})
 	}
 	t.waits = true
 	d.s.await(t)

@@ -26,11 +26,13 @@ type shelf struct {
 	rounds int
 	queue  string // what the queue's rules remember
 	heads  int    // of how many lanes the first jobs were read at a time, at most
+	bounds map[envelope.Lane]int64
+	parks  []schedule.Park
 }
 
 func newShelf(t *testing.T, p *schedule.Policies) *shelf {
 	return &shelf{
-		t: t, s: schedule.New(schedule.Facts{Policies: p}), now: 1_763_600_000_000_000, lanes: map[envelope.Lane][]*envelope.Envelope{}, places: 1000,
+		t: t, s: schedule.New(schedule.Settings{Policies: p}, ""), now: 1_763_600_000_000_000, lanes: map[envelope.Lane][]*envelope.Envelope{}, bounds: map[envelope.Lane]int64{}, places: 1000,
 	}
 }
 
@@ -48,11 +50,12 @@ func (s *shelf) put(tenant, user string, change func(*envelope.Envelope)) {
 	}
 	lane := envelope.Lane{Tenant: tenant, User: user, Priority: e.Priority}
 	if s.lanes[lane] = append(s.lanes[lane], e); len(s.lanes[lane]) == 1 {
-		s.s.Notice(lane, schedule.Head{Entry: e.String(), Job: e.String(), Env: e}, s.now)
+		s.s.Step(s.now, schedule.First{Lane: lane, Head: schedule.Head{Entry: e.String(), Job: e.String(), Env: e}})
 	}
 }
 
-func (s *shelf) answer(needs schedule.Needs) {
+// find returns what the scheduler needs.
+func (s *shelf) find(needs schedule.Needs) (found schedule.Found) {
 	s.heads = max(s.heads, len(needs.Heads))
 	tenants, users := map[string]int64{}, map[string]map[string]int64{}
 	for lane, jobs := range s.lanes {
@@ -60,32 +63,36 @@ func (s *shelf) answer(needs schedule.Needs) {
 			if users[index(lane)] == nil {
 				users[index(lane)] = map[string]int64{}
 			}
-			tenants[lane.Tenant], users[index(lane)][lane.User] = 1, 1
+			tenants[lane.Tenant], users[index(lane)][lane.User] = 1, max(1, s.bounds[lane])
 		}
 	}
-	if needs.Tenants {
-		from, n := s.s.TenantsFront()
-		s.s.LearnTenants(front(tenants, from, n))
-	}
+	found.Tenants = front(tenants, needs.Tenants.From, needs.Tenants.N)
 	for _, need := range needs.Lanes {
-		s.s.LearnLanes(need, front(users[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N), s.now)
+		found.Fronts = append(found.Fronts, front(users[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N))
 	}
 	for _, lane := range needs.Heads {
 		var heads []schedule.Head
 		for _, e := range s.lanes[lane][:min(10, len(s.lanes[lane]))] {
 			heads = append(heads, schedule.Head{Entry: e.String(), Job: e.String(), Env: e})
 		}
-		s.s.LearnHeads(lane, heads, s.now)
+		found.Heads = append(found.Heads, heads)
 	}
-	for _, scope := range needs.States {
-		if tenant, user := envelope.ParseScope(scope); user != "" {
-			s.s.LearnUserState(tenant, user, "", s.now)
-		} else if tenant == "" {
-			s.s.LearnQueueState("")
-		} else {
-			s.s.LearnTenantState(tenant, "", 0, s.now)
+	found.States, found.Waiting = make([]string, len(needs.States)), make([]int64, len(needs.States))
+	return found
+}
+
+// learn writes a commit, and tells the scheduler what was read with it.
+func (s *shelf) learn(c schedule.Commit) {
+	for _, st := range c.States {
+		if st.Scope == envelope.QueueScope {
+			s.queue = st.Text
 		}
 	}
+	for _, p := range c.Parks {
+		s.bounds[p.Lane] = p.At
+	}
+	s.parks = append(s.parks, c.Parks...)
+	s.s.Learn(c, s.find(c.Needs), s.now)
 }
 
 // decide decides all that there is to decide now.
@@ -96,19 +103,13 @@ func (s *shelf) decide() {
 	f.places = slices.Repeat([]*schedule.Place{p}, s.places)
 	for range 2000 {
 		s.rounds++
-		plan := s.s.Decide(s.now, &f, 100)
-		for _, st := range s.s.States(s.now) {
-			if st.Scope == envelope.QueueScope {
-				s.queue = st.Text
-			}
-		}
-		s.starts, s.drops = append(s.starts, plan.Starts...), append(s.drops, plan.Drops...)
-		for _, left := range plan.Left {
+		c := s.s.Decide(s.now, &f, 100)
+		s.starts, s.drops = append(s.starts, c.Plan.Starts...), append(s.drops, c.Plan.Drops...)
+		for _, left := range c.Plan.Left {
 			s.lanes[left.Lane] = s.lanes[left.Lane][1:]
 		}
-		needs := s.s.Needs()
-		s.answer(needs)
-		if needs.Empty() && (plan.Hungry || plan.Next > s.now) {
+		s.learn(c)
+		if c.Needs.Empty() && (c.Plan.Hungry || c.Plan.Next > s.now) {
 			return
 		}
 	}
@@ -178,7 +179,7 @@ func TestManyLanesAreReadInPortions(t *testing.T) {
 	for i := range tenants * users {
 		s.put(fmt.Sprint("t", i%tenants), fmt.Sprint("u", i), nil)
 	}
-	s.s, s.places = schedule.New(schedule.Facts{Policies: &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}}}), 100_000
+	s.s, s.places = schedule.New(schedule.Settings{Policies: &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}}}, ""), 100_000
 	s.now += 1_000_000
 	s.decide()
 	if len(s.starts) != tenants*users || s.heads > 1500 {
@@ -290,7 +291,7 @@ func TestARepeatedLetter(t *testing.T) {
 	s.put("t", "u", nil)
 	s.decide()
 	for lane, jobs := range s.lanes {
-		s.s.Notice(lane, schedule.Head{Entry: jobs[0].String(), Job: jobs[0].String(), Env: jobs[0]}, s.now)
+		s.s.Step(s.now, schedule.First{Lane: lane, Head: schedule.Head{Entry: jobs[0].String(), Job: jobs[0].String(), Env: jobs[0]}})
 	}
 	s.places = 10
 	s.decide()
@@ -327,8 +328,8 @@ func TestAReturnedJobStartsAtOnce(t *testing.T) {
 	s.ahead = 0
 	s.now += 10_000
 	s.lanes[start.Lane] = append([]*envelope.Envelope{start.Head.Env}, s.lanes[start.Lane]...)
-	s.s.Refund(start.Claim, 1, true, s.now)
-	s.s.Returned(start.Lane, s.now)
+	s.s.Step(s.now, schedule.Refunded{Claim: start.Claim, Cost: 1, All: true})
+	s.s.Step(s.now, schedule.Returned{Lane: start.Lane})
 	s.decide()
 	if len(s.starts) != 2 || s.starts[1].Slot > s.now {
 		t.Errorf("%d starts, the last in %d µs", len(s.starts), s.starts[len(s.starts)-1].Slot-s.now)
@@ -362,7 +363,7 @@ func TestALiftedRuleGivesBackNothingThatItHasNotCounted(t *testing.T) {
 	window := rules.Compile(0, rules.Rule{Kind: rules.FixedWindow, Limit: 2, Period: time.Second})
 	s := onShelf(t, window, schedule.Policy{})
 	under := func(set *rules.Set) {
-		s.s = schedule.New(schedule.Facts{Policies: &schedule.Policies{Queue: set}, Queue: s.queue})
+		s.s = schedule.New(schedule.Settings{Policies: &schedule.Policies{Queue: set}}, s.queue)
 	}
 	started := func(user string) (n int) {
 		s.put("t", user, nil)
@@ -387,12 +388,12 @@ func TestALiftedRuleGivesBackNothingThatItHasNotCounted(t *testing.T) {
 	under(window)
 	s.now += 10_000
 	for range 10 {
-		if s.s.Known(missed.Lane) {
+		if s.s.Knows(missed.Lane) {
 			break
 		}
-		s.answer(s.s.Needs())
+		s.learn(s.s.Amend(s.now))
 	}
-	s.s.Refund(missed.Claim, 1, true, s.now)
+	s.s.Step(s.now, schedule.Refunded{Claim: missed.Claim, Cost: 1, All: true})
 	if started("c") != 1 {
 		t.Fatal("the third does not start")
 	}

@@ -22,11 +22,12 @@ type crowd struct {
 
 func newCrowd(p *schedule.Policies, costs map[string]int) *crowd {
 	return &crowd{
-		s: schedule.New(schedule.Facts{Policies: p}), costs: costs, got: map[string]int{}, now: 1_763_600_000_000_000,
+		s: schedule.New(schedule.Settings{Policies: p}, ""), costs: costs, got: map[string]int{}, now: 1_763_600_000_000_000,
 	}
 }
 
-func (c *crowd) answer(needs schedule.Needs) {
+// find returns what the scheduler needs.
+func (c *crowd) find(needs schedule.Needs) (found schedule.Found) {
 	tenants := map[string]int64{}
 	users := map[string]map[string]int64{}
 	for name := range c.costs {
@@ -36,31 +37,21 @@ func (c *crowd) answer(needs schedule.Needs) {
 		}
 		tenants[tenant], users[tenant][user] = 1, 1
 	}
-	if needs.Tenants {
-		from, n := c.s.TenantsFront()
-		c.s.LearnTenants(front(tenants, from, n))
-	}
+	found.Tenants = front(tenants, needs.Tenants.From, needs.Tenants.N)
 	for _, need := range needs.Lanes {
-		var found []schedule.Bound
+		var lanes []schedule.Bound
 		if need.Priority == envelope.Normal {
-			found = front(users[need.Tenant], need.From, need.N)
+			lanes = front(users[need.Tenant], need.From, need.N)
 		}
-		c.s.LearnLanes(need, found, c.now)
+		found.Fronts = append(found.Fronts, lanes)
 	}
 	for _, lane := range needs.Heads {
 		env := &envelope.Envelope{Stamp: "0643fc1fde259", Cost: c.costs[lane.Tenant+" "+lane.User], Priority: lane.Priority}
 		head := schedule.Head{Entry: env.String(), Job: env.String(), Env: env}
-		c.s.LearnHeads(lane, []schedule.Head{head, head, head}, c.now)
+		found.Heads = append(found.Heads, []schedule.Head{head, head, head})
 	}
-	for _, scope := range needs.States {
-		if tenant, user := envelope.ParseScope(scope); user != "" {
-			c.s.LearnUserState(tenant, user, "", c.now)
-		} else if tenant == "" {
-			c.s.LearnQueueState("")
-		} else {
-			c.s.LearnTenantState(tenant, "", 0, c.now)
-		}
-	}
+	found.States, found.Waiting = make([]string, len(needs.States)), make([]int64, len(needs.States))
+	return found
 }
 
 // run lets time pass, in which so many places are free every millisecond.
@@ -72,14 +63,12 @@ func (c *crowd) run(d time.Duration, places int) {
 			f.places = append(f.places, p)
 		}
 		for range 50 {
-			plan := c.s.Decide(c.now, &f, 100)
-			c.s.States(c.now)
-			for _, start := range plan.Starts {
+			commit := c.s.Decide(c.now, &f, 100)
+			for _, start := range commit.Plan.Starts {
 				c.got[start.Lane.Tenant+" "+start.Lane.User] += start.Head.Env.Cost
 			}
-			needs := c.s.Needs()
-			c.answer(needs)
-			if needs.Empty() && (plan.Hungry || plan.Next > c.now) {
+			c.s.Learn(commit, c.find(commit.Needs), c.now)
+			if commit.Needs.Empty() && (commit.Plan.Hungry || commit.Plan.Next > c.now) {
 				break
 			}
 		}

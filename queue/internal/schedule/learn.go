@@ -9,34 +9,29 @@ import (
 
 // Needs are what a scheduler has to be told before it can decide on.
 type Needs struct {
-	Tenants bool        // the next tenants of the index
-	Lanes   []LanesNeed // the next lanes of indexes
-	Heads   []envelope.Lane
-	States  []string // scopes
+	Tenants Span            // of the index of tenants
+	Lanes   []LanesNeed     // of indexes of lanes
+	Heads   []envelope.Lane // whose first jobs are needed
+	States  []string        // scopes whose rules' memory is needed
 }
 
-// A LanesNeed asks for lanes of a tenant and priority from a bound on, n at most.
+// A Span asks for the members of an index from a bound on, N at most; 0 asks for nothing.
+type Span struct {
+	From int64
+	N    int
+}
+
+// A LanesNeed asks for lanes of a tenant and priority.
 type LanesNeed struct {
 	Tenant   string
 	Priority int
-	From     int64
-	N        int
+	Span
 }
 
 // Empty reports whether nothing is needed.
 func (n Needs) Empty() bool {
-	return !n.Tenants && len(n.Lanes)+len(n.Heads)+len(n.States) == 0
+	return n.Tenants.N == 0 && len(n.Lanes)+len(n.Heads)+len(n.States) == 0
 }
-
-// Needs returns what is needed now, once: whoever asks has to tell.
-func (s *Scheduler) Needs() Needs {
-	needs := s.needs
-	s.needs = Needs{}
-	return needs
-}
-
-// TenantsFront says which part of the index of tenants is needed next.
-func (s *Scheduler) TenantsFront() (from int64, n int) { return s.front.frontier, s.front.limit }
 
 // A Bound is a member of an index as Redis holds it.
 type Bound struct {
@@ -44,8 +39,43 @@ type Bound struct {
 	At   int64
 }
 
-// LearnTenants tells the next tenants of the index.
-func (s *Scheduler) LearnTenants(found []Bound) {
+// Found is what was read of what was needed, in the order of the [Needs].
+type Found struct {
+	Tenants []Bound
+	Fronts  [][]Bound // of Needs.Lanes
+	Heads   [][]Head  // of each lane all first jobs, if they are fewer than were asked for
+	States  []string
+	Waiting []int64 // for each of Needs.States that is a tenant's: how many of its jobs wait
+}
+
+// Learn tells that a commit has happened, and what was read with it.
+func (s *Scheduler) Learn(c Commit, found Found, now int64) {
+	s.noted(c.Parks)
+	if c.Needs.Tenants.N > 0 {
+		s.learnTenants(found.Tenants)
+	}
+	for i, need := range c.Needs.Lanes {
+		s.learnLanes(need, found.Fronts[i], now)
+	}
+	for i, lane := range c.Needs.Heads {
+		s.learnHeads(lane, found.Heads[i], now)
+	}
+	tenants := 0
+	for i, scope := range c.Needs.States {
+		switch tenant, user := envelope.ParseScope(scope); {
+		case tenant == "":
+			s.queue.learn(found.States[i])
+		case user != "":
+			s.learnUser(tenant, user, found.States[i], now)
+		default:
+			s.learnTenant(tenant, found.States[i], found.Waiting[tenants], now)
+			tenants++
+		}
+	}
+}
+
+// learnTenants takes in the next tenants of the index.
+func (s *Scheduler) learnTenants(found []Bound) {
 	fresh := 0
 	for _, b := range found {
 		if s.tenants[b.Name] == nil {
@@ -63,8 +93,8 @@ func lastOf(found []Bound) int64 {
 	return found[len(found)-1].At
 }
 
-// LearnLanes tells the next lanes of an index.
-func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
+// learnLanes takes in the next lanes of an index.
+func (s *Scheduler) learnLanes(need LanesNeed, found []Bound, now int64) {
 	t := s.tenant(need.Tenant)
 	index := &t.lanes[need.Priority]
 	fresh := 0
@@ -82,9 +112,9 @@ func (s *Scheduler) LearnLanes(need LanesNeed, found []Bound, now int64) {
 	s.rouse(t, now)
 }
 
-// LearnHeads tells the first jobs of a lane, all of them if there are fewer than were
+// learnHeads takes in the first jobs of a lane, all of them if there are fewer than were
 // asked for.
-func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
+func (s *Scheduler) learnHeads(lane envelope.Lane, heads []Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	l := t.user(s, lane.User).lane(lane.Priority)
 	missed, bound := l.missed, l.bound()
@@ -106,18 +136,15 @@ func (s *Scheduler) LearnHeads(lane envelope.Lane, heads []Head, now int64) {
 	}
 }
 
-// LearnQueueState tells what the rules of the queue remember.
-func (s *Scheduler) LearnQueueState(state string) { s.queue.learn(state) }
-
-// LearnUserState tells what the rules of a user remember.
-func (s *Scheduler) LearnUserState(tenant, user, state string, now int64) {
+// learnUser takes in what the rules of a user remember.
+func (s *Scheduler) learnUser(tenant, user, state string, now int64) {
 	u := s.tenant(tenant).user(s, user)
 	u.learn(state)
 	s.rouse(u.tenant, now)
 }
 
-// LearnTenantState tells what the rules of a tenant remember, and how much of it waits.
-func (s *Scheduler) LearnTenantState(name, state string, waiting, now int64) {
+// learnTenant takes in what the rules of a tenant remember, and how much of it waits.
+func (s *Scheduler) learnTenant(name, state string, waiting, now int64) {
 	t := s.tenant(name)
 	t.learn(state)
 	t.waits = false
@@ -133,9 +160,9 @@ func (s *Scheduler) wake(l *lane, at int64) {
 	s.rouse(l.user.tenant, at)
 }
 
-// Notice tells that a lane has got its first job. If the scheduler neither knows the lane nor will
+// notice takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
 // find it in its index, it comes in with that job.
-func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
+func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	index := &t.lanes[lane.Priority]
 	if l := t.find(lane); l != nil && l.asked {
@@ -175,9 +202,9 @@ func (s *Scheduler) Notice(lane envelope.Lane, head Head, now int64) {
 // µs. A lane whose bound lies before the frontier is not found behind it.
 const letterDelay = 1_000_000
 
-// Look lets all lanes of a user be read again and looked at: their first jobs, or what
+// look lets all lanes of a user be read again and looked at: their first jobs, or what
 // bounds them, may have changed.
-func (s *Scheduler) Look(tenant, user string, now int64) {
+func (s *Scheduler) look(tenant, user string, now int64) {
 	t := s.tenant(tenant)
 	u := t.user(s, user)
 	u.paused = s.paused[u.scope()]
@@ -214,9 +241,9 @@ func (s *Scheduler) read(l *lane, bound int64) {
 	l.index().reading.set(l, bound)
 }
 
-// ForgetLanes tells that the lanes of a tenant are not what they were: its indexes are read again,
-// and of each lane the first jobs. Lanes keep their places in line.
-func (s *Scheduler) ForgetLanes(tenant string, now int64) {
+// forgetLanes lets the indexes of a tenant be read again, and of each lane the first jobs. Lanes keep
+// their places in line.
+func (s *Scheduler) forgetLanes(tenant string, now int64) {
 	t := s.tenant(tenant)
 	for p := range t.lanes {
 		for _, entry := range t.lanes[p].due.entries {
@@ -225,9 +252,6 @@ func (s *Scheduler) ForgetLanes(tenant string, now int64) {
 	}
 	s.loosen(t, now)
 }
-
-// Loosen tells that Redis has lowered the bounds of a tenant's lanes: its indexes are read again.
-func (s *Scheduler) Loosen(tenant string, now int64) { s.loosen(s.tenant(tenant), now) }
 
 // loosen lets all lanes of a tenant be looked at now, those that are not in memory included. They
 // keep their order.

@@ -74,15 +74,17 @@ func (m *model) govern() {
 // restartScheduler lets a new leader lead, which knows what was written.
 func (m *model) restartScheduler() {
 	m.stale, m.replies, m.refused = map[envelope.Lane]bool{}, nil, nil
-	m.s = schedule.New(schedule.Facts{
-		Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead)), Queue: m.state(envelope.QueueScope),
-	})
+	m.s = schedule.New(m.settings(), m.state(envelope.QueueScope))
 	m.recount()
+}
+
+func (m *model) settings() schedule.Settings {
+	return schedule.Settings{Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead))}
 }
 
 // refresh tells the scheduler what people have decided.
 func (m *model) refresh() {
-	m.s.Change(schedule.Facts{Policies: m.policies, Paused: maps.Clone(m.paused), Cancelled: slices.Collect(maps.Keys(m.dead))}, m.now)
+	m.s.Step(m.now, m.settings())
 	m.recount()
 }
 
@@ -137,7 +139,7 @@ func (m *model) open() {
 			m.stale[n.lane] = true
 		}
 		env, err := envelope.Open(n.entry)
-		m.s.Notice(n.lane, schedule.Head{Entry: n.entry, Job: n.entry, Env: env, Err: err}, m.now)
+		m.s.Step(m.now, schedule.First{Lane: n.lane, Head: schedule.Head{Entry: n.entry, Job: n.entry, Env: env, Err: err}})
 	}
 }
 
@@ -190,20 +192,20 @@ func (m *model) end() {
 		m.later = append(m.later, t)
 		if m.chance(2) {
 			m.note("  and its user has seen nothing of it")
-			m.s.Refund(t.claim, t.env.Cost, false, m.now)
+			m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Cost: t.env.Cost})
 			m.unspend(t, false)
 			m.sooner(t.lane)
-			m.write()
+			m.amend()
 		}
 	default:
 		m.note("%d is returned", t.id)
 		if t.env.Late = 0; m.far && m.chance(2) {
 			t.env.Late = m.Int64N(50_000)
 		}
-		m.s.Refund(t.claim, t.env.Cost, true, m.now)
+		m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Cost: t.env.Cost, All: true})
 		m.unspend(t, true)
 		m.back(t)
-		m.write()
+		m.amend()
 	}
 }
 
@@ -219,13 +221,13 @@ func (m *model) sooner(l envelope.Lane) {
 // back puts a job to the front of its lane.
 func (m *model) back(t *task) {
 	if t.running {
-		m.s.Ended(t.claim, m.now)
+		m.s.Step(m.now, schedule.Ended{Claim: t.claim})
 	}
 	t.running, t.returned = false, true
 	m.lanes[t.lane] = slices.Insert(m.lanes[t.lane], 0, t)
 	m.notes(t.lane, m.now)
 	m.sooner(t.lane)
-	m.s.Returned(t.lane, m.now)
+	m.s.Step(m.now, schedule.Returned{Lane: t.lane})
 }
 
 // mature puts jobs whose time has come into their lanes.
@@ -241,7 +243,7 @@ func (m *model) mature() {
 		t.returned = true
 		m.lanes[t.lane] = append(m.lanes[t.lane], t)
 		m.notes(t.lane, m.now)
-		m.s.Look(t.lane.Tenant, t.lane.User, m.now)
+		m.s.Step(m.now, schedule.Changed{Tenant: t.lane.Tenant, User: t.lane.User})
 	}
 }
 
@@ -257,7 +259,7 @@ func (m *model) cancel() {
 	m.dead[t.env.ID] = true
 	switch m.IntN(3) {
 	case 0:
-		m.s.Cancel(t.env.ID)
+		m.s.Step(m.now, schedule.IDCancelled{ID: t.env.ID})
 	case 1:
 		m.refresh()
 	default:
@@ -273,7 +275,7 @@ func (m *model) pause() {
 	m.paused[scope] = until
 	switch m.IntN(3) {
 	case 0:
-		m.s.Pause(scope, until, m.now)
+		m.s.Step(m.now, schedule.Paused{Scope: scope, Until: until})
 	case 1:
 		m.refresh()
 	default:
@@ -294,7 +296,7 @@ func (m *model) trim() {
 		delete(m.dead, jobs[0].env.ID)
 		m.lanes[lane] = jobs[1:]
 		m.sooner(lane)
-		m.s.Look(lane.Tenant, lane.User, m.now)
+		m.s.Step(m.now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
 		return
 	}
 }
@@ -330,11 +332,11 @@ func (m *model) sweep() {
 	}
 	if changed {
 		m.note("sweep %s", name)
-		m.s.Loosen(name, m.now)
+		m.s.Step(m.now, schedule.Lowered{Tenant: name})
 	}
 	if m.chance(4) {
 		m.note("%s is read again", name)
-		m.s.ForgetLanes(name, m.now)
+		m.s.Step(m.now, schedule.Replaced{Tenant: name})
 	}
 }
 

@@ -91,7 +91,7 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 }
 
 // heads reads the first jobs of lanes; an empty one leaves its index.
-func (m *model) heads(lanes []envelope.Lane) (learn func()) {
+func (m *model) heads(lanes []envelope.Lane) [][]schedule.Head {
 	all := make([][]schedule.Head, len(lanes))
 	for i, lane := range lanes {
 		jobs := m.lanes[lane]
@@ -102,11 +102,7 @@ func (m *model) heads(lanes []envelope.Lane) (learn func()) {
 			delete(m.due[index(lane)], lane.User)
 		}
 	}
-	return func() {
-		for i, lane := range lanes {
-			m.s.LearnHeads(lane, all[i], m.now)
-		}
-	}
+	return all
 }
 
 // front returns the members of an index from a bound on, in their order.
@@ -123,45 +119,35 @@ func front(of map[string]int64, from int64, n int) []schedule.Bound {
 	return found[:min(n, len(found))]
 }
 
-// answer tells what is needed.
-func (m *model) answer(needs schedule.Needs) { m.look(needs)() }
+// amend writes what there is to write before more is decided, and reads what is needed.
+func (m *model) amend() {
+	c := m.s.Amend(m.now)
+	m.write(c)
+	m.look(c)()
+}
 
-// look reads what is needed. What it returns tells the scheduler, some time later.
-func (m *model) look(needs schedule.Needs) (learn func()) {
-	learnHeads := m.heads(needs.Heads)
-	from, n := m.s.TenantsFront()
-	tenants := front(m.tenants, from, n)
-	lanes := make([][]schedule.Bound, len(needs.Lanes))
-	for i, need := range needs.Lanes {
-		lanes[i] = front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N)
+// write writes what rules remember, and bounds of lanes.
+func (m *model) write(c schedule.Commit) {
+	for _, st := range c.States {
+		m.states[st.Scope] = state{st.Text, st.Until}
 	}
-	states := make([]string, len(needs.States))
-	for i, scope := range needs.States {
-		states[i] = m.state(scope)
-	}
-	return func() {
-		if needs.Tenants {
-			m.s.LearnTenants(tenants)
-		}
-		for i, need := range needs.Lanes {
-			m.s.LearnLanes(need, lanes[i], m.now)
-		}
-		learnHeads()
-		for i, scope := range needs.States {
-			if tenant, user := envelope.ParseScope(scope); user != "" {
-				m.s.LearnUserState(tenant, user, states[i], m.now)
-			} else if tenant == "" {
-				m.s.LearnQueueState(states[i])
-			} else {
-				m.s.LearnTenantState(tenant, states[i], 0, m.now)
-			}
+	for _, p := range c.Parks {
+		if _, there := m.due[index(p.Lane)][p.Lane.User]; there {
+			m.due[index(p.Lane)][p.Lane.User] = p.At
 		}
 	}
 }
 
-// write commits what the rules remember.
-func (m *model) write() {
-	for _, st := range m.s.States(m.now) {
-		m.states[st.Scope] = state{st.Text, st.Until}
+// look reads what a commit needs. What it returns tells the scheduler, some time later.
+func (m *model) look(c schedule.Commit) (learn func()) {
+	found := schedule.Found{
+		Tenants: front(m.tenants, c.Needs.Tenants.From, c.Needs.Tenants.N), Heads: m.heads(c.Needs.Heads), Waiting: make([]int64, len(c.Needs.States)),
 	}
+	for _, need := range c.Needs.Lanes {
+		found.Fronts = append(found.Fronts, front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N))
+	}
+	for _, scope := range c.Needs.States {
+		found.States = append(found.States, m.state(scope))
+	}
+	return func() { m.s.Learn(c, found, m.now) }
 }

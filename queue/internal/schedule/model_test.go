@@ -195,12 +195,13 @@ func (m *model) run() {
 		}
 		m.open()
 		had := len(m.places.places)
-		plan := m.s.Decide(m.now, &m.places, batch)
+		c := m.s.Decide(m.now, &m.places, batch)
+		plan := c.Plan
 		if m.chance(300) {
 			m.depose() // before the commit
 			continue
 		}
-		committed, more := m.send(plan)
+		committed, more := m.send(c)
 		if m.err != nil {
 			return
 		}
@@ -234,36 +235,24 @@ func (m *model) run() {
 
 // send commits a plan with all that has changed, unless something is not as the leader saw
 // it, and reports whether there was something to do or to learn.
-func (m *model) send(plan schedule.Plan) (committed, more bool) {
-	c := m.s.Commit(plan, m.now)
+func (m *model) send(c schedule.Commit) (committed, more bool) {
+	plan := c.Plan
 	if len(m.refused) > 0 || m.chance(30) && len(plan.Left) > 0 { // and all those behind it
 		m.note("a commit is refused")
 		m.refused = append(m.refused, c)
 		return false, len(plan.Left) > 0 || !c.Needs.Empty()
 	}
-	states, parks, needs := c.States, c.Parks, c.Needs
 	committed, err := m.commit(plan)
 	if m.fail(err) || !committed {
 		return false, false
 	}
-	for _, st := range states {
-		m.states[st.Scope] = state{st.Text, st.Until}
-	}
-	for _, p := range parks {
-		if _, there := m.due[index(p.Lane)][p.Lane.User]; there {
-			m.due[index(p.Lane)][p.Lane.User] = p.At
-		}
-	}
+	m.write(c)
 	m.kept = m.read
-	if len(plan.Left)+len(states)+len(parks) == 0 && needs.Empty() {
+	if len(plan.Left)+len(c.States)+len(c.Parks) == 0 && c.Needs.Empty() {
 		return true, false // there is nothing to commit
 	}
-	learn := m.look(needs)
-	m.replies = append(m.replies, func() {
-		learn()
-		m.s.Parked(parks)
-	})
-	return true, len(plan.Left) > 0 || !needs.Empty()
+	m.replies = append(m.replies, m.look(c))
+	return true, len(plan.Left) > 0 || !c.Needs.Empty()
 }
 
 // undo lets the scheduler know of refused commits, some time after the first of them.
@@ -338,10 +327,10 @@ func (m *model) left(plan schedule.Plan, places int) error {
 // knows lets the scheduler know the states of a lane.
 func (m *model) knows(l envelope.Lane) {
 	for range 10 {
-		if m.s.Known(l) {
+		if m.s.Knows(l) {
 			return
 		}
-		m.answer(m.s.Needs())
+		m.amend()
 	}
 	m.fail(fmt.Errorf("the states of %s are told and not known", l.Name()))
 }

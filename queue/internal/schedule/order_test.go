@@ -33,10 +33,9 @@ func TestNoOvertaking(t *testing.T) {
 	var starts []schedule.Start
 	places := &turns{}
 	for range 20 {
-		starts = append(starts, c.s.Decide(c.now, places, 100).Starts...)
-		if needs := c.s.Needs(); !needs.Empty() {
-			c.answer(needs)
-		}
+		commit := c.s.Decide(c.now, places, 100)
+		starts = append(starts, commit.Plan.Starts...)
+		c.s.Learn(commit, c.find(commit.Needs), c.now)
 	}
 	if len(starts) < 10 {
 		t.Fatalf("%d starts", len(starts))
@@ -79,7 +78,7 @@ func TestLanesToldOfTogether(t *testing.T) {
 	for _, user := range want {
 		s.put("t", user, nil)
 	}
-	s.s.Look("t", "a", s.now)
+	s.s.Step(s.now, schedule.Changed{Tenant: "t", User: "a"})
 	s.decide()
 	var got []string
 	for range want {
@@ -101,11 +100,11 @@ func TestALateLetter(t *testing.T) {
 		s.decide()
 		gone := &envelope.Envelope{Stamp: fmt.Sprintf("%013x", s.now), Cost: 3, MaxAttempts: 3, Priority: envelope.High, Type: "x"}
 		s.now += 1000
-		s.s.Look("t", "v", s.now)
+		s.s.Step(s.now, schedule.Changed{Tenant: "t", User: "v"})
 		if read {
 			s.decide()
 		}
-		s.s.Notice(envelope.Lane{Tenant: "t", User: "v", Priority: envelope.High}, schedule.Head{Entry: gone.String(), Job: gone.String(), Env: gone}, s.now)
+		s.s.Step(s.now, schedule.First{Lane: envelope.Lane{Tenant: "t", User: "v", Priority: envelope.High}, Head: schedule.Head{Entry: gone.String(), Job: gone.String(), Env: gone}})
 		s.put("t", "w", nil)
 		s.decide()
 		if len(s.starts) != 2 {
@@ -143,16 +142,15 @@ func TestALaneThatWaitsIsParked(t *testing.T) {
 		"one by one":         {func(s *shelf) { s.put("t", "u", nil); s.decide(); s.put("t", "u", nil) }, true},
 		"paused": {func(s *shelf) {
 			s.put("t", "u", nil)
-			s.s.Pause(envelope.UserScope("t", "u"), s.now+time.Hour.Microseconds(), s.now)
+			s.s.Step(s.now, schedule.Paused{Scope: envelope.UserScope("t", "u"), Until: s.now + time.Hour.Microseconds()})
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour})})
 			test.offer(s)
 			s.decide()
-			parks := s.s.Parks()
-			if parked := len(parks) == 1 && parks[0].At >= s.now+time.Hour.Microseconds()-1_000_000; parked != test.want {
-				t.Errorf("%d starts, parked: %+v", len(s.starts), parks)
+			if parked := len(s.parks) == 1 && s.parks[0].At >= s.now+time.Hour.Microseconds()-1_000_000; parked != test.want {
+				t.Errorf("%d starts, parked: %+v", len(s.starts), s.parks)
 			}
 		})
 	}
@@ -164,13 +162,20 @@ func TestAParkedLaneGetsItsSlotBack(t *testing.T) {
 	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Hour})})
 	s.put("t", "u", nil)
 	s.put("t", "u", nil)
-	s.decide()
-	parks := s.s.Parks()
-	s.s.Refund(s.starts[0].Claim, 1, true, s.now)
-	s.s.Parked(parks)
-	s.decide()
-	if len(parks) != 1 || len(s.starts) != 2 {
-		t.Errorf("%d lanes parked, %d starts", len(parks), len(s.starts))
+	f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
+	for range 10 {
+		c := s.s.Decide(s.now, &f, 100)
+		s.starts = append(s.starts, c.Plan.Starts...)
+		for _, left := range c.Plan.Left {
+			s.lanes[left.Lane] = s.lanes[left.Lane][1:]
+		}
+		if len(c.Parks) > 0 { // its reply is on its way
+			s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Cost: 1, All: true})
+		}
+		s.learn(c)
+	}
+	if len(s.parks) == 0 || len(s.starts) != 2 {
+		t.Errorf("%d lanes parked, %d starts", len(s.parks), len(s.starts))
 	}
 }
 
@@ -188,7 +193,7 @@ func TestARunningJobIsNotForgotten(t *testing.T) {
 		started := len(s.starts)
 		s.decide()
 		for _, start := range s.starts[started:] {
-			s.s.Ended(start.Claim, s.now)
+			s.s.Step(s.now, schedule.Ended{Claim: start.Claim})
 		}
 	}
 	started := len(s.starts)
@@ -207,21 +212,23 @@ func TestASecondJobWaitsForTheFirstOfOthers(t *testing.T) {
 	s.put("t", "many", nil)
 	at, f := s.now, fleet{}
 	f.places = slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)
+	var last schedule.Commit
 	for len(s.starts) == 0 {
-		plan := s.s.Decide(s.now, &f, 1)
-		s.s.States(s.now)
-		if s.starts = append(s.starts, plan.Starts...); len(s.starts) > 0 {
-			s.lanes[plan.Left[0].Lane] = nil
+		c := s.s.Decide(s.now, &f, 1)
+		if s.starts = append(s.starts, c.Plan.Starts...); len(s.starts) > 0 {
+			s.lanes[c.Plan.Left[0].Lane] = nil
+			last = c
 			break
 		}
-		s.answer(s.s.Needs())
+		s.learn(c)
 	}
 	stamped := func(at int64) func(*envelope.Envelope) {
 		return func(e *envelope.Envelope) { e.Stamp = fmt.Sprintf("%013x", at) }
 	}
 	s.now += 200
 	s.put("t", "many", stamped(at+100))
-	s.decide() // the lane is read
+	s.learn(last) // the lane is read
+	s.decide()
 	s.now += 1000
 	want := []string{"many"}
 	for i := range int64(3) {

@@ -52,7 +52,7 @@ func TestHighBeforeLow(t *testing.T) {
 					}
 					s.now += time.Minute.Microseconds()
 					for _, start := range s.starts[before:] {
-						s.s.Ended(start.Claim, s.now)
+						s.s.Step(s.now, schedule.Ended{Claim: start.Claim})
 					}
 				}
 				order := make([]int, len(s.starts))
@@ -95,8 +95,12 @@ func TestDeadlinesPassWhileJobsAreBlocked(t *testing.T) {
 		"concurrency of the tenant": {policy: schedule.Policy{TenantConcurrency: one}, users: [2]string{"u", "v"}},
 		"concurrency of the queue":  {queue: one, users: [2]string{"u", "v"}},
 		"no place":                  {users: [2]string{"u", "v"}, block: func(s *shelf) { s.places = 0 }},
-		"a pause of the tenant":     {users: [2]string{"u", "v"}, block: func(s *shelf) { s.s.Pause("t:t", s.now+time.Hour.Microseconds(), s.now) }},
-		"a pause of the user":       {users: [2]string{"u", "v"}, block: func(s *shelf) { s.s.Pause("u:t:v", s.now+time.Hour.Microseconds(), s.now) }},
+		"a pause of the tenant": {users: [2]string{"u", "v"}, block: func(s *shelf) {
+			s.s.Step(s.now, schedule.Paused{Scope: "t:t", Until: s.now + time.Hour.Microseconds()})
+		}},
+		"a pause of the user": {users: [2]string{"u", "v"}, block: func(s *shelf) {
+			s.s.Step(s.now, schedule.Paused{Scope: "u:t:v", Until: s.now + time.Hour.Microseconds()})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &schedule.Policies{QueueConcurrency: test.queue, Default: "p", Policies: map[string]schedule.Policy{"p": test.policy}}
@@ -122,7 +126,7 @@ func TestDeadlinesPassWhileJobsAreBlocked(t *testing.T) {
 				t.Fatalf("%d starts and %d drops at the deadline, want 1 and none", len(s.starts), len(s.drops))
 			}
 			var f fleet
-			if plan := s.s.Decide(s.now, &f, 100); plan.Next != s.now+1 {
+			if plan := s.s.Decide(s.now, &f, 100).Plan; plan.Next != s.now+1 {
 				t.Errorf("the next decision comes in %d µs, want 1", plan.Next-s.now)
 			}
 			s.now++

@@ -27,54 +27,33 @@ func TestLanesReadAgainWhileTheirIndexIs(t *testing.T) {
 			s.lanes[lane] = append(s.lanes[lane], e, &second)
 			index[user] = s.now - 5_000_000 + int64(i)
 		}
-		answer := func(needs schedule.Needs) {
-			if needs.Tenants {
-				from, n := s.s.TenantsFront()
-				s.s.LearnTenants(front(map[string]int64{"t": s.now - 5_000_000}, from, n))
-			}
-			for _, need := range needs.Lanes {
-				found := index
-				if need.Priority != 1 {
-					found = nil
-				}
-				s.s.LearnLanes(need, front(found, need.From, need.N), s.now)
-			}
-			for _, lane := range needs.Heads {
-				var heads []schedule.Head
-				for _, e := range s.lanes[lane] {
-					heads = append(heads, schedule.Head{Entry: e.String(), Job: e.String(), Env: e})
-				}
-				s.s.LearnHeads(lane, heads, s.now)
-			}
-			for _, scope := range needs.States {
-				if tenant, user := envelope.ParseScope(scope); user != "" {
-					s.s.LearnUserState(tenant, user, "", s.now)
-				} else if tenant == "" {
-					s.s.LearnQueueState("")
-				} else {
-					s.s.LearnTenantState(tenant, "", 0, s.now)
+		find := func(needs schedule.Needs) schedule.Found {
+			found := s.find(needs)
+			found.Tenants = front(map[string]int64{"t": s.now - 5_000_000}, needs.Tenants.From, needs.Tenants.N)
+			for i, need := range needs.Lanes {
+				if found.Fronts[i] = nil; need.Priority == 1 {
+					found.Fronts[i] = front(index, need.From, need.N)
 				}
 			}
+			return found
 		}
 		p := &schedule.Place{Worker: "w"}
 		started, forgot := 0, false
 		for range 500 {
 			f := fleet{places: slices.Repeat([]*schedule.Place{p}, 1000)}
-			plan := s.s.Decide(s.now, &f, 64)
-			s.s.States(s.now)
-			started += len(plan.Starts)
-			for _, left := range plan.Left {
+			commit := s.s.Decide(s.now, &f, 64)
+			started += len(commit.Plan.Starts)
+			for _, left := range commit.Plan.Left {
 				s.lanes[left.Lane] = s.lanes[left.Lane][1:]
 				if len(s.lanes[left.Lane]) == 0 {
 					delete(index, left.Lane.User)
 				}
 			}
-			needs := s.s.Needs()
-			if forgets && !forgot && len(needs.Lanes) > 0 && needs.Lanes[0].From > 0 {
-				s.s.ForgetLanes("t", s.now) // a letter (!tenant), or the sweep: the round takes it in before it lands the commit
+			if needs := commit.Needs; forgets && !forgot && len(needs.Lanes) > 0 && needs.Lanes[0].From > 0 {
+				s.s.Step(s.now, schedule.Replaced{Tenant: "t"}) // a letter (!tenant), or the sweep: the round takes it in before it lands the commit
 				forgot = true
 			}
-			answer(needs)
+			s.s.Learn(commit, find(commit.Needs), s.now)
 			s.now += 20_000
 		}
 		if started != 2*users {
@@ -92,21 +71,19 @@ func TestARefundWhileALaneIsRead(t *testing.T) {
 	f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
 	var claim envelope.Claim
 	for range 10 {
-		plan := s.s.Decide(s.now, &f, 10)
-		s.s.States(s.now)
-		for _, left := range plan.Left {
+		commit := s.s.Decide(s.now, &f, 10)
+		for _, left := range commit.Plan.Left {
 			s.lanes[left.Lane] = s.lanes[left.Lane][1:]
 		}
-		needs := s.s.Needs()
-		if len(plan.Starts) > 0 {
-			claim = plan.Starts[0].Claim
+		if starts := commit.Plan.Starts; len(starts) > 0 {
+			claim = starts[0].Claim
 			// The commit is under way, which brings the rest of the lane. The job's slot is given back:
 			// its handler was quick, or its commit was refused.
-			s.s.Refund(claim, 1, true, s.now)
-			s.answer(needs)
+			s.s.Step(s.now, schedule.Refunded{Claim: claim, Cost: 1, All: true})
+			s.learn(commit)
 			break
 		}
-		s.answer(needs)
+		s.learn(commit)
 	}
 	s.decide()
 	if claim.Stamp == "" || len(s.starts) != 1 {

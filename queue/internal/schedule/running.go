@@ -71,8 +71,8 @@ func (s *Scheduler) crowded(u *subject) bool {
 	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
 }
 
-// Claimed tells of a job that runs. It reports whether that was unknown.
-func (s *Scheduler) Claimed(c envelope.ClaimRef) (unknown bool) {
+// claimed notes a job that runs. It reports whether that was unknown.
+func (s *Scheduler) claimed(c envelope.ClaimRef) (unknown bool) {
 	if _, known := s.running.claims[c.Claim]; known {
 		return false
 	}
@@ -88,9 +88,9 @@ func (s *Scheduler) Claimed(c envelope.ClaimRef) (unknown bool) {
 	return true
 }
 
-// Ended tells that a job runs no more. It reports whether something may start that could
+// ended notes that a job runs no more. It reports whether something may start that could
 // not.
-func (s *Scheduler) Ended(claim envelope.Claim, now int64) (frees bool) {
+func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	run, known := s.running.claims[claim]
 	if !known {
 		return false
@@ -107,12 +107,13 @@ func (s *Scheduler) Ended(claim envelope.Claim, now int64) (frees bool) {
 	return frees
 }
 
-// End ends a claim with the next commit.
-func (s *Scheduler) End(claim envelope.Claim, now int64) {
+// takenBack ends a claim with the next commit.
+func (s *Scheduler) takenBack(claim envelope.Claim, now int64) (frees bool) {
 	if run, known := s.running.claims[claim]; known {
 		s.running.ended = append(s.running.ended, envelope.ClaimRef{Worker: run.worker, Claim: claim})
-		s.Ended(claim, now)
+		frees = s.ended(claim, now)
 	}
+	return frees
 }
 
 // unclaim takes a job out of what runs.
@@ -148,23 +149,24 @@ func (s *Scheduler) unblock(who toucher, now int64) {
 	}
 }
 
-// Running tells all that runs, as Redis holds it.
-func (s *Scheduler) Running(claims []envelope.ClaimRef, now int64) {
+// recount takes in all that runs, as Redis holds it.
+func (s *Scheduler) recount(claims []envelope.ClaimRef, now int64) (frees bool) {
 	there := make(map[envelope.Claim]bool, len(claims))
 	for _, c := range claims {
 		there[c.Claim] = true
-		s.Claimed(c)
+		s.claimed(c)
 		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
 	}
 	for claim := range s.running.claims {
 		if !there[claim] {
-			s.Ended(claim, now)
+			frees = s.ended(claim, now) || frees
 		}
 	}
+	return frees
 }
 
-// Places tells how many places the fleet has.
-func (s *Scheduler) Places(n int, now int64) {
+// size notes how many places the fleet has.
+func (s *Scheduler) size(n int, now int64) {
 	if n == s.running.places {
 		return
 	}

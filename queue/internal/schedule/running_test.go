@@ -39,20 +39,20 @@ func (m *model) staff() {
 	if m.chance(10) {
 		m.size100 = pick(m, 1, 4, 10, 100)
 		m.note("%d places", m.size100)
-		m.s.Places(m.size100, m.now)
+		m.s.Step(m.now, schedule.Capacity(m.size100))
 	}
 }
 
 // recount tells the scheduler what runs.
 func (m *model) recount() {
-	m.s.Places(m.size100, m.now)
+	m.s.Step(m.now, schedule.Capacity(m.size100))
 	var claims []envelope.ClaimRef
 	for _, t := range m.tasks {
 		if t.running {
 			claims = append(claims, envelope.ClaimRef{Claim: t.claim})
 		}
 	}
-	m.s.Running(claims, m.now)
+	m.s.Step(m.now, schedule.Running(claims))
 }
 
 // finish tells the leader, some time, that a job has ended.
@@ -64,11 +64,11 @@ func (m *model) finish(t *task) {
 func (m *model) hear() {
 	for len(m.finished) > 0 && !m.chance(10) {
 		m.heard = append(m.heard, m.finished[0])
-		m.s.Ended(m.finished[0], m.now)
+		m.s.Step(m.now, schedule.Ended{Claim: m.finished[0]})
 		m.finished = m.finished[1:]
 	}
 	if len(m.heard) > 0 && m.chance(10) {
-		m.s.Ended(m.heard[m.IntN(len(m.heard))], m.now)
+		m.s.Step(m.now, schedule.Ended{Claim: m.heard[m.IntN(len(m.heard))]})
 		m.heard = m.heard[max(0, len(m.heard)-100):]
 	}
 }

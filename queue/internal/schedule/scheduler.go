@@ -142,17 +142,9 @@ func (h Head) Begin() string {
 	return h.Entry[:min(len(h.Entry), envelope.StampLen)]
 }
 
-// Facts are what people have decided: a scheduler knows them from the beginning, and is told when
-// they change, with [Scheduler.Change].
-type Facts struct {
-	Policies  *Policies
-	Paused    map[string]int64
-	Cancelled []string
-	Queue     string // state of the queue's rules; for New alone
-}
-
-// New returns a scheduler that knows of no lanes yet.
-func New(f Facts) *Scheduler {
+// New returns a scheduler that knows of no lanes yet. It begins with what people have decided, and with what the
+// queue's own rules remember.
+func New(settings Settings, queue string) *Scheduler {
 	s := &Scheduler{
 		lead: Lead, tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
 		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
@@ -160,13 +152,10 @@ func New(f Facts) *Scheduler {
 	s.due.at = func(t *tenant) *int { return &t.at }
 	s.ready.at = func(t *tenant) *int { return &t.rank }
 	s.expiring.at = func(l *lane) *int { return &l.expires }
-	s.queue.learn(f.Queue)
-	s.Change(f, 0)
+	s.queue.learn(queue)
+	s.change(settings, 0)
 	return s
 }
-
-// Far tells how much longer before their slots than the lead jobs are given, in µs.
-func (s *Scheduler) Far(ahead int64) { s.lead = Lead + ahead }
 
 // learn reads what the rules remember. What cannot be read is nothing: the rules begin
 // anew.

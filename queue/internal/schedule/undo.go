@@ -6,24 +6,6 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A Commit is all that one commit of the leader has to do and to read. For the scheduler it counts as
-// done from then on.
-type Commit struct {
-	Plan   Plan
-	States []State
-	Parks  []Park
-	Needs  Needs
-
-	ended []envelope.ClaimRef
-}
-
-// Commit returns what has come together for a commit beside the plan, once.
-func (s *Scheduler) Commit(p Plan, now int64) Commit {
-	c := Commit{Plan: p, States: s.States(now), Parks: s.Parks(), Needs: s.Needs(), ended: s.running.ended}
-	s.running.ended = nil
-	return c
-}
-
 // Undo tells that commits were refused: nothing of them has happened. They are given in the order
 // in which they were sent, up to the last one. What the rules remember of the subjects concerned is
 // read again, and so are the first jobs of the lanes. Lanes and tenants get back the places in line
@@ -47,7 +29,7 @@ func (s *Scheduler) undo(c Commit, now int64) {
 		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
 	}
 	for _, of := range c.ended {
-		s.Claimed(of)
+		s.claimed(of)
 	}
 	for _, state := range c.States {
 		s.doubt(state.of, now)
@@ -95,7 +77,9 @@ func (s *Scheduler) putBack(left Left, now int64) {
 
 // add adds what other commits were to read.
 func (n *Needs) add(other Needs) {
-	n.Tenants = n.Tenants || other.Tenants
+	if other.Tenants.N > 0 {
+		n.Tenants = other.Tenants
+	}
 	n.Lanes = append(n.Lanes, other.Lanes...)
 	n.Heads = append(n.Heads, other.Heads...)
 	n.States = append(n.States, other.States...)

@@ -20,12 +20,12 @@ func TestAnotherLaneAfterARefusedStart(t *testing.T) {
 	var refused []schedule.Commit
 	for range 10 {
 		f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
-		plan := s.s.Decide(s.now, &f, 100)
-		commit := s.s.Commit(plan, s.now)
-		if len(plan.Starts) > 0 || len(refused) > 0 {
+		commit := s.s.Decide(s.now, &f, 100)
+		if len(commit.Plan.Starts) > 0 || len(refused) > 0 {
 			refused = append(refused, commit)
+			continue
 		}
-		s.answer(commit.Needs)
+		s.learn(commit)
 	}
 	if len(refused) == 0 || refused[0].Plan.Starts[0].Lane.Priority != envelope.Normal {
 		t.Fatalf("%v was decided; want the start of the job of normal priority", refused)
@@ -48,8 +48,8 @@ func TestAStartThatIsDecidedTwiceCountsOnce(t *testing.T) {
 		var commit schedule.Commit
 		for range 10 {
 			f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
-			commit = s.s.Commit(s.s.Decide(s.now, &f, 100), s.now)
-			s.answer(commit.Needs)
+			commit = s.s.Decide(s.now, &f, 100)
+			s.learn(commit)
 			if len(commit.Plan.Starts) > 0 {
 				break
 			}

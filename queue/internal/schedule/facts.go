@@ -1,0 +1,105 @@
+package schedule
+
+import "github.com/waterclock/waterclock/queue/internal/envelope"
+
+// A Fact is something that has happened, or will have with the next commit: one of the types of this
+// file.
+type Fact interface {
+	// happened takes it in. It reports whether something may start by it that could not since so much
+	// was running.
+	happened(s *Scheduler, now int64) (frees bool)
+}
+
+// Step tells what has happened. It reports whether something may start by it that could not since so
+// much was running.
+func (s *Scheduler) Step(now int64, facts ...Fact) (frees bool) {
+	for _, f := range facts {
+		frees = f.happened(s, now) || frees
+	}
+	return frees
+}
+
+// Settings are what people have decided by now. Nothing else changes with them: who was served, and
+// what was read, is known on.
+type Settings struct {
+	Policies  *Policies
+	Paused    map[string]int64 // scope → until when
+	Cancelled []string         // IDs of jobs that never run
+}
+
+// Paused says until when a scope is paused; Until 0 lifts the pause.
+type Paused struct {
+	Scope string
+	Until int64
+}
+
+// IDCancelled says that the job with that ID never runs.
+type IDCancelled struct{ ID string }
+
+// IDDropped says that a cancelled job has left its lane.
+type IDDropped struct{ ID string }
+
+// First says that a lane has got its first job.
+type First struct {
+	Lane envelope.Lane
+	Head Head
+}
+
+// Changed says that the first jobs of a user's lanes, or what bounds them, may have changed: they are
+// read again.
+type Changed struct{ Tenant, User string }
+
+// Returned says that a job is the first of its lane again.
+type Returned struct{ Lane envelope.Lane }
+
+// Replaced says that the lanes of a tenant are not what they were: its indexes are read again, and of
+// each lane the first jobs. Lanes keep their places in line.
+type Replaced struct{ Tenant string }
+
+// Lowered says that Redis has lowered the bounds of a tenant's lanes: its indexes are read again.
+type Lowered struct{ Tenant string }
+
+// Running are all claims, as Redis holds them.
+type Running []envelope.ClaimRef
+
+// Ended says that a claim has ended.
+type Ended struct{ Claim envelope.Claim }
+
+// TakenBack says that a claim ends with the next commit.
+type TakenBack struct{ Claim envelope.Claim }
+
+// Refunded says that the slot of a claim is given back: to the rules of its user, and those of its
+// tenant and the queue as well if the job did not start at all.
+type Refunded struct {
+	Claim envelope.Claim
+	Cost  int
+	All   bool
+}
+
+// Capacity is how many places the fleet has.
+type Capacity int
+
+// Far is how much longer before their slots than [Lead] jobs are given, in µs.
+type Far int64
+
+func (f Settings) happened(s *Scheduler, now int64) bool  { s.change(f, now); return false }
+func (f Paused) happened(s *Scheduler, now int64) bool    { s.pause(f.Scope, f.Until, now); return false }
+func (f IDCancelled) happened(s *Scheduler, _ int64) bool { s.cancelled[f.ID] = true; return false }
+func (f IDDropped) happened(s *Scheduler, _ int64) bool   { delete(s.cancelled, f.ID); return false }
+func (f First) happened(s *Scheduler, now int64) bool     { s.notice(f.Lane, f.Head, now); return false }
+func (f Changed) happened(s *Scheduler, now int64) bool   { s.look(f.Tenant, f.User, now); return false }
+func (f Returned) happened(s *Scheduler, now int64) bool  { s.returned(f.Lane, now); return false }
+func (f Replaced) happened(s *Scheduler, now int64) bool  { s.forgetLanes(f.Tenant, now); return false }
+func (f Lowered) happened(s *Scheduler, now int64) bool {
+	s.loosen(s.tenant(f.Tenant), now)
+	return false
+}
+func (f Running) happened(s *Scheduler, now int64) bool   { return s.recount(f, now) }
+func (f Ended) happened(s *Scheduler, now int64) bool     { return s.ended(f.Claim, now) }
+func (f TakenBack) happened(s *Scheduler, now int64) bool { return s.takenBack(f.Claim, now) }
+func (f Refunded) happened(s *Scheduler, now int64) bool {
+	s.refund(f.Claim, f.Cost, f.All, now)
+	return false
+}
+func (f Capacity) happened(s *Scheduler, now int64) bool { s.size(int(f), now); return false }
+func (f Far) happened(s *Scheduler, _ int64) bool        { s.lead = Lead + int64(f); return false }
