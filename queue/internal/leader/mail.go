@@ -45,7 +45,7 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailFull:
 			t.full[envelope.Unescape(l.Text)] = true
 		case store.MailFinished:
-			if claim, err := envelope.ParseClaim(l.Text); err == nil {
+			for _, claim := range store.ParseFinished(l.Text) {
 				t.sched.Step(now, schedule.Ended{Claim: claim})
 			}
 		case store.MailWorkers:

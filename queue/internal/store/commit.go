@@ -34,6 +34,9 @@ type Commit struct {
 	hands    map[string][]byte // worker → what it is told
 	counters map[[2]string]int64
 	folding  map[Folded]string // what it puts under collapse keys
+	lowers   []lowering
+	lowered  map[lowering][]any // their members, each after the instant
+	seen     map[lowered]bool
 	taken    map[Lane]takes
 	put      map[Lane]bool
 	reads    []reads
@@ -47,6 +50,20 @@ type Commit struct {
 type reads struct {
 	lane Lane
 	n    int
+}
+
+// A lowering lets members of an index be due at an instant, unless they are before. One that is there
+// adds none.
+type lowering struct {
+	index string
+	there bool
+	at    int64
+}
+
+// lowered is one member of a lowering.
+type lowered struct {
+	lowering
+	name string
 }
 
 // takes are the first jobs of a lane, which leave it: their number in the list, and where
@@ -70,6 +87,7 @@ func (s *Store) NewCommit() *Commit {
 		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
 		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
 		folding: make(map[Folded]string), typed: make(map[string]bool), lanesOf: make(map[int]Lane),
+		lowered: make(map[lowering][]any), seen: make(map[lowered]bool),
 	}
 }
 
@@ -190,9 +208,23 @@ func (c *Commit) Broken(checks []int) (lanes []Lane) {
 
 // Look makes a lane due at an instant, unless it is due before.
 func (c *Commit) Look(lane Lane, at int64) {
-	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "LT", at, Escape(lane.User))
-	c.op(&c.extra, "ZADD", c.own(c.s.key.Tenants(), "zset"), "LT", at, Escape(lane.Tenant))
-	c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))
+	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), false, at}, lane.User)
+	if c.lower(lowering{c.own(c.s.key.Tenants(), "zset"), false, at}, lane.Tenant) {
+		c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))
+	}
+}
+
+// lower adds a member to a lowering, and reports whether it is new there.
+func (c *Commit) lower(l lowering, name string) bool {
+	if c.seen[lowered{l, name}] {
+		return false
+	}
+	c.seen[lowered{l, name}] = true
+	if c.lowered[l] == nil {
+		c.lowers = append(c.lowers, l)
+	}
+	c.lowered[l] = append(c.lowered[l], l.at, Escape(name))
+	return true
 }
 
 // Fold keeps a job under its collapse key, where there is none.
@@ -240,7 +272,7 @@ func (c *Commit) Bound(lane Lane, at int64) {
 
 // Sooner lowers the bound of a lane, if anything waits there.
 func (c *Commit) Sooner(lane Lane, at int64) {
-	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", "LT", at, Escape(lane.User))
+	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), true, at}, lane.User)
 }
 
 // Mature takes a job out of what waits for its time.

@@ -127,6 +127,15 @@ func (c *Commit) gather() {
 	for _, worker := range sortedKeys(c.hands) {
 		c.told.add(c.keys.number(c.own(c.s.key.Hand(worker), "list")), c.hands[worker])
 	}
+	var lower list // before bounds are written that are later
+	for _, l := range c.lowers {
+		flags := []any{"LT"}
+		if l.there {
+			flags = []any{"XX", "LT"}
+		}
+		c.op(&lower, "ZADD", l.index, append(flags, c.lowered[l]...)...)
+	}
+	c.extra = list{lower.n + c.extra.n, append(lower.args, c.extra.args...)}
 	for _, r := range c.reads {
 		var taken takes
 		if !c.put[r.lane] { // otherwise what a check reads is not what stays

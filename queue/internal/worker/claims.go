@@ -230,8 +230,8 @@ func (c *Claims) AckAll(ctx context.Context) {
 			return
 		case <-c.ready:
 		}
-		for n, age := c.Due(); n > 0 && age < AckDelay && !c.full() && (n < AckBatch || c.w.leading.Load() != nil); n, age = c.Due() {
-			retry.Pause(ctx, AckDelay-age)
+		for n, age := c.Due(); n > 0 && age < c.gathers() && (n < AckBatch || c.w.leading.Load() != nil); n, age = c.Due() {
+			retry.Pause(ctx, c.gathers()-age)
 			if ctx.Err() != nil {
 				return
 			}
@@ -250,8 +250,19 @@ func (c *Claims) AckAll(ctx context.Context) {
 	}
 }
 
-// full reports whether the claims fill half of the worker's places: jobs may wait for them.
-func (c *Claims) full() bool { return 2*c.count() >= c.w.Places.All() }
+// gathers returns how long an end waits for others. Where the claims fill half of the worker's places,
+// jobs may wait for them: then it is shorter, and nothing for a worker with few places.
+func (c *Claims) gathers() time.Duration {
+	const few = 16
+	all := c.w.Places.All()
+	switch {
+	case 2*c.count() < all:
+		return AckDelay
+	case all < few:
+		return 0
+	}
+	return AckDelay / 3
+}
 
 // send tells all ends.
 func (c *Claims) send(ctx context.Context) error {
