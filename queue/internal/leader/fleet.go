@@ -337,6 +337,15 @@ func (f *fleet) places() int {
 	return n
 }
 
+// free returns how many of them are free, as far as is known.
+func (f *fleet) free() int {
+	n := f.w.Places.Free()
+	for _, m := range f.members[1:] {
+		n += max(0, m.places-f.held(m.Worker))
+	}
+	return n
+}
+
 // countRunning tells the scheduler which claims there are. It is told of their ends; what is read
 // again now and then makes up for what a Redis that was restored has forgotten.
 func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {

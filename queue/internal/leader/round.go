@@ -87,6 +87,9 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 // decide decides and commits, or waits if there is nothing to do, and nothing more to amend. While
 // there is more to decide, that is done with commits under way.
 func (t *term) decide(ctx context.Context, more bool) error {
+	if len(t.flights) > 0 && t.hungry.Load() && !t.awaitPlaces() {
+		return t.land(ctx)
+	}
 	if len(t.flights) == window {
 		if err := t.land(ctx); err != nil {
 			return err
@@ -109,6 +112,22 @@ func (t *term) decide(ctx context.Context, more bool) error {
 		return nil
 	}
 	return t.wait(ctx, b.commit.Plan.Next)
+}
+
+// awaitPlaces waits until there are places for half a commit, while Redis is busy with others: commits for a few
+// jobs each cost it twice as much. It reports false if the oldest of those is done before.
+func (t *term) awaitPlaces() bool {
+	enough := min(batch, t.fleet.places()/2) / 2
+	for t.fleet.free() < enough {
+		select {
+		case <-t.kicks:
+		case p := <-t.mail:
+			t.receive(p)
+		case <-t.flights[0].done:
+			return false
+		}
+	}
+	return true
 }
 
 // plan decides, and writes that into a commit.

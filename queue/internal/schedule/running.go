@@ -71,12 +71,11 @@ func (s *Scheduler) crowded(u *subject) bool {
 	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
 }
 
-// claimed notes a job that runs. It reports whether that was unknown.
-func (s *Scheduler) claimed(c envelope.ClaimRef) (unknown bool) {
+// claimed notes a job of a user that runs. It reports whether that was unknown.
+func (s *Scheduler) claimed(u *user, c envelope.ClaimRef) (unknown bool) {
 	if _, known := s.running.claims[c.Claim]; known {
 		return false
 	}
-	u := s.tenant(c.Lane.Tenant).user(s, c.Lane.User)
 	s.running.claims[c.Claim] = run{u, c.Worker}
 	s.running.workers[c.Worker]++
 	for _, who := range [...]toucher{s, u.tenant, u} {
@@ -154,7 +153,7 @@ func (s *Scheduler) recount(claims []envelope.ClaimRef, now int64) (frees bool) 
 	there := make(map[envelope.Claim]bool, len(claims))
 	for _, c := range claims {
 		there[c.Claim] = true
-		s.claimed(c)
+		s.claimed(s.tenant(c.Lane.Tenant).user(s, c.Lane.User), c)
 		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
 	}
 	for claim := range s.running.claims {

@@ -172,7 +172,7 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	t, spent := u.tenant, slot+place.Spread
 	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: l.name(), Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
 	start.Objection = d.spend(t, u, spent, h.Env.Cost)
-	start.counted = s.claimed(envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim})
+	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim})
 	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
 	d.plan.Starts = append(d.plan.Starts, start)
 	s.share = max(s.share, t.share)

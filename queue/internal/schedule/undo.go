@@ -29,7 +29,7 @@ func (s *Scheduler) undo(c Commit, now int64) {
 		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
 	}
 	for _, of := range c.ended {
-		s.claimed(of)
+		s.claimed(s.tenant(of.Lane.Tenant).user(s, of.Lane.User), of)
 	}
 	for _, state := range c.States {
 		s.doubt(state.of, now)
