@@ -1,10 +1,13 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -90,8 +93,26 @@ type judge struct {
 	cancelling map[string]bool
 	orphans    map[string]bool // users of whose lanes one was lost
 	suspects   []suspect
+	given      map[given]int64  // claims that commits give to workers → when
 	served     map[string]int64 // of contestants
 	marks      []map[string]int64
+}
+
+// given names a claim.
+type given struct {
+	stamp string
+	slot  int64
+}
+
+// gives notes the claims that a commit gives to workers. Their rules are those by which it was decided: a
+// slot may lie a second ahead, for a worker that knows the time badly.
+func (j *judge) gives(cmd redis.Cmder) {
+	for _, arg := range cmd.Args() {
+		text, _ := arg.(string)
+		if claim, err := envelope.ParseClaim(text); err == nil && claim.Valid() {
+			j.given[given{claim.Stamp, claim.Slot}] = clockNow()
+		}
+	}
 }
 
 // A suspect is a start before which one of a higher priority may have been due.
@@ -117,7 +138,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
 		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{},
-		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
+		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]int64{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
 	}
 }
 
@@ -237,7 +258,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		j.move(t, a.Lane)
 	}
 	t.purged = 0 // it had left its lane before
-	s := spend{t: t, lane: t.lane, at: now, slot: at.slot, cost: t.cost, unseen: at.fate.outcome.Refund}
+	s := spend{t: t, lane: t.lane, at: now, given: cmp.Or(j.given[given{a.Job.Stamp, a.Slot}], now), slot: at.slot, cost: t.cost, unseen: at.fate.outcome.Refund}
 	for i, l := range j.ledgersOf(t.lane) {
 		if rule := l.broken(s, i == 2); rule != "" && !t.oddly && !j.w.judge.tainted(l, now) {
 			tenant, user := envelope.ParseScope(l.scope)

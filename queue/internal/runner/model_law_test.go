@@ -78,6 +78,7 @@ type spend struct {
 	t       *task
 	lane    envelope.Lane
 	at      int64 // by the machine's clock
+	given   int64 // when its commit was sent
 	slot    int64 // the same clock
 	cost    int64
 	gone    int64 // when it was given back to the user; 0 if it was not
@@ -187,17 +188,22 @@ func (n norm) firstOfPeriod(starts []spend, at, shift, cost int64) int64 {
 	}
 }
 
+// before reports whether a start may have been decided before the rules were in force.
+func (l *ledger) before(s spend) bool {
+	return s.given < l.since || s.slot < l.since+decided || s.at < l.since+decided
+}
+
 // broken returns the norm that a start breaks, if it does: counted since the code is in force, by the
 // machine's clock, and by slots where a rule holds for slots.
 func (l *ledger) broken(s spend, user bool) string {
-	if s.slot < l.since+decided || s.at < l.since+decided {
+	if l.before(s) {
 		return ""
 	}
 	for _, n := range l.code.norms {
 		sum, last, when := min(s.cost, n.n), int64(0), int64(0)
 		var counted []spend
 		for _, o := range l.starts {
-			if o.phantom || user && o.unseen || o.slot < l.since+decided || o.at < l.since+decided {
+			if o.phantom || user && o.unseen || l.before(o) {
 				continue
 			}
 			switch n.kind {

@@ -221,6 +221,9 @@ func (w *world) policies(source string, version int64) (*schedule.Policies, erro
 func (w *world) command(h *hired, cmd redis.Cmder, do func() error) error {
 	w.tick()
 	w.mu.Lock()
+	if isCommit(cmd) {
+		w.judge.gives(cmd)
+	}
 	var sprung *trap
 	for i, trap := range h.traps {
 		if trap.commits && !isCommit(cmd) {
