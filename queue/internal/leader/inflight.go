@@ -10,6 +10,24 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
+// A commit is written in the order in which the parts need each other:
+//
+//	Decide or Amend   what was decided, what rules remember by it, and what is to be read
+//	leave             jobs leave their lanes; those that start become claims
+//	start, drop       what else belongs to a start: the message to its worker, counters, the caller's ID
+//	write             states of rules, bounds of lanes, orders to workers, reads
+//	post              it is sent, with the ends of this worker's own jobs
+//
+// Then [term.launch] has put it among those under way, and one of three things happens:
+//
+//	settle            it has happened: own jobs start, what it read is learned
+//	giveUp            it was refused, with all behind it: everything is taken back (flights.go)
+//	resolve           its reply is lost: the numbers tell which happened (flights.go)
+//
+// A check is a condition on which the whole commit depends, such as that a worker is still in the fleet, or
+// that a job was not cancelled meanwhile. A commit whose check fails does nothing; the reply has the
+// numbers of the checks, and heed learns from them what the leader did not know.
+
 // An inflight is a commit with all that follows from it.
 type inflight struct {
 	t         *term
@@ -114,7 +132,8 @@ func (b *inflight) heed(checks []int) {
 	t.w.Log.Debug("a commit was refused: something is not as it was", "checks", len(checks))
 }
 
-// start gives a job to its worker.
+// start gives a job to its worker. The leader's own jobs need no message: they start when the reply is
+// there.
 func (b *inflight) start(s schedule.Start) {
 	job := s.Head.Job
 	if key, folded := s.Head.Collapse(); folded {
@@ -154,7 +173,7 @@ func (b *inflight) lookAt(worker string) {
 	b.c.ReadHand(worker)
 }
 
-// drop records that a job never runs.
+// drop records that a job never runs. One that cannot be read is dead: its text is kept for people.
 func (b *inflight) drop(d schedule.Drop, now int64) {
 	if d.Head.Env == nil {
 		b.t.w.Log.Error("a job cannot be read; it is dead", "tenant", d.Lane.Tenant, "user", d.Lane.User, "err", d.Head.Err)
@@ -176,7 +195,9 @@ func (b *inflight) drop(d schedule.Drop, now int64) {
 	}
 }
 
-// post sends the commit, with the ends of this worker's own jobs.
+// post sends the commit, with the ends of this worker's own jobs. Its slots bound how early it may happen:
+// Redis refuses a commit with slots too far ahead of its clock, which were decided by a clock that runs
+// ahead ([store.ErrAhead]).
 func (b *inflight) post(ctx context.Context) {
 	t := b.t
 	b.ends = t.w.Claims.TakeEnds()
@@ -200,7 +221,7 @@ func (b *inflight) post(ctx context.Context) {
 	}()
 }
 
-// settle does what follows from a commit that has happened.
+// settle does what follows from a commit that has happened. Own jobs start first: what was read can wait.
 func (b *inflight) settle(ctx context.Context) error {
 	t, reply := b.t, b.reply
 	t.w.Metrics.Committed()

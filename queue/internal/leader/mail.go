@@ -12,6 +12,19 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// The leader is told things by letters in a stream, the mail: clients write that a lane has its first job,
+// workers that claims have ended or come back, operators that something has changed. This worker's own jobs write
+// directly ([worker.Tray]). A goroutine reads the stream ([term.readMail]); the rounds take in what it has read.
+//
+// A letter is only a hint. What it says is in Redis before it is written, so that a letter that is read twice, or
+// late, or by the next leader does no harm, and one that is lost delays something until the next look:
+//
+//   - Most letters make the scheduler look again (open).
+//   - Requests are about one claim, and have their effect with a commit (settle). The commit ends the claim
+//     and so makes the request void: whoever reads it again finds no such claim.
+//   - The commit that has the effects of all letters up to one notes that one's ID. A new leader reads on from
+//     there ([store.Fence.Mail]).
+
 // A request is a letter about a claim, which has its effect in a commit.
 type request struct {
 	store.Return      // of a job; of a refund only the claim counts
@@ -31,7 +44,8 @@ func readRequest(l store.Letter) (q request, ok bool) {
 	return q, ok
 }
 
-// open takes in what the term is told.
+// open takes in what the term is told. Some letters set an instant at which a round looks (ripeAt, musterAt),
+// some a flag (stale, full): what they ask for is done in the next prelude.
 func (t *term) open(letters []store.Letter) {
 	now, _ := t.w.Clock.Now()
 	for _, l := range letters {
@@ -45,7 +59,7 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailFull:
 			t.full[envelope.Unescape(l.Text)] = true
 		case store.MailFinished:
-			for _, claim := range store.ParseFinished(l.Text) {
+			if claim, err := envelope.ParseClaim(l.Text); err == nil {
 				t.sched.Step(now, schedule.Ended{Claim: claim})
 			}
 		case store.MailWorkers:
@@ -125,7 +139,8 @@ func (t *term) prepare(ctx context.Context) error {
 	return nil
 }
 
-// settle does in a commit what the requests ask for. Jobs that go back to the fronts of their lanes
+// settle does in a commit what the requests ask for. The slots that are given back are those of jobs that
+// never started, or of which the user has seen nothing. Jobs that go back to the fronts of their lanes
 // do so latest first.
 func (t *term) settle(c *store.Commit, now int64) {
 	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.Claim.Spent, a.Claim.Spent) })
@@ -155,7 +170,9 @@ func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, no
 	t.sched.Step(now, schedule.TakenBack{Claim: claim})
 }
 
-// takeBack puts a job that a worker returns into its lane again.
+// takeBack puts a job that a worker returns into its lane again. What the rules get back depends on why it comes
+// (the kinds of [store.Return]). A job that was late once comes back with Late 1: it may have been by
+// chance. From the second time on its next slot lies further ahead by what it was late.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	t.endClaim(c, q.Worker, q.Claim, now)
 	if q.Kind == store.ReturnUnstarted {

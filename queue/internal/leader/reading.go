@@ -9,6 +9,15 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// The scheduler holds the fronts of what Redis holds, and says what it lacks ([schedule.Needs]). That is read by
+// the commit in which it was asked for, after the commit's own writes. Since Redis executes commits in
+// their order, such a read sees exactly what the commits before it leave behind: no job that one of them
+// has taken, and every job that came into a lane before. A read beside the commits would be older or newer
+// than what the scheduler has decided meanwhile.
+//
+// A job with a collapse key is kept apart from its lane, which holds "=" and the key. Its text is read in a
+// second step ([term.readHeads]), and may be newer than the lane: whoever claims it takes the newest.
+
 // headsEach is how many jobs of a lane are read at a time.
 const headsEach = 10
 

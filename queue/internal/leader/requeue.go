@@ -9,6 +9,11 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// Jobs come into their lanes from three places beside offers: a worker returns them (mail.go), their worker has died
+// (reap.go), or they were scheduled or backed off, and their time has come ([term.mature]). All of them are
+// collected first, and put into lanes together: since those that go to the front of one lane must go in the reverse
+// of their order.
+
 // A comeback is a job that comes into its lane from elsewhere.
 type comeback struct {
 	lane  envelope.Lane
@@ -53,7 +58,8 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 	return nil
 }
 
-// put puts a job into its lane, unless the other one under its collapse key is newer.
+// put puts a job into its lane. Where another job is under its collapse key already, one of the two is dropped as
+// collapsed: the older one, by their stamps.
 func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	lane, env := b.lane, b.env
 	entry := env.String()
@@ -99,6 +105,10 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 
 // laneBroken is the last error of a job whose lane cannot hold it.
 const laneBroken = "its lane, the index of that or the jobs under collapse keys hold something else: see waterclock doctor --repair"
+
+// A commit is done as a whole or not at all. So a lane whose key holds something else than a list would keep all
+// jobs waiting that come back with the same commit. [store.Commit.Put] checks the types of the keys: when such
+// a check has failed, the lane is set aside, and in the commit that is decided anew its job is buried.
 
 // setAside notes lanes whose keys have another type: a commit that puts jobs there fails.
 func (t *term) setAside(lanes []envelope.Lane) {

@@ -13,7 +13,25 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
-// batch is how many jobs one commit starts at most.
+// A round has two parts. What has to be mended comes first, and alone: returned jobs, jobs of dead workers,
+// jobs whose time has come, backlogs that are too long. It moves jobs back into lanes, so nothing may be
+// under way that was decided without them. Then jobs are started, with up to [window] commits under way.
+//
+//	round ─▶ collect     takes in letters, and reports of the work beside the rounds
+//	      ─▶ prelude     only if something asks for it ([term.interrupted])
+//	           refresh   policies, pauses and cancelled IDs have changed
+//	           muster    who works (every second)
+//	           ask       reads the claims that letters are about
+//	           amend     one commit that mends, and starts nothing
+//	      ─▶ decide      one commit that starts jobs; or waits
+//
+// A round waits for Redis only in the prelude and for commits. What takes long, since it reads much, runs
+// beside the rounds in many short steps: [term.survey], [term.inventory], [term.sweep]. It
+// hands its result over as a function that the next round calls ([term.report]): so only the
+// goroutine of the rounds touches the term.
+
+// batch is how many jobs one commit starts at most. Redis is busy with such a commit for about a
+// millisecond.
 const batch = 64
 
 // round decides and commits once, and waits for the next time if there is nothing more to
@@ -63,8 +81,17 @@ func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
 	return t.amend(ctx, now)
 }
 
-// amend commits what has to be mended before anything is decided: returned jobs, jobs of lost workers, jobs whose time has come, backlogs that are too long. It reports
+// amend commits what has to be mended before anything is decided, and waits for the reply. It reports
 // whether there was something.
+//
+// The steps work in this order, on one commit:
+//
+//  1. settle ends claims, and collects their jobs in t.comebacks;
+//  2. reap does so for some of the claims of a dead worker;
+//  3. mature collects jobs whose time has come;
+//  4. comeBack puts all that was collected into lanes;
+//  5. trim makes room in backlogs that are too long by now;
+//  6. unpause forgets pauses that are over.
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	b := t.newCommit(now)
 	t.comebacks = nil
@@ -86,6 +113,12 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 
 // decide decides and commits, or waits if there is nothing to do, and nothing more to amend. While
 // there is more to decide, that is done with commits under way.
+//
+// It decides again at once
+//
+//   - if the oldest commit has brought something that the plan was made without (learned);
+//   - if a place has become free that was waited for (again);
+//   - if there is more to amend.
 func (t *term) decide(ctx context.Context, more bool) error {
 	if len(t.flights) > 0 && t.hungry.Load() && !t.awaitPlaces() {
 		return t.land(ctx)
@@ -146,7 +179,8 @@ func (b *inflight) more() bool {
 	return b.commit.Plan.Next <= b.at || b.commit.Plan.Hungry && len(b.commit.Plan.Starts) > 0
 }
 
-// again reports whether there is something to decide at once, after a decision.
+// again reports whether there is something to decide at once, after a decision. From then on a place that
+// becomes free in this worker kicks the term, if jobs wait for one.
 func (t *term) again(b *inflight) bool {
 	if t.roomy {
 		return true
@@ -166,7 +200,8 @@ func (t *term) portion() int {
 	return max(least, min(batch, t.fleet.places()/2))
 }
 
-// fit reports why this worker should not lead on.
+// fit reports why this worker should not lead on: it stops, it is short of CPU, or it is much further from
+// Redis than a deputy. A worker without deputies leads on: nobody would take over.
 func (t *term) fit() error {
 	if len(t.deputies) == 0 {
 		return nil
@@ -184,7 +219,9 @@ func (t *term) fit() error {
 	return nil
 }
 
-// ask reads what the requests need. It reports whether all of it is known.
+// ask reads what the requests need: the jobs of their claims, and what the rules of their users and tenants
+// remember, since a refund changes that. It reports whether all of it is known. If it is not, the letters
+// wait for the next round.
 func (t *term) ask(ctx context.Context) (known bool, err error) {
 	if len(t.requests) == 0 {
 		return true, nil

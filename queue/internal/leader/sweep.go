@@ -7,6 +7,9 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
+// A sweep that ends early, since its leader does, is begun anew by the next one: the version under which bounds were
+// swept last is noted in Redis at the end. The doctor finds bounds that no rule explains.
+
 // sweep lowers the bounds of lanes in Redis that were computed under other policies: a
 // bound may be too early, and never too late. It goes through all tenants beside the
 // rounds, and tells them of each whose bounds it has changed.

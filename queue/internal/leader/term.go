@@ -17,6 +17,17 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
+// Everything that a term knows is a copy of what Redis holds, and it may be wrong in three ways:
+//
+//  1. Somebody has changed something: the number of changes is part of the fence, so Redis refuses the next commit,
+//     and the term reads the settings again ([term.refresh]).
+//  2. The lease had run out before a commit: offers tell nobody then. The reply says so, and everything is read
+//     again ([errLapsed]).
+//  3. The reply to a commit is lost: the term takes a new token, learns which commits happened, and reads everything
+//     again ([term.renew], [term.resync]).
+//
+// A term ends when another worker leads ([store.ErrDeposed]), or this one gives up ([term.fit]) or stops.
+
 // A term is a time in which this worker leads the queue: it decides, and commits what it
 // has decided. Everything it knows is a copy of what Redis holds; after any doubt it reads
 // that again.
@@ -238,7 +249,8 @@ func (t *term) renew(ctx context.Context) error {
 	return nil
 }
 
-// resync reads everything anew.
+// resync reads everything anew. Who has been served is in no other place: the new scheduler takes that over from
+// the one before, so that an error of a connection changes nobody's turn.
 func (t *term) resync(ctx context.Context) error {
 	settings, err := t.settings(ctx)
 	if err != nil {
@@ -270,6 +282,9 @@ func (t *term) refresh(ctx context.Context) error {
 	t.govern(ctx, settings.Policies)
 	return nil
 }
+
+// The bounds of lanes in Redis were computed under the policies of their time. Under others they may be too late,
+// and a lane that is not in memory is found only when its bound comes. So a sweep lowers them ([term.sweep]).
 
 // govern lets the bounds in Redis be swept if they were computed under other policies.
 func (t *term) govern(ctx context.Context, p *schedule.Policies) {
@@ -307,7 +322,7 @@ func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 }
 
 // wait waits until there is something to decide, at the latest until the lease has to be
-// renewed.
+// renewed. A timer that rings late says that this worker is short of CPU ([lateness]).
 func (t *term) wait(ctx context.Context, next int64) error {
 	now, _ := t.w.Clock.Now()
 	for _, at := range []int64{t.ripeAt, t.musterAt} {

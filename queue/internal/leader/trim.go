@@ -13,6 +13,19 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// A tenant's policy may say that a full backlog drops its oldest job (drop_oldest). An offer does not know which
+// one that is: it writes a letter that the backlog is above its capacity, and the leader makes room.
+//
+//  1. The oldest waiting job is the first of some lane. A survey beside the rounds reads the first job of every
+//     lane of the tenant, in short steps, and keeps the 100,000 lanes with the oldest ones in a heap
+//     ([term.survey]).
+//  2. Each round takes the lanes from the heap that may have the oldest jobs, reads their first jobs, and
+//     drops the oldest of them ([term.trimTenant]). A lane's age is a lower bound: jobs that have left it since
+//     only make it younger. So a job is the oldest if no other lane in the heap, and no lane outside of it,
+//     has a lower bound before it.
+//  3. A job that comes back into a lane is older than what the heap says of it: it is put in again ([term.aged]).
+//  4. When the heap says nothing more, a new survey begins.
+
 // A trimmer finds the oldest waiting jobs of one tenant whose backlog drops its oldest job to
 // make room. It holds the lanes by the ages of their first jobs, as a survey beside the rounds
 // has found them.

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// Whoever needs Redis tries again for as long as it takes: an outage must not end a worker. The log would
+// fill with the same error, and Redis would be asked by everybody at once when it is back. So a loop
+// reports the first error and the end of the trouble, and waits longer each time, up to a second.
+
 // A Trouble is a loop's memory of failing: it waits longer between tries, and says once
 // that it began and once that it is over.
 type Trouble struct {

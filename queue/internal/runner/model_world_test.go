@@ -237,7 +237,13 @@ func (w *world) command(h *hired, cmd redis.Cmder, do func() error) error {
 	}
 	if sprung == nil || w.closed {
 		w.mu.Unlock()
-		return do()
+		err := do()
+		if isCommit(cmd) { // it may have given a claim to a worker that is dead
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.judge.haunt()
+		}
+		return err
 	}
 	w.noteLocked("", "", "%s at %s: %s", sprung.what, h.name, cmd.Name())
 	w.mu.Unlock()

@@ -2,7 +2,6 @@ package store
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
@@ -17,7 +16,7 @@ const (
 	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
 	MailLater    = "!later"    // instant at which something matures
 	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
-	MailFinished = "!finished" // claims that have ended, see ParseFinished
+	MailFinished = "!finished" // claim that has ended
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
 	MailReturn   = "!return"   // a Return
@@ -63,16 +62,6 @@ func ParseReturn(text string) (r Return, ok bool) {
 	var err error
 	r.Claim, err = envelope.ParseClaim(words[1])
 	return r, err == nil
-}
-
-// ParseFinished reads which claims have ended. Two spaces separate them: a claim has no empty word.
-func ParseFinished(text string) (claims []envelope.Claim) {
-	for name := range strings.SplitSeq(text, "  ") {
-		if claim, err := envelope.ParseClaim(name); err == nil {
-			claims = append(claims, claim)
-		}
-	}
-	return claims
 }
 
 // A Refund gives the cost of a job that its user has not seen back to the user's rules.

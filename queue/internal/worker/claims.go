@@ -221,6 +221,15 @@ const (
 	AckBatch = 20
 )
 
+// Ends are told in groups, since a script for each would cost Redis more than the job did:
+//
+//   - A worker that leads takes them along with its next commit, and asks for one if none comes.
+//   - Another worker gathers them for [AckDelay], or until there are [AckBatch]. If half of its places are taken, it
+//     gathers for a third of that time, since jobs may wait for places.
+//   - An end that others wait for (the claim is Awaited, at a concurrency limit that is half full) gathers no others.
+//
+// Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again.
+
 // AckAll tells the ends that no commit took along, until ctx ends.
 func (c *Claims) AckAll(ctx context.Context) {
 	trouble := retry.NewTrouble(c.w.Log, "acknowledging")

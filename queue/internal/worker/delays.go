@@ -6,6 +6,8 @@ import (
 	"time"
 )
 
+// What a worker tells of itself with its beats: waterclock doctor and the dashboard show who starts jobs late.
+
 // Delays are how long after their slots the newest jobs have started: those of the last minute,
 // and no more than a thousand.
 type delays struct {

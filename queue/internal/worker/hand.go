@@ -10,6 +10,17 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// A hand is a list in Redis, into which commits of the leader write messages for one worker. It is only a
+// way to be told soon: who has which claim is recorded in the worker's claims. So a message that is lost is
+// found by a comparison ([Claims.Reconcile]), and one that comes again starts nothing.
+//
+// Messages may be lost when a connection breaks: Redis has taken one out of the list, and the reply does not
+// arrive. That is why each error here is followed by a comparison, and why each wait is a short one: a
+// connection that has died without a word brings nothing for as long as it is waited for.
+//
+// A message carries the instant at which it was written. A worker that is behind by more than the grace takes the
+// other messages in the hand together: one by one each would cost a round trip.
+
 // TakeHand takes what the leader puts into this worker's hand, until ctx ends. It waits anew, by
 // another connection, where it has waited for too long or something was there that it has not been
 // told: the connection may have died.

@@ -12,6 +12,23 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// A claim goes this way in a worker, in a goroutine of its own:
+//
+//	Accept        it is new to this worker, and the worker does not stop
+//	awaitPlace    it has a place: the leader's own jobs come with one
+//	open          its job is read, and its payload, if that is kept apart
+//	awaitSlot     Redis's clock has reached the slot, and the job is not late
+//	claims.starts it was not lost while it waited
+//	handle        the handler runs
+//	finish        the outcome is told (outcome.go)
+//
+// Wherever it goes no further, it is returned to the leader (giveBack), or dropped if another worker has it.
+//
+// A job is late if its start would come later than its slot + grace, with the worker's doubt about Redis's
+// clock added, and beyond what the leader has allowed for (the claim's Spent − Slot). The rules count the
+// start at Spent: a later one could come too close to the next. So a late job does not start under
+// this claim. It goes back, and the leader decides about it again.
+
 // Given is a claim as it comes to a worker.
 type Given struct {
 	Claim   envelope.Claim
@@ -81,7 +98,7 @@ func (w *Worker) freed() {
 }
 
 // awaitPlace waits for a place for a claim that came without one: another queue of this
-// worker took it meanwhile.
+// worker took it meanwhile. After a second the claim goes back.
 func (w *Worker) awaitPlace() bool {
 	if w.Places.Take() {
 		return true
@@ -205,7 +222,8 @@ func (w *Worker) sleepUnlessStopped(d time.Duration) bool {
 	}
 }
 
-// handle runs the handler once. What it returns decides; its context only asks.
+// handle runs the handler once. What it returns decides; its context only asks. A handler that ignores the end
+// of its context keeps its place: nobody can stop a goroutine.
 func (w *Worker) handle(j *job, at int64) Outcome {
 	ctx, cancel := context.WithCancelCause(w.handling)
 	defer cancel(nil)

@@ -9,6 +9,19 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// A beat does four things with one script:
+//
+//  1. It renews the worker's lease, for all of its claims at once.
+//  2. It tells the leader, by the worker's record, how many places are left, how badly the worker knows the time,
+//     and up to when all claims have started ([Worker.startedThrough]): if this worker dies, the attempts of those
+//     count as used.
+//  3. It brings what the worker has to know: Redis's clock, whether somebody leads, the version of the policies,
+//     and how many claims Redis has of this worker.
+//  4. Where that number differs from what is held here twice in a row, a message was lost: the claims are compared.
+//
+// A worker whose lease has ended, since it was frozen or cut off, begins anew with its next beat. Claims that
+// were taken back meanwhile are lost: their handlers' contexts end.
+
 // Beat keeps the worker's lease until ctx ends.
 func (w *Worker) Beat(ctx context.Context) {
 	trouble := retry.NewTrouble(w.Log, "renewing the lease")

@@ -7,6 +7,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/retry"
 )
 
+// A worker has so many places, whatever the number of its queues. Each queue has a [Share] of them, without bounds of
+// its own: what one queue leaves another can take. A share that changes tells the other shares, so that
+// their beats tell their leaders.
+
 // Places are the jobs that a worker may run at once, shared by its queues.
 type Places struct {
 	free chan struct{}

@@ -11,6 +11,13 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// A Redis that fails over to a replica may lose its newest writes, policies among them: it then holds older ones, or
+// none. Lost rules are never taken for the absence of rules:
+//
+//  1. Every worker remembers the highest version that was in force, and the source if it has read it.
+//  2. A leader that finds an older version in Redis puts the newest one in force again, if it knows the source.
+//  3. Otherwise nothing starts, and the log says so, until somebody sets policies.
+
 // Policies are the newest policies that a worker knows. Redis may lose them with its newest writes:
 // then whoever leads puts them in force again.
 type Policies struct {

@@ -6,6 +6,9 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
+// A letter of a leader's own job does not go through Redis, since the reader is here. If the term ends before it
+// has settled the letter, it is posted for the next leader.
+
 // A Tray takes letters of this worker's own jobs for its own term.
 type Tray struct {
 	mu      sync.Mutex

@@ -19,11 +19,13 @@ if held > 0 and KEYS[4] then
   call('UNLINK', KEYS[4])
 end
 call('HINCRBY', KEYS[1], 'done', held)
-local finished = table.concat(ARGV, '  ', 2)
-if ARGV[1] ~= '' and held > 0 then
-  call('XADD', KEYS[3], '*', '!finished', finished, '!refund', ARGV[1])
-else
-  call('XADD', KEYS[3], '*', '!finished', finished)
+local mail = {}
+for i = 2, #ARGV do
+  mail[#mail + 1], mail[#mail + 2] = '!finished ' .. i, ARGV[i]
 end
+if ARGV[1] ~= '' and held > 0 then
+  mail[#mail + 1], mail[#mail + 2] = '!refund', ARGV[1]
+end
+call('XADD', KEYS[3], '*', unpack(mail))
 local time = call('TIME')
 return { time[1] * 1000000 + time[2], held }
