@@ -58,7 +58,7 @@ const musterEvery = 1_000_000
 
 // muster reads who works, and how many places each has free.
 func (t *term) muster(ctx context.Context, now int64) error {
-	if err := t.w.Store.Sound(ctx); err != nil {
+	if err := t.w.Store.CheckTypes(ctx); err != nil {
 		return err
 	}
 	leases, err := t.w.Store.Leases(ctx)

@@ -103,7 +103,7 @@ func TestAKeyOfTheQueueThatHasAnotherType(t *testing.T) {
 				}
 				s.client.Set(t.Context(), "wc:{q}:"+key, "x", 0)
 				time.Sleep(10 * time.Second)
-				if err := w.Runner.worker.Store.Sound(t.Context()); err == nil {
+				if err := w.Runner.worker.Store.CheckTypes(t.Context()); err == nil {
 					t.Error("it is sound")
 				}
 				mu.Lock()

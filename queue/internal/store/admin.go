@@ -11,6 +11,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// A job may have an ID of the caller's. The key id:<id> says where it is: while it waits the name of its lane, later one of
+// the words below. It answers three questions: was this job offered already, what became of it, and where is the
+// job that is to be cancelled.
+
 // IDMemory is how long the caller's own ID is known.
 const IDMemory = 24 * time.Hour
 

@@ -8,6 +8,21 @@ import (
 	"strings"
 )
 
+// Commits are the leader's. What anybody else changes in more than one key is a change: a failed attempt, a job
+// that is revived or purged, policies, a pause, a repair. It is one script (change.lua), done at one instant:
+//
+//	step   conditions   commands whose replies have to be as expected; otherwise the step is left out
+//	       musts        commands that may fail, for lack of memory or for a key of another type:
+//	                    one that fails ends the step, before anything else of it
+//	       commands     the rest; where one fails, the others are done, and the change says so
+//
+// Whoever makes a change has read first, and the conditions say what must still be so. A change that turns
+// out to have done nothing is made again with what is there by then.
+//
+// A change that fences raises the number of changes in meta. Every commit carries the number that the leader knows:
+// so Redis refuses all commits until the leader has read the settings again. That is why a pause holds from the
+// instant at which it was acknowledged.
+
 // A change is what somebody other than the leader has decided: steps, each of which is
 // done if its condition holds, and a letter that tells the leader.
 type change struct {

@@ -6,6 +6,23 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// What the methods of a commit collect goes into lists, which one script (commit.lua) works through in this order:
+//
+//	kinds    keys of the queue itself have their types
+//	takes    the first jobs of lanes are those that are to leave
+//	checks   whatever else has to be so
+//	         nothing is written up to here: if anything differs, the reply says what
+//	claims   claims are made and ended
+//	writes   jobs come into lanes: nothing of this can fail by then
+//	memo     what rules remember
+//	told     messages for workers
+//	extra    the rest: bounds, counters, records; one that fails is named in the reply
+//	fill     lanes are read whose first jobs have left, or which were asked for
+//	look     what else is read
+//
+// Commands on the same key are collected, and written together: all claims of a worker, all bounds of an index
+// that are lowered to the same instant, all messages for a worker.
+
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
 // with [Store.NewCommit], say what it does with its methods, send it with [Store.Send].
 //

@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// A failed attempt moves a job from its worker's claims to one of two places: to later, where it waits for its next
+// attempt, or to the dead. One change does both: the claim ends only if the job has its place, and the job gets
+// its place only if the worker still has the claim. Where Redis has no memory left for the place, the claim stays,
+// and the worker tries again.
+
 // A Failure ends a claim whose attempt did not succeed.
 type Failure struct {
 	Worker string

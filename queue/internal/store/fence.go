@@ -9,6 +9,18 @@ import (
 	"time"
 )
 
+// Redis cannot know who leads rightfully. It knows one token, and does only commits that carry it:
+//
+//	token     the epoch and the name of the worker to whom lead.lua gave the lease last. A leader that was replaced,
+//	          and does not know it yet, has an older one: its commits do nothing ([ErrDeposed]).
+//	seq       one more than the last commit's. Commits of one leader are done in their order, each once, and
+//	          none without the one before it ([OrderError]).
+//	changes   the number of the last change that the leader knows of ([ErrChanged]).
+//	slot      the latest slot that the commit gives. If it lies more than [farthest] ahead, the leader's idea of
+//	          the time is wrong ([ErrAhead]).
+//
+// All four are looked at before anything is written.
+
 // A Fence is what makes a commit fail where somebody else leads or something has changed.
 type Fence struct {
 	Token   string

@@ -15,6 +15,9 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// What people look at is read without a leader and changes nothing. Numbers that have to agree with each other are read
+// by one script at one instant (look.lua); long lists are read in steps.
+
 // A View is what says, at one instant, when jobs may start.
 type View struct {
 	Now      int64
@@ -94,13 +97,13 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	first := s.client.Pipeline()
 	fleet, dead := first.ZRange(ctx, s.key.Workers(), 0, -1), first.XLen(ctx, s.key.Dead())
 	err := ask(ctx, first)
-	workers, err := fleet.Val(), errors.Join(err, sounds("zset", fleet))
+	workers, err := fleet.Val(), errors.Join(err, brokenOf("zset", fleet))
 	for err == nil {
 		pipe := s.client.TxPipeline()
 		meta, later := pipe.HGetAll(ctx, s.key.Meta()), pipe.ZCard(ctx, s.key.Later())
 		now := pipe.ZRange(ctx, s.key.Workers(), 0, -1)
 		running := add(pipe, workers, s.countClaims(ctx))
-		if err = errors.Join(ask(ctx, pipe), sounds("hash", meta), sounds("zset", later), sounds("zset", now), sounds("hash", running...)); err != nil {
+		if err = errors.Join(ask(ctx, pipe), brokenOf("hash", meta), brokenOf("zset", later), brokenOf("zset", now), brokenOf("hash", running...)); err != nil {
 			break
 		}
 		if known := now.Val(); !sameMembers(workers, known) {
@@ -262,7 +265,7 @@ func (s *Store) Drops(ctx context.Context, n int) ([]Record, error) {
 	found, err := each(ctx, s, streams, func(pipe redis.Pipeliner, stream string) *redis.XMessageSliceCmd {
 		return pipe.XRevRangeN(ctx, stream, "+", "-", int64(n))
 	})
-	if err = errors.Join(err, sounds("stream", found...)); err != nil {
+	if err = errors.Join(err, brokenOf("stream", found...)); err != nil {
 		return nil, err
 	}
 	all := recordsOf(slices.Concat(values(found)...))

@@ -26,7 +26,7 @@ func (s *Store) ReadMail(ctx context.Context, after string, patience time.Durati
 		return after, nil, nil
 	}
 	if err != nil {
-		return after, nil, sound(err, s.key.Mail(), "stream")
+		return after, nil, asBroken(err, s.key.Mail(), "stream")
 	}
 	var letters []Letter
 	for _, stream := range streams {
@@ -53,7 +53,7 @@ func (s *Store) Write(ctx context.Context, letters ...Letter) error {
 	for i, letter := range letters {
 		values = append(values, letter.Subject+" "+strconv.Itoa(i), letter.Text)
 	}
-	return sound(s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Mail(), Values: values}).Err(), s.key.Mail(), "stream")
+	return asBroken(s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Mail(), Values: values}).Err(), s.key.Mail(), "stream")
 }
 
 // TrimMail deletes the letters whose effects were committed.
@@ -66,7 +66,7 @@ func (s *Store) TrimMail(ctx context.Context, through string) error {
 func (s *Store) Policies(ctx context.Context) (source string, version int64, err error) {
 	values, err := s.client.HMGet(ctx, s.key.Policies(), "source", "version").Result()
 	if err != nil {
-		return "", 0, sound(err, s.key.Policies(), "hash")
+		return "", 0, asBroken(err, s.key.Policies(), "hash")
 	}
 	source, _ = values[0].(string)
 	text, _ := values[1].(string)
@@ -78,7 +78,7 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	all := make(map[string]int64)
 	err := walk(func(cursor uint64) *redis.ScanCmd { return s.client.ZScan(ctx, s.key.Paused(), cursor, "", scanStep) },
 		func(found []string) { maps.Copy(all, pairs(found)) })
-	return all, sound(err, s.key.Paused(), "zset")
+	return all, asBroken(err, s.key.Paused(), "zset")
 }
 
 // CancelledIDs returns the IDs of waiting jobs that never run. It takes many short steps.
@@ -87,7 +87,7 @@ func (s *Store) CancelledIDs(ctx context.Context) (ids []string, err error) {
 		return s.client.SScan(ctx, s.key.Cancelled(), cursor, "", scanStep)
 	},
 		func(found []string) { ids = append(ids, found...) })
-	return ids, sound(err, s.key.Cancelled(), "set")
+	return ids, asBroken(err, s.key.Cancelled(), "set")
 }
 
 // A Bounded is a member of an index: it is not due before an instant.
@@ -187,7 +187,7 @@ func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) 
 func (s *Store) Ripe(ctx context.Context, at int64, n int) (ripe []Bounded, next int64, err error) {
 	all, err := s.client.ZRangeWithScores(ctx, s.key.Later(), 0, int64(n)).Result()
 	if err != nil {
-		return nil, 0, sound(err, s.key.Later(), "zset")
+		return nil, 0, asBroken(err, s.key.Later(), "zset")
 	}
 	for i, b := range bounded(all) {
 		if b.At > at || i == n {

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// A commit reads in the same script, after it has written. What it brings is of one instant, and no other commit
+// comes in between: the leader's copy is exact. See package leader, reading.go.
+
 // Looks are what a commit reads when it is done: it brings what the commit leaves behind.
 type Looks struct {
 	Heads   [][]string // what [Commit.Read] asked for, in that order

@@ -11,6 +11,13 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// An offer needs no leader. offer.lua gives each job a stamp, puts it at the end of its lane, and decides about
+// nothing but capacity, repeated IDs and collapse keys. If a lane gets its first job, and somebody leads, a
+// letter tells the leader.
+//
+// A client that gets no reply offers the batch again under the same name. The script keeps the receipts of a batch
+// for a minute under that name: so the second offer does nothing, and returns what became of the first.
+
 // An Offer is a batch of jobs for their lanes.
 type Offer struct {
 	Batch    string        // offered again under the same name it gets the same receipts

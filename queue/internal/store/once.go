@@ -6,6 +6,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// go-redis sends a command again when its connection breaks. A script that changes something relative to what is there
+// must not run twice by that: its caller has a name or a number by which it finds out what became of it.
+//
+//   - run      scripts that may run twice: what they write is the same the second time, or they see that it was
+//     done (offers by the name of the batch, acks by the claim)
+//   - runOnce  changes: their conditions say whether they were made
+//   - stream   commits: their numbers say which were done
+
 // runOnce runs a script that must not run twice: whoever gets no reply finds out what
 // became of it.
 func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {

@@ -13,7 +13,7 @@ import (
 
 // Readers send what they ask for in one round trip. What another type of a key means depends on
 // whose the key is. A key of a tenant or a user counts as empty then: that is its owner's trouble
-// alone. A key of the queue itself must have its type, see [sounds].
+// alone. A key of the queue itself must have its type, see [brokenOf].
 
 // each sends a command for each item, all in one round trip, and returns them with their replies.
 func each[T any, C redis.Cmder](ctx context.Context, s *Store, items []T, command func(redis.Pipeliner, T) C) ([]C, error) {
@@ -55,8 +55,8 @@ func values[V any, C interface{ Val() V }](replies []C) []V {
 	return all
 }
 
-// sounds returns a [BrokenKeyError] if the key of one of the commands is not of the wanted type.
-func sounds[C redis.Cmder](want string, replies ...C) error {
+// brokenOf returns a [BrokenKeyError] if the key of one of the commands is not of the wanted type.
+func brokenOf[C redis.Cmder](want string, replies ...C) error {
 	for _, reply := range replies {
 		if err := reply.Err(); err != nil && wrongType(err) {
 			key, _ := reply.Args()[1].(string)
@@ -98,7 +98,7 @@ type Meta struct {
 // Meta returns the queue's own record.
 func (s *Store) Meta(ctx context.Context) (Meta, error) {
 	cmd := s.meta(ctx, s.client)
-	return readMeta(cmd), sound(cmd.Err(), s.key.Meta(), "hash")
+	return readMeta(cmd), asBroken(cmd.Err(), s.key.Meta(), "hash")
 }
 
 func (s *Store) meta(ctx context.Context, client redis.Cmdable) *redis.SliceCmd {

@@ -8,6 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// How the leader takes claims back from dead workers is argued in package leader, reap.go. These are its readers: a worker
+// may have had tens of thousands of claims, so their names are read in steps, and their jobs for those alone
+// that one commit takes back.
+
 // A ClaimScan is a place in a walk through all claims of a worker.
 type ClaimScan struct {
 	Worker string
@@ -47,7 +51,7 @@ func (s *Store) Reapable(ctx context.Context, worker string, claims []Claim) (Re
 	jobs := add(pipe, claims, func(pipe redis.Pipeliner, claim Claim) *redis.StringCmd {
 		return pipe.HGet(ctx, s.key.Running(worker), claim.String())
 	})
-	err := errors.Join(ask(ctx, pipe), sounds("hash", meta))
+	err := errors.Join(ask(ctx, pipe), brokenOf("hash", meta))
 	r := Reapable{Meta: readMeta(meta), Held: int(held.Val())}
 	for i, claim := range claims {
 		if job, err := jobs[i].Result(); err == nil {

@@ -11,6 +11,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// A dead job that comes back is put at the end of its lane, like one that is offered: others may have started since,
+// and its place in line is lost. Two things may stand in its way. Another job may wait under its collapse key: the
+// newer one stays. And its lane may hold something else: then it stays dead.
+
 // Revive puts dead jobs, named by their entries, back at the ends of their lanes with all
 // their attempts. It returns how many it found. A job that cannot be read stays where it
 // is, and the error says so.
@@ -32,7 +36,7 @@ func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, er
 	found, err := each(ctx, s, entries, func(pipe redis.Pipeliner, entry string) *redis.XMessageSliceCmd {
 		return pipe.XRange(ctx, s.key.Dead(), entry, entry)
 	})
-	if err = errors.Join(err, sounds("stream", found...)); err != nil {
+	if err = errors.Join(err, brokenOf("stream", found...)); err != nil {
 		return nil, err
 	}
 	var dead []Record

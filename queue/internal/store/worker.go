@@ -13,6 +13,17 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// What workers and leaders write of themselves:
+//
+//	workers            a sorted set: worker → when its lease ends (beat.lua)
+//	worker:<worker>    its record, for the leader and for people
+//	running:<worker>   its claims with their jobs: made by commits, ended by ack.lua, changes and commits
+//	hand:<worker>      messages for it, written by commits
+//	meta               who leads until when (lead.lua, commit.lua)
+//
+// A claim is in exactly one of the hashes. Whoever ends it names the hash: so a worker that was reaped cannot end
+// the claim that another worker has for the same job by now.
+
 // A Beat is a worker's sign of life.
 type Beat struct {
 	Worker string
@@ -106,7 +117,7 @@ func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 		name, _ := z.Member.(string)
 		leases[name] = int64(z.Score)
 	}
-	return leases, sound(err, s.key.Workers(), "zset")
+	return leases, asBroken(err, s.key.Workers(), "zset")
 }
 
 // A Load is what a worker has to do.
@@ -122,7 +133,7 @@ func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, 
 		return pipe.HGetAll(ctx, s.key.Worker(worker))
 	})
 	loads, err := s.loads(ctx, pipe, workers)
-	if err = errors.Join(err, sounds("hash", fields...)); err != nil {
+	if err = errors.Join(err, brokenOf("hash", fields...)); err != nil {
 		return nil, nil, err
 	}
 	records := make([]WorkerRecord, len(workers))
@@ -137,7 +148,7 @@ func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []strin
 	hands := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.StringCmd {
 		return pipe.LIndex(ctx, s.key.Hand(worker), 0)
 	})
-	if err := errors.Join(ask(ctx, pipe), sounds("hash", claims...), sounds("list", hands...)); err != nil {
+	if err := errors.Join(ask(ctx, pipe), brokenOf("hash", claims...), brokenOf("list", hands...)); err != nil {
 		return nil, err
 	}
 	loads := make([]Load, len(workers))
@@ -183,7 +194,7 @@ func (s *Store) Claimed(ctx context.Context, worker string) ([]Claimed, error) {
 			all = append(all, Claimed{parseClaim(name), job[1:]})
 		}
 	}
-	return all, sound(err, s.key.Running(worker), "hash")
+	return all, asBroken(err, s.key.Running(worker), "hash")
 }
 
 // Claims returns all claims of workers, without their jobs.
@@ -196,7 +207,7 @@ func (s *Store) Claims(ctx context.Context, workers []string) (all []ClaimRef, e
 			all = append(all, ClaimRef{Worker: worker, Claim: parseClaim(name)})
 		}
 	}
-	return all, errors.Join(err, sounds("hash", found...))
+	return all, errors.Join(err, brokenOf("hash", found...))
 }
 
 // ClaimedJobs returns the jobs of claims; "" for one that the worker does not have.
@@ -206,7 +217,7 @@ func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, err
 	for i, job := range jobs {
 		jobs[i] = job[min(1, len(job)):]
 	}
-	return jobs, errors.Join(err, sounds("hash", found...))
+	return jobs, errors.Join(err, brokenOf("hash", found...))
 }
 
 // claimedJob returns the command that reads the job of a claim. It has a sign before it, see commit.lua.
@@ -270,7 +281,7 @@ func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration)
 		return "", 0, fmt.Errorf("%w: all connections of the client wait; want a PoolSize above twice the number of queues", err)
 	}
 	if err != nil {
-		return "", 0, sound(err, s.key.Hand(worker), "list")
+		return "", 0, asBroken(err, s.key.Hand(worker), "list")
 	}
 	message, at = readMessage(popped[1])
 	return message, at, nil

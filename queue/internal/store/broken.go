@@ -23,17 +23,17 @@ func (e *BrokenKeyError) Error() string {
 	return fmt.Sprintf("queue: the key %s in Redis is not a %s: nothing starts until it is repaired; run waterclock doctor --repair", e.Key, e.Want)
 }
 
-// sound says which key of the queue has another type, if an error is about that.
-func sound(err error, key, want string) error {
+// asBroken says which key of the queue has another type, if an error is about that.
+func asBroken(err error, key, want string) error {
 	if err != nil && wrongType(err) {
 		return &BrokenKeyError{key, want}
 	}
 	return err
 }
 
-// Sound returns a [BrokenKeyError] if a key that the leader decides by has another type. Some
+// CheckTypes returns a [BrokenKeyError] if a key that the leader decides by has another type. Some
 // readings take such a key for an empty one.
-func (s *Store) Sound(ctx context.Context) error {
+func (s *Store) CheckTypes(ctx context.Context) error {
 	types := map[string]string{
 		s.key.Meta(): "hash", s.key.Policies(): "hash", s.key.Tenants(): "zset", s.key.Later(): "zset", s.key.Workers(): "zset",
 		s.key.Mail(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Dead(): "stream",
