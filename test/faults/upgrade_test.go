@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// olderBuild builds the worker of testdata/older.tar.gz: this module as it was on 22
-// November 2026, without tests, and worker_test.go as a program. Its keys have the schema
+// olderBuild builds the worker of testdata/older.tar.gz: this module as it was on 23
+// November 2026, without tests, and worker_test.go as a program (testdata/archive.sh). Its keys have the schema
 // of today. A new schema needs no archive: its workers refuse those of another one.
 func olderBuild(t *testing.T) (program string) {
 	dir := t.TempDir()
