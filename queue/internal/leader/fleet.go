@@ -148,6 +148,8 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 	return nil
 }
 
+// memberOf returns a worker as its record tells of it. How many places it has free is known by the claims that
+// the scheduler counts.
 func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
 	m := &member{places: r.Places, doubt: r.Doubt}
 	m.Worker = name
@@ -189,6 +191,9 @@ func (f *fleet) stalled() (names []string) {
 	return names
 }
 
+// A worker that stops writes with its next beat that it has no places. Jobs that were given to it before come back
+// unstarted, and would go there again and again until that beat: so the first that comes back says it too.
+
 // distrust lets a worker that has returned a job get no more until its record was read
 // again.
 func (f *fleet) distrust(worker string) {
@@ -222,6 +227,7 @@ const (
 	aloneRenews = 600 * time.Millisecond
 )
 
+// renewEvery returns after what time without a commit the term commits nothing, to renew its lease.
 func (t *term) renewEvery() time.Duration {
 	if t.alone() {
 		return aloneRenews

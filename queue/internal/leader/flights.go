@@ -29,6 +29,10 @@ import (
 // is on its way, and the leader decides another one.
 const window = 8
 
+// How many commits are under way costs nothing where Redis is near: the first reply comes while the second commit is
+// decided. Far away it is what keeps Redis busy. Their jobs take places from the decision on: a worker's places bound
+// how much can be under way.
+
 // launch sends a commit behind those under way. Redis refuses it if the one before it has not
 // happened.
 func (t *term) launch(ctx context.Context, b *inflight) {

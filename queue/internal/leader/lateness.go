@@ -2,6 +2,10 @@ package leader
 
 import "time"
 
+// A leader that gets no CPU delays every start of the queue, while other workers could lead. It cannot measure that by its
+// commits, which take long for other reasons too. But the timer of a round that waits rings when it is due: how
+// late it rings is how long this process has waited for CPU.
+
 // lateness notices a leader that is short of CPU: its timers ring late.
 type lateness struct {
 	since time.Time
@@ -16,6 +20,7 @@ const (
 	tiredWithin = 10 * time.Second
 )
 
+// note notes how late a timer has rung.
 func (l *lateness) note(late time.Duration) {
 	if late < tiredAfter {
 		return
@@ -26,4 +31,6 @@ func (l *lateness) note(late time.Duration) {
 	l.count++
 }
 
+// tired reports whether that was often and lately: once may be a pause of the garbage collector, or a machine that was
+// suspended.
 func (l *lateness) tired() bool { return l.count >= tiredCount && time.Since(l.since) <= tiredWithin }

@@ -98,6 +98,7 @@ func (t *term) notice(l store.Letter, now int64) {
 	t.sched.Step(now, schedule.First{Lane: lane, Head: headOf(l.Text)})
 }
 
+// headOf reads a job as it stands in its lane.
 func headOf(job string) schedule.Head {
 	env, err := envelope.Open(job)
 	if err != nil {

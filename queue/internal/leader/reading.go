@@ -55,6 +55,7 @@ func (t *term) learn(ctx context.Context, c schedule.Commit, read store.Looks) e
 	return nil
 }
 
+// boundsOf returns members of an index as the scheduler knows them: by their names.
 func boundsOf(found []store.Bounded) []schedule.Bound {
 	bounds := make([]schedule.Bound, len(found))
 	for i, b := range found {

@@ -290,6 +290,7 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	return nil
 }
 
+// matureOne takes one job out of later, for its lane.
 func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) {
 	c.Mature(member)
 	if env == nil || lane.Tenant == "" {

@@ -138,6 +138,7 @@ func (t *term) resign() {
 	}
 }
 
+// successor returns the deputy that leads next: the one that knows Redis's clock best; "" for none.
 func (t *term) successor() string {
 	if t.nearest != nil {
 		return t.nearest.Worker
@@ -300,25 +301,17 @@ func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 
 // settings reads what people have decided. What changes from now on makes Redis refuse the commits.
 func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
-	meta, err := t.w.Store.Meta(ctx)
+	read, err := t.w.Store.Settings(ctx)
 	if err != nil {
 		return schedule.Settings{}, err
 	}
-	t.w.Policies.Saw(meta.Policies)
-	policies, err := t.w.ReadPolicies(ctx)
+	t.w.Policies.Saw(read.Policies)
+	policies, err := t.w.InForce(ctx, read.Source, read.Version)
 	if err != nil {
 		return schedule.Settings{}, err
 	}
-	paused, err := t.w.Store.Pauses(ctx)
-	if err != nil {
-		return schedule.Settings{}, err
-	}
-	cancelled, err := t.w.Store.CancelledIDs(ctx)
-	if err != nil {
-		return schedule.Settings{}, err
-	}
-	t.fence.Changes, t.stale, t.paused = meta.Changes, false, paused
-	return schedule.Settings{Policies: policies, Paused: paused, Cancelled: cancelled}, nil
+	t.fence.Changes, t.stale, t.paused = read.Changes, false, read.Paused
+	return schedule.Settings{Policies: policies, Paused: read.Paused, Cancelled: read.Cancelled}, nil
 }
 
 // wait waits until there is something to decide, at the latest until the lease has to be

@@ -40,6 +40,7 @@ type trimmer struct {
 // stamps is a heap of lanes by the stamps of their first jobs, which are lower bounds.
 type stamps []stamped
 
+// stamped is a lane, and a stamp before which it has no job.
 type stamped struct {
 	stamp string
 	lane  envelope.Lane

@@ -241,8 +241,8 @@ func TestCancel(t *testing.T) {
 			}
 		}
 		d.told(false)
-		if ids, err := d.CancelledIDs(t.Context()); err != nil || !slices.Equal(ids, []string{"a: %"}) {
-			t.Errorf("cancelled %q, %v", ids, err)
+		if settings, err := d.Settings(t.Context()); err != nil || !slices.Equal(settings.Cancelled, []string{"a: %"}) {
+			t.Errorf("cancelled %q, %v", settings.Cancelled, err)
 		}
 		d.must(d.Dropped(t.Context(), []string{"a: %", "nobody"}, nil))
 		d.told(false, Letter{MailCancel, "a: %"})

@@ -33,11 +33,13 @@ const (
 // attemptFields are the fields of meta that marks are made of.
 var attemptFields = []string{"done", "failed", "failing"}
 
+// readMarks reads marks from the text in meta.
 func readMarks(text string) (m marks, known bool) {
 	n, _ := fmt.Sscanf(text, "%d %d %d %d %d %d", &m.olderDone, &m.olderFailed, &m.newerDone, &m.newerFailed, &m.newer, &m.last)
 	return m, n == 6
 }
 
+// String returns the text of the marks.
 func (m marks) String() string {
 	return fmt.Sprint(m.olderDone, m.olderFailed, m.newerDone, m.newerFailed, m.newer, m.last)
 }

@@ -10,6 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Somebody may write into a key of the queue by mistake, or delete it. What follows depends on whose the key is:
+//
+//   - A key of a tenant or a user concerns its owner alone. Readers take it for empty; a commit that needs it leaves
+//     the owner's jobs out, and says so.
+//   - A key of the queue itself concerns all. Taken for empty it would lose jobs: so scripts look at the types of
+//     these keys before they write, and do nothing with a wrong one. Nothing starts until it is repaired.
+
 // A BrokenKeyError says that a key of the queue itself has another type than it should. The
 // queue stands still until it is repaired, and nothing was changed.
 type BrokenKeyError struct{ Key, Want string }

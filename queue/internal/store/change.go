@@ -40,6 +40,7 @@ type step struct{ conditions, musts, commands []any }
 // appendList adds a list to others, after its length.
 func appendList(lists []any, words ...any) []any { return append(append(lists, len(words)), words...) }
 
+// newChange returns a change without steps.
 func (s *Store) newChange() *change {
 	return &change{s: s, keys: newKeyList(s.key.Meta(), s.key.Mail())}
 }

@@ -25,6 +25,7 @@ func (r Ring) step(at int64) int64 { return at / r.Step.Microseconds() }
 // place returns where the point of a step stands.
 func (r Ring) place(step int64) string { return strconv.FormatInt(step%int64(r.Points), 10) }
 
+// ringKey returns the key of a ring.
 func (s *Store) ringKey(r Ring) string {
 	key := s.key.Chart(int64(r.Step / time.Second))
 	if r.Of != "" {

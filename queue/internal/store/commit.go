@@ -87,11 +87,13 @@ type lowered struct {
 // among its arguments it says how many more are to be read.
 type takes struct{ number, more int }
 
+// A list is what one part of the script works through: how many items, and their words one after the other.
 type list struct {
 	n    int
 	args []any
 }
 
+// add adds an item and returns its number, from 1.
 func (l *list) add(args ...any) int {
 	l.n++
 	l.args = append(l.args, args...)
@@ -267,6 +269,7 @@ func (c *Commit) into(f Folded, check int) int {
 	return check
 }
 
+// setFold keeps a job under its collapse key, whatever is there.
 func (c *Commit) setFold(f Folded, job string) {
 	c.folding[f] = job
 	c.op(&c.write, "HSET", c.s.key.Fold(f.Tenant, f.User), f.Key, job)

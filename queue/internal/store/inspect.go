@@ -119,6 +119,7 @@ func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	return Totals{}, err
 }
 
+// sameMembers reports whether two lists hold the same, in any order.
 func sameMembers(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -283,6 +284,7 @@ func (s *Store) Dead(ctx context.Context, before string, n int) ([]Record, error
 	return recordsOf(entries), err
 }
 
+// recordsOf reads entries of drops, refused or dead.
 func recordsOf(messages []redis.XMessage) []Record {
 	records := make([]Record, len(messages))
 	for i, message := range messages {
@@ -296,6 +298,7 @@ func fieldsOf(m redis.XMessage) func(name string) string {
 	return func(name string) string { text, _ := m.Values[name].(string); return text }
 }
 
+// recordOf reads one of them.
 func recordOf(message redis.XMessage) Record {
 	field := fieldsOf(message)
 	lane, _ := envelope.ParseLane(field("lane")) // a record without a lane is shown without

@@ -44,6 +44,9 @@ import (
 // A scope is q, t:<tenant> or u:<tenant>:<user>. Names stand in keys escaped.
 type Keys struct{ prefix string }
 
+// What changes about keys, or about what they hold, so that programs of before would misread it, needs a new schema:
+// offers, beats, elections, changes and looks of another one are refused. What programs of before pass over does not.
+
 // Schema is the version of the keys and of what they hold. A program of another schema
 // touches nothing.
 const Schema = "2"

@@ -64,13 +64,17 @@ func (s *Store) TrimMail(ctx context.Context, through string) error {
 // Policies returns the source of the policies in force and its version; 0 if there never
 // were any.
 func (s *Store) Policies(ctx context.Context) (source string, version int64, err error) {
-	values, err := s.client.HMGet(ctx, s.key.Policies(), "source", "version").Result()
-	if err != nil {
-		return "", 0, asBroken(err, s.key.Policies(), "hash")
+	cmd := s.client.HMGet(ctx, s.key.Policies(), "source", "version")
+	source, version = readPolicies(cmd)
+	return source, version, asBroken(cmd.Err(), s.key.Policies(), "hash")
+}
+
+func readPolicies(cmd *redis.SliceCmd) (source string, version int64) {
+	texts := textsOf(cmd.Val())
+	if len(texts) < 2 {
+		return "", 0
 	}
-	source, _ = values[0].(string)
-	text, _ := values[1].(string)
-	return source, number(text), nil
+	return texts[0], number(texts[1])
 }
 
 // Pauses returns the scopes that are paused, and until when. It takes many short steps.
@@ -81,13 +85,37 @@ func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	return all, asBroken(err, s.key.Paused(), "zset")
 }
 
-// CancelledIDs returns the IDs of waiting jobs that never run. It takes many short steps.
-func (s *Store) CancelledIDs(ctx context.Context) (ids []string, err error) {
-	err = walk(func(cursor uint64) *redis.ScanCmd {
-		return s.client.SScan(ctx, s.key.Cancelled(), cursor, "", scanStep)
-	},
-		func(found []string) { ids = append(ids, found...) })
-	return ids, asBroken(err, s.key.Cancelled(), "set")
+// Settings are what people have decided: policies, pauses, cancelled jobs.
+type Settings struct {
+	Meta
+	Source    string // of the policies that Redis holds
+	Version   int64  // of these; 0 if there never were any
+	Paused    map[string]int64
+	Cancelled []string // IDs of waiting jobs that never run
+}
+
+// Settings reads what people have decided: in one round trip, and more of them if hundreds of scopes are
+// paused, or jobs cancelled. Meta is read first: whatever changes while the rest is read has another number
+// than its Changes, and Redis refuses the commits of a leader that knows only this one.
+func (s *Store) Settings(ctx context.Context) (Settings, error) {
+	pipe := s.client.Pipeline()
+	meta := s.meta(ctx, pipe)
+	policies := pipe.HMGet(ctx, s.key.Policies(), "source", "version")
+	paused := pipe.ZScan(ctx, s.key.Paused(), 0, "", scanStep)
+	cancelled := pipe.SScan(ctx, s.key.Cancelled(), 0, "", scanStep)
+	if err := errors.Join(ask(ctx, pipe), brokenOf("hash", meta, policies), brokenOf("zset", paused), brokenOf("set", cancelled)); err != nil {
+		return Settings{}, err
+	}
+	all := Settings{Meta: readMeta(meta), Paused: make(map[string]int64)}
+	all.Source, all.Version = readPolicies(policies)
+	err := errors.Join(
+		walkOn(paused, func(cursor uint64) *redis.ScanCmd { return s.client.ZScan(ctx, s.key.Paused(), cursor, "", scanStep) },
+			func(found []string) { maps.Copy(all.Paused, pairs(found)) }),
+		walkOn(cancelled, func(cursor uint64) *redis.ScanCmd {
+			return s.client.SScan(ctx, s.key.Cancelled(), cursor, "", scanStep)
+		},
+			func(found []string) { all.Cancelled = append(all.Cancelled, found...) }))
+	return all, err
 }
 
 // A Bounded is a member of an index: it is not due before an instant.
@@ -96,6 +124,7 @@ type Bounded struct {
 	At   int64
 }
 
+// bounded reads members of a sorted set.
 func bounded(all []redis.Z) []Bounded {
 	front := make([]Bounded, len(all))
 	for i, z := range all {

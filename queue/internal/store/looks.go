@@ -36,6 +36,7 @@ func (c *Commit) ReadFront(f Front) {
 	c.readBounded(c.s.key.Due(f.Tenant, f.Priority), f.From, f.N, func(l *Looks, found []Bounded) { l.Fronts = append(l.Fronts, found) })
 }
 
+// readBounded reads n members of an index from a bound on.
 func (c *Commit) readBounded(key string, from int64, n int, take func(*Looks, []Bounded)) {
 	c.looks = append(c.looks, look{
 		"ZRANGEBYSCORE", []string{key}, []any{from, "+inf", "WITHSCORES", "LIMIT", 0, n},
@@ -88,6 +89,8 @@ func toldAt(message string) int64 {
 // backlogFields are the counters of a tenant that say how many of its jobs wait.
 var backlogFields = []any{"in", "back", "started", "dropped"}
 
+// backlog returns how many jobs of a tenant wait, by its counters: those that came in, and came back, less those
+// that started and were dropped.
 func backlog(counters []string) int64 {
 	n := make([]int64, 4)
 	for k, text := range counters {

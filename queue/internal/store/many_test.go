@@ -57,9 +57,12 @@ func TestLargeKeysAreReadInSteps(t *testing.T) {
 			}
 		}
 		same("claims", read, claims)
-		read, err = d.CancelledIDs(t.Context())
+		settings, err := d.Settings(t.Context())
 		d.must(err)
-		same("cancelled jobs", read, ids)
+		same("cancelled jobs", settings.Cancelled, ids)
+		if !maps.Equal(settings.Paused, pauses) {
+			t.Errorf("%d pauses are settings; want %d", len(settings.Paused), len(pauses))
+		}
 		if found, err := d.Pauses(t.Context()); err != nil || !maps.Equal(found, pauses) {
 			t.Errorf("%d pauses, %v; want %d", len(found), err, len(pauses))
 		}

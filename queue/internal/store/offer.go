@@ -176,6 +176,8 @@ func (s *Store) offerOptions(keys []string, args []any, number int, j OfferJob) 
 	return keys, args
 }
 
+// readOffer reads the reply of the script. It writes receipts as lines: an array with an item for each would cost
+// Redis and the client more than the rest.
 func readOffer(reply fields, o Offer) (OfferReply, error) {
 	r := OfferReply{Now: reply.int(0), Pauses: pairs(reply.texts(2)), States: make(map[string]string), Replaced: reply.texts(4)}
 	for i, text := range reply.texts(3) {
@@ -227,6 +229,7 @@ func pairs(texts []string) map[string]int64 {
 	return all
 }
 
+// flag returns 1 for true: scripts know no other.
 func flag(b bool) int {
 	if b {
 		return 1

@@ -47,6 +47,7 @@ func (s *Store) stream(ctx context.Context, name string, keys []string, args ...
 // once is a client that sends a script once and no more.
 type once struct{ redis.UniversalClient }
 
+// onceCmd is a command that go-redis does not send again.
 type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }
@@ -67,6 +68,7 @@ func (c once) send(ctx context.Context, command, script string, keys []string, a
 	return cmd
 }
 
+// scriptCmd returns the command that runs a script. Its first key tells a cluster the node.
 func scriptCmd(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, command, script, len(keys))

@@ -44,6 +44,7 @@ func ask(ctx context.Context, pipe redis.Pipeliner) error {
 	return err
 }
 
+// harmless reports whether an error says only that there is nothing to read.
 func harmless(err error) bool { return err == nil || errors.Is(err, redis.Nil) || wrongType(err) }
 
 // values returns the values of replies.
@@ -68,15 +69,20 @@ func brokenOf[C redis.Cmder](want string, replies ...C) error {
 
 // walk goes through the members of a large key in many short steps.
 func walk(scan func(cursor uint64) *redis.ScanCmd, take func(found []string)) error {
-	for cursor := uint64(0); ; {
-		found, next, err := scan(cursor).Result()
+	return walkOn(scan(0), scan, take)
+}
+
+// walkOn does so after the first step.
+func walkOn(step *redis.ScanCmd, scan func(cursor uint64) *redis.ScanCmd, take func(found []string)) error {
+	for {
+		found, next, err := step.Result()
 		if err != nil {
 			return err
 		}
-		take(found)
-		if cursor = next; cursor == 0 {
+		if take(found); next == 0 {
 			return nil
 		}
+		step = scan(next)
 	}
 }
 
@@ -105,6 +111,7 @@ func (s *Store) meta(ctx context.Context, client redis.Cmdable) *redis.SliceCmd 
 	return client.HMGet(ctx, s.key.Meta(), "leader", "stamp", "till", "changes", "policies", "swept", "amnesty", "beat")
 }
 
+// readMeta reads the fields that meta asks for.
 func readMeta(cmd *redis.SliceCmd) (m Meta) {
 	texts := textsOf(cmd.Val())
 	if len(texts) == 0 {

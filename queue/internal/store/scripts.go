@@ -139,6 +139,7 @@ type fields struct {
 	err    error
 }
 
+// readFields reads a reply of at least n values.
 func readFields(cmd *redis.Cmd, n int) fields {
 	values, err := cmd.Slice()
 	if err == nil && len(values) < n {
@@ -177,6 +178,7 @@ type keyList struct {
 	numbers map[string]int
 }
 
+// newKeyList returns a list that begins with some keys.
 func newKeyList(keys ...string) *keyList {
 	l := &keyList{keys: keys, numbers: make(map[string]int, 4*len(keys))}
 	for i, key := range keys {

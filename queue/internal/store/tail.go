@@ -65,6 +65,7 @@ func (s *Store) FollowOffers(ctx context.Context) (*Follower, error) {
 	return s.follow(ctx, s.key.Offers())
 }
 
+// follow returns a follower of streams, from their newest messages on.
 func (s *Store) follow(ctx context.Context, streams ...string) (*Follower, error) {
 	f := &Follower{streams: streams}
 	for _, stream := range streams {
@@ -121,6 +122,7 @@ func (f *Follower) Next(ctx context.Context, patience time.Duration) (all []Tell
 	return all, err
 }
 
+// readTelling reads one message of any of these streams: by its fields one sees which.
 func readTelling(m redis.XMessage) (t Telling) {
 	field := fieldsOf(m)
 	if t.Events = field("events"); t.Events != "" {

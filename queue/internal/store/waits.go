@@ -78,6 +78,7 @@ func disabled() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
+// noneAgain returns an option that is to stay 0.
 func noneAgain[T int | time.Duration](v T) T {
 	if v == 0 {
 		return -1

@@ -8,6 +8,7 @@ import (
 // Pack writes words into one text, whatever bytes they hold.
 func Pack(words ...string) string { return string(appendWords(nil, words)) }
 
+// appendWords adds words, each after its length and a space.
 func appendWords(b []byte, words []string) []byte {
 	for _, word := range words {
 		b = strconv.AppendInt(b, int64(len(word)), 10)

@@ -164,6 +164,7 @@ func (s *Store) countClaims(ctx context.Context) func(redis.Pipeliner, string) *
 	return func(pipe redis.Pipeliner, worker string) *redis.IntCmd { return pipe.HLen(ctx, s.key.Running(worker)) }
 }
 
+// readRecord reads a worker's record. Fields that a worker of another version has not written are 0.
 func readRecord(f map[string]string) WorkerRecord {
 	n := func(name string) int64 { return number(f[name]) }
 	return WorkerRecord{

@@ -63,6 +63,7 @@ type End struct {
 	Awaited bool // others wait for it
 }
 
+// newClaims returns the claims of a worker: none.
 func newClaims(w *Worker) *Claims {
 	return &Claims{w: w, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), gone: make(map[envelope.Claim]bool), found: make(map[envelope.Claim]time.Time)}
 }
@@ -133,12 +134,15 @@ func (c *Claims) giveUp(claim envelope.Claim, letter store.Letter) {
 	c.note(claim)
 }
 
+// returning returns how many claims the leader has not taken back yet.
 func (c *Claims) returning() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.returned)
 }
 
+// count returns how many claims this worker has, as far as it knows: those that wait, run, or have ended without a
+// confirmation. A beat compares it with what Redis says.
 func (c *Claims) count() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

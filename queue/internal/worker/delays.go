@@ -16,6 +16,7 @@ type delays struct {
 	next int
 }
 
+// delay is how long after its slot a job has started, and when that was.
 type delay struct {
 	at   time.Time
 	took time.Duration
@@ -26,6 +27,7 @@ const (
 	delaysFor  = time.Minute
 )
 
+// add notes one delay.
 func (d *delays) add(took time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

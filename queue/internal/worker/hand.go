@@ -80,6 +80,7 @@ func (w *Worker) catchUp(ctx context.Context) bool {
 	return len(rest) > 0
 }
 
+// takeMessage does what one message says. "!" only ends a wait, and "" says that nothing came.
 func (w *Worker) takeMessage(message string) {
 	switch message {
 	case "", "!":
@@ -96,6 +97,7 @@ const handPatience = 5 * time.Second
 // wordsEach is how many words are about one thing.
 const wordsEach = 3
 
+// takeWords does what the words of a message say. Words of a later program that this one does not know are passed over.
 func (w *Worker) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {

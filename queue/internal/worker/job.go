@@ -211,6 +211,7 @@ func (w *Worker) awaitSlot(j *job) (int64, bool) {
 // meanwhile.
 const looksAtClock = 200 * time.Millisecond
 
+// sleepUnlessStopped reports whether the time has passed before the worker stops.
 func (w *Worker) sleepUnlessStopped(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

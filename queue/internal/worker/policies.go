@@ -90,13 +90,9 @@ func (w *Worker) sawPolicies(ctx context.Context, version int64) {
 	}
 }
 
-// ReadPolicies returns the policies in force. Where Redis has lost them and holds older ones, it puts
-// them in force again: the next commit is refused, and reads their new version.
-func (w *Worker) ReadPolicies(ctx context.Context) (*schedule.Policies, error) {
-	source, version, err := w.Store.Policies(ctx)
-	if err != nil {
-		return nil, err
-	}
+// InForce returns the policies in force, where Redis holds some source. Where it has lost the newest and holds older
+// ones, InForce puts the newest in force again: the next commit is refused, and reads their new version.
+func (w *Worker) InForce(ctx context.Context, source string, version int64) (*schedule.Policies, error) {
 	w.Policies.learn(source, version)
 	newest, lost, err := w.Policies.lost(version)
 	if err != nil {

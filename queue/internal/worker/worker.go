@@ -151,6 +151,17 @@ const lastPatience = 5 * time.Second
 // LongestStop is how long the worker takes to stop, at most, where Redis is away.
 func (w *Worker) LongestStop() time.Duration { return w.cfg.ShutdownTimeout + 2*lastPatience }
 
+// A worker stops in this order (package runner, Run):
+//
+//  1. Nothing starts any more: claims whose slot has not come are returned, and the leader's own jobs that are decided
+//     from then on come back at once (Shutdown).
+//  2. Handlers have ShutdownTimeout to end. Then their contexts are cancelled: an attempt that ends by that does
+//     not count.
+//  3. The last ends are told, and the leader has taken the returned claims back.
+//  4. It leads no more; it beats no more; it leaves the fleet (Leave).
+//
+// So a stop costs nobody an attempt, and leaves nothing to be reaped, unless Redis is away.
+
 // Shutdown hands back what has not started, lets the handlers end, then makes them.
 func (w *Worker) Shutdown() {
 	w.gate.Lock()
@@ -177,6 +188,7 @@ func (w *Worker) Shutdown() {
 	w.awaitReturns()
 }
 
+// endsWithin reports whether something has ended after a time.
 func endsWithin(ended chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
