@@ -63,43 +63,6 @@ type Commit struct {
 	gathered bool
 }
 
-// reads asks for the first n entries of a lane.
-type reads struct {
-	lane Lane
-	n    int
-}
-
-// A lowering lets members of an index be due at an instant, unless they are before. One that is there
-// adds none.
-type lowering struct {
-	index string
-	there bool
-	at    int64
-}
-
-// lowered is one member of a lowering.
-type lowered struct {
-	lowering
-	name string
-}
-
-// takes are the first jobs of a lane, which leave it: their number in the list, and where
-// among its arguments it says how many more are to be read.
-type takes struct{ number, more int }
-
-// A list is what one part of the script works through: how many items, and their words one after the other.
-type list struct {
-	n    int
-	args []any
-}
-
-// add adds an item and returns its number, from 1.
-func (l *list) add(args ...any) int {
-	l.n++
-	l.args = append(l.args, args...)
-	return l.n
-}
-
 // NewCommit returns an empty commit.
 func (s *Store) NewCommit() *Commit {
 	return &Commit{
@@ -109,33 +72,6 @@ func (s *Store) NewCommit() *Commit {
 		lowered: make(map[lowering][]any), seen: make(map[lowered]bool),
 	}
 }
-
-// own returns a key of the queue itself. Where it has another type the commit does nothing and
-// fails with a [BrokenKeyError].
-func (c *Commit) own(key, kind string) string {
-	if !c.typed[key] {
-		c.typed[key] = true
-		c.kinds.add(c.keys.number(key), kind)
-	}
-	return key
-}
-
-// running returns the key of a worker's claims.
-func (c *Commit) running(worker string) string { return c.own(c.s.key.Running(worker), "hash") }
-
-// op writes a command on a key: how many arguments, the command, the key's number.
-func (c *Commit) op(l *list, command, key string, args ...any) {
-	l.add(len(args), command, c.keys.number(key))
-	l.args = append(l.args, args...)
-}
-
-// is checks that a command finds a name in a key, or does not.
-func (c *Commit) is(command, key, name string, there bool) int {
-	return c.check.add("is", command, c.keys.number(key), name, flag(there))
-}
-
-// isA checks that a key has a type, or is not there.
-func (c *Commit) isA(key, kind string) int { return c.check.add("type", c.keys.number(key), kind) }
 
 // A Leaving is an entry that leaves its lane.
 type Leaving struct {
@@ -231,19 +167,6 @@ func (c *Commit) Look(lane Lane, at int64) {
 	if c.lower(lowering{c.own(c.s.key.Tenants(), "zset"), false, at}, lane.Tenant) {
 		c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))
 	}
-}
-
-// lower adds a member to a lowering, and reports whether it is new there.
-func (c *Commit) lower(l lowering, name string) bool {
-	if c.seen[lowered{l, name}] {
-		return false
-	}
-	c.seen[lowered{l, name}] = true
-	if c.lowered[l] == nil {
-		c.lowers = append(c.lowers, l)
-	}
-	c.lowered[l] = append(c.lowered[l], l.at, Escape(name))
-	return true
 }
 
 // Fold keeps a job under its collapse key, where there is none.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -122,74 +121,4 @@ func (c *Commit) reply(reply fields, reading Reading) (CommitReply, error) {
 	default:
 		return r, fmt.Errorf("queue: unknown reply %q to a commit", status)
 	}
-}
-
-// gather turns what was collected into commands.
-func (c *Commit) gather() {
-	if c.gathered {
-		return
-	}
-	c.gathered = true
-	for _, worker := range sortedKeys(c.claims) {
-		c.op(&c.claim, "HSET", c.running(worker), c.claims[worker]...)
-	}
-	for _, worker := range sortedKeys(c.ended) {
-		c.op(&c.claim, "HDEL", c.running(worker), c.ended[worker]...)
-	}
-	for _, worker := range sortedKeys(c.hands) {
-		c.told.add(c.keys.number(c.own(c.s.key.Hand(worker), "list")), c.hands[worker])
-	}
-	var lower list // before bounds are written that are later
-	for _, l := range c.lowers {
-		flags := []any{"LT"}
-		if l.there {
-			flags = []any{"XX", "LT"}
-		}
-		c.op(&lower, "ZADD", l.index, append(flags, c.lowered[l]...)...)
-	}
-	c.extra = list{lower.n + c.extra.n, append(lower.args, c.extra.args...)}
-	for _, r := range c.reads {
-		var taken takes
-		if !c.put[r.lane] { // otherwise what a check reads is not what stays
-			taken = c.taken[r.lane]
-		}
-		if taken.number > 0 {
-			c.take.args[taken.more] = r.n
-		}
-		c.fill.add(c.keys.number(c.s.key.Lane(r.lane)), c.keys.number(c.s.key.Due(r.lane.Tenant, r.lane.Priority)),
-			Escape(r.lane.User), r.n, taken.number)
-	}
-	for _, l := range c.looks {
-		c.look.add(len(l.keys)+len(l.args), l.command, len(l.keys))
-		for _, key := range l.keys {
-			c.look.args = append(c.look.args, c.keys.number(key))
-		}
-		c.look.args = append(c.look.args, l.args...)
-	}
-	counters := make([][2]string, 0, len(c.counters))
-	for counter, by := range c.counters {
-		if by != 0 {
-			counters = append(counters, counter)
-		}
-	}
-	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
-	var amounts []any
-	for _, counter := range counters {
-		if counter[0] == c.s.key.Meta() {
-			c.sums.add(counter[1])
-			amounts = append(amounts, c.counters[counter])
-			continue
-		}
-		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
-	}
-	c.sums.args = append(c.sums.args, amounts...)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -229,7 +229,7 @@ func pairs(texts []string) map[string]int64 {
 	return all
 }
 
-// flag returns 1 for true: scripts know no other.
+// flag returns a condition as scripts take it: 1 for true, 0 for false.
 func flag(b bool) int {
 	if b {
 		return 1

@@ -44,7 +44,8 @@ func ask(ctx context.Context, pipe redis.Pipeliner) error {
 	return err
 }
 
-// harmless reports whether an error says only that there is nothing to read.
+// harmless reports whether a command that only reads has read something, or has found the key missing or of another
+// type.
 func harmless(err error) bool { return err == nil || errors.Is(err, redis.Nil) || wrongType(err) }
 
 // values returns the values of replies.

@@ -5,7 +5,7 @@
 // the leader writes (hand.go). [Worker.Accept] takes it in, unless it has come before (claims.go
 // argues that), waits for a place (places.go) and for its slot by Redis's clock, and calls the handler
 // (job.go). The outcome is an end, a failure or a return (outcome.go). Ends are told together, by
-// [Claims.AckAll] or with a commit of the leader, if that is this worker.
+// [Claims.AckAll] or with a commit of the leader, if that is this worker (acks.go).
 //
 // [Worker.Beat] keeps the lease, and finds by it what was lost on the way (lease.go): Redis says with
 // each beat how many claims it has of this worker.

@@ -14,7 +14,7 @@ import (
 //   - done: the claim ends. Ends are told together ([Claims.AckAll]); one that refunds or deletes a payload is told
 //     alone, by a script that does all of it or nothing.
 //   - failed: one change ends the claim and puts the job where it waits for its next attempt, or among the
-//     dead ones. Nothing of the job is ever in two places, or in none.
+//     dead ones. The job is always in exactly one place.
 //   - paused: the handler asks for a pause of its user, tenant or queue. The job is returned to the front of its
 //     lane, and the pause begins with the same commit of the leader: no other job starts in between.
 //   - interrupted: the worker stops and has cancelled the handler. The job is returned; the attempt does not

@@ -1,0 +1,156 @@
+package store
+
+import (
+	"slices"
+	"strings"
+)
+
+// What a commit collects is written here: into the lists of the script, with commands on the same key
+// put together.
+
+// reads asks for the first n entries of a lane.
+type reads struct {
+	lane Lane
+	n    int
+}
+
+// A lowering lets members of an index be due at an instant, unless they are before. One that is there
+// adds none.
+type lowering struct {
+	index string
+	there bool
+	at    int64
+}
+
+// lowered is one member of a lowering.
+type lowered struct {
+	lowering
+	name string
+}
+
+// takes are the first jobs of a lane, which leave it: their number in the list, and where
+// among its arguments it says how many more are to be read.
+type takes struct{ number, more int }
+
+// A list is what one part of the script works through: how many items, and their words one after the other.
+type list struct {
+	n    int
+	args []any
+}
+
+// add adds an item and returns its number, from 1.
+func (l *list) add(args ...any) int {
+	l.n++
+	l.args = append(l.args, args...)
+	return l.n
+}
+
+// own returns a key of the queue itself. Where it has another type the commit does nothing and
+// fails with a [BrokenKeyError].
+func (c *Commit) own(key, kind string) string {
+	if !c.typed[key] {
+		c.typed[key] = true
+		c.kinds.add(c.keys.number(key), kind)
+	}
+	return key
+}
+
+// running returns the key of a worker's claims.
+func (c *Commit) running(worker string) string { return c.own(c.s.key.Running(worker), "hash") }
+
+// op writes a command on a key: how many arguments, the command, the key's number.
+func (c *Commit) op(l *list, command, key string, args ...any) {
+	l.add(len(args), command, c.keys.number(key))
+	l.args = append(l.args, args...)
+}
+
+// is checks that a command finds a name in a key, or does not.
+func (c *Commit) is(command, key, name string, there bool) int {
+	return c.check.add("is", command, c.keys.number(key), name, flag(there))
+}
+
+// isA checks that a key has a type, or is not there.
+func (c *Commit) isA(key, kind string) int { return c.check.add("type", c.keys.number(key), kind) }
+
+// lower adds a member to a lowering, and reports whether it is new there.
+func (c *Commit) lower(l lowering, name string) bool {
+	if c.seen[lowered{l, name}] {
+		return false
+	}
+	c.seen[lowered{l, name}] = true
+	if c.lowered[l] == nil {
+		c.lowers = append(c.lowers, l)
+	}
+	c.lowered[l] = append(c.lowered[l], l.at, Escape(name))
+	return true
+}
+
+// gather turns what was collected into commands.
+func (c *Commit) gather() {
+	if c.gathered {
+		return
+	}
+	c.gathered = true
+	for _, worker := range sortedKeys(c.claims) {
+		c.op(&c.claim, "HSET", c.running(worker), c.claims[worker]...)
+	}
+	for _, worker := range sortedKeys(c.ended) {
+		c.op(&c.claim, "HDEL", c.running(worker), c.ended[worker]...)
+	}
+	for _, worker := range sortedKeys(c.hands) {
+		c.told.add(c.keys.number(c.own(c.s.key.Hand(worker), "list")), c.hands[worker])
+	}
+	var lower list // before bounds are written that are later
+	for _, l := range c.lowers {
+		flags := []any{"LT"}
+		if l.there {
+			flags = []any{"XX", "LT"}
+		}
+		c.op(&lower, "ZADD", l.index, append(flags, c.lowered[l]...)...)
+	}
+	c.extra = list{lower.n + c.extra.n, append(lower.args, c.extra.args...)}
+	for _, r := range c.reads {
+		var taken takes
+		if !c.put[r.lane] { // otherwise what a check reads is not what stays
+			taken = c.taken[r.lane]
+		}
+		if taken.number > 0 {
+			c.take.args[taken.more] = r.n
+		}
+		c.fill.add(c.keys.number(c.s.key.Lane(r.lane)), c.keys.number(c.s.key.Due(r.lane.Tenant, r.lane.Priority)),
+			Escape(r.lane.User), r.n, taken.number)
+	}
+	for _, l := range c.looks {
+		c.look.add(len(l.keys)+len(l.args), l.command, len(l.keys))
+		for _, key := range l.keys {
+			c.look.args = append(c.look.args, c.keys.number(key))
+		}
+		c.look.args = append(c.look.args, l.args...)
+	}
+	counters := make([][2]string, 0, len(c.counters))
+	for counter, by := range c.counters {
+		if by != 0 {
+			counters = append(counters, counter)
+		}
+	}
+	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+	var amounts []any
+	for _, counter := range counters {
+		if counter[0] == c.s.key.Meta() {
+			c.sums.add(counter[1])
+			amounts = append(amounts, c.counters[counter])
+			continue
+		}
+		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
+	}
+	c.sums.args = append(c.sums.args, amounts...)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

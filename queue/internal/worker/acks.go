@@ -1,0 +1,187 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Ends are told in groups, since a script for each would cost Redis more than the job did:
+//
+//   - A worker that leads takes them along with its next commit, and asks for one if none comes.
+//   - Another worker gathers them for [AckDelay], or until there are [AckBatch]. If half of its places are taken, it
+//     gathers for a third of that time, since jobs may wait for places.
+//   - An end that others wait for (the claim is Awaited, at a concurrency limit that is half full) gathers no others.
+//
+// Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again.
+
+// An End is a job that needs no more attempts.
+type End struct {
+	Claim   envelope.Claim
+	Awaited bool // others wait for it
+}
+
+// done notes that a job needs no more attempts.
+func (c *Claims) done(e End) {
+	c.mu.Lock()
+	if h := c.held[e.Claim]; h != nil {
+		h.over, h.cancel = true, nil
+		if h.lost { // its end means nothing any more
+			delete(c.held, e.Claim)
+			c.mu.Unlock()
+			return
+		}
+	}
+	if len(c.ended) == 0 {
+		c.since = time.Now()
+	}
+	if now := time.Now().Add(-AckDelay); e.Awaited && c.since.After(now) {
+		c.since = now // it waits for no other ends
+	}
+	c.ended = append(c.ended, e)
+	c.mu.Unlock()
+	retry.Signal(c.ready)
+}
+
+// TakeEnds returns ends to be told; after trouble they are given back.
+func (c *Claims) TakeEnds() []End {
+	const batch = 500
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(batch, len(c.ended))
+	taken := c.ended[:n:n]
+	c.ended = c.ended[n:]
+	return taken
+}
+
+// GiveBack takes back ends that could not be told.
+func (c *Claims) GiveBack(ends []End) {
+	if len(ends) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ended) == 0 {
+		c.since = time.Now()
+	}
+	c.ended = append(c.ended, ends...)
+	retry.Signal(c.ready)
+}
+
+// Confirmed notes that Redis knows these ends.
+func (c *Claims) Confirmed(ends []End) {
+	for _, e := range ends {
+		c.drop(e.Claim)
+	}
+}
+
+// Due reports how many have ended, and since when the first waits to be told.
+func (c *Claims) Due() (n int, age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ended) == 0 {
+		return 0, 0
+	}
+	return len(c.ended), time.Since(c.since)
+}
+
+// AckDelay is how long an end waits for others, or for a commit, to be told with, and AckBatch how
+// many of them wait at most.
+const (
+	AckDelay = 3 * time.Millisecond
+	AckBatch = 20
+)
+
+// AckAll tells the ends that no commit took along, until ctx ends.
+func (c *Claims) AckAll(ctx context.Context) {
+	trouble := retry.NewTrouble(c.w.Log, "acknowledging")
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.ready:
+		}
+		for n, age := c.Due(); n > 0 && age < c.gathers() && (n < AckBatch || c.w.leading.Load() != nil); n, age = c.Due() {
+			retry.Pause(ctx, c.gathers()-age)
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		if leader, leads := c.w.leader(); leads {
+			leader.Kick()
+			retry.Pause(ctx, AckDelay)
+			if n, age := c.Due(); n > 0 && age < 10*AckDelay {
+				retry.Signal(c.ready)
+				continue
+			}
+		}
+		for wait := trouble.After(c.send(ctx)); wait > 0 && ctx.Err() == nil; wait = trouble.After(c.send(ctx)) {
+			retry.Pause(ctx, wait)
+		}
+	}
+}
+
+// gathers returns how long an end waits for others. Where the claims fill half of the worker's places,
+// jobs may wait for them: then it is shorter, and nothing for a worker with few places.
+func (c *Claims) gathers() time.Duration {
+	const few = 16
+	all := c.w.Places.All()
+	switch {
+	case 2*c.count() < all:
+		return AckDelay
+	case all < few:
+		return 0
+	}
+	return AckDelay / 3
+}
+
+// send tells all ends.
+func (c *Claims) send(ctx context.Context) error {
+	for {
+		ends := c.TakeEnds()
+		if len(ends) == 0 {
+			return nil
+		}
+		ack := store.Ack{Worker: c.w.Name}
+		for _, e := range ends {
+			ack.Claims = append(ack.Claims, e.Claim)
+		}
+		reading, err := retry.Persist(ctx, c.w.Patience(), func(ctx context.Context) (store.Reading, error) { return c.w.Store.Ack(ctx, ack) })
+		if err != nil {
+			c.GiveBack(ends)
+			return err
+		}
+		c.w.Clock.Observe(reading)
+		c.Confirmed(ends)
+	}
+}
+
+// untold counts the ends that Redis has not confirmed, those included that are on their way.
+func (c *Claims) untold() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.held {
+		if h.over && !h.lost {
+			n++
+		}
+	}
+	return n
+}
+
+// flush tells the last ends of a worker that stops, and waits until Redis has confirmed those
+// that are on their way. Jobs whose ends are not confirmed run again.
+func (c *Claims) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastPatience)
+	defer cancel()
+	err := c.send(ctx)
+	for (err != nil || c.untold() > 0) && ctx.Err() == nil {
+		retry.Pause(ctx, 10*time.Millisecond)
+		err = c.send(ctx)
+	}
+	if n := c.untold(); n > 0 {
+		c.w.Log.Error("could not acknowledge finished jobs: they will run again", "jobs", n, "err", err)
+	}
+}
