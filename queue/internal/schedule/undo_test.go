@@ -66,3 +66,21 @@ func TestAStartThatIsDecidedTwiceCountsOnce(t *testing.T) {
 		t.Errorf("%d jobs are held after the second start was refused, want 1", n)
 	}
 }
+
+// A claim that is taken back counts no more. It counts again if the commit that was to end it is refused.
+func TestAClaimThatIsTakenBack(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{UserConcurrency: schedule.Concurrency{Jobs: 1}})
+	s.put("t", "u", nil)
+	s.decide()
+	if len(s.starts) != 1 || s.s.Held("w") != 1 {
+		t.Fatalf("%d starts, %d held", len(s.starts), s.s.Held("w"))
+	}
+	if frees := s.s.Step(s.now, schedule.TakenBack{Claim: s.starts[0].Claim}); !frees || s.s.Held("w") != 0 {
+		t.Errorf("frees a place: %v; %d held", frees, s.s.Held("w"))
+	}
+	refused := s.s.Amend(s.now)
+	s.s.Undo([]schedule.Commit{refused}, s.now)
+	if n := s.s.Held("w"); n != 1 {
+		t.Errorf("%d held after the commit was refused, want 1", n)
+	}
+}

@@ -379,3 +379,33 @@ func TestResharding(t *testing.T) {
 		t.Logf("%d of 6 commits were refused", len(stamps))
 	}
 }
+
+// A commit lowers the bounds of all lanes that it is told of, each where it stands in its index, and adds none. A
+// bound that it writes beside that holds.
+func TestBoundsOfACommit(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		of := func(user string) Lane { return Lane{Tenant: "t", User: user, Priority: 1} }
+		for _, user := range []string{"u", "v", "w", "early"} {
+			d.offer(user, nil)
+		}
+		f := d.lead("a")
+		due := func(user string) int64 { return int64(d.client.ZScore(t.Context(), "wc:{q}:due:t", user).Val()) }
+		for user, at := range map[string]int64{"u": 100, "v": 100, "w": 100, "early": 3} {
+			d.must(d.client.ZAdd(t.Context(), "wc:{q}:due:t", redis.Z{Score: float64(at), Member: user}).Err())
+		}
+		c := d.NewCommit()
+		for _, user := range []string{"u", "v", "w", "early", "nobody", "u"} {
+			c.Sooner(of(user), 50)
+		}
+		c.Bound(of("w"), 70)
+		c.Look(of("x"), 60)
+		c.Look(of("y"), 60)
+		_, err := d.Commit(t.Context(), f, c)
+		d.must(err)
+		for user, want := range map[string]int64{"u": 50, "v": 50, "w": 70, "early": 3, "nobody": 0, "x": 60, "y": 60} {
+			if at := due(user); at != want {
+				t.Errorf("the lane of %s is due at %d, want %d", user, at, want)
+			}
+		}
+	})
+}
