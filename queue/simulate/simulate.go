@@ -159,7 +159,7 @@ func (w *memory) run() {
 		}
 		w.now = max(w.now, next)
 		for len(w.running) > 0 && w.running[0].at <= w.now {
-			w.sched.Step(w.now, schedule.Ended{Claim: w.running[0].claim})
+			w.sched.Step(w.now, schedule.Ended{w.running[0].claim})
 			w.running = w.running[1:]
 			w.free++
 		}

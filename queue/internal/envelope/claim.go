@@ -37,14 +37,17 @@ func (c Claim) String() string {
 	if !c.Valid() {
 		return c.Stamp
 	}
-	name := make([]byte, 0, 96)
-	name = append(append(name, c.Stamp...), ' ')
-	name = append(strconv.AppendInt(name, c.Spent, 10), ' ')
-	name = c.Lane.appendName(name)
+	return string(c.appendName(make([]byte, 0, 96)))
+}
+
+func (c Claim) appendName(b []byte) []byte {
+	b = append(append(b, c.Stamp...), ' ')
+	b = append(strconv.AppendInt(b, c.Spent, 10), ' ')
+	b = c.Lane.appendName(b)
 	if c.Slot != c.Spent {
-		name = strconv.AppendInt(append(name, ' '), c.Slot, 10)
+		b = strconv.AppendInt(append(b, ' '), c.Slot, 10)
 	}
-	return string(name)
+	return b
 }
 
 // LogValue logs the name of the claim.
@@ -54,18 +57,20 @@ func (c Claim) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // lane that has this name: such a claim can be ended, and nothing else. So the name of what ParseClaim
 // returns is always the one that it was given.
 func ParseClaim(name string) (Claim, error) {
-	words := strings.Split(name, " ")
-	if len(words) == 3 || len(words) == 4 {
-		c := Claim{Stamp: words[0]}
-		var errs [3]error
-		c.Spent, errs[0] = strconv.ParseInt(words[1], 10, 64)
-		c.Lane, errs[1] = ParseLane(words[2])
-		if c.Slot = c.Spent; len(words) == 4 {
-			c.Slot, errs[2] = strconv.ParseInt(words[3], 10, 64)
-		}
-		if errors.Join(errs[:]...) == nil && c.String() == name {
-			return c, nil
-		}
+	stamp, rest, _ := strings.Cut(name, " ")
+	spent, rest, _ := strings.Cut(rest, " ")
+	lane, slot, own := strings.Cut(rest, " ")
+	if !own {
+		slot = spent
+	}
+	c := Claim{Stamp: stamp}
+	var errs [3]error
+	c.Spent, errs[0] = strconv.ParseInt(spent, 10, 64)
+	c.Lane, errs[1] = ParseLane(lane)
+	c.Slot, errs[2] = strconv.ParseInt(slot, 10, 64)
+	var again [128]byte
+	if errs == [3]error{} && c.Valid() && string(c.appendName(again[:0])) == name {
+		return c, nil
 	}
 	return Claim{Stamp: name}, errors.New("malformed claim " + strconv.Quote(name))
 }

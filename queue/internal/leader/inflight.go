@@ -53,7 +53,20 @@ type inflight struct {
 
 // newCommit returns a commit in which nothing was decided yet.
 func (t *term) newCommit(at int64) *inflight {
-	return &inflight{t: t, c: t.w.Store.NewCommit(), at: at, began: time.Now()}
+	b := &inflight{t: t, at: at, began: time.Now()}
+	if n := len(t.spare); n > 0 {
+		b.c, t.spare = t.spare[n-1], t.spare[:n-1]
+	} else {
+		b.c = t.w.Store.NewCommit()
+	}
+	return b
+}
+
+// recycle lets the memory of the commit be used for another one. Its reply is known, or it was not sent.
+func (b *inflight) recycle() {
+	b.c.Reset()
+	b.t.spare = append(b.t.spare, b.c)
+	b.c = nil
 }
 
 // write puts the plan, and what has changed with it, into the commit. The commit reads what has to
@@ -95,10 +108,15 @@ const stateKept = 10_000
 
 // leave takes the jobs out of their lanes. Those that start become claims.
 func (b *inflight) leave() {
-	var lanes []envelope.Lane
-	entries := make(map[envelope.Lane][]store.Leaving)
-	starts := b.commit.Plan.Starts
-	for _, l := range b.commit.Plan.Left {
+	left, starts := b.commit.Plan.Left, b.commit.Plan.Starts
+	type taken struct {
+		lane    envelope.Lane
+		entries []store.Leaving
+	}
+	lanes := make([]taken, 0, len(left))
+	of := make(map[envelope.Lane]int, len(left)) // its place among lanes
+	for i := range left {
+		l := &left[i]
 		e := store.Leaving{Begin: l.Begin}
 		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
 			if _, folded := starts[0].Head.Collapse(); !folded {
@@ -106,13 +124,15 @@ func (b *inflight) leave() {
 			}
 			starts = starts[1:]
 		}
-		if entries[l.Lane] == nil {
-			lanes = append(lanes, l.Lane)
+		if k, known := of[l.Lane]; known {
+			lanes[k].entries = append(lanes[k].entries, e)
+			continue
 		}
-		entries[l.Lane] = append(entries[l.Lane], e)
+		of[l.Lane] = len(lanes)
+		lanes = append(lanes, taken{l.Lane, []store.Leaving{e}})
 	}
-	for _, lane := range lanes {
-		b.c.Take(lane, entries[lane])
+	for _, l := range lanes {
+		b.c.Take(l.lane, l.entries)
 	}
 }
 
@@ -246,6 +266,7 @@ func (b *inflight) settle(ctx context.Context) error {
 			t.w.Log.Debug("trimming the mail", "err", err)
 		}
 	}
+	b.recycle()
 	if reply.Lapsed {
 		return errLapsed // what was told meanwhile was told to nobody
 	}
@@ -276,8 +297,12 @@ func (b *inflight) decided(happened bool) {
 		return
 	}
 	t.w.Claims.Confirmed(b.ends)
-	for _, e := range b.ends {
-		t.roomy = t.sched.Step(b.at, schedule.Ended{Claim: e.Claim}) || t.roomy
+	if len(b.ends) > 0 {
+		ended := make(schedule.Ended, len(b.ends))
+		for i, e := range b.ends {
+			ended[i] = e.Claim
+		}
+		t.roomy = t.sched.Step(b.at, ended) || t.roomy
 	}
 	for _, d := range b.commit.Plan.Drops {
 		if d.Head.Env != nil {
@@ -287,11 +312,11 @@ func (b *inflight) decided(happened bool) {
 	t.requests = t.requests[b.requests:]
 	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == own {
-			job := s.Head.Job
-			if _, folded := s.Head.Collapse(); folded {
-				job = ""
+			given := worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited}
+			if _, folded := s.Head.Collapse(); folded { // it may be another job by now
+				given.Job, given.Env = "", nil
 			}
-			t.w.Accept(worker.Given{Claim: s.Claim, Job: job, Placed: true, Awaited: s.Awaited})
+			t.w.Accept(given)
 		}
 	}
 	t.w.Metrics.Claimed(len(b.commit.Plan.Starts))

@@ -59,9 +59,7 @@ func (t *term) open(letters []store.Letter) {
 		case store.MailFull:
 			t.full[envelope.Unescape(l.Text)] = true
 		case store.MailFinished:
-			if claim, err := envelope.ParseClaim(l.Text); err == nil {
-				t.sched.Step(now, schedule.Ended{Claim: claim})
-			}
+			t.sched.Step(now, schedule.Ended(store.ParseFinished(l.Text)))
 		case store.MailWorkers:
 			t.musterAt = 0
 		case store.MailPlaces:

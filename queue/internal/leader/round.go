@@ -103,6 +103,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 		}
 	}
 	if b.c.Empty() && b.requests == 0 {
+		b.recycle()
 		return false, nil
 	}
 	b.whole, b.commit = true, t.sched.Amend(now)
@@ -132,6 +133,8 @@ func (t *term) decide(ctx context.Context, more bool) error {
 	due := t.due(b)
 	if due {
 		t.launch(ctx, b)
+	} else {
+		b.recycle()
 	}
 	learned := false
 	if len(t.flights) > 0 && !(due && b.more()) {

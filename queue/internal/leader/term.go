@@ -69,6 +69,7 @@ type term struct {
 	lateness  lateness
 	flights   []*inflight            // commits under way, in their order
 	inDoubt   []*inflight            // sent, and nobody knows whether they happened
+	spare     []*store.Commit        // empty, to be used again
 	broken    map[envelope.Lane]bool // their keys have another type
 }
 

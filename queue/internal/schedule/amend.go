@@ -68,7 +68,8 @@ func (s *Scheduler) states(now int64) []State {
 		}
 		of.changed = false
 		of.rules.Forget(&of.state, now)
-		states = append(states, State{who.scope(), string(of.state.Append(nil)), of.rules.Full(&of.state), who})
+		s.text = of.state.Append(s.text[:0])
+		states = append(states, State{who.scope(), string(s.text), of.rules.Full(&of.state), who})
 	}
 	s.touched = s.touched[:0]
 	return states

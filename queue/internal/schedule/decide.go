@@ -113,9 +113,11 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 		d.early = now
 	}
 	d.plan.share = s.share
+	d.plan.Starts, d.plan.Left = make([]Start, 0, s.decided), make([]Left, 0, s.decided)
 	d.expire()
 	d.decide()
 	d.plan.Next = min(d.plan.Next, s.expiring.first())
+	s.decided = len(d.plan.Left)
 	return s.commit(d.plan, now)
 }
 

@@ -62,8 +62,8 @@ type Lowered struct{ Tenant string }
 // Running are all claims, as Redis holds them.
 type Running []envelope.ClaimRef
 
-// Ended says that a claim has ended.
-type Ended struct{ Claim envelope.Claim }
+// Ended are claims that have ended.
+type Ended []envelope.Claim
 
 // TakenBack says that a claim ends with the next commit.
 type TakenBack struct{ Claim envelope.Claim }
@@ -94,8 +94,13 @@ func (f Lowered) happened(s *Scheduler, now int64) bool {
 	s.loosen(s.tenant(f.Tenant), now)
 	return false
 }
-func (f Running) happened(s *Scheduler, now int64) bool   { return s.recount(f, now) }
-func (f Ended) happened(s *Scheduler, now int64) bool     { return s.ended(f.Claim, now) }
+func (f Running) happened(s *Scheduler, now int64) bool { return s.recount(f, now) }
+func (f Ended) happened(s *Scheduler, now int64) (frees bool) {
+	for _, claim := range f {
+		frees = s.ended(claim, now) || frees
+	}
+	return frees
+}
 func (f TakenBack) happened(s *Scheduler, now int64) bool { return s.takenBack(f.Claim, now) }
 func (f Refunded) happened(s *Scheduler, now int64) bool {
 	s.refund(f.Claim, f.Cost, f.All, now)

@@ -221,7 +221,7 @@ func (m *model) sooner(l envelope.Lane) {
 // back puts a job to the front of its lane.
 func (m *model) back(t *task) {
 	if t.running {
-		m.s.Step(m.now, schedule.Ended{Claim: t.claim})
+		m.s.Step(m.now, schedule.Ended{t.claim})
 	}
 	t.running, t.returned = false, true
 	m.lanes[t.lane] = slices.Insert(m.lanes[t.lane], 0, t)

@@ -193,7 +193,7 @@ func TestARunningJobIsNotForgotten(t *testing.T) {
 		started := len(s.starts)
 		s.decide()
 		for _, start := range s.starts[started:] {
-			s.s.Step(s.now, schedule.Ended{Claim: start.Claim})
+			s.s.Step(s.now, schedule.Ended{start.Claim})
 		}
 	}
 	started := len(s.starts)

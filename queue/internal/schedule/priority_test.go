@@ -52,7 +52,7 @@ func TestHighBeforeLow(t *testing.T) {
 					}
 					s.now += time.Minute.Microseconds()
 					for _, start := range s.starts[before:] {
-						s.s.Step(s.now, schedule.Ended{Claim: start.Claim})
+						s.s.Step(s.now, schedule.Ended{start.Claim})
 					}
 				}
 				order := make([]int, len(s.starts))

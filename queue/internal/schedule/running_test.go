@@ -64,11 +64,11 @@ func (m *model) finish(t *task) {
 func (m *model) hear() {
 	for len(m.finished) > 0 && !m.chance(10) {
 		m.heard = append(m.heard, m.finished[0])
-		m.s.Step(m.now, schedule.Ended{Claim: m.finished[0]})
+		m.s.Step(m.now, schedule.Ended{m.finished[0]})
 		m.finished = m.finished[1:]
 	}
 	if len(m.heard) > 0 && m.chance(10) {
-		m.s.Step(m.now, schedule.Ended{Claim: m.heard[m.IntN(len(m.heard))]})
+		m.s.Step(m.now, schedule.Ended{m.heard[m.IntN(len(m.heard))]})
 		m.heard = m.heard[max(0, len(m.heard)-100):]
 	}
 }

@@ -36,6 +36,8 @@ type Scheduler struct {
 	over     []string    // tenants whose backlogs are above their capacity
 	idle     []*user     // with nothing waiting: forgotten some time later
 	turns    turns       // of the scheduler before
+	decided  int         // how many jobs have left their lanes with the last plan
+	text     []byte      // where the text of a state is written
 }
 
 // A subject is whoever a set of rules counts for.

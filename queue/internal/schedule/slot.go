@@ -64,7 +64,8 @@ func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
 func (d *decision) slot(t *tenant, l *lane, at int64) (slot int64, blame Blame) {
 	u, env := l.user, l.heads[0].Env
 	all := [...]*subject{&d.s.queue, &t.subject, &u.subject}
-	since := min(env.Since(), at)
+	ready := env.Since()
+	since := min(ready, at)
 	slot = since
 	var allows [len(all)]int64
 	var rule [len(all)]int
@@ -74,18 +75,18 @@ func (d *decision) slot(t *tenant, l *lane, at int64) (slot int64, blame Blame) 
 	}
 	for k, who := range all {
 		if rule[k] >= 0 && allows[k] > slot-Grace {
-			blame.longer(who.rules.Name(rule[k]), allows[k]-max(env.Since(), who.state.Last()))
+			blame.longer(who.rules.Name(rule[k]), allows[k]-max(ready, who.state.Last()))
 		}
 	}
 	if paused := max(t.paused, d.s.queue.paused, u.paused); paused > slot {
 		slot, blame = paused, Blame{}
-		blame.longer("paused", paused-max(env.Since(), l.last, u.state.Last()))
+		blame.longer("paused", paused-max(ready, l.last, u.state.Last()))
 	}
 	until := slot
 	for _, who := range all {
 		if who.freed > until {
 			until, blame = who.freed, Blame{}
-			blame.longer(who.limit.String(), who.freed-max(env.Since(), who.filled))
+			blame.longer(who.limit.String(), who.freed-max(ready, who.filled))
 		}
 	}
 	return d.earliest(t, u, max(slot, d.now), env.Cost), blame

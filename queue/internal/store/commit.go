@@ -46,10 +46,11 @@ type Commit struct {
 	fill  list
 	look  list
 
+	running  map[string]int    // worker → number of the key of its claims
 	claims   map[string][]any  // worker → names of claims and jobs
 	ended    map[string][]any  // worker → names of claims
 	hands    map[string][]byte // worker → what it is told
-	counters map[[2]string]int64
+	counters map[counter]int64
 	folding  map[Folded]string // what it puts under collapse keys
 	lowers   []lowering
 	lowered  map[lowering][]any // their members, each after the instant
@@ -66,11 +67,37 @@ type Commit struct {
 // NewCommit returns an empty commit.
 func (s *Store) NewCommit() *Commit {
 	return &Commit{
-		s: s, keys: newKeyList(s.key.Meta()), claims: make(map[string][]any), ended: make(map[string][]any),
-		hands: make(map[string][]byte), counters: make(map[[2]string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
+		s: s, keys: newKeyList(s.key.Meta()), running: make(map[string]int), claims: make(map[string][]any), ended: make(map[string][]any),
+		hands: make(map[string][]byte), counters: make(map[counter]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
 		folding: make(map[Folded]string), typed: make(map[string]bool), lanesOf: make(map[int]Lane),
 		lowered: make(map[lowering][]any), seen: make(map[lowered]bool),
 	}
+}
+
+// Reset makes the commit empty, so that its memory is used again. Nobody may wait for its reply any more.
+func (c *Commit) Reset() {
+	c.keys.reset(c.s.key.Meta())
+	for _, l := range c.lists() {
+		clear(l.args)
+		l.n, l.args = 0, l.args[:0]
+	}
+	for _, keys := range []*[]string{&c.lanes, &c.state} {
+		clear(*keys)
+		*keys = (*keys)[:0]
+	}
+	clear(c.running)
+	clear(c.claims)
+	clear(c.ended)
+	clear(c.hands)
+	clear(c.counters)
+	clear(c.folding)
+	clear(c.lowered)
+	clear(c.seen)
+	clear(c.taken)
+	clear(c.put)
+	clear(c.typed)
+	clear(c.lanesOf)
+	c.lowers, c.reads, c.looks, c.gathered = c.lowers[:0], c.reads[:0], c.looks[:0], false
 }
 
 // A Leaving is an entry that leaves its lane.
@@ -88,7 +115,7 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 	for _, e := range entries {
 		to, claim := 0, ""
 		if e.Worker != "" {
-			to, claim = c.keys.number(c.running(e.Worker)), e.Claim.String()
+			to, claim = c.claimsOf(e.Worker), e.Claim.String()
 		}
 		c.take.args = append(c.take.args, e.Begin, to, claim)
 	}
@@ -108,7 +135,7 @@ func (c *Commit) Lives(worker string) int {
 // ClaimFolded gives a worker the job under a collapse key, whichever is there by then. It
 // checks that there can be one.
 func (c *Commit) ClaimFolded(worker string, claim Claim, f Folded) (check int) {
-	c.folds.add(c.keys.number(c.running(worker)), claim.String(), c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
+	c.folds.add(c.claimsOf(worker), claim.String(), c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
 	return c.isA(c.s.key.Fold(f.Tenant, f.User), "hash")
 }
 
@@ -116,7 +143,7 @@ func (c *Commit) ClaimFolded(worker string, claim Claim, f Folded) (check int) {
 func (c *Commit) EndClaim(worker string, claim Claim) int {
 	name := claim.String()
 	c.ended[worker] = append(c.ended[worker], name)
-	return c.is("HEXISTS", c.running(worker), name, true)
+	return c.check.add("is", "HEXISTS", c.claimsOf(worker), name, 1)
 }
 
 // Ack ends claims of the leader's own worker; those that are lost are passed over.
@@ -125,7 +152,7 @@ func (c *Commit) Ack(worker string, claims []Claim) {
 	for i, claim := range claims {
 		args[i] = claim.String()
 	}
-	c.op(&c.extra, "HDEL", c.running(worker), args...)
+	c.opOn(&c.extra, "HDEL", c.claimsOf(worker), args...)
 	c.Count("", "done", int64(len(claims)))
 }
 
@@ -296,10 +323,10 @@ func (c *Commit) Discard(spilled string) { c.op(&c.extra, "UNLINK", c.s.key.Body
 
 // Count adds to a counter of a tenant and of the queue; of the queue alone for the tenant
 // "".
-func (c *Commit) Count(tenant, counter string, by int64) {
-	c.counters[[2]string{c.s.key.Meta(), counter}] += by
+func (c *Commit) Count(tenant, name string, by int64) {
+	c.counters[counter{"", name}] += by
 	if tenant != "" {
-		c.counters[[2]string{c.s.key.Tenant(tenant), counter}] += by
+		c.counters[counter{tenant, name}] += by
 	}
 }
 

@@ -70,13 +70,12 @@ func (e *OrderError) Error() string {
 func (s *Store) Send(ctx context.Context, f Fence, c *Commit) (wait func() (CommitReply, error)) {
 	c.gather()
 	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, f.Slot - farthest, len(c.keys.keys)}
-	lists := []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
-	n := len(args)
-	for _, l := range lists {
+	n := 0
+	for _, l := range c.lists() {
 		n += 1 + len(l.args)
 	}
 	args = slices.Grow(args, n)
-	for _, l := range lists {
+	for _, l := range c.lists() {
 		args = append(append(args, l.n), l.args...)
 	}
 	asked := time.Now()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
@@ -16,7 +17,7 @@ const (
 	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
 	MailLater    = "!later"    // instant at which something matures
 	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
-	MailFinished = "!finished" // claim that has ended
+	MailFinished = "!finished" // claims that have ended, see ParseFinished
 	MailWorkers  = "!workers"  // worker that is new
 	MailPlaces   = "!places"   // worker, and how many places it has
 	MailReturn   = "!return"   // a Return
@@ -83,6 +84,17 @@ func ParseRefund(text string) (r Refund, ok bool) {
 	r.Claim, err = envelope.ParseClaim(words[0])
 	r.Cost = max(1, int(number(words[1])))
 	return r, err == nil
+}
+
+// ParseFinished reads which claims have ended: their names stand in lines. A malformed one, which no
+// leader has made, is left out.
+func ParseFinished(text string) (ended []envelope.Claim) {
+	for name := range strings.Lines(text) {
+		if claim, err := envelope.ParseClaim(strings.TrimSuffix(name, "\n")); err == nil {
+			ended = append(ended, claim)
+		}
+	}
+	return ended
 }
 
 // Messages in a worker's inbox are words: one of these, and two more.

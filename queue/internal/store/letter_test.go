@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -29,5 +31,17 @@ func TestLettersAboutClaims(t *testing.T) {
 		if got, ok := ParseRefund(malformed); ok {
 			t.Errorf("%q is read as %+v", malformed, got)
 		}
+	}
+}
+
+// A letter says of many claims that they have ended. One that is malformed hides no other.
+func TestFinishedClaims(t *testing.T) {
+	want := []Claim{{Stamp: "a", Lane: laneOf("u"), Slot: 1, Spent: 1}, {Stamp: "b", Lane: laneOf("v"), Slot: 2, Spent: 3}}
+	text := strings.Join([]string{want[0].String(), "malformed", "", want[1].String()}, "\n")
+	if got := ParseFinished(text); !slices.Equal(got, want) {
+		t.Errorf("%v; want %v", got, want)
+	}
+	if got := ParseFinished(""); got != nil {
+		t.Errorf("%v of an empty letter", got)
 	}
 }

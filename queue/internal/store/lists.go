@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -27,6 +28,9 @@ type lowered struct {
 	lowering
 	name string
 }
+
+// A counter is one of a tenant, or, for the tenant "", of the queue.
+type counter struct{ tenant, name string }
 
 // takes are the first jobs of a lane, which leave it: their number in the list, and where
 // among its arguments it says how many more are to be read.
@@ -55,13 +59,30 @@ func (c *Commit) own(key, kind string) string {
 	return key
 }
 
-// running returns the key of a worker's claims.
-func (c *Commit) running(worker string) string { return c.own(c.s.key.Running(worker), "hash") }
+// claimsOf returns the number of the key of a worker's claims.
+func (c *Commit) claimsOf(worker string) int {
+	n := c.running[worker]
+	if n == 0 {
+		n = c.keys.number(c.own(c.s.key.Running(worker), "hash"))
+		c.running[worker] = n
+	}
+	return n
+}
 
 // op writes a command on a key: how many arguments, the command, the key's number.
 func (c *Commit) op(l *list, command, key string, args ...any) {
-	l.add(len(args), command, c.keys.number(key))
+	c.opOn(l, command, c.keys.number(key), args...)
+}
+
+// opOn is op on the key of a number.
+func (c *Commit) opOn(l *list, command string, key int, args ...any) {
+	l.add(len(args), command, key)
 	l.args = append(l.args, args...)
+}
+
+// lists returns the lists, in the order of the script.
+func (c *Commit) lists() []*list {
+	return []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
 }
 
 // is checks that a command finds a name in a key, or does not.
@@ -92,10 +113,10 @@ func (c *Commit) gather() {
 	}
 	c.gathered = true
 	for _, worker := range sortedKeys(c.claims) {
-		c.op(&c.claim, "HSET", c.running(worker), c.claims[worker]...)
+		c.opOn(&c.claim, "HSET", c.claimsOf(worker), c.claims[worker]...)
 	}
 	for _, worker := range sortedKeys(c.ended) {
-		c.op(&c.claim, "HDEL", c.running(worker), c.ended[worker]...)
+		c.opOn(&c.claim, "HDEL", c.claimsOf(worker), c.ended[worker]...)
 	}
 	for _, worker := range sortedKeys(c.hands) {
 		c.told.add(c.keys.number(c.own(c.s.key.Hand(worker), "list")), c.hands[worker])
@@ -108,7 +129,9 @@ func (c *Commit) gather() {
 		}
 		c.op(&lower, "ZADD", l.index, append(flags, c.lowered[l]...)...)
 	}
-	c.extra = list{lower.n + c.extra.n, append(lower.args, c.extra.args...)}
+	if lower.n > 0 {
+		c.extra = list{lower.n + c.extra.n, append(lower.args, c.extra.args...)}
+	}
 	for _, r := range c.reads {
 		var taken takes
 		if !c.put[r.lane] { // otherwise what a check reads is not what stays
@@ -127,21 +150,28 @@ func (c *Commit) gather() {
 		}
 		c.look.args = append(c.look.args, l.args...)
 	}
-	counters := make([][2]string, 0, len(c.counters))
-	for counter, by := range c.counters {
+	c.gatherCounters()
+}
+
+// gatherCounters writes by how much counters are more. Those of the queue stand together, names first.
+func (c *Commit) gatherCounters() {
+	counters := make([]counter, 0, len(c.counters))
+	for of, by := range c.counters {
 		if by != 0 {
-			counters = append(counters, counter)
+			counters = append(counters, of)
 		}
 	}
-	slices.SortFunc(counters, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+	slices.SortFunc(counters, func(a, b counter) int {
+		return cmp.Or(strings.Compare(a.tenant, b.tenant), strings.Compare(a.name, b.name))
+	})
 	var amounts []any
-	for _, counter := range counters {
-		if counter[0] == c.s.key.Meta() {
-			c.sums.add(counter[1])
-			amounts = append(amounts, c.counters[counter])
+	for _, of := range counters {
+		if of.tenant != "" {
+			c.op(&c.extra, "HINCRBY", c.s.key.Tenant(of.tenant), of.name, c.counters[of])
 			continue
 		}
-		c.op(&c.extra, "HINCRBY", counter[0], counter[1], c.counters[counter])
+		c.sums.add(of.name)
+		amounts = append(amounts, c.counters[of])
 	}
 	c.sums.args = append(c.sums.args, amounts...)
 }

@@ -180,11 +180,18 @@ type keyList struct {
 
 // newKeyList returns a list that begins with some keys.
 func newKeyList(keys ...string) *keyList {
-	l := &keyList{keys: keys, numbers: make(map[string]int, 4*len(keys))}
+	l := &keyList{numbers: make(map[string]int, 4*len(keys))}
+	l.reset(keys...)
+	return l
+}
+
+// reset lets the list begin again, with some keys.
+func (l *keyList) reset(keys ...string) {
+	clear(l.numbers)
+	l.keys = append(l.keys[:0], keys...)
 	for i, key := range keys {
 		l.numbers[key] = i + 1
 	}
-	return l
 }
 
 // number returns the number of a key, from 1.

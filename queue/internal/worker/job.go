@@ -32,9 +32,10 @@ import (
 // Given is a claim as it comes to a worker.
 type Given struct {
 	Claim   envelope.Claim
-	Job     string // "" if it has to be read
-	Placed  bool   // it has a place already
-	Awaited bool   // others wait for its end
+	Job     string             // "" if it has to be read
+	Env     *envelope.Envelope // the job, if the leader has read it
+	Placed  bool               // it has a place already
+	Awaited bool               // others wait for its end
 }
 
 // job is a claim that this worker holds.
@@ -123,24 +124,16 @@ func (w *Worker) open(g Given) (*job, bool) {
 		w.Claims.done(End{Claim: g.Claim})
 		return nil, false
 	}
-	ok := w.Retry("reading jobs", func(ctx context.Context) error {
-		if j.Job == "" {
-			jobs, err := w.Store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: w.Name, Claim: g.Claim}})
-			if err != nil {
-				return err
-			}
-			j.Job = jobs[0]
-		}
-		return nil
-	})
-	if !ok || j.Job == "" { // somebody else's by now
+	if j.Job == "" && !w.read(j) { // it is somebody else's by now
 		w.Claims.drop(g.Claim)
 		return nil, false
 	}
-	var err error
-	if j.env, err = envelope.Open(j.Job); err != nil {
-		w.bury(j, j.Job, fmt.Errorf("the job cannot be read: %w", err))
-		return nil, false
+	if j.env = g.Env; j.env == nil {
+		var err error
+		if j.env, err = envelope.Open(j.Job); err != nil {
+			w.bury(j, j.Job, fmt.Errorf("the job cannot be read: %w", err))
+			return nil, false
+		}
 	}
 	if j.env.CollapseKey != "" && j.env.ID != "" && w.wasCancelled(j.env.ID) {
 		w.giveBack(g.Claim) // the leader drops it
@@ -149,8 +142,26 @@ func (w *Worker) open(g Given) (*job, bool) {
 	if j.env.Spilled == "" {
 		return j, true
 	}
+	return j, w.readPayload(j)
+}
+
+// read reads the job of a claim, and reports whether the claim is still this worker's.
+func (w *Worker) read(j *job) bool {
+	ok := w.Retry("reading jobs", func(ctx context.Context) error {
+		jobs, err := w.Store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: w.Name, Claim: j.Claim}})
+		if err == nil {
+			j.Job = jobs[0]
+		}
+		return err
+	})
+	return ok && j.Job != ""
+}
+
+// readPayload reads a payload that is kept apart, and reports whether it is there. A job whose
+// payload is gone is dead.
+func (w *Worker) readPayload(j *job) bool {
 	missing := false
-	ok = w.Retry("reading payloads", func(ctx context.Context) error {
+	ok := w.Retry("reading payloads", func(ctx context.Context) error {
 		payloads, err := w.Store.Payloads(ctx, []string{j.env.Spilled})
 		if err != nil {
 			return err
@@ -161,7 +172,7 @@ func (w *Worker) open(g Given) (*job, bool) {
 	if missing {
 		w.bury(j, j.Job, errors.New("its payload is gone from Redis"))
 	}
-	return j, ok && !missing
+	return ok && !missing
 }
 
 // wasCancelled reports whether a job with a collapse key, which may be another one than the leader

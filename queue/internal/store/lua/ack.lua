@@ -19,10 +19,7 @@ if held > 0 and KEYS[4] then
   call('UNLINK', KEYS[4])
 end
 call('HINCRBY', KEYS[1], 'done', held)
-local mail = {}
-for i = 2, #ARGV do
-  mail[#mail + 1], mail[#mail + 2] = '!finished ' .. i, ARGV[i]
-end
+local mail = { '!finished', table.concat(ARGV, '\n', 2) }
 if ARGV[1] ~= '' and held > 0 then
   mail[#mail + 1], mail[#mail + 2] = '!refund', ARGV[1]
 end
