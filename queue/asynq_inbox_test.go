@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,6 +237,53 @@ func TestForwardRecognisesARepeatedHandOver(t *testing.T) {
 		time.Sleep(time.Second)
 		checkOutcome(t, client, queue.Counters{Done: 1}, "")
 	})
+}
+
+// lostOffers is a hook that loses the replies of offers until an instant.
+type lostOffers struct{ until atomic.Int64 }
+
+func (l *lostOffers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lostOffers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lostOffers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		offers := strings.HasPrefix(cmd.Name(), "eval") && slices.Contains(cmd.Args(), any("wc:{push}:tenants"))
+		if offers && err == nil && time.Now().UnixNano() < l.until.Load() {
+			err = &net.OpError{Op: "read", Err: errors.New("connection reset")}
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// A task that was filed runs once, although its inbox is told so only long after the job has ended.
+func TestInboxFilesOnceWhileRepliesAreLost(t *testing.T) {
+	for _, lost := range []time.Duration{time.Second, 33 * time.Second, 3 * time.Minute} {
+		t.Run(lost.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				l := &lostOffers{}
+				client.AddHook(l)
+				var got recorder
+				runWorker(t, client, &got, queue.WorkerConfig{Inbox: true})
+				time.Sleep(3 * time.Second)
+				l.until.Store(time.Now().Add(lost).UnixNano())
+				task, err := queue.NewTask(queue.Job{ID: "order-17", Tenant: "t", User: "u", Type: "push"})
+				must(t, err)
+				_, err = asynq.NewClientFromRedisClient(client).EnqueueContext(t.Context(), task, asynq.Queue("push"))
+				must(t, err)
+				time.Sleep(lost + 2*time.Minute)
+				if n := got.count(); n != 1 {
+					t.Errorf("the task ran %d times", n)
+				}
+				checkOutcome(t, client, queue.Counters{Done: 1}, "")
+			})
+		})
+	}
 }
 
 // Jobs that are forwarded into the worker's own inbox would come back for ever.

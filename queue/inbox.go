@@ -91,18 +91,27 @@ func (b *inbox) lift(ctx context.Context, lock, id string) error {
 	return b.client.store.LiftLock(ctx, lock, id)
 }
 
-// file offers the job. Another job with its ID is refused while the job waits or runs; when it
-// has ended the ID is free, as in asynq.
+// file offers the job, until Redis answers. Another job with its ID is refused while the job waits or runs;
+// when it has ended the ID is free, as in asynq.
+//
+// An ID that is taken may be that of this very job: an offer may have arrived whose reply was lost, or a
+// worker that had the task may have died. The job has been filed then. It may even have ended since.
 func (b *inbox) file(ctx context.Context, job Job, lock string) (Receipt, error) {
+	n, _ := asynq.GetRetryCount(ctx)
+	maybe := n > 0 // it may have been filed before
 	for {
 		batch := newBatch([]Job{job}, taskIDMemory)
 		batch.seals[0].Lock = lock
 		receipts, err := b.client.offer(ctx, batch)
+		if err != nil && unreachable(err) && ctx.Err() == nil {
+			b.log.Warn("Redis does not answer; the task is offered again", "id", job.ID, "err", err)
+			maybe = true
+			continue
+		}
 		if err != nil || receipts[0].Status != Duplicate {
 			return first(receipts), err
 		}
-		if n, _ := asynq.GetRetryCount(ctx); n > 0 {
-			// A worker died that had this task: it may have filed it.
+		if maybe {
 			b.log.Debug("filed before", "id", job.ID)
 			return Receipt{ID: job.ID, Status: Accepted}, nil
 		}
