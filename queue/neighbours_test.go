@@ -119,7 +119,7 @@ func TestReapingBesideOthers(t *testing.T) {
 		now := time.Now().UnixMicro()
 		for i := range claims {
 			stamp := fmt.Sprintf("%013x", now-60_000_000+int64(i))
-			pipe.HSet(t.Context(), "wc:{push}:running:ghost", fmt.Sprintf("%s %d crowd:u%d:1", stamp, now-5000+int64(i), i), "."+stamp+"\x00\x04pushx")
+			pipe.HSet(t.Context(), "wc:{push}:running:ghost", fmt.Sprintf("%s %d crowd:u%d:1", stamp, now-5000+int64(i), i), stamp+"\x00\x04pushx")
 		}
 		pipe.ZAdd(t.Context(), "wc:{push}:workers", redis.Z{Score: float64(now), Member: "ghost"})
 		_, err := pipe.Exec(t.Context())

@@ -84,7 +84,7 @@ func claimsOfNobody(t *testing.T, s *scene) {
 	job, err := s.client.LPop(ctx, key("lane:slow:u")).Result()
 	s.must(err)
 	slot := time.Now().Add(-time.Minute).UnixMicro()
-	s.must(s.client.HSet(ctx, key("running:ghost"), fmt.Sprintf("%s %d slow:u:1", job[:13], slot), "."+job).Err())
+	s.must(s.client.HSet(ctx, key("running:ghost"), fmt.Sprintf("%s %d slow:u:1", job[:13], slot), job).Err())
 	for _, k := range []string{"meta", "tenant:slow"} {
 		s.must(s.client.HIncrBy(ctx, key(k), "started", 1).Err())
 	}
@@ -236,7 +236,7 @@ func TestLeft(t *testing.T) {
 	for name, d := range map[string]damage{
 		"Redis's clock was set back": {func(t *testing.T, s *scene) { do("HSET", key("meta"), "stamp", inFuture(s))(t, s) }, []string{"clock meta"}},
 		"a claim far ahead": {func(t *testing.T, s *scene) {
-			do("HSET", key("running:w"), fmt.Sprintf("0000000000001 %d t:u:1", inFuture(s)), ".x")(t, s)
+			do("HSET", key("running:w"), fmt.Sprintf("0000000000001 %d t:u:1", inFuture(s)), "x")(t, s)
 			do("ZADD", key("workers"), time.Now().Add(time.Minute).UnixMicro(), "w")(t, s)
 			do("HSET", key("worker:w"), "places", 1)(t, s)
 		}, []string{"claims running:w"}},

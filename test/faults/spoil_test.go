@@ -158,7 +158,7 @@ func (f *fire) noise(n int) {
 	f.must(f.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:mail", Values: []any{"!late", "x", "!return", "5 abc", "", "", "!nonsense", "\xff", "a:b", "c", "!refund", "1 x1 y"}})
 		p.RPush(ctx, "wc:{push}:hand:"+worker, "nonsense", "1 4 !job3 abc0 1 x1 y", "-7 9999999999 x")
-		p.HSet(ctx, "wc:{push}:running:"+worker, fmt.Sprint("junk", n), "junk", fmt.Sprint(n, " 5 t0:u0:1"), ".junk")
+		p.HSet(ctx, "wc:{push}:running:"+worker, fmt.Sprint("junk", n), "junk", fmt.Sprint(n, " 5 t0:u0:1"), "junk")
 		return nil
 	}))
 }

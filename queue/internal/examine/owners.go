@@ -176,11 +176,7 @@ func (l *look) claimedJobs(ctx context.Context, do func(string)) error {
 		all[worker] = true
 	}
 	for worker := range maps.Keys(all) {
-		err := l.eachValue(ctx, l.key.Running(worker), func(_, job string) {
-			if job != "" {
-				do(job[1:])
-			}
-		})
+		err := l.eachValue(ctx, l.key.Running(worker), func(_, job string) { do(job) })
 		if err != nil {
 			return err
 		}

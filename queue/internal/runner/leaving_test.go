@@ -45,7 +45,7 @@ func TestADeputyIsToldAfterAll(t *testing.T) {
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		for user := range reapBatch + 1 {
 			lane := envelope.Lane{Tenant: "t", User: fmt.Sprint(user), Priority: 1}
-			s.server.HSet("wc:{q}:running:frozen", envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: 1, Spent: 1}.String(), "."+env.String())
+			s.server.HSet("wc:{q}:running:frozen", envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: 1, Spent: 1}.String(), env.String())
 		}
 		s.server.HSet("wc:{q}:worker:frozen", "doubt", "5000000") // too much to be a deputy
 		s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(-time.Second).UnixMicro()), "frozen")

@@ -185,7 +185,7 @@ func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
 				})
 				time.Sleep(5 * time.Second)
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-				s.server.HSet("wc:{q}:running:frozen", envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: 1, Spent: 1}.String(), "."+env.String())
+				s.server.HSet("wc:{q}:running:frozen", envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: 1, Spent: 1}.String(), env.String())
 				lease(-time.Second)
 				time.Sleep(10 * time.Second)
 				if kept := s.server.Exists("wc:{q}:running:frozen"); !asked.Load() || kept != wakes {
@@ -225,7 +225,7 @@ func TestAttemptsOfALostWorker(t *testing.T) {
 		}{"before": {through - 1, 0}, "at": {through, 0}, "after": {through + 1, 0}, "again": {through + 1, 1}} {
 			env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x", Lost: claim.lost}
 			lane := envelope.Lane{Tenant: "t", User: user, Priority: 1}
-			s.server.HSet("wc:{q}:running:lost", envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: claim.slot, Spent: claim.slot}.String(), "."+env.String())
+			s.server.HSet("wc:{q}:running:lost", envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: claim.slot, Spent: claim.slot}.String(), env.String())
 		}
 		s.server.HSet("wc:{q}:worker:lost", "started", strconv.FormatInt(through, 10))
 		s.server.ZAdd("wc:{q}:workers", float64(through), "lost")

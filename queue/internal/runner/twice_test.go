@@ -23,7 +23,7 @@ func TestALostJobKeepsItsPayload(t *testing.T) {
 			s.mu.Unlock()
 			if first { // another worker reaps its claim
 				for _, job := range s.client.HGetAll(t.Context(), "wc:{q}:running:w").Val() {
-					taken = job[1:]
+					taken = job
 				}
 				s.client.Del(t.Context(), "wc:{q}:running:w")
 			}

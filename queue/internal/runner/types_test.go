@@ -45,7 +45,7 @@ func jobOfABrokenLane(t *testing.T, key, how string) {
 		s.offered[tenant] = true
 		if how == "reaped" {
 			slot := now - 100_000 + int64(i)
-			s.client.HSet(ctx, "wc:{q}:running:dead", envelope.Claim{Stamp: e.Stamp, Lane: lane, Slot: slot, Spent: slot}.String(), "."+e.String())
+			s.client.HSet(ctx, "wc:{q}:running:dead", envelope.Claim{Stamp: e.Stamp, Lane: lane, Slot: slot, Spent: slot}.String(), e.String())
 			s.client.HIncrBy(ctx, "wc:{q}:meta", "in", 1)
 			s.client.HIncrBy(ctx, "wc:{q}:meta", "started", 1)
 		} else {

@@ -124,7 +124,7 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 
 // Claim gives a worker a job that comes from no lane.
 func (c *Commit) Claim(worker string, claim Claim, job string) {
-	c.claims[worker] = append(c.claims[worker], claim.String(), "."+job)
+	c.claims[worker] = append(c.claims[worker], claim.String(), job)
 }
 
 // Lives checks that a worker has not left: what it was given then nobody would take back.

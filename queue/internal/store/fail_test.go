@@ -16,7 +16,7 @@ func claimOf(stamp string) Claim { return Claim{Stamp: stamp, Lane: laneOf("u")}
 // hold gives a worker a claim.
 func (d *desk) hold(worker string, claim Claim) {
 	d.t.Helper()
-	d.must(d.client.HSet(d.t.Context(), d.key.Running(worker), claim.String(), ".job").Err())
+	d.must(d.client.HSet(d.t.Context(), d.key.Running(worker), claim.String(), "job").Err())
 }
 
 // letters returns all mail, subjects before texts.

@@ -122,7 +122,7 @@ func TestLeases(t *testing.T) {
 			t.Error("a lease that was lost counts as renewed")
 		}
 		d.must(d.client.ZRem(t.Context(), "wc:{q}:workers", "b").Err())
-		d.must(d.client.HSet(t.Context(), "wc:{q}:running:b", "claim", ".job").Err())
+		d.must(d.client.HSet(t.Context(), "wc:{q}:running:b", "claim", "job").Err())
 		if reply := d.beat("b", true, time.Second); !reply.Alive || reply.Held != 1 {
 			t.Errorf("its claims are still there: %+v", reply)
 		}
@@ -138,7 +138,7 @@ func TestLeasesHoldInAFullRedis(t *testing.T) {
 	}
 	d := &desk{Store: st, t: t, client: s, mail: "0"}
 	d.beat("a", false, 200*time.Millisecond)
-	d.must(s.HSet(t.Context(), "wc:{q}:running:a", "claim", ".job").Err())
+	d.must(s.HSet(t.Context(), "wc:{q}:running:a", "claim", "job").Err())
 	d.must(s.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
 	reply := d.beat("a", true, time.Hour)
 	if leases, _ := d.Leases(t.Context()); !reply.Alive || leases["a"] < reply.Now+3_599_000_000 {

@@ -25,7 +25,7 @@ func TestLargeKeysAreReadInSteps(t *testing.T) {
 			users, claims, ids = append(users, user), append(claims, fmt.Sprint("claim", i)), append(ids, fmt.Sprint("id", i))
 			pauses[envelope.UserScope("t", user)] = int64(i)
 			pipe.ZAdd(t.Context(), d.key.Due("t", i%3), redis.Z{Score: float64(i), Member: Escape(user)})
-			pipe.HSet(t.Context(), d.key.Running("w"), claims[i], ".job")
+			pipe.HSet(t.Context(), d.key.Running("w"), claims[i], "job")
 			pipe.SAdd(t.Context(), d.key.Cancelled(), ids[i])
 			pipe.ZAdd(t.Context(), d.key.Paused(), redis.Z{Score: float64(i), Member: envelope.UserScope("t", user)})
 		}

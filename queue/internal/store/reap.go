@@ -55,7 +55,7 @@ func (s *Store) Reapable(ctx context.Context, worker string, claims []Claim) (Re
 	r := Reapable{Meta: readMeta(meta), Held: int(held.Val())}
 	for i, claim := range claims {
 		if job, err := jobs[i].Result(); err == nil {
-			r.Claims = append(r.Claims, Claimed{claim, job[min(1, len(job)):]})
+			r.Claims = append(r.Claims, Claimed{claim, job})
 		}
 	}
 	return r, err

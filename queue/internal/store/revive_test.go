@@ -13,7 +13,7 @@ func (d *desk) bury(user, job string) string {
 	d.t.Helper()
 	lane := Lane{Tenant: "t", User: user, Priority: envelope.Normal}
 	claim := Claim{Stamp: "claim", Lane: lane}
-	d.must(d.client.HSet(d.t.Context(), "wc:{q}:running:w", claim.String(), "."+job).Err())
+	d.must(d.client.HSet(d.t.Context(), "wc:{q}:running:w", claim.String(), job).Err())
 	held, err := d.Fail(d.t.Context(), Failure{Worker: "w", Claim: claim, Delay: -1, Job: job, Error: "no"})
 	if err != nil || !held {
 		d.t.Fatal(held, err)

@@ -192,7 +192,7 @@ func (s *Store) Claimed(ctx context.Context, worker string) ([]Claimed, error) {
 	all := make([]Claimed, 0, len(found))
 	for name, job := range found {
 		if job != "" {
-			all = append(all, Claimed{parseClaim(name), job[1:]})
+			all = append(all, Claimed{parseClaim(name), job})
 		}
 	}
 	return all, asBroken(err, s.key.Running(worker), "hash")
@@ -214,14 +214,10 @@ func (s *Store) Claims(ctx context.Context, workers []string) (all []ClaimRef, e
 // ClaimedJobs returns the jobs of claims; "" for one that the worker does not have.
 func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, error) {
 	found, err := each(ctx, s, refs, s.claimedJob(ctx))
-	jobs := values(found)
-	for i, job := range jobs {
-		jobs[i] = job[min(1, len(job)):]
-	}
-	return jobs, errors.Join(err, brokenOf("hash", found...))
+	return values(found), errors.Join(err, brokenOf("hash", found...))
 }
 
-// claimedJob returns the command that reads the job of a claim. It has a sign before it, see commit.lua.
+// claimedJob returns the command that reads the job of a claim.
 func (s *Store) claimedJob(ctx context.Context) func(redis.Pipeliner, ClaimRef) *redis.StringCmd {
 	return func(pipe redis.Pipeliner, ref ClaimRef) *redis.StringCmd {
 		return pipe.HGet(ctx, s.key.Running(ref.Worker), ref.Claim.String())

@@ -41,7 +41,7 @@ func TestALateJobIsReturned(t *testing.T) {
 		another := envelope.Claim{Stamp: old.Stamp, Lane: old.Lane, Slot: slot, Spent: slot}
 		client.HSet(t.Context(), "wc:{q}:running:a", another.String(), job)
 		reconcile()
-		w.takeWords([]string{store.HandJob, another.String(), job[1:]})
+		w.takeWords([]string{store.HandJob, another.String(), job})
 		reconcile()
 		time.Sleep(time.Second)
 		if l.count() != 1 {

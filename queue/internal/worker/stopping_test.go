@@ -17,7 +17,7 @@ func TestTheLastEndsAreOnTheirWay(t *testing.T) {
 		var l log
 		w, _, server := wired(t, &l)
 		claim := envelope.Claim{Stamp: "a claim"}
-		server.HSet("wc:{q}:running:a", claim.String(), ".job")
+		server.HSet("wc:{q}:running:a", claim.String(), "job")
 		w.Claims.hold(claim)
 		w.Claims.done(End{Claim: claim})
 		server.intercept(func(cmd redis.Cmder, do func() error) error {

@@ -33,7 +33,7 @@ func TestASuspendedMachine(t *testing.T) {
 					env := envelope.Envelope{Stamp: stamp, Cost: 1, MaxAttempts: 3, Type: "x"}
 					slot := w.Now() + 300_000
 					claim = envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
-					client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), "."+env.String())
+					client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), env.String())
 					w.Accept(Given{Claim: claim, Job: env.String()})
 					return claim
 				}

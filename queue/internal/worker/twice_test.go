@@ -25,7 +25,7 @@ func TestALookAtRedisIsOld(t *testing.T) {
 				w, reply, server := wired(t, &l)
 				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 				claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
-				server.HSet("wc:{q}:running:a", claim.String(), "."+env.String())
+				server.HSet("wc:{q}:running:a", claim.String(), env.String())
 				w.Accept(Given{Claim: claim, Job: env.String()})
 				synctest.Wait() // it has run, and its end is not told yet
 				var looked atomic.Bool
@@ -61,7 +61,7 @@ func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
 		}
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
-		server.HSet("wc:{q}:running:a", claim.String(), "."+env.String())
+		server.HSet("wc:{q}:running:a", claim.String(), env.String())
 		w.Accept(Given{Claim: claim, Job: env.String()})
 		for range 3 {
 			time.Sleep(time.Millisecond)

@@ -114,7 +114,7 @@ func missing(t *testing.T, client redis.UniversalClient, l *log) (w *Worker, cla
 	env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
 	missed := reply.Now - 1_000_000
 	claim = envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: missed, Spent: missed}
-	client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), "."+env.String())
+	client.HSet(t.Context(), "wc:{q}:running:a", claim.String(), env.String())
 	w.Accept(Given{Claim: claim, Job: env.String()})
 	synctest.Wait()
 	return w, claim

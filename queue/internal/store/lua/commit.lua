@@ -80,7 +80,7 @@ for t = 1, takes do
     same = same and find(entry, want, 1, true) == 1 and (entry == want or sub(want, 1, 1) ~= '=')
     if to ~= '0' then
       local claims = given[to] or {}
-      claims[#claims + 1], claims[#claims + 2], given[to] = ARGV[i + 2], '.' .. entry, claims
+      claims[#claims + 1], claims[#claims + 2], given[to] = ARGV[i + 2], entry, claims
     end
   end
   if not same then
@@ -128,7 +128,7 @@ n, at = list(at)
 for _ = 1, n do
   local job = call('HGET', key(at + 2), ARGV[at + 3])
   if job then
-    call('HSET', key(at), ARGV[at + 1], '.' .. job)
+    call('HSET', key(at), ARGV[at + 1], job)
     call('HDEL', key(at + 2), ARGV[at + 3])
   end
   at = at + 4
