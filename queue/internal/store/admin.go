@@ -198,11 +198,8 @@ func (s *Store) RecordRefused(ctx context.Context, lane Lane, reason string, job
 	}
 	named := *job
 	named.Stamp = envelope.Stamp(view.Now)
-	text := named.String()
 	pipe := s.client.TxPipeline()
-	pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Refused(), MaxLen: 10_000, Approx: true, Values: []any{
-		"lane", lane.Name(), "reason", reason, "rule", "", "at", view.Now, "job", text[:min(len(text), headLen)],
-	}})
+	pipe.Do(ctx, append([]any{"XADD", s.key.Refused()}, dropRecord(refusedKept, lane, reason, "", named.String(), view.Now)...)...)
 	pipe.HIncrBy(ctx, s.key.Meta(), droppedFor+reason, 1)
 	if reason == ReasonDuplicate {
 		pipe.HIncrBy(ctx, s.key.Meta(), "duplicates", 1)

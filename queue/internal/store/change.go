@@ -109,8 +109,7 @@ func (c *change) count(tenant, counter string, by int) {
 
 // record notes that a job was dropped, and why.
 func (c *change) record(lane Lane, reason, job string, now int64) {
-	c.do("XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
-		"lane", lane.Name(), "reason", reason, "rule", "", "at", now, "job", job[:min(len(job), headLen)])
+	c.do("XADD", c.s.key.Drops(), dropRecord(dropsKept, lane, reason, "", job, now)...)
 	c.do("HINCRBY", c.s.key.Meta(), droppedFor+reason, 1)
 }
 

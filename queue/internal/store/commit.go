@@ -260,18 +260,13 @@ func (c *Commit) State(scope, text string, ms int64) {
 
 // Drop records that a job never runs, and why.
 func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
-	c.op(&c.extra, "XADD", c.s.key.Drops(), "MAXLEN", "~", 100_000, "*",
-		"lane", lane.Name(), "reason", reason, "rule", rule, "at", now, "job", job[:min(len(job), headLen)])
+	c.op(&c.extra, "XADD", c.s.key.Drops(), dropRecord(dropsKept, lane, reason, rule, job, now)...)
 	c.Count("", droppedFor+reason, 1)
 }
 
-// headLen is how much of a dropped job is kept: all that says who it was.
-const headLen = 2048
-
 // Bury keeps a job whose attempts are exhausted.
 func (c *Commit) Bury(lane Lane, job, why string, now int64) {
-	c.op(&c.extra, "XADD", c.own(c.s.key.Dead(), "stream"), "MAXLEN", "~", 100_000, "*",
-		"lane", lane.Name(), "error", why, "at", now, "job", job)
+	c.op(&c.extra, "XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(lane, why, job, now)...)
 	c.Count(lane.Tenant, "dead", 1)
 }
 
@@ -340,7 +335,6 @@ func (c *Commit) Object(rule string) { c.Count("", shadowedBy+rule, 1) }
 const (
 	blockedBy  = "blocked:"
 	shadowedBy = "shadowed:"
-	droppedFor = "dropped:" // and a reason; offer.lua knows it too
 )
 
 // NotCancelled checks that a job was not cancelled meanwhile.

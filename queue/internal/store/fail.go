@@ -69,7 +69,7 @@ func (c *change) backsOff(f Failure, at int64) {
 
 // dies keeps the job of a failed attempt among the dead.
 func (c *change) dies(f Failure, now int64) {
-	c.must("XADD", c.own(c.s.key.Dead(), "stream"), "MAXLEN", "~", 100_000, "*", "lane", f.Claim.Lane.Name(), "error", f.Error, "at", now, "job", f.Job)
+	c.must("XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(f.Claim.Lane, f.Error, f.Job, now)...)
 	if f.ID != "" {
 		c.do("SET", c.s.key.ID(f.ID), WasDead, "XX", "KEEPTTL")
 	}
