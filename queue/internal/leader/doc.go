@@ -4,15 +4,22 @@
 // writes all that was decided into one commit, which Redis does as a whole or not at all. Everything
 // that a term knows is a copy of what Redis holds. After any doubt it reads that again.
 //
+//	lead.go       a term from its beginning to its end
+//	term.go       what a term knows
+//	resync.go     what is read before anything is decided, and again after any doubt
 //	round.go      one round: mend what has to be mended, then decide
+//	wait.go       a round waits, and takes in what has come meanwhile
 //	inflight.go   a commit: what is written into it, and what follows when it has happened
 //	flights.go    several commits under way, and what happens when one of them fails
 //	reading.go    what the scheduler lacks, read with commits
 //	mail.go       what the leader is told by others
-//	fleet.go      who works, and which of them gets the next job
+//	requests.go   letters about claims, which have their effect in a commit
+//	muster.go     who works, read once a second
+//	fleet.go      which worker gets the next job
+//	lateness.go   whether this worker has enough CPU to lead
 //	reap.go       the jobs of a dead worker come back
 //	requeue.go    jobs come into their lanes from elsewhere
+//	later.go      what time brings: jobs whose time has come, pauses that are over
 //	trim.go       the oldest jobs of a backlog make room
 //	sweep.go      bounds in Redis are lowered when policies have changed
-//	term.go       a term from its beginning to its end
 package leader

@@ -1,13 +1,13 @@
 package leader
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -19,29 +19,64 @@ import (
 // A letter is only a hint. What it says is in Redis before it is written, so that a letter that is read twice, or
 // late, or by the next leader does no harm, and one that is lost delays something until the next look:
 //
-//   - Most letters make the scheduler look again (open).
-//   - Requests are about one claim, and have their effect with a commit (settle). The commit ends the claim
-//     and so makes the request void: whoever reads it again finds no such claim.
+//   - Most letters make the scheduler look again ([term.open]).
+//   - Requests are about one claim, and have their effect with a commit (requests.go).
 //   - The commit that has the effects of all letters up to one notes that one's ID. A new leader reads on from
 //     there ([store.Fence.Mail]).
 
-// A request is a letter about a claim, which has its effect in a commit.
-type request struct {
-	store.Return      // of a job; of a refund only the claim counts
-	refund       bool // it gives back what the user has not seen
-	cost         int
-	env          *envelope.Envelope // of the claim; nil if it is gone
-	own          *store.Letter      // of this worker's own jobs: posted if this term does not settle it
+// A post is what one reading of the mail brought.
+type post struct {
+	last    string
+	letters []store.Letter
 }
 
-// readRequest reads a letter about a claim.
-func readRequest(l store.Letter) (q request, ok bool) {
-	if l.Subject == store.MailRefund {
-		refund, ok := store.ParseRefund(l.Text)
-		return request{Return: store.Return{Claim: refund.Claim}, refund: true, cost: refund.Cost}, ok
+// readMail reads what the leader is told, until ctx ends: what comes in quick succession is read
+// together.
+func (t *term) readMail(ctx context.Context, after string) {
+	trouble := retry.NewTrouble(t.w.Log, "reading the leader's mail")
+	for ctx.Err() == nil {
+		from := after // a try that was given up may still read it
+		mail, err := retry.Persist(ctx, mailPatience+t.w.Patience(), func(ctx context.Context) (p post, err error) {
+			p.last, p.letters, err = t.w.Store.ReadMail(ctx, from, mailPatience)
+			return p, err
+		})
+		if wait := trouble.After(err); wait > 0 {
+			retry.Pause(ctx, wait)
+			continue
+		}
+		if len(mail.letters) == 0 {
+			continue
+		}
+		after = mail.last
+		select {
+		case t.mail <- mail:
+		case <-ctx.Done():
+		}
+		retry.Pause(ctx, gatherFor)
 	}
-	q.Return, ok = store.ParseReturn(l.Text)
-	return q, ok
+}
+
+// mailPatience is how long one wait for mail lasts: so long it takes to notice that the connection
+// has died.
+const mailPatience = time.Second
+
+// gatherFor is the time between two readings of the mail, and between a commit and one for lanes
+// that fall due. What comes in quick succession shares them; what comes alone does not wait.
+const gatherFor = time.Millisecond
+
+// wakeReader ends the wait for mail, with a letter that is about no claim.
+func (t *term) wakeReader() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.Outlive()), time.Second)
+	defer cancel()
+	if err := t.w.Store.Write(ctx, store.Letter{Subject: store.MailFinished}); err != nil {
+		t.w.Log.Debug("ending the wait for mail", "err", err)
+	}
+}
+
+// receive opens what one reading of the mail brought.
+func (t *term) receive(p post) {
+	t.mailed = p.last
+	t.open(p.letters)
 }
 
 // open takes in what the term is told. Some letters set an instant at which a round looks (ripeAt, musterAt),
@@ -94,118 +129,6 @@ func (t *term) notice(l store.Letter, now int64) {
 		return
 	}
 	t.sched.Step(now, schedule.First{Lane: lane, Head: headOf(l.Text)})
-}
-
-// headOf reads a job as it stands in its lane.
-func headOf(job string) schedule.Head {
-	env, err := envelope.Open(job)
-	if err != nil {
-		return schedule.Head{Entry: job, Job: job, Err: err}
-	}
-	return schedule.Head{Entry: job, Job: job, Env: env}
-}
-
-// prepare reads the jobs that the requests are about.
-func (t *term) prepare(ctx context.Context) error {
-	var refs []store.ClaimRef
-	var of []int
-	for i, q := range t.requests {
-		if !q.refund {
-			refs, of = append(refs, store.ClaimRef{Worker: q.Worker, Claim: q.Claim}), append(of, i)
-		}
-	}
-	if len(refs) == 0 {
-		return nil
-	}
-	jobs, err := t.w.Store.ClaimedJobs(ctx, refs)
-	if err != nil {
-		return err
-	}
-	seen := make(map[store.ClaimRef]bool)
-	for k, i := range of {
-		q := &t.requests[i]
-		q.env = nil
-		if jobs[k] == "" || seen[refs[k]] {
-			continue
-		}
-		seen[refs[k]] = true
-		if q.env, err = envelope.Open(jobs[k]); q.env == nil {
-			t.w.Log.Error("a claimed job cannot be read", "claim", q.Claim, "err", err)
-		} else {
-			q.cost = q.env.Cost
-		}
-	}
-	return nil
-}
-
-// settle does in a commit what the requests ask for. The slots that are given back are those of jobs that
-// never started, or of which the user has seen nothing. Jobs that go back to the fronts of their lanes
-// do so latest first.
-func (t *term) settle(c *store.Commit, now int64) {
-	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.Claim.Spent, a.Claim.Spent) })
-	for i := range t.requests {
-		q := &t.requests[i]
-		switch {
-		case q.refund:
-			t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
-			t.sooner(c, q.Claim.Lane, now)
-		case q.env != nil:
-			t.takeBack(c, q, now)
-		}
-	}
-}
-
-// sooner lowers the bounds that Redis has of a user's lanes.
-func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
-	for p := range 3 {
-		lane.Priority = p
-		c.Sooner(lane, now)
-	}
-}
-
-// endClaim takes a claim from a worker.
-func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, now int64) {
-	c.EndClaim(worker, claim)
-	t.sched.Step(now, schedule.TakenBack{Claim: claim})
-}
-
-// takeBack puts a job that a worker returns into its lane again. What the rules get back depends on why it comes
-// (the kinds of [store.Return]). A job that was late once comes back with Late 1: it may have been by
-// chance. From the second time on its next slot lies further ahead by what it was late.
-func (t *term) takeBack(c *store.Commit, q *request, now int64) {
-	t.endClaim(c, q.Worker, q.Claim, now)
-	if q.Kind == store.ReturnUnstarted {
-		t.fleet.distrust(q.Worker)
-	}
-	switch {
-	case q.Kind != store.ReturnLate:
-		q.env.Late = 0
-	case q.env.Late == 0:
-		q.env.Late = 1 // once may be by chance
-	default:
-		q.env.Late = min(q.env.Late+q.Late, farthest)
-	}
-	if q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost, All: true})
-		t.sooner(c, q.Claim.Lane, now)
-		c.Count(q.Claim.Lane.Tenant, "started", -1)
-	} else {
-		c.Count(q.Claim.Lane.Tenant, "back", 1)
-		q.env.Ready = now
-	}
-	if q.Kind == store.ReturnRefunded {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
-		t.sooner(c, q.Claim.Lane, now)
-	}
-	if q.Scope != "" {
-		c.Pause(q.Scope, q.Until)
-		if q.Until > t.paused[q.Scope] && q.Reason != "" { // otherwise a longer pause has its own reason
-			c.Explain(q.Scope, q.Until, q.Reason)
-		}
-		t.paused[q.Scope] = max(t.paused[q.Scope], q.Until)
-		t.sched.Step(now, schedule.Paused{Scope: q.Scope, Until: t.paused[q.Scope]})
-	}
-	t.requeue(q.Claim.Lane, q.env)
 }
 
 // number reads what a letter says; what is malformed is 0.

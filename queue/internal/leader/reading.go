@@ -98,3 +98,12 @@ func (t *term) readHeads(ctx context.Context, lanes []envelope.Lane, entries [][
 	}
 	return heads, nil
 }
+
+// headOf reads a job as it stands in its lane.
+func headOf(job string) schedule.Head {
+	env, err := envelope.Open(job)
+	if err != nil {
+		return schedule.Head{Entry: job, Job: job, Err: err}
+	}
+	return schedule.Head{Entry: job, Job: job, Env: env}
+}

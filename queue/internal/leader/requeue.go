@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// Jobs come into their lanes from three places beside offers: a worker returns them (mail.go), their worker has died
+// Jobs come into their lanes from three places beside offers: a worker returns them (requests.go), their worker has died
 // (reap.go), or they were scheduled or backed off, and their time has come ([term.mature]). All of them are
 // collected first, and put into lanes together: since those that go to the front of one lane must go in the reverse
 // of their order.

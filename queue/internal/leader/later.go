@@ -1,0 +1,86 @@
+package leader
+
+import (
+	"context"
+	"math"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Two things become due by themselves, without a letter: jobs that wait for their time (an offer for later, a retry
+// after its backoff), and the ends of pauses. A term knows when the first of the former is due (ripeAt): from a letter,
+// or from the last reading. Jobs that become ripe are put into their lanes by the commit of a prelude, like all jobs
+// that come from elsewhere.
+
+// mature puts jobs whose time has come into their lanes: one that was attempted already
+// to the front, since it is the oldest.
+func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
+	if now < t.ripeAt {
+		return nil
+	}
+	ripe, next, err := t.w.Store.Ripe(ctx, now, 100)
+	if err != nil {
+		return err
+	}
+	if t.ripeAt = next; next == 0 {
+		t.ripeAt = math.MaxInt64
+	}
+	var fronts []store.Bounded
+	for _, member := range ripe {
+		lane, job, err := store.ParseLater(member.Name)
+		env, bad := envelope.Open(job)
+		if err == nil && bad == nil && env.Failures > 0 {
+			fronts = append(fronts, member)
+			continue
+		}
+		t.matureOne(c, member.Name, lane, env, now)
+	}
+	for i := len(fronts) - 1; i >= 0; i-- { // the earliest one ends up first
+		lane, job, _ := store.ParseLater(fronts[i].Name)
+		env, _ := envelope.Open(job)
+		t.matureOne(c, fronts[i].Name, lane, env, now)
+	}
+	return nil
+}
+
+// matureOne takes one job out of later, for its lane.
+func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) {
+	c.Mature(member)
+	if env == nil || lane.Tenant == "" {
+		t.w.Log.Error("a job that waits for its time cannot be read; it is dead")
+		c.Bury(lane, member, "the job cannot be read", now)
+		return
+	}
+	c.Count(lane.Tenant, "back", 1)
+	t.lower(&lane, env)
+	t.comebacks = append(t.comebacks, comeback{lane, env, env.Failures > 0})
+}
+
+// lower gives a job that yields a low priority, unless a rule drops what comes after others:
+// then it would never get its place.
+func (t *term) lower(lane *envelope.Lane, env *envelope.Envelope) {
+	if policy := t.sched.Policy(lane.Tenant); env.Yields && !policy.User.Drops() && !policy.Tenant.Drops() {
+		lane.Priority, env.Priority = envelope.Low, envelope.Low
+	}
+	env.Yields = false
+}
+
+// unpause forgets pauses that have ended: as long as there are some, offers look for them.
+func (t *term) unpause(_ context.Context, c *store.Commit, now int64) error {
+	if now < t.unpauseAt {
+		return nil
+	}
+	t.unpauseAt = now + musterEvery
+	var ended []string
+	for scope, until := range t.paused {
+		if until <= now {
+			ended = append(ended, scope)
+			delete(t.paused, scope)
+		}
+	}
+	if len(ended) > 0 {
+		c.Unpause(ended, len(t.paused) == 0)
+	}
+	return nil
+}

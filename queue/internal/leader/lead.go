@@ -1,0 +1,120 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/elect"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
+)
+
+// Serve leads until somebody else does, or ctx ends. The term has begun: Redis has given the token.
+func Serve(ctx context.Context, w *worker.Worker, first store.Term) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &term{
+		w: w, ctx: ctx, kicks: make(chan struct{}, 1), reports: make(chan func(int64), 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
+		full: make(map[string]bool), trimmers: make(map[string]*trimmer), broken: make(map[envelope.Lane]bool),
+		fence: store.Fence{Token: first.Token, Lease: elect.Lease(w.Clock), Seq: first.Seq + 1, Changes: first.Changes},
+	}
+	t.fleet.w = w
+	var reader sync.WaitGroup
+	reader.Go(func() { t.readMail(ctx, first.Mail) })
+	w.Leads(t)
+	w.Log.Debug("leading", "term", first.Token)
+
+	err := t.lead(ctx)
+	t.abandon()
+	w.Leads(nil)
+	w.Log.Debug("leading no more", "term", t.fence.Token, "why", err)
+	t.passOn()
+	if !errors.Is(err, store.ErrDeposed) {
+		t.resign()
+	}
+	cancel()
+	t.sweeps()
+	t.workers.Wait()
+	t.wakeReader()
+	reader.Wait()
+}
+
+// lead goes round until the term ends, and says why it did.
+func (t *term) lead(ctx context.Context) error {
+	trouble := retry.NewTrouble(t.w.Log, "leading")
+	for {
+		err := t.resync(ctx)
+		for err == nil {
+			trouble.After(nil)
+			err = t.round(ctx)
+		}
+		for len(t.flights) > 0 { // nothing may be under way when everything is read again
+			if failed := t.land(ctx); failed != nil {
+				err = failed
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errStopping):
+			return err
+		case errors.Is(err, errLapsed):
+			t.w.Log.Debug("reading everything again", "why", err)
+			continue
+		}
+		// Redis has lost the policies, or nobody knows what became of the last commit. Under a
+		// new token nothing that was sent under the old one can happen any more.
+		for err != nil {
+			retry.Pause(ctx, trouble.After(err))
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			} else {
+				err = t.renew(ctx)
+			}
+			if errors.Is(err, store.ErrDeposed) || ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+}
+
+// passOn posts the letters of this worker's own jobs that this term has not answered.
+func (t *term) passOn() {
+	var left []store.Letter
+	for _, q := range t.requests {
+		if q.own != nil {
+			left = append(left, *q.own)
+		}
+	}
+	left = append(left, t.w.Letters.Take()...)
+	if len(left) > 0 {
+		t.w.Retry("writing to the leader", func(ctx context.Context) error { return t.w.Store.Write(ctx, left...) })
+	}
+}
+
+// resign lets somebody else lead at once.
+func (t *term) resign() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.Outlive()), time.Second)
+	defer cancel()
+	if err := t.w.Store.Resign(ctx, t.fence.Token, t.successor()); err != nil {
+		t.w.Log.Debug("resigning", "err", err)
+	}
+}
+
+// successor returns the deputy that leads next: the one that knows Redis's clock best; "" for none.
+func (t *term) successor() string {
+	if t.nearest != nil {
+		return t.nearest.Worker
+	}
+	return ""
+}
+
+// Kick lets the term look at once.
+func (t *term) Kick() { retry.Signal(t.kicks) }
+
+// Hungry reports whether jobs wait for a place.
+func (t *term) Hungry() bool { return t.hungry.Load() }

@@ -1,0 +1,184 @@
+package leader
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/elect"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// Once a second the leader reads whose leases hold. A worker whose lease has run out is dead: its jobs come back
+// (reap.go). Of the others it reads the records of those that are new or in doubt, and of the rest one in eight, so a
+// fleet of a hundred costs no more than a small one. Everything that is looked at once a second hangs on this: which
+// keys have their types, who are the deputies, which tenants rest.
+
+// musterEvery is how often the leader looks who works, in µs.
+const musterEvery = 1_000_000
+
+// muster reads who works, and how many places each has free.
+func (t *term) muster(ctx context.Context, now int64) error {
+	if err := t.w.Store.CheckTypes(ctx); err != nil {
+		return err
+	}
+	leases, err := t.w.Store.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	var alive, dead []string
+	for _, name := range slices.Sorted(maps.Keys(leases)) {
+		switch {
+		case name == t.w.Name:
+		case leases[name] < now:
+			dead = append(dead, name)
+		default:
+			alive = append(alive, name)
+		}
+	}
+	if err := t.meet(ctx, alive); err != nil {
+		return err
+	}
+	t.fleet.died(dead)
+	t.sched.Step(now, schedule.Capacity(t.fleet.places()))
+	if t.uncounted || t.fleet.musters%recordsEvery == 0 {
+		if err := t.countRunning(ctx, slices.Collect(maps.Keys(leases)), now); err != nil {
+			return err
+		}
+	}
+	t.musterAt, t.fence.Lease = now+musterEvery+20*t.fleet.far(), elect.Lease(t.w.Clock)
+	if t.alone() {
+		t.musterAt, t.fence.Lease = now+3*musterEvery, elect.LeaseAlone(t.w.Clock) // a new worker says that it has come
+	}
+	t.appoint(alive)
+	t.forgetTrimmers(now)
+	t.forgetTenants()
+	return nil
+}
+
+// meet makes the workers that are alive the members of the fleet. Members that are known are kept without
+// reading: in a fleet of a hundred a muster reads thirteen records.
+func (t *term) meet(ctx context.Context, alive []string) error {
+	known := make(map[string]*member)
+	for _, m := range t.fleet.members {
+		known[m.Worker] = m
+	}
+	t.fleet.musters++
+	own := &member{}
+	own.Worker = t.w.Name
+	members := []*member{own}
+	var unknown []string
+	for i, name := range alive {
+		if m := known[name]; m != nil && !m.unsure && !m.stalled && m.Ahead == 0 && (t.fleet.musters+i)%recordsEvery != 0 {
+			members = append(members, m)
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	records, loads, err := t.w.Store.Records(ctx, unknown)
+	if err != nil {
+		return err
+	}
+	for i, name := range unknown {
+		if m := t.memberOf(name, records[i], loads[i]); records[i].Doubt < clock.Usable {
+			members = append(members, m)
+		}
+	}
+	t.fleet.members = members
+	return nil
+}
+
+// recordsEvery is at how many musters the record of a worker that is known is read again.
+const recordsEvery = 8
+
+// memberOf returns a worker as its record tells of it. How many places it has free is known by the claims that
+// the scheduler counts.
+func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
+	m := &member{places: r.Places, doubt: r.Doubt}
+	m.Worker = name
+	m.sawHand(load.Untaken, t.w.Now())
+	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
+		m.Ahead, m.Spread = 2*doubt, spreadOf(doubt)
+	}
+	return m
+}
+
+// countRunning tells the scheduler which claims there are. It is told of their ends; what is read
+// again now and then makes up for what a Redis that was restored has forgotten.
+func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
+	claims, err := t.w.Store.Claims(ctx, workers)
+	if err != nil {
+		return err
+	}
+	claims = slices.DeleteFunc(claims, func(c envelope.ClaimRef) bool { return !c.Valid() })
+	t.sched.Step(now, schedule.Running(claims))
+	t.uncounted = false
+	return nil
+}
+
+// appoint makes the two workers that know Redis's clock best deputies: they look after the
+// leader, and the rest of the fleet can sleep.
+func (t *term) appoint(alive []string) {
+	best := slices.DeleteFunc(slices.Clone(t.fleet.members[1:]), func(m *member) bool { return m.unsure || m.stalled })
+	slices.SortStableFunc(best, func(a, b *member) int { return cmp.Compare(a.doubt, b.doubt) })
+	var names []string
+	for _, m := range best[:min(2, len(best))] {
+		names = append(names, m.Worker)
+	}
+	t.nearest = nil
+	if len(best) > 0 {
+		t.nearest = best[0]
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, t.deputies) {
+		for _, name := range names {
+			t.orders = append(t.orders, order{name, []string{store.HandDeputy, name, ""}})
+		}
+		for _, name := range t.deputies {
+			if !slices.Contains(names, name) && slices.Contains(alive, name) {
+				t.orders = append(t.orders, order{name, []string{store.HandDeputy, "", ""}})
+			}
+		}
+		t.deputies = names
+	}
+}
+
+// forgetTenants forgets the tenants that have had nothing to do for some time, beside the rounds.
+func (t *term) forgetTenants() {
+	if t.resting {
+		return
+	}
+	names := t.sched.Rest()
+	if len(names) == 0 {
+		return
+	}
+	t.resting = true
+	t.workers.Go(func() {
+		if err := t.w.Store.ForgetTenants(t.ctx, names); err != nil {
+			t.w.Log.Debug("forgetting tenants with nothing to do", "err", err)
+		}
+		t.report(t.ctx, func(int64) { t.resting = false })
+	})
+}
+
+// alone reports whether there is no other worker.
+func (t *term) alone() bool { return len(t.fleet.members) <= 1 }
+
+// How often the lease is renewed by a leader with nothing to do, beside others and alone.
+const (
+	renewEvery  = 150 * time.Millisecond
+	aloneRenews = 600 * time.Millisecond
+)
+
+// renewEvery returns after what time without a commit the term commits nothing, to renew its lease.
+func (t *term) renewEvery() time.Duration {
+	if t.alone() {
+		return aloneRenews
+	}
+	return renewEvery
+}

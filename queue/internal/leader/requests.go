@@ -1,0 +1,177 @@
+package leader
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A worker that returns a job, or gives the cost of one back to its user, asks the leader for it by a letter. The
+// effect needs more than a look: the claim ends, the job stands in its lane again, rules get back what they had
+// counted. All of that is one commit, so nobody can see half of it. It goes this way:
+//
+//	open      the letter is read and kept (mail.go)
+//	ask       what the request needs is read: its job, and what the rules concerned remember
+//	settle    the commit of the prelude ends the claim and requeues the job
+//
+// A request may be read twice: by the next leader, or since the worker has written it again. The commit ends the claim,
+// and so makes the request void. Whoever reads it again finds no such claim, and drops it.
+
+// A request is a letter about a claim, which has its effect in a commit.
+type request struct {
+	store.Return      // of a job; of a refund only the claim counts
+	refund       bool // it gives back what the user has not seen
+	cost         int
+	env          *envelope.Envelope // of the claim; nil if it is gone
+	own          *store.Letter      // of this worker's own jobs: posted if this term does not settle it
+}
+
+// readRequest reads a letter about a claim.
+func readRequest(l store.Letter) (q request, ok bool) {
+	if l.Subject == store.MailRefund {
+		refund, ok := store.ParseRefund(l.Text)
+		return request{Return: store.Return{Claim: refund.Claim}, refund: true, cost: refund.Cost}, ok
+	}
+	q.Return, ok = store.ParseReturn(l.Text)
+	return q, ok
+}
+
+// ask reads what the requests need: the jobs of their claims, and what the rules of their users and tenants
+// remember, since a refund changes that. It reports whether all of it is known. If it is not, the letters
+// wait for the next round.
+func (t *term) ask(ctx context.Context) (known bool, err error) {
+	if len(t.requests) == 0 {
+		return true, nil
+	}
+	if err := t.prepare(ctx); err != nil {
+		return false, err
+	}
+	if t.knows() {
+		return true, nil
+	}
+	now := t.w.Now()
+	b := t.newCommit(now)
+	b.whole, b.commit = true, t.sched.Amend(now)
+	b.write(now)
+	t.launch(ctx, b)
+	if err := t.landAll(ctx); err != nil {
+		return false, err
+	}
+	return t.knows(), nil // the commit may have been refused
+}
+
+// prepare reads the jobs that the requests are about.
+func (t *term) prepare(ctx context.Context) error {
+	var refs []store.ClaimRef
+	var of []int
+	for i, q := range t.requests {
+		if !q.refund {
+			refs, of = append(refs, store.ClaimRef{Worker: q.Worker, Claim: q.Claim}), append(of, i)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	jobs, err := t.w.Store.ClaimedJobs(ctx, refs)
+	if err != nil {
+		return err
+	}
+	seen := make(map[store.ClaimRef]bool)
+	for k, i := range of {
+		q := &t.requests[i]
+		q.env = nil
+		if jobs[k] == "" || seen[refs[k]] {
+			continue
+		}
+		seen[refs[k]] = true
+		if q.env, err = envelope.Open(jobs[k]); q.env == nil {
+			t.w.Log.Error("a claimed job cannot be read", "claim", q.Claim, "err", err)
+		} else {
+			q.cost = q.env.Cost
+		}
+	}
+	return nil
+}
+
+// knows reports whether the scheduler knows what the requests are about.
+func (t *term) knows() bool {
+	known := true
+	for _, q := range t.requests {
+		known = t.sched.Knows(q.Claim.Lane) && known
+	}
+	return known
+}
+
+// settle does in a commit what the requests ask for. The slots that are given back are those of jobs that
+// never started, or of which the user has seen nothing. Jobs that go back to the fronts of their lanes
+// do so latest first.
+func (t *term) settle(c *store.Commit, now int64) {
+	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.Claim.Spent, a.Claim.Spent) })
+	for i := range t.requests {
+		q := &t.requests[i]
+		switch {
+		case q.refund:
+			t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
+			t.sooner(c, q.Claim.Lane, now)
+		case q.env != nil:
+			t.takeBack(c, q, now)
+		}
+	}
+}
+
+// takeBack puts a job that a worker returns into its lane again. What the rules get back depends on why it comes
+// (the kinds of [store.Return]). A job that was late once comes back with Late 1: it may have been by
+// chance. From the second time on its next slot lies further ahead by what it was late.
+func (t *term) takeBack(c *store.Commit, q *request, now int64) {
+	t.endClaim(c, q.Worker, q.Claim, now)
+	if q.Kind == store.ReturnUnstarted {
+		t.fleet.distrust(q.Worker)
+	}
+	switch {
+	case q.Kind != store.ReturnLate:
+		q.env.Late = 0
+	case q.env.Late == 0:
+		q.env.Late = 1 // once may be by chance
+	default:
+		q.env.Late = min(q.env.Late+q.Late, farthest)
+	}
+	if q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate {
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost, All: true})
+		t.sooner(c, q.Claim.Lane, now)
+		c.Count(q.Claim.Lane.Tenant, "started", -1)
+	} else {
+		c.Count(q.Claim.Lane.Tenant, "back", 1)
+		q.env.Ready = now
+	}
+	if q.Kind == store.ReturnRefunded {
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
+		t.sooner(c, q.Claim.Lane, now)
+	}
+	if q.Scope != "" {
+		c.Pause(q.Scope, q.Until)
+		if q.Until > t.paused[q.Scope] && q.Reason != "" { // otherwise a longer pause has its own reason
+			c.Explain(q.Scope, q.Until, q.Reason)
+		}
+		t.paused[q.Scope] = max(t.paused[q.Scope], q.Until)
+		t.sched.Step(now, schedule.Paused{Scope: q.Scope, Until: t.paused[q.Scope]})
+	}
+	t.requeue(q.Claim.Lane, q.env)
+}
+
+// endClaim takes a claim from a worker.
+func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, now int64) {
+	c.EndClaim(worker, claim)
+	t.sched.Step(now, schedule.TakenBack{Claim: claim})
+}
+
+// sooner lowers the bounds that Redis has of a user's lanes.
+func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
+	for p := range 3 {
+		lane.Priority = p
+		c.Sooner(lane, now)
+	}
+}

@@ -1,0 +1,85 @@
+package leader
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A term has one goroutine, that of its rounds. All else reaches it here: letters, reports of the work beside the
+// rounds, and kicks from this worker's own jobs. So nothing of a term needs a lock.
+
+// wait waits until there is something to decide, at the latest until the lease has to be
+// renewed. A timer that rings late says that this worker is short of CPU ([lateness]).
+func (t *term) wait(ctx context.Context, next int64) error {
+	now, _ := t.w.Clock.Now()
+	for _, at := range []int64{t.ripeAt, t.musterAt} {
+		next = min(next, at)
+	}
+	left := t.renewEvery() - time.Since(t.renewed)
+	if next != math.MaxInt64 {
+		left = min(left, clock.Micros(next-now))
+	}
+	due := time.Now().Add(left)
+	if left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case p := <-t.mail:
+			t.receive(p)
+			return nil // the reading has gathered already
+		case take := <-t.reports:
+			take(t.w.Now())
+		case <-t.kicks:
+			return nil // a place is free, or a job waits for an answer: at once
+		case <-timer.C:
+			t.lateness.note(time.Since(due))
+		}
+	}
+	t.gather(ctx)
+	return nil
+}
+
+// gather lets more lanes fall due while commits follow each other closely.
+func (t *term) gather(ctx context.Context) {
+	if left := gatherFor - time.Since(t.wrote); left > 0 {
+		retry.Pause(ctx, left)
+	}
+}
+
+// collect takes in what has been told by now.
+func (t *term) collect() {
+	for _, letter := range t.w.Letters.Take() {
+		t.open([]store.Letter{letter})
+		if n := len(t.requests); n > 0 && t.requests[n-1].own == nil && letter.Subject == store.MailReturn {
+			t.requests[n-1].own = &letter
+		}
+	}
+	for len(t.requests) < mostRequests {
+		select {
+		case p := <-t.mail:
+			t.receive(p)
+		case take := <-t.reports:
+			take(t.w.Now())
+		default:
+			return
+		}
+	}
+}
+
+// mostRequests is about how many requests one commit settles: others wait for it.
+const mostRequests = 200
+
+// report lets the rounds take in what the work beside them has found, unless ctx ends before.
+func (t *term) report(ctx context.Context, take func(now int64)) {
+	select {
+	case t.reports <- take:
+	case <-ctx.Done():
+	}
+}
