@@ -218,21 +218,3 @@ func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
 	}
 	return receipts, nil
 }
-
-// pairs reads the members of a sorted set with their scores.
-func pairs(texts []string) map[string]int64 {
-	all := make(map[string]int64, len(texts)/2)
-	for i := 0; i+1 < len(texts); i += 2 {
-		score, _ := strconv.ParseFloat(texts[i+1], 64)
-		all[texts[i]] = int64(score)
-	}
-	return all
-}
-
-// flag returns a condition as scripts take it: 1 for true, 0 for false.
-func flag(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -130,4 +131,34 @@ func readMeta(cmd *redis.SliceCmd) (m Meta) {
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
+}
+
+// States returns what the rules of subjects remember, by their scopes; "" for nothing.
+func (s *Store) States(ctx context.Context, scopes []string) ([]string, error) {
+	if len(scopes) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(scopes))
+	for i, scope := range scopes {
+		keys[i] = s.key.State(scope)
+	}
+	values, err := s.client.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
+	return textsOf(values), nil
+}
+
+// silence returns after how many µs without a beat of any worker nobody has reached Redis:
+// then leases say nothing of those who hold them.
+func silence(lease time.Duration) int64 { return max(lease*2/5, time.Second).Microseconds() }
+
+// pairs reads the members of a sorted set with their scores.
+func pairs(texts []string) map[string]int64 {
+	all := make(map[string]int64, len(texts)/2)
+	for i := 0; i+1 < len(texts); i += 2 {
+		score, _ := strconv.ParseFloat(texts[i+1], 64)
+		all[texts[i]] = int64(score)
+	}
+	return all
 }

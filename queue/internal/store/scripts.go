@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -64,9 +63,6 @@ func (s *Store) WaitingOn(waits redis.UniversalClient) *Store {
 	other.waits = waits
 	return &other
 }
-
-// ErrSchema is returned where the keys were written by a program of another schema.
-var ErrSchema = errors.New("queue: the keys in Redis are of another schema")
 
 // run runs a script; the client may send it again if a connection breaks.
 func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
@@ -203,4 +199,12 @@ func (l *keyList) number(key string) int {
 		l.numbers[key] = n
 	}
 	return n
+}
+
+// flag returns a condition as scripts take it: 1 for true, 0 for false.
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

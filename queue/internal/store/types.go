@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -16,27 +14,6 @@ import (
 //     the owner's jobs out, and says so.
 //   - A key of the queue itself concerns all. Taken for empty it would lose jobs: so scripts look at the types of
 //     these keys before they write, and do nothing with a wrong one. Nothing starts until it is repaired.
-
-// A BrokenKeyError says that a key of the queue itself has another type than it should. The
-// queue stands still until it is repaired, and nothing was changed.
-type BrokenKeyError struct{ Key, Want string }
-
-// ErrBrokenKey is what a [BrokenKeyError] is.
-var ErrBrokenKey = errors.New("queue: a key in Redis has another type")
-
-func (e *BrokenKeyError) Unwrap() error { return ErrBrokenKey }
-
-func (e *BrokenKeyError) Error() string {
-	return fmt.Sprintf("queue: the key %s in Redis is not a %s: nothing starts until it is repaired; run waterclock doctor --repair", e.Key, e.Want)
-}
-
-// asBroken says which key of the queue has another type, if an error is about that.
-func asBroken(err error, key, want string) error {
-	if err != nil && wrongType(err) {
-		return &BrokenKeyError{key, want}
-	}
-	return err
-}
 
 // CheckTypes returns a [BrokenKeyError] if a key that the leader decides by has another type. Some
 // readings take such a key for an empty one.

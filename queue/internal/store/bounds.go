@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Each lane with jobs is a member of its tenant's index, and each tenant with lanes of the index of tenants. The score is a
+// bound: no job starts before. A bound may be too early, which costs a look, and never too late: the leader finds what it
+// does not remember only when its bound comes. So bounds are lowered by whoever makes something due earlier, and raised
+// by the leader alone, which knows why.
+
+// A Bounded is a member of an index: it is not due before an instant.
+type Bounded struct {
+	Name string // escaped
+	At   int64
+}
+
+// bounded reads members of a sorted set.
+func bounded(all []redis.Z) []Bounded {
+	front := make([]Bounded, len(all))
+	for i, z := range all {
+		front[i].Name, _ = z.Member.(string)
+		front[i].At = int64(z.Score)
+	}
+	return front
+}
+
+// A Front is the lanes of a tenant and priority whose bounds are not before an
+// instant, in their order, n at most.
+type Front struct {
+	Tenant   string
+	Priority int
+	From     int64
+	N        int
+}
+
+// ScanTenants returns some of the tenants with waiting jobs, and the cursor of the next
+// page: 0 after the last one. A tenant may come twice.
+func (s *Store) ScanTenants(ctx context.Context, cursor uint64) (names []string, next uint64, err error) {
+	found, next, err := s.client.ZScan(ctx, s.key.Tenants(), cursor, "", 100).Result()
+	for i := 0; i < len(found); i += 2 {
+		names = append(names, Unescape(found[i]))
+	}
+	return names, next, err
+}
+
+// LowerBounds lowers the bounds of a tenant's lanes that lie after an instant to it, and
+// reports whether there were any. It takes many short steps.
+func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any bool, err error) {
+	const step = 500
+	for priority := range suffixes {
+		for more := true; more; {
+			key := s.key.Due(tenant, priority)
+			found, err := s.client.ZRangeByScore(ctx, key, &redis.ZRangeBy{
+				Min: "(" + strconv.FormatInt(to, 10), Max: "+inf", Count: step}).Result()
+			if err != nil {
+				if wrongType(err) {
+					break
+				}
+				return any, err
+			}
+			if more = len(found) == step; len(found) == 0 {
+				break
+			}
+			any = true
+			members := make([]redis.Z, len(found))
+			for i, user := range found {
+				members[i] = redis.Z{Score: float64(to), Member: user}
+			}
+			if err := s.client.ZAddArgs(ctx, key, redis.ZAddArgs{XX: true, LT: true, Members: members}).Err(); err != nil {
+				return any, err
+			}
+		}
+	}
+	return any, nil
+}
+
+// SetSwept notes that all bounds are right under that version.
+func (s *Store) SetSwept(ctx context.Context, version int64) error {
+	return s.client.HSet(ctx, s.key.Meta(), "swept", version).Err()
+}

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Each worker has a list of messages, its hand. Commits append to it, with the instant at which Redis did so: that tells
+// the worker how old a message is, and the leader since when a worker has taken none. The worker waits for one
+// message, and then takes all that are there.
+//
+// A message is a hint, like a letter. The claims that it tells of stand in Redis before; a worker whose messages are lost
+// finds its claims by comparing ([Store.Claimed]).
+
+// Hand waits for a message in the worker's hand, at most for the given time; "" if none
+// came. Redis's clock had reached the returned instant when the message was written.
+func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
+	popped, err := s.waits.BLPop(ctx, patience, s.key.Hand(worker)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", 0, nil
+	}
+	if errors.Is(err, redis.ErrPoolTimeout) {
+		return "", 0, fmt.Errorf("%w: all connections of the client wait; want a PoolSize above twice the number of queues", err)
+	}
+	if err != nil {
+		return "", 0, asBroken(err, s.key.Hand(worker), "list")
+	}
+	message, at = readMessage(popped[1])
+	return message, at, nil
+}
+
+// HandRest takes what else is in the worker's hand by now, n messages at most.
+func (s *Store) HandRest(ctx context.Context, worker string, n int) (messages []string, err error) {
+	popped, err := s.client.LPopCount(ctx, s.key.Hand(worker), n).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	for _, text := range popped {
+		message, _ := readMessage(text)
+		messages = append(messages, message)
+	}
+	return messages, err
+}
+
+// readMessage parts a message of a commit from its instant; 0 for any other message.
+func readMessage(text string) (message string, at int64) {
+	when, message, _ := strings.Cut(text, " ")
+	at, err := strconv.ParseInt(when, 10, 64)
+	if err != nil {
+		return text, 0
+	}
+	return message, at
+}
+
+// Nudge puts a message into a worker's hand that only wakes it.
+func (s *Store) Nudge(ctx context.Context, worker string) error {
+	pipe := s.client.TxPipeline()
+	pipe.RPush(ctx, s.key.Hand(worker), "!")
+	pipe.PExpire(ctx, s.key.Hand(worker), 10*time.Second)
+	_, err := pipe.Exec(ctx)
+	return err
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A job may have an ID of the caller's. The key id:<id> says where it is: while it waits the name of its lane, later one of
+// the words below. It answers three questions: was this job offered already, what became of it, and where is the
+// job that is to be cancelled.
+
+// IDMemory is how long the caller's own ID is known.
+const IDMemory = 24 * time.Hour
+
+// The words that stand for what became of a job with the caller's own ID. While it waits
+// the name of its lane stands there.
+const (
+	WasStarted   = "started"
+	WasDropped   = "dropped"
+	WasDead      = "dead"
+	WasCancelled = "cancelled" // it waits, and will be dropped
+)
+
+// Where returns what became of a job with the caller's own ID: the name of the lane in
+// which it waits, or one of the words above; "" if the ID is not known.
+func (s *Store) Where(ctx context.Context, id string) (string, error) {
+	where, err := s.client.Get(ctx, s.key.ID(id)).Result()
+	return where, ignoreNil(err)
+}
+
+// Cancel makes sure that a waiting job never runs: it is dropped when its turn comes. It
+// returns what the job was, as [Store.Where] does.
+func (s *Store) Cancel(ctx context.Context, id string) (string, error) {
+	for {
+		where, err := s.Where(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		if _, err := envelope.ParseLane(where); err != nil {
+			return where, nil
+		}
+		c := s.newChange()
+		c.tell(MailCancel, id)
+		c.when(where, "GET", []string{s.key.ID(id)})
+		c.do("SET", s.key.ID(id), WasCancelled) // known until it is dropped, however long it waits
+		c.do("SADD", s.key.Cancelled(), id)
+		done, err := c.apply(ctx)
+		if err != nil || done[0] {
+			return where, err
+		}
+	}
+}
+
+// Started notes that the job with the caller's own ID was claimed, unless somebody was told that it
+// is cancelled.
+func (s *Store) Started(ctx context.Context, id string) (cancelled bool, err error) {
+	for {
+		where, err := s.client.Get(ctx, s.key.ID(id)).Result()
+		if errors.Is(err, redis.Nil) {
+			return false, nil // it is not known any more
+		}
+		if err != nil || where == WasCancelled || where == WasStarted {
+			return where == WasCancelled, err
+		}
+		c := s.newChange()
+		c.when(where, "GET", []string{s.key.ID(id)})
+		c.do("SET", s.key.ID(id), WasStarted, "KEEPTTL")
+		if done, err := c.apply(ctx); err != nil || done[0] {
+			return false, err
+		}
+	}
+}
+
+// Dropped notes that jobs with the caller's own IDs were dropped, and deletes payloads
+// that are kept apart.
+func (s *Store) Dropped(ctx context.Context, ids, spilled []string) error {
+	if len(ids)+len(spilled) == 0 {
+		return nil
+	}
+	pipe := s.client.Pipeline()
+	cancelled := make([]*redis.BoolCmd, len(ids))
+	for i, id := range ids {
+		pipe.SetArgs(ctx, s.key.ID(id), WasDropped, redis.SetArgs{Mode: "XX", KeepTTL: true})
+		cancelled[i] = pipe.SIsMember(ctx, s.key.Cancelled(), id)
+	}
+	for _, name := range spilled {
+		pipe.Unlink(ctx, s.key.Body(name))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for i, id := range ids {
+		if !cancelled[i].Val() {
+			continue
+		}
+		c := s.newChange()
+		c.tell(MailCancel, id)
+		c.when(1, "SREM", []string{s.key.Cancelled()}, id)
+		c.do("PEXPIRE", s.key.ID(id), IDMemory.Milliseconds())
+		if _, err := c.apply(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errChanged says that a value is not what it was.
+var errChanged = errors.New("changed")
+
+// ForgetID forgets an ID, if what it says is still the same.
+func (s *Store) ForgetID(ctx context.Context, id, was string) error {
+	key := s.key.ID(id)
+	err := s.client.Watch(ctx, func(tx *redis.Tx) error {
+		if now, err := tx.Get(ctx, key).Result(); err != nil || now != was {
+			return errors.Join(errChanged, err)
+		}
+		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error { return pipe.Del(ctx, key).Err() })
+		return err
+	}, key)
+	if errors.Is(err, errChanged) || errors.Is(err, redis.TxFailedErr) {
+		return nil
+	}
+	return err
+}

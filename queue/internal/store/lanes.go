@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A lane is a list of entries, the oldest first. An entry is a job, or a stub: "=" and the collapse key under which the job
+// stands in the hash of its user. The stub keeps the place in line while the job is replaced.
+
+// A LaneScan is a place in a walk through all lanes of a tenant.
+type LaneScan struct {
+	Tenant   string
+	Done     bool
+	priority int
+	cursor   uint64
+}
+
+// ScanLanes returns some of the lanes, and where it goes on. A lane may come twice.
+func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next LaneScan, err error) {
+	found, cursor, err := s.client.ZScan(ctx, s.key.Due(at.Tenant, at.priority), at.cursor, "", scanStep).Result()
+	if err != nil && !wrongType(err) {
+		return nil, at, err
+	}
+	for i := 0; i < len(found); i += 2 {
+		lanes = append(lanes, Lane{Tenant: at.Tenant, User: Unescape(found[i]), Priority: at.priority})
+	}
+	next = at
+	if next.cursor = cursor; cursor == 0 {
+		next.priority++
+		next.Done = next.priority == len(suffixes)
+	}
+	return lanes, next, nil
+}
+
+// Lengths returns how many jobs wait in each lane.
+func (s *Store) Lengths(ctx context.Context, lanes []Lane) ([]int64, error) {
+	found, err := each(ctx, s, lanes, func(pipe redis.Pipeliner, lane Lane) *redis.IntCmd { return pipe.LLen(ctx, s.key.Lane(lane)) })
+	return values(found), err
+}
+
+// A Page is a part of a lane.
+type Page struct {
+	Lane
+	From, N int
+}
+
+// FirstPages returns the pages with the first n entries of lanes.
+func FirstPages(lanes []Lane, n int) []Page {
+	pages := make([]Page, len(lanes))
+	for i, lane := range lanes {
+		pages[i] = Page{Lane: lane, N: n}
+	}
+	return pages
+}
+
+// An Entry is what stands in a lane: a job, or a stub for the job under a collapse key.
+type Entry struct {
+	Lane
+	Place int // from 1
+	Text  string
+	Job   string // "" if there is none under the collapse key
+}
+
+// Folded reports whether the entry is a stub.
+func (e Entry) Folded() bool { return strings.HasPrefix(e.Text, "=") }
+
+// Heads returns parts of lanes as they are there: jobs, and stubs, see [Entry].
+func (s *Store) Heads(ctx context.Context, pages []Page) ([][]string, error) {
+	found, err := each(ctx, s, pages, func(pipe redis.Pipeliner, p Page) *redis.StringSliceCmd {
+		return pipe.LRange(ctx, s.key.Lane(p.Lane), int64(p.From), int64(p.From+p.N-1))
+	})
+	return values(found), err
+}
+
+// Entries returns parts of lanes, one after the other, with the jobs of stubs.
+func (s *Store) Entries(ctx context.Context, pages []Page) ([]Entry, error) {
+	found, err := s.Heads(ctx, pages)
+	if err != nil {
+		return nil, err
+	}
+	var entries []Entry
+	var folded []Folded
+	for i, p := range pages {
+		for k, text := range found[i] {
+			e := Entry{Lane: p.Lane, Place: p.From + k + 1, Text: text, Job: text}
+			if e.Folded() {
+				folded = append(folded, Folded{p.Tenant, p.User, text[1:]})
+			}
+			entries = append(entries, e)
+		}
+	}
+	jobs, err := s.FoldedJobs(ctx, folded)
+	for i := range entries {
+		if len(jobs) > 0 && entries[i].Folded() {
+			entries[i].Job, jobs = jobs[0], jobs[1:]
+		}
+	}
+	return entries, err
+}
+
+// Payloads returns payloads that are kept apart; "" for one that is gone.
+func (s *Store) Payloads(ctx context.Context, spilled []string) ([]string, error) {
+	if len(spilled) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(spilled))
+	for i, name := range spilled {
+		keys[i] = s.key.Body(name)
+	}
+	found, err := s.client.MGet(ctx, keys...).Result()
+	return textsOf(found), err
+}
+
+// A Folded names a job by its collapse key.
+type Folded struct{ Tenant, User, Key string }
+
+// FoldedJobs returns jobs under their collapse keys; "" for one that is not there.
+func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, error) {
+	found, err := each(ctx, s, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
+		return pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
+	})
+	return values(found), err
+}
+
+// Waiting returns the backlogs of tenants.
+func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) {
+	found, err := each(ctx, s, tenants, func(pipe redis.Pipeliner, tenant string) *redis.SliceCmd {
+		return pipe.HMGet(ctx, s.key.Tenant(tenant), "in", "back", "started", "dropped")
+	})
+	waiting := make([]int64, len(tenants))
+	for i, counters := range found {
+		waiting[i] = backlog(textsOf(counters.Val()))
+	}
+	return waiting, err
+}

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A tenant exists by its counters and by what waits. Nobody creates or deletes it. The counters of one that has had nothing
+// waiting for a day are forgotten.
+
+// A TenantView is the state of a tenant.
+type TenantView struct {
+	Tenant string
+	Counts
+	Next int64 // no job of it starts before; 0 if none waits
+}
+
+// Tenants returns the state of tenants.
+func (s *Store) Tenants(ctx context.Context, tenants []string) ([]TenantView, error) {
+	pipe := s.client.Pipeline()
+	fields := add(pipe, tenants, func(pipe redis.Pipeliner, tenant string) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, s.key.Tenant(tenant))
+	})
+	next := add(pipe, tenants, func(pipe redis.Pipeliner, tenant string) *redis.FloatCmd {
+		return pipe.ZScore(ctx, s.key.Tenants(), Escape(tenant))
+	})
+	err := ask(ctx, pipe)
+	all := make([]TenantView, len(tenants))
+	for i, tenant := range tenants {
+		all[i] = TenantView{tenant, readCounts(fields[i].Val()), int64(next[i].Val())}
+	}
+	return all, err
+}
+
+// DuePage returns the names of tenants with waiting jobs in the order in which they
+// are due.
+func (s *Store) DuePage(ctx context.Context, from, n int) ([]string, error) {
+	names, err := s.client.ZRange(ctx, s.key.Tenants(), int64(from), int64(from+n-1)).Result()
+	for i, name := range names {
+		names[i] = Unescape(name)
+	}
+	return names, err
+}
+
+// A UserView is a user with waiting jobs.
+type UserView struct {
+	User    string
+	Waiting int
+	Next    int64 // no job of it starts before, as far as Redis was told
+}
+
+// Users returns users of a tenant with waiting jobs, in the order in which they are due,
+// from a place on, n at most.
+func (s *Store) Users(ctx context.Context, tenant string, from, n int) ([]UserView, error) {
+	next := make(map[string]int64)
+	for priority := range suffixes {
+		page, err := s.client.ZRangeWithScores(ctx, s.key.Due(tenant, priority), 0, int64(from+n-1)).Result()
+		if err != nil && !wrongType(err) {
+			return nil, err
+		}
+		for _, b := range bounded(page) {
+			user := Unescape(b.Name)
+			if at, known := next[user]; !known || b.At < at {
+				next[user] = b.At
+			}
+		}
+	}
+	var users []UserView
+	for user, at := range next {
+		users = append(users, UserView{User: user, Next: at})
+	}
+	slices.SortFunc(users, func(a, b UserView) int {
+		if a.Next != b.Next {
+			return int(min(1, max(-1, a.Next-b.Next)))
+		}
+		return slices.Compare([]byte(a.User), []byte(b.User))
+	})
+	users = users[min(from, len(users)):min(from+n, len(users))]
+	var lanes []Lane
+	for _, u := range users {
+		for priority := range suffixes {
+			lanes = append(lanes, Lane{Tenant: tenant, User: u.User, Priority: priority})
+		}
+	}
+	lengths, err := s.Lengths(ctx, lanes)
+	for i, n := range lengths {
+		users[i/len(suffixes)].Waiting += int(n)
+	}
+	return users, err
+}
+
+// tenantMemory is how long the counters of a tenant with nothing to do are kept.
+const tenantMemory = 24 * time.Hour
+
+// forgetStep is how many tenants one script forgets. Each of them has four keys.
+const forgetStep = 50
+
+// ForgetTenants takes those of the tenants out of the index that have no lanes. It takes many
+// short steps.
+func (s *Store) ForgetTenants(ctx context.Context, names []string) error {
+	for some := range slices.Chunk(names, forgetStep) {
+		c := s.newChange()
+		for _, name := range some {
+			c.when(0, "EXISTS", []string{s.key.Due(name, 0), s.key.Due(name, 1), s.key.Due(name, 2)})
+			c.do("ZREM", s.key.Tenants(), Escape(name))
+			c.do("PEXPIRE", s.key.Tenant(name), tenantMemory.Milliseconds())
+		}
+		if _, err := c.apply(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
