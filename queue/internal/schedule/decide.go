@@ -1,7 +1,5 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
-
 // Places hands out the places of the fleet.
 type Places interface {
 	// Next takes a free place, and returns where; nil if there is none.
@@ -19,88 +17,6 @@ type Place struct {
 	// Spread is how much later than its slot the job may start, in µs, beyond the grace: the
 	// worker does not know Redis's clock any better. The rules take it for so much later.
 	Spread int64
-}
-
-// A Start is the decision to start a job: from when it may start is the slot of its claim.
-type Start struct {
-	envelope.Claim
-	Head   Head
-	Worker string
-	// Awaited says that others may wait for the end of the job.
-	Awaited   bool
-	Blame     Blame  // what held it back
-	Objection string // name of a shadow rule that would not have let it start so early; "" for none
-
-	counted bool // as a job that runs, by this decision: what was read before may bring a job once more
-}
-
-// A Drop is the decision that a job never runs.
-type Drop struct {
-	Lane         envelope.Lane
-	Head         Head
-	Reason, Rule string // Reason is one below, or "" for a job that cannot be read
-}
-
-// The reasons of drops.
-const (
-	Expired   = "expired"
-	Refused   = "rule"
-	Cancelled = "cancelled"
-	Full      = "full"
-)
-
-// A Plan is what was decided.
-type Plan struct {
-	Starts []Start
-	Drops  []Drop
-	Left   []Left // all jobs that leave their lanes, in their order
-	Next   int64  // when there is more to decide, if nothing happens before
-	Hungry bool   // jobs are due and there is no place for them
-
-	share int64 // of the tenant that was served last before it
-}
-
-// A Left is a job that leaves its lane.
-type Left struct {
-	Lane  envelope.Lane
-	Begin string // how its entry begins
-
-	bound, last int64 // of its lane before
-}
-
-// A Blame says how long a rule, a concurrency limit or a pause held its queue, tenant or user back
-// before a start: since its last start, or since the job was there. The zero value says that
-// nothing did.
-type Blame struct {
-	Rule string
-	For  int64
-}
-
-// longer blames something else that has held for longer.
-func (b *Blame) longer(rule string, held int64) {
-	if held > b.For {
-		*b = Blame{rule, held}
-	}
-}
-
-// A Commit is what is to be written and read together. For the scheduler it counts as done from then on.
-type Commit struct {
-	Plan   Plan
-	States []State // what rules remember by now
-	Parks  []Park  // bounds of lanes
-	Needs  Needs   // to be read after that
-
-	ended []envelope.ClaimRef
-}
-
-// Amend returns what there is to write and to read before more is decided.
-func (s *Scheduler) Amend(now int64) Commit { return s.commit(Plan{}, now) }
-
-// commit puts together what has come to be written since the commit before.
-func (s *Scheduler) commit(p Plan, now int64) Commit {
-	c := Commit{Plan: p, States: s.states(now), Parks: s.parks(), Needs: s.needs, ended: s.running.ended}
-	s.needs, s.running.ended = Needs{}, nil
-	return c
 }
 
 // Decide takes the jobs that may start at now, or within the lead, n at most, and returns the commit that lets them
@@ -269,14 +185,6 @@ func (d *decision) ask(t *tenant) verdict {
 	d.s.ask(t)
 	d.fetch(t)
 	return on
-}
-
-// ask asks for what is remembered of a subject.
-func (s *Scheduler) ask(who toucher) {
-	if of := who.subjectOf(); !of.known && !of.asked {
-		of.asked = true
-		s.needs.States = append(s.needs.States, who.scope())
-	}
 }
 
 // fetchMost is how many lanes of a tenant and priority are read at a time.

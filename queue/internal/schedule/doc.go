@@ -23,8 +23,22 @@
 // A scheduler holds the front of what Redis holds: of each index those members that are
 // due soon. What it lacks it lists in the [Needs] of a commit.
 //
-// The files: facts.go what can happen; decide.go whose turn it is; slot.go the slot of one job; learn.go what
-// Redis holds; change.go what people have decided; running.go how many run at once; amend.go what
-// changes a decision afterwards (late starts, refunds); undo.go what was decided and did not happen; index.go
-// bounds.
+//	scheduler.go   a scheduler, and what can be asked of it
+//	tree.go        the queue, its tenants, their users, their lanes, as far as they are in memory
+//	facts.go       what can happen
+//	change.go      people have decided something
+//	reread.go      lanes have changed in Redis
+//	returned.go    jobs come back, and slots are given back
+//	running.go     jobs run, and end
+//	decide.go      whose turn it is
+//	slot.go        the slot of one job, and what it takes
+//	commit.go      what a decision hands out
+//	needs.go       what has to be read before more can be decided
+//	learn.go       what was read
+//	undo.go        what was decided and did not happen
+//	turns.go       what a new scheduler takes over from the one before
+//	rest.go        what is forgotten
+//	lines.go       the heaps in which tenants and lanes wait
+//	index.go       a heap of bounds, and the front of an index
+//	policies.go, limits.go, head.go   policies, what limits a job, the first job of a lane
 package schedule

@@ -1,6 +1,9 @@
 package schedule
 
 import (
+	"math"
+	"strconv"
+
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
@@ -69,3 +72,35 @@ func Earliest(all [3]Remembered, at int64, cost int) int64 {
 
 // passes bounds how often all rules are asked.
 const passes = 100
+
+// A Concurrency is how many jobs of a subject may run at once: a number, or a share of the
+// places of the fleet, at least 1. The zero value is no limit.
+//
+// Rules say from when a job may start. A concurrency limit cannot: a place is free when a
+// job has ended, and nobody knows when that is. What it blocks has no bound until then.
+type Concurrency struct{ Jobs, Percent int }
+
+// Limits reports whether there is a limit.
+func (c Concurrency) Limits() bool { return c.Jobs > 0 || c.Percent > 0 }
+
+// Most returns how many jobs may run at once if the fleet has so many places.
+func (c Concurrency) Most(places int) int {
+	switch {
+	case c.Jobs > 0:
+		return c.Jobs
+	case c.Percent > 0:
+		return max(1, places*c.Percent/100)
+	}
+	return math.MaxInt
+}
+
+// String returns the limit's name: "concurrency 20", "concurrency 25%", or "" for none.
+func (c Concurrency) String() string {
+	switch {
+	case c.Jobs > 0:
+		return "concurrency " + strconv.Itoa(c.Jobs)
+	case c.Percent == 0:
+		return ""
+	}
+	return "concurrency " + strconv.Itoa(c.Percent) + "%"
+}

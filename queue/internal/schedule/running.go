@@ -1,43 +1,8 @@
 package schedule
 
 import (
-	"math"
-	"strconv"
-
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
-
-// A Concurrency is how many jobs of a subject may run at once: a number, or a share of the
-// places of the fleet, at least 1. The zero value is no limit.
-//
-// Rules say from when a job may start. A concurrency limit cannot: a place is free when a
-// job has ended, and nobody knows when that is. What it blocks has no bound until then.
-type Concurrency struct{ Jobs, Percent int }
-
-// Limits reports whether there is a limit.
-func (c Concurrency) Limits() bool { return c.Jobs > 0 || c.Percent > 0 }
-
-// Most returns how many jobs may run at once if the fleet has so many places.
-func (c Concurrency) Most(places int) int {
-	switch {
-	case c.Jobs > 0:
-		return c.Jobs
-	case c.Percent > 0:
-		return max(1, places*c.Percent/100)
-	}
-	return math.MaxInt
-}
-
-// String returns the limit's name: "concurrency 20", "concurrency 25%", or "" for none.
-func (c Concurrency) String() string {
-	switch {
-	case c.Jobs > 0:
-		return "concurrency " + strconv.Itoa(c.Jobs)
-	case c.Percent == 0:
-		return ""
-	}
-	return "concurrency " + strconv.Itoa(c.Percent) + "%"
-}
 
 // running is what a scheduler knows of the jobs that run: all claims, from the decision
 // until their end is known. It is never less than what Redis holds, since only the leader
@@ -134,20 +99,6 @@ func (s *Scheduler) unclaim(claim envelope.Claim) {
 	}
 }
 
-// unblock lets what a limit may have blocked be looked at.
-func (s *Scheduler) unblock(who toucher, now int64) {
-	switch who := who.(type) {
-	case *tenant:
-		s.rouse(who, now)
-	case *user:
-		for _, l := range who.lanes {
-			if l != nil && l.at != outside {
-				s.wake(l, now)
-			}
-		}
-	}
-}
-
 // recount takes in all that runs, as Redis holds it.
 func (s *Scheduler) recount(claims []envelope.ClaimRef, now int64) (frees bool) {
 	there := make(map[envelope.Claim]bool, len(claims))
@@ -177,5 +128,19 @@ func (s *Scheduler) size(n int, now int64) {
 	}
 	for _, run := range s.running.claims {
 		s.unblock(run.user, now)
+	}
+}
+
+// unblock lets what a limit may have blocked be looked at.
+func (s *Scheduler) unblock(who toucher, now int64) {
+	switch who := who.(type) {
+	case *tenant:
+		s.rouse(who, now)
+	case *user:
+		for _, l := range who.lanes {
+			if l != nil && l.at != outside {
+				s.wake(l, now)
+			}
+		}
 	}
 }

@@ -157,16 +157,6 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	return stop, true
 }
 
-// park notes that a lane's bound has moved so far that Redis should know, and that the
-// lane need not be remembered until then.
-func (s *Scheduler) park(l *lane, at, now int64) {
-	const far = 1_000_000
-	if at-now > far && at-l.noted > far && !l.parked {
-		l.parked = true
-		s.parked = append(s.parked, l)
-	}
-}
-
 // take takes the first job of a lane for a place. The returned start is the last of the plan.
 func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
@@ -239,4 +229,19 @@ func (d *decision) leave(l *lane, first Left) {
 func (d *decision) drop(l *lane, reason, rule string) {
 	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
 	d.leave(l, l.first())
+}
+
+// A Blame says how long a rule, a concurrency limit or a pause held its queue, tenant or user back
+// before a start: since its last start, or since the job was there. The zero value says that
+// nothing did.
+type Blame struct {
+	Rule string
+	For  int64
+}
+
+// longer blames something else that has held for longer.
+func (b *Blame) longer(rule string, held int64) {
+	if held > b.For {
+		*b = Blame{rule, held}
+	}
 }

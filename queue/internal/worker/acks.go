@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -17,12 +16,6 @@ import (
 //   - An end that others wait for (the claim is Awaited, at a concurrency limit that is half full) gathers no others.
 //
 // Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again.
-
-// An End is a job that needs no more attempts.
-type End struct {
-	Claim   envelope.Claim
-	Awaited bool // others wait for it
-}
 
 // done notes that a job needs no more attempts.
 func (c *Claims) done(e End) {

@@ -8,5 +8,8 @@
 // [Claims.AckAll] or with a commit of the leader, if that is this worker (acks.go).
 //
 // [Worker.Beat] keeps the lease, and finds by it what was lost on the way (lease.go): Redis says with
-// each beat how many claims it has of this worker.
+// each beat how many claims it has of this worker. Where the numbers differ, the worker compares the
+// claims themselves (reconcile.go).
+//
+// [Worker.Shutdown] says in which order a worker stops (stop.go).
 package worker

@@ -268,13 +268,3 @@ func limitOf(e *envelope.Envelope, at int64) time.Duration {
 	}
 	return limit
 }
-
-// tell writes a letter to the leader; to this worker's own term directly. It returns
-// false if the worker's time ran out.
-func (w *Worker) tell(letter store.Letter) bool {
-	if leader, leads := w.leader(); leads && w.Letters.Put(letter) {
-		leader.Kick()
-		return true
-	}
-	return w.Retry("writing to the leader", func(ctx context.Context) error { return w.Store.Write(ctx, letter) })
-}

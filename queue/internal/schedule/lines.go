@@ -1,0 +1,85 @@
+package schedule
+
+// A tenant waits in one of two heaps, or in none:
+//
+//	due     by its bound: nothing of it starts before
+//	ready   by its share: its bound has come, and it waits for its turn
+//	none    nothing of it waits, or something has to be read first (await)
+//
+// A lane with jobs waits in one of the two heaps of its tenant and priority: due, or reading while its first jobs are
+// being read. A third heap of the scheduler has the lanes whose first jobs will be too late some day.
+//
+// A bound in memory may be too early, which costs a look. It is never too late: whatever makes something possible earlier
+// lowers the bounds concerned (wake, rouse).
+
+// touch notes that the state of a subject has changed since it was written.
+func (s *Scheduler) touch(t toucher) {
+	if u := t.subjectOf(); !u.changed && (u.rules.Len() > 0 || !u.state.Empty()) {
+		u.changed = true
+		s.touched = append(s.touched, t)
+	}
+}
+
+// move gives a tenant a bound. It is ready when that comes.
+func (s *Scheduler) move(t *tenant, bound int64) {
+	t.bound = bound
+	s.ready.remove(t)
+	s.due.set(t, bound)
+}
+
+// rouse lets a tenant be looked at from an instant on.
+func (s *Scheduler) rouse(t *tenant, at int64) {
+	if t.waits || t.rank != outside {
+		t.bound = min(t.bound, at)
+		return
+	}
+	if at < t.bound || t.at == outside {
+		t.bound = min(t.bound, at)
+		s.due.set(t, t.bound)
+	}
+}
+
+// hold gives a lane its first jobs.
+func (s *Scheduler) hold(l *lane, heads []Head) {
+	l.heads = heads
+	if expires := l.expiry(); expires < Never {
+		s.expiring.set(l, expires)
+	} else {
+		s.expiring.remove(l)
+	}
+}
+
+// expiry returns the instant from which on the first job of a lane is too late to start.
+func (l *lane) expiry() int64 {
+	if len(l.heads) == 0 || l.heads[0].Env == nil {
+		return Never
+	}
+	env, expires := l.heads[0].Env, int64(Never)
+	if latest := l.user.tenant.policy.Deadline(env.Deadline, env.Begin()); latest > 0 {
+		expires = latest + 1
+	}
+	if env.Until > 0 {
+		expires = min(expires, env.Until)
+	}
+	return expires
+}
+
+// await takes a tenant out of all lines, with its bound kept, until what it lacks was read.
+func (s *Scheduler) await(t *tenant) {
+	bound := t.bound
+	s.pass(t)
+	t.bound = bound
+}
+
+// pass takes a tenant out of all lines.
+func (s *Scheduler) pass(t *tenant) {
+	t.bound = Never
+	s.due.remove(t)
+	s.ready.remove(t)
+}
+
+// wake lets a lane be looked at from an instant on.
+func (s *Scheduler) wake(l *lane, at int64) {
+	l.heap().lower(l, at)
+	s.rouse(l.user.tenant, at)
+}

@@ -1,0 +1,122 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// The scheduler's picture of lanes is a front: those that are due soon, with their first jobs. What happens to lanes
+// elsewhere (an offer to an empty lane, a purge, jobs that come back) is told, and what is known of them is read
+// again. A lane keeps its place in line meanwhile, so that nobody gains or loses a turn by being looked at.
+//
+// A lane that is told of may be known already, may come with an index that is being read, or may lie behind the frontier
+// up to which the index is known. In the last case nothing has to be done: it is found when its bound comes. The frontier is
+// an instant, and the letter comes later than the offer that set the bound; letterDelay allows for that.
+
+// notice takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
+// find it in its index, it comes in with that job.
+func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
+	t := s.tenant(lane.Tenant)
+	index := &t.lanes[lane.Priority]
+	if l := t.find(lane); l != nil && l.asked {
+		l.missed = true
+		return
+	}
+	if index.frontier <= now && head.Env != nil && head.Env.Offered()-letterDelay >= index.frontier {
+		if index.asked {
+			index.lower(head.Env.Offered() - letterDelay)
+		}
+		s.rouse(t, now)
+		return
+	}
+	l := t.user(s, lane.User).lane(lane.Priority)
+	if len(l.heads) > 0 {
+		return
+	}
+	if l.at != outside { // its bound is that of another job, or of a late start
+		s.wake(l, now)
+		return
+	}
+	if head.Env != nil && head.Env.Offered() < l.looked { // it may have left before it was looked for
+		s.read(l, now)
+		s.rouse(t, now)
+		return
+	}
+	at := now
+	if head.Env != nil { // lanes that are told of together keep the order of their offers
+		at = min(now, head.Env.Offered())
+	}
+	l.noted = at
+	s.hold(l, append(l.heads, head))
+	s.wake(l, at)
+}
+
+// letterDelay is how much earlier than the stamp of its first job a lane's bound may be, in
+// µs. A lane whose bound lies before the frontier is not found behind it.
+const letterDelay = 1_000_000
+
+// look lets all lanes of a user be read again and looked at: their first jobs, or what
+// bounds them, may have changed.
+func (s *Scheduler) look(tenant, user string, now int64) {
+	t := s.tenant(tenant)
+	u := t.user(s, user)
+	u.paused = s.paused[u.scope()]
+	for priority := range u.lanes {
+		s.readAgain(u.lane(priority), now)
+	}
+}
+
+// readAgain lets the first jobs of a lane be read. It keeps its place in line, or comes
+// in at an instant.
+func (s *Scheduler) readAgain(l *lane, at int64) {
+	t := l.user.tenant
+	l.looked = at
+	if t.knows(l, at) { // otherwise its index brings it, in its place in line
+		s.read(l, min(at, l.bound()))
+	}
+	s.rouse(t, at)
+}
+
+// knows reports whether what is known of a lane is all that Redis knows: it is in memory,
+// or would be if it were due by that instant.
+func (t *tenant) knows(l *lane, at int64) bool {
+	return l.at != outside || t.lanes[l.priority].frontier > at
+}
+
+// forgetLanes lets the indexes of a tenant be read again, and of each lane the first jobs. Lanes keep
+// their places in line.
+func (s *Scheduler) forgetLanes(tenant string, now int64) {
+	t := s.tenant(tenant)
+	for p := range t.lanes {
+		for _, entry := range t.lanes[p].due.entries {
+			s.hold(entry.item, nil)
+		}
+	}
+	s.loosen(t, now)
+}
+
+// loosen lets all lanes of a tenant be looked at now, those that are not in memory included. They
+// keep their order.
+func (s *Scheduler) loosen(t *tenant, now int64) {
+	for p := range t.lanes {
+		index := &t.lanes[p]
+		index.lower(0)
+		var later []entry[*lane]
+		for _, of := range []*heap[*lane]{&index.due, &index.reading} {
+			for _, e := range of.entries {
+				if e.bound > now {
+					later = append(later, e)
+				}
+			}
+		}
+		slices.SortFunc(later, func(a, b entry[*lane]) int {
+			return cmp.Or(cmp.Compare(a.bound, b.bound), cmp.Compare(a.since, b.since))
+		})
+		for _, e := range later {
+			e.item.heap().set(e.item, now)
+		}
+	}
+	s.rouse(t, now)
+}

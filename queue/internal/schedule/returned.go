@@ -1,0 +1,44 @@
+package schedule
+
+import "github.com/waterclock/waterclock/queue/internal/envelope"
+
+// A slot that is given back makes room: for other jobs of the same user, and where the job did not start at all, for
+// everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at again.
+
+// refund gives the slot of a claimed job back: to the rules of its user, or to all.
+func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) {
+	t := s.tenant(claim.Lane.Tenant)
+	u := t.user(s, claim.Lane.User)
+	u.rules.Refund(&u.state, claim.Spent, cost, false)
+	s.touch(u)
+	if all {
+		for _, who := range []toucher{s, t} {
+			of := who.subjectOf()
+			of.rules.Refund(&of.state, claim.Spent, cost, false)
+			s.touch(who)
+		}
+	}
+	s.lookAgain(u, now)
+}
+
+// lookAgain lets what waits of a user be looked at from an instant on: bounds were right
+// for slots that were given back since.
+func (s *Scheduler) lookAgain(u *user, at int64) {
+	t := u.tenant
+	for priority := range u.lanes {
+		l := u.lane(priority)
+		l.last = 0
+		if t.knows(l, at) {
+			l.heap().lower(l, at)
+		}
+	}
+	s.rouse(t, at)
+}
+
+// returned lets a lane be read whose job is the first of it again. What the rules got back may
+// let the user's other lanes start something too.
+func (s *Scheduler) returned(lane envelope.Lane, now int64) {
+	u := s.tenant(lane.Tenant).user(s, lane.User)
+	s.lookAgain(u, now)
+	s.readAgain(u.lane(lane.Priority), now)
+}

@@ -1,0 +1,173 @@
+package schedule
+
+import (
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A scheduler knows the tenants that something was told of, or whose bounds come soon; of a tenant the users, of a user up
+// to three lanes, one for each priority. Each of them but a lane is a subject: rules count for it, it can be
+// paused, and so many jobs of it may run. What the rules remember of a subject is read when it is needed first (known),
+// changed by starts, and written by the next commit (changed).
+
+// A subject is whoever a set of rules counts for.
+type subject struct {
+	rules   *rules.Set
+	state   rules.State
+	known   bool // the state was read
+	asked   bool // the state is being read
+	changed bool // the state has changed since it was written
+	paused  int64
+	limit   Concurrency
+	running int   // claims
+	filled  int64 // since when it is full, or was last
+	freed   int64 // when it was full last
+}
+
+// A toucher has a state to write.
+type toucher interface {
+	subjectOf() *subject
+	scope() string
+}
+
+// A tenant waits in line by its bound or its share, and lets its lanes take turns.
+type tenant struct {
+	subject
+	name    string
+	policy  Policy
+	lanes   [3]lanes // by priority
+	users   map[string]*user
+	bound   int64 // no job of it starts before
+	share   int64 // what it has been served, by its weight
+	at      int   // place among those that are due
+	rank    int   // place among those that are ready
+	waits   bool  // for something that is being read
+	resting int   // how often it was found with nothing to do
+}
+
+// lanes are those of one priority of a tenant. A lane is in one of the heaps, or in none if nothing
+// waits in it.
+type lanes struct {
+	front
+	due     heap[*lane]
+	reading heap[*lane] // whose first jobs are being read
+}
+
+func newLanes() lanes {
+	at := func(l *lane) *int { return &l.at }
+	return lanes{front: newFront(), due: heap[*lane]{at: at}, reading: heap[*lane]{at: at}}
+}
+
+// A user has the lanes of a tenant for which its rules count together.
+type user struct {
+	subject
+	tenant *tenant
+	name   string
+	lanes  [3]*lane
+	idle   bool // in the list of the idle
+}
+
+// A lane is one line of jobs: those of a user of one priority, in the order in which they came.
+type lane struct {
+	user     *user
+	priority int
+	heads    []Head
+	asked    bool  // its heads are being read
+	missed   bool  // a job has come meanwhile, perhaps after the reading
+	at       int   // place in a heap of its tenant
+	expires  int   // place among those that expire
+	last     int64 // slot of the job that was taken last
+	noted    int64
+	looked   int64 // when it was to be read again
+	parked   bool  // in the list of the parked
+}
+
+func (s *Scheduler) subjectOf() *subject { return &s.queue }
+
+func (s *Scheduler) scope() string { return envelope.QueueScope }
+
+func (t *tenant) subjectOf() *subject { return &t.subject }
+
+func (t *tenant) scope() string { return envelope.TenantScope(t.name) }
+
+func (u *user) subjectOf() *subject { return &u.subject }
+
+func (u *user) scope() string { return envelope.UserScope(u.tenant.name, u.name) }
+
+func (l *lane) name() envelope.Lane {
+	return envelope.Lane{Tenant: l.user.tenant.name, User: l.user.name, Priority: l.priority}
+}
+
+// learn reads what the rules remember. What cannot be read is nothing: the rules begin
+// anew.
+func (u *subject) learn(text string) {
+	u.asked = false
+	if !u.known {
+		if err := u.state.Decode(text); err != nil {
+			u.state.Reset()
+		}
+		u.known = true
+	}
+}
+
+func (s *Scheduler) tenant(name string) *tenant {
+	t := s.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, policy: s.policies.Of(name), users: make(map[string]*user), bound: Never, at: outside, rank: outside}
+		t.rules, t.paused, t.limit = t.policy.Tenant, s.paused[envelope.TenantScope(name)], t.policy.TenantConcurrency
+		t.share = s.turns.shares[name]
+		for p := range t.lanes {
+			t.lanes[p] = newLanes()
+			if s.front.frontier == Never { // every tenant with lanes is known: this one has none
+				t.lanes[p].front = whole()
+			}
+		}
+		s.tenants[name] = t
+	}
+	return t
+}
+
+func (t *tenant) user(s *Scheduler, name string) *user {
+	u := t.users[name]
+	if u == nil {
+		u = &user{tenant: t, name: name}
+		u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
+		if len(s.paused) > 0 {
+			u.paused = s.paused[u.scope()]
+		}
+		t.users[name] = u
+	}
+	return u
+}
+
+// find returns a lane, if it is in memory.
+func (t *tenant) find(lane envelope.Lane) *lane {
+	if u := t.users[lane.User]; u != nil {
+		return u.lanes[lane.Priority]
+	}
+	return nil
+}
+
+func (u *user) lane(priority int) *lane {
+	if u.lanes[priority] == nil {
+		u.lanes[priority] = &lane{user: u, priority: priority, at: outside, expires: outside}
+	}
+	return u.lanes[priority]
+}
+
+// index returns the index that a lane belongs to.
+func (l *lane) index() *lanes { return &l.user.tenant.lanes[l.priority] }
+
+// heap returns the heap that a lane belongs to.
+func (l *lane) heap() *heap[*lane] {
+	if l.asked {
+		return &l.index().reading
+	}
+	return &l.index().due
+}
+
+// bound returns the instant before which a lane's next job does not start; Never if nothing waits.
+func (l *lane) bound() int64 { return l.heap().bound(l) }
+
+// inLine reports whether a tenant waits for its bound or its turn.
+func (t *tenant) inLine() bool { return t.at != outside || t.rank != outside }
