@@ -24,9 +24,20 @@ import (
 //	giveUp            it was refused, with all behind it: everything is taken back (flights.go)
 //	resolve           its reply is lost: the numbers tell which happened (flights.go)
 //
-// A check is a condition on which the whole commit depends, such as that a worker is still in the fleet, or
-// that a job was not cancelled meanwhile. A commit whose check fails does nothing; the reply has the
-// numbers of the checks, and heed learns from them what the leader did not know.
+// A commit was decided some time ago, by a copy. Each thing that may have changed since is looked at by the script before
+// it writes anything:
+//
+//	somebody else leads                              the token
+//	a commit before this one did not happen          the number
+//	policies, pauses or settings have changed        the number of changes
+//	Redis's clock is behind that of the decision     the latest slot (post)
+//	a job was purged, cancelled or replaced          the first entries of its lane (leave)
+//	a job with an ID was cancelled                   the set of cancelled IDs (start)
+//	a worker has left                                its place among the workers (start)
+//	a key has another type                           the types of the keys that are written
+//
+// The first four refuse the commit as a whole. The others are checks with numbers: the reply has those that failed, and
+// heed learns from them what the leader did not know. In each case the commit has done nothing.
 
 // An inflight is a commit with all that follows from it.
 type inflight struct {

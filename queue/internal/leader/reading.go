@@ -18,6 +18,10 @@ import (
 // A job with a collapse key is kept apart from its lane, which holds "=" and the key. Its text is read in a
 // second step ([term.readHeads]), and may be newer than the lane: whoever claims it takes the newest.
 
+// One script writes and then reads, so a commit costs one round trip. Jobs under collapse keys are the exception: a lane
+// holds a stub, and the job is read by another command. It may have been replaced or have left between the two; then the
+// lane is read again.
+
 // headsEach is how many jobs of a lane are read at a time.
 const headsEach = 10
 

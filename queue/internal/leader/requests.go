@@ -18,6 +18,13 @@ import (
 //	ask       what the request needs is read: its job, and what the rules concerned remember
 //	settle    the commit of the prelude ends the claim and requeues the job
 //
+// What the rules get back depends on why the job comes back (the kinds of [store.Return]):
+//
+//	unstarted   everything: the worker stops, or does not know the time. It gets no more jobs for a while
+//	late        everything: the job has missed its slot. When it is late again, its next slot lies further ahead
+//	paused      nothing: the handler has run, and asks for a pause
+//	refunded    what its user's rules counted: the handler says that the user has seen nothing
+//
 // A request may be read twice: by the next leader, or since the worker has written it again. The commit ends the claim,
 // and so makes the request void. Whoever reads it again finds no such claim, and drops it.
 
@@ -123,9 +130,8 @@ func (t *term) settle(c *store.Commit, now int64) {
 	}
 }
 
-// takeBack puts a job that a worker returns into its lane again. What the rules get back depends on why it comes
-// (the kinds of [store.Return]). A job that was late once comes back with Late 1: it may have been by
-// chance. From the second time on its next slot lies further ahead by what it was late.
+// takeBack puts a job that a worker returns into its lane again. A job that was late once comes back with Late 1: it
+// may have been by chance. From the second time on its next slot lies further ahead by what it was late.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	t.endClaim(c, q.Worker, q.Claim, now)
 	if q.Kind == store.ReturnUnstarted {

@@ -25,6 +25,10 @@ import (
 //     has a lower bound before it.
 //  3. A job that comes back into a lane is older than what the heap says of it: it is put in again ([term.aged]).
 //  4. When the heap says nothing more, a new survey begins.
+//
+// A survey takes as long as it takes, and the backlog stays above its capacity meanwhile: jobs that are offered are
+// accepted. Nothing else waits for it. Which job is the oldest is decided by stamps, so by the instants of offers; a job
+// that was returned keeps its own.
 
 // A trimmer finds the oldest waiting jobs of one tenant whose backlog drops its oldest job to
 // make room. It holds the lanes by the ages of their first jobs, as a survey beside the rounds

@@ -2,6 +2,16 @@ package schedule
 
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
+// What people decide changes what it is about, and no more. Who has been served, which lanes are in memory, and where they
+// stand in line stays as it is: otherwise an operator who acts once a second would send everybody back to the start.
+//
+// New policies concern all: bounds that were computed under the old ones may be too late now, so every lane in memory is
+// looked at again, in the order in which they stood. Lanes that are not in memory have bounds in Redis; a sweep lowers
+// those (package leader), and the scheduler is told of each tenant with [Lowered].
+//
+// The end of a pause, or an earlier one, makes the paused scope's lanes due. A new pause needs no such step: whoever is
+// looked at next finds it.
+
 // change takes in what people have decided by now.
 func (s *Scheduler) change(f Settings, now int64) {
 	s.cancelled = make(map[string]bool, len(f.Cancelled))

@@ -4,6 +4,16 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// What was read is the state behind a commit, and several commits may be under way. So what is learned may be older than what
+// the scheduler has decided or was told since:
+//
+//  1. Starts that were decided since are no trouble: each commit that takes jobs from a lane reads what follows them, and
+//     Decide looks at no lane whose first jobs are being read.
+//  2. A lane that got its first job since is marked (missed), and read once more if it was found empty.
+//  3. An index of which a part was read may have got earlier members since: the frontier was moved back then, and stays
+//     there (front.missed).
+//  4. A lane that is in memory keeps its bound: the one that was read with the index may be older.
+
 // A Bound is a member of an index as Redis holds it.
 type Bound struct {
 	Name string

@@ -6,6 +6,18 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
+// A commit is refused as a whole, and all behind it are. What was decided in them has left its traces in the scheduler; each
+// trace is removed in the way that cannot go wrong:
+//
+//	what runs             the claims are taken out again; those that the commit was to end are put back
+//	shares of tenants     what was added is taken off
+//	what rules remember   is not computed backwards: it is forgotten, and read when it is needed
+//	first jobs of lanes   are read again; the lane gets the place in line back that it had
+//	bounds for Redis      are noted as not written
+//	what was to be read   is asked for again
+//
+// ADR 7 has the reasons.
+
 // Undo tells that commits were refused: nothing of them has happened. They are given in the order
 // in which they were sent, up to the last one. What the rules remember of the subjects concerned is
 // read again, and so are the first jobs of the lanes. Lanes and tenants get back the places in line

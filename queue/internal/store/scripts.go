@@ -14,6 +14,10 @@ import (
 //go:embed lua/*.lua lua/include/*.lua
 var luaFiles embed.FS
 
+// All scripts begin with the same few functions about types of keys (lua/include). Redis knows a script by the hash of
+// its text, so a worker of another version has other scripts, and both can be used at a time. A Redis that has
+// lost a script is sent its text again.
+
 // scripts holds each script once for the whole program.
 var scripts = sync.OnceValue(func() map[string]*redis.Script {
 	files, err := luaFiles.ReadDir("lua")

@@ -20,6 +20,9 @@ import (
 //   - interrupted: the worker stops and has cancelled the handler. The job is returned; the attempt does not
 //     count.
 //
+// A claim that has ended stays held until Redis has confirmed it. Whatever is told may be told twice: an end of a claim
+// that is not there does nothing, and a change asks first whether the claim is.
+//
 // All of it is tried again until Redis answers, or the worker's time to stop is over. Then the lease ends, and
 // the job runs again: at least once.
 

@@ -10,6 +10,10 @@ import (
 // A worker has so many places, whatever the number of its queues. Each queue has a [Share] of them, without bounds of
 // its own: what one queue leaves another can take. A share that changes tells the other shares, so that
 // their beats tell their leaders.
+//
+// Two leaders may give the last place of a worker to a job each, since neither knows of the other. One of the jobs
+// then waits here, and goes back after a second ([Worker.awaitPlace]). A leader takes places of its own worker at once,
+// when it decides, so that cannot happen to it.
 
 // Places are the jobs that a worker may run at once, shared by its queues.
 type Places struct {

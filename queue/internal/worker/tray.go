@@ -7,7 +7,8 @@ import (
 )
 
 // A letter of a leader's own job does not go through Redis, since the reader is here. If the term ends before it
-// has settled the letter, it is posted for the next leader.
+// has settled the letter, it is posted for the next leader. The tray is closed before that: a job that ends while the
+// term does writes either into the tray, and the term posts it, or to Redis itself.
 
 // A Tray takes letters of this worker's own jobs for its own term.
 type Tray struct {
