@@ -15,8 +15,7 @@ import (
 // job that is to be cancelled.
 //
 // A waiting job that is cancelled stays in its lane: nobody knows where in it. Its ID is put into a set, and every commit that
-// starts a job with an ID asks whether it is there. The leader drops the job when its turn comes, or at once if it is the
-// first of its lane.
+// starts a job with an ID asks whether it is there. The leader drops the job when its turn comes.
 
 // IDMemory is how long the caller's own ID is known.
 const IDMemory = 24 * time.Hour
