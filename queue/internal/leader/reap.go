@@ -123,17 +123,28 @@ func (t *term) inventory(ctx context.Context, r *reaping) {
 // claimsBySlot returns the claims of a worker, the latest slots last, and up to when all have
 // started. It takes many short steps.
 func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []envelope.Claim, started int64, err error) {
-	records, _, err := t.w.Store.Records(ctx, []string{worker})
+	records, err := beside(ctx, t, func(ctx context.Context) ([]store.WorkerRecord, error) {
+		records, _, err := t.w.Store.Records(ctx, []string{worker})
+		return records, err
+	})
 	if err != nil {
 		return nil, 0, err
 	}
+	type step struct {
+		claims []envelope.Claim
+		next   store.ClaimScan
+	}
 	for place := (store.ClaimScan{Worker: worker}); !place.Done; {
 		began := time.Now()
-		var some []envelope.Claim
-		if some, place, err = t.w.Store.ScanClaims(ctx, place); err != nil {
+		read, err := beside(ctx, t, func(ctx context.Context) (s step, err error) {
+			s.claims, s.next, err = t.w.Store.ScanClaims(ctx, place)
+			return s, err
+		})
+		if err != nil {
 			return nil, 0, err
 		}
-		if claims = append(claims, some...); !place.Done {
+		claims, place = append(claims, read.claims...), read.next
+		if !place.Done {
 			retry.Pause(ctx, time.Since(began)) // Redis has others to serve
 		}
 	}

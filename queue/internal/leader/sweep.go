@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -18,20 +19,32 @@ import (
 // bound may be too early, and never too late. It goes through all tenants beside the
 // rounds, and tells them of each whose bounds it has changed.
 func (t *term) sweep(ctx context.Context, version int64) {
-	meta, err := t.w.Store.Meta(ctx)
+	meta, err := beside(ctx, t, t.w.Store.Meta)
 	if err != nil || meta.Swept == version {
 		return
 	}
 	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
+	type step struct {
+		names []string
+		next  uint64
+	}
 	for cursor := uint64(0); ; {
-		names, next, err := t.w.Store.ScanTenants(ctx, cursor)
-		for _, name := range names {
+		read, err := beside(ctx, t, func(ctx context.Context) (s step, err error) {
+			s.names, s.next, err = t.w.Store.ScanTenants(ctx, cursor)
+			return s, err
+		})
+		for _, name := range read.names {
 			if err != nil {
 				break
 			}
 			var changed bool
+			var asked atomic.Int64
 			now, _ := t.w.Clock.Now()
-			if changed, err = t.w.Store.LowerBounds(ctx, name, now); changed {
+			changed, err = beside(ctx, t, func(ctx context.Context) (bool, error) {
+				asked.Add(1)
+				return t.w.Store.LowerBounds(ctx, name, now)
+			})
+			if changed || asked.Load() > 1 { // the one without an answer may have lowered them
 				t.report(ctx, func(now int64) { t.sched.Step(now, schedule.Lowered{Tenant: name}) })
 			}
 		}
@@ -42,7 +55,7 @@ func (t *term) sweep(ctx context.Context, version int64) {
 			retry.Pause(ctx, wait)
 			continue
 		}
-		if cursor = next; cursor == 0 {
+		if cursor = read.next; cursor == 0 {
 			break
 		}
 	}

@@ -265,7 +265,7 @@ func (t *term) survey(ctx context.Context, name string, tr *trimmer) {
 // lanesByAge returns the lanes of a tenant with the oldest jobs. Other lanes have no job with a
 // stamp before the returned one. It takes many short steps.
 func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, before string, err error) {
-	meta, err := t.w.Store.Meta(ctx)
+	meta, err := beside(ctx, t, t.w.Store.Meta)
 	if err != nil {
 		return nil, "", err
 	}
@@ -279,32 +279,48 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 	}
 	for place := (store.LaneScan{Tenant: name}); ; {
 		began := time.Now()
-		found, next, err := t.w.Store.ScanLanes(ctx, place)
+		read, err := beside(ctx, t, func(ctx context.Context) (surveyStep, error) { return t.surveyStep(ctx, place) })
 		if err != nil {
 			return nil, "", err
 		}
-		heads, err := t.w.Store.Heads(ctx, store.FirstPages(found, 1))
-		if err != nil {
-			return nil, "", err
-		}
-		read, err := t.readHeads(ctx, found, heads)
-		if err != nil {
-			return nil, "", err
-		}
-		for i, lane := range found {
-			if len(read[i]) > 0 {
-				lanes = append(lanes, stamped{stampOf(read[i][0]), lane})
-			}
-		}
-		if len(lanes) >= 2*surveyed {
+		if lanes = append(lanes, read.lanes...); len(lanes) >= 2*surveyed {
 			cut()
 		}
-		if place = next; place.Done {
+		if place = read.next; place.Done {
 			cut()
 			return lanes, before, nil
 		}
 		retry.Pause(ctx, time.Since(began)) // Redis has others to serve
 	}
+}
+
+// A surveyStep is what one step of a survey has found, and where it goes on.
+type surveyStep struct {
+	lanes stamps
+	next  store.LaneScan
+}
+
+// surveyStep reads the first jobs of some lanes.
+func (t *term) surveyStep(ctx context.Context, place store.LaneScan) (s surveyStep, err error) {
+	found, next, err := t.w.Store.ScanLanes(ctx, place)
+	if err != nil {
+		return s, err
+	}
+	s.next = next
+	heads, err := t.w.Store.Heads(ctx, store.FirstPages(found, 1))
+	if err != nil {
+		return s, err
+	}
+	read, err := t.readHeads(ctx, found, heads)
+	if err != nil {
+		return s, err
+	}
+	for i, lane := range found {
+		if len(read[i]) > 0 {
+			s.lanes = append(s.lanes, stamped{stampOf(read[i][0]), lane})
+		}
+	}
+	return s, nil
 }
 
 // aged tells the trimmer of a tenant that an older job has come back into a lane.

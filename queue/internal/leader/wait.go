@@ -81,6 +81,13 @@ func (t *term) collect() {
 // mostRequests is about how many requests one commit settles: others wait for it.
 const mostRequests = 200
 
+// beside asks Redis something for the work beside the rounds, and again by another connection while no answer comes. Otherwise
+// one connection that has died without a word would hold that work up for as long as the client waits for replies: many
+// leases, in which the leader goes on leading.
+func beside[T any](ctx context.Context, t *term, ask func(ctx context.Context) (T, error)) (T, error) {
+	return retry.Persist(ctx, t.w.Patience(), ask)
+}
+
 // report lets the rounds take in what the work beside them has found, unless ctx ends before.
 func (t *term) report(ctx context.Context, take func(now int64)) {
 	select {
