@@ -90,3 +90,26 @@ func TestARefundWhileALaneIsRead(t *testing.T) {
 		t.Errorf("claim %v; %d starts: the second job waits, and the slot of the first was given back", claim, len(s.starts))
 	}
 }
+
+// A lane whose next job may not start for long is not kept in memory, once Redis knows its bound: when that comes, the
+// lane is read.
+func TestALaneThatWaitsForLongIsForgotten(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})})
+	s.put("t", "u", nil)
+	s.put("t", "u", nil)
+	s.decide()
+	if len(s.starts) != 1 {
+		t.Fatalf("%d starts, want 1", len(s.starts))
+	}
+	s.now += time.Hour.Microseconds()
+	f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
+	if c := s.s.Decide(s.now, &f, 100); len(c.Plan.Starts) > 0 || c.Needs.Empty() {
+		t.Errorf("%d starts without a look at Redis: the lane was kept in memory for an hour", len(c.Plan.Starts))
+	} else {
+		s.learn(c)
+	}
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Errorf("%d starts in the end, want 2", len(s.starts))
+	}
+}
