@@ -225,7 +225,11 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 		for range 3 {
 			runWorker(t, client, &got, queue.WorkerConfig{})
 		}
-		for i := range 50 {
+		sleeps := 50
+		if testing.Short() {
+			sleeps = 10
+		}
+		for i := range sleeps {
 			time.Sleep(13 * time.Second)
 			enqueue(t, client, jobs("school", "teacher", 1)...)
 			time.Sleep(time.Second)

@@ -30,6 +30,7 @@ const (
 
 	// With the other tests the same acts are played each time.
 	usualOperations = 1000
+	shortOperations = 300 // with -short
 	usualSeed       = 308
 )
 
@@ -43,10 +44,14 @@ const (
 // operations, mostly of the judge: each wants a look at its log.
 func TestModel(t *testing.T) {
 	seed, only := fromEnvironment(t, seedVariable, 0), fromEnvironment(t, worldVariable, -1)
+	usual := usualOperations
+	if testing.Short() {
+		usual = shortOperations
+	}
 	if os.Getenv(operationsVariable) == "" {
 		seed = usualSeed
 	}
-	operations, differences := fromEnvironment(t, operationsVariable, usualOperations), fromEnvironment(t, differVariable, fewDifferences)
+	operations, differences := fromEnvironment(t, operationsVariable, usual), fromEnvironment(t, differVariable, fewDifferences)
 	if seed == 0 {
 		seed = int(rand.Uint32())
 	}

@@ -21,9 +21,9 @@ func TestOlderPoliciesAreReplaced(t *testing.T) {
 		s.client.HSet(t.Context(), "wc:{q}:meta", "policies", 1)
 		s.client.HIncrBy(t.Context(), "wc:{q}:meta", "changes", -1)
 		s.offer("u", 1)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(time.Minute)
 		if n := s.attempts(); n != 1 {
-			t.Errorf("%d of 1 job started in 10 minutes under the policies that Redis holds", n)
+			t.Errorf("%d of 1 job started in a minute under the policies that Redis holds", n)
 		}
 		s.end()
 	})
