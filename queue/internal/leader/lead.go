@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
-// A term begins when Redis has given this worker the token, and goes on until another worker leads, this one gives up, or it
-// stops. Its end has an order:
+// A term begins when Redis has given this worker the token, and goes on until another worker leads, this one gives up,
+// or it stops. Its end has an order:
 //
 //  1. Commits whose outcome is unknown are given up, and the worker's claims compared with Redis (abandon).
 //  2. The worker's own jobs write to Redis from then on, and not to this term. Letters that the term has not
@@ -22,7 +22,8 @@ import (
 //  3. The lease is given back, and a deputy told to lead (resign). What was sent under the token can happen no more.
 //  4. The work beside the rounds ends.
 //
-// After an error the term goes on: it takes a new token, by which it learns what has happened, and reads everything again.
+// After an error the term goes on: it takes a new token, by which it learns what has happened, and reads everything
+// again.
 
 // Serve leads until somebody else does, or ctx ends. The term has begun: Redis has given the token.
 func Serve(ctx context.Context, w *worker.Worker, first store.Term) {

@@ -121,9 +121,9 @@ func (t *term) countRunning(ctx context.Context, workers []string, now int64) er
 	return nil
 }
 
-// Of a hundred workers, all would have to look whether the leader still leads. So the leader names two who do, with its own
-// commits; the others look only when their beats tell them that nobody leads. A deputy that is named learns
-// it from its hand, and one that is no more too. A worker in doubt, or one that takes no messages, is no deputy.
+// Of a hundred workers, all would have to look whether the leader still leads. So the leader names two who do, with its
+// own commits; the others look only when their beats tell them that nobody leads. A deputy that is named learns it from
+// its hand, and one that is no more too. A worker in doubt, or one that takes no messages, is no deputy.
 
 // appoint makes the two workers that know Redis's clock best deputies: they look after the
 // leader, and the rest of the fleet can sleep.

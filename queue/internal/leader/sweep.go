@@ -8,9 +8,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
-// Bounds in Redis were computed by the rules of their time. When policies change, one that was computed under the old rules may
-// be too late: its lane would wait for an instant that the new rules do not know. So all bounds of all tenants are lowered to
-// now, beside the rounds, a tenant at a time. The leader then computes them anew as it comes to them.
+// Bounds in Redis were computed by the rules of their time. When policies change, one that was computed under the old
+// rules may be too late: its lane would wait for an instant that the new rules do not know. So all bounds of all
+// tenants are lowered to now, beside the rounds, a tenant at a time. The leader then computes them anew as it comes to
+// them.
 //
 // A sweep that ends early, since its leader does, is begun anew by the next one: the version under which bounds were
 // swept last is noted in Redis at the end. The doctor finds bounds that no rule explains.

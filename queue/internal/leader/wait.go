@@ -81,9 +81,9 @@ func (t *term) collect() {
 // mostRequests is about how many requests one commit settles: others wait for it.
 const mostRequests = 200
 
-// beside asks Redis something for the work beside the rounds, and again by another connection while no answer comes. Otherwise
-// one connection that has died without a word would hold that work up for as long as the client waits for replies: many
-// leases, in which the leader goes on leading.
+// beside asks Redis something for the work beside the rounds, and again by another connection while no answer comes.
+// Otherwise one connection that has died without a word would hold that work up for as long as the client waits for
+// replies: many leases, in which the leader goes on leading.
 func beside[T any](ctx context.Context, t *term, ask func(ctx context.Context) (T, error)) (T, error) {
 	return retry.Persist(ctx, t.w.Patience(), ask)
 }

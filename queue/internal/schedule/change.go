@@ -2,8 +2,9 @@ package schedule
 
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
-// What people decide changes what it is about, and no more. Who has been served, which lanes are in memory, and where they
-// stand in line stays as it is: otherwise an operator who acts once a second would send everybody back to the start.
+// What people decide changes what it is about, and no more. Who has been served, which lanes are in memory, and where
+// they stand in line stays as it is: otherwise an operator who acts once a second would send everybody back to the
+// start.
 //
 // New policies concern all: bounds that were computed under the old ones may be too late now, so every lane in memory is
 // looked at again, in the order in which they stood. Lanes that are not in memory have bounds in Redis; a sweep lowers

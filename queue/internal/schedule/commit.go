@@ -2,9 +2,9 @@ package schedule
 
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
-// A decision hands out all that follows from it at once, as one value: what leaves the lanes, what the rules remember by then,
-// which bounds Redis should know, and what is to be read. Whoever runs the scheduler writes it as a whole or not at all. The
-// value also holds what was there before, so that a commit which was refused can be undone (undo.go).
+// A decision hands out all that follows from it at once, as one value: what leaves the lanes, what the rules remember
+// by then, which bounds Redis should know, and what is to be read. Whoever runs the scheduler writes it as a whole or
+// not at all. The value also holds what was there before, so that a commit which was refused can be undone (undo.go).
 
 // A Commit is what is to be written and read together. For the scheduler it counts as done from then on.
 type Commit struct {

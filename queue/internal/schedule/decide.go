@@ -1,11 +1,11 @@
 package schedule
 
-// A decision goes round: it takes the tenant whose turn it is, looks at the lane of it that is due, and either takes that
-// lane's first job, moves a bound, or asks for something that it has to know. Each look ends in one of the three, so nothing is
-// looked at twice for the same reason, and the number of looks is bounded.
+// A decision goes round: it takes the tenant whose turn it is, looks at the lane of it that is due, and either takes
+// that lane's first job, moves a bound, or asks for something that it has to know. Each look ends in one of the three,
+// so nothing is looked at twice for the same reason, and the number of looks is bounded.
 //
-// Tenants take turns by their shares: what they have been served, divided by their weight. Lanes of a tenant take turns by
-// their bounds: a lane that was served stands behind all others that are due.
+// Tenants take turns by their shares: what they have been served, divided by their weight. Lanes of a tenant take turns
+// by their bounds: a lane that was served stands behind all others that are due.
 
 // Places hands out the places of the fleet.
 type Places interface {

@@ -2,8 +2,8 @@ package schedule
 
 import "math"
 
-// Two things make up an index in memory: a heap of members with their bounds, and a front, which says up to which bound all
-// members are in the heap. Both are small: what lies behind the frontier is read when it comes near.
+// Two things make up an index in memory: a heap of members with their bounds, and a front, which says up to which bound
+// all members are in the heap. Both are small: what lies behind the frontier is read when it comes near.
 //
 // Members of one bound keep the order in which they got it. That is what makes lanes and tenants take turns: whoever was
 // served gets a bound anew, and stands behind the others with the same one.

@@ -4,8 +4,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// What was read is the state behind a commit, and several commits may be under way. So what is learned may be older than what
-// the scheduler has decided or was told since:
+// What was read is the state behind a commit, and several commits may be under way. So what is learned may be older
+// than what the scheduler has decided or was told since:
 //
 //  1. Starts that were decided since are no trouble: each commit that takes jobs from a lane reads what follows them, and
 //     Decide looks at no lane whose first jobs are being read.

@@ -4,9 +4,9 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// What the scheduler lacks is read behind the writes of a commit, in the same script. So what is read is the state after the
-// commit, and nothing can have happened between. Whatever needs something waits for it: a tenant keeps out of the heaps until
-// its states and its lanes' first jobs are there.
+// What the scheduler lacks is read behind the writes of a commit, in the same script. So what is read is the state
+// after the commit, and nothing can have happened between. Whatever needs something waits for it: a tenant keeps out of
+// the heaps until its states and its lanes' first jobs are there.
 
 // Needs are what a scheduler has to be told before it can decide on.
 type Needs struct {

@@ -11,9 +11,10 @@ import (
 // elsewhere (an offer to an empty lane, a purge, jobs that come back) is told, and what is known of them is read
 // again. A lane keeps its place in line meanwhile, so that nobody gains or loses a turn by being looked at.
 //
-// A lane that is told of may be known already, may come with an index that is being read, or may lie behind the frontier
-// up to which the index is known. In the last case nothing has to be done: it is found when its bound comes. The frontier is
-// an instant, and the letter comes later than the offer that set the bound; letterDelay allows for that.
+// A lane that is told of may be known already, may come with an index that is being read, or may lie behind the
+// frontier up to which the index is known. In the last case nothing has to be done: it is found when its bound comes.
+// The frontier is an instant, and the letter comes later than the offer that set the bound; letterDelay allows for
+// that.
 
 // notice takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
 // find it in its index, it comes in with that job.

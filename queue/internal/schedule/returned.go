@@ -3,7 +3,8 @@ package schedule
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
 // A slot that is given back makes room: for other jobs of the same user, and where the job did not start at all, for
-// everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at again.
+// everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at
+// again.
 
 // refund gives the slot of a claimed job back: to the rules of its user, or to all.
 func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) {

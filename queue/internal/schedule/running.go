@@ -4,9 +4,9 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// Concurrency limits count claims, from the decision until the end is known. An end that is learned late holds a place for
-// longer, and never gives one away twice. A job that one of the limits blocks has no bound in the heaps (blocked): nobody can
-// say when a place will be free. The end of a job lowers it again.
+// Concurrency limits count claims, from the decision until the end is known. An end that is learned late holds a place
+// for longer, and never gives one away twice. A job that one of the limits blocks has no bound in the heaps (blocked):
+// nobody can say when a place will be free. The end of a job lowers it again.
 
 // running is what a scheduler knows of the jobs that run: all claims, from the decision
 // until their end is known. It is never less than what Redis holds, since only the leader

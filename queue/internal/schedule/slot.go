@@ -58,12 +58,13 @@ func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
 	return Earliest([3]Remembered{{q.rules, &q.state}, {t.rules, &t.state}, {u.rules, &u.state}}, at, cost)
 }
 
-// The slot of a job is the first instant at which the rules of the queue, of its tenant and of its user all let it start. Each
-// set of rules answers with an instant, not with yes or no, so the latest of three answers is asked again until all agree
-// ([Earliest]).
+// The slot of a job is the first instant at which the rules of the queue, of its tenant and of its user all let it
+// start. Each set of rules answers with an instant, not with yes or no, so the latest of three answers is asked again
+// until all agree ([Earliest]).
 //
-// Taking the job spends its slot in all three at once. Where a worker may start late, the rules count the end of the time in
-// which it may (Spent): two jobs are never closer together than written, whenever in that time the first one starts.
+// Taking the job spends its slot in all three at once. Where a worker may start late, the rules count the end of the
+// time in which it may (Spent): two jobs are never closer together than written, whenever in that time the first one
+// starts.
 
 // slot returns the slot of a lane's first job, and what bound it. Rules are asked from the instant at
 // which the job became ready, to find which of them delayed it; an earlier answer stays valid. Of

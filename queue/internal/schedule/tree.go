@@ -5,10 +5,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A scheduler knows the tenants that something was told of, or whose bounds come soon; of a tenant the users, of a user up
-// to three lanes, one for each priority. Each of them but a lane is a subject: rules count for it, it can be
-// paused, and so many jobs of it may run. What the rules remember of a subject is read when it is needed first (known),
-// changed by starts, and written by the next commit (changed).
+// A scheduler knows the tenants that something was told of, or whose bounds come soon; of a tenant the users, of a user
+// up to three lanes, one for each priority. Each of them but a lane is a subject: rules count for it, it can be paused,
+// and so many jobs of it may run. What the rules remember of a subject is read when it is needed first (known), changed
+// by starts, and written by the next commit (changed).
 
 // A subject is whoever a set of rules counts for.
 type subject struct {

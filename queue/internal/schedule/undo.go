@@ -6,8 +6,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A commit is refused as a whole, and all behind it are. What was decided in them has left its traces in the scheduler; each
-// trace is removed in the way that cannot go wrong:
+// A commit is refused as a whole, and all behind it are. What was decided in them has left its traces in the scheduler;
+// each trace is removed in the way that cannot go wrong:
 //
 //	what runs             the claims are taken out again; those that the commit was to end are put back
 //	shares of tenants     what was added is taken off

@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Each lane with jobs is a member of its tenant's index, and each tenant with lanes of the index of tenants. The score is a
-// bound: no job starts before. A bound may be too early, which costs a look, and never too late: the leader finds what it
-// does not remember only when its bound comes. So bounds are lowered by whoever makes something due earlier, and raised
-// by the leader alone, which knows why.
+// Each lane with jobs is a member of its tenant's index, and each tenant with lanes of the index of tenants. The score
+// is a bound: no job starts before. A bound may be too early, which costs a look, and never too late: the leader finds
+// what it does not remember only when its bound comes. So bounds are lowered by whoever makes something due earlier,
+// and raised by the leader alone, which knows why.
 
 // A Bounded is a member of an index: it is not due before an instant.
 type Bounded struct {

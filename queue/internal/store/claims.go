@@ -11,8 +11,9 @@ import (
 )
 
 // A claim is a field of its worker's hash: its name, and the job as it stood in its lane. The name says all that the
-// leader needs to take the job back ([envelope.Claim]). The commit that takes a job out of its lane writes the claim; an ack,
-// a failure or another commit ends it. Ending a claim that is not there does nothing, so an ack may be repeated.
+// leader needs to take the job back ([envelope.Claim]). The commit that takes a job out of its lane writes the claim;
+// an ack, a failure or another commit ends it. Ending a claim that is not there does nothing, so an ack may be
+// repeated.
 
 // A Claimed is a job that a worker has.
 type Claimed struct {

@@ -34,7 +34,8 @@ func (d *desk) letters() (all []string) {
 	return all
 }
 
-// The leader is told of a failure, and of what is to be refunded; once, although the script runs twice where its reply is lost.
+// The leader is told of a failure, and of what is to be refunded; once, although the script runs twice where its reply
+// is lost.
 func TestFailTellsTheLeader(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.hold("w", claimOf("claim"))

@@ -10,12 +10,12 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A job may have an ID of the caller's. The key id:<id> says where it is: while it waits the name of its lane, later one of
-// the words below. It answers three questions: was this job offered already, what became of it, and where is the
+// A job may have an ID of the caller's. The key id:<id> says where it is: while it waits the name of its lane, later
+// one of the words below. It answers three questions: was this job offered already, what became of it, and where is the
 // job that is to be cancelled.
 //
-// A waiting job that is cancelled stays in its lane: nobody knows where in it. Its ID is put into a set, and every commit that
-// starts a job with an ID asks whether it is there. The leader drops the job when its turn comes.
+// A waiting job that is cancelled stays in its lane: nobody knows where in it. Its ID is put into a set, and every
+// commit that starts a job with an ID asks whether it is there. The leader drops the job when its turn comes.
 
 // IDMemory is how long the caller's own ID is known.
 const IDMemory = 24 * time.Hour

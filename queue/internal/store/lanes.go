@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A lane is a list of entries, the oldest first. An entry is a job, or a stub: "=" and the collapse key under which the job
-// stands in the hash of its user. The stub keeps the place in line while the job is replaced.
+// A lane is a list of entries, the oldest first. An entry is a job, or a stub: "=" and the collapse key under which the
+// job stands in the hash of its user. The stub keeps the place in line while the job is replaced.
 
 // A LaneScan is a place in a walk through all lanes of a tenant.
 type LaneScan struct {

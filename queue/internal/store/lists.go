@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// What a commit collects is written here: into the lists of the script, with commands on the same key
-// put together. A command costs Redis several times what an argument costs, so sixty jobs for one worker are one HSET with
-// a hundred and twenty arguments. Keys are numbered, so that each is sent once, and declared.
+// What a commit collects is written here: into the lists of the script, with commands on the same key put together. A
+// command costs Redis several times what an argument costs, so sixty jobs for one worker are one HSET with a hundred
+// and twenty arguments. Keys are numbered, so that each is sent once, and declared.
 //
-// A commit is sent once, and used again when its reply has come ([Commit.Reset]): its lists and maps are as large as those of
-// the next one will be.
+// A commit is sent once, and used again when its reply has come ([Commit.Reset]): its lists and maps are as large as
+// those of the next one will be.
 
 // reads asks for the first n entries of a lane.
 type reads struct {

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A pause is a member of one sorted set: the scope, and until when nothing of it starts. The field "paused" of meta says
-// whether there is any, so that an offer need not look. A pause that people make is a change which fences: it
-// holds from the instant at which it was acknowledged. One that a handler's answer makes is written by the commit that takes
-// the job back ([Commit.Pause]).
+// A pause is a member of one sorted set: the scope, and until when nothing of it starts. The field "paused" of meta
+// says whether there is any, so that an offer need not look. A pause that people make is a change which fences: it
+// holds from the instant at which it was acknowledged. One that a handler's answer makes is written by the commit that
+// takes the job back ([Commit.Pause]).
 
 // A Note says who has done something, and why.
 type Note struct{ Author, Reason string }

@@ -9,8 +9,9 @@ import (
 
 // A purge removes jobs in steps of some hundred, each of them one change: Redis has others to serve in between. Jobs
 // that are offered meanwhile may stay. Each job is removed under the condition that it is still in its lane, by its
-// whole text: one that has started since, or was replaced, is left alone, and not counted. After each step a letter lets the leader read the tenant's lanes
-// again; commits that took one of the removed jobs are refused, since their lanes do not begin so any more.
+// whole text: one that has started since, or was replaced, is left alone, and not counted. After each step a letter
+// lets the leader read the tenant's lanes again; commits that took one of the removed jobs are refused, since their
+// lanes do not begin so any more.
 
 // priorities are the ranks of a tenant's lanes, those served first before the others.
 var priorities = [...]int{envelope.High, envelope.Normal, envelope.Low}

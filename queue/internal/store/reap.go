@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How the leader takes claims back from dead workers is argued in package leader, reap.go. These are its readers: a worker
-// may have had tens of thousands of claims, so their names are read in steps, and their jobs for those alone
+// How the leader takes claims back from dead workers is argued in package leader, reap.go. These are its readers: a
+// worker may have had tens of thousands of claims, so their names are read in steps, and their jobs for those alone
 // that one commit takes back.
 
 // A ClaimScan is a place in a walk through all claims of a worker.

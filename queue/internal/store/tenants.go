@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A tenant exists by its counters and by what waits. Nobody creates or deletes it. The counters of one that has had nothing
-// waiting for a day are forgotten.
+// A tenant exists by its counters and by what waits. Nobody creates or deletes it. The counters of one that has had
+// nothing waiting for a day are forgotten.
 
 // A TenantView is the state of a tenant.
 type TenantView struct {

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynq.Unique lets a task be enqueued once while a lock lives. The task ends when the inbox has filed its job, and asynq lifts
-// the lock then. So that the promise holds for as long as the job lives, the inbox puts the job in the task's place as
-// the holder of the lock, and whoever ends the job lifts it.
+// asynq.Unique lets a task be enqueued once while a lock lives. The task ends when the inbox has filed its job, and
+// asynq lifts the lock then. So that the promise holds for as long as the job lives, the inbox puts the job in the
+// task's place as the holder of the lock, and whoever ends the job lifts it.
 
 // lockHolder is what a lock of asynq.Unique holds while the job of its task lives. asynq
 // lifts a lock when its task has ended, if it still holds the task's ID.

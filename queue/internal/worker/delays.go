@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// What a worker tells of itself with its beats: waterclock doctor and the dashboard show who starts jobs late. Lateness is the
-// time from a job's slot to the start of its handler. A worker that is often late is short of CPU or of connections, or its
-// machine's timers are coarse; its jobs come back and start elsewhere, so its users feel little of it.
+// What a worker tells of itself with its beats: waterclock doctor and the dashboard show who starts jobs late. Lateness
+// is the time from a job's slot to the start of its handler. A worker that is often late is short of CPU or of
+// connections, or its machine's timers are coarse; its jobs come back and start elsewhere, so its users feel little of
+// it.
 
 // Delays are how long after their slots the newest jobs have started: those of the last minute,
 // and no more than a thousand.

@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A worker compares what it holds with what Redis says when a beat finds another number of claims, when it leads no more, and
-// when it stops. Two differences are possible, and one kind of claim needs care:
+// A worker compares what it holds with what Redis says when a beat finds another number of claims, when it leads no
+// more, and when it stops. Two differences are possible, and one kind of claim needs care:
 //
 //   - Redis has a claim that the worker does not know: its message was lost. It is taken in as if it had come now.
 //   - The worker has a claim that Redis does not: its lease had run out, and another worker has the job, or will. Its

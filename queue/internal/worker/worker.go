@@ -15,13 +15,13 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A Worker is the part of a worker that stays the same whoever leads. Its goroutines are those of the beats, of the hand, of
-// the acknowledgements, and one for each job that it holds; package runner starts them. They share the claims, the places and the
-// clock, each of which has its own lock or none.
+// A Worker is the part of a worker that stays the same whoever leads. Its goroutines are those of the beats, of the
+// hand, of the acknowledgements, and one for each job that it holds; package runner starts them. They share the claims,
+// the places and the clock, each of which has its own lock or none.
 //
-// A worker that leads has its own term beside itself in the program. The two know little of each other: the term gives its own
-// jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads letters
-// from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
+// A worker that leads has its own term beside itself in the program. The two know little of each other: the term gives
+// its own jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads
+// letters from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
 
 // Config configures a [Worker]. All fields but Listened are required.
 type Config struct {
