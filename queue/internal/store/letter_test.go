@@ -45,3 +45,19 @@ func TestFinishedClaims(t *testing.T) {
 		t.Errorf("%v of an empty letter", got)
 	}
 }
+
+// One letter tells the leader of all the ends that a worker has told together, also of those whose claims were lost.
+func TestAnAckTellsOfAllEnds(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		claims := []Claim{claimOf("a"), claimOf("b"), claimOf("c")}
+		for _, claim := range claims[:2] {
+			d.must(d.client.HSet(t.Context(), d.key.Running("w"), claim.String(), "job").Err())
+		}
+		_, err := d.Ack(t.Context(), Ack{Worker: "w", Claims: claims})
+		d.must(err)
+		_, letters, err := d.ReadMail(t.Context(), "0", -1)
+		if err != nil || len(letters) != 1 || letters[0].Subject != MailFinished || !slices.Equal(ParseFinished(letters[0].Text), claims) {
+			t.Errorf("%+v, %v; want one letter of %v", letters, err, claims)
+		}
+	})
+}
