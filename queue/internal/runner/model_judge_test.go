@@ -316,7 +316,7 @@ func (j *judge) checkJob(t *task, at *attempt) {
 		j.fail(t, "%s starts %v after it was purged", t, clock.Micros(at.at-t.purged))
 	case t.deadline > 0 && at.slot > t.deadline+1:
 		j.fail(t, "%s has a slot %v after its deadline", t, clock.Micros(at.slot-t.deadline))
-	case at.at+1 < t.notBefore && j.w.offset == 0:
+	case at.at+1 < t.notBefore && j.w.offset == 0 && at.at >= j.beyond: // a worker learns with its next reply that the clock was set back
 		j.fail(t, "%s starts %v too early", t, clock.Micros(t.notBefore-at.at))
 	case t.state == waits && at.at+30_000 < t.ready && t.notBefore == 0 && j.quiet(at.at):
 		j.fail(t, "%s starts %v before its delay is over", t, clock.Micros(t.ready-at.at))

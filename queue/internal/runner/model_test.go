@@ -40,8 +40,8 @@ const (
 // played again has the same acts, and nearly the same course.
 //
 // A million operations take some 80 minutes of one core. Each difference comes with what happened to
-// those it is about, and with what plays its world again. There is still one in some 50,000
-// operations, mostly of the judge: each wants a look at its log.
+// those it is about, and with what plays its world again. There is still one in some 200,000
+// operations: each wants a look at its log. The last dozen were the judge, or the wires of the tests.
 func TestModel(t *testing.T) {
 	seed, only := fromEnvironment(t, seedVariable, 0), fromEnvironment(t, worldVariable, -1)
 	usual := usualOperations

@@ -236,7 +236,7 @@ func (w *wire) fateOf(b []byte) fate {
 }
 
 func (w *wire) client(t *testing.T) redis.UniversalClient {
-	client := redis.NewClient(inprocess.Options(func() (net.Conn, error) {
+	options := inprocess.Options(func() (net.Conn, error) {
 		w.await()
 		// The server may be held up by a reply that is read only with the lock of the wire.
 		inner, err := w.server.Dial()
@@ -252,7 +252,11 @@ func (w *wire) client(t *testing.T) redis.UniversalClient {
 		conn := w.conn(inner)
 		w.open[conn] = true
 		return conn, nil
-	}))
+	})
+	// go-redis looks whether a connection to a socket is alive before it uses it. Of one in memory it learns only by an
+	// error: a pool of a hundred dead ones would hold a worker up for seconds.
+	options.MaxIdleConns = 4
+	client := redis.NewClient(options)
 	if w.streams {
 		return client
 	}
