@@ -130,20 +130,13 @@ func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []envelo
 	if err != nil {
 		return nil, 0, err
 	}
-	type step struct {
-		claims []envelope.Claim
-		next   store.ClaimScan
-	}
 	for place := (store.ClaimScan{Worker: worker}); !place.Done; {
 		began := time.Now()
-		read, err := beside(ctx, t, func(ctx context.Context) (s step, err error) {
-			s.claims, s.next, err = t.w.Store.ScanClaims(ctx, place)
-			return s, err
-		})
+		found, next, err := besideFrom(ctx, t, place, t.w.Store.ScanClaims)
 		if err != nil {
 			return nil, 0, err
 		}
-		claims, place = append(claims, read.claims...), read.next
+		claims, place = append(claims, found...), next
 		if !place.Done {
 			retry.Pause(ctx, time.Since(began)) // Redis has others to serve
 		}

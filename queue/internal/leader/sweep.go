@@ -25,16 +25,9 @@ func (t *term) sweep(ctx context.Context, version int64) {
 		return
 	}
 	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
-	type step struct {
-		names []string
-		next  uint64
-	}
 	for cursor := uint64(0); ; {
-		read, err := beside(ctx, t, func(ctx context.Context) (s step, err error) {
-			s.names, s.next, err = t.w.Store.ScanTenants(ctx, cursor)
-			return s, err
-		})
-		for _, name := range read.names {
+		names, next, err := besideFrom(ctx, t, cursor, t.w.Store.ScanTenants)
+		for _, name := range names {
 			if err != nil {
 				break
 			}
@@ -56,7 +49,7 @@ func (t *term) sweep(ctx context.Context, version int64) {
 			retry.Pause(ctx, wait)
 			continue
 		}
-		if cursor = read.next; cursor == 0 {
+		if cursor = next; cursor == 0 {
 			break
 		}
 	}

@@ -279,14 +279,14 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 	}
 	for place := (store.LaneScan{Tenant: name}); ; {
 		began := time.Now()
-		read, err := beside(ctx, t, func(ctx context.Context) (surveyStep, error) { return t.surveyStep(ctx, place) })
+		found, next, err := besideFrom(ctx, t, place, t.surveyStep)
 		if err != nil {
 			return nil, "", err
 		}
-		if lanes = append(lanes, read.lanes...); len(lanes) >= 2*surveyed {
+		if lanes = append(lanes, found...); len(lanes) >= 2*surveyed {
 			cut()
 		}
-		if place = read.next; place.Done {
+		if place = next; place.Done {
 			cut()
 			return lanes, before, nil
 		}
@@ -294,33 +294,26 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 	}
 }
 
-// A surveyStep is what one step of a survey has found, and where it goes on.
-type surveyStep struct {
-	lanes stamps
-	next  store.LaneScan
-}
-
 // surveyStep reads the first jobs of some lanes.
-func (t *term) surveyStep(ctx context.Context, place store.LaneScan) (s surveyStep, err error) {
+func (t *term) surveyStep(ctx context.Context, place store.LaneScan) (lanes stamps, next store.LaneScan, err error) {
 	found, next, err := t.w.Store.ScanLanes(ctx, place)
 	if err != nil {
-		return s, err
+		return nil, next, err
 	}
-	s.next = next
 	heads, err := t.w.Store.Heads(ctx, store.FirstPages(found, 1))
 	if err != nil {
-		return s, err
+		return nil, next, err
 	}
 	read, err := t.readHeads(ctx, found, heads)
 	if err != nil {
-		return s, err
+		return nil, next, err
 	}
 	for i, lane := range found {
 		if len(read[i]) > 0 {
-			s.lanes = append(s.lanes, stamped{stampOf(read[i][0]), lane})
+			lanes = append(lanes, stamped{stampOf(read[i][0]), lane})
 		}
 	}
-	return s, nil
+	return lanes, next, nil
 }
 
 // aged tells the trimmer of a tenant that an older job has come back into a lane.

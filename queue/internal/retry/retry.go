@@ -14,7 +14,8 @@ import (
 
 // Persist asks Redis something that may be asked any number of times. While no answer comes it
 // asks again, by another connection: one that has died without a word would be waited for longer
-// than a lease lasts.
+// than a lease lasts. A try that was given up may go on after Persist has returned: ask must not
+// use variables that change.
 func Persist[T any](ctx context.Context, patience time.Duration, ask func(ctx context.Context) (T, error)) (answer T, err error) {
 	const most = 16 // questions at once
 	type result struct {
