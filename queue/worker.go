@@ -176,7 +176,7 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	}
 	places := worker.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
-	waits, done := store.Waits(w.client, waitsEach*len(w.cfg.Queues))
+	waits, done := store.Waits(w.client, store.WaitsEach*len(w.cfg.Queues))
 	defer done()
 	for _, queue := range w.cfg.Queues {
 		r, events, err := w.runner(queue, waits, places, h)
@@ -190,10 +190,6 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	}
 	return group.Wait()
 }
-
-// waitsEach is how many commands of a worker block in a queue: one for its jobs, one for the
-// leader's mail, and one more while a term of a leader ends and the next begins.
-const waitsEach = 3
 
 // runner returns this worker's part in a queue, under a name that no worker has had before.
 func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worker.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {

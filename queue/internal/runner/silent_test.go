@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -46,6 +47,46 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 				for _, a := range s.starts {
 					ns, _ := strconv.ParseInt(a.payload[len(a.payload)-18:], 10, 64)
 					if waited := a.at.Sub(time.Unix(0, ns)); waited > test.most {
+						t.Errorf("a job of %s has waited for %v", a.user, waited)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Nothing arrives for some time, by new connections either. What is offered after that starts soon, though the
+// connections on which somebody waited are held until the client gives them up.
+func TestTheNetworkIsDark(t *testing.T) {
+	for _, dark := range []time.Duration{4 * time.Second, 12 * time.Second, 30 * time.Second} {
+		t.Run(dark.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 0)
+				s.streams = true
+				s.handler = func(string, Attempt) Outcome { return Outcome{} }
+				s.hire(2)
+				time.Sleep(5 * time.Second)
+				var lighten []func()
+				for _, w := range s.workers {
+					lighten = append(lighten, w.wire.darken())
+				}
+				time.Sleep(dark)
+				for _, l := range lighten {
+					l()
+				}
+				const jobs = 200
+				for i := range jobs {
+					s.offer(fmt.Sprint("u", i), 1)
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(5 * time.Second)
+				s.end()
+				if len(s.starts) != jobs {
+					t.Errorf("%d of %d jobs have started", len(s.starts), jobs)
+				}
+				for _, a := range s.starts {
+					ns, _ := strconv.ParseInt(a.payload[len(a.payload)-18:], 10, 64)
+					if waited := a.at.Sub(time.Unix(0, ns)); waited > 5*time.Second {
 						t.Errorf("a job of %s has waited for %v", a.user, waited)
 					}
 				}

@@ -111,6 +111,8 @@ func (s *stage) joinWith(name string, places int) *actor {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	waits, done := store.Waits(client, store.WaitsEach)
+	st = st.WaitingOn(waits)
 	a := &actor{wire: w}
 	a.Runner = New(Config{
 		Store: st, Name: name, Places: worker.NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
@@ -123,6 +125,7 @@ func (s *stage) joinWith(name string, places int) *actor {
 	go func() {
 		defer close(ended)
 		a.Run(ctx)
+		done()
 		client.Close()
 	}()
 	a.stop = sync.OnceFunc(func() { cancel(); <-ended })

@@ -24,6 +24,7 @@ type wire struct {
 	mu     sync.Mutex
 	open   map[heldConn]bool
 	down   bool
+	dark   bool          // new connections are silent, too
 	held   chan struct{} // closed when traffic goes on; nil while it does
 	deaf   int           // every n-th script's reply is lost; 0 for none
 	calls  int
@@ -78,6 +79,19 @@ func (w *wire) silence() {
 	for conn := range w.open {
 		conn.silent.Store(true)
 	}
+}
+
+// darken lets nothing arrive any more, not by new connections either, until the returned function is called.
+// Nothing arrives later by those that were opened before.
+func (w *wire) darken() (lighten func()) {
+	w.silence()
+	set := func(dark bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.dark = dark
+	}
+	set(true)
+	return func() { set(false) }
 }
 
 // hold stops all traffic, until the returned function is called.
@@ -250,6 +264,7 @@ func (w *wire) client(t *testing.T) redis.UniversalClient {
 			return nil, &net.OpError{Op: "dial", Err: errors.New("cut off")}
 		}
 		conn := w.conn(inner)
+		conn.silent.Store(w.dark)
 		w.open[conn] = true
 		return conn, nil
 	})

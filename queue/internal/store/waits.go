@@ -33,6 +33,10 @@ func Waits(client redis.UniversalClient, n int) (waits redis.UniversalClient, do
 	}
 }
 
+// WaitsEach is how many commands of a worker block in a queue: one for its jobs and one for the leader's mail. Each of
+// them may be waited for anew while the connection of the former one has died without a word.
+const WaitsEach = 4
+
 // waitLife is how long a connection for blocking commands is used. The pool that a client of
 // sentinels has closes the connections to a master that was replaced; this one does not know.
 const waitLife = time.Minute

@@ -21,28 +21,47 @@ import (
 // A message carries the instant at which it was written. A worker that is behind by more than the grace takes the
 // other messages in the hand together: one by one each would cost a round trip.
 
-// TakeHand takes what the leader puts into this worker's hand, until ctx ends. It waits anew, by
-// another connection, where it has waited for too long or something was there that it has not been
-// told: the connection may have died.
+// TakeHand takes what the leader puts into this worker's hand, until ctx ends. It waits anew, by another connection,
+// where the wait has taken too long: the connection may have died.
+//
+// A comparison may bring a job whose message has not come (missed). Either that is on its way, or the connection has
+// died. So the worker puts a message of its own into its hand: that ends the wait soon if the connection is alive. A
+// wait that is alive must never be left: it holds a connection of few, for as long as it waits.
 func (w *Worker) TakeHand(ctx context.Context) {
 	trouble := retry.NewTrouble(w.Log, "waiting for jobs")
 	for ctx.Err() == nil {
-		taken := make(chan error, 1)
-		go func() { taken <- w.takeNext(ctx) }()
-		timer := time.NewTimer(handPatience + w.Patience())
+		err, ended := w.await(ctx)
+		if !ended {
+			continue
+		}
+		if wait := trouble.After(err); wait > 0 && ctx.Err() == nil {
+			// What was on its way may be lost: Redis knows what is ours.
+			retry.Pause(ctx, wait)
+			if err := w.Claims.Reconcile(ctx); err != nil {
+				w.Log.Debug("comparing claims", "err", err)
+			}
+		}
+	}
+}
+
+// await takes the next message. It reports whether the wait has ended, rather than being given up.
+func (w *Worker) await(ctx context.Context) (err error, ended bool) {
+	taken := make(chan error, 1)
+	go func() { taken <- w.takeNext(ctx) }()
+	late := time.NewTimer(handPatience + w.Patience())
+	defer late.Stop()
+	missed := w.missed
+	for {
 		select {
 		case err := <-taken:
-			if wait := trouble.After(err); wait > 0 && ctx.Err() == nil {
-				// What was on its way may be lost: Redis knows what is ours.
-				retry.Pause(ctx, wait)
-				if err := w.Claims.Reconcile(ctx); err != nil {
-					w.Log.Debug("comparing claims", "err", err)
-				}
-			}
-		case <-w.missed:
-		case <-timer.C:
+			return err, true
+		case <-missed:
+			missed = nil // once: the time does not begin anew
+			go w.Nudge()
+			late.Reset(2 * w.Patience()) // there and back
+		case <-late.C:
+			return nil, false
 		}
-		timer.Stop()
 	}
 }
 
