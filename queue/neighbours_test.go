@@ -1,14 +1,18 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -160,5 +164,70 @@ func TestMaturingBesideOthers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A flood without rules keeps all places busy, so that messages and comparisons overtake each other. Nobody else waits for
+// long, meanwhile or afterwards.
+func TestAFloodWithoutRulesBesideOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const flood, batch, long = 60_000, 500, time.Second
+	server := redistest.Start(t)
+	client := server.Client(t)
+	var mu sync.Mutex
+	ran, late := 0, 0
+	var longest time.Duration
+	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		now := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		if ran++; task.Type() == "flood" {
+			return nil
+		}
+		offered, err := time.Parse(time.RFC3339Nano, string(task.Payload()))
+		longest = max(longest, now.Sub(offered))
+		if now.Sub(offered) > long {
+			late++
+		}
+		return err
+	})
+	for range 2 {
+		runWorker(t, server.Client(t), handler, queue.WorkerConfig{Concurrency: 50, Lease: time.Second})
+	}
+	offered := make(chan struct{})
+	go func() {
+		defer close(offered)
+		for at := 0; at < flood; at += batch {
+			var all []queue.Job
+			for i := range batch {
+				all = append(all, queue.Job{Tenant: "crowd", User: fmt.Sprint("u", (at+i)%2000), Type: "flood"})
+			}
+			enqueue(t, client, all...)
+		}
+	}()
+	bystanders := 0
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for done, after := false, 0; after < 80; <-tick.C {
+		enqueue(t, client, queue.Job{Tenant: "bystander", User: "u", Type: "x", Payload: []byte(time.Now().Format(time.RFC3339Nano))})
+		bystanders++
+		select {
+		case <-offered:
+			done = true
+		default:
+		}
+		if done {
+			after++
+		}
+	}
+	redistest.Eventually(t, 30*time.Second, "all have run", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return ran == flood+bystanders
+	})
+	if late > 0 {
+		t.Errorf("%d of %d jobs of another tenant have waited for more than %v, the longest for %v", late, bystanders, long, longest)
 	}
 }
