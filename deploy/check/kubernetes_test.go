@@ -237,7 +237,7 @@ func TestScaling(t *testing.T) {
 func drainSeconds(t *testing.T) int64 {
 	t.Helper()
 	m := regexp.MustCompile(`const shutdownTimeout = (\d+) \* time.Second`).FindStringSubmatch(read(t, "../../cmd/worker/sender.go"))
-	last := regexp.MustCompile(`const lastPatience = (\d+) \* time.Second`).FindStringSubmatch(read(t, "../../queue/internal/worker/worker.go"))
+	last := regexp.MustCompile(`const lastPatience = (\d+) \* time.Second`).FindStringSubmatch(read(t, "../../queue/internal/worker/stop.go"))
 	if m == nil || last == nil {
 		t.Fatal("the worker's timeouts are somewhere else")
 	}

@@ -109,13 +109,21 @@ func (p *Forecast) Crowded(tenant, user string, inTenant, ofUser int) (narrow st
 		t, most := p.census.scopes[limit.Scope], limit.Concurrency.Most(p.census.places)
 		text := fmt.Sprintf("%s %s: %d running", scopes[k], limit.Concurrency, t.n)
 		if t.n >= most {
-			return text + ", the oldest for " + max(0, time.Duration(p.Now-t.oldest)*time.Microsecond).Round(time.Millisecond).String()
+			return text + ", the oldest for " + roughly(time.Duration(p.Now-t.oldest)*time.Microsecond).String()
 		}
 		if first := max(0, [3]int{0, inTenant, ofUser}[k]); narrow == "" && t.n+first >= most {
 			narrow = text + ", " + count(first, "job comes first", "jobs come first")
 		}
 	}
 	return narrow
+}
+
+// roughly rounds a duration for people: to a millisecond below a second, and to a tenth of a second above.
+func roughly(d time.Duration) time.Duration {
+	if d < time.Second {
+		return max(0, d.Round(time.Millisecond))
+	}
+	return d.Round(100 * time.Millisecond)
 }
 
 // scopes are what the three limits of a user are of.
