@@ -171,7 +171,7 @@ func breakIn(t *testing.T, client redis.UniversalClient, where, body string, n i
 	if where == "later" {
 		counter = "other"
 		must(t, client.ZAdd(ctx, "wc:{push}:later", redis.Z{Score: float64(time.Now().UnixMicro()), Member: "school:neighbour:1 " + entry}).Err())
-		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:mail", Values: []any{"!later", "1"}}).Err())
+		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:notices", Values: []any{"!later", "1"}}).Err())
 	} else {
 		must(t, client.RPush(ctx, "wc:{push}:lane:school:neighbour", entry).Err())
 	}

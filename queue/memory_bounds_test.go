@@ -19,7 +19,7 @@ import (
 // keptForEver returns the keys of the queue that are about a tenant, a user or a job and never expire.
 func keptForEver(t *testing.T, client redis.UniversalClient) (keys []string) {
 	t.Helper()
-	ofTheQueue := []string{"meta", "policies", "history", "workers", "mail", "drops", "refused", "dead"}
+	ofTheQueue := []string{"meta", "policies", "history", "workers", "notices", "drops", "refused", "dead"}
 	for _, key := range client.Keys(t.Context(), "wc:{push}:*").Val() {
 		name := strings.TrimPrefix(key, "wc:{push}:")
 		if client.TTL(t.Context(), key).Val() < 0 && !slices.Contains(ofTheQueue, name) {

@@ -67,7 +67,7 @@ func damages() map[string]damage {
 		"a place without job":   {jobLost, []string{"stub lane:slow:u"}},
 		"a lane is a text":      {spoil("lane:slow:odd"), []string{"type lane:slow:odd"}},
 	}
-	for _, rest := range []string{"tenants", "mail", "workers", "later", "dead", "meta", "refused", "paused", "cancelled"} {
+	for _, rest := range []string{"tenants", "notices", "workers", "later", "dead", "meta", "refused", "paused", "cancelled"} {
 		all[rest+", a text"] = damage{spoil(rest), []string{"type " + rest}}
 	}
 	return all

@@ -20,10 +20,10 @@ func TestRepairUnderLoad(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	for name, make := range map[string]func(*testing.T, *scene){
-		"meta, a text": spoil("meta"), "tenants, a text": spoil("tenants"), "mail, a text": spoil("mail"),
+		"meta, a text": spoil("meta"), "tenants, a text": spoil("tenants"), "notices, a text": spoil("notices"),
 		"workers, a text": spoil("workers"), "later, a text": spoil("later"),
 		"meta is gone": do("DEL", key("meta")), "tenants are gone": do("DEL", key("tenants")),
-		"mail is gone": do("DEL", key("mail")), "workers are gone": do("DEL", key("workers")),
+		"notices are gone": do("DEL", key("notices")), "workers are gone": do("DEL", key("workers")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

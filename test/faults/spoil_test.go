@@ -133,7 +133,7 @@ func (f *fire) stub(n int) {
 		p.ZAddLT(ctx, "wc:{push}:tenants", redis.Z{Score: now, Member: tenant})
 		p.HIncrBy(ctx, "wc:{push}:meta", "in", 1)
 		p.HIncrBy(ctx, "wc:{push}:tenant:"+tenant, "in", 1)
-		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:mail", Values: []any{tenant + ":" + user + ":1", "=gone"}})
+		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:notices", Values: []any{tenant + ":" + user + ":1", "=gone"}})
 		return nil
 	}))
 }
@@ -146,7 +146,7 @@ func (f *fire) laterGarbage(n int) {
 		p.ZAdd(ctx, "wc:{push}:later", redis.Z{Score: float64(time.Now().UnixMicro()), Member: tenant + ":" + user + ":1 garbage"})
 		p.HIncrBy(ctx, "wc:{push}:meta", "other", 1)
 		p.HIncrBy(ctx, "wc:{push}:tenant:"+tenant, "other", 1)
-		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:mail", Values: []any{"!later", "1"}})
+		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:notices", Values: []any{"!later", "1"}})
 		return nil
 	}))
 }
@@ -156,8 +156,8 @@ func (f *fire) noise(n int) {
 	ctx := f.t.Context()
 	worker := f.workers[n%len(f.workers)]
 	f.must(f.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:mail", Values: []any{"!late", "x", "!return", "5 abc", "", "", "!nonsense", "\xff", "a:b", "c", "!refund", "1 x1 y"}})
-		p.RPush(ctx, "wc:{push}:hand:"+worker, "nonsense", "1 4 !job3 abc0 1 x1 y", "-7 9999999999 x")
+		p.XAdd(ctx, &redis.XAddArgs{Stream: "wc:{push}:notices", Values: []any{"!late", "x", "!return", "5 abc", "", "", "!nonsense", "\xff", "a:b", "c", "!refund", "1 x1 y"}})
+		p.RPush(ctx, "wc:{push}:mailbox:"+worker, "nonsense", "1 4 !job3 abc0 1 x1 y", "-7 9999999999 x")
 		p.HSet(ctx, "wc:{push}:running:"+worker, fmt.Sprint("junk", n), "junk", fmt.Sprint(n, " 5 t0:u0:1"), "junk")
 		return nil
 	}))

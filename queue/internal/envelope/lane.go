@@ -11,7 +11,7 @@ type Lane struct {
 	Priority     int // a rank
 }
 
-// Name returns the lane as it stands in mail and in claims: "tenant:user:rank".
+// Name returns the lane as it stands in notices and in claims: "tenant:user:rank".
 func (l Lane) Name() string {
 	return string(l.appendName(make([]byte, 0, 64)))
 }

@@ -10,11 +10,11 @@ import (
 
 // typeOf are the types of keys, by what stands before the first colon behind the prefix.
 var typeOf = map[string]string{
-	"meta": "hash", "policies": "hash", "tenants": "zset", "later": "zset", "workers": "zset", "mail": "stream",
+	"meta": "hash", "policies": "hash", "tenants": "zset", "later": "zset", "workers": "zset", "notices": "stream",
 	"paused": "zset", "notes": "hash", "history": "stream", "cancelled": "set", "drops": "stream", "refused": "stream",
 	"dead": "stream", "events": "stream", "offers": "stream",
 	"lane": "list", "due": "zset", "fold": "hash", "body": "string", "state": "string", "tenant": "hash", "worker": "hash",
-	"running": "hash", "hand": "list", "id": "string", "batch": "string", "chart": "hash",
+	"running": "hash", "mailbox": "list", "id": "string", "batch": "string", "chart": "hash",
 }
 
 // aside is what the name of a key that was set aside begins with, behind the prefix.
@@ -33,7 +33,7 @@ func (l *look) types(ctx context.Context) error {
 			continue
 		}
 		problem := "the jobs, limits or counters of its owner cannot be read; others are not affected"
-		if owner == "" || class == "running" || class == "hand" || class == "worker" {
+		if owner == "" || class == "running" || class == "mailbox" || class == "worker" {
 			problem = "it belongs to the whole queue, which stands still"
 		}
 		l.add(damage{

@@ -12,8 +12,8 @@
 //	inflight.go   a commit: what is written into it, and what follows when it has happened
 //	flights.go    several commits under way, and what happens when one of them fails
 //	reading.go    what the scheduler lacks, read with commits
-//	mail.go       what the leader is told by others
-//	requests.go   letters about claims, which have their effect in a commit
+//	notices.go       what the leader is told by others
+//	requests.go   notices about claims, which have their effect in a commit
 //	muster.go     who works, read once a second
 //	fleet.go      which worker gets the next job
 //	lateness.go   whether this worker has enough CPU to lead

@@ -49,18 +49,18 @@ type member struct {
 // stallsAfter is how long a worker may leave untaken what it was told, beside its doubt.
 const stallsAfter = 100 * time.Millisecond
 
-// sawHand notes since when a message waits in a worker's hand, 0 for none. A worker that does not take
+// sawMailbox notes since when a message waits in a worker's mailbox, 0 for none. A worker that does not take
 // its messages may be frozen: it gets no more jobs until another look finds that it does.
-func (m *member) sawHand(untaken, now int64) {
+func (m *member) sawMailbox(untaken, now int64) {
 	m.stalled = untaken > 0 && clock.Micros(now-untaken) > stallsAfter+4*min(m.doubt, time.Minute)
 }
 
-// sawHand notes the same by a worker's name, and reports whether the worker had stalled and goes on.
-func (f *fleet) sawHand(worker string, untaken, now int64) (again bool) {
+// sawMailbox notes the same by a worker's name, and reports whether the worker had stalled and goes on.
+func (f *fleet) sawMailbox(worker string, untaken, now int64) (again bool) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker {
 			before := m.stalled
-			m.sawHand(untaken, now)
+			m.sawMailbox(untaken, now)
 			again = before && !m.stalled
 		}
 	}
@@ -191,7 +191,7 @@ func (f *fleet) Free(p *schedule.Place) {
 	}
 }
 
-// An order is something to put into a worker's hand with the next commit.
+// An order is something to put into a worker's mailbox with the next commit.
 type order struct {
 	worker string
 	words  []string

@@ -37,8 +37,8 @@ const window = 8
 // happened.
 func (t *term) launch(ctx context.Context, b *inflight) {
 	b.seq, b.follows = t.fence.Seq, len(t.flights) > 0
-	if b.requests == len(t.requests) { // otherwise the next leader has to open the letters again
-		b.mail = t.mailed
+	if b.requests == len(t.requests) { // otherwise the next leader has to open the notices again
+		b.notice = t.noticed
 	}
 	t.fence.Seq++
 	t.flights = append(t.flights, b)
@@ -137,7 +137,7 @@ func (t *term) resolve(last int64) {
 }
 
 // abandon ends the term with commits of which nobody will know whether they happened. Redis
-// tells which jobs it gave to this worker. A letter of this worker's own jobs that one of
+// tells which jobs it gave to this worker. A notice of this worker's own jobs that one of
 // them may have settled is settled again without harm.
 func (t *term) abandon() {
 	if t.inDoubt == nil {

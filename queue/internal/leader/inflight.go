@@ -47,7 +47,7 @@ type inflight struct {
 	cancelled map[int]string  // whose cancelling a check looks for
 	lives     map[int]string  // the worker that a check is about
 	given     map[string]bool // other workers that are given something
-	looked    []string        // those whose hands it looks into
+	looked    []string        // those whose mailboxes it looks into
 	ends      []worker.End
 	requests  int     // that are settled by it
 	whole     bool    // it mends something, and starts nothing
@@ -56,7 +56,7 @@ type inflight struct {
 	began     time.Time
 	seq       int64         // its number
 	follows   bool          // another one was under way when it was sent
-	mail      string        // the newest letter whose effects are in it; "" if it is that of the commit before
+	notice    string        // the newest notice whose effects are in it; "" if it is that of the commit before
 	done      chan struct{} // closed when there is a reply, or none will come
 	reply     store.CommitReply
 	err       error
@@ -177,9 +177,9 @@ func (b *inflight) start(s schedule.Start) {
 			b.lookAt(s.Worker)
 			b.lives[b.c.Lives(s.Worker)] = s.Worker
 		}
-		word := store.HandJob
+		word := store.MessageJob
 		if s.Awaited {
-			word = store.HandNext
+			word = store.MessageNext
 		}
 		b.c.Tell(s.Worker, word, s.Claim.String(), job)
 	}
@@ -198,10 +198,10 @@ func (b *inflight) start(s schedule.Start) {
 	}
 }
 
-// lookAt lets the commit read since when a message waits in a worker's hand.
+// lookAt lets the commit read since when a message waits in a worker's mailbox.
 func (b *inflight) lookAt(worker string) {
 	b.looked = append(b.looked, worker)
-	b.c.ReadHand(worker)
+	b.c.ReadMailbox(worker)
 }
 
 // drop records that a job never runs. One that cannot be read is dead: its text is kept for people.
@@ -240,7 +240,7 @@ func (b *inflight) post(ctx context.Context) {
 		b.c.Ack(t.w.Name, claims)
 	}
 	fence := t.fence
-	fence.Seq, fence.Mail = b.seq, b.mail
+	fence.Seq, fence.Notice = b.seq, b.notice
 	for _, s := range b.commit.Plan.Starts {
 		fence.Slot = max(fence.Slot, s.Spent)
 	}
@@ -263,7 +263,7 @@ func (b *inflight) settle(ctx context.Context) error {
 	t.fleet.noteTrip(time.Since(b.began))
 	b.decided(true)
 	for i, worker := range b.looked {
-		t.roomy = t.fleet.sawHand(worker, reply.Untaken[i], t.w.Now()) || t.roomy
+		t.roomy = t.fleet.sawMailbox(worker, reply.Untaken[i], t.w.Now()) || t.roomy
 	}
 	for _, problem := range reply.Errors {
 		t.w.Log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
@@ -271,10 +271,10 @@ func (b *inflight) settle(ctx context.Context) error {
 	if err := t.learn(ctx, b.commit, reply.Looks); err != nil {
 		return err
 	}
-	if b.at >= t.trimAt && b.mail != "" && b.mail != t.trimmed {
-		t.trimAt, t.trimmed = b.at+musterEvery, b.mail
-		if err := t.w.Store.TrimMail(ctx, t.trimmed); err != nil {
-			t.w.Log.Debug("trimming the mail", "err", err)
+	if b.at >= t.trimAt && b.notice != "" && b.notice != t.trimmed {
+		t.trimAt, t.trimmed = b.at+musterEvery, b.notice
+		if err := t.w.Store.TrimNotices(ctx, t.trimmed); err != nil {
+			t.w.Log.Debug("trimming the notices", "err", err)
 		}
 	}
 	b.recycle()

@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// Two things become due by themselves, without a letter: jobs that wait for their time (an offer for later, a retry
-// after its backoff), and the ends of pauses. A term knows when the first of the former is due (ripeAt): from a letter,
+// Two things become due by themselves, without a notice: jobs that wait for their time (an offer for later, a retry
+// after its backoff), and the ends of pauses. A term knows when the first of the former is due (ripeAt): from a notice,
 // or from the last reading. Jobs that become ripe are put into their lanes by the commit of a prelude, like all jobs
 // that come from elsewhere.
 

@@ -17,7 +17,7 @@ import (
 // or it stops. Its end has an order:
 //
 //  1. Commits whose outcome is unknown are given up, and the worker's claims compared with Redis (abandon).
-//  2. The worker's own jobs write to Redis from then on, and not to this term. Letters that the term has not
+//  2. The worker's own jobs write to Redis from then on, and not to this term. Notices that the term has not
 //     answered are posted (passOn).
 //  3. The lease is given back, and a deputy told to lead (resign). What was sent under the token can happen no more.
 //  4. The work beside the rounds ends.
@@ -30,13 +30,13 @@ func Serve(ctx context.Context, w *worker.Worker, first store.Term) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := &term{
-		w: w, ctx: ctx, kicks: make(chan struct{}, 1), reports: make(chan func(int64), 16), sweeps: func() {}, mail: make(chan post, 16), mailed: first.Mail,
+		w: w, ctx: ctx, kicks: make(chan struct{}, 1), reports: make(chan func(int64), 16), sweeps: func() {}, batches: make(chan noticeBatch, 16), noticed: first.Notice,
 		full: make(map[string]bool), trimmers: make(map[string]*trimmer), broken: make(map[envelope.Lane]bool),
 		fence: store.Fence{Token: first.Token, Lease: elect.Lease(w.Clock), Seq: first.Seq + 1, Changes: first.Changes},
 	}
 	t.fleet.w = w
 	var reader sync.WaitGroup
-	reader.Go(func() { t.readMail(ctx, first.Mail) })
+	reader.Go(func() { t.readNotices(ctx, first.Notice) })
 	w.Leads(t)
 	w.Log.Debug("leading", "term", first.Token)
 
@@ -94,15 +94,15 @@ func (t *term) lead(ctx context.Context) error {
 	}
 }
 
-// passOn posts the letters of this worker's own jobs that this term has not answered.
+// passOn posts the notices of this worker's own jobs that this term has not answered.
 func (t *term) passOn() {
-	var left []store.Letter
+	var left []store.Notice
 	for _, q := range t.requests {
 		if q.own != nil {
 			left = append(left, *q.own)
 		}
 	}
-	left = append(left, t.w.Letters.Take()...)
+	left = append(left, t.w.Notices.Take()...)
 	if len(left) > 0 {
 		t.w.Retry("writing to the leader", func(ctx context.Context) error { return t.w.Store.Write(ctx, left...) })
 	}

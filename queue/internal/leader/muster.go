@@ -101,7 +101,7 @@ const recordsEvery = 8
 func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
 	m := &member{places: r.Places, doubt: r.Doubt}
 	m.Worker = name
-	m.sawHand(load.Untaken, t.w.Now())
+	m.sawMailbox(load.Untaken, t.w.Now())
 	if doubt := r.Doubt.Microseconds(); doubt > schedule.Grace/2 {
 		m.Ahead, m.Spread = 2*doubt, spreadOf(doubt)
 	}
@@ -123,7 +123,7 @@ func (t *term) countRunning(ctx context.Context, workers []string, now int64) er
 
 // Of a hundred workers, all would have to look whether the leader still leads. So the leader names two who do, with its
 // own commits; the others look only when their beats tell them that nobody leads. A deputy that is named learns it from
-// its hand, and one that is no more too. A worker in doubt, or one that takes no messages, is no deputy.
+// its mailbox, and one that is no more too. A worker in doubt, or one that takes no messages, is no deputy.
 
 // appoint makes the two workers that know Redis's clock best deputies: they look after the
 // leader, and the rest of the fleet can sleep.
@@ -141,11 +141,11 @@ func (t *term) appoint(alive []string) {
 	slices.Sort(names)
 	if !slices.Equal(names, t.deputies) {
 		for _, name := range names {
-			t.orders = append(t.orders, order{name, []string{store.HandDeputy, name, ""}})
+			t.orders = append(t.orders, order{name, []string{store.MessageDeputy, name, ""}})
 		}
 		for _, name := range t.deputies {
 			if !slices.Contains(names, name) && slices.Contains(alive, name) {
-				t.orders = append(t.orders, order{name, []string{store.HandDeputy, "", ""}})
+				t.orders = append(t.orders, order{name, []string{store.MessageDeputy, "", ""}})
 			}
 		}
 		t.deputies = names

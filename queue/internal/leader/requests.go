@@ -10,11 +10,11 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A worker that returns a job, or gives the cost of one back to its user, asks the leader for it by a letter. The
+// A worker that returns a job, or gives the cost of one back to its user, asks the leader for it by a notice. The
 // effect needs more than a look: the claim ends, the job stands in its lane again, rules get back what they had
 // counted. All of that is one commit, so nobody can see half of it. It goes this way:
 //
-//	open      the letter is read and kept (mail.go)
+//	open      the notice is read and kept (notices.go)
 //	ask       what the request needs is read: its job, and what the rules concerned remember
 //	settle    the commit of the prelude ends the claim and requeues the job
 //
@@ -28,18 +28,18 @@ import (
 // A request may be read twice: by the next leader, or since the worker has written it again. The commit ends the claim,
 // and so makes the request void. Whoever reads it again finds no such claim, and drops it.
 
-// A request is a letter about a claim, which has its effect in a commit.
+// A request is a notice about a claim, which has its effect in a commit.
 type request struct {
 	store.Return      // of a job; of a refund only the claim counts
 	refund       bool // it gives back what the user has not seen
 	cost         int
 	env          *envelope.Envelope // of the claim; nil if it is gone
-	own          *store.Letter      // of this worker's own jobs: posted if this term does not settle it
+	own          *store.Notice      // of this worker's own jobs: posted if this term does not settle it
 }
 
-// readRequest reads a letter about a claim.
-func readRequest(l store.Letter) (q request, ok bool) {
-	if l.Subject == store.MailRefund {
+// readRequest reads a notice about a claim.
+func readRequest(l store.Notice) (q request, ok bool) {
+	if l.Subject == store.NoticeRefund {
 		refund, ok := store.ParseRefund(l.Text)
 		return request{Return: store.Return{Claim: refund.Claim}, refund: true, cost: refund.Cost}, ok
 	}
@@ -48,7 +48,7 @@ func readRequest(l store.Letter) (q request, ok bool) {
 }
 
 // ask reads what the requests need: the jobs of their claims, and what the rules of their users and tenants
-// remember, since a refund changes that. It reports whether all of it is known. If it is not, the letters
+// remember, since a refund changes that. It reports whether all of it is known. If it is not, the notices
 // wait for the next round.
 func (t *term) ask(ctx context.Context) (known bool, err error) {
 	if len(t.requests) == 0 {

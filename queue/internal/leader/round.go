@@ -15,11 +15,11 @@ import (
 // jobs whose time has come, backlogs that are too long. It moves jobs back into lanes, so nothing may be
 // under way that was decided without them. Then jobs are started, with up to [window] commits under way.
 //
-//	round ─▶ collect     takes in letters, and reports of the work beside the rounds
+//	round ─▶ collect     takes in notices, and reports of the work beside the rounds
 //	      ─▶ prelude     only if something asks for it ([term.interrupted])
 //	           refresh   policies, pauses and cancelled IDs have changed
 //	           muster    who works (every second)
-//	           ask       reads the claims that letters are about
+//	           ask       reads the claims that notices are about
 //	           amend     one commit that mends, and starts nothing
 //	      ─▶ decide      one commit that starts jobs; or waits
 //
@@ -155,7 +155,7 @@ func (t *term) awaitPlaces() bool {
 	for t.fleet.free() < enough {
 		select {
 		case <-t.kicks:
-		case p := <-t.mail:
+		case p := <-t.batches:
 			t.receive(p)
 		case <-t.flights[0].done:
 			return false

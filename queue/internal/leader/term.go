@@ -15,7 +15,7 @@ import (
 
 // A term is a time in which this worker leads the queue: it decides, and commits what it
 // has decided. Everything it knows is a copy of what Redis holds; after any doubt it reads
-// that again. Only the goroutine of its rounds touches it; kicks, hungry, mail and reports are
+// that again. Only the goroutine of its rounds touches it; kicks, hungry, batches and reports are
 // how others reach that.
 type term struct {
 	w      *worker.Worker
@@ -24,8 +24,8 @@ type term struct {
 	hungry atomic.Bool   // jobs wait for a place
 
 	fence    store.Fence // with which commits are sent: the token, and what the term knows
-	mailed   string      // the newest letter that was opened
-	mail     chan post
+	noticed  string      // the newest notice that was opened
+	batches  chan noticeBatch
 	reports  chan func(now int64) // what the work beside the rounds has found; see [term.report]
 	sweeps   context.CancelFunc   // ends the sweep under way
 	workers  sync.WaitGroup       // the work beside the rounds
@@ -37,9 +37,9 @@ type term struct {
 	stale    bool             // policies, pauses or cancelled jobs have changed
 	governed int64            // the version of the policies under which bounds were swept last
 
-	requests  []request           // letters about claims, not yet settled in a commit
+	requests  []request           // notices about claims, not yet settled in a commit
 	comebacks []comeback          // of the commit that is being made
-	orders    []order             // for the hands of workers
+	orders    []order             // for the mailboxes of workers
 	full      map[string]bool     // tenants with more waiting than fits
 	trimmers  map[string]*trimmer // tenant → how its oldest jobs are found
 	resting   bool                // tenants are being forgotten
@@ -49,9 +49,9 @@ type term struct {
 	roomy     bool                // a job may start that could not at the last decision
 	ripeAt    int64               // when something that waits for its time is due
 	musterAt  int64               // when to look who works
-	trimAt    int64               // when to trim the mail
+	trimAt    int64               // when to trim the notices
 	unpauseAt int64               // when to look for pauses that have ended
-	trimmed   string              // the newest letter through which the mail was trimmed
+	trimmed   string              // the newest notice through which they were trimmed
 	lateness  lateness
 	flights   []*inflight            // commits under way, in their order
 	inDoubt   []*inflight            // sent, and nobody knows whether they happened

@@ -14,7 +14,7 @@ import (
 )
 
 // A tenant's policy may say that a full backlog drops its oldest job (drop_oldest). An offer does not know which
-// one that is: it writes a letter that the backlog is above its capacity, and the leader makes room.
+// one that is: it writes a notice that the backlog is above its capacity, and the leader makes room.
 //
 //  1. The oldest waiting job is the first of some lane. A survey beside the rounds reads the first job of every
 //     lane of the tenant, in short steps, and keeps the 100,000 lanes with the oldest ones in a heap

@@ -10,12 +10,12 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A term has one goroutine, that of its rounds. All else reaches it here: letters, reports of the work beside the
+// A term has one goroutine, that of its rounds. All else reaches it here: notices, reports of the work beside the
 // rounds, and kicks from this worker's own jobs. So nothing of a term needs a lock.
 //
 // A term waits for as long as nothing is due: until the next bound, the next job that becomes ripe, the next muster,
 // or until its lease has to be renewed. What wakes it early is not acted on at once if the last commit was less than
-// [gatherFor] ago: letters, and lanes that fall due, come in swarms, and one commit for ten costs little more than
+// [gatherFor] ago: notices, and lanes that fall due, come in swarms, and one commit for ten costs little more than
 // one for one. Kicks are the exception, since a place is free and jobs wait for it.
 
 // wait waits until there is something to decide, at the latest until the lease has to be
@@ -36,7 +36,7 @@ func (t *term) wait(ctx context.Context, next int64) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case p := <-t.mail:
+		case p := <-t.batches:
 			t.receive(p)
 			return nil // the reading has gathered already
 		case take := <-t.reports:
@@ -60,15 +60,15 @@ func (t *term) gather(ctx context.Context) {
 
 // collect takes in what has been told by now.
 func (t *term) collect() {
-	for _, letter := range t.w.Letters.Take() {
-		t.open([]store.Letter{letter})
-		if n := len(t.requests); n > 0 && t.requests[n-1].own == nil && letter.Subject == store.MailReturn {
-			t.requests[n-1].own = &letter
+	for _, notice := range t.w.Notices.Take() {
+		t.open([]store.Notice{notice})
+		if n := len(t.requests); n > 0 && t.requests[n-1].own == nil && notice.Subject == store.NoticeReturn {
+			t.requests[n-1].own = &notice
 		}
 	}
 	for len(t.requests) < mostRequests {
 		select {
-		case p := <-t.mail:
+		case p := <-t.batches:
 			t.receive(p)
 		case take := <-t.reports:
 			take(t.w.Now())

@@ -36,7 +36,7 @@ func TestAWorkerThatReturnsJobs(t *testing.T) {
 		}
 		var returns atomic.Int64
 		other.wire.intercept(func(cmd redis.Cmder, do func() error) error {
-			if letter(cmd) == store.MailReturn {
+			if notice(cmd) == store.NoticeReturn {
 				returns.Add(1)
 			}
 			if beats(cmd) {

@@ -84,8 +84,8 @@ func (s *stage) end() {
 }
 
 // A leader's own jobs tell it things directly, past Redis. Whoever leads next learns of what
-// it has not answered, whether it had opened the letter or not.
-func TestLettersOutliveATerm(t *testing.T) {
+// it has not answered, whether it had opened the notice or not.
+func TestNoticesOutliveATerm(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprint("opened ", opened), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

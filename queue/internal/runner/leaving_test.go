@@ -35,7 +35,7 @@ func TestADeputyIsToldAfterAll(t *testing.T) {
 				defer s.join("other")
 				return do()
 			}
-			if strings.Contains(fmt.Sprintf("%s", cmd.Args()), store.HandDeputy) {
+			if strings.Contains(fmt.Sprintf("%s", cmd.Args()), store.MessageDeputy) {
 				told.Add(1)
 			}
 			s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(time.Minute).UnixMicro()), "frozen")

@@ -128,7 +128,7 @@ const (
 	// patience holds after the allowance of each trouble: leases of workers and leaders, backoff.
 	patience = 3_000_000
 	// brisk holds where there has been no trouble for calmFor. The documented allowances are the
-	// gathering of mail (1 ms), of ends (30 ms at a worker that leads) and the grace; a pause, a
+	// gathering of notices (1 ms), of ends (30 ms at a worker that leads) and the grace; a pause, a
 	// resumption and other policies are read with some round trips.
 	brisk   = 120_000
 	calmFor = 10_000_000

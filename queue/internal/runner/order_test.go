@@ -43,8 +43,8 @@ func TestReturnedJobsKeepTheirOrder(t *testing.T) {
 		claim := envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: int64(n), Spent: int64(n)}
 		s.server.HSet("wc:{q}:running:a", claim.String(), env.String())
 		s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(time.Minute).UnixMicro()), "a")
-		letter := store.Return{Worker: "a", Claim: claim, Kind: store.ReturnPaused}.Letter()
-		if _, err := s.server.XAdd("wc:{q}:mail", "*", []string{letter.Subject, letter.Text}); err != nil {
+		notice := store.Return{Worker: "a", Claim: claim, Kind: store.ReturnPaused}.Notice()
+		if _, err := s.server.XAdd("wc:{q}:notices", "*", []string{notice.Subject, notice.Text}); err != nil {
 			s.t.Fatal(err)
 		}
 	})

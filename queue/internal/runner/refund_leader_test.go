@@ -57,7 +57,7 @@ func refundIsLost(t *testing.T, dies bool) {
 		st, _ := store.New(s.client, "q")
 		slot := first.slot
 		claim := envelope.Claim{Stamp: fmt.Sprintf("%013x", slot-1000), Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: slot, Spent: slot}
-		if err := st.Write(t.Context(), store.Letter{Subject: store.MailRefund, Text: store.Pack(claim.String(), "1")}); err != nil {
+		if err := st.Write(t.Context(), store.Notice{Subject: store.NoticeRefund, Text: store.Pack(claim.String(), "1")}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

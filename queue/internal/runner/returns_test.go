@@ -19,8 +19,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// letter returns the subject of the letter that a command writes; "" for other commands.
-func letter(cmd redis.Cmder) string {
+// notice returns the subject of the notice that a command writes; "" for other commands.
+func notice(cmd redis.Cmder) string {
 	if cmd.Name() != "xadd" {
 		return ""
 	}
@@ -28,7 +28,7 @@ func letter(cmd redis.Cmder) string {
 	return subject
 }
 
-// A job that a worker has returned comes back though Redis has forgotten the letter that says
+// A job that a worker has returned comes back though Redis has forgotten the notice that says
 // so, as it does when a replica takes over.
 func TestAReturnIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestAReturnIsForgotten(t *testing.T) {
 		s.hire(2)
 		for _, w := range s.workers {
 			w.wire.intercept(func(cmd redis.Cmder, do func() error) error {
-				if letter(cmd) == store.MailReturn && forgotten.Add(1) <= 3 {
+				if notice(cmd) == store.NoticeReturn && forgotten.Add(1) <= 3 {
 					return nil
 				}
 				return do()
@@ -93,7 +93,7 @@ func TestARefundIsToldTwice(t *testing.T) {
 		reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
 		other.wire.intercept(func(cmd redis.Cmder, do func() error) error {
 			err := do()
-			if letter(cmd) == store.MailRefund && lost.CompareAndSwap(false, true) {
+			if notice(cmd) == store.NoticeRefund && lost.CompareAndSwap(false, true) {
 				cmd.SetErr(reset)
 				return reset
 			}

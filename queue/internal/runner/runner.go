@@ -40,7 +40,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer resign()
 	defer fallSilent()
 	beats.Go(func() { r.worker.Beat(beating) })
-	services.Go(func() { r.worker.TakeHand(outlive) })
+	services.Go(func() { r.worker.TakeMessages(outlive) })
 	services.Go(func() { r.worker.Claims.AckAll(outlive) })
 	election.Go(func() { r.stand(leading) })
 

@@ -83,7 +83,7 @@ func jobOfABrokenLane(t *testing.T, key, how string) {
 // A key of the queue that has another type stops the queue: the leader says so once, with the
 // key and the remedy. When it is repaired everything goes on, and nothing is lost.
 func TestAKeyOfTheQueueThatHasAnotherType(t *testing.T) {
-	for _, key := range []string{"tenants", "later", "mail", "workers", "meta", "dead"} {
+	for _, key := range []string{"tenants", "later", "notices", "workers", "meta", "dead"} {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 0)

@@ -35,7 +35,7 @@ func TestALaneWhoseFirstJobIsGone(t *testing.T) {
 			}
 			return do()
 		})
-		s.offer("gone", 2) // a letter tells of the first one
+		s.offer("gone", 2) // a notice tells of the first one
 		time.Sleep(5 * time.Minute)
 		if n := s.attempts(); n != 1 {
 			t.Errorf("%d starts in five minutes; the user has seen none, and one job waits: %v", n, s.client.ZRangeWithScores(t.Context(), "wc:{q}:due:t", 0, -1).Val())

@@ -284,8 +284,8 @@ func TestRefusedJobsCount(t *testing.T) {
 	}
 }
 
-// A letter that is read again changes nothing.
-func TestARepeatedLetter(t *testing.T) {
+// A notice that is read again changes nothing.
+func TestARepeatedNotice(t *testing.T) {
 	s := onShelf(t, nil, schedule.Policy{})
 	s.places = 0
 	s.put("t", "u", nil)

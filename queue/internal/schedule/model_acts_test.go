@@ -88,7 +88,7 @@ func (m *model) refresh() {
 	m.recount()
 }
 
-// depose lets another worker lead, which opens all letters again whose effects nobody
+// depose lets another worker lead, which opens all notices again whose effects nobody
 // has committed.
 func (m *model) depose() {
 	m.note("another leader")
@@ -119,7 +119,7 @@ func (m *model) offer() {
 			in := m.due[index(lane)]
 			delete(in, lane.User)
 			m.notes(lane, m.now)
-			m.mail = append(m.mail, notice{lane, t.entry()})
+			m.notices = append(m.notices, notice{lane, t.entry()})
 		}
 	}
 }
@@ -129,11 +129,11 @@ func headOf(t *task) schedule.Head {
 	return schedule.Head{Entry: t.entry(), Job: t.entry(), Env: env, Err: err}
 }
 
-// open opens some letters.
+// open opens some notices.
 func (m *model) open() {
 	m.hear()
-	for m.read < len(m.mail) && !m.chance(10) {
-		n := m.mail[m.read]
+	for m.read < len(m.notices) && !m.chance(10) {
+		n := m.notices[m.read]
 		m.read++
 		if lane := m.lanes[n.lane]; len(lane) == 0 || lane[0].entry() != n.entry {
 			m.stale[n.lane] = true

@@ -51,10 +51,10 @@ type model struct {
 	due      map[string]map[string]int64 // tenant and priority → user → bound
 	tenants  map[string]int64
 	states   map[string]state
-	mail     []notice
-	read     int                    // letters that were opened
-	kept     int                    // letters whose effects were committed
-	stale    map[envelope.Lane]bool // of which a letter told what was so no longer
+	notices  []notice
+	read     int                    // notices that were opened
+	kept     int                    // notices whose effects were committed
+	stale    map[envelope.Lane]bool // of which a notice told what was so no longer
 	unswept  []string
 	later    []*task
 	tasks    []*task // all that are not over
@@ -225,8 +225,8 @@ func (m *model) run() {
 		if more {
 			continue
 		}
-		if !m.fail(m.left(plan, had)) && round > 0 && m.read == len(m.mail) {
-			m.mail, m.read, m.kept = nil, 0, 0
+		if !m.fail(m.left(plan, had)) && round > 0 && m.read == len(m.notices) {
+			m.notices, m.read, m.kept = nil, 0, 0
 		}
 		return
 	}
@@ -302,7 +302,7 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		return nil
 	}
 	secret := map[envelope.Lane]bool{} // the scheduler has not been told of them
-	for _, n := range m.mail[m.read:] {
+	for _, n := range m.notices[m.read:] {
 		secret[n.lane] = true
 	}
 	for lane, jobs := range m.lanes {

@@ -91,9 +91,9 @@ func TestLanesToldOfTogether(t *testing.T) {
 	}
 }
 
-// A letter about a job that had left its lane before the letter was read keeps nobody
+// A notice about a job that had left its lane before the notice was read keeps nobody
 // waiting: what was read since knows better, and what is being read will.
-func TestALateLetter(t *testing.T) {
+func TestALateNotice(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.FixedWindow, Limit: 3, Period: time.Hour})})
 		s.put("t", "u", nil)
@@ -130,7 +130,7 @@ func TestALateJobGoesFurther(t *testing.T) {
 }
 
 // A lane that waits for long is known to Redis with its bound, and to nobody else: whether its
-// jobs were found in its index, or a letter told of the first of them, or of one that came later.
+// jobs were found in its index, or a notice told of the first of them, or of one that came later.
 // The end of a pause is no such bound: the pause may end before.
 func TestALaneThatWaitsIsParked(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -138,7 +138,7 @@ func TestALaneThatWaitsIsParked(t *testing.T) {
 		want  bool
 	}{
 		"found in its index": {func(s *shelf) { s.put("t", "u", nil); s.put("t", "u", nil) }, true},
-		"told by a letter":   {func(s *shelf) { s.decide(); s.put("t", "u", nil); s.put("t", "u", nil) }, true},
+		"told by a notice":   {func(s *shelf) { s.decide(); s.put("t", "u", nil); s.put("t", "u", nil) }, true},
 		"one by one":         {func(s *shelf) { s.put("t", "u", nil); s.decide(); s.put("t", "u", nil) }, true},
 		"paused": {func(s *shelf) {
 			s.put("t", "u", nil)

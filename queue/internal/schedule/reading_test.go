@@ -50,7 +50,7 @@ func TestLanesReadAgainWhileTheirIndexIs(t *testing.T) {
 				}
 			}
 			if needs := commit.Needs; forgets && !forgot && len(needs.Lanes) > 0 && needs.Lanes[0].From > 0 {
-				s.s.Step(s.now, schedule.Replaced{Tenant: "t"}) // a letter (!tenant), or the sweep: the round takes it in before it lands the commit
+				s.s.Step(s.now, schedule.Replaced{Tenant: "t"}) // a notice (!tenant), or the sweep: the round takes it in before it lands the commit
 				forgot = true
 			}
 			s.s.Learn(commit, find(commit.Needs), s.now)

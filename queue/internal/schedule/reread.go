@@ -13,10 +13,10 @@ import (
 //
 // A lane that is told of may be known already, may come with an index that is being read, or may lie behind the
 // frontier up to which the index is known. In the last case nothing has to be done: it is found when its bound comes.
-// The frontier is an instant, and the letter comes later than the offer that set the bound; letterDelay allows for
+// The frontier is an instant, and the notice comes later than the offer that set the bound; noticeDelay allows for
 // that.
 
-// notice takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
+// firstJob takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
 // find it in its index, it comes in with that job.
 func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
@@ -25,9 +25,9 @@ func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 		l.missed = true
 		return
 	}
-	if index.frontier <= now && head.Env != nil && head.Env.Offered()-letterDelay >= index.frontier {
+	if index.frontier <= now && head.Env != nil && head.Env.Offered()-noticeDelay >= index.frontier {
 		if index.asked {
-			index.lower(head.Env.Offered() - letterDelay)
+			index.lower(head.Env.Offered() - noticeDelay)
 		}
 		s.rouse(t, now)
 		return
@@ -54,9 +54,9 @@ func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 	s.wake(l, at)
 }
 
-// letterDelay is how much earlier than the stamp of its first job a lane's bound may be, in
+// noticeDelay is how much earlier than the stamp of its first job a lane's bound may be, in
 // µs. A lane whose bound lies before the frontier is not found behind it.
-const letterDelay = 1_000_000
+const noticeDelay = 1_000_000
 
 // look lets all lanes of a user be read again and looked at: their first jobs, or what
 // bounds them, may have changed.

@@ -60,7 +60,7 @@ func (m *model) finish(t *task) {
 	m.finished = append(m.finished, t.claim)
 }
 
-// hear opens letters about claims that have ended; some of them again.
+// hear opens notices about claims that have ended; some of them again.
 func (m *model) hear() {
 	for len(m.finished) > 0 && !m.chance(10) {
 		m.heard = append(m.heard, m.finished[0])

@@ -20,7 +20,7 @@ type desk struct {
 	*Store
 	t      *testing.T
 	client redis.UniversalClient
-	mail   string // the last letter that was read
+	read   string // the last notice that was read
 	before int64  // changes that the leader knows of
 }
 
@@ -31,7 +31,7 @@ func onDesks(t *testing.T, test func(t *testing.T, d *desk)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, &desk{Store: s, t: t, client: client, mail: "0"})
+		test(t, &desk{Store: s, t: t, client: client, read: "0"})
 	})
 }
 
@@ -68,8 +68,8 @@ func (d *desk) offer(user string, change func(*envelope.Envelope)) string {
 }
 
 // told checks whether there was a change that the leader must know of, and that it finds the
-// letters: even when nobody leads.
-func (d *desk) told(changed bool, want ...Letter) {
+// notices: even when nobody leads.
+func (d *desk) told(changed bool, want ...Notice) {
 	d.t.Helper()
 	now, err := d.client.HGet(d.t.Context(), "wc:{q}:meta", "changes").Int64()
 	if err != nil && err != redis.Nil {
@@ -79,11 +79,11 @@ func (d *desk) told(changed bool, want ...Letter) {
 		d.t.Errorf("the number of the last change is %d, and was %d; want another: %v", now, d.before, changed)
 	}
 	d.before = now
-	var letters []Letter
-	d.mail, letters, err = d.ReadMail(d.t.Context(), d.mail, -1)
+	var notices []Notice
+	d.read, notices, err = d.ReadNotices(d.t.Context(), d.read, -1)
 	d.must(err)
-	if !slices.Equal(letters, want) {
-		d.t.Errorf("letters %v, want %v", letters, want)
+	if !slices.Equal(notices, want) {
+		d.t.Errorf("notices %v, want %v", notices, want)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestSetPolicies(t *testing.T) {
 				t.Errorf("meta says version %d, %v; want %d", view.Policies, err, version)
 			}
 			last = version
-			d.told(true, Letter{MailPolicies, fmt.Sprint(version)})
+			d.told(true, Notice{NoticePolicies, fmt.Sprint(version)})
 		}
 		if changed, err := d.SetPolicies(t.Context(), NewPolicies{Source: "a: 1\n", Expected: -1}); err != nil || changed {
 			t.Errorf("the same again: %v, %v", changed, err)
@@ -208,18 +208,18 @@ func TestPauses(t *testing.T) {
 			}
 		}
 		d.must(d.Pause(t.Context(), "t:a", view.Now+hour, Note{}))
-		d.told(true, Letter{MailPaused, "t:a"})
+		d.told(true, Notice{NoticePaused, "t:a"})
 		d.must(d.Pause(t.Context(), "q", view.Now+2*hour, Note{}))
-		d.told(true, Letter{MailPaused, "q"})
+		d.told(true, Notice{NoticePaused, "q"})
 		pauses("1", map[string]int64{"t:a": view.Now + hour, "q": view.Now + 2*hour})
 		d.must(d.client.ZAdd(t.Context(), "wc:{q}:paused", redis.Z{Score: float64(view.Now - 1), Member: "t:ended"}).Err())
 		d.must(d.Pause(t.Context(), "t:a", view.Now+hour/2, Note{})) // shorter
-		d.told(true, Letter{MailPaused, "t:a"})
+		d.told(true, Notice{NoticePaused, "t:a"})
 		pauses("1", map[string]int64{"t:a": view.Now + hour/2, "q": view.Now + 2*hour})
 		d.must(d.Pause(t.Context(), "q", 0, Note{}))
-		d.told(true, Letter{MailPaused, "q"})
+		d.told(true, Notice{NoticePaused, "q"})
 		d.must(d.Pause(t.Context(), "t:a", 1, Note{}))
-		d.told(true, Letter{MailPaused, "t:a"})
+		d.told(true, Notice{NoticePaused, "t:a"})
 		pauses("0", map[string]int64{})
 	})
 }
@@ -231,7 +231,7 @@ func TestCancel(t *testing.T) {
 		if lane, bad := envelope.ParseLane(was); err != nil || bad != nil || lane.User != "u" {
 			t.Errorf("it was %q, %v", was, err)
 		}
-		d.told(false, Letter{MailCancel, "a: %"})
+		d.told(false, Notice{NoticeCancel, "a: %"})
 		if left := d.client.PTTL(t.Context(), "wc:{q}:id:a%3A%20%25").Val(); left >= 0 {
 			t.Errorf("a cancelled job is known for %v, want until it is dropped", left)
 		}
@@ -245,7 +245,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("cancelled %q, %v", settings.Cancelled, err)
 		}
 		d.must(d.Dropped(t.Context(), []string{"a: %", "nobody"}, nil))
-		d.told(false, Letter{MailCancel, "a: %"})
+		d.told(false, Notice{NoticeCancel, "a: %"})
 		if left := d.client.PTTL(t.Context(), "wc:{q}:id:a%3A%20%25").Val(); d.where("a: %") != WasDropped || left <= 0 || left > IDMemory {
 			t.Errorf("it is %q, and known for %v", d.where("a: %"), left)
 		}
@@ -276,7 +276,7 @@ func TestPurge(t *testing.T) {
 				break
 			}
 			each = append(each, n)
-			d.told(false, Letter{MailTenant, "t"})
+			d.told(false, Notice{NoticeTenant, "t"})
 		}
 		if !slices.Equal(each, []int{4, 4, 2}) && !slices.Equal(each, []int{4, 4, 2, 0}) {
 			t.Errorf("purged %v", each)
@@ -317,7 +317,7 @@ func TestPurgeLeavesWhatHasChanged(t *testing.T) {
 		d.must(d.client.LPop(t.Context(), "wc:{q}:lane:t:u").Err()) // the leader has claimed it
 		d.offer("u", folded("new", "k"))
 		c := d.newChange()
-		c.tell(MailTenant, "t")
+		c.tell(NoticeTenant, "t")
 		for _, entry := range entries {
 			d.Store.purge(c, entry, 1)
 		}
@@ -333,7 +333,7 @@ func TestPurgeLeavesWhatHasChanged(t *testing.T) {
 func TestAChangeGoesOnAfterAnError(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		c := d.newChange()
-		c.tell(MailTenant, "t")
+		c.tell(NoticeTenant, "t")
 		c.always()
 		c.do("SET", d.key.ID("string"), "x")
 		c.do("HSET", d.key.ID("string"), "x", "y")
@@ -349,7 +349,7 @@ func TestAChangeGoesOnAfterAnError(t *testing.T) {
 		if d.where("after") != "x" || d.where("never") != "" || d.where("last") != "x" {
 			t.Error("what stands after an error was not done, or what has no reason was")
 		}
-		d.told(false, Letter{MailTenant, "t"})
+		d.told(false, Notice{NoticeTenant, "t"})
 	})
 }
 

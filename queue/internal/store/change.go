@@ -24,11 +24,11 @@ import (
 // instant at which it was acknowledged.
 
 // A change is what somebody other than the leader has decided: steps, each of which is
-// done if its condition holds, and a letter that tells the leader.
+// done if its condition holds, and a notice that tells the leader.
 type change struct {
 	s       *Store
 	keys    *keyList
-	letters []any
+	notices []any
 	kinds   []any // keys of the queue itself, each with its type
 	fences  bool  // the leader must know before it commits anything more
 	steps   []step
@@ -42,17 +42,17 @@ func appendList(lists []any, words ...any) []any { return append(append(lists, l
 
 // newChange returns a change without steps.
 func (s *Store) newChange() *change {
-	return &change{s: s, keys: newKeyList(s.key.Meta(), s.key.Mail())}
+	return &change{s: s, keys: newKeyList(s.key.Meta(), s.key.Notices())}
 }
 
-// tell adds a letter to the leader, unless there is the same already.
+// tell adds a notice to the leader, unless there is the same already.
 func (c *change) tell(subject, text string) {
-	for i := 0; i < len(c.letters); i += 2 {
-		if c.letters[i+1] == text {
+	for i := 0; i < len(c.notices); i += 2 {
+		if c.notices[i+1] == text {
 			return
 		}
 	}
-	c.letters = append(c.letters, subject+" "+strconv.Itoa(len(c.letters)), text)
+	c.notices = append(c.notices, subject+" "+strconv.Itoa(len(c.notices)), text)
 }
 
 // own notes that a key of the queue itself is needed. Where it has another type nothing is done,
@@ -116,7 +116,7 @@ func (c *change) record(lane Lane, reason, job string, now int64) {
 // apply makes the change and reports which steps were done. It may be called once.
 func (c *change) apply(ctx context.Context) (done map[int]bool, err error) {
 	args := appendList([]any{Schema, flag(c.fences), len(c.steps)}, c.kinds...)
-	args = appendList(args, c.letters...)
+	args = appendList(args, c.notices...)
 	for _, s := range c.steps {
 		args = appendList(append(args, s.conditions...))
 		args = appendList(append(args, s.musts...))

@@ -76,7 +76,7 @@ type Ack struct {
 
 // Ack ends claims of jobs that need no more attempts.
 func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
-	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Mail()}
+	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices()}
 	if a.Payload != "" {
 		keys = append(keys, s.key.Body(a.Payload))
 	}

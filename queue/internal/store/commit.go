@@ -41,34 +41,34 @@ type Commit struct {
 	claim list // before anything leaves its lane
 	write list // fails as a whole
 	memo  list // of the states
-	told  list // messages for the hands of workers
+	told  list // messages for the mailboxes of workers
 	extra list // each alone
 	fill  list
 	look  list
 
-	running  map[string]int    // worker → number of the key of its claims
-	claims   map[string][]any  // worker → names of claims and jobs
-	ended    map[string][]any  // worker → names of claims
-	hands    map[string][]byte // worker → what it is told
-	counters map[counter]int64
-	folding  map[Folded]string // what it puts under collapse keys
-	lowers   []lowering
-	lowered  map[lowering][]any // their members, each after the instant
-	seen     map[lowered]bool
-	taken    map[Lane]takes
-	put      map[Lane]bool
-	reads    []reads
-	looks    []look
-	typed    map[string]bool // keys of the queue whose types are checked
-	lanesOf  map[int]Lane    // whose keys a check of types is about
-	gathered bool
+	running   map[string]int    // worker → number of the key of its claims
+	claims    map[string][]any  // worker → names of claims and jobs
+	ended     map[string][]any  // worker → names of claims
+	mailboxes map[string][]byte // worker → what it is told
+	counters  map[counter]int64
+	folding   map[Folded]string // what it puts under collapse keys
+	lowers    []lowering
+	lowered   map[lowering][]any // their members, each after the instant
+	seen      map[lowered]bool
+	taken     map[Lane]takes
+	put       map[Lane]bool
+	reads     []reads
+	looks     []look
+	typed     map[string]bool // keys of the queue whose types are checked
+	lanesOf   map[int]Lane    // whose keys a check of types is about
+	gathered  bool
 }
 
 // NewCommit returns an empty commit.
 func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), running: make(map[string]int), claims: make(map[string][]any), ended: make(map[string][]any),
-		hands: make(map[string][]byte), counters: make(map[counter]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
+		mailboxes: make(map[string][]byte), counters: make(map[counter]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
 		folding: make(map[Folded]string), typed: make(map[string]bool), lanesOf: make(map[int]Lane),
 		lowered: make(map[lowering][]any), seen: make(map[lowered]bool),
 	}
@@ -88,7 +88,7 @@ func (c *Commit) Reset() {
 	clear(c.running)
 	clear(c.claims)
 	clear(c.ended)
-	clear(c.hands)
+	clear(c.mailboxes)
 	clear(c.counters)
 	clear(c.folding)
 	clear(c.lowered)
@@ -156,9 +156,9 @@ func (c *Commit) Ack(worker string, claims []Claim) {
 	c.Count("", "done", int64(len(claims)))
 }
 
-// Tell puts words into a worker's hand, in one message; see [Words].
+// Tell puts words into a worker's mailbox, in one message; see [Words].
 func (c *Commit) Tell(worker string, words ...string) {
-	c.hands[worker] = appendWords(c.hands[worker], words)
+	c.mailboxes[worker] = appendWords(c.mailboxes[worker], words)
 }
 
 // Put puts a job into its lane, at the front or at the back, where a look at it may be
@@ -350,7 +350,7 @@ func (c *Commit) Expired(worker string, lease time.Duration) int {
 // Forget removes a worker that is dead, and what it was told.
 func (c *Commit) Forget(worker string) {
 	c.op(&c.extra, "ZREM", c.own(c.s.key.Workers(), "zset"), worker)
-	c.op(&c.extra, "DEL", c.s.key.Hand(worker))
+	c.op(&c.extra, "DEL", c.s.key.Mailbox(worker))
 	c.op(&c.extra, "DEL", c.s.key.Worker(worker))
 }
 
@@ -365,5 +365,5 @@ func (c *Commit) Empty() bool { return !c.Writes() && len(c.reads)+len(c.looks) 
 
 // Writes reports whether the commit does more than read.
 func (c *Commit) Writes() bool {
-	return c.folds.n+c.take.n+c.write.n+c.memo.n+c.extra.n+len(c.claims)+len(c.ended)+len(c.hands)+len(c.counters) > 0
+	return c.folds.n+c.take.n+c.write.n+c.memo.n+c.extra.n+len(c.claims)+len(c.ended)+len(c.mailboxes)+len(c.counters) > 0
 }

@@ -25,7 +25,7 @@ func (d *desk) lead(worker string) Fence {
 	if term.Token == "" {
 		d.t.Fatal("nobody leads, and " + worker + " may not")
 	}
-	return Fence{Token: term.Token, Lease: time.Minute, Seq: term.Seq + 1, Changes: term.Changes, Mail: "9-9"}
+	return Fence{Token: term.Token, Lease: time.Minute, Seq: term.Seq + 1, Changes: term.Changes, Notice: "9-9"}
 }
 
 // all returns everything that Redis holds.
@@ -212,7 +212,7 @@ func TestCommit(t *testing.T) {
 		if len(reply.Errors) > 0 || len(reply.Heads) != 1 || len(reply.Heads[0]) != 1 || !strings.HasPrefix(reply.Heads[0][0], second) {
 			t.Errorf("%+v", reply)
 		}
-		message, at, err := d.Hand(t.Context(), "b", time.Second)
+		message, at, err := d.Message(t.Context(), "b", time.Second)
 		if words := Words(message); err != nil || at != reply.Now || !slices.Equal(words, []string{"!job", claim.String()}) {
 			t.Errorf("b is told %q at %d, %v", message, at, err)
 		}
@@ -263,8 +263,8 @@ func TestClaimsBeforePops(t *testing.T) {
 		}
 		term, err := d.Lead(t.Context(), "a", time.Minute, f.Token)
 		d.must(err)
-		if term.Seq >= f.Seq || term.Mail == f.Mail {
-			t.Errorf("it counts as done: number %d, mail through %s", term.Seq, term.Mail)
+		if term.Seq >= f.Seq || term.Notice == f.Notice {
+			t.Errorf("it counts as done: number %d, notices through %s", term.Seq, term.Notice)
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestResharding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{Store: s, t: t, client: client, mail: "0"}
+	d := &desk{Store: s, t: t, client: client, read: "0"}
 	d.must(d.Store.Pause(ctx, "t:x", 1, Note{}))
 	f := d.lead("a")
 	slot := client.ClusterKeySlot(ctx, "wc:{q}:").Val()

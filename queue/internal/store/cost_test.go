@@ -18,7 +18,7 @@ func TestWhatACommitCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{Store: s, t: t, client: client, mail: "0"}
+	d := &desk{Store: s, t: t, client: client, read: "0"}
 	c := d.NewCommit()
 	for i, user := range []string{"u0", "u1", "u2"} {
 		d.take(c, "b", user, d.offer(user, nil), int64(5+i))

@@ -33,7 +33,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 	}
 	c := s.newChange()
 	claim, running := f.Claim.String(), c.own(s.key.Running(f.Worker), "hash")
-	c.own(s.key.Mail(), "stream")
+	c.own(s.key.Notices(), "stream")
 	// A script that begins with a command that needs no memory goes on in a full Redis.
 	c.always()
 	c.do("HDEL", running, "")
@@ -45,9 +45,9 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 		c.backsOff(f, view.Now+f.Delay.Microseconds())
 	}
 	c.do("HDEL", running, claim)
-	c.do("XADD", s.key.Mail(), "*", MailFinished, claim)
+	c.do("XADD", s.key.Notices(), "*", NoticeFinished, claim)
 	if f.Refund != "" {
-		c.do("XADD", s.key.Mail(), "*", MailRefund, f.Refund)
+		c.do("XADD", s.key.Notices(), "*", NoticeRefund, f.Refund)
 	}
 	c.do("HSET", s.key.Meta(), "failing", marksAfter(meta, view.Now), "error", f.Error[:min(len(f.Error), headError)])
 	c.count(f.Claim.Lane.Tenant, "failed", 1)
@@ -61,7 +61,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 // backsOff lets the job of a failed attempt wait for its next one.
 func (c *change) backsOff(f Failure, at int64) {
 	c.must("ZADD", c.own(c.s.key.Later(), "zset"), at, f.Claim.Lane.Name()+" "+f.Job)
-	c.do("XADD", c.s.key.Mail(), "*", MailLater, at)
+	c.do("XADD", c.s.key.Notices(), "*", NoticeLater, at)
 	if f.ID != "" {
 		c.do("SET", c.s.key.ID(f.ID), f.Claim.Lane.Name(), "XX", "KEEPTTL")
 	}

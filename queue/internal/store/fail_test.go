@@ -19,13 +19,13 @@ func (d *desk) hold(worker string, claim Claim) {
 	d.must(d.client.HSet(d.t.Context(), d.key.Running(worker), claim.String(), "job").Err())
 }
 
-// letters returns all mail, subjects before texts.
-func (d *desk) letters() (all []string) {
+// notices returns all notices, subjects before texts.
+func (d *desk) notices() (all []string) {
 	d.t.Helper()
-	messages, err := d.client.XRange(d.t.Context(), d.key.Mail(), "-", "+").Result()
+	messages, err := d.client.XRange(d.t.Context(), d.key.Notices(), "-", "+").Result()
 	d.must(err)
 	for _, m := range messages {
-		for _, subject := range []string{MailFinished, MailLater, MailRefund} {
+		for _, subject := range []string{NoticeFinished, NoticeLater, NoticeRefund} {
 			if text, found := m.Values[subject].(string); found {
 				all = append(all, subject+" "+text)
 			}
@@ -45,8 +45,8 @@ func TestFailTellsTheLeader(t *testing.T) {
 				t.Errorf("%d: held %v, %v", i, held, err)
 			}
 		}
-		told := strings.Join(d.letters(), ", ")
-		if before, after, _ := strings.Cut(told, MailLater+" "); before != "" || !strings.HasSuffix(after, ", !finished "+claimOf("claim").String()+", !refund refund") {
+		told := strings.Join(d.notices(), ", ")
+		if before, after, _ := strings.Cut(told, NoticeLater+" "); before != "" || !strings.HasSuffix(after, ", !finished "+claimOf("claim").String()+", !refund refund") {
 			t.Errorf("told %s", told)
 		}
 		meta := d.client.HGetAll(t.Context(), d.key.Meta()).Val()
@@ -68,7 +68,7 @@ func TestFailWhereNothingCanWait(t *testing.T) {
 				if held, err := d.Fail(t.Context(), f); held || err == nil || !strings.Contains(err.Error(), place) {
 					t.Errorf("held %v, %v", held, err)
 				}
-				if !d.exists("running:w") || len(d.letters()) > 0 || d.client.HGet(t.Context(), d.key.Meta(), "failed").Val() != "" {
+				if !d.exists("running:w") || len(d.notices()) > 0 || d.client.HGet(t.Context(), d.key.Meta(), "failed").Val() != "" {
 					t.Error("the claim was ended")
 				}
 				d.must(d.client.Del(t.Context(), "wc:{q}:"+place).Err())
@@ -87,7 +87,7 @@ func TestFailInAFullRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{Store: st, t: t, client: s, mail: "0"}
+	d := &desk{Store: st, t: t, client: s, read: "0"}
 	d.hold("w", claimOf("late"))
 	d.hold("w", claimOf("last"))
 	d.must(s.ConfigSet(t.Context(), "maxmemory", "1mb").Err())

@@ -26,7 +26,7 @@ type Fence struct {
 	Lease   time.Duration
 	Seq     int64  // one more than that of the last commit
 	Changes int64  // number of the last change that the leader knows of
-	Mail    string // the last mail whose effects are in the commit; "" if it is the same as before
+	Notice  string // the last notice whose effects are in the commit; "" if it is the same as before
 	Slot    int64  // the latest slot that the commit gives; 0 for none
 }
 
@@ -69,7 +69,7 @@ func (e *OrderError) Error() string {
 // did nothing, and any other error if nobody knows what became of it.
 func (s *Store) Send(ctx context.Context, f Fence, c *Commit) (wait func() (CommitReply, error)) {
 	c.gather()
-	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Mail, f.Slot - farthest, len(c.keys.keys)}
+	args := []any{f.Token, f.Lease.Microseconds(), f.Seq, f.Changes, f.Notice, f.Slot - farthest, len(c.keys.keys)}
 	n := 0
 	for _, l := range c.lists() {
 		n += 1 + len(l.args)

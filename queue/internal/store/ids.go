@@ -48,7 +48,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (string, error) {
 			return where, nil
 		}
 		c := s.newChange()
-		c.tell(MailCancel, id)
+		c.tell(NoticeCancel, id)
 		c.when(where, "GET", []string{s.key.ID(id)})
 		c.do("SET", s.key.ID(id), WasCancelled) // known until it is dropped, however long it waits
 		c.do("SADD", s.key.Cancelled(), id)
@@ -102,7 +102,7 @@ func (s *Store) Dropped(ctx context.Context, ids, spilled []string) error {
 			continue
 		}
 		c := s.newChange()
-		c.tell(MailCancel, id)
+		c.tell(NoticeCancel, id)
 		c.when(1, "SREM", []string{s.key.Cancelled()}, id)
 		c.do("PEXPIRE", s.key.ID(id), IDMemory.Milliseconds())
 		if _, err := c.apply(ctx); err != nil {

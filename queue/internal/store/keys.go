@@ -26,8 +26,8 @@ import (
 //	wc:{q}:workers                   zset    worker           worker → its lease ends, µs
 //	wc:{q}:worker:<worker>           hash    worker           places, doubt of its clock, …
 //	wc:{q}:running:<worker>          hash    leader, worker   claim → job
-//	wc:{q}:hand:<worker>             list    leader           claims on their way to the worker
-//	wc:{q}:mail                      stream  all              what the leader is told
+//	wc:{q}:mailbox:<worker>             list    leader           claims on their way to the worker
+//	wc:{q}:notices                      stream  all              what the leader is told
 //	wc:{q}:paused                    zset    Inspector, leader scope → until when, µs
 //	wc:{q}:notes                     hash    Inspector        scope → who paused it until when, and why
 //	wc:{q}:history                   stream  SetPolicies      versions of the policies, who set them, and why
@@ -59,7 +59,7 @@ func (k Keys) Policies() string  { return k.prefix + "policies" }
 func (k Keys) Tenants() string   { return k.prefix + "tenants" }
 func (k Keys) Later() string     { return k.prefix + "later" }
 func (k Keys) Workers() string   { return k.prefix + "workers" }
-func (k Keys) Mail() string      { return k.prefix + "mail" }
+func (k Keys) Notices() string   { return k.prefix + "notices" }
 func (k Keys) Paused() string    { return k.prefix + "paused" }
 func (k Keys) Cancelled() string { return k.prefix + "cancelled" }
 func (k Keys) Notes() string     { return k.prefix + "notes" }
@@ -77,7 +77,7 @@ func (k Keys) Chart(seconds int64) string {
 
 func (k Keys) Worker(name string) string   { return k.prefix + "worker:" + name }
 func (k Keys) Running(name string) string  { return k.prefix + "running:" + name }
-func (k Keys) Hand(name string) string     { return k.prefix + "hand:" + name }
+func (k Keys) Mailbox(name string) string  { return k.prefix + "mailbox:" + name }
 func (k Keys) Tenant(tenant string) string { return k.prefix + "tenant:" + Escape(tenant) }
 func (k Keys) Body(stamp string) string    { return k.prefix + "body:" + stamp }
 func (k Keys) ID(id string) string         { return k.prefix + "id:" + Escape(id) }

@@ -20,7 +20,7 @@ type Term struct {
 	Seq      int64  // of the last commit
 	Changes  int64
 	Policies int64 // version
-	Mail     string
+	Notice   string
 }
 
 // Lead makes the worker the leader if nobody is. With the token of its present term it
@@ -30,7 +30,7 @@ func (s *Store) Lead(ctx context.Context, worker string, lease time.Duration, to
 	reply := readFields(s.run(ctx, "lead", []string{s.key.Meta()}, Schema, worker, lease.Microseconds(), token), 7)
 	return Term{
 		Reading: Reading{reply.int(0), asked, time.Now()}, Token: reply.text(1), Till: reply.int(2), Seq: reply.int(3),
-		Changes: reply.int(4), Policies: reply.int(5), Mail: reply.text(6),
+		Changes: reply.int(4), Policies: reply.int(5), Notice: reply.text(6),
 	}, reply.err
 }
 
@@ -41,8 +41,8 @@ func (s *Store) Resign(ctx context.Context, token, successor string) error {
 	c.when(token, "HGET", []string{s.key.Meta()}, "leader")
 	c.do("HSET", s.key.Meta(), "till", 0, "leader", "")
 	if successor != "" {
-		c.do("RPUSH", s.key.Hand(successor), HandLead)
-		c.do("PEXPIRE", s.key.Hand(successor), time.Minute.Milliseconds())
+		c.do("RPUSH", s.key.Mailbox(successor), MessageLead)
+		c.do("PEXPIRE", s.key.Mailbox(successor), time.Minute.Milliseconds())
 	}
 	_, err := c.apply(ctx)
 	return err

@@ -25,8 +25,8 @@ func TestLapsed(t *testing.T) {
 		if reply, err = d.Commit(t.Context(), f, c); err != nil || reply.Lapsed {
 			t.Errorf("the lease was not renewed: %+v, %v", reply, err)
 		}
-		if mail := d.client.HGet(t.Context(), "wc:{q}:meta", "mail").Val(); mail != f.Mail {
-			t.Errorf("mail through %q, want %q", mail, f.Mail)
+		if through := d.client.HGet(t.Context(), "wc:{q}:meta", "notice").Val(); through != f.Notice {
+			t.Errorf("notices through %q, want %q", through, f.Notice)
 		}
 		d.must(d.Resign(t.Context(), "0:nobody", ""))
 		if meta, _ := d.Meta(t.Context()); meta.Till < reply.Now {
@@ -37,7 +37,7 @@ func TestLapsed(t *testing.T) {
 			t.Errorf("two lead: %+v, %v", other, err)
 		}
 		again, err := d.Lead(t.Context(), "a", time.Minute, f.Token)
-		if err != nil || again.Token == "" || again.Token == f.Token || again.Seq != f.Seq || again.Mail != f.Mail {
+		if err != nil || again.Token == "" || again.Token == f.Token || again.Seq != f.Seq || again.Notice != f.Notice {
 			t.Errorf("leading on: %+v, %v", again, err)
 		}
 		f.Seq++
@@ -48,7 +48,7 @@ func TestLapsed(t *testing.T) {
 			t.Errorf("leading on with a token of before: %+v, %v", stale, err)
 		}
 		d.must(d.Resign(t.Context(), again.Token, "b"))
-		if message, _, _ := d.Hand(t.Context(), "b", time.Second); message != "!lead" {
+		if message, _, _ := d.Message(t.Context(), "b", time.Second); message != "!lead" {
 			t.Errorf("the successor is told %q", message)
 		}
 		if other, _ = d.Lead(t.Context(), "b", time.Minute, ""); other.Token == "" || other.Token == again.Token {
@@ -136,7 +136,7 @@ func TestLeasesHoldInAFullRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{Store: st, t: t, client: s, mail: "0"}
+	d := &desk{Store: st, t: t, client: s, read: "0"}
 	d.beat("a", false, 200*time.Millisecond)
 	d.must(s.HSet(t.Context(), "wc:{q}:running:a", "claim", "job").Err())
 	d.must(s.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
@@ -164,12 +164,12 @@ func TestLeave(t *testing.T) {
 		if left, err := d.Leave(t.Context(), "b"); left || err != nil {
 			t.Errorf("left %v with a claim, %v", left, err)
 		}
-		if leases, _ := d.Leases(t.Context()); leases["b"] == 0 || !d.exists("hand:b") || !d.exists("worker:b") {
+		if leases, _ := d.Leases(t.Context()); leases["b"] == 0 || !d.exists("mailbox:b") || !d.exists("worker:b") {
 			t.Error("it is gone")
 		}
 		_, err = d.Ack(t.Context(), Ack{Worker: "b", Claims: []Claim{claim}})
 		d.must(err)
-		if left, err := d.Leave(t.Context(), "b"); !left || err != nil || d.exists("hand:b") || d.exists("worker:b") {
+		if left, err := d.Leave(t.Context(), "b"); !left || err != nil || d.exists("mailbox:b") || d.exists("worker:b") {
 			t.Errorf("left %v, %v", left, err)
 		}
 		stamp = d.offer("u", id("job"))

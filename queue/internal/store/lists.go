@@ -122,8 +122,8 @@ func (c *Commit) gather() {
 	for _, worker := range sortedKeys(c.ended) {
 		c.opOn(&c.claim, "HDEL", c.claimsOf(worker), c.ended[worker]...)
 	}
-	for _, worker := range sortedKeys(c.hands) {
-		c.told.add(c.keys.number(c.own(c.s.key.Hand(worker), "list")), c.hands[worker])
+	for _, worker := range sortedKeys(c.mailboxes) {
+		c.told.add(c.keys.number(c.own(c.s.key.Mailbox(worker), "list")), c.mailboxes[worker])
 	}
 	var lower list // before bounds are written that are later
 	for _, l := range c.lowers {

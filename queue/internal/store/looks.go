@@ -69,15 +69,15 @@ func (c *Commit) ReadWaiting(tenant string) {
 	}})
 }
 
-// ReadHand reads since when something waits in a worker's hand.
-func (c *Commit) ReadHand(worker string) {
-	c.looks = append(c.looks, look{"LINDEX", []string{c.own(c.s.key.Hand(worker), "list")}, []any{0}, func(l *Looks, reply any) {
+// ReadMailbox reads since when something waits in a worker's mailbox.
+func (c *Commit) ReadMailbox(worker string) {
+	c.looks = append(c.looks, look{"LINDEX", []string{c.own(c.s.key.Mailbox(worker), "list")}, []any{0}, func(l *Looks, reply any) {
 		text, _ := reply.(string)
 		l.Untaken = append(l.Untaken, toldAt(text))
 	}})
 }
 
-// toldAt returns the instant of a message in a hand, at least 1; 0 if there is none.
+// toldAt returns the instant of a message in a mailbox, at least 1; 0 if there is none.
 func toldAt(message string) int64 {
 	if message == "" {
 		return 0

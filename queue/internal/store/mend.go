@@ -21,7 +21,7 @@ type Condition struct {
 func (s *Store) Mend(ctx context.Context, mends []Mend) (done map[int]bool, err error) {
 	c := s.newChange()
 	c.fences = true
-	c.tell(MailRepaired, "")
+	c.tell(NoticeRepaired, "")
 	for _, m := range mends {
 		c.always()
 		for _, condition := range m.If {

@@ -13,7 +13,7 @@ import (
 
 // An offer needs no leader. offer.lua gives each job a stamp, puts it at the end of its lane, and decides about
 // nothing but capacity, repeated IDs and collapse keys. If a lane gets its first job, and somebody leads, a
-// letter tells the leader.
+// notice tells the leader.
 //
 // A client that gets no reply offers the batch again under the same name. The script keeps the receipts of a batch
 // for a minute under that name: so the second offer does nothing, and returns what became of the first.
@@ -112,7 +112,7 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 // offerWords returns the keys and the arguments of the script.
 func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 	keys = []string{
-		s.key.Meta(), s.key.Mail(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
+		s.key.Meta(), s.key.Notices(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
 		s.key.Offers(),
 	}
 	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs)}

@@ -135,7 +135,7 @@ func (d *desk) effect(j OfferJob, receipts []OfferReceipt) effect {
 }
 
 // The script reads the names of users in the keys of their lanes: whatever they are, the index, the
-// letters and the records name the lane.
+// notices and the records name the lane.
 func TestNamesOfLanes(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.lead("a")
@@ -155,11 +155,11 @@ func TestNamesOfLanes(t *testing.T) {
 		}
 		reply, err := d.Offer(t.Context(), o)
 		d.must(err)
-		_, letters, err := d.ReadMail(t.Context(), "0", -1)
+		_, notices, err := d.ReadNotices(t.Context(), "0", -1)
 		d.must(err)
 		var told, refused []string
-		for _, letter := range letters {
-			told = append(told, letter.Subject)
+		for _, notice := range notices {
+			told = append(told, notice.Subject)
 		}
 		for _, m := range d.client.XRange(t.Context(), d.key.Refused(), "-", "+").Val() {
 			refused = append(refused, m.Values["lane"].(string))
@@ -284,10 +284,10 @@ func TestNothingIsLeftOfABrokenOffer(t *testing.T) {
 				if a, b := d.held(jobOf(0, "u", "").Lane, receipts), d.held(jobOf(2, "u", "").Lane, receipts); a+b != "#0x#4x" {
 					t.Errorf("the neighbours' lanes hold %q, %q", a, b)
 				}
-				_, letters, err := d.ReadMail(t.Context(), "0", -1)
+				_, notices, err := d.ReadNotices(t.Context(), "0", -1)
 				d.must(err)
-				if want := (Letter{MailLater, fmt.Sprint(1 << 52)}); !slices.Contains(letters, want) {
-					t.Errorf("letters %v, want %v", letters, want)
+				if want := (Notice{NoticeLater, fmt.Sprint(1 << 52)}); !slices.Contains(notices, want) {
+					t.Errorf("notices %v, want %v", notices, want)
 				}
 			})
 		})
@@ -347,9 +347,9 @@ func TestCapacityOfABatch(t *testing.T) {
 						}
 					}
 				}
-				_, letters, err := d.ReadMail(t.Context(), "0", -1)
+				_, notices, err := d.ReadNotices(t.Context(), "0", -1)
 				d.must(err)
-				if slices.Contains(letters, Letter{MailFull, "t0"}) {
+				if slices.Contains(notices, Notice{NoticeFull, "t0"}) {
 					told = 1
 				}
 				if accepted != test.accepted || told != test.told {

@@ -35,7 +35,7 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) er
 		return err
 	}
 	c := s.newChange()
-	c.tell(MailPaused, scope)
+	c.tell(NoticePaused, scope)
 	c.fences = true
 	c.always()
 	c.do("ZREMRANGEBYSCORE", paused, "-inf", view.Now)

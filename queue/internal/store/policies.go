@@ -61,7 +61,7 @@ func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
 		}
 		version := max(old+1, view.Policies+1, view.Now)
 		c := s.newChange()
-		c.tell(MailPolicies, strconv.FormatInt(version, 10))
+		c.tell(NoticePolicies, strconv.FormatInt(version, 10))
 		c.fences = true
 		c.when(was, "HGET", []string{s.key.Policies()}, "version")
 		c.do("HSET", s.key.Policies(), "source", p.Source, "version", version)

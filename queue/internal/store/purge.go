@@ -9,7 +9,7 @@ import (
 
 // A purge removes jobs in steps of some hundred, each of them one change: Redis has others to serve in between. Jobs
 // that are offered meanwhile may stay. Each job is removed under the condition that it is still in its lane, by its
-// whole text: one that has started since, or was replaced, is left alone, and not counted. After each step a letter
+// whole text: one that has started since, or was replaced, is left alone, and not counted. After each step a notice
 // lets the leader read the tenant's lanes again; commits that took one of the removed jobs are refused, since their
 // lanes do not begin so any more.
 
@@ -32,7 +32,7 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, em
 		return 0, false, err
 	}
 	c := s.newChange()
-	c.tell(MailTenant, Escape(tenant))
+	c.tell(NoticeTenant, Escape(tenant))
 	for _, entry := range entries {
 		s.purge(c, entry, view.Now)
 	}

@@ -123,7 +123,7 @@ func (s *Store) revivals(ctx context.Context, dead []Record) (all []revival, lef
 func (s *Store) enter(c *change, r revival, now int64) {
 	lane, key, job := r.Lane, r.job.CollapseKey, r.job.String()
 	fold := s.key.Fold(lane.Tenant, lane.User)
-	c.tell(MailTenant, Escape(lane.Tenant))
+	c.tell(NoticeTenant, Escape(lane.Tenant))
 	c.always()
 	if key != "" {
 		c.and(r.waiting, "HGET", []string{fold}, key)

@@ -45,12 +45,12 @@ func (d *desk) die(user string, change func(*envelope.Envelope)) string {
 func TestRevive(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		a, b := d.die("u", id("a")), d.die("v", nil)
-		d.told(false, Letter{MailFinished, "claim 0 t:u:1"}, Letter{MailFinished, "claim 0 t:v:1"})
+		d.told(false, Notice{NoticeFinished, "claim 0 t:u:1"}, Notice{NoticeFinished, "claim 0 t:v:1"})
 		n, err := d.Revive(t.Context(), []string{a, "1-1", b, a})
 		if n != 2 || err != nil {
 			t.Errorf("revived %d, %v, want 2", n, err)
 		}
-		d.told(false, Letter{MailTenant, "t"})
+		d.told(false, Notice{NoticeTenant, "t"})
 		if all := d.counts(); all.Waiting != 2 || all.Dead != 2 || all.Offered != 2 {
 			t.Errorf("%+v", all)
 		}
@@ -118,7 +118,7 @@ func TestDeleteDead(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.Set(t.Context(), "wc:{q}:body:large", "payload", 0).Err())
 		a, b, stays := d.die("u", func(e *envelope.Envelope) { e.Spilled = "large" }), d.die("v", nil), d.die("w", nil)
-		d.told(false, Letter{MailFinished, "claim 0 t:u:1"}, Letter{MailFinished, "claim 0 t:v:1"}, Letter{MailFinished, "claim 0 t:w:1"})
+		d.told(false, Notice{NoticeFinished, "claim 0 t:u:1"}, Notice{NoticeFinished, "claim 0 t:v:1"}, Notice{NoticeFinished, "claim 0 t:w:1"})
 		n, err := d.DeleteDead(t.Context(), []string{a, "1-1", b, a})
 		if n != 2 || err != nil {
 			t.Errorf("deleted %d, %v, want 2", n, err)

@@ -20,7 +20,7 @@ import (
 func (s *Store) CheckTypes(ctx context.Context) error {
 	types := map[string]string{
 		s.key.Meta(): "hash", s.key.Policies(): "hash", s.key.Tenants(): "zset", s.key.Later(): "zset", s.key.Workers(): "zset",
-		s.key.Mail(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Dead(): "stream",
+		s.key.Notices(): "stream", s.key.Paused(): "zset", s.key.Cancelled(): "set", s.key.Dead(): "stream",
 	}
 	keys := slices.Sorted(maps.Keys(types))
 	found, err := s.types(ctx, keys...)

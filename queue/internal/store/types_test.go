@@ -14,15 +14,15 @@ import (
 
 // ownKeys are keys of the queue itself, and the types that they should have.
 var ownKeys = map[string]string{
-	"meta": "hash", "tenants": "zset", "later": "zset", "workers": "zset", "mail": "stream", "dead": "stream",
-	"paused": "zset", "cancelled": "set", "running:b": "hash", "hand:b": "list",
+	"meta": "hash", "tenants": "zset", "later": "zset", "workers": "zset", "notices": "stream", "dead": "stream",
+	"paused": "zset", "cancelled": "set", "running:b": "hash", "mailbox:b": "list",
 }
 
 // A commit that needs a key of the queue itself, which holds something else, does nothing and
 // names the key, wherever among its writes that key stands.
 func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 	for key, want := range ownKeys {
-		if key == "mail" {
+		if key == "notices" {
 			continue // no commit writes it
 		}
 		t.Run(key, func(t *testing.T) {
@@ -62,24 +62,24 @@ func TestScriptsNeedTheQueuesKeys(t *testing.T) {
 		keys []string
 		do   func(d *desk) error
 	}{
-		"offer": {[]string{"meta", "mail", "tenants", "refused", "paused"}, func(d *desk) error {
+		"offer": {[]string{"meta", "notices", "tenants", "refused", "paused"}, func(d *desk) error {
 			_, err := d.Offer(d.t.Context(), Offer{Batch: "b", Keep: time.Minute, Tenants: []OfferTenant{{Name: "t"}},
 				Jobs: []OfferJob{{Lane: laneOf("u"), Body: []byte("job")}, {Lane: laneOf("u"), Body: []byte("job"), Refuse: "expired"}}})
 			return err
 		}},
-		"ack": {[]string{"meta", "mail", "running:b"}, func(d *desk) error {
+		"ack": {[]string{"meta", "notices", "running:b"}, func(d *desk) error {
 			_, err := d.Ack(d.t.Context(), Ack{Worker: "b", Claims: []Claim{claimOf("claim")}, Refund: "x"})
 			return err
 		}},
-		"beat": {[]string{"meta", "mail", "workers", "worker:b", "running:b"}, func(d *desk) error {
+		"beat": {[]string{"meta", "notices", "workers", "worker:b", "running:b"}, func(d *desk) error {
 			_, err := d.Beat(d.t.Context(), Beat{Worker: "b", Lease: time.Minute})
 			return err
 		}},
-		"fail, to be tried again": {[]string{"meta", "mail", "later", "running:b"}, func(d *desk) error {
+		"fail, to be tried again": {[]string{"meta", "notices", "later", "running:b"}, func(d *desk) error {
 			_, err := d.Fail(d.t.Context(), Failure{Worker: "b", Claim: claimOf("claim"), Job: "job", Refund: "x"})
 			return err
 		}},
-		"fail, dead": {[]string{"meta", "mail", "dead", "running:b"}, func(d *desk) error {
+		"fail, dead": {[]string{"meta", "notices", "dead", "running:b"}, func(d *desk) error {
 			_, err := d.Fail(d.t.Context(), Failure{Worker: "b", Claim: claimOf("claim"), Delay: -1, Job: "job"})
 			return err
 		}},

@@ -33,7 +33,7 @@ func Waits(client redis.UniversalClient, n int) (waits redis.UniversalClient, do
 	}
 }
 
-// WaitsEach is how many commands of a worker block in a queue: one for its jobs and one for the leader's mail. Each of
+// WaitsEach is how many commands of a worker block in a queue: one for its jobs and one for notices. Each of
 // them may be waited for anew while the connection of the former one has died without a word.
 const WaitsEach = 4
 

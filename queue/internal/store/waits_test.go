@@ -60,10 +60,10 @@ func TestWaitsOfSentinels(t *testing.T) {
 	defer done()
 	for _, when := range []string{"before the failover", "after it"} {
 		redistest.Eventually(t, time.Minute, when+" a message is written and taken", func() bool {
-			if client.RPush(t.Context(), "hand", when).Err() != nil {
+			if client.RPush(t.Context(), "mailbox", when).Err() != nil {
 				return false
 			}
-			got, err := waits.BLPop(t.Context(), time.Second, "hand").Result()
+			got, err := waits.BLPop(t.Context(), time.Second, "mailbox").Result()
 			return err == nil && len(got) == 2 && got[1] == when
 		})
 		if when == "before the failover" {

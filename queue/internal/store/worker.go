@@ -15,7 +15,7 @@ import (
 //	workers            a sorted set: worker → when its lease ends (beat.lua)
 //	worker:<worker>    its record, for the leader and for people
 //	running:<worker>   its claims with their jobs: made by commits, ended by ack.lua, changes and commits
-//	hand:<worker>      messages for it, written by commits
+//	mailbox:<worker>      messages for it, written by commits
 //	meta               who leads until when (lead.lua, commit.lua)
 //
 // A claim is in exactly one of the hashes. Whoever ends it names the hash: so a worker that was reaped cannot end
@@ -56,7 +56,7 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 	asked := time.Now()
 	r := b.Record
 	reply := readFields(s.run(ctx, "beat",
-		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Mail()},
+		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Notices()},
 		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased), silence(b.Lease),
 		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,
 		"version", r.Version, "late", r.Late.Microseconds()), 7)
@@ -80,7 +80,7 @@ func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 // A Load is what a worker has to do.
 type Load struct {
 	Claims  int
-	Untaken int64 // when it was told the first thing that it has not taken from its hand; 0 for nothing
+	Untaken int64 // when it was told the first thing that it has not taken from its mailbox; 0 for nothing
 }
 
 // Records returns what is known of workers, and their loads.
@@ -102,16 +102,16 @@ func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, 
 
 func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []string) ([]Load, error) {
 	claims := add(pipe, workers, s.countClaims(ctx))
-	hands := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.StringCmd {
-		return pipe.LIndex(ctx, s.key.Hand(worker), 0)
+	mailboxes := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.StringCmd {
+		return pipe.LIndex(ctx, s.key.Mailbox(worker), 0)
 	})
-	if err := errors.Join(ask(ctx, pipe), brokenOf("hash", claims...), brokenOf("list", hands...)); err != nil {
+	if err := errors.Join(ask(ctx, pipe), brokenOf("hash", claims...), brokenOf("list", mailboxes...)); err != nil {
 		return nil, err
 	}
 	loads := make([]Load, len(workers))
 	for i := range workers {
 		loads[i].Claims = int(claims[i].Val())
-		loads[i].Untaken = toldAt(hands[i].Val())
+		loads[i].Untaken = toldAt(mailboxes[i].Val())
 	}
 	return loads, nil
 }
@@ -137,7 +137,7 @@ func (s *Store) Leave(ctx context.Context, worker string) (bool, error) {
 	c.when(0, "HLEN", []string{s.key.Running(worker)})
 	c.do("ZREM", s.key.Workers(), worker)
 	c.do("DEL", s.key.Worker(worker))
-	c.do("DEL", s.key.Hand(worker))
+	c.do("DEL", s.key.Mailbox(worker))
 	left, err := c.apply(ctx)
 	return left[0], err
 }

@@ -52,7 +52,7 @@ type held struct {
 
 // returned is a claim that the leader was asked to take back.
 type returned struct {
-	letter store.Letter
+	notice store.Notice
 	told   time.Time
 }
 
@@ -118,12 +118,12 @@ func (c *Claims) drop(claims ...envelope.Claim) {
 	}
 }
 
-// giveUp notes that a claim is returned to the leader, by a letter.
-func (c *Claims) giveUp(claim envelope.Claim, letter store.Letter) {
+// giveUp notes that a claim is returned to the leader, by a notice.
+func (c *Claims) giveUp(claim envelope.Claim, notice store.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, claim)
-	c.returned[claim] = returned{letter, time.Now()}
+	c.returned[claim] = returned{notice, time.Now()}
 	c.note(claim)
 }
 

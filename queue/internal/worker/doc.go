@@ -1,8 +1,8 @@
 // Package worker is a worker's part in one queue beside leading it: it keeps the worker's lease, takes
 // what the leader gives it, and runs that.
 //
-// The way of a claim: [Worker.TakeHand] takes it out of the worker's hand, a list in Redis into which
-// the leader writes (hand.go). [Worker.Accept] takes it in, unless it has come before (claims.go
+// The way of a claim: [Worker.TakeMessages] takes it out of the worker's mailbox, a list in Redis into which
+// the leader writes (mailbox.go). [Worker.Accept] takes it in, unless it has come before (claims.go
 // argues that), waits for a place (places.go) and for its slot by Redis's clock, and calls the handler
 // (job.go). The outcome is an end, a failure or a return (outcome.go). Ends are told together, by
 // [Claims.AckAll] or with a commit of the leader, if that is this worker (acks.go).

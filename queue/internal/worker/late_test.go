@@ -23,12 +23,12 @@ func TestALateJobIsReturned(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		reconcile() // the leader has not opened the letter yet
-		_, letters, err := w.Store.ReadMail(t.Context(), "0", time.Second)
-		if err != nil || len(letters) != 2 { // the first says that the worker has come
-			t.Fatalf("letters %v, %v", letters, err)
+		reconcile() // the leader has not opened the notice yet
+		_, notices, err := w.Store.ReadNotices(t.Context(), "0", time.Second)
+		if err != nil || len(notices) != 2 { // the first says that the worker has come
+			t.Fatalf("notices %v, %v", notices, err)
 		}
-		q, ok := store.ParseReturn(letters[1].Text)
+		q, ok := store.ParseReturn(notices[1].Text)
 		if !ok || q.Claim != old || q.Kind != store.ReturnLate || q.Late < 1_000_000 || q.Late > 1_100_000 {
 			t.Errorf("returned as %+v", q)
 		}
@@ -41,7 +41,7 @@ func TestALateJobIsReturned(t *testing.T) {
 		another := envelope.Claim{Stamp: old.Stamp, Lane: old.Lane, Slot: slot, Spent: slot}
 		client.HSet(t.Context(), "wc:{q}:running:a", another.String(), job)
 		reconcile()
-		w.takeWords([]string{store.HandJob, another.String(), job})
+		w.takeWords([]string{store.MessageJob, another.String(), job})
 		reconcile()
 		time.Sleep(time.Second)
 		if l.count() != 1 {

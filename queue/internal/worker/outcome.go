@@ -174,6 +174,6 @@ func (w *Worker) giveBackAfter(j *job, o Outcome) {
 // returnClaim asks the leader to take a claim back.
 func (w *Worker) returnClaim(r store.Return) {
 	r.Worker = w.Name
-	w.Claims.giveUp(r.Claim, r.Letter())
-	w.tell(r.Letter())
+	w.Claims.giveUp(r.Claim, r.Notice())
+	w.tell(r.Notice())
 }

@@ -16,8 +16,8 @@ import (
 //   - The worker has a claim that Redis does not: its lease had run out, and another worker has the job, or will. Its
 //     handler is told by its context. Only claims that were held before Redis was asked count: one that came
 //     while the reply was on its way is not in it.
-//   - A claim that was returned is still there: the leader has not read the letter yet, or the letter is lost. After a
-//     second the letter is written again.
+//   - A claim that was returned is still there: the leader has not read the notice yet, or the notice is lost. After a
+//     second the notice is written again.
 
 // Reconcile compares what is held with what Redis says: it starts what it does not know
 // and lets go of what it has lost.
@@ -53,19 +53,19 @@ func (c *Claims) Reconcile(ctx context.Context) error {
 			c.lose(claim)
 		}
 	}
-	for _, letter := range c.untaken(there) {
-		c.w.tell(letter)
+	for _, notice := range c.untaken(there) {
+		c.w.tell(notice)
 	}
 	return nil
 }
 
-// returnAgain is after what time a claim is returned again that is still there: the letter may
+// returnAgain is after what time a claim is returned again that is still there: the notice may
 // be lost.
 const returnAgain = time.Second
 
-// untaken returns the letters about returned claims that are to be written again. It lets go of
+// untaken returns the notices about returned claims that are to be written again. It lets go of
 // the claims that are not there any more.
-func (c *Claims) untaken(there map[envelope.Claim]bool) (letters []store.Letter) {
+func (c *Claims) untaken(there map[envelope.Claim]bool) (notices []store.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for claim, q := range c.returned {
@@ -74,11 +74,11 @@ func (c *Claims) untaken(there map[envelope.Claim]bool) (letters []store.Letter)
 			delete(c.returned, claim)
 			c.note(claim)
 		case time.Since(q.told) >= returnAgain:
-			c.returned[claim] = returned{q.letter, time.Now()}
-			letters = append(letters, q.letter)
+			c.returned[claim] = returned{q.notice, time.Now()}
+			notices = append(notices, q.notice)
 		}
 	}
-	return letters
+	return notices
 }
 
 // foundFor is how long a message with a claim may be on its way.

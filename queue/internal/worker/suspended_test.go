@@ -45,16 +45,16 @@ func TestASuspendedMachine(t *testing.T) {
 				if l.count() != starts {
 					t.Errorf("%d starts, want %d", l.count(), starts)
 				}
-				_, letters, err := w.Store.ReadMail(t.Context(), "0", time.Second)
+				_, notices, err := w.Store.ReadNotices(t.Context(), "0", time.Second)
 				if err != nil {
 					t.Fatal(err)
 				}
 				returned := false
-				for _, letter := range letters {
-					returned = returned || letter.Subject == store.MailReturn
+				for _, notice := range notices {
+					returned = returned || notice.Subject == store.NoticeReturn
 				}
 				if returned != (starts == 0) {
-					t.Errorf("returned: %v; mail %v", returned, letters)
+					t.Errorf("returned: %v; notices %v", returned, notices)
 				}
 				client.HDel(t.Context(), "wc:{q}:running:a", first.String()) // the leader has taken it back
 				wentOn()

@@ -6,23 +6,23 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A letter of a leader's own job does not go through Redis, since the reader is here. If the term ends before it
-// has settled the letter, it is posted for the next leader. The tray is closed before that: a job that ends while the
+// A notice of a leader's own job does not go through Redis, since the reader is here. If the term ends before it
+// has settled the notice, it is posted for the next leader. The tray is closed before that: a job that ends while the
 // term does writes either into the tray, and the term posts it, or to Redis itself.
 
-// A Tray takes letters of this worker's own jobs for its own term.
+// A Tray takes notices of this worker's own jobs for its own term.
 type Tray struct {
 	mu      sync.Mutex
 	open    bool
-	letters []store.Letter
+	notices []store.Notice
 }
 
-// Put puts a letter in, unless no term is open.
-func (t *Tray) Put(letter store.Letter) bool {
+// Put puts a notice in, unless no term is open.
+func (t *Tray) Put(notice store.Notice) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open {
-		t.letters = append(t.letters, letter)
+		t.notices = append(t.notices, notice)
 	}
 	return t.open
 }
@@ -35,10 +35,10 @@ func (t *Tray) SetOpen(open bool) {
 }
 
 // Take empties the tray.
-func (t *Tray) Take() []store.Letter {
+func (t *Tray) Take() []store.Notice {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	letters := t.letters
-	t.letters = nil
-	return letters
+	notices := t.notices
+	t.notices = nil
+	return notices
 }

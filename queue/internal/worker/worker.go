@@ -16,12 +16,12 @@ import (
 )
 
 // A Worker is the part of a worker that stays the same whoever leads. Its goroutines are those of the beats, of the
-// hand, of the acknowledgements, and one for each job that it holds; package runner starts them. They share the claims,
+// mailbox, of the acknowledgements, and one for each job that it holds; package runner starts them. They share the claims,
 // the places and the clock, each of which has its own lock or none.
 //
 // A worker that leads has its own term beside itself in the program. The two know little of each other: the term gives
 // its own jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads
-// letters from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
+// notices from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
 
 // Config configures a [Worker]. All fields but Listened are required.
 type Config struct {
@@ -83,7 +83,7 @@ type Worker struct {
 	Claims   *Claims
 	Places   *Share
 	Policies Policies // the newest that it has seen
-	Letters  Tray     // from its own jobs to the term in which it leads
+	Notices  Tray     // from its own jobs to the term in which it leads
 	Metrics  Metrics
 	Log      *slog.Logger
 
@@ -129,7 +129,7 @@ func (w *Worker) Listed() <-chan struct{} { return w.listed }
 
 // Leads notes that the worker leads, or no more: then leader is nil.
 func (w *Worker) Leads(leader Leader) {
-	w.Letters.SetOpen(leader != nil)
+	w.Notices.SetOpen(leader != nil)
 	if leader == nil {
 		w.leading.Store(nil)
 	} else {
@@ -153,7 +153,7 @@ func (w *Worker) tellHungry() {
 	}
 }
 
-// Nudge ends the wait for this worker's hand.
+// Nudge ends the wait for this worker's mailbox.
 func (w *Worker) Nudge() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.outlive), time.Second)
 	defer cancel()
@@ -203,12 +203,12 @@ func (w *Worker) Retry(act string, do func(ctx context.Context) error) bool {
 	}
 }
 
-// tell writes a letter to the leader; to this worker's own term directly. It returns
+// tell writes a notice to the leader; to this worker's own term directly. It returns
 // false if the worker's time ran out.
-func (w *Worker) tell(letter store.Letter) bool {
-	if leader, leads := w.leader(); leads && w.Letters.Put(letter) {
+func (w *Worker) tell(notice store.Notice) bool {
+	if leader, leads := w.leader(); leads && w.Notices.Put(notice) {
 		leader.Kick()
 		return true
 	}
-	return w.Retry("writing to the leader", func(ctx context.Context) error { return w.Store.Write(ctx, letter) })
+	return w.Retry("writing to the leader", func(ctx context.Context) error { return w.Store.Write(ctx, notice) })
 }

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  meta
 -- KEYS[2]  the worker's claims
--- KEYS[3]  mail
+-- KEYS[3]  notices
 -- KEYS[4]  payload of the claim, if there is one claim and its payload is kept apart. Where the
 --          claim was lost, the payload stays for whoever has the job
 -- ARGV[1]  what the leader is told to refund, if one of the claims was still held; or ""
@@ -19,10 +19,10 @@ if held > 0 and KEYS[4] then
   call('UNLINK', KEYS[4])
 end
 call('HINCRBY', KEYS[1], 'done', held)
-local mail = { '!finished', table.concat(ARGV, '\n', 2) }
+local notices = { '!finished', table.concat(ARGV, '\n', 2) }
 if ARGV[1] ~= '' and held > 0 then
-  mail[#mail + 1], mail[#mail + 2] = '!refund', ARGV[1]
+  notices[#notices + 1], notices[#notices + 2] = '!refund', ARGV[1]
 end
-call('XADD', KEYS[3], '*', unpack(mail))
+call('XADD', KEYS[3], '*', unpack(notices))
 local time = call('TIME')
 return { time[1] * 1000000 + time[2], held }

@@ -4,7 +4,7 @@
 -- KEYS[2]  workers
 -- KEYS[3]  the worker's record
 -- KEYS[4]  its claims
--- KEYS[5]  mail
+-- KEYS[5]  notices
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  its lease in µs

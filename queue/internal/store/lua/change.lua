@@ -3,13 +3,13 @@
 -- hold and what must not fail does not, whatever becomes of the other steps.
 --
 -- KEYS[1]  meta
--- KEYS[2]  mail; then all keys that the words below hold
+-- KEYS[2]  notices; then all keys that the words below hold
 -- ARGV[1]  schema
 -- ARGV[2]  "1" if the leader must know before it commits anything more
 -- ARGV[3]  number of steps
 -- then lists, each of them after its length:
 --   keys of the queue itself and their types: where one has another type nothing is done
---   the letter in subjects and texts
+--   the notice in subjects and texts
 --   for each step its conditions, an empty list, commands that must not fail, an empty list, its
 --   other commands, an empty list. The last condition may change something: so the types of the
 --   keys of commands that must not fail are looked at before
@@ -67,8 +67,8 @@ local kinds = list() or {}
 for i = 1, #kinds, 2 do
   expect(kinds[i], kinds[i + 1])
 end
-local letter = list()
-if letter then
+local notice = list()
+if notice then
   expect(KEYS[2], 'stream')
 end
 for step = 1, tonumber(ARGV[3]) do
@@ -103,8 +103,8 @@ if #done > 0 then
     local last = tonumber(call('HGET', KEYS[1], 'changes') or 0)
     call('HSET', KEYS[1], 'changes', string.format('%d', math.max(last + 1, time[1] * 1000000 + time[2])))
   end
-  if letter then
-    call('XADD', KEYS[2], '*', unpack(letter))
+  if notice then
+    call('XADD', KEYS[2], '*', unpack(notice))
   end
 end
 return { time[1] * 1000000 + time[2], done, errors }

@@ -7,7 +7,7 @@
 -- ARGV[2]  lease of the leader in µs
 -- ARGV[3]  number of this commit: one more than that of the last
 -- ARGV[4]  number of the last change (pauses, policies, ...) that the leader knows of
--- ARGV[5]  ID of the last mail whose effects are in this commit, or ""
+-- ARGV[5]  ID of the last notice whose effects are in this commit, or ""
 -- ARGV[6]  the instant that Redis's clock has to have reached
 -- ARGV[7]  number of the last key before those of lanes and states
 -- ARGV[8]  number of counters in meta that change; then their names; then by how much each is more
@@ -26,7 +26,7 @@
 --   claims   n command key argument...: n arguments; done before anything leaves its lane
 --   writes   as claims. None can fail for a key of another type: that was checked
 --   states   ms text: what is remembered so long; nothing, if the text is ""
---   told     key of a worker's hand, message: the instant and a space are put before it
+--   told     key of a worker's mailbox, message: the instant and a space are put before it
 --   extras   as writes; where one fails, the others are done, and the reply says so
 --   refills  key of a lane, key of its index, user, n, take: returns its first n entries, and takes
 --            an empty lane out of the index; the entries are those that a take has read behind
@@ -173,7 +173,7 @@ for state = 1, n do
 end
 -- Only now: what failed before has not happened.
 if ARGV[5] ~= '' then
-  news[#news + 1], news[#news + 2] = 'mail', ARGV[5]
+  news[#news + 1], news[#news + 2] = 'notice', ARGV[5]
 end
 call('HSET', KEYS[1], 'till', string.format('%d', now + ARGV[2]), unpack(news))
 n, at = list(at)

@@ -7,10 +7,10 @@
 -- ARGV[4]  token that the worker leads by already, or "": it leads on under a new one
 --
 -- Returns {now, token or "", until when the present leader's lease holds, number of the last
--- commit, changes, version of the policies, ID of the last mail whose effects were committed}.
+-- commit, changes, version of the policies, ID of the last notice whose effects were committed}.
 
 local call = redis.call
-local meta = call('HMGET', KEYS[1], 'schema', 'leader', 'till', 'epoch', 'seq', 'changes', 'policies', 'mail')
+local meta = call('HMGET', KEYS[1], 'schema', 'leader', 'till', 'epoch', 'seq', 'changes', 'policies', 'notice')
 if (meta[1] or ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('SCHEMA ' .. meta[1])
 end

@@ -2,7 +2,7 @@
 -- the door decides: capacity, repeated IDs, collapse keys.
 --
 -- KEYS[1]  meta
--- KEYS[2]  mail
+-- KEYS[2]  notices
 -- KEYS[3]  tenants
 -- KEYS[4]  later
 -- KEYS[5]  refused
@@ -86,11 +86,11 @@ end
 local stamp = math.max(now, tonumber(meta[4] or 0))
 local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[9], 'stream') and {} or nil -- while somebody records what is offered
 local alive = tonumber(meta[3] or 0) > now
-local mail = {}
+local notices = {}
 local later = { math.huge } -- and not a number: after an error the embedded Redis would keep two of it
 local function tell(subject, text)
   if alive then
-    mail[#mail + 1], mail[#mail + 2] = subject, text
+    notices[#notices + 1], notices[#notices + 2] = subject, text
   end
 end
 
@@ -163,7 +163,7 @@ local function replace(job, fold, other)
   leave(job, KEYS[6], '100000', 'collapsed', other)
   call('HSET', fold, job.options.collapse, job.text)
   replaced[#replaced + 1] = sub(other, 1, HEAD)
-  tell('!fold ' .. #mail, lane_name(job))
+  tell('!fold ' .. #notices, lane_name(job))
 end
 
 -- enter puts a job into its lane and returns its receipt. Where it fails nothing is done.
@@ -268,14 +268,14 @@ for _, tenant in ipairs(tenants) do
     end
   end
   if tenant.waiting > tenant.capacity then
-    tell('!full ' .. #mail, tenant.name)
+    tell('!full ' .. #notices, tenant.name)
   end
 end
 if later[1] < math.huge then
   tell('!later', int(later[1]))
 end
-if #mail > 0 then
-  call('XADD', KEYS[2], '*', unpack(mail))
+if #notices > 0 then
+  call('XADD', KEYS[2], '*', unpack(notices))
 end
 call('HSET', KEYS[1], 'schema', ARGV[1], 'stamp', int(stamp), 'in', totals['in'], 'other', totals.other, 'out', totals.out)
 for reason, n in pairs(reasons) do

@@ -7,26 +7,26 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A Letter is one thing that the leader is told. Its subject is the name of a lane whose
+// A Notice is one thing that the leader is told. Its subject is the name of a lane whose
 // first job it is about, or one of the words below.
-type Letter struct{ Subject, Text string }
+type Notice struct{ Subject, Text string }
 
-// The subjects of letters that are not lanes. Those of clients and workers end with a
+// The subjects of notices that are not lanes. Those of clients and workers end with a
 // number where one message can hold several.
 const (
-	MailFold     = "!fold"     // lane whose job with a collapse key was replaced
-	MailLater    = "!later"    // instant at which something matures
-	MailFull     = "!full"     // escaped tenant whose backlog is above its capacity
-	MailFinished = "!finished" // claims that have ended, see ParseFinished
-	MailWorkers  = "!workers"  // worker that is new
-	MailPlaces   = "!places"   // worker, and how many places it has
-	MailReturn   = "!return"   // a Return
-	MailRefund   = "!refund"   // a Refund
-	MailPolicies = "!policies" // version
-	MailPaused   = "!paused"   // scope
-	MailCancel   = "!cancel"   // ID
-	MailTenant   = "!tenant"   // escaped tenant whose lanes have changed
-	MailRepaired = "!repaired" // nothing: keys were repaired
+	NoticeFold     = "!fold"     // lane whose job with a collapse key was replaced
+	NoticeLater    = "!later"    // instant at which something matures
+	NoticeFull     = "!full"     // escaped tenant whose backlog is above its capacity
+	NoticeFinished = "!finished" // claims that have ended, see ParseFinished
+	NoticeWorkers  = "!workers"  // worker that is new
+	NoticePlaces   = "!places"   // worker, and how many places it has
+	NoticeReturn   = "!return"   // a Return
+	NoticeRefund   = "!refund"   // a Refund
+	NoticePolicies = "!policies" // version
+	NoticePaused   = "!paused"   // scope
+	NoticeCancel   = "!cancel"   // ID
+	NoticeTenant   = "!tenant"   // escaped tenant whose lanes have changed
+	NoticeRepaired = "!repaired" // nothing: keys were repaired
 )
 
 // The kinds of returned jobs: what the rules get back.
@@ -48,12 +48,12 @@ type Return struct {
 	Reason string // of that pause
 }
 
-// Letter returns the letter that says so.
-func (r Return) Letter() Letter {
-	return Letter{MailReturn, Pack(r.Worker, r.Claim.String(), r.Kind, strconv.FormatInt(r.Late, 10), r.Scope, strconv.FormatInt(r.Until, 10), r.Reason)}
+// Notice returns the notice that says so.
+func (r Return) Notice() Notice {
+	return Notice{NoticeReturn, Pack(r.Worker, r.Claim.String(), r.Kind, strconv.FormatInt(r.Late, 10), r.Scope, strconv.FormatInt(r.Until, 10), r.Reason)}
 }
 
-// ParseReturn reads the text of such a letter.
+// ParseReturn reads the text of such a notice.
 func ParseReturn(text string) (r Return, ok bool) {
 	words := Words(text)
 	if len(words) != 7 {
@@ -71,10 +71,10 @@ type Refund struct {
 	Cost  int
 }
 
-// String returns the text of the letter that says so. Scripts write that.
+// String returns the text of the notice that says so. Scripts write that.
 func (r Refund) String() string { return Pack(r.Claim.String(), strconv.Itoa(r.Cost)) }
 
-// ParseRefund reads the text of such a letter.
+// ParseRefund reads the text of such a notice.
 func ParseRefund(text string) (r Refund, ok bool) {
 	words := Words(text)
 	if len(words) != 2 {
@@ -99,8 +99,8 @@ func ParseFinished(text string) (ended []envelope.Claim) {
 
 // Messages in a worker's inbox are words: one of these, and two more.
 const (
-	HandJob    = "!job"    // a claim and its job, or "" if the job has to be read
-	HandNext   = "!next"   // the same, and others wait for the end of the job
-	HandDeputy = "!deputy" // the worker's name or "", and "": look after the leader, or no more
-	HandLead   = "!lead"   // alone: lead now
+	MessageJob    = "!job"    // a claim and its job, or "" if the job has to be read
+	MessageNext   = "!next"   // the same, and others wait for the end of the job
+	MessageDeputy = "!deputy" // the worker's name or "", and "": look after the leader, or no more
+	MessageLead   = "!lead"   // alone: lead now
 )

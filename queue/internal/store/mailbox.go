@@ -11,17 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Each worker has a list of messages, its hand. Commits append to it, with the instant at which Redis did so: that tells
+// Each worker has a list of messages, its mailbox. Commits append to it, with the instant at which Redis did so: that tells
 // the worker how old a message is, and the leader since when a worker has taken none. The worker waits for one
 // message, and then takes all that are there.
 //
-// A message is a hint, like a letter. The claims that it tells of stand in Redis before; a worker whose messages are lost
+// A message is a hint, like a notice. The claims that it tells of stand in Redis before; a worker whose messages are lost
 // finds its claims by comparing ([Store.Claimed]).
 
-// Hand waits for a message in the worker's hand, at most for the given time; "" if none
+// Message waits for a message in the worker's mailbox, at most for the given time; "" if none
 // came. Redis's clock had reached the returned instant when the message was written.
-func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
-	popped, err := s.waits.BLPop(ctx, patience, s.key.Hand(worker)).Result()
+func (s *Store) Message(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
+	popped, err := s.waits.BLPop(ctx, patience, s.key.Mailbox(worker)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", 0, nil
 	}
@@ -29,15 +29,15 @@ func (s *Store) Hand(ctx context.Context, worker string, patience time.Duration)
 		return "", 0, fmt.Errorf("%w: all connections of the client wait; want a PoolSize above twice the number of queues", err)
 	}
 	if err != nil {
-		return "", 0, asBroken(err, s.key.Hand(worker), "list")
+		return "", 0, asBroken(err, s.key.Mailbox(worker), "list")
 	}
 	message, at = readMessage(popped[1])
 	return message, at, nil
 }
 
-// HandRest takes what else is in the worker's hand by now, n messages at most.
-func (s *Store) HandRest(ctx context.Context, worker string, n int) (messages []string, err error) {
-	popped, err := s.client.LPopCount(ctx, s.key.Hand(worker), n).Result()
+// MoreMessages takes what else is in the worker's mailbox by now, n messages at most.
+func (s *Store) MoreMessages(ctx context.Context, worker string, n int) (messages []string, err error) {
+	popped, err := s.client.LPopCount(ctx, s.key.Mailbox(worker), n).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -58,11 +58,11 @@ func readMessage(text string) (message string, at int64) {
 	return message, at
 }
 
-// Nudge puts a message into a worker's hand that only wakes it.
+// Nudge puts a message into a worker's mailbox that only wakes it.
 func (s *Store) Nudge(ctx context.Context, worker string) error {
 	pipe := s.client.TxPipeline()
-	pipe.RPush(ctx, s.key.Hand(worker), "!")
-	pipe.PExpire(ctx, s.key.Hand(worker), 10*time.Second)
+	pipe.RPush(ctx, s.key.Mailbox(worker), "!")
+	pipe.PExpire(ctx, s.key.Mailbox(worker), 10*time.Second)
 	_, err := pipe.Exec(ctx)
 	return err
 }

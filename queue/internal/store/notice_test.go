@@ -9,14 +9,14 @@ import (
 )
 
 // What a worker writes of a claim is what the leader reads.
-func TestLettersAboutClaims(t *testing.T) {
+func TestNoticesAboutClaims(t *testing.T) {
 	claim := envelope.Claim{Stamp: "35d013b37e000", Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: 1, Spent: 1}
 	for _, want := range []Return{
 		{Worker: "a", Claim: claim, Kind: ReturnLate, Late: 7},
 		{Worker: "a", Claim: claim, Kind: ReturnPaused, Scope: "t:t", Until: 5},
 		{Worker: "a", Claim: claim, Kind: ReturnRefunded, Scope: "u:t:u", Until: 5, Reason: "429 too many requests"},
 	} {
-		if got, ok := ParseReturn(want.Letter().Text); !ok || got != want {
+		if got, ok := ParseReturn(want.Notice().Text); !ok || got != want {
 			t.Errorf("%+v, %v; want %+v", got, ok, want)
 		}
 	}
@@ -34,7 +34,7 @@ func TestLettersAboutClaims(t *testing.T) {
 	}
 }
 
-// A letter says of many claims that they have ended. One that is malformed hides no other.
+// A notice says of many claims that they have ended. One that is malformed hides no other.
 func TestFinishedClaims(t *testing.T) {
 	want := []Claim{{Stamp: "a", Lane: laneOf("u"), Slot: 1, Spent: 1}, {Stamp: "b", Lane: laneOf("v"), Slot: 2, Spent: 3}}
 	text := strings.Join([]string{want[0].String(), "malformed", "", want[1].String()}, "\n")
@@ -42,11 +42,11 @@ func TestFinishedClaims(t *testing.T) {
 		t.Errorf("%v; want %v", got, want)
 	}
 	if got := ParseFinished(""); got != nil {
-		t.Errorf("%v of an empty letter", got)
+		t.Errorf("%v of an empty notice", got)
 	}
 }
 
-// One letter tells the leader of all the ends that a worker has told together, also of those whose claims were lost.
+// One notice tells the leader of all the ends that a worker has told together, also of those whose claims were lost.
 func TestAnAckTellsOfAllEnds(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		claims := []Claim{claimOf("a"), claimOf("b"), claimOf("c")}
@@ -55,9 +55,9 @@ func TestAnAckTellsOfAllEnds(t *testing.T) {
 		}
 		_, err := d.Ack(t.Context(), Ack{Worker: "w", Claims: claims})
 		d.must(err)
-		_, letters, err := d.ReadMail(t.Context(), "0", -1)
-		if err != nil || len(letters) != 1 || letters[0].Subject != MailFinished || !slices.Equal(ParseFinished(letters[0].Text), claims) {
-			t.Errorf("%+v, %v; want one letter of %v", letters, err, claims)
+		_, notices, err := d.ReadNotices(t.Context(), "0", -1)
+		if err != nil || len(notices) != 1 || notices[0].Subject != NoticeFinished || !slices.Equal(ParseFinished(notices[0].Text), claims) {
+			t.Errorf("%+v, %v; want one notice of %v", notices, err, claims)
 		}
 	})
 }

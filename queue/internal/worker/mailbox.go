@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// A hand is a list in Redis, into which commits of the leader write messages for one worker. It is only a
+// A mailbox is a list in Redis, into which commits of the leader write messages for one worker. It is only a
 // way to be told soon: who has which claim is recorded in the worker's claims. So a message that is lost is
 // found by a comparison ([Claims.Reconcile]), and one that comes again starts nothing.
 //
@@ -19,15 +19,15 @@ import (
 // connection that has died without a word brings nothing for as long as it is waited for.
 //
 // A message carries the instant at which it was written. A worker that is behind by more than the grace takes the
-// other messages in the hand together: one by one each would cost a round trip.
+// other messages in the mailbox together: one by one each would cost a round trip.
 
-// TakeHand takes what the leader puts into this worker's hand, until ctx ends. It waits anew, by another connection,
+// TakeMessages takes what the leader puts into this worker's mailbox, until ctx ends. It waits anew, by another connection,
 // where the wait has taken too long: the connection may have died.
 //
 // A comparison may bring a job whose message has not come (missed). Either that is on its way, or the connection has
-// died. So the worker puts a message of its own into its hand: that ends the wait soon if the connection is alive. A
+// died. So the worker puts a message of its own into its mailbox: that ends the wait soon if the connection is alive. A
 // wait that is alive must never be left: it holds a connection of few, for as long as it waits.
-func (w *Worker) TakeHand(ctx context.Context) {
+func (w *Worker) TakeMessages(ctx context.Context) {
 	trouble := retry.NewTrouble(w.Log, "waiting for jobs")
 	for ctx.Err() == nil {
 		err, ended := w.await(ctx)
@@ -48,7 +48,7 @@ func (w *Worker) TakeHand(ctx context.Context) {
 func (w *Worker) await(ctx context.Context) (err error, ended bool) {
 	taken := make(chan error, 1)
 	go func() { taken <- w.takeNext(ctx) }()
-	late := time.NewTimer(handPatience + w.Patience())
+	late := time.NewTimer(messagePatience + w.Patience())
 	defer late.Stop()
 	missed := w.missed
 	for {
@@ -67,7 +67,7 @@ func (w *Worker) await(ctx context.Context) (err error, ended bool) {
 
 // takeNext waits for the next message, and takes it.
 func (w *Worker) takeNext(ctx context.Context) error {
-	message, at, err := w.Store.Hand(ctx, w.Name, handPatience)
+	message, at, err := w.Store.Message(ctx, w.Name, messagePatience)
 	if err != nil {
 		return err
 	}
@@ -83,10 +83,10 @@ func (w *Worker) takeNext(ctx context.Context) error {
 // takeAtOnce is how many messages a worker takes together that is behind.
 const takeAtOnce = 100
 
-// catchUp takes all that waits in the hand, and reports whether there was something: a worker far away
+// catchUp takes all that waits in the mailbox, and reports whether there was something: a worker far away
 // gets one message in a round trip, and the leader writes more of them.
 func (w *Worker) catchUp(ctx context.Context) bool {
-	rest, err := w.Store.HandRest(ctx, w.Name, takeAtOnce)
+	rest, err := w.Store.MoreMessages(ctx, w.Name, takeAtOnce)
 	if err != nil && ctx.Err() == nil { // it may have taken some
 		w.Log.Debug("catching up with the leader", "err", err)
 		if err := w.Claims.Reconcile(ctx); err != nil {
@@ -103,15 +103,15 @@ func (w *Worker) catchUp(ctx context.Context) bool {
 func (w *Worker) takeMessage(message string) {
 	switch message {
 	case "", "!":
-	case store.HandLead:
+	case store.MessageLead:
 		w.elector.Lead()
 	default:
 		w.takeWords(store.Words(message))
 	}
 }
 
-// handPatience is how long one wait lasts: whole seconds, as Redis takes them.
-const handPatience = 5 * time.Second
+// messagePatience is how long one wait lasts: whole seconds, as Redis takes them.
+const messagePatience = 5 * time.Second
 
 // wordsEach is how many words are about one thing.
 const wordsEach = 3
@@ -120,10 +120,10 @@ const wordsEach = 3
 func (w *Worker) takeWords(words []string) {
 	for ; len(words) >= wordsEach; words = words[wordsEach:] {
 		switch words[0] {
-		case store.HandJob, store.HandNext:
+		case store.MessageJob, store.MessageNext:
 			claim, _ := envelope.ParseClaim(words[1]) // a malformed one is ended
-			w.Accept(Given{Claim: claim, Job: words[2], Awaited: words[0] == store.HandNext})
-		case store.HandDeputy:
+			w.Accept(Given{Claim: claim, Job: words[2], Awaited: words[0] == store.MessageNext})
+		case store.MessageDeputy:
 			w.elector.Appoint(words[1] == w.Name)
 		}
 	}

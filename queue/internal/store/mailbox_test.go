@@ -8,22 +8,22 @@ import (
 )
 
 // A worker takes one message, and what else has come by then at once, in its order.
-func TestHand(t *testing.T) {
+func TestMailbox(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		for i := range 5 {
-			d.must(d.client.RPush(t.Context(), "wc:{q}:hand:w", fmt.Sprint(1000+i, " message ", i)).Err())
+			d.must(d.client.RPush(t.Context(), "wc:{q}:mailbox:w", fmt.Sprint(1000+i, " message ", i)).Err())
 		}
-		message, at, err := d.Hand(t.Context(), "w", time.Second)
+		message, at, err := d.Message(t.Context(), "w", time.Second)
 		if err != nil || message != "message 0" || at != 1000 {
 			t.Errorf("%q, %d, %v", message, at, err)
 		}
 		for _, want := range [][]string{{"message 1", "message 2", "message 3"}, {"message 4"}, nil} {
-			if got, err := d.HandRest(t.Context(), "w", 3); err != nil || !slices.Equal(got, want) {
+			if got, err := d.MoreMessages(t.Context(), "w", 3); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%q, %v; want %q", got, err, want)
 			}
 		}
 		d.must(d.Nudge(t.Context(), "w"))
-		if message, at, err := d.Hand(t.Context(), "w", time.Second); err != nil || message != "!" || at != 0 {
+		if message, at, err := d.Message(t.Context(), "w", time.Second); err != nil || message != "!" || at != 0 {
 			t.Errorf("%q, %d, %v", message, at, err)
 		}
 	})

@@ -1,0 +1,138 @@
+package leader
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/retry"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// The leader is told things by notices in a stream: clients write that a lane has its first job,
+// workers that claims have ended or come back, operators that something has changed. This worker's own jobs write
+// directly ([worker.Tray]). A goroutine reads the stream ([term.readNotices]); the rounds take in what it has read.
+//
+// A notice is only a hint. What it says is in Redis before it is written, so that a notice that is read twice, or
+// late, or by the next leader does no harm, and one that is lost delays something until the next look:
+//
+//   - Most notices make the scheduler look again ([term.open]).
+//   - Requests are about one claim, and have their effect with a commit (requests.go).
+//   - The commit that has the effects of all notices up to one notes that one's ID. A new leader reads on from
+//     there ([store.Fence.Notice]).
+
+// A noticeBatch is what one reading of the notices brought.
+type noticeBatch struct {
+	last    string
+	notices []store.Notice
+}
+
+// readNotices reads what the leader is told, until ctx ends: what comes in quick succession is read
+// together.
+func (t *term) readNotices(ctx context.Context, after string) {
+	trouble := retry.NewTrouble(t.w.Log, "reading the notices to the leader")
+	for ctx.Err() == nil {
+		from := after // a try that was given up may still read it
+		read, err := retry.Persist(ctx, noticePatience+t.w.Patience(), func(ctx context.Context) (p noticeBatch, err error) {
+			p.last, p.notices, err = t.w.Store.ReadNotices(ctx, from, noticePatience)
+			return p, err
+		})
+		if wait := trouble.After(err); wait > 0 {
+			retry.Pause(ctx, wait)
+			continue
+		}
+		if len(read.notices) == 0 {
+			continue
+		}
+		after = read.last
+		select {
+		case t.batches <- read:
+		case <-ctx.Done():
+		}
+		retry.Pause(ctx, gatherFor)
+	}
+}
+
+// noticePatience is how long one wait for notices lasts: so long it takes to notice that the connection
+// has died.
+const noticePatience = time.Second
+
+// gatherFor is the time between two readings of the notices, and between a commit and one for lanes
+// that fall due. What comes in quick succession shares them; what comes alone does not wait.
+const gatherFor = time.Millisecond
+
+// wakeReader ends the wait for notices, with one that is about no claim.
+func (t *term) wakeReader() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.Outlive()), time.Second)
+	defer cancel()
+	if err := t.w.Store.Write(ctx, store.Notice{Subject: store.NoticeFinished}); err != nil {
+		t.w.Log.Debug("ending the wait for notices", "err", err)
+	}
+}
+
+// receive opens what one reading has brought.
+func (t *term) receive(p noticeBatch) {
+	t.noticed = p.last
+	t.open(p.notices)
+}
+
+// open takes in what the term is told. Some notices set an instant at which a round looks (ripeAt, musterAt),
+// some a flag (stale, full): what they ask for is done in the next prelude.
+func (t *term) open(notices []store.Notice) {
+	now, _ := t.w.Clock.Now()
+	for _, l := range notices {
+		switch l.Subject {
+		case store.NoticeFold:
+			if lane, err := envelope.ParseLane(l.Text); err == nil {
+				t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+			}
+		case store.NoticeLater:
+			t.ripeAt = min(t.ripeAt, number(l.Text))
+		case store.NoticeFull:
+			t.full[envelope.Unescape(l.Text)] = true
+		case store.NoticeFinished:
+			t.sched.Step(now, schedule.Ended(store.ParseFinished(l.Text)))
+		case store.NoticeWorkers:
+			t.musterAt = 0
+		case store.NoticePlaces:
+			worker, places, _ := strings.Cut(l.Text, " ")
+			t.fleet.has(worker, int(number(places)))
+		case store.NoticePolicies, store.NoticePaused, store.NoticeRepaired:
+			t.stale = true
+		case store.NoticeCancel:
+			t.sched.Step(now, schedule.IDCancelled{ID: l.Text})
+		case store.NoticeTenant:
+			t.sched.Step(now, schedule.Replaced{Tenant: envelope.Unescape(l.Text)})
+		case store.NoticeReturn, store.NoticeRefund:
+			if q, ok := readRequest(l); ok {
+				t.requests = append(t.requests, q)
+			} else {
+				t.w.Log.Error("a malformed notice to the leader", "subject", l.Subject)
+			}
+		default:
+			t.firstJob(l, now)
+		}
+	}
+}
+
+// firstJob takes in that a lane has got its first job.
+func (t *term) firstJob(l store.Notice, now int64) {
+	lane, err := envelope.ParseLane(l.Subject)
+	if err != nil {
+		return
+	}
+	if l.Text != "" && l.Text[0] == '=' { // the job is under its collapse key
+		t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+		return
+	}
+	t.sched.Step(now, schedule.First{Lane: lane, Head: headOf(l.Text)})
+}
+
+// number reads what a notice says; what is malformed is 0.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
