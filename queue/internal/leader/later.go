@@ -19,7 +19,9 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	if now < t.ripeAt {
 		return nil
 	}
-	ripe, next, err := t.w.Store.Ripe(ctx, now, 100)
+	ripe, next, err := queryBoth(ctx, t, now, func(ctx context.Context, now int64) ([]store.Bounded, int64, error) {
+		return t.w.Store.Ripe(ctx, now, 100)
+	})
 	if err != nil {
 		return err
 	}

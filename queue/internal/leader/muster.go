@@ -24,10 +24,12 @@ const musterEvery = 1_000_000
 
 // muster reads who works, and how many places each has free.
 func (t *term) muster(ctx context.Context, now int64) error {
-	if err := t.w.Store.CheckTypes(ctx); err != nil {
-		return err
-	}
-	leases, err := t.w.Store.Leases(ctx)
+	leases, err := query(ctx, t, func(ctx context.Context) (map[string]int64, error) {
+		if err := t.w.Store.CheckTypes(ctx); err != nil {
+			return nil, err
+		}
+		return t.w.Store.Leases(ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 			unknown = append(unknown, name)
 		}
 	}
-	records, loads, err := t.w.Store.Records(ctx, unknown)
+	records, loads, err := queryBoth(ctx, t, unknown, t.w.Store.Records)
 	if err != nil {
 		return err
 	}
@@ -111,7 +113,7 @@ func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *mem
 // countRunning tells the scheduler which claims there are. It is told of their ends; what is read
 // again now and then makes up for what a Redis that was restored has forgotten.
 func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
-	claims, err := t.w.Store.Claims(ctx, workers)
+	claims, err := queryOf(ctx, t, workers, t.w.Store.Claims)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (t *term) readHeads(ctx context.Context, lanes []envelope.Lane, entries [][
 	if len(folded) == 0 {
 		return heads, nil
 	}
-	jobs, err := t.w.Store.FoldedJobs(ctx, folded)
+	jobs, err := queryOf(ctx, t, folded, t.w.Store.FoldedJobs)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,9 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 		return nil
 	}
 	batch := r.claims[max(0, len(r.claims)-2*reapBatch):]
-	found, err := t.w.Store.Reapable(ctx, r.worker, batch)
+	found, err := queryOf(ctx, t, slices.Clone(batch), func(ctx context.Context, claims []envelope.Claim) (store.Reapable, error) {
+		return t.w.Store.Reapable(ctx, r.worker, claims)
+	})
 	if err != nil {
 		return err
 	}
@@ -123,16 +125,13 @@ func (t *term) inventory(ctx context.Context, r *reaping) {
 // claimsBySlot returns the claims of a worker, the latest slots last, and up to when all have
 // started. It takes many short steps.
 func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []envelope.Claim, started int64, err error) {
-	records, err := beside(ctx, t, func(ctx context.Context) ([]store.WorkerRecord, error) {
-		records, _, err := t.w.Store.Records(ctx, []string{worker})
-		return records, err
-	})
+	records, _, err := queryBoth(ctx, t, []string{worker}, t.w.Store.Records)
 	if err != nil {
 		return nil, 0, err
 	}
 	for place := (store.ClaimScan{Worker: worker}); !place.Done; {
 		began := time.Now()
-		found, next, err := besideFrom(ctx, t, place, t.w.Store.ScanClaims)
+		found, next, err := queryBoth(ctx, t, place, t.w.Store.ScanClaims)
 		if err != nil {
 			return nil, 0, err
 		}

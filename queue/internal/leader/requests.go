@@ -83,7 +83,7 @@ func (t *term) prepare(ctx context.Context) error {
 	if len(refs) == 0 {
 		return nil
 	}
-	jobs, err := t.w.Store.ClaimedJobs(ctx, refs)
+	jobs, err := queryOf(ctx, t, refs, t.w.Store.ClaimedJobs)
 	if err != nil {
 		return err
 	}

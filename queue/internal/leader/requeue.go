@@ -35,7 +35,7 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 			folded = append(folded, store.Folded{Tenant: b.lane.Tenant, User: b.lane.User, Key: b.env.CollapseKey})
 		}
 	}
-	jobs, err := t.w.Store.FoldedJobs(ctx, folded)
+	jobs, err := queryOf(ctx, t, folded, t.w.Store.FoldedJobs)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (t *term) buryBroken(c *store.Commit, lane envelope.Lane, env *envelope.Env
 	if !t.broken[user] {
 		return false, nil
 	}
-	if holds, err := t.w.Store.Holds(t.ctx, lane); holds || err != nil {
+	if holds, err := queryOf(t.ctx, t, lane, t.w.Store.Holds); holds || err != nil {
 		return false, err
 	}
 	t.w.Log.Error("a key of a user has another type; a job is dead", "tenant", lane.Tenant, "user", lane.User)

@@ -27,7 +27,7 @@ func (t *term) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	queue, err := t.w.Store.States(ctx, []string{envelope.QueueScope})
+	queue, err := queryOf(ctx, t, []string{envelope.QueueScope}, t.w.Store.States)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,9 @@ func (t *term) resync(ctx context.Context) error {
 
 // renew leads on under a new token, and finds out which commits happened.
 func (t *term) renew(ctx context.Context) error {
-	next, err := t.w.Store.Lead(ctx, t.w.Name, elect.Lease(t.w.Clock), t.fence.Token)
+	next, err := queryOf(ctx, t, t.fence.Token, func(ctx context.Context, token string) (store.Term, error) {
+		return t.w.Store.Lead(ctx, t.w.Name, elect.Lease(t.w.Clock), token)
+	})
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (t *term) refresh(ctx context.Context) error {
 
 // settings reads what people have decided. What changes from now on makes Redis refuse the commits.
 func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
-	read, err := t.w.Store.Settings(ctx)
+	read, err := query(ctx, t, t.w.Store.Settings)
 	if err != nil {
 		return schedule.Settings{}, err
 	}

@@ -20,13 +20,13 @@ import (
 // bound may be too early, and never too late. It goes through all tenants beside the
 // rounds, and tells them of each whose bounds it has changed.
 func (t *term) sweep(ctx context.Context, version int64) {
-	meta, err := beside(ctx, t, t.w.Store.Meta)
+	meta, err := query(ctx, t, t.w.Store.Meta)
 	if err != nil || meta.Swept == version {
 		return
 	}
 	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
 	for cursor := uint64(0); ; {
-		names, next, err := besideFrom(ctx, t, cursor, t.w.Store.ScanTenants)
+		names, next, err := queryBoth(ctx, t, cursor, t.w.Store.ScanTenants)
 		for _, name := range names {
 			if err != nil {
 				break
@@ -34,7 +34,7 @@ func (t *term) sweep(ctx context.Context, version int64) {
 			var changed bool
 			var asked atomic.Int64
 			now, _ := t.w.Clock.Now()
-			changed, err = beside(ctx, t, func(ctx context.Context) (bool, error) {
+			changed, err = query(ctx, t, func(ctx context.Context) (bool, error) {
 				asked.Add(1)
 				return t.w.Store.LowerBounds(ctx, name, now)
 			})

@@ -83,7 +83,7 @@ func (t *term) trim(ctx context.Context, c *store.Commit, now int64) error {
 	if len(names) == 0 {
 		return nil
 	}
-	waiting, err := t.w.Store.Waiting(ctx, names)
+	waiting, err := queryOf(ctx, t, names, t.w.Store.Waiting)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (t *term) trim(ctx context.Context, c *store.Commit, now int64) error {
 		return nil
 	}
 	depth := max(headsEach, trimBatch/len(r.lanes))
-	entries, err := t.w.Store.Heads(ctx, store.FirstPages(r.lanes, depth))
+	entries, err := queryOf(ctx, t, store.FirstPages(r.lanes, depth), t.w.Store.Heads)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (t *term) survey(ctx context.Context, name string, tr *trimmer) {
 // lanesByAge returns the lanes of a tenant with the oldest jobs. Other lanes have no job with a
 // stamp before the returned one. It takes many short steps.
 func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, before string, err error) {
-	meta, err := beside(ctx, t, t.w.Store.Meta)
+	meta, err := query(ctx, t, t.w.Store.Meta)
 	if err != nil {
 		return nil, "", err
 	}
@@ -279,7 +279,7 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 	}
 	for place := (store.LaneScan{Tenant: name}); ; {
 		began := time.Now()
-		found, next, err := besideFrom(ctx, t, place, t.surveyStep)
+		found, next, err := t.surveyStep(ctx, place)
 		if err != nil {
 			return nil, "", err
 		}
@@ -296,11 +296,11 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 
 // surveyStep reads the first jobs of some lanes.
 func (t *term) surveyStep(ctx context.Context, place store.LaneScan) (lanes stamps, next store.LaneScan, err error) {
-	found, next, err := t.w.Store.ScanLanes(ctx, place)
+	found, next, err := queryBoth(ctx, t, place, t.w.Store.ScanLanes)
 	if err != nil {
 		return nil, next, err
 	}
-	heads, err := t.w.Store.Heads(ctx, store.FirstPages(found, 1))
+	heads, err := queryOf(ctx, t, store.FirstPages(found, 1), t.w.Store.Heads)
 	if err != nil {
 		return nil, next, err
 	}

@@ -81,27 +81,6 @@ func (t *term) collect() {
 // mostRequests is about how many requests one commit settles: others wait for it.
 const mostRequests = 200
 
-// beside asks Redis something for the work beside the rounds, and again by another connection while no answer comes.
-// Otherwise one connection that has died without a word would hold that work up for as long as the client waits for
-// replies: many leases, in which the leader goes on leading.
-func beside[T any](ctx context.Context, t *term, ask func(ctx context.Context) (T, error)) (T, error) {
-	return retry.Persist(ctx, t.w.Patience(), ask)
-}
-
-// besideFrom reads from a place on, beside the rounds, and returns what is there and the next place. The place is a
-// parameter, since a try that was given up may still use it when the caller has gone on.
-func besideFrom[P, T any](ctx context.Context, t *term, from P, read func(context.Context, P) (T, P, error)) (found T, next P, err error) {
-	type step struct {
-		found T
-		next  P
-	}
-	s, err := beside(ctx, t, func(ctx context.Context) (s step, err error) {
-		s.found, s.next, err = read(ctx, from)
-		return s, err
-	})
-	return s.found, s.next, err
-}
-
 // report lets the rounds take in what the work beside them has found, unless ctx ends before.
 func (t *term) report(ctx context.Context, take func(now int64)) {
 	select {

@@ -55,42 +55,49 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 	}
 }
 
-// Nothing arrives for some time, by new connections either. What is offered after that starts soon, though the
-// connections on which somebody waited are held until the client gives them up.
+// Nothing arrives for some time, by new connections either. What is offered after that starts soon, though all
+// connections that there were are dead, and nobody has been told.
 func TestTheNetworkIsDark(t *testing.T) {
-	for _, dark := range []time.Duration{4 * time.Second, 12 * time.Second, 30 * time.Second} {
-		t.Run(dark.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, 0)
-				s.streams = true
-				s.handler = func(string, Attempt) Outcome { return Outcome{} }
-				s.hire(2)
-				time.Sleep(5 * time.Second)
-				var lighten []func()
-				for _, w := range s.workers {
-					lighten = append(lighten, w.wire.darken())
-				}
-				time.Sleep(dark)
-				for _, l := range lighten {
-					l()
-				}
-				const jobs = 200
-				for i := range jobs {
-					s.offer(fmt.Sprint("u", i), 1)
-					time.Sleep(100 * time.Millisecond)
-				}
-				time.Sleep(5 * time.Second)
-				s.end()
-				if len(s.starts) != jobs {
-					t.Errorf("%d of %d jobs have started", len(s.starts), jobs)
-				}
-				for _, a := range s.starts {
-					ns, _ := strconv.ParseInt(a.payload[len(a.payload)-18:], 10, 64)
-					if waited := a.at.Sub(time.Unix(0, ns)); waited > 5*time.Second {
-						t.Errorf("a job of %s has waited for %v", a.user, waited)
+	for _, workers := range []int{1, 2} {
+		for _, dark := range []time.Duration{4 * time.Second, 6 * time.Second, 12 * time.Second, 30 * time.Second} {
+			t.Run(fmt.Sprintf("%d for %v", workers, dark), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStage(t, 0)
+					s.streams, s.lease = true, 15*time.Second
+					s.handler = func(string, Attempt) Outcome { return Outcome{} }
+					s.hire(workers)
+					time.Sleep(5 * time.Second)
+					var lighten []func()
+					for _, w := range s.workers {
+						lighten = append(lighten, w.wire.darken())
 					}
-				}
+					time.Sleep(dark)
+					for _, l := range lighten {
+						l()
+					}
+					s.startWithin(5 * time.Second)
+				})
 			})
-		})
+		}
+	}
+}
+
+// startWithin offers jobs for twenty seconds. Each starts within a time.
+func (s *stage) startWithin(most time.Duration) {
+	const jobs = 200
+	for i := range jobs {
+		s.offer(fmt.Sprint("u", i), 1)
+		time.Sleep(100 * time.Millisecond)
+	}
+	time.Sleep(most)
+	s.end()
+	if len(s.starts) != jobs {
+		s.t.Errorf("%d of %d jobs have started", len(s.starts), jobs)
+	}
+	for _, a := range s.starts {
+		ns, _ := strconv.ParseInt(a.payload[len(a.payload)-18:], 10, 64)
+		if waited := a.at.Sub(time.Unix(0, ns)); waited > most {
+			s.t.Errorf("a job of %s has waited for %v", a.user, waited)
+		}
 	}
 }

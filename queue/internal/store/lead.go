@@ -24,7 +24,7 @@ type Term struct {
 }
 
 // Lead makes the worker the leader if nobody is. With the token of its present term it
-// leads on under a new one, so that nothing sent under the old one can happen any more.
+// leads on under a new one, so that nothing sent under the old one can happen any more. That may be asked again.
 func (s *Store) Lead(ctx context.Context, worker string, lease time.Duration, token string) (Term, error) {
 	asked := time.Now()
 	reply := readFields(s.run(ctx, "lead", []string{s.key.Meta()}, Schema, worker, lease.Microseconds(), token), 7)

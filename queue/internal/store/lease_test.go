@@ -44,7 +44,17 @@ func TestLapsed(t *testing.T) {
 		if _, err := d.Commit(t.Context(), f, d.NewCommit()); !errors.Is(err, ErrDeposed) {
 			t.Errorf("a commit under the old token: %v", err)
 		}
-		if stale, err := d.Lead(t.Context(), "a", time.Minute, f.Token); err != nil || stale.Token != "" {
+		if repeated, err := d.Lead(t.Context(), "a", time.Minute, f.Token); err != nil || repeated.Token != again.Token {
+			t.Errorf("the same request again: %+v, %v; want the same token %s", repeated, err, again.Token)
+		}
+		if other, err := d.Lead(t.Context(), "b", time.Minute, f.Token); err != nil || other.Token != "" {
+			t.Errorf("another worker leads on with the token: %+v, %v", other, err)
+		}
+		older := f.Token
+		if again, err = d.Lead(t.Context(), "a", time.Minute, again.Token); err != nil || again.Token == "" {
+			t.Errorf("leading on once more: %+v, %v", again, err)
+		}
+		if stale, err := d.Lead(t.Context(), "a", time.Minute, older); err != nil || stale.Token != "" {
 			t.Errorf("leading on with a token of before: %+v, %v", stale, err)
 		}
 		d.must(d.Resign(t.Context(), again.Token, "b"))

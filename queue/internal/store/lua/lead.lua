@@ -4,7 +4,8 @@
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  lease of the leader in µs
--- ARGV[4]  token that the worker leads by already, or "": it leads on under a new one
+-- ARGV[4]  token that the worker leads by already, or "": it leads on under a new one, the next. The same
+--          request may come again, also late: it has no effect then, and gets the same token
 --
 -- Returns {now, token or "", until when the present leader's lease holds, number of the last
 -- commit, changes, version of the policies, ID of the last notice whose effects were committed}.
@@ -20,6 +21,10 @@ local till, token = tonumber(meta[3] or 0), ''
 local free = till <= now
 if ARGV[4] ~= '' then -- the number of the last commit is its own only if nobody has led since
   free = meta[2] == ARGV[4]
+  local next = string.format('%d', tonumber(string.match(ARGV[4], '^%d+') or 0) + 1) .. ':' .. ARGV[2]
+  if meta[2] == next then
+    token = next
+  end
 end
 if free then
   local epoch = string.format('%d', tonumber(meta[4] or 0) + 1)
