@@ -20,11 +20,17 @@ import (
 // bound may be too early, and never too late. It goes through all tenants beside the
 // rounds, and tells them of each whose bounds it has changed.
 func (t *term) sweep(ctx context.Context, version int64) {
+	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
 	meta, err := query(ctx, t, t.w.Store.Meta)
-	if err != nil || meta.Swept == version {
+	for ; err != nil; meta, err = query(ctx, t, t.w.Store.Meta) {
+		if retry.Pause(ctx, trouble.After(err)); ctx.Err() != nil {
+			return
+		}
+	}
+	trouble.After(nil)
+	if meta.Swept == version {
 		return
 	}
-	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
 	for cursor := uint64(0); ; {
 		names, next, err := queryBoth(ctx, t, cursor, t.w.Store.ScanTenants)
 		for _, name := range names {
