@@ -38,6 +38,7 @@ func (t *term) resync(ctx context.Context) error {
 		t.sched.TakeTurns(before)
 	}
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
+	t.surveyAgain()
 	t.govern(ctx, settings.Policies)
 	now, _ := t.w.Clock.Now()
 	return t.muster(ctx, now)

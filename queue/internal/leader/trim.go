@@ -328,6 +328,14 @@ func (t *term) aged(lane envelope.Lane, stamp string) {
 	}
 }
 
+// surveyAgain forgets what is known of the oldest jobs: an error may have come after lanes were taken out of a heap.
+func (t *term) surveyAgain() {
+	for name := range t.trimmers {
+		t.full[name] = true
+	}
+	clear(t.trimmers)
+}
+
 // trimmerKept is how long a trimmer is kept that nobody uses, in µs.
 const trimmerKept = 60_000_000
 

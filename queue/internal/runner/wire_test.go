@@ -33,6 +33,7 @@ type wire struct {
 	stuck  chan struct{} // closed when scripts go on; nil while they do
 
 	around func(cmd redis.Cmder, do func() error) error // instead of each command
+	before func(cmds []redis.Cmder) error               // before each pipeline, which it may let fail
 
 	streams bool        // commits go by one connection, as they do outside tests
 	fate    func() fate // what becomes of commits of "w" that are written there
@@ -282,7 +283,27 @@ func (w *wire) client(t *testing.T) redis.UniversalClient {
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.mu.Lock()
+		before := w.before
+		w.mu.Unlock()
+		if before != nil {
+			if err := before(cmds); err != nil {
+				for _, cmd := range cmds {
+					cmd.SetErr(err)
+				}
+				return err
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// interceptPipelines lets a function run before each pipeline, which fails with its error.
+func (w *wire) interceptPipelines(before func(cmds []redis.Cmder) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before = before
 }
 
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
