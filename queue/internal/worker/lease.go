@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
@@ -19,14 +20,19 @@ import (
 //     and how many claims Redis has of this worker.
 //  4. Where that number differs from what is held here twice in a row, a message was lost: the claims are compared.
 //
-// A worker whose lease has ended, since it was frozen or cut off, begins anew with its next beat. Claims that
-// were taken back meanwhile are lost: their handlers' contexts end.
+// A worker whose lease has ended and whose claims were taken back, since it was frozen or cut off, learns that by a beat,
+// and begins anew with the next one. The claims are lost: their handlers' contexts end. A beat that arrives when its
+// worker has left has no effect.
 
 // Beat keeps the worker's lease until ctx ends.
 func (w *Worker) Beat(ctx context.Context) {
 	trouble := retry.NewTrouble(w.Log, "renewing the lease")
 	leased, mismatches, hurried := false, 0, 0
 	since := int64(0)
+	listed := sync.OnceFunc(func() {
+		close(w.listed)
+		w.register(ctx)
+	})
 	for ctx.Err() == nil {
 		if !leased {
 			w.LearnTime(ctx)
@@ -63,27 +69,25 @@ func (w *Worker) Beat(ctx context.Context) {
 		if since == 0 || since > reply.Now {
 			since = reply.Now
 		}
-		if !leased {
-			close(w.listed)
-			w.register(ctx)
-		}
-		leased = true
 		if reply.Till <= reply.Now {
 			w.elector.Look()
 		}
+		if leased = reply.Alive; !leased {
+			w.compare(ctx)
+			continue
+		}
+		listed()
 		// What Redis says and what is held may differ for a moment. If they still differ at the
 		// next beat, a message was lost. A returned claim is compared too: the leader sends no
 		// message when it has taken one back.
-		if reply.Held != w.Claims.count() || w.Claims.returning() > 0 || !reply.Alive {
+		if reply.Held != w.Claims.count() || w.Claims.returning() > 0 {
 			mismatches++
 			wait = min(wait, 200*time.Millisecond)
 		} else {
 			mismatches = 0
 		}
-		if mismatches >= 2 || !reply.Alive {
-			if err := w.Claims.Reconcile(ctx); err != nil {
-				w.Log.Debug("comparing claims", "err", err)
-			}
+		if mismatches >= 2 {
+			w.compare(ctx)
 			mismatches = 0
 		}
 		w.rest(ctx, wait, places)

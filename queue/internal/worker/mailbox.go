@@ -37,9 +37,7 @@ func (w *Worker) TakeMessages(ctx context.Context) {
 		if wait := trouble.After(err); wait > 0 && ctx.Err() == nil {
 			// What was on its way may be lost: Redis knows what is ours.
 			retry.Pause(ctx, wait)
-			if err := w.Claims.Reconcile(ctx); err != nil {
-				w.Log.Debug("comparing claims", "err", err)
-			}
+			w.compare(ctx)
 		}
 	}
 }
@@ -89,9 +87,7 @@ func (w *Worker) catchUp(ctx context.Context) bool {
 	rest, err := w.Store.MoreMessages(ctx, w.Name, takeAtOnce)
 	if err != nil && ctx.Err() == nil { // it may have taken some
 		w.Log.Debug("catching up with the leader", "err", err)
-		if err := w.Claims.Reconcile(ctx); err != nil {
-			w.Log.Debug("comparing claims", "err", err)
-		}
+		w.compare(ctx)
 	}
 	for _, message := range rest {
 		w.takeMessage(message)

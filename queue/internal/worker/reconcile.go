@@ -59,6 +59,13 @@ func (c *Claims) Reconcile(ctx context.Context) error {
 	return nil
 }
 
+// compare compares what is held with what Redis says. If Redis cannot be asked, a later beat does.
+func (w *Worker) compare(ctx context.Context) {
+	if err := w.Claims.Reconcile(ctx); err != nil {
+		w.Log.Debug("comparing claims", "err", err)
+	}
+}
+
 // returnAgain is after what time a claim is returned again that is still there: the notice may
 // be lost.
 const returnAgain = time.Second

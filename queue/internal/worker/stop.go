@@ -85,9 +85,7 @@ func (w *Worker) Leave() {
 	left, err := w.Store.Leave(ctx, w.Name)
 	for ; !left && ctx.Err() == nil && w.Claims.count() == 0; left, err = w.Store.Leave(ctx, w.Name) {
 		retry.Pause(ctx, 5*time.Millisecond)
-		if err := w.Claims.Reconcile(ctx); err != nil { // something on its way here goes back first
-			w.Log.Debug("comparing claims", "err", err)
-		}
+		w.compare(ctx) // something on its way here goes back first
 	}
 	if err != nil {
 		w.Log.Debug("leaving the fleet", "err", err)

@@ -8,7 +8,8 @@
 -- ARGV[1]  schema
 -- ARGV[2]  name of the worker
 -- ARGV[3]  its lease in µs
--- ARGV[4]  "1" if the worker has had a lease before: then it is not given a new one
+-- ARGV[4]  "1" if the worker has had a lease before: then it is not given a new one. If it was lost, the worker
+--          asks for one with its next beat; if it has left, this beat comes late
 -- ARGV[5]  how many µs after the last beat of all nobody has reached Redis
 -- ARGV[6]  "places", and ARGV[7] how many; then the other fields of the worker's record
 --
@@ -41,6 +42,10 @@ call('HSET', KEYS[1], 'schema', ARGV[1], 'beat', int(now))
 local held = call('HLEN', KEYS[4])
 local known = call('ZSCORE', KEYS[2], ARGV[2])
 local alive = (known or ARGV[4] ~= '1' or held > 0) and 1 or 0
+local reply = { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0), tonumber(meta[7] or 0) }
+if alive == 0 then
+  return reply
+end
 call('ZADD', KEYS[2], int(now + lease), ARGV[2])
 local places = call('HGET', KEYS[3], 'places')
 call('HSET', KEYS[3], unpack(ARGV, 6))
@@ -50,4 +55,4 @@ if not known then
 elseif places and places ~= ARGV[7] then
   call('XADD', KEYS[5], '*', '!places', ARGV[2] .. ' ' .. ARGV[7])
 end
-return { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0), tonumber(meta[7] or 0) }
+return reply
