@@ -82,8 +82,9 @@ func (e *Elector) Lead() { e.tell(true) }
 
 // Appoint makes the worker a deputy, or one no more.
 func (e *Elector) Appoint(deputy bool) {
-	e.deputy.Store(deputy)
-	e.Look()
+	if e.deputy.Swap(deputy) != deputy {
+		e.Look()
+	}
 }
 
 // Stop lets the worker lead only if nobody else does: it will stop.

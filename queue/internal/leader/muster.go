@@ -125,7 +125,8 @@ func (t *term) countRunning(ctx context.Context, workers []string, now int64) er
 
 // Of a hundred workers, all would have to look whether the leader still leads. So the leader names two who do, with its
 // own commits; the others look only when their beats tell them that nobody leads. A deputy that is named learns it from
-// its mailbox, and one that is no more too. A worker in doubt, or one that takes no messages, is no deputy.
+// its mailbox, now and then again, and one that is no more too. A worker in doubt, or one that takes no messages, is no
+// deputy.
 
 // appoint makes the two workers that know Redis's clock best deputies: they look after the
 // leader, and the rest of the fleet can sleep.
@@ -141,7 +142,7 @@ func (t *term) appoint(alive []string) {
 		t.nearest = best[0]
 	}
 	slices.Sort(names)
-	if !slices.Equal(names, t.deputies) {
+	if !slices.Equal(names, t.deputies) || t.fleet.musters%recordsEvery == 0 { // a message may be lost
 		for _, name := range names {
 			t.orders = append(t.orders, order{name, []string{store.MessageDeputy, name, ""}})
 		}

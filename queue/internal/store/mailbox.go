@@ -58,11 +58,13 @@ func readMessage(text string) (message string, at int64) {
 	return message, at
 }
 
-// Nudge puts a message into a worker's mailbox that only wakes it.
-func (s *Store) Nudge(ctx context.Context, worker string) error {
+// Nudge puts a message into a worker's own mailbox that only wakes it. Redis's clock has reached the given instant: the
+// leader sees messages of others behind this one, and how old it is. Nobody takes it if the worker has ended: it
+// is deleted after a day.
+func (s *Store) Nudge(ctx context.Context, worker string, at int64) error {
 	pipe := s.client.TxPipeline()
-	pipe.RPush(ctx, s.key.Mailbox(worker), "!")
-	pipe.PExpire(ctx, s.key.Mailbox(worker), 10*time.Second)
+	pipe.RPush(ctx, s.key.Mailbox(worker), strconv.FormatInt(at, 10)+" !")
+	pipe.PExpire(ctx, s.key.Mailbox(worker), 24*time.Hour)
 	_, err := pipe.Exec(ctx)
 	return err
 }

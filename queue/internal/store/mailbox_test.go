@@ -22,8 +22,11 @@ func TestMailbox(t *testing.T) {
 				t.Errorf("%q, %v; want %q", got, err, want)
 			}
 		}
-		d.must(d.Nudge(t.Context(), "w"))
-		if message, at, err := d.Message(t.Context(), "w", time.Second); err != nil || message != "!" || at != 0 {
+		d.must(d.Nudge(t.Context(), "w", 7000))
+		if _, loads, err := d.Records(t.Context(), []string{"w"}); err != nil || loads[0].Untaken != 7000 {
+			t.Errorf("%+v, %v; want a message that is as old as it says", loads, err)
+		}
+		if message, at, err := d.Message(t.Context(), "w", time.Second); err != nil || message != "!" || at != 7000 {
 			t.Errorf("%q, %d, %v", message, at, err)
 		}
 	})

@@ -157,7 +157,7 @@ func (w *Worker) tellHungry() {
 func (w *Worker) Nudge() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.outlive), time.Second)
 	defer cancel()
-	if err := w.Store.Nudge(ctx, w.Name); err != nil {
+	if err := w.Store.Nudge(ctx, w.Name, w.Now()); err != nil {
 		w.Log.Debug("ending the wait for jobs", "err", err)
 	}
 }
