@@ -12,7 +12,8 @@
 //	inflight.go   a commit: what is written into it, and what follows when it has happened
 //	flights.go    several commits under way, and what happens when one of them fails
 //	reading.go    what the scheduler lacks, read with commits
-//	notices.go       what the leader is told by others
+//	query.go      a term reads by another connection where one has died
+//	notices.go    what the leader is told by others
 //	requests.go   notices about claims, which have their effect in a commit
 //	muster.go     who works, read once a second
 //	fleet.go      which worker gets the next job

@@ -54,7 +54,7 @@ func (t *term) land(ctx context.Context) error {
 		return t.mend(ctx)
 	}
 	t.flights = t.flights[1:]
-	return b.settle(ctx)
+	return b.happened(ctx)
 }
 
 // landAll waits for all commits under way.
@@ -84,7 +84,7 @@ func (t *term) mend(ctx context.Context) error {
 	}
 	first := failed[0]
 	t.fence.Seq = first.seq
-	t.giveUp(failed)
+	t.undo(failed)
 	var differs *store.DiffersError
 	var order *store.OrderError
 	switch {
@@ -103,9 +103,9 @@ func (t *term) mend(ctx context.Context) error {
 	return first.err
 }
 
-// giveUp takes back what was decided in commits that have not happened. What was to be told
+// undo takes back what was decided in commits that have not happened. What was to be told
 // is told in the same order later.
-func (t *term) giveUp(failed []*inflight) {
+func (t *term) undo(failed []*inflight) {
 	undone := make([]schedule.Commit, len(failed))
 	for i, b := range failed {
 		undone[i] = b.commit
@@ -132,7 +132,7 @@ func (t *term) resolve(last int64) {
 	for _, b := range t.inDoubt[:happened] {
 		b.decided(true)
 	}
-	t.giveUp(t.inDoubt[happened:])
+	t.undo(t.inDoubt[happened:])
 	t.inDoubt = nil
 }
 
@@ -143,7 +143,7 @@ func (t *term) abandon() {
 	if t.inDoubt == nil {
 		return
 	}
-	t.giveUp(t.inDoubt)
+	t.undo(t.inDoubt)
 	t.inDoubt = nil
 	if err := t.w.Claims.Reconcile(t.w.Outlive()); err != nil {
 		t.w.Log.Debug("comparing claims", "err", err) // a beat will

@@ -20,8 +20,8 @@ import (
 //
 // Then [term.launch] has put it among those under way, and one of three things happens:
 //
-//	settle            it has happened: own jobs start, what it read is learned
-//	giveUp            it was refused, with all behind it: everything is taken back (flights.go)
+//	happened          it has happened: own jobs start, what it read is learned
+//	undo              it was refused, with all behind it: everything is taken back (flights.go)
 //	resolve           its reply is lost: the numbers tell which happened (flights.go)
 //
 // A commit was decided some time ago, by a copy. Each thing that may have changed since is looked at by the script before
@@ -50,7 +50,7 @@ type inflight struct {
 	looked    []string        // those whose mailboxes it looks into
 	ends      []worker.End
 	requests  int     // that are settled by it
-	whole     bool    // it mends something, and starts nothing
+	mends     bool    // it mends something, and starts nothing
 	orders    []order // that it tells
 	at        int64   // when it was decided
 	began     time.Time
@@ -252,8 +252,8 @@ func (b *inflight) post(ctx context.Context) {
 	}()
 }
 
-// settle does what follows from a commit that has happened. Own jobs start first: what was read can wait.
-func (b *inflight) settle(ctx context.Context) error {
+// happened does what follows from a commit that has happened. Own jobs start first: what was read can wait.
+func (b *inflight) happened(ctx context.Context) error {
 	t, reply := b.t, b.reply
 	t.w.Metrics.Committed()
 	t.renewed = time.Now()
@@ -284,12 +284,12 @@ func (b *inflight) settle(ctx context.Context) error {
 	return nil
 }
 
-// giveUp gives the places back that the plan has taken in this worker. What was to be told
-// is told with another commit.
-func (b *inflight) giveUp() {
+// release gives the places back that the plan has taken in this worker, and lets the term tell what was to be told with
+// another commit. What the commit was to mend is read again.
+func (b *inflight) release() {
 	b.t.orders = append(b.orders, b.t.orders...)
 	b.t.roomy = true // the next decision comes at once
-	if b.whole {     // what it was to mend is read again
+	if b.mends {
 		b.t.stale, b.t.musterAt, b.t.ripeAt = true, 0, 0
 	}
 	for _, s := range b.commit.Plan.Starts {
@@ -304,7 +304,7 @@ func (b *inflight) decided(happened bool) {
 	t, own := b.t, b.t.w.Name
 	if !happened {
 		t.w.Claims.GiveBack(b.ends)
-		b.giveUp()
+		b.release()
 		return
 	}
 	t.w.Claims.Confirmed(b.ends)

@@ -2,13 +2,11 @@ package leader
 
 import "time"
 
-// A leader that gets no CPU delays every start of the queue, while other workers could lead. It cannot measure that by
-// its commits, which take long for other reasons too. But the timer of a round that waits rings when it is due: how
-// late it rings is how long this process has waited for CPU.
-
-// A leader decides for all, so one that gets no CPU holds everybody up. It notices by its own timers, since nobody else
-// can tell a slow leader from a queue with nothing to do. Its lease does not help: a leader that is late by a tenth of
-// a second renews it all the same. It hands over to a deputy; without one it leads on.
+// A leader that gets no CPU delays every start of the queue, while other workers could lead. Its lease does not end
+// that: a leader that is late by a tenth of a second renews it all the same. Nobody else can tell it from a leader
+// with nothing to do, and its commits take long for other reasons, too. But the timer of a round that waits rings when
+// it is due: how late it rings is how long this process has waited for CPU. A leader that is short of it hands over to a
+// deputy; without one it leads on.
 
 // lateness notices a leader that is short of CPU: its timers ring late.
 type lateness struct {

@@ -34,7 +34,7 @@ func TestAnUnknownClockGivesNoPlace(t *testing.T) {
 // What is to be told with commits that came to nothing is told later in the same order.
 func TestOrdersKeepTheirOrder(t *testing.T) {
 	term := &term{w: idle(), sched: schedule.New(schedule.Settings{}, ""), orders: []order{{worker: "third"}}}
-	term.giveUp([]*inflight{{t: term, orders: []order{{worker: "first"}}}, {t: term, orders: []order{{worker: "second"}}}})
+	term.undo([]*inflight{{t: term, orders: []order{{worker: "first"}}}, {t: term, orders: []order{{worker: "second"}}}})
 	var told []string
 	for _, o := range term.orders {
 		told = append(told, o.worker)

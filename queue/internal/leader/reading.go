@@ -13,14 +13,11 @@ import (
 // the commit in which it was asked for, after the commit's own writes. Since Redis executes commits in
 // their order, such a read sees exactly what the commits before it leave behind: no job that one of them
 // has taken, and every job that came into a lane before. A read beside the commits would be older or newer
-// than what the scheduler has decided meanwhile.
+// than what the scheduler has decided meanwhile. And a commit costs one round trip.
 //
 // A job with a collapse key is kept apart from its lane, which holds "=" and the key. Its text is read in a
-// second step ([term.readHeads]), and may be newer than the lane: whoever claims it takes the newest.
-
-// One script writes and then reads, so a commit costs one round trip. Jobs under collapse keys are the exception: a lane
-// holds a stub, and the job is read by another command. It may have been replaced or have left between the two; then the
-// lane is read again.
+// second step ([term.readHeads]). It may have been replaced or have left between the two: whoever claims it takes the
+// newest, and where there is none the lane is read again.
 
 // headsEach is how many jobs of a lane are read at a time.
 const headsEach = 10

@@ -62,7 +62,7 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 	}
 	now := t.w.Now()
 	b := t.newCommit(now)
-	b.whole, b.commit = true, t.sched.Amend(now)
+	b.mends, b.commit = true, t.sched.Amend(now)
 	b.write(now)
 	t.launch(ctx, b)
 	if err := t.landAll(ctx); err != nil {

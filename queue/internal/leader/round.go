@@ -104,7 +104,7 @@ func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 		b.recycle()
 		return false, nil
 	}
-	b.whole, b.commit = true, t.sched.Amend(now)
+	b.mends, b.commit = true, t.sched.Amend(now)
 	b.write(now)
 	t.launch(ctx, b)
 	return true, t.landAll(ctx)
@@ -136,7 +136,8 @@ func (t *term) decide(ctx context.Context, more bool) error {
 	}
 	learned := false
 	if len(t.flights) > 0 && !(due && b.more()) {
-		learned = t.flights[0] != b || !b.commit.Needs.Empty() // the plan was made before these reads came back: decide again
+		older := t.flights[0] != b // then b was decided without what that one has read
+		learned = older || !b.commit.Needs.Empty()
 		if err := t.land(ctx); err != nil {
 			return err
 		}

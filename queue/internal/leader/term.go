@@ -18,45 +18,57 @@ import (
 // that again. Only the goroutine of its rounds touches it; kicks, hungry, batches and reports are
 // how others reach that.
 type term struct {
-	w      *worker.Worker
-	ctx    context.Context
-	kicks  chan struct{} // something has happened in this worker
-	hungry atomic.Bool   // jobs wait for a place
+	w     *worker.Worker
+	ctx   context.Context
+	sched *schedule.Scheduler
+	fleet fleet
 
-	fence    store.Fence // with which commits are sent: the token, and what the term knows
-	noticed  string      // the newest notice that was opened
-	batches  chan noticeBatch
-	reports  chan func(now int64) // what the work beside the rounds has found; see [term.report]
-	sweeps   context.CancelFunc   // ends the sweep under way
-	workers  sync.WaitGroup       // the work beside the rounds
-	renewed  time.Time            // the last commit
-	wrote    time.Time            // the last one that did more than read
-	sched    *schedule.Scheduler
-	fleet    fleet
-	paused   map[string]int64 // scope → until when
+	// How others reach the rounds.
+	kicks   chan struct{} // something has happened in this worker
+	hungry  atomic.Bool   // jobs wait for a place
+	batches chan noticeBatch
+	reports chan func(now int64) // what the work beside the rounds has found; see [term.report]
+
+	// Commits.
+	fence   store.Fence     // with which they are sent: the token, and what the term knows
+	flights []*inflight     // under way, in their order
+	inDoubt []*inflight     // sent, and nobody knows whether they happened
+	spare   []*store.Commit // empty, to be used again
+	renewed time.Time       // the last one
+	wrote   time.Time       // the last one that did more than read
+
+	// What the term was told.
+	noticed  string           // the newest notice that was opened
+	requests []request        // notices about claims, not yet settled in a commit
+	full     map[string]bool  // tenants with more waiting than fits
 	stale    bool             // policies, pauses or cancelled jobs have changed
-	governed int64            // the version of the policies under which bounds were swept last
+	paused   map[string]int64 // scope → until when
+	roomy    bool             // a job may start that could not at the last decision
 
-	requests  []request           // notices about claims, not yet settled in a commit
-	comebacks []comeback          // of the commit that is being made
-	orders    []order             // for the mailboxes of workers
-	full      map[string]bool     // tenants with more waiting than fits
-	trimmers  map[string]*trimmer // tenant → how its oldest jobs are found
-	resting   bool                // tenants are being forgotten
-	deputies  []string            // the workers that look after this leader
-	nearest   *member             // of the deputies
-	uncounted bool                // what runs was not read yet
-	roomy     bool                // a job may start that could not at the last decision
-	ripeAt    int64               // when something that waits for its time is due
-	musterAt  int64               // when to look who works
-	trimAt    int64               // when to trim the notices
-	unpauseAt int64               // when to look for pauses that have ended
-	trimmed   string              // the newest notice through which they were trimmed
+	// What the next commit is to write.
+	comebacks []comeback // jobs that come back into their lanes
+	orders    []order    // for the mailboxes of workers
+
+	// When to look at something, in µs of Redis's clock.
+	ripeAt    int64  // something that waits for its time is due
+	musterAt  int64  // who works
+	unpauseAt int64  // pauses that have ended
+	trimAt    int64  // notices that can be deleted
+	trimmed   string // the newest notice through which they were deleted
+
+	// The fleet, beside what is in fleet.
+	deputies  []string // the workers that look after this leader
+	nearest   *member  // of the deputies
+	uncounted bool     // what runs was not read yet
 	lateness  lateness
-	flights   []*inflight            // commits under way, in their order
-	inDoubt   []*inflight            // sent, and nobody knows whether they happened
-	spare     []*store.Commit        // empty, to be used again
-	broken    map[envelope.Lane]bool // their keys have another type
+
+	// The work beside the rounds.
+	workers  sync.WaitGroup
+	governed int64                  // the version of the policies under which bounds were swept last
+	sweeps   context.CancelFunc     // ends the sweep under way
+	trimmers map[string]*trimmer    // tenant → how its oldest jobs are found
+	resting  bool                   // tenants are being forgotten
+	broken   map[envelope.Lane]bool // lanes whose keys have another type
 }
 
 // The errors after which everything is read again, and by which a term ends.

@@ -48,13 +48,13 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 func (d *decision) decide() {
 	s := d.s
 	for ; d.left > 0 && d.visits > 0 && len(s.needs.Heads) < mostHeads; d.visits-- {
-		if !s.known(d.horizon) {
+		if !s.frontKnown(d.horizon) {
 			d.plan.Next = Never // what is needed comes first
 			return
 		}
-		t := d.next()
+		t := d.nextTenant()
 		if t == nil {
-			d.plan.Next = s.next()
+			d.plan.Next = s.nextInstant()
 			return
 		}
 		if d.step(t) == stop {
@@ -80,18 +80,18 @@ func (d *decision) expire() {
 // lanes of the last tenant may exceed it.
 const mostHeads = 1000
 
-// next returns when there is something to decide, if nothing happens before; Never if there
+// nextInstant returns when there is something to decide, if nothing happens before; Never if there
 // is nothing.
-func (s *Scheduler) next() int64 {
+func (s *Scheduler) nextInstant() int64 {
 	if first := s.due.first(); first < blocked {
 		return first - s.lead + Lead/2
 	}
 	return Never
 }
 
-// known reports whether the front of the tenants is known as far as it matters; if not,
+// frontKnown reports whether the front of the tenants is known as far as it matters; if not,
 // it asks for more.
-func (s *Scheduler) known(horizon int64) bool {
+func (s *Scheduler) frontKnown(horizon int64) bool {
 	if !s.queue.known {
 		s.ask(s)
 		return false
@@ -110,10 +110,10 @@ func (s *Scheduler) known(horizon int64) bool {
 	return first < s.front.frontier
 }
 
-// next returns the tenant whose turn it is, or nil: among those that are ready the one
+// nextTenant returns the tenant whose turn it is, or nil: among those that are ready the one
 // that has been served least, for its weight; then those whose bounds come soon. (It is
 // start-time fair queueing: an idle tenant saves nothing up.)
-func (d *decision) next() *tenant {
+func (d *decision) nextTenant() *tenant {
 	s := d.s
 	if s.held != nil && s.held.inLine() && s.held.bound <= d.horizon {
 		return s.held

@@ -74,15 +74,15 @@ func (s *Scheduler) look(tenant, user string, now int64) {
 func (s *Scheduler) readAgain(l *lane, at int64) {
 	t := l.user.tenant
 	l.looked = at
-	if t.knows(l, at) { // otherwise its index brings it, in its place in line
+	if t.holdsOrFinds(l, at) { // otherwise its index brings it, in its place in line
 		s.read(l, min(at, l.bound()))
 	}
 	s.rouse(t, at)
 }
 
-// knows reports whether what is known of a lane is all that Redis knows: it is in memory,
-// or would be if it were due by that instant.
-func (t *tenant) knows(l *lane, at int64) bool {
+// holdsOrFinds reports whether nothing is missing of what Redis knows of a lane: it is in memory, or would have been read
+// if it were due by that instant.
+func (t *tenant) holdsOrFinds(l *lane, at int64) bool {
 	return l.at != outside || t.lanes[l.priority].frontier > at
 }
 

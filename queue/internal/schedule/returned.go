@@ -29,7 +29,7 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 	for priority := range u.lanes {
 		l := u.lane(priority)
 		l.last = 0
-		if t.knows(l, at) {
+		if t.holdsOrFinds(l, at) {
 			l.heap().lower(l, at)
 		}
 	}

@@ -50,7 +50,7 @@ func (s *Scheduler) claimed(u *user, c envelope.ClaimRef) (unknown bool) {
 	for _, who := range [...]toucher{s, u.tenant, u} {
 		of := who.subjectOf()
 		if of.running++; of.limit.Limits() && of.running == of.limit.Most(s.running.places) {
-			of.filled = c.Slot
+			of.fullSince = c.Slot
 		}
 	}
 	return true
@@ -68,7 +68,7 @@ func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	s.unclaim(claim)
 	for i, who := range [...]toucher{s, u.tenant, u} {
 		if of := who.subjectOf(); full[i] && !s.full(of) {
-			frees, of.freed = true, now
+			frees, of.fullUntil = true, now
 			s.unblock(who, now)
 		}
 	}

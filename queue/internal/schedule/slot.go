@@ -92,9 +92,9 @@ func (d *decision) slot(t *tenant, l *lane, at int64) (slot int64, blame Blame) 
 	}
 	until := slot
 	for _, who := range all {
-		if who.freed > until {
-			until, blame = who.freed, Blame{}
-			blame.longer(who.limit.String(), who.freed-max(ready, who.filled))
+		if who.fullUntil > until {
+			until, blame = who.fullUntil, Blame{}
+			blame.longer(who.limit.String(), who.fullUntil-max(ready, who.fullSince))
 		}
 	}
 	return d.earliest(t, u, max(slot, d.now), env.Cost), blame

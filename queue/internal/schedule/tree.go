@@ -12,16 +12,16 @@ import (
 
 // A subject is whoever a set of rules counts for.
 type subject struct {
-	rules   *rules.Set
-	state   rules.State
-	known   bool // the state was read
-	asked   bool // the state is being read
-	changed bool // the state has changed since it was written
-	paused  int64
-	limit   Concurrency
-	running int   // claims
-	filled  int64 // since when it is full, or was last
-	freed   int64 // when it was full last
+	rules     *rules.Set
+	state     rules.State
+	known     bool // the state was read
+	asked     bool // the state is being read
+	changed   bool // the state has changed since it was written
+	paused    int64
+	limit     Concurrency
+	running   int   // claims
+	fullSince int64 // when its concurrency limit was reached last
+	fullUntil int64 // when a place became free after that, last
 }
 
 // A toucher has a state to write.

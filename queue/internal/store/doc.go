@@ -18,8 +18,8 @@
 //	looks.go                         what a commit reads beside that
 //	lead.go, worker.go               who leads, and who works
 //	claims.go, reap.go, fail.go      what workers hold; how claims end
-//	mailbox.go                          messages for a worker
-//	notices.go, notice.go               notices to the leader
+//	mailbox.go                       messages for a worker
+//	notices.go, notice.go            notices to the leader
 //	change.go                        what others than the leader change, at one instant:
 //	                                 policies, pauses, ids, purge, revive, mend, unique
 //	lanes.go, bounds.go, tenants.go  what waits, and since when it may be due

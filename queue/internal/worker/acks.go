@@ -97,9 +97,8 @@ func (c *Claims) AckAll(ctx context.Context) {
 			return
 		case <-c.ready:
 		}
-		for n, age := c.Due(); n > 0 && age < c.gathers() && (n < AckBatch || c.w.leading.Load() != nil); n, age = c.Due() {
-			retry.Pause(ctx, c.gathers()-age)
-			if ctx.Err() != nil {
+		for wait := c.gatherOn(); wait > 0; wait = c.gatherOn() {
+			if retry.Pause(ctx, wait); ctx.Err() != nil {
 				return
 			}
 		}
@@ -115,6 +114,16 @@ func (c *Claims) AckAll(ctx context.Context) {
 			retry.Pause(ctx, wait)
 		}
 	}
+}
+
+// gatherOn returns how long to wait for more ends before they are told: 0 where there is none, where the first of them
+// has waited long enough, or where they fill a message. The commits of a leader take any number along.
+func (c *Claims) gatherOn() time.Duration {
+	n, age := c.Due()
+	if n == 0 || n >= AckBatch && c.w.leading.Load() == nil {
+		return 0
+	}
+	return max(0, c.gathers()-age)
 }
 
 // gathers returns how long an end waits for others. Where the claims fill half of the worker's places,

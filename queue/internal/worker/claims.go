@@ -23,8 +23,8 @@ var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to ano
 //
 //  1. while it is held: it runs, or its end is on its way to Redis;
 //  2. while it is returned: the leader has not taken it back yet, and Redis still holds it;
-//  3. if it was let go of while a comparison was under way (gone): the reply may be from before;
-//  4. if a comparison has brought it before (found): its message may come later, when the job has long
+//  3. if it was let go of while a comparison was under way (endedMeanwhile): the reply may be from before;
+//  4. if a comparison has brought it before (compared): its message may come later, when the job has long
 //     ended. Messages are that old at most [foundFor].
 //
 // A claim that a comparison does not find, and that was held before it began, is lost: another worker
@@ -33,14 +33,14 @@ type Claims struct {
 	w     *Worker
 	ready chan struct{} // something has ended
 
-	mu       sync.Mutex
-	held     map[envelope.Claim]*held
-	ended    []End
-	since    time.Time // when the first of them ended
-	returned map[envelope.Claim]returned
-	asking   int                          // how many look what Redis holds
-	gone     map[envelope.Claim]bool      // confirmed ends while somebody looks
-	found    map[envelope.Claim]time.Time // claims that a look has brought, and when: they may come again
+	mu             sync.Mutex
+	held           map[envelope.Claim]*held
+	ended          []End
+	since          time.Time // when the first of them ended
+	returned       map[envelope.Claim]returned
+	comparisons    int                          // under way
+	endedMeanwhile map[envelope.Claim]bool      // let go of while a comparison is under way
+	compared       map[envelope.Claim]time.Time // brought by a comparison, and when: a message may come later
 }
 
 // held is a claim that is held.
@@ -58,16 +58,16 @@ type returned struct {
 
 // newClaims returns the claims of a worker that holds nothing yet.
 func newClaims(w *Worker) *Claims {
-	return &Claims{w: w, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), gone: make(map[envelope.Claim]bool), found: make(map[envelope.Claim]time.Time)}
+	return &Claims{w: w, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), endedMeanwhile: make(map[envelope.Claim]bool), compared: make(map[envelope.Claim]time.Time)}
 }
 
 // hold takes a claim in, and reports whether it is new.
 func (c *Claims) hold(claim envelope.Claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, found := c.found[claim]
+	_, found := c.compared[claim]
 	_, returned := c.returned[claim]
-	if found || returned || c.held[claim] != nil || c.gone[claim] {
+	if found || returned || c.held[claim] != nil || c.endedMeanwhile[claim] {
 		return false
 	}
 	c.held[claim] = &held{}
@@ -76,8 +76,8 @@ func (c *Claims) hold(claim envelope.Claim) bool {
 
 // note remembers for those who are looking that a claim is gone.
 func (c *Claims) note(claim envelope.Claim) {
-	if c.asking > 0 {
-		c.gone[claim] = true
+	if c.comparisons > 0 {
+		c.endedMeanwhile[claim] = true
 	}
 }
 

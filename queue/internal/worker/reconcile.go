@@ -23,7 +23,7 @@ import (
 // and lets go of what it has lost.
 func (c *Claims) Reconcile(ctx context.Context) error {
 	c.mu.Lock()
-	c.asking++
+	c.comparisons++
 	before := make(map[envelope.Claim]bool, len(c.held))
 	for claim := range c.held {
 		before[claim] = true
@@ -31,8 +31,8 @@ func (c *Claims) Reconcile(ctx context.Context) error {
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		if c.asking--; c.asking == 0 {
-			clear(c.gone)
+		if c.comparisons--; c.comparisons == 0 {
+			clear(c.endedMeanwhile)
 		}
 		c.mu.Unlock()
 	}()
@@ -96,12 +96,12 @@ const foundFor = 5 * time.Minute
 func (c *Claims) remember(claim envelope.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for old, at := range c.found {
+	for old, at := range c.compared {
 		if time.Since(at) > foundFor {
-			delete(c.found, old)
+			delete(c.compared, old)
 		}
 	}
-	c.found[claim] = time.Now()
+	c.compared[claim] = time.Now()
 }
 
 // lose cancels the handler of a claim that is another worker's now.
