@@ -26,8 +26,8 @@ import (
 //	wc:{q}:workers                   zset    worker           worker → its lease ends, µs
 //	wc:{q}:worker:<worker>           hash    worker           places, doubt of its clock, …
 //	wc:{q}:running:<worker>          hash    leader, worker   claim → job
-//	wc:{q}:mailbox:<worker>             list    leader           claims on their way to the worker
-//	wc:{q}:notices                      stream  all              what the leader is told
+//	wc:{q}:mailbox:<worker>          list    leader           claims on their way to the worker
+//	wc:{q}:notices                   stream  all              what the leader is told
 //	wc:{q}:paused                    zset    Inspector, leader scope → until when, µs
 //	wc:{q}:notes                     hash    Inspector        scope → who paused it until when, and why
 //	wc:{q}:history                   stream  SetPolicies      versions of the policies, who set them, and why
