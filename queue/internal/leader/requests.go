@@ -18,6 +18,9 @@ import (
 //	ask       what the request needs is read: its job, and what the rules concerned remember
 //	settle    the commit of the prelude ends the claim and requeues the job
 //
+// One commit settles so many of them ([mostRequests]): all jobs of a worker may come back at one instant, and the others
+// do not wait for all of them.
+//
 // What the rules get back depends on why the job comes back (the kinds of [store.Return]):
 //
 //	unstarted   everything: the worker stops, or does not know the time. It gets no more jobs for a while
@@ -47,13 +50,21 @@ func readRequest(l store.Notice) (q request, ok bool) {
 	return q, ok
 }
 
-// ask reads what the requests need: the jobs of their claims, and what the rules of their users and tenants
+// mostRequests is about how many requests one commit settles, and how many notices are opened for it.
+const mostRequests = 200
+
+// first returns the requests that the next commit settles: those with the latest slots, since jobs go back to the fronts
+// of their lanes.
+func (t *term) first() []request { return t.requests[:min(mostRequests, len(t.requests))] }
+
+// ask reads what the first requests need: the jobs of their claims, and what the rules of their users and tenants
 // remember, since a refund changes that. It reports whether all of it is known. If it is not, the notices
 // wait for the next round.
 func (t *term) ask(ctx context.Context) (known bool, err error) {
 	if len(t.requests) == 0 {
 		return true, nil
 	}
+	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.Claim.Spent, a.Claim.Spent) })
 	if err := t.prepare(ctx); err != nil {
 		return false, err
 	}
@@ -75,7 +86,7 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 func (t *term) prepare(ctx context.Context) error {
 	var refs []store.ClaimRef
 	var of []int
-	for i, q := range t.requests {
+	for i, q := range t.first() {
 		if !q.refund {
 			refs, of = append(refs, store.ClaimRef{Worker: q.Worker, Claim: q.Claim}), append(of, i)
 		}
@@ -107,18 +118,17 @@ func (t *term) prepare(ctx context.Context) error {
 // knows reports whether the scheduler knows what the requests are about.
 func (t *term) knows() bool {
 	known := true
-	for _, q := range t.requests {
+	for _, q := range t.first() {
 		known = t.sched.Knows(q.Claim.Lane) && known
 	}
 	return known
 }
 
-// settle does in a commit what the requests ask for. The slots that are given back are those of jobs that
+// settle does in a commit what the first requests ask for. The slots that are given back are those of jobs that
 // never started, or of which the user has seen nothing. Jobs that go back to the fronts of their lanes
 // do so latest first.
 func (t *term) settle(c *store.Commit, now int64) {
-	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.Claim.Spent, a.Claim.Spent) })
-	for i := range t.requests {
+	for i := range t.first() {
 		q := &t.requests[i]
 		switch {
 		case q.refund:

@@ -93,7 +93,7 @@ func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
 func (t *term) amend(ctx context.Context, now int64) (bool, error) {
 	b := t.newCommit(now)
 	t.comebacks = nil
-	b.requests = len(t.requests)
+	b.requests = len(t.first())
 	t.settle(b.c, now)
 	for _, step := range []func(context.Context, *store.Commit, int64) error{t.reap, t.mature, t.comeBack, t.trim, t.unpause} {
 		if err := step(ctx, b.c, now); err != nil {

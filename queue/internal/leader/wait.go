@@ -78,9 +78,6 @@ func (t *term) collect() {
 	}
 }
 
-// mostRequests is about how many requests one commit settles: others wait for it.
-const mostRequests = 200
-
 // report lets the rounds take in what the work beside them has found, unless ctx ends before.
 func (t *term) report(ctx context.Context, take func(now int64)) {
 	select {

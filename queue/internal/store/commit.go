@@ -306,8 +306,8 @@ func (c *Commit) Unpause(scopes []string, all bool) {
 	for i, scope := range scopes {
 		members[i] = scope
 	}
-	c.op(&c.extra, "ZREM", c.own(c.s.key.Paused(), "zset"), members...)
-	c.op(&c.extra, "HDEL", c.s.key.Notes(), members...)
+	c.opEach(&c.extra, "ZREM", c.keys.number(c.own(c.s.key.Paused(), "zset")), nil, members)
+	c.opEach(&c.extra, "HDEL", c.keys.number(c.s.key.Notes()), nil, members)
 	if all {
 		c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "0")
 	}

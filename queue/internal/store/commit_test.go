@@ -409,3 +409,38 @@ func TestBoundsOfACommit(t *testing.T) {
 		}
 	})
 }
+
+// All jobs of a large worker come back with one commit: Lua passes only some thousand values to a command.
+func TestALargeCommit(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		const many = 4500
+		f := d.lead("a")
+		c := d.NewCommit()
+		now := time.Now().UnixMicro()
+		var claims []any
+		for i := range many {
+			lane := Lane{Tenant: "t", User: fmt.Sprint("u", i), Priority: 1}
+			claim := Claim{Stamp: fmt.Sprintf("%013x", now+int64(i)), Lane: lane, Slot: now, Spent: now}
+			claims = append(claims, claim.String(), "job")
+			c.EndClaim("w", claim)
+			c.Put(lane, "entry", true, now)
+		}
+		for chunk := range slices.Chunk(claims, 2000) {
+			d.must(d.client.HSet(t.Context(), "wc:{q}:running:w", chunk...).Err())
+		}
+		scopes := make([]string, 2*many)
+		for i := range scopes {
+			scopes[i] = fmt.Sprint("u:t:u", i)
+			d.must(d.client.ZAdd(t.Context(), "wc:{q}:paused", redis.Z{Score: 1, Member: scopes[i]}).Err())
+		}
+		c.Unpause(scopes, true)
+		reply, err := d.Commit(t.Context(), f, c)
+		if err != nil || len(reply.Errors) > 0 {
+			t.Fatal(err, reply.Errors)
+		}
+		held, lanes := d.client.HLen(t.Context(), "wc:{q}:running:w").Val(), d.client.ZCard(t.Context(), "wc:{q}:due:t").Val()
+		if paused := d.client.ZCard(t.Context(), "wc:{q}:paused").Val(); held != 0 || lanes != many || paused != 0 {
+			t.Errorf("%d claims and %d pauses are left, and %d lanes of %d are in their index", held, paused, lanes, many)
+		}
+	})
+}

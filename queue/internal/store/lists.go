@@ -84,6 +84,17 @@ func (c *Commit) opOn(l *list, command string, key int, args ...any) {
 	l.args = append(l.args, args...)
 }
 
+// mostWords is how many words one command has at most: Lua passes no more than 8,000 values to a function.
+const mostWords = 1000
+
+// opEach is op on many members, in as many commands as they need. Each has the flags.
+func (c *Commit) opEach(l *list, command string, key int, flags, members []any) {
+	for chunk := range slices.Chunk(members, mostWords) {
+		l.add(len(flags)+len(chunk), command, key)
+		l.args = append(append(l.args, flags...), chunk...)
+	}
+}
+
 // lists returns the lists, in the order of the script.
 func (c *Commit) lists() []*list {
 	return []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
@@ -117,10 +128,10 @@ func (c *Commit) gather() {
 	}
 	c.gathered = true
 	for _, worker := range sortedKeys(c.claims) {
-		c.opOn(&c.claim, "HSET", c.claimsOf(worker), c.claims[worker]...)
+		c.opEach(&c.claim, "HSET", c.claimsOf(worker), nil, c.claims[worker])
 	}
 	for _, worker := range sortedKeys(c.ended) {
-		c.opOn(&c.claim, "HDEL", c.claimsOf(worker), c.ended[worker]...)
+		c.opEach(&c.claim, "HDEL", c.claimsOf(worker), nil, c.ended[worker])
 	}
 	for _, worker := range sortedKeys(c.mailboxes) {
 		c.told.add(c.keys.number(c.own(c.s.key.Mailbox(worker), "list")), c.mailboxes[worker])
@@ -131,7 +142,7 @@ func (c *Commit) gather() {
 		if l.there {
 			flags = []any{"XX", "LT"}
 		}
-		c.op(&lower, "ZADD", l.index, append(flags, c.lowered[l]...)...)
+		c.opEach(&lower, "ZADD", c.keys.number(l.index), flags, c.lowered[l])
 	}
 	if lower.n > 0 {
 		c.extra = list{lower.n + c.extra.n, append(lower.args, c.extra.args...)}
