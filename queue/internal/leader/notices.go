@@ -106,6 +106,8 @@ func (t *term) open(notices []store.Notice) {
 			t.sched.Step(now, schedule.IDCancelled{ID: l.Text})
 		case store.NoticeTenant:
 			t.sched.Step(now, schedule.Replaced{Tenant: envelope.Unescape(l.Text)})
+		case store.NoticeLowered:
+			t.sched.Step(now, schedule.Lowered{Tenant: envelope.Unescape(l.Text)})
 		case store.NoticeReturn, store.NoticeRefund:
 			if q, ok := readRequest(l); ok {
 				t.requests = append(t.requests, q)

@@ -96,8 +96,8 @@ func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 		return
 	}
 	t.governed = p.Version
-	t.sweeps() // one that is in the middle of a step does no harm
-	sweeping, stop := context.WithCancel(ctx)
-	t.sweeps = stop
-	t.workers.Go(func() { t.sweep(sweeping, p.Version) })
+	t.sweeps()
+	replaced, replace := context.WithCancel(ctx)
+	t.sweeps = replace
+	t.workers.Go(func() { t.sweep(ctx, p.Version, replaced.Done()) })
 }

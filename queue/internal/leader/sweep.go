@@ -2,10 +2,8 @@ package leader
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/waterclock/waterclock/queue/internal/retry"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 // Bounds in Redis were computed by the rules of their time. When policies change, one that was computed under the old
@@ -14,12 +12,14 @@ import (
 // them.
 //
 // A sweep that ends early, since its leader does, is begun anew by the next one: the version under which bounds were
-// swept last is noted in Redis at the end. The doctor finds bounds that no rule explains.
+// swept last is noted in Redis at the end. A step of the old sweep may come after that: the leader that there is then
+// is told of it. The doctor finds bounds that no rule explains.
 
 // sweep lowers the bounds of lanes in Redis that were computed under other policies: a
 // bound may be too early, and never too late. It goes through all tenants beside the
-// rounds, and tells them of each whose bounds it has changed.
-func (t *term) sweep(ctx context.Context, version int64) {
+// rounds. Each step that lowers bounds tells the leader of it by a notice. One that is replaced by another ends between
+// two tenants.
+func (t *term) sweep(ctx context.Context, version int64, replaced <-chan struct{}) {
 	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
 	meta, err := query(ctx, t, t.w.Store.Meta)
 	for ; err != nil; meta, err = query(ctx, t, t.w.Store.Meta) {
@@ -34,19 +34,18 @@ func (t *term) sweep(ctx context.Context, version int64) {
 	for cursor := uint64(0); ; {
 		names, next, err := queryBoth(ctx, t, cursor, t.w.Store.ScanTenants)
 		for _, name := range names {
+			select {
+			case <-replaced:
+				return
+			default:
+			}
 			if err != nil {
 				break
 			}
-			var changed bool
-			var asked atomic.Int64
 			now, _ := t.w.Clock.Now()
-			changed, err = query(ctx, t, func(ctx context.Context) (bool, error) {
-				asked.Add(1)
-				return t.w.Store.LowerBounds(ctx, name, now)
+			_, err = query(ctx, t, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, t.w.Store.LowerBounds(ctx, name, now)
 			})
-			if changed || asked.Load() > 1 { // the one without an answer may have lowered them
-				t.report(ctx, func(now int64) { t.sched.Step(now, schedule.Lowered{Tenant: name}) })
-			}
 		}
 		if ctx.Err() != nil {
 			return

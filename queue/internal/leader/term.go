@@ -65,7 +65,7 @@ type term struct {
 	// The work beside the rounds.
 	workers  sync.WaitGroup
 	governed int64                  // the version of the policies under which bounds were swept last
-	sweeps   context.CancelFunc     // ends the sweep under way
+	sweeps   context.CancelFunc     // replaces the sweep under way
 	trimmers map[string]*trimmer    // tenant → how its oldest jobs are found
 	resting  bool                   // tenants are being forgotten
 	broken   map[envelope.Lane]bool // lanes whose keys have another type

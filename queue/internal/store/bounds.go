@@ -47,9 +47,9 @@ func (s *Store) ScanTenants(ctx context.Context, cursor uint64) (names []string,
 	return names, next, err
 }
 
-// LowerBounds lowers the bounds of a tenant's lanes that lie after an instant to it, and
-// reports whether there were any. It takes many short steps.
-func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any bool, err error) {
+// LowerBounds lowers the bounds of a tenant's lanes that lie after an instant to it. It takes many short steps, and
+// each tells the leader: that may be another one than when the bounds were read.
+func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) error {
 	const step = 500
 	for priority := range suffixes {
 		for more := true; more; {
@@ -60,22 +60,25 @@ func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) (any b
 				if wrongType(err) {
 					break
 				}
-				return any, err
+				return err
 			}
 			if more = len(found) == step; len(found) == 0 {
 				break
 			}
-			any = true
-			members := make([]redis.Z, len(found))
-			for i, user := range found {
-				members[i] = redis.Z{Score: float64(to), Member: user}
+			words := []any{"XX", "LT"}
+			for _, user := range found {
+				words = append(words, to, user)
 			}
-			if err := s.client.ZAddArgs(ctx, key, redis.ZAddArgs{XX: true, LT: true, Members: members}).Err(); err != nil {
-				return any, err
+			c := s.newChange()
+			c.tell(NoticeLowered, Escape(tenant))
+			c.always()
+			c.do("ZADD", key, words...)
+			if _, err := c.apply(ctx); err != nil {
+				return err
 			}
 		}
 	}
-	return any, nil
+	return nil
 }
 
 // SetSwept notes that all bounds are right under that version.

@@ -26,6 +26,7 @@ const (
 	NoticePaused   = "!paused"   // scope
 	NoticeCancel   = "!cancel"   // ID
 	NoticeTenant   = "!tenant"   // escaped tenant whose lanes have changed
+	NoticeLowered  = "!lowered"  // escaped tenant whose lanes have lower bounds
 	NoticeRepaired = "!repaired" // nothing: keys were repaired
 )
 
