@@ -100,3 +100,24 @@ func TestAJobForAWorkerWhoseClockHasStepped(t *testing.T) {
 		s.end()
 	})
 }
+
+// Redis's clock is set ahead and back, while the leader sends nothing, and a job is offered in between. By
+// that clock nobody leads, so nobody is told of the job. It starts as soon as Redis's clock says so.
+func TestAnOfferWhileRedisIsAhead(t *testing.T) {
+	const ahead = 5 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{}
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		s.hire(2)
+		time.Sleep(3*time.Second + 10*time.Millisecond)
+		s.server.SetTime(time.Now().Add(ahead))
+		s.offer("u", 1)
+		s.server.SetTime(time.Time{})
+		time.Sleep(ahead + 2*time.Second)
+		if n := s.attempts(); n != 1 {
+			t.Errorf("%d jobs of 1 started", n)
+		}
+		s.end()
+	})
+}

@@ -85,11 +85,11 @@ end
 
 local stamp = math.max(now, tonumber(meta[4] or 0))
 local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[9], 'stream') and {} or nil -- while somebody records what is offered
-local alive = tonumber(meta[3] or 0) > now
+local till = tonumber(meta[3] or 0) > now and meta[3] or '0' -- of the leader's lease
 local notices = {}
 local later = { math.huge } -- and not a number: after an error the embedded Redis would keep two of it
 local function tell(subject, text)
-  if alive then
+  if till ~= '0' then
     notices[#notices + 1], notices[#notices + 2] = subject, text
   end
 end
@@ -277,7 +277,8 @@ end
 if #notices > 0 then
   call('XADD', KEYS[2], '*', unpack(notices))
 end
-call('HSET', KEYS[1], 'schema', ARGV[1], 'stamp', int(stamp), 'in', totals['in'], 'other', totals.other, 'out', totals.out)
+-- A lease that has run out stays so: Redis's clock may be set back, and the leader was told nothing.
+call('HSET', KEYS[1], 'schema', ARGV[1], 'till', till, 'stamp', int(stamp), 'in', totals['in'], 'other', totals.other, 'out', totals.out)
 for reason, n in pairs(reasons) do
   call('HINCRBY', KEYS[1], 'dropped:' .. reason, n)
 end
