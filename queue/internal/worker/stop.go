@@ -41,7 +41,7 @@ func (w *Worker) Shutdown() {
 		w.Log.Warn("handlers run on after the shutdown timeout; cancelling them",
 			"jobs", w.Claims.count(), "timeout", w.cfg.ShutdownTimeout)
 		w.kill()
-		if !endsWithin(ended, lastPatience) {
+		if w.behind = !endsWithin(ended, lastPatience); w.behind {
 			w.Log.Error("leaving handlers behind that ignore the end of their context; their jobs will run again",
 				"jobs", w.Claims.count())
 		}
@@ -78,12 +78,13 @@ func (w *Worker) awaitReturns() {
 	}
 }
 
-// Leave takes the worker out of the fleet, unless it leaves jobs behind.
+// Leave takes the worker out of the fleet, unless it leaves jobs behind. What was on its way to this worker is
+// returned meanwhile.
 func (w *Worker) Leave() {
 	ctx, cancel := context.WithTimeout(w.outlive, lastPatience)
 	defer cancel()
 	left, err := w.Store.Leave(ctx, w.Name)
-	for ; !left && ctx.Err() == nil && w.Claims.count() == 0; left, err = w.Store.Leave(ctx, w.Name) {
+	for ; !left && ctx.Err() == nil && !w.behind; left, err = w.Store.Leave(ctx, w.Name) {
 		retry.Pause(ctx, 5*time.Millisecond)
 		w.compare(ctx) // something on its way here goes back first
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,8 @@ type Worker struct {
 	stop     chan struct{}          // closed when nothing may start any more
 	gate     sync.Mutex             // held while a job is taken in, or the door is closed
 	running  sync.WaitGroup         // jobs that are held
+	behind   bool                   // handlers run on that have ignored the end of their contexts
+	commands chan struct{}          // full while [Worker.Retry] has that many commands under way
 	outlive  context.Context        // for what must still reach Redis while the worker stops
 	handling context.Context        // parent of the handlers' contexts, ended by kill
 	kill     context.CancelFunc
@@ -107,12 +110,17 @@ type Leader interface {
 	Hungry() bool // jobs wait for a place
 }
 
+// commandsPerCore is how many commands of its jobs a worker sends at once, for each core: go-redis has 10 connections
+// for each, and a command that waits longer than its timeout for one fails.
+const commandsPerCore = 8
+
 // New returns a worker, which reads Redis's time by a clock, and passes on to its elector what it is told about
 // leadership.
 func New(cfg Config, c *clock.Clock, elector *elect.Elector) *Worker {
 	w := &Worker{
 		Name: cfg.Name, Lease: cfg.Lease, Store: cfg.Store, Clock: c, Places: cfg.Places.Share(), Metrics: cfg.Metrics, Log: cfg.Log,
 		cfg: cfg, elector: elector, listed: make(chan struct{}), missed: make(chan struct{}, 1), stop: make(chan struct{}),
+		commands: make(chan struct{}, commandsPerCore*runtime.GOMAXPROCS(0)),
 	}
 	w.Claims = newClaims(w)
 	return w
@@ -188,11 +196,15 @@ func (w *Worker) Patience() time.Duration {
 	return max(w.Lease/20, min(2*doubt, w.Lease/5))
 }
 
-// Retry does something that needs Redis until it works, or the worker's time runs out.
+// Retry does something that needs Redis until it works, or the worker's time runs out. So do the jobs of the
+// worker, each for itself: all together they leave some of the client's connections to the beats and the leader.
 func (w *Worker) Retry(act string, do func(ctx context.Context) error) bool {
 	trouble := retry.NewTrouble(w.Log, act)
 	for {
-		wait := trouble.After(do(w.outlive))
+		w.commands <- struct{}{}
+		err := do(w.outlive)
+		<-w.commands
+		wait := trouble.After(err)
 		if wait == 0 {
 			return true
 		}

@@ -119,3 +119,35 @@ func missing(t *testing.T, client redis.UniversalClient, l *log) (w *Worker, cla
 	synctest.Wait()
 	return w, claim
 }
+
+// A thousand jobs report to Redis at once, and do not take all connections of a client.
+func TestJobsLeaveConnections(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	pool := client.Options().PoolSize
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := beaten(t, redistest.Mini(t), new(log))
+		var mu sync.Mutex
+		var jobs sync.WaitGroup
+		now, most, done := 0, 0, 0
+		for range 1000 {
+			jobs.Go(func() {
+				w.Retry("reporting", func(context.Context) error {
+					mu.Lock()
+					now++
+					most = max(most, now)
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+					mu.Lock()
+					defer mu.Unlock()
+					now, done = now-1, done+1
+					return nil
+				})
+			})
+		}
+		jobs.Wait()
+		if most >= pool || most < pool/2 || done != 1000 {
+			t.Errorf("%d of 1000 jobs reported, %d at once; a client has %d connections", done, most, pool)
+		}
+	})
+}
