@@ -20,6 +20,7 @@ import (
 // A handler's pause holds for its scope; the job that asked for it is the first of its
 // lane then, and its attempt does not count.
 func TestPauseErrors(t *testing.T) {
+	redistest.Slow(t)
 	// Jobs of a:1, a:2 and b:1; the first job of a:1 asks for the pause.
 	tests := map[string]struct {
 		pause queue.Pause
@@ -324,6 +325,33 @@ func TestRevive(t *testing.T) {
 		}
 		if s := stats(t, client); s.DeadNow != 0 || s.Dead != 1 {
 			t.Errorf("%d are dead of %d that have died, want 0 of 1", s.DeadNow, s.Dead)
+		}
+	})
+}
+
+// A cancelled job that makes room in a full backlog was cancelled, and not dropped for lack of room.
+func TestACancelledJobMakesRoom(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": {
+			Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: 2, DropOldest: true,
+		}}})
+		var got runs
+		runWorker(t, s.client, got.handle(func(queue.Info) time.Duration { return 0 }), queue.WorkerConfig{})
+		inspector := newInspector(t, s.client, "push")
+		job := func(id string) queue.Job { return queue.Job{ID: id, Tenant: "t", User: id, Type: "push"} }
+		enqueue(t, s.client, job("first"))
+		s.eventually(t, "the slot of this hour is taken", func() bool { return stats(t, s.client).Done == 1 })
+		enqueue(t, s.client, job("cancelled"))
+		if cancelled, err := inspector.Cancel(t.Context(), "cancelled"); err != nil || !cancelled {
+			t.Fatal(cancelled, err)
+		}
+		enqueue(t, s.client, job("a"))
+		enqueue(t, s.client, job("b"))
+		s.eventually(t, "there is room", func() bool { return stats(t, s.client).Waiting == 2 })
+		drops, err := inspector.Drops(t.Context(), 10)
+		must(t, err)
+		if len(drops) != 1 || drops[0].Reason != "cancelled" {
+			t.Errorf("dropped: %+v; want one as cancelled", drops)
 		}
 	})
 }

@@ -208,7 +208,11 @@ func (t *term) trimTenant(c *store.Commit, of trimmed, heads [][]schedule.Head, 
 		}
 		h := heads[oldest][len(leaving[oldest])]
 		leaving[oldest] = append(leaving[oldest], store.Leaving{Begin: h.Begin()})
-		(&inflight{t: t, c: c}).drop(schedule.Drop{Lane: of.lanes[oldest].lane, Head: h, Reason: schedule.Full}, now)
+		reason := schedule.Full
+		if h.Env != nil && t.sched.Cancelled(h.Env.ID) {
+			reason = schedule.Cancelled
+		}
+		(&inflight{t: t, c: c}).drop(schedule.Drop{Lane: of.lanes[oldest].lane, Head: h, Reason: reason}, now)
 		if h.Env != nil {
 			t.sched.Step(now, schedule.IDDropped{ID: h.Env.ID})
 		}
