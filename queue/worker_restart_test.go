@@ -75,7 +75,11 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 		runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 1, Lease: time.Second})
 		var all []queue.Job
 		for i := range count {
-			all = append(all, named(fmt.Sprintf("job-%03d", i), "u", func(j *queue.Job) { j.MaxAttempts = 1 }))
+			user := "u"
+			if i%4 == 3 {
+				user = "v"
+			}
+			all = append(all, named(fmt.Sprintf("job-%03d", i), user, func(j *queue.Job) { j.MaxAttempts = 1 }))
 		}
 		enqueue(t, s.client, all...)
 		haunt(t, s.client, 10_000, 2*time.Second)
@@ -87,17 +91,17 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 		}
 		s.eventually(t, "all have run", func() bool { return got.count() >= count && drained(t, s.client)() })
 		checkOutcome(t, s.client, queue.Counters{Done: count}, "")
-		before, seen := "", map[string]bool{}
+		before, seen := map[string]string{}, map[string]bool{}
 		for _, start := range got.all() {
 			if start.Attempt != 1 || seen[start.ID] {
 				t.Errorf("%s ran in attempt %d, and before: %v", start.ID, start.Attempt, seen[start.ID])
 			}
 			seen[start.ID] = true
-			if start.Waited > time.Second && start.ID < before {
-				t.Errorf("%s came back after %s", start.ID, before)
+			if start.Waited > time.Second && start.ID < before[start.User] {
+				t.Errorf("%s came back after %s", start.ID, before[start.User])
 			}
 			if start.Waited > time.Second {
-				before = start.ID
+				before[start.User] = start.ID
 			}
 		}
 	})

@@ -52,7 +52,7 @@ const (
 	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
 	tagLock     = 17 // the key of a lock that is lifted when it is done
 	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
-	tagLate     = 19 // how far ahead its slot has to lie, microseconds: it has come to a worker after its slot
+	tagLate     = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
 // DefaultAttempts is the most attempts of a job that says nothing else.
@@ -80,7 +80,7 @@ type Envelope struct {
 	Failures    int
 	Lost        int
 	Error       string // of the last attempt, if that failed: its beginning, for people
-	Late        int64  // 0, or since it has come to a worker after its slot how far ahead the next one has to lie
+	Late        int64  // 0, or since a worker has returned it unstarted how far ahead its next slot has to lie: 1 after the first time
 	Yields      bool   // further attempts can wait for the tenant's other jobs
 	MaxAttempts int
 	Priority    int

@@ -184,11 +184,13 @@ func (b *inflight) start(s schedule.Start) {
 		b.c.Tell(s.Worker, word, s.Claim.String(), job)
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
-	if s.Blame.Rule != "" {
-		b.c.Blame(s.Blame.Rule, s.Blame.For)
-	}
-	if s.Objection != "" {
-		b.c.Object(s.Objection)
+	if s.Head.Env.Late == 0 { // what held it back was counted when it was claimed before
+		if s.Blame.Rule != "" {
+			b.c.Blame(s.Blame.Rule, s.Blame.For)
+		}
+		if s.Objection != "" {
+			b.c.Object(s.Objection)
+		}
 	}
 	if id := s.Head.Env.ID; id != "" {
 		b.cancelled[b.c.NotCancelled(id)] = id
@@ -202,6 +204,14 @@ func (b *inflight) start(s schedule.Start) {
 func (b *inflight) lookAt(worker string) {
 	b.looked = append(b.looked, worker)
 	b.c.ReadMailbox(worker)
+}
+
+// sooner lowers the bounds that Redis has of a user's lanes.
+func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
+	for p := range 3 {
+		lane.Priority = p
+		c.Sooner(lane, now)
+	}
 }
 
 // drop records that a job never runs. One that cannot be read is dead: its text is kept for people.

@@ -56,7 +56,7 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 	}
 	c.Count(lane.Tenant, "back", 1)
 	t.lower(&lane, env)
-	t.comebacks = append(t.comebacks, comeback{lane, env, env.Failures > 0})
+	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: env.Failures > 0})
 }
 
 // lower gives a job that yields a low priority, unless a rule drops what comes after others:

@@ -18,8 +18,9 @@ import (
 //
 //  1. Each muster reads the leases ([fleet.died]). One worker is reaped at a time.
 //  2. The names of its claims are read beside the rounds, in short steps ([term.inventory]).
-//  3. Each round then takes back up to [reapBatch] of them, the latest slots first, each to the front of
-//     its lane: so the jobs of a lane end up in their order ([term.reap]).
+//  3. Each round then takes back up to [reapBatch] of them, lane by lane, of each the latest slots first, each to
+//     the front of the lane: so its jobs end up in their order ([term.reap]). While a part of a lane is still to come,
+//     rounds start nothing ([fleet.halfway]): it would overtake what comes back in front of it.
 //  4. Each of these commits checks that the lease has still expired ([store.Commit.Expired]). A worker
 //     that comes back renews its lease, and makes the commit fail: its jobs stay its own. One that comes
 //     back between two of them finds that some of its claims are gone, and does not start them.
@@ -33,7 +34,8 @@ import (
 type reaping struct {
 	worker  string
 	ready   bool
-	claims  []envelope.Claim // the latest slots last: those go first, each to the front of its lane
+	claims  []envelope.Claim // by lanes, of each the latest slots last: they are taken back from the end
+	halfway bool             // the last commit has taken back a part of a lane
 	all     int
 	started int64 // all claims with an earlier slot had started
 }
@@ -56,6 +58,10 @@ func (f *fleet) died(workers []string) {
 func (f *fleet) mourns() bool {
 	return len(f.dead) > 0 && (f.reaping == nil || f.reaping.ready)
 }
+
+// halfway reports whether a part of what a dead worker holds of a lane has been taken back, and the jobs before it have
+// not.
+func (f *fleet) halfway() bool { return f.reaping != nil && f.reaping.halfway }
 
 // reap takes back some of the claims of a worker whose lease has expired.
 func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
@@ -86,6 +92,8 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 	for _, claim := range found.Claims {
 		r.claims = append(r.claims, claim.Claim)
 	}
+	next := len(r.claims) - len(claims) - 1
+	r.halfway = len(claims) > 0 && next >= 0 && r.claims[next].Lane == claims[0].Lane
 	c.Expired(r.worker, t.w.Lease)
 	for _, claim := range slices.Backward(claims) {
 		t.reapClaim(c, r.worker, claim, r.started, now)
@@ -110,7 +118,7 @@ func (t *term) inventory(ctx context.Context, r *reaping) {
 	var started int64
 	for {
 		var err error
-		if claims, started, err = t.claimsBySlot(ctx, r.worker); ctx.Err() != nil {
+		if claims, started, err = t.claimsByLane(ctx, r.worker); ctx.Err() != nil {
 			return
 		}
 		wait := trouble.After(err)
@@ -122,9 +130,9 @@ func (t *term) inventory(ctx context.Context, r *reaping) {
 	t.report(ctx, func(int64) { r.claims, r.all, r.started, r.ready = claims, len(claims), started, true })
 }
 
-// claimsBySlot returns the claims of a worker, the latest slots last, and up to when all have
+// claimsByLane returns the claims of a worker by their lanes, of each the latest slots last, and up to when all have
 // started. It takes many short steps.
-func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []envelope.Claim, started int64, err error) {
+func (t *term) claimsByLane(ctx context.Context, worker string) (claims []envelope.Claim, started int64, err error) {
 	records, _, err := queryBoth(ctx, t, []string{worker}, t.w.Store.Records)
 	if err != nil {
 		return nil, 0, err
@@ -141,7 +149,8 @@ func (t *term) claimsBySlot(ctx context.Context, worker string) (claims []envelo
 		}
 	}
 	slices.SortFunc(claims, func(a, b envelope.Claim) int {
-		return cmp.Or(cmp.Compare(a.Spent, b.Spent), strings.Compare(a.Stamp, b.Stamp), strings.Compare(a.Lane.User, b.Lane.User))
+		return cmp.Or(strings.Compare(a.Lane.Tenant, b.Lane.Tenant), strings.Compare(a.Lane.User, b.Lane.User),
+			cmp.Compare(a.Lane.Priority, b.Lane.Priority), cmp.Compare(a.Spent, b.Spent), strings.Compare(a.Stamp, b.Stamp))
 	})
 	return slices.Compact(claims), records[0].Started, nil
 }
@@ -163,11 +172,12 @@ func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claimed, star
 		c.Bury(lane, claim.Job, "the job cannot be read: "+err.Error(), now)
 		return
 	}
+	since := env.Since()
 	env.Ready = now
 	if claim.Spent >= started && env.Lost == 0 {
 		env.Lost++
 		c.Count(lane.Tenant, "back", 1)
-		t.requeue(lane, env)
+		t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true, since: since})
 		return
 	}
 	env.Failures++

@@ -140,22 +140,24 @@ func (t *term) settle(c *store.Commit, now int64) {
 	}
 }
 
-// takeBack puts a job that a worker returns into its lane again. A job that was late once comes back with Late 1: it
-// may have been by chance. From the second time on its next slot lies further ahead by what it was late.
+// takeBack puts a job that a worker returns into its lane again. One that has not started comes back with Late 1: if it
+// was late, that may have been by chance. From the second time on its next slot lies further ahead by what it was
+// late.
 func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	t.endClaim(c, q.Worker, q.Claim, now)
 	if q.Kind == store.ReturnUnstarted {
 		t.fleet.distrust(q.Worker)
 	}
+	unstarted := q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate
 	switch {
-	case q.Kind != store.ReturnLate:
-		q.env.Late = 0
-	case q.env.Late == 0:
-		q.env.Late = 1 // once may be by chance
-	default:
+	case q.Kind == store.ReturnLate && q.env.Late > 0:
 		q.env.Late = min(q.env.Late+q.Late, farthest)
+	case unstarted:
+		q.env.Late = 1
+	default:
+		q.env.Late = 0
 	}
-	if q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate {
+	if unstarted {
 		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost, All: true})
 		t.sooner(c, q.Claim.Lane, now)
 		c.Count(q.Claim.Lane.Tenant, "started", -1)
@@ -175,19 +177,15 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		t.paused[q.Scope] = max(t.paused[q.Scope], q.Until)
 		t.sched.Step(now, schedule.Paused{Scope: q.Scope, Until: t.paused[q.Scope]})
 	}
-	t.requeue(q.Claim.Lane, q.env)
+	back := comeback{lane: q.Claim.Lane, env: q.env, front: true}
+	if unstarted && q.env.Late == 1 { // one that is late again and again does not keep the others waiting
+		back.since = q.env.Since()
+	}
+	t.comebacks = append(t.comebacks, back)
 }
 
 // endClaim takes a claim from a worker.
 func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, now int64) {
 	c.EndClaim(worker, claim)
 	t.sched.Step(now, schedule.TakenBack{Claim: claim})
-}
-
-// sooner lowers the bounds that Redis has of a user's lanes.
-func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
-	for p := range 3 {
-		lane.Priority = p
-		c.Sooner(lane, now)
-	}
 }

@@ -18,12 +18,13 @@ import (
 type comeback struct {
 	lane  envelope.Lane
 	env   *envelope.Envelope
-	front bool // of its lane
+	front bool  // of its lane
+	since int64 // see [schedule.Returned]
 }
 
 // requeue lets a job come back to the front of its lane with the present commit.
 func (t *term) requeue(lane envelope.Lane, env *envelope.Envelope) {
-	t.comebacks = append(t.comebacks, comeback{lane, env, true})
+	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true})
 }
 
 // comeBack puts the jobs that come back into their lanes, in their order. Under a collapse key
@@ -97,7 +98,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	t.aged(lane, env.Stamp)
 	c.Put(lane, entry, b.front, now)
 	if b.front {
-		t.sched.Step(now, schedule.Returned{Lane: lane})
+		t.sched.Step(now, schedule.Returned{Lane: lane, Since: b.since})
 	} else {
 		t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
 	}

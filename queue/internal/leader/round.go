@@ -53,6 +53,9 @@ func (t *term) round(ctx context.Context) error {
 			return err
 		}
 	}
+	if t.fleet.halfway() {
+		return nil
+	}
 	return t.decide(ctx, more)
 }
 

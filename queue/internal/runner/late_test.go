@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 // A worker to which all jobs come late starts them nevertheless: each one that comes back gets a
@@ -13,6 +16,8 @@ import (
 func TestAWorkerThatIsAlwaysLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
+			rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 50 * time.Millisecond}, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Hour, Shadow: true})}
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
 		leader := s.join("a")
 		time.Sleep(3 * time.Second)
@@ -31,6 +36,10 @@ func TestAWorkerThatIsAlwaysLate(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if n := s.attempts(); n != 20 {
 			t.Errorf("%d of 20 jobs have started", n)
+		}
+		// What a rule would have done to a job is counted once, however often the job came back.
+		if n := s.client.HGet(t.Context(), "wc:{q}:meta", "shadowed:window 2/1h").Val(); n != "18" {
+			t.Errorf("a rule of two in an hour would have held back %s of 20 jobs, want 18", n)
 		}
 		for range leader.worker.Places.All() {
 			leader.worker.Places.Give()

@@ -336,6 +336,25 @@ func TestAReturnedJobStartsAtOnce(t *testing.T) {
 	}
 }
 
+// A slot of the same user that is given back lets nothing overtake a job of the lane whose slot lies far ahead.
+func TestARefundLetsNobodyOvertake(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	s.put("t", "u", nil)
+	s.decide()
+	s.now += 10_000
+	s.ahead = 500_000
+	s.put("t", "u", nil)
+	s.decide()
+	s.ahead = 0
+	s.now += 10_000
+	s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Cost: 1})
+	s.put("t", "u", nil)
+	s.decide()
+	if len(s.starts) != 3 || s.starts[2].Slot < s.starts[1].Slot {
+		t.Errorf("%d starts; the last has a slot %d µs before that of the one before it", len(s.starts), s.starts[1].Slot-s.starts[len(s.starts)-1].Slot)
+	}
+}
+
 // More lanes, or tenants, of one bound than are read at a time are read all the same.
 func TestManyOfOneBound(t *testing.T) {
 	const many = 700

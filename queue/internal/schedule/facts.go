@@ -49,8 +49,12 @@ type First struct {
 // read again.
 type Changed struct{ Tenant, User string }
 
-// Returned says that a job is the first of its lane again.
-type Returned struct{ Lane envelope.Lane }
+// Returned says that a job is the first of its lane again. A job that has started before comes in line now: Since is 0.
+// One that has not goes to its former place in line: Since is the instant from which it has waited.
+type Returned struct {
+	Lane  envelope.Lane
+	Since int64
+}
 
 // Replaced says that the lanes of a tenant are not what they were: its indexes are read again, and of
 // each lane the first jobs. Lanes keep their places in line.
@@ -88,7 +92,7 @@ func (f IDCancelled) happened(s *Scheduler, _ int64) bool { s.cancelled[f.ID] = 
 func (f IDDropped) happened(s *Scheduler, _ int64) bool   { delete(s.cancelled, f.ID); return false }
 func (f First) happened(s *Scheduler, now int64) bool     { s.notice(f.Lane, f.Head, now); return false }
 func (f Changed) happened(s *Scheduler, now int64) bool   { s.look(f.Tenant, f.User, now); return false }
-func (f Returned) happened(s *Scheduler, now int64) bool  { s.returned(f.Lane, now); return false }
+func (f Returned) happened(s *Scheduler, now int64) bool  { s.returned(f, now); return false }
 func (f Replaced) happened(s *Scheduler, now int64) bool  { s.forgetLanes(f.Tenant, now); return false }
 func (f Lowered) happened(s *Scheduler, now int64) bool {
 	s.loosen(s.tenant(f.Tenant), now)

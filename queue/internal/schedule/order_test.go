@@ -245,3 +245,60 @@ func TestASecondJobWaitsForTheFirstOfOthers(t *testing.T) {
 		t.Errorf("started %v, want %v", got, want)
 	}
 }
+
+// A job that comes back without having started is next again: lanes that stood behind it do not go first.
+func TestAReturnedJobHasItsTurn(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: time.Second})})
+	for _, user := range []string{"u", "u", "v", "v"} {
+		s.put("t", user, nil)
+	}
+	s.decide()
+	s.now += 1_000_000
+	s.decide()
+	if got := s.order(); got != "u v" {
+		t.Fatalf("started %s", got)
+	}
+	s.now += 500_000
+	s.putBack(s.starts[1])
+	for range 3 {
+		s.now += 1_000_000
+		s.decide()
+	}
+	if got := s.order(); got != "u v v u v" {
+		t.Errorf("started %s, of which the first v has come back", got)
+	}
+}
+
+// A job that comes back without having started does not count as one of its tenant's turns.
+func TestAReturnedJobIsNoTurnOfItsTenant(t *testing.T) {
+	s := onShelf(t, rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: time.Second}), schedule.Policy{})
+	for i := range 100 {
+		s.put("late", fmt.Sprint("u", i), nil)
+		s.put("good", fmt.Sprint("u", i), nil)
+	}
+	started, returned := map[string]int{}, map[string]bool{}
+	for range 120 {
+		s.now += 1_000_000
+		before := len(s.starts)
+		s.decide()
+		for _, start := range s.starts[before:] {
+			if stamp := start.Head.Env.Stamp; start.Lane.Tenant == "late" && !returned[stamp] {
+				returned[stamp] = true
+				s.putBack(start)
+				continue
+			}
+			started[start.Lane.Tenant]++
+		}
+	}
+	if late, good := started["late"], started["good"]; late < 35 || late < good-5 || late > good+5 {
+		t.Errorf("%d jobs of the tenant have started whose jobs come back once, and %d of the other", late, good)
+	}
+}
+
+// putBack puts the job of a start back to the front of its lane, unstarted.
+func (s *shelf) putBack(start schedule.Start) {
+	s.lanes[start.Lane] = append([]*envelope.Envelope{start.Head.Env}, s.lanes[start.Lane]...)
+	s.s.Step(s.now, schedule.Refunded{Claim: start.Claim, Cost: 1, All: true})
+	s.s.Step(s.now, schedule.Returned{Lane: start.Lane, Since: start.Head.Env.Since()})
+	s.learn(s.s.Amend(s.now))
+}

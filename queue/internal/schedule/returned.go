@@ -6,7 +6,8 @@ import "github.com/waterclock/waterclock/queue/internal/envelope"
 // everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at
 // again.
 
-// refund gives the slot of a claimed job back: to the rules of its user, or to all.
+// refund gives the slot of a claimed job back: to the rules of its user, or to all. Then its tenant was not
+// served, either.
 func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) {
 	t := s.tenant(claim.Lane.Tenant)
 	u := t.user(s, claim.Lane.User)
@@ -18,6 +19,7 @@ func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) 
 			of.rules.Refund(&of.state, claim.Spent, cost, false)
 			s.touch(who)
 		}
+		s.serve(t, -cost)
 	}
 	s.lookAgain(u, now)
 }
@@ -28,8 +30,8 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 	t := u.tenant
 	for priority := range u.lanes {
 		l := u.lane(priority)
-		l.last = 0
-		if t.holdsOrFinds(l, at) {
+		empty := l.at == outside && t.lanes[priority].frontier == Never // all lanes with jobs are in a heap
+		if !empty && t.holdsOrFinds(l, at) {
 			l.heap().lower(l, at)
 		}
 	}
@@ -38,8 +40,13 @@ func (s *Scheduler) lookAgain(u *user, at int64) {
 
 // returned lets a lane be read whose job is the first of it again. What the rules got back may
 // let the user's other lanes start something too.
-func (s *Scheduler) returned(lane envelope.Lane, now int64) {
-	u := s.tenant(lane.Tenant).user(s, lane.User)
+func (s *Scheduler) returned(f Returned, now int64) {
+	u, at := s.tenant(f.Lane.Tenant).user(s, f.Lane.User), now
+	if f.Since > 0 {
+		at = min(now, f.Since)
+	}
 	s.lookAgain(u, now)
-	s.readAgain(u.lane(lane.Priority), now)
+	l := u.lane(f.Lane.Priority)
+	l.last = 0 // its slot may have been far ahead
+	s.readAgain(l, at)
 }
