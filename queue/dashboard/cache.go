@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ type cache struct {
 	flights singleflight.Group
 	mu      sync.Mutex
 	entries map[string]cached
+	forgets int // how often everything was forgotten
 }
 
 type cached struct {
@@ -39,15 +41,16 @@ type reading struct {
 // get returns what was read a moment ago, or reads it. Those who ask meanwhile wait for the same
 // reading, which does not end with the first of them.
 func (c *cache) get(ctx context.Context, r reading) (any, error) {
-	if value, ok := c.known(r.key); ok {
+	value, ok, forgets := c.known(r.key)
+	if ok {
 		return value, nil
 	}
-	result := c.flights.DoChan(r.key, func() (any, error) {
+	result := c.flights.DoChan(strconv.Itoa(forgets)+" "+r.key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readPatience)
 		defer cancel()
 		value, err := r.read(ctx)
 		if err == nil {
-			c.put(r, value)
+			c.put(r, value, forgets)
 		}
 		return value, err
 	})
@@ -59,16 +62,21 @@ func (c *cache) get(ctx context.Context, r reading) (any, error) {
 	}
 }
 
-func (c *cache) known(key string) (any, bool) {
+// known returns what is known under a key, if anything is, and how often everything was forgotten by then.
+func (c *cache) known(key string) (value any, ok bool, forgets int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[key]
-	return e.value, ok && time.Now().Before(e.until)
+	return e.value, ok && time.Now().Before(e.until), c.forgets
 }
 
-func (c *cache) put(r reading, value any) {
+// put keeps what was read, unless everything was forgotten while it was.
+func (c *cache) put(r reading, value any, forgets int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if forgets != c.forgets {
+		return
+	}
 	now := time.Now()
 	if len(c.entries) >= cacheSize {
 		for key, e := range c.entries {
@@ -90,4 +98,5 @@ func (c *cache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.entries)
+	c.forgets++
 }

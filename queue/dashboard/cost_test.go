@@ -122,7 +122,7 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 		time.Sleep(soon)
 		v.page("tenants")
-		if _, ok := of.cache.known("tenants?"); !ok {
+		if _, ok, _ := of.cache.known("tenants?"); !ok {
 			t.Error("a page is not kept although the others are old")
 		}
 	})
