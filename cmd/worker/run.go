@@ -21,6 +21,9 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if helped || err != nil {
 		return err
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before any file is opened: one that comes early would kill
+	defer signal.Stop(hangups)
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.logLevel}))
 	file, err := readPolicies(o.policies)
 	if err != nil {
@@ -52,7 +55,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	}
 	watched, err := newMonitor(o, registry, rdb, log)
 	if err == nil {
-		p := parts{worker: worker, handler: handler, policies: newPolicies(o, rdb, file, log), drain: newDrain(o, rdb), monitor: watched, out: &out}
+		p := parts{worker: worker, handler: handler, policies: newPolicies(o, rdb, file, log), drain: newDrain(o, rdb), monitor: watched, out: &out, hangups: hangups}
 		if p.recorder, err = newRecorder(o, rdb, &out, log); err == nil {
 			err = p.serve(ctx, o, log)
 		}
@@ -69,6 +72,7 @@ type parts struct {
 	monitor  *monitored
 	recorder *recorder
 	out      *sink
+	hangups  <-chan os.Signal
 }
 
 // serve runs the parts until ctx ends or the queues are empty.
@@ -85,10 +89,8 @@ func (p parts) serve(ctx context.Context, o options, log *slog.Logger) error {
 		defer stop()
 		return p.worker.Run(ctx, p.handler)
 	})
-	hup, again := make(chan os.Signal, 1), make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	group.Go(func() error { return p.out.watchHangups(ctx, hup, again, log) })
+	again := make(chan os.Signal, 1)
+	group.Go(func() error { return p.out.watchHangups(ctx, p.hangups, again, log) })
 	if p.policies != nil {
 		group.Go(func() error { return p.policies.watch(ctx, again) })
 	}
