@@ -24,10 +24,15 @@ func in(at int64) int64 {
 	return at - clockNow()
 }
 
+// mayLackLane notes of a job with a collapse key that it may take the place of one whose lane was lost.
+func (j *judge) mayLackLane(t *task) {
+	t.oddly = t.oddly || t.collapse != "" && j.orphans[scopesOf(t.lane)[2]]
+}
+
 // accepted takes in what became of an offer.
 func (j *judge) accepted(t *task, r store.OfferReceipt) {
 	t.stamp = r.Stamp
-	t.oddly = t.oddly || t.collapse != "" && j.orphans[scopesOf(t.lane)[2]]
+	j.mayLackLane(t)
 	j.byStamp[t.stamp] = t
 	switch r.Status {
 	case store.StatusAccepted, store.StatusLater, store.StatusReplaced:
@@ -40,6 +45,7 @@ func (j *judge) accepted(t *task, r store.OfferReceipt) {
 
 // revived takes in that a dead job is taken back.
 func (j *judge) revived(t *task) {
+	j.mayLackLane(t)
 	t.state, t.ready, t.failures, t.plain = waits, clockNow(), 0, false
 	j.lanes[t.lane] = append(j.lanes[t.lane], t)
 	j.w.noteLocked(t.lane.Tenant, t.lane.User, "REVIVE %s", t)
@@ -231,7 +237,7 @@ func (j *judge) stepped(d time.Duration) {
 	for _, l := range j.ledgers {
 		l.shift = j.w.offset.Microseconds()
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
-		l.vague, l.since = max(l.vague, now+l.code.lasting())+d.Abs().Microseconds(), max(j.beyond, now+d.Abs().Microseconds())
+		l.muddled, l.vague, l.since = now, max(l.vague, now+l.code.lasting())+d.Abs().Microseconds(), max(j.beyond, now+d.Abs().Microseconds())
 	}
 	for _, t := range j.tasks { // instants on Redis's clock
 		if t.deadline > 0 {
@@ -256,7 +262,7 @@ func (j *judge) stepped(d time.Duration) {
 func (j *judge) forgets(scope string) {
 	l := j.ledger(scope)
 	l.since = clockNow() + decided
-	l.vague = max(l.vague, clockNow()+l.code.lasting())
+	l.muddled, l.vague = clockNow(), max(l.vague, clockNow()+l.code.lasting())
 	j.troubled = max(j.troubled, clockNow())
 }
 

@@ -263,6 +263,8 @@ func (w *world) pause() {
 }
 
 func (w *world) pauseFor(scope string, d time.Duration) {
+	w.pausing <- struct{}{} // of two at one instant nobody could say which Redis did last
+	defer func() { <-w.pausing }()
 	until := w.redisNow() + d.Microseconds()
 	if d == 0 {
 		until = 0

@@ -41,10 +41,13 @@ func (w *world) leave() {
 		return
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last(h) {
+		return
+	}
 	h.left = true
 	w.judge.brief(2*time.Second, "%s leaves", h.name) // its handlers may take a second until they are ended
 	w.judge.countPlaces()
-	w.mu.Unlock()
 	go h.stop()
 }
 
@@ -59,17 +62,26 @@ func (w *world) kill() {
 	}
 }
 
-// killed lets a worker's machine die.
-func (w *world) killed(h *hired) {
+// killed lets a worker's machine die, unless it is the last one: two workers may meet traps at one instant.
+func (w *world) killed(h *hired) bool {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last(h) {
+		return false
+	}
 	if !h.dead { // it may be about to leave
 		h.left = true
 		w.judge.died(h)
 		w.judge.trouble(3*time.Second, "%s dies", h.name)
 	}
-	w.mu.Unlock()
 	h.wire.cut(true)
 	go h.stop()
+	return true
+}
+
+// last reports whether no other worker is there.
+func (w *world) last(h *hired) bool {
+	return !slices.ContainsFunc(w.alive(), func(o *hired) bool { return o != h })
 }
 
 // hold keeps a worker from Redis for some time, and so its beats: it may lose its claims.
@@ -314,16 +326,17 @@ func (w *world) setTrap() {
 			return
 		}
 		t.do = func(h *hired, cmd redis.Cmder, do func() error) error {
-			if len(w.alive()) < 2 {
-				return do()
-			}
 			if after {
-				if err := do(); err != nil {
-					return err
+				err := do()
+				if err == nil && w.killed(h) {
+					err = reset(cmd)
 				}
+				return err
 			}
-			w.killed(h)
-			return reset(cmd)
+			if w.killed(h) {
+				return reset(cmd)
+			}
+			return do()
 		}
 	default:
 		w.refuse()

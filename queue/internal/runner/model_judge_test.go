@@ -81,6 +81,7 @@ type judge struct {
 	governed   int64            // since when
 	paused     map[string]int64 // scope → until when
 	acked      map[string]int64 // scope → since when an operator's pause is acknowledged
+	asked      map[string]asked // scope → the last pause that a handler has asked for
 	calm       int64            // until when trouble may hold things up
 	troubled   int64            // when the last trouble was over
 	beyond     int64            // until when slots lie that were given before Redis's clock was set back
@@ -137,7 +138,7 @@ const (
 func newJudge(w *world) *judge {
 	return &judge{
 		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
-		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{},
+		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{}, asked: map[string]asked{},
 		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]int64{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
 	}
 }
@@ -165,7 +166,7 @@ func (j *judge) quiet(since int64) bool { return j.troubled+calmFor < since }
 func (j *judge) ledger(scope string) *ledger {
 	l := j.ledgers[scope]
 	if l == nil {
-		l = &ledger{scope: scope, code: j.codeOf(scope), running: map[*attempt]bool{}, since: max(j.begun, j.governed), shift: j.w.offset.Microseconds()}
+		l = &ledger{scope: scope, code: j.codeOf(scope), running: map[*attempt]bool{}, since: max(j.begun, j.governed, j.beyond), shift: j.w.offset.Microseconds()}
 		j.ledgers[scope] = l
 	}
 	return l
@@ -211,7 +212,7 @@ func (j *judge) govern(c codex) {
 		// counts as the oldest that is left, which only a longer rule can tell.
 		refunded := l.gone > 0 && l.gone > now-next.lasting()
 		if l.code.fuzzy() || next.fuzzy() || refunded {
-			l.vague = max(l.vague, now+l.code.lasting()+next.lasting())
+			l.muddled, l.vague = now, max(l.vague, now+l.code.lasting()+next.lasting())
 		}
 		l.code, l.since, l.freed = next, max(now, j.beyond), max(l.freed, now)
 	}
@@ -400,9 +401,24 @@ func told(o Outcome) string {
 	return strings.Join(words, ", ")
 }
 
+// An asked is a pause that a handler has asked for.
+type asked struct{ at, until int64 }
+
+// underWay is for how long a handler's pause may be on its way to the leader: it holds from then on, also where an
+// operator has resumed meanwhile.
+const underWay = 2_000_000
+
 // pause takes in that a scope is paused until an instant, or resumed by one that has passed.
 func (j *judge) pause(scope string, until int64, operator bool) {
 	now := clockNow()
+	if !operator {
+		j.asked[scope] = asked{now, max(until, j.asked[scope].until)}
+	}
+	if by := j.asked[scope]; operator && by.at+underWay > now && by.until > max(until, now) {
+		j.paused[scope] = by.until
+		delete(j.acked, scope)
+		return
+	}
 	if operator && until <= now {
 		j.paused[scope] = min(max(j.paused[scope], 0), now)
 		delete(j.acked, scope)

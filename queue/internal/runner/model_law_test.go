@@ -92,6 +92,7 @@ type ledger struct {
 	code    code
 	since   int64 // since when the code is in force
 	vague   int64 // until when older codes, or moves of a clock, may still bind
+	muddled int64 // since when they may
 	starts  []spend
 	running map[*attempt]bool
 	freed   int64 // since when its concurrency limit is not reached
@@ -148,6 +149,9 @@ func (n norm) first(l *ledger, at, cost int64) int64 {
 	}
 	full := int64(0)
 	for _, s := range bySlot(starts) {
+		if s.slot >= l.muddled { // tokens may be missing since, until the bucket has been full
+			full = max(full, l.vague)
+		}
 		full = max(full, s.slot) + min(s.cost, n.burst)*n.interval()
 	}
 	return max(at, full+(min(cost, n.burst)-n.burst)*n.interval()+1)
@@ -262,13 +266,31 @@ func (l *ledger) forget(now int64) {
 	if len(l.starts) < 2*most {
 		return
 	}
-	keep, long := l.starts[:0], l.code.lasting()+5_000_000
+	long, lacking := l.code.lasting()+5_000_000, int64(math.MaxInt64)
+	for _, n := range l.code.norms {
+		if n.kind == rules.TokenBucket {
+			lacking = min(lacking, n.notFullSince(l.starts))
+		}
+	}
+	keep := l.starts[:0]
 	for i, s := range l.starts {
-		if s.at > now-long || i >= len(l.starts)-most {
+		if s.at > now-long || s.slot >= lacking || i >= len(l.starts)-most {
 			keep = append(keep, s)
 		}
 	}
 	l.starts = keep
+}
+
+// notFullSince returns the slot of the first start since which the bucket has not been full.
+func (n norm) notFullSince(starts []spend) (since int64) {
+	full := int64(0)
+	for _, s := range bySlot(starts) {
+		if full <= s.slot {
+			since, full = s.slot, s.slot
+		}
+		full += min(s.cost, n.burst) * n.interval()
+	}
+	return since
 }
 
 // A codex is all policies as the textbook knows them.

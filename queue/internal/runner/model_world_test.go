@@ -40,6 +40,7 @@ type world struct {
 	users      int
 	big        bool // there are costs above 1
 
+	pausing chan struct{} // holds one while an operator's pause is under way
 	mu      sync.Mutex
 	op      int
 	log     []line
@@ -96,7 +97,7 @@ type trap struct {
 
 func newWorld(t *testing.T, seed uint64, round int) *world {
 	w := &world{
-		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: miniredis.NewMiniRedis(), sources: map[string]codex{},
+		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: miniredis.NewMiniRedis(), sources: map[string]codex{}, pausing: make(chan struct{}, 1),
 		name: fmt.Sprintf("%s=%d %s=%d", seedVariable, seed, worldVariable, round),
 	}
 	w.server.ClockTTL(true)
