@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/policyfile"
+	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -123,7 +123,7 @@ func (p Policies) file() policyfile.File {
 }
 
 func limitsOf(rules []throttle.Rule, c Concurrency) policyfile.Limits {
-	return policyfile.Limits{Rules: rules, Concurrency: schedule.Concurrency(c)}
+	return policyfile.Limits{Rules: rules, Concurrency: policyfile.Concurrency(c)}
 }
 
 // policiesOf returns what a file says; nothing of a file that could not be read.

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/queue/internal/policyfile"
+	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -206,7 +206,7 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worke
 		Store: s, Name: rand.Text()[:16], Host: host, Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
 		Policies: func(source string, version int64) (*schedule.Policies, error) {
-			return policyfile.Compile(queue, source, version)
+			return policies.Compile(queue, source, version)
 		},
 		Handle: a.handle, Metrics: w.metrics.of(queue), Listened: events.listened, Log: a.log,
 	}), events, nil

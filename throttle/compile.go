@@ -38,15 +38,12 @@ func checkCost(cost int, of []Rule) error {
 	return nil
 }
 
-// compile appends the rules in the form in which the scripts read them (make_rules in
-// rules.lua): a JSON list of [kind, n, period_µs, burst, flags].
-func compile(b []byte, of []Rule) []byte {
-	b = append(b, '[')
-	for i, r := range of {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(b, `["`...), r.kind...)
+// compile appends the cost and the rules in the form in which the scripts read them (make_rules in
+// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags].
+func (s Subject) compile(b []byte) []byte {
+	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
+	for _, r := range s.Rules {
+		b = append(append(b, `,["`...), r.kind...)
 		b = append(b, '"')
 		for _, n := range [...]int64{int64(r.limit), r.period.Microseconds(), int64(r.burst + r.buckets)} {
 			b = strconv.AppendInt(append(b, ','), n, 10)

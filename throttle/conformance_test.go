@@ -98,7 +98,7 @@ type contest struct {
 type asked struct {
 	keys     []string
 	slot     int64
-	cost     int
+	costs    []int
 	objected bool
 }
 
@@ -111,11 +111,16 @@ func newContest(t testing.TB, subjects []Subject, contestants ...contestant) *co
 	return c
 }
 
-func (c *contest) decide(v verb, cost int, keys ...string) {
-	want := c.model.decide(v, int64(cost), c.now, keys)
+// decide asks for an action that costs so much of each subject.
+func (c *contest) decide(v verb, costs []int, keys ...string) {
+	want := c.model.decide(v, costs, c.now, keys)
 	var subjects []Subject
-	for _, key := range keys {
-		subjects = append(subjects, c.model.subjects[key].Subject)
+	for i, key := range keys {
+		subject := c.model.subjects[key].Subject
+		if subject.Cost = costs[i]; costs[i] == costs[0] {
+			subject.Cost = 0 // the action's
+		}
+		subjects = append(subjects, subject)
 	}
 	full := Decision{
 		Outcome: want.Outcome, Slot: time.UnixMicro(want.Slot), RetryAfter: micros(want.Slot - c.now),
@@ -127,10 +132,10 @@ func (c *contest) decide(v verb, cost int, keys ...string) {
 		}
 	}
 	next := micros(-1) // as the first contestant says; the others have to agree
-	c.history = append(c.history, fmt.Sprintf("at %d: %s %d %v: %v at %d", c.now, v, cost, keys, want.Outcome, want.Slot))
+	c.history = append(c.history, fmt.Sprintf("at %d: %s %d %v: %v at %d", c.now, v, costs, keys, want.Outcome, want.Slot))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
-		got, err := New(contestant.store).decide(c.t.Context(), request{v, cost, subjects})
+		got, err := New(contestant.store).decide(c.t.Context(), newRequest(v, costs[0], subjects))
 		if err != nil {
 			c.fatal("%s: %v", contestant.name, err)
 		}
@@ -149,14 +154,14 @@ func (c *contest) decide(v verb, cost int, keys ...string) {
 		}
 	}
 	if want.Spent {
-		c.asked = append(c.asked, asked{keys, want.Slot, cost, want.Shadow > 0})
+		c.asked = append(c.asked, asked{keys, want.Slot, costs, want.Shadow > 0})
 	}
 }
 
 func (c *contest) refund(i int) {
 	a := c.asked[i]
-	c.history = append(c.history, fmt.Sprintf("at %d: refund %d of %v at %d", c.now, a.cost, a.keys, a.slot))
-	c.model.refund(a.keys, a.slot, int64(a.cost), c.now, a.objected)
+	c.history = append(c.history, fmt.Sprintf("at %d: refund %d of %v at %d", c.now, a.costs, a.keys, a.slot))
+	c.model.refund(a.keys, a.costs, a.slot, c.now, a.objected)
 	c.asked = append(c.asked[:i], c.asked[i+1:]...)
 	for j, contestant := range c.contestants {
 		contestant.set(c.now)
@@ -243,13 +248,17 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 			continue
 		}
 		keys := [][]string{{"a"}, {"b"}, {"a", "b"}}[roll(3)]
-		cost := 1 + max(0, roll(6)-3)
-		possible := true
-		for _, key := range keys {
-			possible = possible && checkCost(cost, c.model.subjects[key].Rules) == nil
+		var costs []int
+		possible, alike := true, roll(2) == 0
+		for i, key := range keys {
+			costs = append(costs, 1+max(0, roll(6)-3))
+			if alike {
+				costs[i] = costs[0]
+			}
+			possible = possible && checkCost(costs[i], c.model.subjects[key].Rules) == nil
 		}
 		if possible {
-			c.decide([]verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)], cost, keys...)
+			c.decide([]verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)], costs, keys...)
 		}
 	}
 }
@@ -257,6 +266,7 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 // Memory, the fake Redis and the real one answer as the model does, whatever the rules,
 // costs and times, and whichever way the clock steps.
 func TestStoresAgree(t *testing.T) {
+	redistest.Slow(t)
 	seed, err := strconv.ParseUint(os.Getenv("WATERCLOCK_SEED"), 10, 64)
 	if err != nil {
 		seed = uint64(time.Now().UnixNano())

@@ -65,10 +65,9 @@ type Decision struct {
 
 // A grant is a slot that was spent. All copies of a decision share it.
 type grant struct {
-	slot     int64 // microseconds
-	cost     int
-	subjects []Subject
-	objected bool // by a shadow rule, so that no shadow rule was spent
+	slot     int64     // microseconds
+	subjects []Subject // each with its cost
+	objected bool      // by a shadow rule, so that no shadow rule was spent
 
 	mu       sync.Mutex
 	refunded bool

@@ -108,6 +108,29 @@ func ExampleLimiter_AllowMany() {
 	// school-8 admitted 2 of 5
 }
 
+// A language model's provider limits requests and tokens. One decision takes one of the first, and as many of the
+// second as the prompt has: of both or of none.
+func ExampleSubject_cost() {
+	limiter := throttle.New(throttle.NewMemoryStore())
+	ask := func(tokens int) {
+		show(limiter.Allow(context.Background(), 1,
+			throttle.Subject{Key: "requests", Rules: []throttle.Rule{throttle.Window(3, time.Minute)}},
+			throttle.Subject{Key: "tokens", Rules: []throttle.Rule{throttle.Window(1000, time.Minute)}, Cost: tokens},
+		))
+	}
+	ask(700)
+	ask(400) // too many tokens: no request is spent
+	ask(200)
+	ask(100)
+	ask(1)
+	// Output:
+	// admitted, in 0s, because of window 3/1m
+	// deferred, in 1m0s, because of window 1000/1m
+	// admitted, in 0s, because of window 3/1m
+	// admitted, in 0s, because of window 3/1m
+	// deferred, in 1m0s, because of window 3/1m
+}
+
 func ExampleVerify() {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	log := []throttle.Event{

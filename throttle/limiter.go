@@ -1,9 +1,11 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -15,6 +17,7 @@ import (
 type Subject struct {
 	Key   string
 	Rules []Rule
+	Cost  int // of the action under these rules, in whatever they count; 0 means the action's
 }
 
 // A Request asks for one action of [Limiter.AllowMany].
@@ -35,7 +38,8 @@ type Request struct {
 //   - [Limiter.Refund] gives back what was spent for an action that did not start.
 //   - [Limiter.Reset] forgets everything about a subject.
 //
-// A cost of 0 means 1. The zero Decision is undecided, and comes with every error.
+// A cost of 0 means 1. A subject that counts something else has a cost of its own: requests and tokens are
+// two subjects of one action. The zero Decision is undecided, and comes with every error.
 //
 // A Limiter is safe for concurrent use. It has no state of its own: all is in its store.
 //
@@ -59,8 +63,8 @@ type Store interface {
 
 type request struct {
 	verb     verb
-	cost     int
-	subjects []Subject
+	cost     int       // of subjects that have none of their own
+	subjects []Subject // each with its cost
 }
 
 type verb string
@@ -73,10 +77,11 @@ const (
 
 // newRequest returns a request. A cost of 0 means 1.
 func newRequest(v verb, cost int, subjects []Subject) request {
-	if cost == 0 {
-		cost = 1
+	r := request{v, cmp.Or(cost, 1), slices.Clone(subjects)}
+	for i := range r.subjects {
+		r.subjects[i].Cost = cmp.Or(r.subjects[i].Cost, r.cost)
 	}
-	return request{v, cost, subjects}
+	return r
 }
 
 // New returns a limiter on the store.
@@ -166,6 +171,9 @@ var errNoKey = errors.New("throttle: a subject has an empty key")
 
 // check returns what is wrong with the request, before anything is spent.
 func (r request) check() error {
+	if err := checkCost(r.cost, nil); err != nil {
+		return err
+	}
 	for i, s := range r.subjects {
 		if s.Key == "" {
 			return errNoKey
@@ -175,7 +183,7 @@ func (r request) check() error {
 				return fmt.Errorf("subject %q: %w", s.Key, err)
 			}
 		}
-		if err := checkCost(r.cost, s.Rules); err != nil {
+		if err := checkCost(s.Cost, s.Rules); err != nil {
 			return fmt.Errorf("subject %q: %w", s.Key, err)
 		}
 		for _, other := range r.subjects[:i] {
@@ -183,9 +191,6 @@ func (r request) check() error {
 				return fmt.Errorf("throttle: subject %q appears twice in one decision; put its rules together", s.Key)
 			}
 		}
-	}
-	if len(r.subjects) == 0 {
-		return checkCost(r.cost, nil)
 	}
 	return nil
 }
@@ -226,10 +231,7 @@ func (r request) decision(found ruling) (Decision, error) {
 		d.Shadow = rule.String()
 	}
 	if found.outcome == Admitted && r.verb != verbPeek || found.outcome == Deferred && r.verb == verbReserve {
-		d.spent = &grant{
-			slot: found.slot, cost: r.cost, objected: found.objector != nowhere,
-			subjects: append([]Subject(nil), r.subjects...),
-		}
+		d.spent = &grant{slot: found.slot, objected: found.objector != nowhere, subjects: r.subjects}
 	}
 	return d, nil
 }

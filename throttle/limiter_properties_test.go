@@ -40,7 +40,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 		now := int64(1_763_600_000_000_001)
 		at := func(now int64, cost int, v verb) Decision {
 			c.set(now)
-			d, err := limiter.decide(t.Context(), request{v, cost, []Subject{subject}})
+			d, err := limiter.decide(t.Context(), newRequest(v, cost, []Subject{subject}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestRefusedChangesNothing(t *testing.T) {
 				c.set(now)
 				before := dumpAll(t, client)
 				v := []verb{verbAllow, verbReserve, verbPeek}[random.IntN(3)]
-				d, err := New(c.store).decide(t.Context(), request{v, 1, subjects})
+				d, err := New(c.store).decide(t.Context(), newRequest(v, 1, subjects))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -145,7 +145,7 @@ func TestKeysExpire(t *testing.T) {
 				client := redistest.Mini(t)
 				limiter := New(NewRedisStore(client, "rl"))
 				rule := rule.CountingDropped()
-				subject := Subject{"u", []Rule{rule, rule.AsShadow()}}
+				subject := Subject{Key: "u", Rules: []Rule{rule, rule.AsShadow()}}
 				for _, cost := range []int{1, 1, rule.most(), 1, rule.most()} {
 					if _, err := limiter.Reserve(t.Context(), cost, subject); err != nil {
 						t.Fatal(err)
@@ -226,12 +226,12 @@ func TestChangedRules(t *testing.T) {
 				limiter := New(c.store)
 				c.set(begin.UnixMicro())
 				for range test.spend {
-					if d, err := limiter.Allow(t.Context(), 1, Subject{"u", []Rule{test.before}}); err != nil || d.Outcome != Admitted {
+					if d, err := limiter.Allow(t.Context(), 1, Subject{Key: "u", Rules: []Rule{test.before}}); err != nil || d.Outcome != Admitted {
 						t.Fatalf("%s: %+v, %v", c.name, d, err)
 					}
 				}
 				c.set(begin.Add(test.at).UnixMicro())
-				d, err := limiter.Peek(t.Context(), 1, Subject{"u", []Rule{test.after}})
+				d, err := limiter.Peek(t.Context(), 1, Subject{Key: "u", Rules: []Rule{test.after}})
 				if err != nil || d.Slot.Sub(begin) != test.slot {
 					t.Errorf("%s: slot %v, want %v (%v)", c.name, d.Slot.Sub(begin), test.slot, err)
 				}
@@ -253,9 +253,9 @@ func TestErrorsStayApart(t *testing.T) {
 		for i := range 40 {
 			key := fmt.Sprint(i)
 			if i == 20 {
-				requests = append(requests, Request{Subjects: []Subject{{key, rules}, {"broken", rules}}})
+				requests = append(requests, Request{Subjects: []Subject{{Key: key, Rules: rules}, {Key: "broken", Rules: rules}}})
 			} else {
-				requests = append(requests, Request{Subjects: []Subject{{key, rules}}})
+				requests = append(requests, Request{Subjects: []Subject{{Key: key, Rules: rules}}})
 			}
 		}
 		decisions, err := limiter.AllowMany(t.Context(), requests...)
@@ -270,7 +270,7 @@ func TestErrorsStayApart(t *testing.T) {
 		if decisions[20].Outcome != Undecided {
 			t.Errorf("the one that failed: %+v", decisions[20])
 		}
-		if d, err := limiter.Peek(t.Context(), 1, Subject{"20", rules}); err != nil || d.Remaining != 2 {
+		if d, err := limiter.Peek(t.Context(), 1, Subject{Key: "20", Rules: rules}); err != nil || d.Remaining != 2 {
 			t.Errorf("what failed has spent: %+v, %v", d, err)
 		}
 	})
@@ -280,7 +280,7 @@ func TestErrorsStayApart(t *testing.T) {
 func TestManyCallersAtOnce(t *testing.T) {
 	for name, store := range map[string]Store{"memory": NewMemoryStore(), "redis": NewRedisStore(redistest.Start(t).Client(t), "rl")} {
 		limiter := New(store)
-		subject := Subject{"u", []Rule{Window(100, time.Hour), Leak(1_000_000, time.Millisecond)}}
+		subject := Subject{Key: "u", Rules: []Rule{Window(100, time.Hour), Leak(1_000_000, time.Millisecond)}}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		var admitted, abandoned atomic.Int64
@@ -292,7 +292,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 					if i%8 == 0 {
 						ctx = gone
 					}
-					d, err := limiter.Reserve(ctx, 1, Subject{subject.Key, subject.Rules[:1]})
+					d, err := limiter.Reserve(ctx, 1, Subject{Key: subject.Key, Rules: subject.Rules[:1]})
 					switch {
 					case errors.Is(err, context.Canceled):
 						abandoned.Add(1)

@@ -85,7 +85,7 @@ func (s *memoryStore) refund(_ context.Context, g *grant) error {
 	now := s.clock().UnixMicro()
 	s.forget(now)
 	for _, subject := range s.open(g.subjects, now).subjects {
-		subject.set.Refund(&subject.memory.state, g.slot, g.cost, g.objected)
+		subject.set.Refund(&subject.memory.state, g.slot, subject.cost, g.objected)
 		subject.save(now)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (s *memoryStore) open(subjects []Subject, now int64) *memoryDecision {
 		if now >= m.expires {
 			m.state.Reset()
 		}
-		d.subjects[i] = memorySubject{s.compile(subject.Rules), m}
+		d.subjects[i] = memorySubject{s.compile(subject.Rules), m, subject.Cost}
 	}
 	return d
 }
@@ -135,6 +135,7 @@ func (s *memoryStore) open(subjects []Subject, now int64) *memoryDecision {
 type memorySubject struct {
 	set    *rules.Set
 	memory *memory
+	cost   int
 }
 
 // save sets when a state that was written expires, rounded up as in Redis.
@@ -159,28 +160,28 @@ var nowhere = place{-1, -1}
 
 // rule finds out about the request, and spends.
 func (d *memoryDecision) rule(r request) ruling {
-	slot, binding := d.earliest(r.cost)
+	slot, binding := d.earliest()
 	found := ruling{outcome: Admitted, now: d.now, full: d.now, next: d.now}
 	if slot > d.now {
 		found.outcome = Deferred
 	}
-	if refusal := d.refusing(slot, r.cost); refusal != nowhere {
+	if refusal := d.refusing(slot); refusal != nowhere {
 		found.outcome, binding = Dropped, refusal
 	}
 	var objector place
 	switch {
 	case found.outcome == Admitted && r.verb != verbPeek,
 		found.outcome == Deferred && r.verb == verbReserve && micros(slot-d.now) <= rules.Century:
-		objector = d.objecting(slot, r.cost)
-		d.spend(slot, r.cost, objector == nowhere)
+		objector = d.objecting(slot)
+		d.spend(slot, objector == nowhere)
 	case r.verb == verbAllow || found.outcome == Dropped && r.verb == verbReserve:
-		d.spendRefused(r.cost)
+		d.spendRefused()
 		if found.outcome == Deferred { // the refusal counts against whoever comes back
-			slot, binding = d.earliest(r.cost)
+			slot, binding = d.earliest()
 		}
 		fallthrough
 	default:
-		objector = d.objecting(slot, r.cost)
+		objector = d.objecting(slot)
 	}
 	if binding == nowhere {
 		binding = d.strictest()
@@ -197,28 +198,28 @@ func (d *memoryDecision) rule(r request) ruling {
 
 // earliest returns the first instant that every rule of every subject allows, and the rule
 // that moved it last. What a rule allows it allows later too: so nobody is asked again.
-func (d *memoryDecision) earliest(cost int) (slot int64, binding place) {
+func (d *memoryDecision) earliest() (slot int64, binding place) {
 	slot, binding = d.now, nowhere
 	for i, s := range d.subjects {
-		if at, rule := s.set.Earliest(&s.memory.state, slot, cost); rule >= 0 {
+		if at, rule := s.set.Earliest(&s.memory.state, slot, s.cost); rule >= 0 {
 			slot, binding = at, place{i, rule}
 		}
 	}
 	return slot, binding
 }
 
-func (d *memoryDecision) refusing(slot int64, cost int) place {
+func (d *memoryDecision) refusing(slot int64) place {
 	for i, s := range d.subjects {
-		if rule := s.set.Refusing(&s.memory.state, slot, cost); rule >= 0 {
+		if rule := s.set.Refusing(&s.memory.state, slot, s.cost); rule >= 0 {
 			return place{i, rule}
 		}
 	}
 	return nowhere
 }
 
-func (d *memoryDecision) objecting(slot int64, cost int) place {
+func (d *memoryDecision) objecting(slot int64) place {
 	for i, s := range d.subjects {
-		if rule := s.set.Objecting(&s.memory.state, slot, cost); rule >= 0 {
+		if rule := s.set.Objecting(&s.memory.state, slot, s.cost); rule >= 0 {
 			return place{i, rule}
 		}
 	}
@@ -241,16 +242,16 @@ func (d *memoryDecision) strictest() place {
 	return found
 }
 
-func (d *memoryDecision) spend(slot int64, cost int, shadows bool) {
+func (d *memoryDecision) spend(slot int64, shadows bool) {
 	for _, s := range d.subjects {
-		s.set.Spend(&s.memory.state, slot, cost, shadows)
+		s.set.Spend(&s.memory.state, slot, s.cost, shadows)
 		s.save(d.now)
 	}
 }
 
-func (d *memoryDecision) spendRefused(cost int) {
+func (d *memoryDecision) spendRefused() {
 	for _, s := range d.subjects {
-		if s.set.SpendRefused(&s.memory.state, d.now, cost) {
+		if s.set.SpendRefused(&s.memory.state, d.now, s.cost) {
 			s.save(d.now)
 		}
 	}

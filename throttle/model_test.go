@@ -11,6 +11,7 @@ import (
 type modelRule struct {
 	Rule
 	subject, place int
+	cost           int64 // of what is asked for
 	spent          []modelSpend
 	busy           *big.Rat // until when the rate of a leak or a token bucket is taken
 	last, before   int64    // the two newest slots

@@ -67,7 +67,7 @@ func TestRollingRateLimiterUsers(t *testing.T) {
 			c.set(1_763_600_000_000_000 + at)
 			for n := range 300 {
 				user := fmt.Sprint("user-", n%3)
-				d, err := New(c.store).Allow(t.Context(), 1, Subject{user, rules})
+				d, err := New(c.store).Allow(t.Context(), 1, Subject{Key: user, Rules: rules})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -90,7 +90,7 @@ func TestCountingRefusedActionsKeepsAFloodOut(t *testing.T) {
 		admitted := 0
 		for at := time.Duration(0); at < 10*time.Second; at += 300 * time.Millisecond {
 			c.set(1_763_600_000_000_000 + at.Microseconds())
-			d, err := New(c.store).Allow(t.Context(), 1, Subject{"u", []Rule{rule}})
+			d, err := New(c.store).Allow(t.Context(), 1, Subject{Key: "u", Rules: []Rule{rule}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -65,12 +65,12 @@ func answer(t *testing.T, store Store, rules []Rule, f fact, before []Decision) 
 	case "reset":
 		err = limiter.Reset(t.Context(), "u")
 	case "never":
-		if _, err = limiter.Reserve(t.Context(), f.cost, Subject{"u", rules}); errors.Is(err, ErrImpossibleCost) {
+		if _, err = limiter.Reserve(t.Context(), f.cost, Subject{Key: "u", Rules: rules}); errors.Is(err, ErrImpossibleCost) {
 			return d
 		}
 		t.Fatalf("a cost of %d: %v, want it to be impossible", f.cost, err)
 	default:
-		d, err = limiter.decide(t.Context(), request{verb(f.op), f.cost, []Subject{{"u", rules}}})
+		d, err = limiter.decide(t.Context(), newRequest(verb(f.op), f.cost, []Subject{{Key: "u", Rules: rules}}))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -301,8 +301,8 @@ func TestBoulder(t *testing.T) {
 // spend nothing at all; there the other one is spent. Its transactions that only check or
 // only spend have no like here: what is to be watched and not enforced is a shadow rule.
 func TestBoulderBatches(t *testing.T) {
-	overridden := Subject{"64.112.117.1", []Rule{TokenBucket(40, time.Second, 40)}}
-	normal := Subject{"10.0.0.1", []Rule{TokenBucket(20, time.Second, 20)}}
+	overridden := Subject{Key: "64.112.117.1", Rules: []Rule{TokenBucket(40, time.Second, 40)}}
+	normal := Subject{Key: "10.0.0.1", Rules: []Rule{TokenBucket(20, time.Second, 20)}}
 	c := memoryContestant()
 	c.set(1_763_600_000_000_000)
 	limiter := New(c.store)

@@ -199,11 +199,10 @@ type run struct{ shape, calls int }
 // the shape of the one before, and that is then written and read only once.
 func (b *batch) add(c *call, keys []string) {
 	b.calls, b.keys = append(b.calls, c), append(b.keys, keys...)
-	b.shape = append(append(b.shape[:0], `["`...), c.verb...)
-	b.shape = strconv.AppendInt(append(b.shape, `",`...), int64(c.cost), 10)
+	b.shape = append(append(append(b.shape[:0], `["`...), c.verb...), '"')
 	for i, subject := range c.subjects {
 		b.lists = lists(b.lists, keys[i], subject.Rules)
-		b.shape = compile(append(b.shape, ','), subject.Rules)
+		b.shape = subject.compile(append(b.shape, ','))
 	}
 	b.shape = append(b.shape, ']')
 	number := b.known[string(b.shape)]
@@ -231,14 +230,14 @@ func (b *batch) args() []any {
 
 func (s *redisStore) refund(ctx context.Context, g *grant) error {
 	var keys, long []string
-	args := []any{strconv.FormatInt(g.slot, 10), g.cost, 0}
+	args := []any{strconv.FormatInt(g.slot, 10), 0}
 	if g.objected {
-		args[2] = 1
+		args[1] = 1
 	}
 	for _, subject := range g.subjects {
 		keys = append(keys, s.key(subject.Key))
 		long = lists(long, keys[len(keys)-1], subject.Rules)
-		args = append(args, compile(nil, subject.Rules))
+		args = append(args, subject.compile(nil))
 	}
 	if err := s.refunds.Run(ctx, s.client, append(keys, long...), args...).Err(); err != nil {
 		return fmt.Errorf("throttle: refunding in Redis: %w", err)

@@ -46,7 +46,7 @@ func (c *shifting) decide(v verb, cost int) {
 	c.history = append(c.history, fmt.Sprintf("at %d: %s %d under %s", c.now, v, cost, texts(c.rules)))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
-		got, err := New(contestant.store).decide(c.t.Context(), request{v, cost, []Subject{{"u", c.rules}}})
+		got, err := New(contestant.store).decide(c.t.Context(), newRequest(v, cost, []Subject{{Key: "u", Rules: c.rules}}))
 		if err != nil {
 			c.fatal("%s: %v", contestant.name, err)
 		}
@@ -64,7 +64,7 @@ func (c *shifting) decide(v verb, cost int) {
 }
 
 func (c *shifting) refund(n int) {
-	c.history = append(c.history, fmt.Sprintf("at %d: refund %d at %d", c.now, c.granted[0][n].spent.cost, c.granted[0][n].spent.slot))
+	c.history = append(c.history, fmt.Sprintf("at %d: refund %d at %d", c.now, c.granted[0][n].spent.subjects[0].Cost, c.granted[0][n].spent.slot))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
 		if err := New(contestant.store).Refund(c.t.Context(), c.granted[i][n]); err != nil {
@@ -103,6 +103,7 @@ func (c *shifting) play(random *rand.Rand, steps int) {
 }
 
 func TestStoresAgreeWhileRulesChange(t *testing.T) {
+	redistest.Slow(t)
 	mini, real := redistest.Mini(t), redistest.Start(t).Client(t)
 	contestants := []contestant{
 		memoryContestant(), redisContestant(t, "miniredis", mini), longContestant(t, "miniredis", mini),

@@ -1,6 +1,8 @@
 package throttle_test
 
 import (
+	"errors"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -215,5 +217,39 @@ func TestNextAfter(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An action costs each subject what that counts. A refund gives each back as much.
+func TestCostsOfSubjects(t *testing.T) {
+	real := map[string]throttle.Store{"a real Redis": throttle.NewRedisStore(redistest.Start(t).Client(t), "rl")}
+	maps.Copy(real, stores(t))
+	for name, store := range real {
+		limiter := throttle.New(store)
+		subjects := []throttle.Subject{
+			{Key: "requests", Rules: []throttle.Rule{throttle.Window(2, time.Hour), throttle.FixedWindow(2, 1000*time.Hour)}},
+			{Key: "tokens", Rules: []throttle.Rule{throttle.Window(10, time.Hour), throttle.TokenBucket(1, time.Hour, 10)}, Cost: 7},
+		}
+		left := func(i int) int { return ask(t, limiter, "peek", 1, subjects[i]).Remaining }
+		d := ask(t, limiter, "allow", 1, subjects...)
+		tokens := subjects[1]
+		tokens.Cost = 1
+		if d.Outcome != throttle.Admitted || left(0) != 1 || ask(t, limiter, "peek", 1, tokens).Remaining != 3 {
+			t.Errorf("%s: %+v, and %d requests are left", name, d, left(0))
+		}
+		if again := ask(t, limiter, "allow", 1, subjects...); again.Outcome != throttle.Deferred || again.Subject != "tokens" || left(0) != 1 {
+			t.Errorf("%s: %+v, and %d requests are left", name, again, left(0))
+		}
+		if err := limiter.Refund(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		tokens.Cost = 10
+		if d := ask(t, limiter, "peek", 1, tokens); left(0) != 2 || d.Outcome != throttle.Admitted {
+			t.Errorf("%s: after the refund %+v, and %d requests are left", name, d, left(0))
+		}
+		tokens.Cost = 11
+		if _, err := limiter.Allow(t.Context(), 1, subjects[0], tokens); !errors.Is(err, throttle.ErrImpossibleCost) {
+			t.Errorf("%s: 11 of 10 tokens: %v", name, err)
+		}
 	}
 }

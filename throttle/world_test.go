@@ -96,7 +96,7 @@ type modelAnswer struct {
 	Spent      bool
 }
 
-func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer {
+func (w *modelWorld) decide(v verb, costs []int, now int64, keys []string) modelAnswer {
 	var rules, shadows []*modelRule
 	var subjects []*modelSubject
 	w.expire(now)
@@ -104,42 +104,42 @@ func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer 
 		m := w.subjects[key]
 		subjects = append(subjects, m)
 		for _, r := range m.all() {
-			r.subject = i
+			r.subject, r.cost = i, int64(costs[i])
 		}
 		rules, shadows = append(rules, m.rules...), append(shadows, m.shadows...)
 	}
 	var objector *modelRule
-	t, binding := earliestOf(rules, now, cost)
+	t, binding := earliestOf(rules, now)
 	answer := modelAnswer{Outcome: Admitted, Full: now}
 	if t > now {
 		answer.Outcome = Deferred
 	}
-	if i := slices.IndexFunc(rules, func(r *modelRule) bool { return r.drop && r.when(t, cost) > t }); i >= 0 {
+	if i := slices.IndexFunc(rules, func(r *modelRule) bool { return r.drop && r.when(t, r.cost) > t }); i >= 0 {
 		answer.Outcome, binding = Dropped, rules[i]
 	}
 	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve
 	if !answer.Spent && (v == verbAllow || v == verbReserve && answer.Outcome == Dropped) {
-		for _, m := range subjects {
-			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, cost, true)
+		for i, m := range subjects {
+			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, int64(costs[i]), true)
 		}
 		if answer.Outcome == Deferred { // who waits exactly so long must not be refused for this try
-			t, binding = earliestOf(rules, now, cost)
+			t, binding = earliestOf(rules, now)
 		}
 	}
 	answer.Slot = t
 	for _, r := range shadows {
-		if objector == nil && (cost > r.topCost() || r.when(t, cost) > t) {
+		if objector == nil && (r.cost > r.topCost() || r.when(t, r.cost) > t) {
 			objector = r
 			answer.Shadow = r.place
 		}
 	}
-	for _, m := range subjects {
+	for i, m := range subjects {
 		if answer.Spent {
 			spending := m.rules
 			if objector == nil {
 				spending = m.all()
 			}
-			m.spend(spending, now, t, cost, false)
+			m.spend(spending, now, t, int64(costs[i]), false)
 		}
 	}
 	if binding == nil && len(rules) > 0 {
@@ -153,12 +153,12 @@ func (w *modelWorld) decide(v verb, cost, now int64, keys []string) modelAnswer 
 }
 
 // earliestOf asks the rules until all of them allow the instant.
-func earliestOf(rules []*modelRule, t, cost int64) (int64, *modelRule) {
+func earliestOf(rules []*modelRule, t int64) (int64, *modelRule) {
 	var binding *modelRule
 	for again := true; again; {
 		again = false
 		for _, r := range rules {
-			if at := r.when(t, min(cost, r.topCost())); !r.drop && at > t {
+			if at := r.when(t, min(r.cost, r.topCost())); !r.drop && at > t {
 				t, binding, again = at, r, true
 			}
 		}
@@ -175,19 +175,19 @@ func (m *modelRule) topCost() int64 {
 
 // refund takes a slot out of everything. A log is a list of limited length: what it has
 // forgotten is taken to have been as late as the rules can have let it be.
-func (w *modelWorld) refund(keys []string, slot, cost, now int64, objected bool) {
+func (w *modelWorld) refund(keys []string, costs []int, slot, now int64, objected bool) {
 	w.expire(now)
-	for _, key := range keys {
-		m := w.subjects[key]
+	for i, key := range keys {
+		m, cost := w.subjects[key], costs[i]
 		logs := map[string]bool{}
 		for _, r := range m.all() {
 			if r.shadow && objected {
 				continue
 			}
 			if !r.logged() {
-				r.undo(slot, cost)
+				r.undo(slot, int64(cost))
 			} else if !logs[r.side()] {
-				logs[r.side()] = m.removeUnits(r.side(), slot, int(cost))
+				logs[r.side()] = m.removeUnits(r.side(), slot, cost)
 			}
 		}
 		for _, r := range m.all() {

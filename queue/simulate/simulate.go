@@ -16,7 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/policyfile"
+	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
@@ -71,7 +71,7 @@ func Run(c Config, offers []Offer) ([]Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalidPolicies, err)
 	}
-	policies, err := policyfile.Compile("simulated", string(source), 1)
+	policies, err := policies.Compile("simulated", string(source), 1)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
 var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
@@ -65,16 +67,22 @@ func TestShownPoliciesAreUnderstood(t *testing.T) {
 			if strings.HasPrefix(text, "   ") { // it stands in a list
 				text = regexp.MustCompile(`(?m)^   `).ReplaceAllString(text, "")
 			}
-			if !regexp.MustCompile(`(?m)^policies:`).MatchString(text) {
+			var err error
+			switch {
+			case regexp.MustCompile(`(?m)^limits:`).MatchString(text):
+				_, err = limits.Parse(page, []byte(text), throttle.New(throttle.NewMemoryStore()))
+			case regexp.MustCompile(`(?m)^policies:`).MatchString(text):
+				_, err = queue.ParsePolicies(page, []byte(text))
+			default:
 				continue
 			}
 			n++
-			if _, err := queue.ParsePolicies(page, []byte(text)); err != nil {
+			if err != nil {
 				t.Errorf("%v\n%s", err, text)
 			}
 		}
 	}
-	if n < 9 {
+	if n < 14 {
 		t.Errorf("%d files of policies: the test reads nothing", n)
 	}
 }

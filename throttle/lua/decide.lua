@@ -1,9 +1,9 @@
--- decide answers, for each request, when its cost may start under the rules of all its
--- subjects, and spends it.
+-- decide answers, for each request, when it may start under the rules of all its subjects,
+-- and spends what it costs of each.
 --
 -- KEYS    the subjects of each request, in order, then the lists of logs that may be long:
 --         declared, so that a cluster whose slots move does not take them for empty
--- ARGV[1] JSON list of the shapes of requests: {verb, cost, rules of each subject...}.
+-- ARGV[1] JSON list of the shapes of requests: {verb, cost and rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
 --         "peek" spends and writes nothing; rules are as compiled, and decoded here
 -- ARGV    then pairs: a shape, and how many requests in a row have it
@@ -49,7 +49,7 @@ end
 
 -- has tells whether the rules of any subject have a property.
 local function has(shape, property)
-  for i = 3, #shape do
+  for i = 2, #shape do
     if shape[i][property] and shape[i][property] ~= none then
       return true
     end
@@ -73,23 +73,23 @@ local states, stale
 -- decide decides one request, whose subjects are the keys behind the first `before`, and
 -- writes the reply behind the first `at` numbers.
 local function decide(shape, before, replies, at)
-  local verb, cost, subjects = shape[1], shape[2], {}
-  for i = 3, #shape do
-    local k = before + i - 2
+  local verb, subjects = shape[1], {}
+  for i = 2, #shape do
+    local k = before + i - 1
     local key = KEYS[k]
     local subject = read_subject(key, shape[i], not stale[key] and states[k])
-    subject.place = i - 2
-    subjects[i - 2] = subject
+    subject.place = i - 1
+    subjects[i - 1] = subject
   end
   local slot, rule, whose = now, nil, subjects[1]
   if #subjects == 1 then
-    slot, rule = earliest_of(whose, now, cost)
+    slot, rule = earliest_of(whose, now)
   else
-    slot, rule, whose = earliest(subjects, now, cost)
+    slot, rule, whose = earliest(subjects, now)
   end
   local outcome = slot > now and 1 or 0
   if shape.drops then
-    local refused, by = refusing(subjects, slot, cost)
+    local refused, by = refusing(subjects, slot)
     if refused then
       outcome, rule, whose = 2, refused, by
     end
@@ -98,24 +98,24 @@ local function decide(shape, before, replies, at)
     or outcome == 1 and verb == 'reserve' and slot - now <= HORIZON
   local objection, objector
   if written then
-    objection, objector = spend(subjects, slot, cost)
+    objection, objector = spend(subjects, slot)
   else
     if shape.counts and (verb == 'allow' or outcome == 2 and verb == 'reserve') then
       written = true
-      spend_refused(subjects, now, cost)
+      spend_refused(subjects, now)
       if outcome == 1 then -- the refusal counts against whoever comes back
-        slot, rule, whose = earliest(subjects, now, cost)
+        slot, rule, whose = earliest(subjects, now)
       end
     end
     if shape.shadow then
-      objection, objector = objecting(subjects, slot, cost)
+      objection, objector = objecting(subjects, slot)
     end
   end
 
   local remaining = 0
   if not rule then
     rule, whose, remaining = strictest(subjects)
-  elseif cost > 1 then
+  elseif whose.rules.cost > 1 then
     remaining = room(whose, rule, now)
   end
   replies[at + 1] = whom(outcome + 1, whose, rule)
@@ -132,7 +132,7 @@ end
 
 local shapes = cjson.decode(ARGV[1])
 for _, shape in ipairs(shapes) do
-  for i = 3, #shape do
+  for i = 2, #shape do
     shape[i] = make_rules(shape[i])
   end
   shape.drops, shape.counts, shape.shadow = has(shape, 'drops'), has(shape, 'counts'), has(shape, 'shadow')
@@ -140,7 +140,7 @@ end
 
 local subjects = 0
 for i = 2, #ARGV, 2 do
-  subjects = subjects + (#shapes[tonumber(ARGV[i])] - 2) * ARGV[i + 1]
+  subjects = subjects + (#shapes[tonumber(ARGV[i])] - 1) * ARGV[i + 1]
 end
 states, stale = states_of(subjects), {}
 
@@ -156,7 +156,7 @@ for i = 2, #ARGV, 2 do
         replies[at + field] = 0
       end
     end
-    keys, at = keys + #shape - 2, at + FIELDS
+    keys, at = keys + #shape - 1, at + FIELDS
   end
 end
 return replies

@@ -43,13 +43,15 @@ local function note_log(size, rule)
   size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones: a list of {kind, n, period, burst, flags}.
+-- make_rules makes rules of compiled ones: a list of what the action costs under them, and then of
+-- {kind, n, period, burst, flags}. The cost is rules.cost.
 -- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
 -- slots the others look at, and for how long.
 local function make_rules(compiled)
+  local cost = table.remove(compiled, 1)
   local rules = {
-    any = #compiled > 0, keep = 0, span = 0, mark = '', stateful = none, sides = none,
+    cost = cost, any = #compiled > 0, keep = 0, span = 0, mark = '', stateful = none, sides = none,
     drops = false, counts = false, shadow = none,
   }
   local seen = {}
@@ -82,11 +84,12 @@ local function rule_when(subject, rule, t, cost)
 end
 
 -- earliest_of returns the first instant >= t at which every deferring rule of a subject
--- lets `cost` start, with the rule that moved it last. What a rule allows at an instant it
+-- lets its cost start, with the rule that moved it last. What a rule allows at an instant it
 -- allows at every later one, as long as nothing is spent: so the latest of their answers
 -- suits them all, and nobody needs to be asked again.
-local function earliest_of(subject, t, cost)
+local function earliest_of(subject, t)
   local rules, binding = subject.rules, nil
+  local cost = rules.cost
   for r = 1, #rules do
     local rule = rules[r]
     if not rule.drop then
@@ -100,10 +103,10 @@ local function earliest_of(subject, t, cost)
 end
 
 -- earliest does so for several subjects, and returns also whose rule it was.
-local function earliest(subjects, t, cost)
+local function earliest(subjects, t)
   local binding, whose
   for s = 1, #subjects do
-    local at, rule = earliest_of(subjects[s], t, cost)
+    local at, rule = earliest_of(subjects[s], t)
     if rule then
       t, binding, whose = at, rule, subjects[s]
     end
@@ -112,12 +115,12 @@ local function earliest(subjects, t, cost)
 end
 
 -- refusing returns the first rule that drops rather than defers what starts at t.
-local function refusing(subjects, t, cost)
+local function refusing(subjects, t)
   for s = 1, #subjects do
     local subject = subjects[s]
     local rules = subject.rules
     for r = 1, rules.drops and #rules or 0 do
-      if rules[r].drop and rule_when(subject, rules[r], t, cost) > t then
+      if rules[r].drop and rule_when(subject, rules[r], t, rules.cost) > t then
         return rules[r], subject
       end
     end
@@ -125,10 +128,10 @@ local function refusing(subjects, t, cost)
 end
 
 -- objecting returns the first shadow rule that would not have let it start at t.
-local function objecting(subjects, t, cost)
+local function objecting(subjects, t)
   for s = 1, #subjects do
     local subject = subjects[s]
-    local rules = subject.rules.shadow
+    local rules, cost = subject.rules.shadow, subject.rules.cost
     for r = 1, #rules do
       if cost > rules[r].top or rule_when(subject, rules[r], t, cost) > t then
         return rules[r], subject
@@ -207,11 +210,12 @@ end
 -- spend takes the slot t from every rule of every subject. Shadow rules have a world of
 -- their own: they are spent only if all of them would have let it start. The first that
 -- objects is returned, with its subject.
-local function spend(subjects, t, cost)
-  local objection, whose = objecting(subjects, t, cost)
+local function spend(subjects, t)
+  local objection, whose = objecting(subjects, t)
   for s = 1, #subjects do
     local subject = subjects[s]
     local rules = subject.rules
+    local cost = rules.cost
     subject.written = rules.any
     if rules.keep > 0 then
       push(subject, t, cost)
@@ -230,7 +234,7 @@ local function spend(subjects, t, cost)
 end
 
 -- spend_refused counts what was refused at t in the rules that count that.
-local function spend_refused(subjects, t, cost)
+local function spend_refused(subjects, t)
   for _, subject in ipairs(subjects) do
     if subject.rules.counts then
       local counting = {}
@@ -239,7 +243,7 @@ local function spend_refused(subjects, t, cost)
           counting[#counting + 1] = rule
         end
       end
-      take_all(subject, counting, t, cost, true)
+      take_all(subject, counting, t, subject.rules.cost, true)
       subject.written = true
     end
   end
@@ -334,10 +338,10 @@ local function refund_states(subject, t, cost, objected)
 end
 
 -- refund gives the unused slot t back to every rule that was spent at it, and saves.
-local function refund(subjects, t, cost, now, objected)
+local function refund(subjects, t, now, objected)
   for _, subject in ipairs(subjects) do
-    refund_logs(subject, t, cost, objected)
-    refund_states(subject, t, cost, objected)
+    refund_logs(subject, t, subject.rules.cost, objected)
+    refund_states(subject, t, subject.rules.cost, objected)
     subject.written = subject.rules.any
     save(subject, now)
   end

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
 // policyField returns RateLimit-Policy: each rule with its quota and, if it is a whole number of
 // seconds, its window.
-func policyField(limits []Limit) string {
+func policyField(all []limits.Limit) string {
 	var items []string
-	for _, l := range limits {
+	for _, l := range all {
 		for _, rule := range l.Rules {
 			if rule.Shadows() {
 				continue
@@ -48,23 +49,25 @@ func quotaOf(rule throttle.Rule) (quota int, window time.Duration) {
 // nameOfRule is the identifier of a rule in the fields.
 func nameOfRule(limit, rule string) string { return limit + " " + rule }
 
-// nameOf returns the identifier of the rule that binds a decision, "" if there is none.
-func (h *handler) nameOf(d throttle.Decision) string {
-	limit, _, _ := strings.Cut(d.Subject, ":")
-	if d.Rule == "" {
-		return ""
-	}
-	return nameOfRule(limit, d.Rule)
+// setXRateLimit sets the fields that came before those of the draft.
+func setXRateLimit(header http.Header, d throttle.Decision) {
+	header.Set("X-RateLimit-Limit", strconv.Itoa(d.Limit))
+	header.Set("X-RateLimit-Remaining", strconv.Itoa(max(0, d.Remaining)))
+	header.Set("X-RateLimit-Reset", strconv.FormatInt(seconds(more(d)), 10))
 }
 
 // stateField returns RateLimit: what is left of the rule that binds, and when there is more of it
 // again. After a refusal that is the time of Retry-After.
 func stateField(name string, d throttle.Decision) string {
-	more := d.NextAfter
+	return fmt.Sprintf("%q;r=%d;t=%d", name, max(0, d.Remaining), seconds(more(d)))
+}
+
+// more returns how long it takes until there is more of the rule that binds.
+func more(d throttle.Decision) time.Duration {
 	if d.Outcome != throttle.Admitted {
-		more = d.RetryAfter
+		return d.RetryAfter
 	}
-	return fmt.Sprintf("%q;r=%d;t=%d", name, max(0, d.Remaining), seconds(more))
+	return d.NextAfter
 }
 
 // seconds rounds up.

@@ -23,6 +23,8 @@
 // of it, and after how many seconds there is more. A request over a limit gets status 429, Retry-After, which is exact but for being
 // rounded up to seconds, and a problem (RFC 9457) as its body. Shadow rules decide nothing and are
 // in no field.
+//
+// The limits may also be those of a policy file ([Config.Set]).
 package throttlehttp
 
 import (
@@ -31,9 +33,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
 // A Limit is a set of rules for each sender of requests.
@@ -60,17 +64,28 @@ const (
 	Closed         // they are refused, with status 503
 )
 
-// Config configures a middleware. Limiter, Limits and OnTrouble are required.
+// Config configures a middleware. OnTrouble is required, and either Limiter and Limits or Set and Fields.
 type Config struct {
 	Limiter *throttle.Limiter
 	Limits  []Limit
+
+	// Set are the limits of a policy file, and Fields returns what they know of a request: so one file serves
+	// a queue and an HTTP server. If Fields returns an error, or lacks what a limit with missing: refuse needs, the
+	// request is answered with status 400.
+	Set    *limits.Set
+	Fields func(*http.Request) (limits.Fields, error)
 
 	// OnTrouble says what happens to requests that cannot be decided: Open or Closed. Required;
 	// there is no safe default for every service.
 	OnTrouble Trouble
 
-	// Cost is how much a request spends, 0 means 1. nil: every request costs 1.
+	// Cost is how much a request spends, 0 means 1. nil: every request costs 1. With a Set, Fields
+	// has the cost.
 	Cost func(*http.Request) int
+
+	// XRateLimit lets answers have the fields X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, too,
+	// for clients that know these: of the rule that is nearest to its limit, with Reset in seconds from now.
+	XRateLimit bool
 
 	// Timeout is how long a decision may take; after that OnTrouble applies. Defaults to 200 ms.
 	// Set ContextTimeoutEnabled in the options of the Redis client: without it the client waits
@@ -95,18 +110,25 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	policy := policyField(cfg.Limits)
-	return func(next http.Handler) http.Handler {
-		return &handler{Config: cfg, policy: policy, next: next}
-	}, nil
+	var all []limits.Limit
+	for _, l := range cfg.Limits {
+		all = append(all, limits.Limit{Name: l.Name, Subject: throttle.Subject{Rules: l.Rules}})
+	}
+	return func(next http.Handler) http.Handler { return &handler{cfg, policyField(all), next} }, nil
 }
 
 // wrong says what is wrong with a config, and what would be right.
 func (c Config) wrong() string {
 	switch {
-	case c.Limiter == nil:
+	case c.Set != nil && (c.Limiter != nil || len(c.Limits) > 0 || c.Cost != nil):
+		return "Set stands beside Limiter, Limits or Cost; it has all of them"
+	case c.Set != nil && c.Fields == nil:
+		return "Fields is nil; want a function that returns what the limits of Set know of a request"
+	case c.Set == nil && c.Fields != nil:
+		return "Fields is set and Set is nil; read one with limits.FromFile"
+	case c.Set == nil && c.Limiter == nil:
 		return "Limiter is nil; make one with throttle.New"
-	case len(c.Limits) == 0:
+	case c.Set == nil && len(c.Limits) == 0:
 		return "Limits is empty; want at least one"
 	case c.OnTrouble != Open && c.OnTrouble != Closed:
 		return "OnTrouble is not set; want Open or Closed"
@@ -146,35 +168,53 @@ func isName(name string) bool {
 
 type handler struct {
 	Config
-	policy string
+	policy string // RateLimit-Policy of Limits; those of a Set depend on the request
 	next   http.Handler
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	subjects, err := h.subjects(r)
+	all, ask, err := h.limitsOf(r)
 	if err != nil {
 		writeProblem(w, problem{Status: http.StatusBadRequest, Title: "Bad Request", Detail: err.Error()})
 		return
 	}
-	d, err := h.decide(r, subjects)
+	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
+	d, err := ask(ctx)
+	cancel()
 	if err != nil {
 		h.trouble(w, r, err)
 		return
 	}
-	name := h.nameOf(d)
-	w.Header().Set("RateLimit-Policy", h.policy)
-	if name != "" {
-		w.Header().Set("RateLimit", stateField(name, d))
+	policy := h.policy
+	if h.Set != nil {
+		policy = policyField(all)
+	}
+	if policy != "" {
+		w.Header().Set("RateLimit-Policy", policy)
+	}
+	name := nameOfRule(d.Limit, d.Rule)
+	if d.Rule != "" {
+		w.Header().Set("RateLimit", stateField(name, d.Decision))
+		if h.XRateLimit {
+			setXRateLimit(w.Header(), d.Decision)
+		}
 	}
 	if d.Outcome == throttle.Admitted {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	refuse(w, name, d)
+	refuse(w, name, d.Decision)
 }
 
-// subjects returns for whom the limits count.
-func (h *handler) subjects(r *http.Request) ([]throttle.Subject, error) {
+// limitsOf returns the limits of a request, and what asks them. The error says what is wrong with the request.
+func (h *handler) limitsOf(r *http.Request) (all []limits.Limit, ask func(context.Context) (limits.Decision, error), err error) {
+	if h.Set != nil {
+		fields, err := h.Fields(r)
+		if err == nil {
+			all, err = h.Set.Of(fields)
+		}
+		return all, func(ctx context.Context) (limits.Decision, error) { return h.Set.Allow(ctx, fields) }, err
+	}
 	subjects := make([]throttle.Subject, len(h.Limits))
 	for i, l := range h.Limits {
 		key, err := l.Key(r)
@@ -182,21 +222,20 @@ func (h *handler) subjects(r *http.Request) ([]throttle.Subject, error) {
 			err = errors.New("the function Key returned an empty text")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("limit %q: %w", l.Name, err)
+			return nil, nil, fmt.Errorf("limit %q: %w", l.Name, err)
 		}
 		subjects[i] = throttle.Subject{Key: l.Name + ":" + key, Rules: l.Rules}
+		all = append(all, limits.Limit{Name: l.Name, Subject: subjects[i]})
 	}
-	return subjects, nil
-}
-
-func (h *handler) decide(r *http.Request, subjects []throttle.Subject) (throttle.Decision, error) {
-	cost := 1
-	if h.Cost != nil {
-		cost = h.Cost(r)
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
-	defer cancel()
-	return h.Limiter.Allow(ctx, cost, subjects...)
+	return all, func(ctx context.Context) (limits.Decision, error) {
+		cost := 1
+		if h.Cost != nil {
+			cost = h.Cost(r)
+		}
+		d, err := h.Limiter.Allow(ctx, cost, subjects...)
+		name, _, _ := strings.Cut(d.Subject, ":")
+		return limits.Decision{Decision: d, Limit: name}, err
+	}, nil
 }
 
 func (h *handler) trouble(w http.ResponseWriter, r *http.Request, err error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 	"github.com/waterclock/waterclock/throttle/throttlehttp"
 )
 
@@ -153,6 +154,54 @@ func TestAllOrNone(t *testing.T) {
 	})
 }
 
+// A policy file limits requests by what they are about, and the fields name the limits that are about each.
+func TestLimitsOfAFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := limits.Parse("limits.yaml", []byte(`
+limits:
+  posts: {jobs: {type: post}, key: [keys.account], counts: jobs, rules: [{window: 2/1m}]}
+  calls: {key: [keys.account], missing: refuse, rules: [{window: 5/1m}], each: {vip: unlimited}}
+`), throttle.New(throttle.NewMemoryStore()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := limited(t, throttlehttp.Config{
+			Set: set, OnTrouble: throttlehttp.Open, XRateLimit: true,
+			Fields: func(r *http.Request) (limits.Fields, error) {
+				if r.Header.Get("Authorization") == "broken" {
+					return limits.Fields{}, errors.New("the token cannot be read")
+				}
+				return limits.Fields{Type: strings.ToLower(r.Method), Keys: map[string]string{"account": r.Header.Get("Authorization")}}, nil
+			},
+		})
+		ask := func(method, account string) string {
+			r := httptest.NewRequest(method, "/", nil)
+			r.Header.Set("Authorization", account)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			f := w.Header()
+			return fmt.Sprint(w.Code, " ", f.Get("RateLimit-Policy"), " | ", f.Get("RateLimit"), " | ", f.Get("X-RateLimit-Limit"), " ",
+				f.Get("X-RateLimit-Remaining"), " ", f.Get("X-RateLimit-Reset"), " ", f.Get("Retry-After"))
+		}
+		const calls, both = `"calls window 5/1m";q=5;w=60`, `"calls window 5/1m";q=5;w=60, "posts window 2/1m";q=2;w=60`
+		for i, step := range []struct{ method, account, want string }{
+			{"GET", "a", `200 ` + calls + ` | "calls window 5/1m";r=4;t=60 | 5 4 60 `},
+			{"POST", "a", `200 ` + both + ` | "posts window 2/1m";r=1;t=60 | 2 1 60 `},
+			{"POST", "a", `200 ` + both + ` | "posts window 2/1m";r=0;t=60 | 2 0 60 `},
+			{"POST", "a", `429 ` + both + ` | "posts window 2/1m";r=0;t=60 | 2 0 60 60`},
+			{"GET", "a", `200 ` + calls + ` | "calls window 5/1m";r=1;t=60 | 5 1 60 `},
+			{"POST", "b", `200 ` + both + ` | "posts window 2/1m";r=1;t=60 | 2 1 60 `},
+			{"GET", "vip", "200  |  |    "},
+			{"GET", "", "400  |  |    "},
+			{"GET", "broken", "400  |  |    "},
+		} {
+			if got := ask(step.method, step.account); got != step.want {
+				t.Errorf("%d: %s of %q:\n got %s\nwant %s", i, step.method, step.account, got, step.want)
+			}
+		}
+	})
+}
+
 func TestCost(t *testing.T) {
 	limits := []throttlehttp.Limit{{Name: "all", Key: func(*http.Request) (string, error) { return "all", nil }, Rules: []throttle.Rule{throttle.Window(10, time.Hour)}}}
 	h := limited(t, throttlehttp.Config{
@@ -208,6 +257,11 @@ func TestInvalidConfig(t *testing.T) {
 		`limit "key": Key is nil`: func(c *throttlehttp.Config) { c.Limits[0].Key = nil },
 		`limit "key": Rules is`:   func(c *throttlehttp.Config) { c.Limits[0].Rules = nil },
 		"throttle: invalid rule":  func(c *throttlehttp.Config) { c.Limits[0].Rules = []throttle.Rule{{}} },
+		"Set stands beside":       func(c *throttlehttp.Config) { c.Set = new(limits.Set) },
+		"Fields is nil":           func(c *throttlehttp.Config) { *c = throttlehttp.Config{Set: new(limits.Set)} },
+		"Set is nil": func(c *throttlehttp.Config) {
+			c.Fields = func(*http.Request) (limits.Fields, error) { return limits.Fields{}, nil }
+		},
 	} {
 		bad := good
 		bad.Limits = rules()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/waterclock/waterclock/queue/internal/policyfile"
+	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -42,7 +42,7 @@ func (c *PolicyCache) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := policyfile.Compile(c.store.Queue, source, version)
+	p, err := policies.Compile(c.store.Queue, source, version)
 	if err != nil {
 		return err
 	}

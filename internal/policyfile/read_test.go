@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -21,7 +20,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := File{
-		Queue:   Limits{Rules: []throttle.Rule{throttle.Leak(5000, time.Second)}, Concurrency: schedule.Concurrency{Jobs: 2000}},
+		Queue:   Limits{Rules: []throttle.Rule{throttle.Leak(5000, time.Second)}, Concurrency: Concurrency{Jobs: 2000}},
 		Default: "standard",
 		Policies: map[string]Policy{
 			"standard": {
@@ -35,8 +34,8 @@ func TestParse(t *testing.T) {
 				MaxWait:  15 * time.Minute,
 			},
 			"premium": {
-				Tenant:     Limits{Rules: []throttle.Rule{throttle.Leak(500, time.Second)}, Concurrency: schedule.Concurrency{Percent: 25}},
-				User:       Limits{Rules: []throttle.Rule{throttle.Leak(500, time.Second)}, Concurrency: schedule.Concurrency{Jobs: 1}},
+				Tenant:     Limits{Rules: []throttle.Rule{throttle.Leak(500, time.Second)}, Concurrency: Concurrency{Percent: 25}},
+				User:       Limits{Rules: []throttle.Rule{throttle.Leak(500, time.Second)}, Concurrency: Concurrency{Jobs: 1}},
 				DropOldest: true,
 			},
 			"free": {},
@@ -162,15 +161,18 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	f.Add([]byte(named))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Parse("policies.yaml", data)
-		switch {
-		case err == nil:
-			if err := p.Check(); err != nil {
-				t.Fatalf("%q was read as invalid policies: %v", data, err)
+		for _, parse := range []func(string, []byte) (File, error){Parse, ParseWithLimits} {
+			p, err := parse("policies.yaml", data)
+			switch {
+			case err == nil:
+				if err := p.Check(); err != nil {
+					t.Fatalf("%q was read as invalid policies: %v", data, err)
+				}
+			case !strings.HasPrefix(err.Error(), "policies.yaml:"):
+				t.Fatalf("%q: %v", data, err)
 			}
-		case !strings.HasPrefix(err.Error(), "policies.yaml:"):
-			t.Fatalf("%q: %v", data, err)
 		}
 	})
 }

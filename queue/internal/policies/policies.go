@@ -1,8 +1,10 @@
-package policyfile
+// Package policies turns the YAML that Redis keeps into the form that jobs are scheduled by.
+package policies
 
 import (
 	"time"
 
+	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
@@ -14,25 +16,25 @@ func Compile(queue, source string, version int64) (*schedule.Policies, error) {
 	if version == 0 {
 		return nil, nil
 	}
-	f, err := Parse("policies of queue "+queue, []byte(source))
+	f, err := policyfile.Parse("policies of queue "+queue, []byte(source))
 	if err != nil {
 		return nil, err
 	}
-	return f.Compile(version), nil
+	return compile(f, version), nil
 }
 
-// Compile returns the policies as jobs are scheduled by them. Distances are widened by the grace,
+// compile returns the policies as jobs are scheduled by them. Distances are widened by the grace,
 // so that the starts, which may come that much after their slots, keep them.
-func (f File) Compile(version int64) *schedule.Policies {
+func compile(f policyfile.File, version int64) *schedule.Policies {
 	c := &schedule.Policies{
-		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: f.Queue.Concurrency, Default: f.Default, Tenants: f.Tenants,
+		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: schedule.Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants,
 		Policies: make(map[string]schedule.Policy, len(f.Policies)),
 	}
 	for name, p := range f.Policies {
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
 			Capacity: p.Capacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(),
-			Weight: p.Weight, TenantConcurrency: p.Tenant.Concurrency, UserConcurrency: p.User.Concurrency,
+			Weight: p.Weight, TenantConcurrency: schedule.Concurrency(p.Tenant.Concurrency), UserConcurrency: schedule.Concurrency(p.User.Concurrency),
 		}
 	}
 	return c

@@ -16,7 +16,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/ruleyaml"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -27,8 +26,20 @@ var Err = errors.New("queue: invalid policies")
 // file's, for errors, which all wrap [Err] and say where, what is wrong and what would be right:
 //
 //	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
+//
+// Limits by name are an error: a queue does not know them yet.
 func Parse(name string, data []byte) (File, error) {
-	r := &policyReader{file: name, found: make(map[string]place)}
+	return parse(name, data, "queue", "default", "policies", "tenants")
+}
+
+// ParseWithLimits reads a policy file as Parse does, with its limits by name.
+func ParseWithLimits(name string, data []byte) (File, error) {
+	return parse(name, data, "queue", "default", "policies", "tenants", "limits")
+}
+
+// parse reads a policy file that has no other parts than those known.
+func parse(name string, data []byte, known ...string) (File, error) {
+	r := &policyReader{file: name, known: known, found: make(map[string]place)}
 	var f File
 	if root, ok := r.document(data); ok {
 		f = r.policies(root)
@@ -47,6 +58,7 @@ func Parse(name string, data []byte) (File, error) {
 // a value is a number where one is wanted; [File.Check] knows which numbers are.
 type policyReader struct {
 	file  string
+	known []string // parts of a file
 	err   error
 	found map[string]place // by path
 }
@@ -82,7 +94,7 @@ func (r *policyReader) document(data []byte) (place, bool) {
 	var doc, second yaml.Node
 	err := decoder.Decode(&doc)
 	if errors.Is(err, io.EOF) || err == nil && isNull(doc.Content[0]) {
-		r.fail(1, "", "the file is empty; want at least one of queue, default, policies, tenants")
+		r.fail(1, "", "the file is empty; want at least one of %s", strings.Join(r.known, ", "))
 		return place{}, false
 	}
 	if err == nil {
@@ -113,7 +125,7 @@ func (r *policyReader) locate(p *Problem) {
 }
 
 func (r *policyReader) policies(root place) File {
-	top := r.fields(root, "queue", "default", "policies", "tenants")
+	top := r.fields(root, r.known...)
 	f := File{Queue: r.limits(r.fields(top["queue"], "rules", "concurrency")), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
 	for _, entry := range r.entries(top["policies"]) {
 		f.Policies[entry.name] = r.policy(entry.place)
@@ -126,6 +138,12 @@ func (r *policyReader) policies(root place) File {
 	}
 	for _, entry := range r.entries(top["tenants"]) {
 		f.Tenants[entry.name] = r.text(entry.place, want)
+	}
+	for _, entry := range r.entries(top["limits"]) {
+		if f.Limits == nil {
+			f.Limits = make(map[string]Limit)
+		}
+		f.Limits[entry.name] = r.named(entry.place)
 	}
 	return f
 }
@@ -187,10 +205,10 @@ func overflow(text string) (bool, error) {
 }
 
 // concurrency reads how much runs at once: 20, or 25%.
-func concurrency(text string) (c schedule.Concurrency, err error) {
+func concurrency(text string) (c Concurrency, err error) {
 	number, percent := strings.CutSuffix(text, "%")
 	if c.Jobs, err = notZero(number); percent {
-		c = schedule.Concurrency{Percent: c.Jobs}
+		c = Concurrency{Percent: c.Jobs}
 	}
 	return c, err
 }

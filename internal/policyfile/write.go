@@ -7,7 +7,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/ruleyaml"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -18,6 +17,7 @@ type (
 		Default  string                 `yaml:",omitempty"`
 		Policies map[string]policyEntry `yaml:",omitempty"`
 		Tenants  map[string]string      `yaml:",omitempty"`
+		Limits   map[string]limitEntry  `yaml:",omitempty"`
 	}
 	policyEntry struct {
 		Tenant  backlog       `yaml:",omitempty"`
@@ -51,7 +51,7 @@ func ruleEntries(rules []throttle.Rule) (entries []ruleEntry) {
 }
 
 // written returns a limit as a file has it: 20, or 25%.
-func written(c schedule.Concurrency) any {
+func written(c Concurrency) any {
 	switch {
 	case c.Jobs != 0:
 		return c.Jobs
@@ -67,7 +67,10 @@ func limitsOf(l Limits) limitList {
 
 // MarshalYAML returns the form that [Parse] reads.
 func (f File) MarshalYAML() (any, error) {
-	file := policyFile{limitsOf(f.Queue), f.Default, make(map[string]policyEntry), f.Tenants}
+	file := policyFile{limitsOf(f.Queue), f.Default, make(map[string]policyEntry), f.Tenants, make(map[string]limitEntry)}
+	for name, limit := range f.Limits {
+		file.Limits[name] = limit.entry()
+	}
 	for name, from := range f.Policies {
 		overflow := ""
 		if from.DropOldest {

@@ -1,9 +1,8 @@
-// Package policyfile reads, checks, writes and compiles the policies of a queue.
+// Package policyfile reads, checks and writes policies.
 //
 // A [File] is what a policy file says. It comes from the YAML of a file ([Parse]) or from a
 // program's own values, and goes to Redis as YAML again ([File.Source]). [File.Check] is the one
 // place that knows what a value may be; what it finds has a path, and Parse adds the line.
-// [Compile] turns the YAML that Redis keeps into the form that jobs are scheduled by.
 package policyfile
 
 import (
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -24,13 +22,18 @@ type File struct {
 	Default  string            // the policy of tenants that Tenants does not name
 	Policies map[string]Policy // by name
 	Tenants  map[string]string // tenant → name of its policy
+	Limits   map[string]Limit  // by name
 }
 
 // Limits are the rules of a scope, and how much of it runs at once.
 type Limits struct {
 	Rules       []throttle.Rule
-	Concurrency schedule.Concurrency
+	Concurrency Concurrency
 }
+
+// A Concurrency is how many jobs run at once: a number, or a share of all places. The zero value is no
+// limit.
+type Concurrency struct{ Jobs, Percent int }
 
 // A Policy is what limits a tenant and each of its users.
 type Policy struct {
@@ -100,6 +103,17 @@ func (f File) Check() *Problem {
 			return &Problem{Path: "tenants", Text: fmt.Sprintf("a tenant's name has 1 to %d bytes, not %d", MaxName, len(tenant)), name: tenant}
 		}
 		if p := f.knows(join("tenants", tenant), f.Tenants[tenant]); p != nil {
+			return p
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Limits)) {
+		switch {
+		case !policyName.MatchString(name):
+			return &Problem{Path: "limits", Text: fmt.Sprintf("name %q; want %s", name, wantName), name: name}
+		case slices.Contains([]string{"queue", "tenant", "user"}, name):
+			return &Problem{Path: "limits", Text: fmt.Sprintf("name %q; want %s", name, wantLimit), name: name}
+		}
+		if p := f.Limits[name].check(join("limits", name)); p != nil {
 			return p
 		}
 	}

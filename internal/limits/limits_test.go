@@ -1,0 +1,166 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/waterclock/waterclock/internal/policyfile"
+)
+
+const file = `
+queue: {rules: [{leak: 1000/s}]}
+default: standard
+policies:
+  standard: {tenant: {rules: [{leak: 50/s}]}, user: {rules: [{window: 10/1m}]}}
+  premium: {tenant: {rules: [{leak: 500/s}]}}
+tenants: {big: premium}
+limits:
+  account: {rules: [{leak: 1/s}]}
+  domain:
+    key: keys.domain
+    rules: [{leak: 10/s}]
+    each:
+      gmail.com: {rules: [{leak: 100/s}]}
+      "*.com": {rules: [{leak: 20/s}]}
+      "*.mail.com": {rules: [{leak: 30/s}]}
+      "*.mail.*": {rules: [{leak: 40/s}]}
+      intern: unlimited
+  marketing: {jobs: {type: [marketing, promo_*_x]}, key: [tenant, user], counts: jobs, rules: [{window: 5/24h}]}
+  pair: {jobs: {type: pair}, key: [tenant, keys.domain], rules: [{leak: 1/s}], each: {"big,*": unlimited, "big,gmail.com": {rules: [{leak: 2/s}]}}}
+  strict: {jobs: {type: strict}, key: [keys.route], missing: refuse, rules: [{leak: 1/s}]}
+  tokens: {counts: tokens, key: [tenant], rules: [{window: 1000/1m}]}
+  words: {jobs: {type: strict}, counts: words, missing: refuse, rules: [{window: 1000/1m}]}
+`
+
+func compile(t *testing.T, text string) *Set {
+	t.Helper()
+	f, err := policyfile.ParseWithLimits("limits.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Compile(f)
+}
+
+func TestOf(t *testing.T) {
+	set := compile(t, file)
+	const three = "q leak 1000/s x1|t:a leak 50/s x1|u:a:b window 10/1m x1|l:account leak 1/s x1"
+	domain := func(name string) Action {
+		return Action{Tenant: "a", User: "b", Keys: map[string]string{"domain": name}}
+	}
+	for want, action := range map[string]Action{
+		three:                                    {Tenant: "a", User: "b"},
+		"q leak 1000/s x1|l:account leak 1/s x1": {User: "b"},
+		"q leak 1000/s x3|t:big leak 500/s x3|u:big:b  x3|l:account leak 1/s x3": {Tenant: "big", User: "b", Cost: 3},
+		three + "|l:domain:x.org leak 10/s x1":                                   domain("x.org"),
+		three + "|l:domain:gmail.com leak 100/s x1":                              domain("gmail.com"),
+		three + "|l:domain:x.com leak 20/s x1":                                   domain("x.com"),
+		three + "|l:domain:x.mail.com leak 30/s x1":                              domain("x.mail.com"),
+		three + "|l:domain:x.mail.org leak 40/s x1":                              domain("x.mail.org"),
+		three + "|l:domain:%25%3A%20 leak 10/s x1":                               domain("%: "),
+		three + " ": domain("intern"),
+		three + "|l:marketing:a:b window 5/24h x1":  {Tenant: "a", User: "b", Type: "marketing"},
+		three + "|l:marketing:a:b window 5/24h x1 ": {Tenant: "a", User: "b", Type: "promo_1_x"},
+		three + "  ": {Tenant: "a", User: "b", Type: "promo_x"},
+		three + "|l:tokens:a window 1000/1m x700": {Tenant: "a", User: "b", Costs: map[string]int{"tokens": 700}},
+		three + "   ": {Tenant: "a", User: "b", Costs: map[string]int{"tokens": 0, "bytes": 7}},
+		three + "|l:strict:r leak 1/s x1|l:words window 1000/1m x5":                                 {Tenant: "a", User: "b", Type: "strict", Keys: map[string]string{"route": "r"}, Costs: map[string]int{"words": 5}},
+		"q leak 1000/s x2|l:account leak 1/s x2|l:domain:gmail.com leak 100/s x2":                   {Cost: 2, Keys: map[string]string{"domain": "gmail.com"}},
+		"q leak 1000/s x1|t:big leak 500/s x1|l:account leak 1/s x1|l:domain:intern.x leak 10/s x1": {Tenant: "big", Type: "pair", Keys: map[string]string{"domain": "intern.x"}},
+		"q leak 1000/s x1|t:big leak 500/s x1|l:account leak 1/s x1|l:domain:gmail.com leak 100/s x1|l:pair:big:gmail.com leak 2/s x1": {
+			Tenant: "big", Type: "pair", Keys: map[string]string{"domain": "gmail.com"},
+		},
+	} {
+		uses, err := set.Of(action)
+		if err != nil {
+			t.Errorf("%+v: %v", action, err)
+			continue
+		}
+		var got []string
+		for _, u := range uses {
+			rules := ""
+			for _, r := range u.Rules {
+				rules += r.String()
+			}
+			got = append(got, fmt.Sprintf("%s %s x%d", u.Scope(), rules, u.Cost))
+		}
+		if diff := cmp.Diff(strings.TrimRight(want, " "), strings.Join(got, "|")); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", action, diff)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	set := compile(t, file)
+	for want, action := range map[string]Action{
+		"limit strict needs keys.route, and it is missing": {Type: "strict", Costs: map[string]int{"words": 1}},
+		"limit words needs costs.words, and it is missing": {Type: "strict", Keys: map[string]string{"route": "r"}},
+	} {
+		_, err := set.Of(action)
+		if missing := (*Missing)(nil); !errors.As(err, &missing) || err.Error() != want {
+			t.Errorf("%+v: %v, want %s", action, err, want)
+		}
+	}
+}
+
+func TestTooManyLimits(t *testing.T) {
+	text := "limits:\n"
+	for i := range MostNamed + 1 {
+		text += fmt.Sprintf("  l%d: {jobs: {type: [few*, t%d]}, rules: [{leak: 1/s}]}\n", i, i)
+	}
+	set := compile(t, text)
+	if uses, err := set.Of(Action{Type: "t3"}); err != nil || len(uses) != 2 {
+		t.Errorf("%v, %v", uses, err)
+	}
+	_, err := set.Of(Action{Type: "few"})
+	if want := "9 limits by name are about it, from l0 to l8; want 8 at most"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// Whatever the pattern and the text, they match as a regular expression says.
+func TestMatches(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	word := func(letters string) (text string) {
+		for range random.IntN(8) {
+			text += string(letters[random.IntN(len(letters))])
+		}
+		return text
+	}
+	matched := 0
+	for range 20_000 {
+		pattern, text := word("ab*."), word("ab.")
+		want := regexp.MustCompile(`(?s)^` + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`) + `$`).MatchString(text)
+		if got := matches(pattern, text); got != want {
+			t.Fatalf("%q matches %q: %v, want %v", pattern, text, got, want)
+		}
+		if want {
+			matched++
+		}
+	}
+	if matched < 500 {
+		t.Errorf("only %d matched", matched)
+	}
+}
+
+// Two limits, or two values of one, never count together.
+func TestScopesNeverMeet(t *testing.T) {
+	seen := make(map[string]string)
+	for _, limit := range []string{Queue, Tenant, User, "a", "t", "q", "l"} {
+		for _, values := range [][]string{nil, {""}, {"a"}, {"a", "b"}, {"a:b"}, {"a%3Ab"}, {"a b"}, {"a%20b"}, {"a", ""}, {"", "a"}} {
+			if limit == Queue && values != nil || limit == Tenant && len(values) != 1 || limit == User && len(values) != 2 {
+				continue
+			}
+			scope, name := Use{Limit: limit, Values: values}.Scope(), fmt.Sprintf("%q %q", limit, values)
+			if other, twice := seen[scope]; twice {
+				t.Errorf("%s and %s are both %s", name, other, scope)
+			}
+			seen[scope] = name
+		}
+	}
+}

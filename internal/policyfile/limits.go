@@ -1,0 +1,202 @@
+package policyfile
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Limit is a limit by name: of some types of jobs, counted for each value of a key.
+type Limit struct {
+	Types  []string // exact, or patterns with *; nil for all
+	Key    []string // fields: tenant, user, type, keys.NAME; nil for one counter for all
+	Counts string   // jobs, or a unit; "" for the cost
+	Refuse bool     // a job that lacks a field of the key is invalid; otherwise the limit is not about it
+	Bounds
+	Each map[string]Bounds // values of the key, exact or patterns, whose bounds are others; the fields stand between commas
+}
+
+// Bounds are what a limit is.
+type Bounds struct {
+	Limits
+	Capacity  int  // waiting jobs; 0 for no bound
+	Unlimited bool // nothing of it
+}
+
+// What a limit counts that is not a unit.
+const (
+	CountsJobs = "jobs"
+	CountsCost = "cost"
+)
+
+// KeyField begins the name of a field that is one of a job's own keys.
+const KeyField = "keys."
+
+const (
+	wantField   = "tenant, user, type, or keys.NAME for one of the job's own keys"
+	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
+	wantMissing = "ignore or refuse"
+	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
+	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
+)
+
+// maxFields is how many fields a key has at most.
+const maxFields = 4
+
+var unitName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+func (l Limit) check(path string) *Problem {
+	for i, field := range l.Key {
+		own, isOwn := strings.CutPrefix(field, KeyField)
+		known := slices.Contains([]string{"tenant", "user", "type"}, field) || isOwn && policyName.MatchString(own)
+		switch at := fmt.Sprintf("%s.key[%d]", path, i); {
+		case !known:
+			return &Problem{Path: at, Value: field, Text: wantField}
+		case slices.Contains(l.Key[:i], field):
+			return &Problem{Path: at, Text: field + " stands twice in one key"}
+		case i == maxFields:
+			return &Problem{Path: at, Text: fmt.Sprintf("a key has %d fields at most", maxFields)}
+		}
+	}
+	if slices.Contains(l.Key, "user") && !slices.Contains(l.Key, "tenant") {
+		return &Problem{Path: path + ".key", Text: "user without tenant; want [tenant, user]: users of different tenants may have one name"}
+	}
+	for i, name := range l.Types {
+		if name == "" {
+			return &Problem{Path: fmt.Sprintf("%s.jobs.type[%d]", path, i), Text: "an empty type; want one such as marketing, or a pattern such as promo_*"}
+		}
+	}
+	if l.Counts != "" && !unitName.MatchString(l.Counts) {
+		return &Problem{Path: path + ".counts", Value: l.Counts, Text: wantCounts}
+	}
+	if l.Unlimited {
+		return &Problem{Path: path, Text: "unlimited; want " + wantBounds}
+	}
+	if wrong := l.Bounds.check(path); wrong != nil {
+		return wrong
+	}
+	if len(l.Key) == 0 && len(l.Each) > 0 {
+		return &Problem{Path: path + ".each", Text: "values of no key; want a key, such as key: [tenant]"}
+	}
+	for _, value := range slices.Sorted(maps.Keys(l.Each)) {
+		if wrong := l.Each[value].check(join(path+".each", value)); wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}
+
+func (b Bounds) check(path string) *Problem {
+	if b.Capacity < 0 {
+		return &Problem{Path: path + ".capacity", Value: strconv.Itoa(b.Capacity), Text: wantCapacity}
+	}
+	if !b.Unlimited && len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) && b.Capacity == 0 {
+		return &Problem{Path: path, Text: "limits nothing; want " + wantBounds}
+	}
+	return b.Limits.check(path)
+}
+
+func (r *policyReader) named(at place) (l Limit) {
+	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing")
+	l.Types = r.texts(r.fields(fields["jobs"], "type")["type"], "a type of jobs, or a list of them")
+	l.Key = r.texts(fields["key"], wantField)
+	if c := fields["counts"]; c.Node != nil {
+		if l.Counts = r.text(c, wantCounts); l.Counts == CountsCost {
+			l.Counts = ""
+		}
+	}
+	if m := fields["missing"]; m.Node != nil {
+		l.Refuse = read(r, m, missing, wantMissing)
+	}
+	l.Bounds = r.bounds(fields)
+	for _, entry := range r.entries(fields["each"]) {
+		if l.Each == nil {
+			l.Each = make(map[string]Bounds)
+		}
+		if entry.Kind == yaml.ScalarNode && entry.Value == "unlimited" {
+			l.Each[entry.name] = Bounds{Unlimited: true}
+			continue
+		}
+		l.Each[entry.name] = r.bounds(r.fields(entry.place, "rules", "concurrency", "capacity"))
+	}
+	return l
+}
+
+func (r *policyReader) bounds(fields map[string]place) Bounds {
+	b := Bounds{Limits: r.limits(fields)}
+	if c := fields["capacity"]; c.Node != nil {
+		b.Capacity = read(r, c, strconv.Atoi, wantCapacity)
+	}
+	return b
+}
+
+// missing reports whether a job without a field that is needed is refused.
+func missing(text string) (bool, error) {
+	if text != "ignore" && text != "refuse" {
+		return false, errForm
+	}
+	return text == "refuse", nil
+}
+
+// texts reads a list of single values, or one.
+func (r *policyReader) texts(at place, want string) (texts []string) {
+	switch {
+	case at.Node == nil || isNull(at.Node):
+		return nil
+	case at.Kind != yaml.SequenceNode:
+		return []string{r.text(at, want)}
+	}
+	for i, node := range at.Content {
+		path := fmt.Sprintf("%s[%d]", at.path, i)
+		one := place{path, node.Line, resolve(node)}
+		r.found[path] = one
+		texts = append(texts, r.text(one, want))
+	}
+	return texts
+}
+
+// The form of limits by name, for writing.
+type (
+	limitEntry struct {
+		Jobs        jobsEntry      `yaml:",omitempty"`
+		Key         []string       `yaml:",omitempty,flow"`
+		Counts      string         `yaml:",omitempty"`
+		Missing     string         `yaml:",omitempty"`
+		Rules       []ruleEntry    `yaml:",omitempty,flow"`
+		Concurrency any            `yaml:",omitempty"`
+		Capacity    int            `yaml:",omitempty"`
+		Each        map[string]any `yaml:",omitempty"`
+	}
+	jobsEntry struct {
+		Type []string `yaml:",omitempty,flow"`
+	}
+	boundsEntry struct {
+		Rules       []ruleEntry `yaml:",omitempty,flow"`
+		Concurrency any         `yaml:",omitempty"`
+		Capacity    int         `yaml:",omitempty"`
+	}
+)
+
+func (l Limit) entry() limitEntry {
+	e := limitEntry{
+		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts,
+		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency), Capacity: l.Capacity,
+	}
+	if l.Refuse {
+		e.Missing = "refuse"
+	}
+	if len(l.Each) > 0 {
+		e.Each = make(map[string]any, len(l.Each))
+	}
+	for value, b := range l.Each {
+		if e.Each[value] = any("unlimited"); !b.Unlimited {
+			e.Each[value] = boundsEntry{ruleEntries(b.Rules), written(b.Concurrency), b.Capacity}
+		}
+	}
+	return e
+}

@@ -1,0 +1,95 @@
+package policyfile
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/throttle"
+)
+
+const named = `
+limits:
+  marketing: {jobs: {type: [marketing, promo_*]}, key: [tenant, user], rules: [{window: 5/24h, over: drop}]}
+  domain:
+    key: keys.domain
+    rules: [{leak: 10/s}]
+    concurrency: 20
+    capacity: 50000
+    each:
+      gmail.com: {rules: [{leak: 100/s}]}
+      "*.example": unlimited
+  tokens: {counts: tokens, key: [tenant], missing: refuse, rules: [{token_bucket: 90000/1m, burst: 90000}]}
+  requests: {counts: jobs, rules: [{window: 570000/1m}]}
+  bulk: {jobs: {type: bulk}, counts: cost, concurrency: 25%}
+`
+
+// What is read of limits by name is written again, and read as the same.
+func TestLimits(t *testing.T) {
+	rules := func(rules ...throttle.Rule) Limits { return Limits{Rules: rules} }
+	want := map[string]Limit{
+		"marketing": {Types: []string{"marketing", "promo_*"}, Key: []string{"tenant", "user"}, Bounds: Bounds{Limits: rules(throttle.Window(5, 24*time.Hour).OrDrop())}},
+		"domain": {
+			Key:    []string{"keys.domain"},
+			Bounds: Bounds{Limits: Limits{[]throttle.Rule{throttle.Leak(10, time.Second)}, Concurrency{Jobs: 20}}, Capacity: 50000},
+			Each:   map[string]Bounds{"gmail.com": {Limits: rules(throttle.Leak(100, time.Second))}, "*.example": {Unlimited: true}},
+		},
+		"tokens":   {Counts: "tokens", Key: []string{"tenant"}, Refuse: true, Bounds: Bounds{Limits: rules(throttle.TokenBucket(90000, time.Minute, 90000))}},
+		"requests": {Counts: CountsJobs, Bounds: Bounds{Limits: rules(throttle.Window(570000, time.Minute))}},
+		"bulk":     {Types: []string{"bulk"}, Bounds: Bounds{Limits: Limits{Concurrency: Concurrency{Percent: 25}}}},
+	}
+	first, err := ParseWithLimits("limits.yaml", []byte(named))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ParseWithLimits("written.yaml", text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	for _, got := range []File{first, second} {
+		if diff := cmp.Diff(want, got.Limits, cmpopts.EquateComparable(throttle.Rule{})); diff != "" {
+			t.Errorf("(-want +got):\n%s\n%s", diff, text)
+		}
+	}
+}
+
+func TestBadLimits(t *testing.T) {
+	for text, want := range map[string]string{
+		"a b: {rules: [{leak: 1/s}]}":                           `limits: name "a b"; want 1 to 64 letters, digits, dots, dashes or underscores`,
+		"tenant: {rules: [{leak: 1/s}]}":                        `limits: name "tenant"; want another name: everybody has the limits queue, tenant and user, which stand in queue and policies`,
+		"a: {}":                                                 `limits.a: limits nothing; want rules, concurrency or capacity; unlimited only for a value in each`,
+		"a: {rule: [{leak: 1/s}]}":                              `limits.a.rule: unknown key; want jobs, key, counts, rules, concurrency, capacity, each or missing`,
+		"a: {rules: [{leak: 1}]}":                               `limits.a.rules[0]: leak "1": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)`,
+		"a: {key: [domain], rules: [{leak: 1/s}]}":              `limits.a.key[0]: "domain"; want tenant, user, type, or keys.NAME for one of the job's own keys`,
+		"a: {key: [type, type], rules: [{leak: 1/s}]}":          `limits.a.key[1]: type stands twice in one key`,
+		"a: {key: [user], rules: [{leak: 1/s}]}":                `limits.a.key: user without tenant; want [tenant, user]: users of different tenants may have one name`,
+		"a: {key: {tenant: 1}, rules: [{leak: 1/s}]}":           `limits.a.key: keys and values; want tenant, user, type, or keys.NAME for one of the job's own keys`,
+		"a: {counts: Tokens, rules: [{leak: 1/s}]}":             `limits.a.counts: "Tokens"; want jobs, cost, or the name of a unit of the job's own, such as tokens`,
+		"a: {missing: drop, rules: [{leak: 1/s}]}":              `limits.a.missing: "drop"; want ignore or refuse`,
+		"a: {capacity: -1, rules: [{leak: 1/s}]}":               `limits.a.capacity: "-1"; want a number of jobs such as 100000, or 0 for no bound`,
+		"a: {concurrency: 0}":                                   `limits.a.concurrency: "0"; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%`,
+		"a: {jobs: {types: x}, rules: [{leak: 1/s}]}":           `limits.a.jobs.types: unknown key; want type`,
+		"a: {jobs: {type: ['']}, rules: [{leak: 1/s}]}":         `limits.a.jobs.type[0]: an empty type; want one such as marketing, or a pattern such as promo_*`,
+		"a: {each: {x: unlimited}, rules: [{leak: 1/s}]}":       `limits.a.each: values of no key; want a key, such as key: [tenant]`,
+		"a: {key: type, each: {x: {}}, rules: [{leak: 1/s}]}":   `limits.a.each.x: limits nothing; want rules, concurrency or capacity; unlimited only for a value in each`,
+		"a: {key: type, each: {x: none}, rules: [{leak: 1/s}]}": `limits.a.each.x: "none"; want keys and values`,
+		"a: unlimited": `limits.a: "unlimited"; want keys and values`,
+		"a: {key: [keys.a, keys.b, keys.c, keys.d, keys.e], concurrency: 1}": `limits.a.key[4]: a key has 4 fields at most`,
+	} {
+		_, err := ParseWithLimits("limits.yaml", []byte("default: x\npolicies: {x: {}}\nlimits:\n  "+text))
+		if want = "limits.yaml:4: " + want; err == nil || err.Error() != want || !errors.Is(err, Err) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+	if _, err := Parse("policies.yaml", []byte(named)); err == nil || err.Error() != `policies.yaml:2: limits: unknown key; want queue, default, policies or tenants` {
+		t.Error(err)
+	}
+}
