@@ -20,6 +20,7 @@ import (
 // one that was delivered while it waited, nor after one that came and went while the older one had
 // no answer. Messages without the key, under another one and to other devices are sent.
 func TestTheNewestUnderACollapseKey(t *testing.T) {
+	redistest.Slow(t)
 	failed, none := notifytest.Reason(500, "InternalServerError"), &notifytest.Answer{Hang: true}
 	for name, test := range map[string]struct {
 		older, newer    string // collapse keys

@@ -151,6 +151,7 @@ func TestOutage(t *testing.T) {
 // A message to three devices takes one place in the user's window, and a retry goes only
 // to the device that failed.
 func TestSeveralDevices(t *testing.T) {
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		stage, _ := fcmStage(t)
 		s := newSchool(t, stage.sender, notify.HandlerConfig{}, queue.Policy{User: []throttle.Rule{throttle.Window(3, time.Hour)}})

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
@@ -208,6 +209,7 @@ func (s *school) unfinished() int64 {
 // One in n devices gets a bad answer, whichever, for an hour: the others do not notice. Rows of one
 // meaning are handled alike, so a sample has one of each, and a fleet of one size.
 func TestOthersDoNotNotice(t *testing.T) {
+	redistest.Slow(t)
 	sizes := []int{10}
 	if sample.Whole() {
 		sizes = []int{1000, 10, 3}

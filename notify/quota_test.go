@@ -68,6 +68,7 @@ func TestQuotaCountsDevices(t *testing.T) {
 
 // Several workers share a quota, and one provider's that is used up delays no other.
 func TestQuotaIsOneProviders(t *testing.T) {
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		const users = 100
 		apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")

@@ -40,6 +40,7 @@ func documentedUser(t *testing.T) *redis.Client {
 // A worker with each sender needs no more: tokens, ledger, quota, stream of forgotten
 // targets and the state of endpoints included.
 func TestWorkerWithTheDocumentedACL(t *testing.T) {
+	redistest.Slow(t)
 	rdb := documentedUser(t)
 	apple, err := notifytest.NewAPNs(notifytest.Options{})
 	must(t, err)

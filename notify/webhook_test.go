@@ -70,6 +70,7 @@ func TestBadSecrets(t *testing.T) {
 // the endpoint is disabled and the app told once; the other one notices nothing. Registered
 // again, the endpoint gets messages again.
 func TestFailingEndpoint(t *testing.T) {
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewWebhook(notifytest.Options{})
 		must(t, err)

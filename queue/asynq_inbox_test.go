@@ -262,6 +262,7 @@ func (l *lostOffers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // A task that was filed runs once, although its inbox is told so only long after the job has ended.
 func TestInboxFilesOnceWhileRepliesAreLost(t *testing.T) {
+	redistest.Slow(t)
 	for _, lost := range []time.Duration{time.Second, 33 * time.Second, 3 * time.Minute} {
 		t.Run(lost.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

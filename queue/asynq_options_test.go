@@ -82,6 +82,7 @@ func TestExpiredTasksAreArchived(t *testing.T) {
 // The ID of a task is its job's while that waits or runs. A second task with it is
 // refused, and that is told; when the job has ended, however it did, the ID is free.
 func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
+	redistest.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		var log redistest.Buffer

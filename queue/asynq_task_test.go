@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -56,6 +57,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 
 // Nothing that asynq keeps is exact to less than a second: the header is.
 func TestNotBeforeThroughTheInboxIsExact(t *testing.T) {
+	redistest.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
@@ -116,6 +118,7 @@ func TestTasksThatAreNoJobs(t *testing.T) {
 // What Redis refuses to file is filed when it no longer does, however few retries the job
 // has: these are for its handler.
 func TestFilingIsNoAttempt(t *testing.T) {
+	redistest.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		const broken = "wc:{push}:meta"
 		must(t, s.client.Set(t.Context(), broken, "not a hash", 0).Err())

@@ -107,6 +107,7 @@ func TestWrongTypesOfOneTenant(t *testing.T) {
 // Jobs that nobody can read, whichever way they are broken, are dead with a reason. Their
 // neighbours start at once, in their first attempt.
 func TestUnreadableJobs(t *testing.T) {
+	redistest.Slow(t)
 	const good = "\x00\x04push"
 	broken := map[string]string{
 		"nothing but a stamp": "", "cut off": "\x07\x09or", "an endless number": "\x01\x0b\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",

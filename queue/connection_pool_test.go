@@ -41,6 +41,7 @@ type wrapped struct{ redis.UniversalClient }
 func (w wrapped) Unwrap() redis.UniversalClient { return w.UniversalClient }
 
 func TestManyQueuesOfAClusterOnASmallPool(t *testing.T) {
+	redistest.Slow(t)
 	nodes := redistest.StartNodes(t, 3)
 	small := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes.Nodes[0].Addr}, PoolSize: 1})
 	t.Cleanup(func() { small.Close() })

@@ -31,6 +31,7 @@ func ended(t *testing.T, client redis.UniversalClient, jobs int64) func() bool {
 }
 
 func TestOutcomes(t *testing.T) {
+	redistest.Slow(t)
 	tests := map[string]struct {
 		then        func(ctx context.Context, info queue.Info) error
 		maxAttempts int

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
@@ -124,6 +125,7 @@ func scenes() map[string]func(s scenery) scene {
 
 // Every scene goes the same way in virtual time and on a real Redis, through either door.
 func TestJobFeatures(t *testing.T) {
+	redistest.Slow(t)
 	all := scenes()
 	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(all)), 2, 6) {
 		paint := all[name]

@@ -115,6 +115,7 @@ func TestPoliciesAreLive(t *testing.T) {
 
 // The work per job must not depend on how many wait with it, nor on how long.
 func TestWaitingCostsNothing(t *testing.T) {
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	perJob := map[int]float64{}
 	for _, backlog := range []int{300, 10_000} {

@@ -223,6 +223,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 
 // A pause that has ended is forgotten, and with it what offers do for the sake of pauses.
 func TestEndedPausesAreForgotten(t *testing.T) {
+	redistest.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		inspector, now := newInspector(t, s.client, "push"), time.Now()
 		var got recorder
@@ -254,6 +255,7 @@ func TestEndedPausesAreForgotten(t *testing.T) {
 
 // Numbers beyond all bounds make nobody look without end.
 func TestAbsurdRulesCostNothing(t *testing.T) {
+	redistest.Slow(t)
 	client := redistest.Start(t).Client(t)
 	setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 366*24*time.Hour)}}))
 	enqueue(t, client, named("", "u", cost(1_000_000)), named("", "u", cost(1_000_000)), named("", "u"), named("", "v"))

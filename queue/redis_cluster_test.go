@@ -18,6 +18,7 @@ import (
 // One worker serves several queues that live on several nodes, through both doors, and
 // the inspector finds its way to each.
 func TestSeveralQueuesOnACluster(t *testing.T) {
+	redistest.Slow(t)
 	client := redistest.StartCluster(t, 3)
 	queues := []string{"push-0", "push-1", "push-2", "push-3"}
 	policy := leakOf(200)

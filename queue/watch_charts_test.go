@@ -18,6 +18,7 @@ import (
 // Charts are rings: however long a queue is watched, and by however many, they hold so many
 // points and no more.
 func TestChartsAreBounded(t *testing.T) {
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		one, other := newWatcher(t, client, "push"), newWatcher(t, client, "push")

@@ -46,6 +46,7 @@ func listen[T any](t *testing.T, listening func(ctx context.Context, each func(T
 // Whoever listens is told of starts, ends, failures and drops; before that nothing is written
 // for it.
 func TestTail(t *testing.T) {
+	redistest.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		i := newWatcher(t, s.client, "push")
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
@@ -87,6 +88,7 @@ func TestTail(t *testing.T) {
 
 // Whoever listens to a flood is told how much was left out, and the queue goes on.
 func TestTailOfAFlood(t *testing.T) {
+	redistest.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Lease: time.Second, Concurrency: 1000})

@@ -146,9 +146,9 @@ func TestADayAtTheConsole(t *testing.T) {
 	}
 	c.offer(job("a", "teacher", "push"), job("b", "teacher", "push"), job("c", "teacher", "push"), job("d", "teacher", "push"),
 		job("dead", "bob", "broken"), job("again", "eve", "once"))
-	redistest.Eventually(t, 10*time.Second, "what may start has started", func() bool {
+	redistest.Eventually(t, 10*time.Second, "what may start has started, and ended", func() bool {
 		out, _ := c.call("", "stats")
-		return strings.Contains(out, "started     4")
+		return strings.Contains(out, "started     4") && strings.Contains(out, "running     0")
 	})
 	c.prints(words("queues"), "push", "throttled")
 	c.prints(words("stats"), "is throttled", "waiting     2", "dead        1")

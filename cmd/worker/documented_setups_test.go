@@ -41,6 +41,7 @@ func setUp(t *testing.T, title string) (args []string, message string) {
 // Each set-up of docs/notify.md delivers its message, as it is written there but for the
 // addresses and the keys.
 func TestDocumentedSetUps(t *testing.T) {
+	redistest.Slow(t)
 	tcp := notifytest.Options{TCP: true}
 	google, err := notifytest.NewFCM(tcp)
 	must(t, err)

@@ -18,6 +18,7 @@ import (
 
 // --http serves the worker's numbers, and whether it lives and reaches Redis.
 func TestMonitors(t *testing.T) {
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	var stdout, stderr redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())

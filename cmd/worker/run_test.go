@@ -77,6 +77,7 @@ func TestFlags(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
+	redistest.Slow(t)
 	bad := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, bad, "policies:\n  standard:\n    usr: {}\n")
 	tests := []struct{ args, want string }{
@@ -204,6 +205,7 @@ func TestForward(t *testing.T) {
 // A worker with a Redis of its own prints its address; jobs offered there are delivered
 // to standard output. A changed file and SIGHUP are obeyed, a mistake is refused.
 func TestEmbedded(t *testing.T) {
+	redistest.Slow(t)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, file, someLimits)
 	var stdout, stderr redistest.Buffer

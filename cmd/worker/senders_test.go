@@ -29,6 +29,7 @@ func must(t *testing.T, err error) {
 // Each sender delivers over the real protocol, and its secret is seen nowhere; a device
 // that is gone is written down for the app.
 func TestProviders(t *testing.T) {
+	redistest.Slow(t)
 	tcp := notifytest.Options{TCP: true}
 	apns, err := notifytest.NewAPNs(tcp)
 	must(t, err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
 )
 
 // asProgram makes the test binary the program itself.
@@ -94,6 +96,7 @@ func TestFalseStartIsFound(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	redistest.Slow(t)
 	for _, c := range []struct {
 		args []string
 		want string

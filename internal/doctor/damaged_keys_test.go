@@ -268,6 +268,7 @@ func TestNothingThere(t *testing.T) {
 
 // In a cluster the keys of the queue are at one node.
 func TestDamageInACluster(t *testing.T) {
+	redistest.Slow(t)
 	ctx, client := t.Context(), redistest.StartCluster(t, 2)
 	for _, queue := range []string{"a", "b", "c", "d[*?]"} {
 		lane := "wc:{" + queue + "}:lane:t:u"

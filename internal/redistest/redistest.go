@@ -193,3 +193,14 @@ func isFree(port int) bool {
 	}
 	return err == nil
 }
+
+// SlowToo is the environment variable with which -short runs the tests that [Slow] marks.
+const SlowToo = "WATERCLOCK_SLOW_TOO"
+
+// Slow skips a test that takes more than a second under -short, unless the environment asks for such
+// tests: under the race detector those that take minutes are skipped, and these are not.
+func Slow(t testing.TB) {
+	if testing.Short() && os.Getenv(SlowToo) == "" {
+		t.Skip("takes seconds")
+	}
+}

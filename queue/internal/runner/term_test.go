@@ -17,6 +17,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -275,6 +276,7 @@ func (s *stage) gap(from time.Time, within time.Duration) (longest time.Duration
 // TestLeaders lets leaders come to grief while jobs are offered, fail, pause and are
 // refunded.
 func TestLeaders(t *testing.T) {
+	redistest.Slow(t)
 	second := time.Second
 	for name, test := range map[string]struct {
 		grief func(s *stage, leader *actor)

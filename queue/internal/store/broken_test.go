@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -29,6 +30,7 @@ var uncountable = []string{"a text", "many", "", "1.5", "1e3", "0x10", "nan", " 
 // One tenant whose counters are broken has its jobs refused. All others of the batch are
 // accepted, and offered again the batch gets the same receipts.
 func TestOfferWithBrokenCounters(t *testing.T) {
+	redistest.Slow(t)
 	for _, how := range uncountable {
 		t.Run(how, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
@@ -93,6 +95,7 @@ func TestABrokenIndexOfALaneThatWaits(t *testing.T) {
 
 // A failed attempt is noted, and the job goes on, whatever became of its tenant's counters.
 func TestFailWithBrokenCounters(t *testing.T) {
+	redistest.Slow(t)
 	for _, how := range uncountable {
 		for _, delay := range []time.Duration{-1, time.Second} {
 			t.Run(fmt.Sprint(how, delay), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -59,6 +60,7 @@ type effect struct{ receipt, lane, id, memory, fold, payload, later, refused str
 // An option concerns its job and nobody else: alone, and beside all others. The jobs before and
 // after it have none.
 func TestOptionsOfAJob(t *testing.T) {
+	redistest.Slow(t)
 	const after = 1 << 52
 	spill := func(j *OfferJob) { j.Spilled, j.Payload = "s", []byte("\x00 apart") }
 	refuse := func(j *OfferJob) { j.Refuse, j.Rule = "impossible", "a rule" }

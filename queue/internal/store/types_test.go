@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -58,6 +59,7 @@ func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 
 // The other scripts do nothing either.
 func TestScriptsNeedTheQueuesKeys(t *testing.T) {
+	redistest.Slow(t)
 	for name, test := range map[string]struct {
 		keys []string
 		do   func(d *desk) error
