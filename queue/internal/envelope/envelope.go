@@ -10,6 +10,12 @@
 // Numbers and lengths are varints. An option that this version does not know is kept
 // and passed on. If its tag says that it must be understood (see [Critical]) the
 // job cannot be run here, and [Open] says so.
+//
+// An envelope is written many times: by the offer, when the job has failed or was returned, and when it is revived.
+// Each time the stamp stays, and the options say what the queue remembers of the job by then.
+//
+// The package also has what the parts of a queue call jobs by: claims (claim.go), lanes and scopes (lane.go), and
+// instants (instant.go).
 package envelope
 
 import (
@@ -22,16 +28,18 @@ import (
 	"time"
 )
 
-// StampLen is the length of a stamp.
+// StampLen is the length of a stamp. So many digits hold every instant below 2^52 µs, which is in the year 2112; stamps
+// of one length sort as their instants do.
 const StampLen = 13
 
-// Stamp writes the stamp of a job that was offered at an instant.
+// Stamp writes the stamp of a job that was offered at an instant, in µs. The script of offers writes the same in Lua.
 func Stamp(at int64) string { return fmt.Sprintf("%013x", at) }
 
-// Critical is the first tag of options that must be understood to run the job.
+// Critical is the first tag of options that must be understood to run the job. No such option exists yet.
 const Critical = 128
 
-// The tags of options. They are never given another meaning.
+// The tags of options. They are never given another meaning: jobs of older and newer versions wait in the same lanes.
+// An option that is not there means the usual value: cost 1, [DefaultAttempts], [Normal], and nothing for all others.
 const (
 	tagEnd      = 0
 	tagCost     = 1
@@ -55,10 +63,11 @@ const (
 	tagLate     = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
-// DefaultAttempts is the most attempts of a job that says nothing else.
+// DefaultAttempts is the most attempts of a job that says nothing else: the first and 25 more. It is part of the
+// format, since jobs that have it do not carry it.
 const DefaultAttempts = 26
 
-// Priority ranks: 0 is served first.
+// Priority ranks: 0 is served first. They stand in the names of lanes.
 const (
 	High   = 0
 	Normal = 1
@@ -68,34 +77,62 @@ const (
 // An Envelope is a job with what the queue remembers of it. Instants are microseconds on
 // Redis's clock; 0 means none.
 type Envelope struct {
+	// Stamp is the instant of its offer, see [Stamp]. Before the offer it is "".
 	Stamp string
 
-	ID          string // the caller's own; empty if it has none
-	Cost        int
-	Deadline    int64 // latest start
-	Until       int64 // end of its handler's context
-	NotBefore   int64 // the earliest start that was asked for
-	Ready       int64 // since when it may start after it was requeued
-	Revived     int64 // when it was taken back from the dead
-	Failures    int
-	Lost        int
-	Error       string // of the last attempt, if that failed: its beginning, for people
-	Late        int64  // 0, or since a worker has returned it unstarted how far ahead its next slot has to lie: 1 after the first time
-	Yields      bool   // further attempts can wait for the tenant's other jobs
-	MaxAttempts int
-	Priority    int
+	// ID is the caller's own; "" if it has none.
+	ID string
+
+	// Cost is how much of each of its rules it spends, at least 1.
+	Cost int
+
+	// Deadline is its latest start, Until the end of its handler's context, and NotBefore the earliest start that
+	// was asked for.
+	Deadline  int64
+	Until     int64
+	NotBefore int64
+
+	// Ready is since when it may start after its handler has run, or its worker was lost: it has waited for
+	// its rules since then. Revived is when it was taken back from the dead.
+	Ready   int64
+	Revived int64
+
+	// Failures is how many attempts have failed. Lost is 1 after a worker was lost with it while it was unknown
+	// whether its handler had started: that counts as no attempt, and each further time as one.
+	Failures int
+	Lost     int
+
+	// Error is the beginning of the error of the last attempt, if that failed: for people.
+	Error string
+
+	// Late is 0, or, after a worker has returned it unstarted, how far ahead of the decision its next slot has to
+	// lie, in µs: 1 after the first time, and more by its lateness each time that it is late again.
+	Late int64
+
+	// Yields says that further attempts wait for the tenant's other jobs: when its time has come it goes into
+	// the lane of low priority.
+	Yields bool
+
+	MaxAttempts int // after so many failures it is dead
+	Priority    int // a rank: of the lane in which it waits
 	CollapseKey string
-	Timeout     time.Duration
+	Timeout     time.Duration // of one attempt; 0 for none
 	Headers     map[string]string
 	Type        string
 	Payload     string
-	Spilled     string // name of its payload, if that is kept apart
-	Lock        string // key of a lock that is lifted when it is done
+
+	// Spilled is the name of its payload, if that is kept apart: then Payload is "" in Redis, and the worker that
+	// starts the job reads it.
+	Spilled string
+
+	// Lock is the key of a lock that is lifted when it is done; "" for none.
+	Lock string
 
 	unknown []byte // options of a newer version, verbatim
 }
 
-// ErrNewer is returned for a job with an option that must be understood and is not.
+// ErrNewer is returned for a job with an option that must be understood and is not. A worker of the newer version can
+// run it: so it is kept among the dead.
 var ErrNewer = errors.New("made by a newer version")
 
 // ErrMalformed is returned for bytes that are no job.
@@ -109,13 +146,14 @@ func (e *Envelope) Name() string {
 	return e.Stamp
 }
 
-// Offered returns the instant of its enqueueing.
+// Offered returns the instant of its offer, which its stamp is.
 func (e *Envelope) Offered() int64 {
 	n, _ := strconv.ParseInt(e.Stamp, 16, 64)
 	return n
 }
 
-// Since returns the instant from which it may start, as far as rules go.
+// Since returns the instant from which it waits for its rules: what delays it from then on is their doing. After a
+// failed attempt that is the end of its backoff.
 func (e *Envelope) Since() int64 {
 	if e.Ready != 0 {
 		return e.Ready
@@ -123,10 +161,12 @@ func (e *Envelope) Since() int64 {
 	return e.Begin()
 }
 
-// Begin returns the instant from which it was to start: what a longest wait counts from.
+// Begin returns the instant from which it was to start: what a policy's longest wait counts from. Attempts that have
+// failed do not move it.
 func (e *Envelope) Begin() int64 { return max(e.Offered(), e.NotBefore, e.Revived) }
 
-// Body returns the envelope without its stamp, which Redis puts before it.
+// Body returns the envelope without its stamp, which offer.lua puts before it: only Redis can give it an instant that
+// no other job has.
 func (e *Envelope) Body() []byte { return e.append(make([]byte, 0, 32+len(e.Type)+len(e.Payload))) }
 
 // String returns the envelope as Redis keeps it.
@@ -134,6 +174,7 @@ func (e *Envelope) String() string {
 	return string(e.append(append(make([]byte, 0, 48+len(e.Type)+len(e.Payload)), e.Stamp...)))
 }
 
+// append writes options, type and payload behind b. Headers are sorted, so that the same job has always the same bytes.
 func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagCost, uint64(e.Cost), 1)
 	b = appendNumber(b, tagDeadline, uint64(e.Deadline), 0)
@@ -165,6 +206,7 @@ func (e *Envelope) append(b []byte) []byte {
 	return append(b, e.Payload...)
 }
 
+// appendNumber writes a number as an option, unless it is the usual one.
 func appendNumber(b []byte, tag byte, n, usual uint64) []byte {
 	if n == usual {
 		return b
@@ -173,6 +215,7 @@ func appendNumber(b []byte, tag byte, n, usual uint64) []byte {
 	return appendOption(b, tag, number[:binary.PutUvarint(number[:], n)])
 }
 
+// appendText writes a text as an option, unless it is "".
 func appendText(b []byte, tag byte, text string) []byte {
 	if text == "" {
 		return b
@@ -185,11 +228,13 @@ func appendOption(b []byte, tag byte, value []byte) []byte {
 	return append(b, value...)
 }
 
+// appendString writes a text after its length.
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Open reads an envelope. On ErrNewer it returns what it could read as well.
+// Open reads an envelope. With [ErrNewer] it returns the envelope, too: all of it but the option that this version does
+// not know. With any other error it returns nil.
 func Open(text string) (*Envelope, error) {
 	if len(text) <= StampLen {
 		return nil, ErrMalformed
@@ -232,8 +277,9 @@ func Open(text string) (*Envelope, error) {
 	return e, newer
 }
 
-// Head reads what it can of the beginning of an envelope: who it is, if that is 2 kB
-// long. It reports false where not even the stamp is there.
+// Head reads what it can of an envelope that may be cut off: records keep the first 2 kB of a job. IDs and other short
+// names stand at the beginning, so that they are there. What is missing has the usual values. It reports false where
+// not even the stamp is there.
 func Head(text string) (*Envelope, bool) {
 	if e, _ := Open(text); e != nil {
 		return e, true
@@ -260,7 +306,8 @@ func Head(text string) (*Envelope, bool) {
 	return e, true
 }
 
-// set reads one option, and reports whether this version knows it.
+// set reads one option, and reports whether this version knows it. A value that is out of bounds makes the job
+// malformed.
 func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 	switch tag {
 	case tagCollapse:
@@ -307,8 +354,8 @@ const (
 	maxCount   = 1_000_000_000
 )
 
-// number returns what to do with the number of an option, and the most it may be; nil
-// for an option that is not known.
+// number returns a function that sets the field of an option to a number, and the most that the number may be; nil
+// for an option that is not known, or is no number.
 func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 	count := func(field *int) (func(int64), uint64) { return func(n int64) { *field = int(n) }, maxCount }
 	instant := func(field *int64) (func(int64), uint64) { return func(n int64) { *field = n }, maxInstant }
@@ -343,7 +390,8 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 	return nil, 0
 }
 
-// reader takes values from the front of a text; after an error it returns zeros.
+// reader takes values from the front of a text; after an error it returns zeros. So several values may be read before
+// the error is looked at.
 type reader struct {
 	rest string
 	err  error
@@ -359,6 +407,7 @@ func (r *reader) byte() byte {
 	return b
 }
 
+// number reads a varint: seven bits a byte, the lowest first. One that does not end within 64 bits is malformed.
 func (r *reader) number() (n uint64) {
 	for shift := 0; shift < 64; shift += 7 {
 		b := r.byte()
@@ -374,6 +423,7 @@ func (r *reader) number() (n uint64) {
 	return 0
 }
 
+// text reads a text after its length.
 func (r *reader) text() string {
 	n := r.number()
 	if r.err != nil || n > uint64(len(r.rest)) {

@@ -2,7 +2,10 @@ package envelope
 
 import "time"
 
-// Micros returns an instant as Redis keeps it, in microseconds since 1970: 0 for the zero time.
+// Redis keeps instants as whole microseconds since 1970, which its numbers hold exactly. The zero time, which means
+// that there is no instant, is 0.
+
+// Micros returns an instant as Redis keeps it. Instants before 1970 are 0, too.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -10,7 +13,7 @@ func Micros(t time.Time) int64 {
 	return max(0, t.UnixMicro())
 }
 
-// Instant returns what [Micros] was given.
+// Instant returns the time of an instant that Redis keeps: what [Micros] was given, to the microsecond.
 func Instant(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

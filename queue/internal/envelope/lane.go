@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// A Lane is the FIFO line of one user's waiting jobs of one priority.
+// A Lane is the FIFO line of one user's waiting jobs of one priority. Two lanes are the same if they are equal (==).
+// The zero value stands for no lane, since every job has a tenant and a user.
 type Lane struct {
-	Tenant, User string
-	Priority     int // a rank
+	Tenant, User string // as users have named them, not escaped
+	Priority     int    // a rank
 }
 
-// Name returns the lane as it stands in notices and in claims: "tenant:user:rank".
+// Name returns the lane as it stands in notices, in claims and under IDs: "tenant:user:rank", with escaped names.
 func (l Lane) Name() string {
 	return string(l.appendName(make([]byte, 0, 64)))
 }
@@ -22,7 +23,7 @@ func (l Lane) appendName(b []byte) []byte {
 	return append(b, '0'+byte(l.Priority))
 }
 
-// ParseLane reads a lane's name.
+// ParseLane reads a lane's name. Other words that stand where lanes do, such as "cancelled" under an ID, are an error.
 func ParseLane(name string) (Lane, error) {
 	tenant, rest, ok1 := strings.Cut(name, ":")
 	user, rank, ok2 := strings.Cut(rest, ":")
@@ -32,7 +33,8 @@ func ParseLane(name string) (Lane, error) {
 	return Lane{Unescape(tenant), Unescape(user), int(rank[0] - '0')}, nil
 }
 
-// A scope says whom rules and pauses are for: the queue, a tenant, or a tenant's user.
+// A scope says whom rules and pauses are for: the queue, a tenant, or a tenant's user. It is written "q", "t:tenant" or
+// "u:tenant:user", with escaped names. QueueScope is that of the queue.
 const QueueScope = "q"
 
 // TenantScope returns the scope of a tenant.

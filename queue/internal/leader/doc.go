@@ -4,6 +4,17 @@
 // writes all that was decided into one commit, which Redis does as a whole or not at all. Everything
 // that a term knows is a copy of what Redis holds. After any doubt it reads that again.
 //
+// What holds at any time:
+//
+//   - Redis does no commit that was decided by an outdated copy: the token, the number, the number of changes and the
+//     checks of the commit refuse it.
+//   - No commit is sent twice. A refused one is undone in memory, and its jobs are decided about anew.
+//   - No round waits for the work of one tenant or worker: what reads much runs beside the rounds, and what has to be
+//     mended is mended some hundred jobs at a time.
+//   - One goroutine, that of the rounds, touches a term.
+//
+// The files:
+//
 //	lead.go       a term from its beginning to its end
 //	term.go       what a term knows
 //	resync.go     what is read before anything is decided, and again after any doubt

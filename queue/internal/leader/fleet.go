@@ -22,11 +22,13 @@ import (
 //   - when a commit has found that it left (heed).
 //
 // Slots for a worker that is far away, or knows the time badly, lie ahead by what its job needs to get there:
-// by 2 · doubt if the doubt is above grace/2, and by 3/2 · trip + doubt − grace/4 if trip and doubt are above
-// 3 ms together. The rules count such a start at the end of the time in which it may happen: at its slot +
-// doubt − grace/2.
+// by 2 · doubt if the doubt is above grace/2, and by 3/2 · trip + doubt − grace/4 if 3/2 · trip + doubt is above
+// 3 ms; the larger of the two counts. For the leader's own jobs it is the doubt, and trip + doubt − grace/4. The rules
+// count such a start at the end of the time in which it may happen: at its slot + doubt − grace/2.
 
-// A fleet is the workers that a leader gives jobs to.
+// A fleet is the workers that a leader gives jobs to. It hands out their places ([schedule.Places]). The first member
+// is this worker, whether it has places or not. The first of the dead is the one that is being reaped. The trip is a
+// moving average. Every eighth muster reads more than the others.
 type fleet struct {
 	w       *worker.Worker
 	members []*member               // the first is this worker
@@ -37,7 +39,8 @@ type fleet struct {
 	trip    time.Duration // from a decision until it is known, on average
 }
 
-// A member is one worker.
+// A member is one worker, as its record told of it when that was read: its name and how far ahead its slots lie by its
+// doubt, its places for this queue, and its doubt. How many places are free is known while [fleet.Next] runs.
 type member struct {
 	schedule.Place
 	places, free int
@@ -46,7 +49,7 @@ type member struct {
 	stalled      bool // it does not take what it was told
 }
 
-// stallsAfter is how long a worker may leave untaken what it was told, beside its doubt.
+// stallsAfter is how long a worker may leave untaken what it was told, beside four times its doubt.
 const stallsAfter = 100 * time.Millisecond
 
 // sawMailbox notes since when a message waits in a worker's mailbox, 0 for none. A worker that does not take
@@ -80,8 +83,8 @@ func (f *fleet) stalled() (names []string) {
 // A worker that stops writes with its next beat that it has no places. Jobs that were given to it before come back
 // unstarted, and would go there again and again until that beat: so the first that comes back says it too.
 
-// distrust lets a worker that has returned a job get no more until its record was read
-// again.
+// distrust lets a worker that has returned a job get no more until its record was read again, which the next muster
+// does.
 func (f *fleet) distrust(worker string) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker {
@@ -90,7 +93,8 @@ func (f *fleet) distrust(worker string) {
 	}
 }
 
-// has notes that a worker's other queues leave so many places to this one.
+// has notes that a worker's other queues leave so many places to this one, as a notice says. Of a worker in doubt only
+// its record is believed.
 func (f *fleet) has(worker string, places int) {
 	for _, m := range f.members[1:] {
 		if m.Worker == worker && !m.unsure {
@@ -99,17 +103,17 @@ func (f *fleet) has(worker string, places int) {
 	}
 }
 
-// remove takes a worker out of the fleet.
+// remove takes a worker that has left out of the fleet, before the next muster would.
 func (f *fleet) remove(worker string) {
 	f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.Worker == worker })
 }
 
-// noteTrip notes how long a commit took, from its decision until its outcome was known.
+// noteTrip notes how long a commit took, from its decision until its outcome was known. The newest counts for a
+// quarter.
 func (f *fleet) noteTrip(trip time.Duration) { f.trip += (trip - f.trip) / 4 }
 
-// ahead returns how far ahead of its decision a slot has to lie, in µs, for a job that
-// takes so long to its worker, who knows Redis's clock so well, to come within the grace.
-// Most do anyway, and then need not wait.
+// ahead returns how far ahead of its decision a slot has to lie, in µs, so that a job with such a trip to its worker,
+// which has such a doubt, comes within the grace. Below six tenths of the grace it is 0: the job comes in time anyway.
 func ahead(trip, doubt time.Duration) int64 {
 	takes := (trip + doubt).Microseconds()
 	if takes < schedule.Grace*6/10 {
@@ -136,9 +140,9 @@ func (f *fleet) far() int64 {
 	return min(3*f.trip.Microseconds(), farthest)
 }
 
-// before reports whether a worker gets a job before another one: near workers before far
-// ones, for whom the rules pass over the slots until the job has got there; among those, the
-// one with the largest share of its places free.
+// before reports whether a worker gets a job before another one: a near one before a far one, since the slots that pass
+// while the job is on its way to a far one are lost; of two near ones, or two far ones, the one with the larger share
+// of its places free.
 func (m *member) before(other *member) bool {
 	if (m.Ahead == 0) != (other.Ahead == 0) {
 		return m.Ahead == 0
@@ -148,7 +152,10 @@ func (m *member) before(other *member) bool {
 
 // Next takes a place of the worker that gets the next job. It returns nil if none is free. Places of this worker are
 // shared with its other queues: one is taken at once, and given back if the commit does not happen. Those of
-// others are taken by the claims that the scheduler counts.
+// others are taken by the claims that the scheduler counts from the decision on: so the next call sees them taken.
+//
+// This worker gets nothing while it stops, or knows the time badly: its own jobs would come back at once. If another
+// queue takes its last place between the look and the taking, Next chooses anew.
 func (f *fleet) Next() *schedule.Place {
 	own := f.members[0]
 	own.places, own.free = f.w.Places.Left(), f.w.Places.Free()
@@ -197,7 +204,7 @@ type order struct {
 	words  []string
 }
 
-// places returns how many places the fleet has for this queue.
+// places returns how many places the fleet has for this queue, taken ones included.
 func (f *fleet) places() int {
 	n := f.w.Places.Left()
 	for _, m := range f.members[1:] {

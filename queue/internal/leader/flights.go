@@ -33,8 +33,9 @@ const window = 8
 // decided. Far away it is what keeps Redis busy. Their jobs take places from the decision on: a worker's places bound
 // how much can be under way.
 
-// launch sends a commit behind those under way. Redis refuses it if the one before it has not
-// happened.
+// launch sends a commit behind those under way, and returns without waiting. Redis refuses it if the one before it has
+// not happened. The commit notes the newest notice that was opened only if it settles all requests: of the others the
+// next leader has to learn by opening the notices again.
 func (t *term) launch(ctx context.Context, b *inflight) {
 	b.seq, b.follows = t.fence.Seq, len(t.flights) > 0
 	if b.requests == len(t.requests) { // otherwise the next leader has to open the notices again
@@ -45,7 +46,8 @@ func (t *term) launch(ctx context.Context, b *inflight) {
 	b.post(ctx)
 }
 
-// land waits for the oldest commit under way and does what follows from it.
+// land waits for the oldest commit under way and does what follows from it. Commits land in their order, since the
+// scheduler learns in that order.
 func (t *term) land(ctx context.Context) error {
 	b := t.flights[0]
 	<-b.done
@@ -57,7 +59,7 @@ func (t *term) land(ctx context.Context) error {
 	return b.happened(ctx)
 }
 
-// landAll waits for all commits under way.
+// landAll waits for all commits under way, up to the first that has failed: after that none are.
 func (t *term) landAll(ctx context.Context) error {
 	for len(t.flights) > 0 {
 		if err := t.land(ctx); err != nil {
@@ -67,9 +69,14 @@ func (t *term) landAll(ctx context.Context) error {
 	return nil
 }
 
-// mend goes on after the oldest commit under way has failed. Those behind it cannot have
-// happened without it. Refused commits have done nothing: what was decided in them is undone, and
-// decided again by what Redis says. A refused commit is not sent again.
+// mend goes on after the oldest commit under way has failed. Those behind it cannot have happened without it. If one of
+// the replies is no refusal all of them are in doubt, and the error leads to a new token. Otherwise they have done
+// nothing: what was decided in them is undone, and decided again by what Redis says. A refused commit is not sent
+// again. What the first refusal says is heeded; those behind it were refused for their numbers.
+//
+// A commit that came before the one that it follows is no trouble of Redis: some clients let one overtake another
+// ([store.Store.Send]). One that follows none and has the wrong number means that this term's count is wrong: then a
+// new token tells the right one.
 func (t *term) mend(ctx context.Context) error {
 	failed := t.flights
 	t.flights = nil
@@ -103,8 +110,8 @@ func (t *term) mend(ctx context.Context) error {
 	return first.err
 }
 
-// undo takes back what was decided in commits that have not happened. What was to be told
-// is told in the same order later.
+// undo takes back what was decided in commits that have not happened. The last one comes first, so that what was to be
+// told is told in the same order later.
 func (t *term) undo(failed []*inflight) {
 	undone := make([]schedule.Commit, len(failed))
 	for i, b := range failed {
@@ -123,7 +130,7 @@ func refused(err error) bool {
 }
 
 // resolve does what follows when it is known that the last commit that happened has that
-// number.
+// number. What the commits in doubt have read is lost with their replies: the caller reads everything again.
 func (t *term) resolve(last int64) {
 	happened := slices.IndexFunc(t.inDoubt, func(b *inflight) bool { return b.seq > last })
 	if happened < 0 {

@@ -29,7 +29,7 @@ import (
 //
 //	somebody else leads                              the token
 //	a commit before this one did not happen          the number
-//	policies, pauses or settings have changed        the number of changes
+//	policies or pauses have changed, or a repair     the number of changes
 //	Redis's clock is behind that of the decision     the latest slot (post)
 //	a job was purged, cancelled or replaced          the first entries of its lane (leave)
 //	a job with an ID was cancelled                   the set of cancelled IDs (start)
@@ -39,7 +39,9 @@ import (
 // The first four refuse the commit as a whole. The others are checks with numbers: the reply has those that failed, and
 // heed learns from them what the leader did not know. In each case the commit has done nothing.
 
-// An inflight is a commit with all that follows from it.
+// An inflight is a commit with all that follows from it. It is filled in three steps: by the decision (commit, mends,
+// at), by writing (c, and what checks and reads are about), and by the launch (seq, notice, follows, ends). Reply and
+// err are written by the goroutine that waits, before it closes done; the rounds read them after that.
 type inflight struct {
 	t         *term
 	c         *store.Commit
@@ -62,7 +64,8 @@ type inflight struct {
 	err       error
 }
 
-// newCommit returns a commit in which nothing was decided yet.
+// newCommit returns a commit in which nothing was decided yet, for a decision at an instant. It ends in launch or
+// recycle.
 func (t *term) newCommit(at int64) *inflight {
 	b := &inflight{t: t, at: at, began: time.Now()}
 	if n := len(t.spare); n > 0 {
@@ -80,8 +83,8 @@ func (b *inflight) recycle() {
 	b.c = nil
 }
 
-// write puts the plan, and what has changed with it, into the commit. The commit reads what has to
-// be known before more can be decided.
+// write puts the plan, and what has changed with it, into the commit. The commit reads what has to be known before more
+// can be decided. It takes the orders of the term along; if the commit does not happen they are put back (release).
 func (b *inflight) write(now int64) {
 	t, c := b.t, b.c
 	b.cancelled = make(map[int]string)
@@ -117,7 +120,9 @@ func (b *inflight) write(now int64) {
 // it tells whoever looks since when a job could have started.
 const stateKept = 10_000
 
-// leave takes the jobs out of their lanes. Those that start become claims.
+// leave takes the jobs out of their lanes. Those that start become claims. The plan has all jobs that leave in their
+// order, and those that start in the same order, so one walk finds which of them start. A commit takes from a lane
+// once: jobs of one lane are put together, though other lanes came in between.
 func (b *inflight) leave() {
 	left, starts := b.commit.Plan.Left, b.commit.Plan.Starts
 	type taken struct {
@@ -147,8 +152,9 @@ func (b *inflight) leave() {
 	}
 }
 
-// heed learns from the checks that have failed. That a lane is not as it was need not be learned:
-// it is read again.
+// heed learns from the checks that have failed, so that the next commit does not fail by the same: a lane that cannot
+// hold jobs, a worker that has left, a job that was cancelled. That a lane is not as it was need not be learned: it was
+// undone, and is read again.
 func (b *inflight) heed(checks []int) {
 	t := b.t
 	t.setAside(b.c.Broken(checks))
@@ -164,7 +170,8 @@ func (b *inflight) heed(checks []int) {
 }
 
 // start gives a job to its worker. The leader's own jobs need no message: they start when the reply is
-// there.
+// there. Of each worker that is given something the commit checks that it has not left, and reads since when a message
+// waits for it. A job with an ID is checked for having been cancelled.
 func (b *inflight) start(s schedule.Start) {
 	job := s.Head.Job
 	if key, folded := s.Head.Collapse(); folded {
@@ -206,7 +213,8 @@ func (b *inflight) lookAt(worker string) {
 	b.c.ReadMailbox(worker)
 }
 
-// sooner lowers the bounds that Redis has of a user's lanes.
+// sooner lowers the bounds that Redis has of a user's lanes: a slot was given back, or the first job is another one.
+// The scheduler lowers those that it has; a lane that it has forgotten would wait for the old bound.
 func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
 	for p := range 3 {
 		lane.Priority = p
@@ -262,7 +270,9 @@ func (b *inflight) post(ctx context.Context) {
 	}()
 }
 
-// happened does what follows from a commit that has happened. Own jobs start first: what was read can wait.
+// happened does what follows from a commit that has happened. Own jobs start first: what was read can wait. Notices
+// whose effects are committed are deleted now and then. If the lease had run out before, everything has to be read
+// again.
 func (b *inflight) happened(ctx context.Context) error {
 	t, reply := b.t, b.reply
 	t.w.Metrics.Committed()
@@ -309,7 +319,8 @@ func (b *inflight) release() {
 	}
 }
 
-// decided does what follows when it is known whether the commit happened.
+// decided does what follows when it is known whether the commit happened: of one that has not, places, ends and orders
+// are given back. Of one that has, ends are confirmed, requests are settled, and this worker's own jobs start.
 func (b *inflight) decided(happened bool) {
 	t, own := b.t, b.t.w.Name
 	if !happened {

@@ -10,8 +10,8 @@ import "time"
 
 // lateness notices a leader that is short of CPU: its timers ring late.
 type lateness struct {
-	since time.Time
-	count int
+	since time.Time // when the first of them rang late
+	count int       // how many did within tiredWithin of that
 }
 
 // tiredAfter is how late a timer rings that counts, and how many of them within tiredWithin

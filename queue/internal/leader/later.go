@@ -11,10 +11,12 @@ import (
 // Two things become due by themselves, without a notice: jobs that wait for their time (an offer for later, a retry
 // after its backoff), and the ends of pauses. A term knows when the first of the former is due (ripeAt): from a notice,
 // or from the last reading. Jobs that become ripe are put into their lanes by the commit of a prelude, like all jobs
-// that come from elsewhere.
+// that come from elsewhere. The end of a pause needs no act: the scheduler has it as a bound. What is left of the pause
+// in Redis is removed later.
 
-// mature puts jobs whose time has come into their lanes: one that was attempted already
-// to the front, since it is the oldest.
+// mature takes up to a hundred jobs whose time has come out of later, for their lanes: one that was attempted already
+// goes to the front, since it is older than what waits there. Of several that go to the front of one lane the
+// earliest one ends up first. If more are ripe, ripeAt has passed, and the next prelude goes on.
 func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	if now < t.ripeAt {
 		return nil
@@ -46,7 +48,7 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	return nil
 }
 
-// matureOne takes one job out of later, for its lane.
+// matureOne takes one job out of later, for its lane. A member that cannot be read is buried as it stands.
 func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) {
 	c.Mature(member)
 	if env == nil || lane.Tenant == "" {
@@ -59,8 +61,8 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: env.Failures > 0})
 }
 
-// lower gives a job that yields a low priority, unless a rule drops what comes after others:
-// then it would never get its place.
+// lower gives a job that yields a low priority, once: its handler has asked that further attempts wait for the tenant's
+// other jobs. Under a rule that drops what it does not admit it keeps its priority: behind others it would be dropped.
 func (t *term) lower(lane *envelope.Lane, env *envelope.Envelope) {
 	if policy := t.sched.Policy(lane.Tenant); env.Yields && !policy.User.Drops() && !policy.Tenant.Drops() {
 		lane.Priority, env.Priority = envelope.Low, envelope.Low
@@ -68,7 +70,7 @@ func (t *term) lower(lane *envelope.Lane, env *envelope.Envelope) {
 	env.Yields = false
 }
 
-// unpause forgets pauses that have ended: as long as there are some, offers look for them.
+// unpause forgets pauses that have ended: as long as there are some, each offer looks for them. It looks once a second.
 func (t *term) unpause(_ context.Context, c *store.Commit, now int64) error {
 	if now < t.unpauseAt {
 		return nil

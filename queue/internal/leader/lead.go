@@ -25,7 +25,8 @@ import (
 // After an error the term goes on: it takes a new token, by which it learns what has happened, and reads everything
 // again.
 
-// Serve leads until somebody else does, or ctx ends. The term has begun: Redis has given the token.
+// Serve leads until somebody else does, this worker gives up, or ctx ends. The term has begun: Redis has given the
+// token with first. When Serve returns nothing of the term is at work any more.
 func Serve(ctx context.Context, w *worker.Worker, first store.Term) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,7 +56,8 @@ func Serve(ctx context.Context, w *worker.Worker, first store.Term) {
 	reader.Wait()
 }
 
-// lead goes round until the term ends, and says why it did.
+// lead goes round until the term ends, and says why it did. Errors are of three kinds: after errLapsed everything is
+// read again; some end the term; after any other the outcome of commits is unknown, so it takes a new token first.
 func (t *term) lead(ctx context.Context) error {
 	trouble := retry.NewTrouble(t.w.Log, "leading")
 	for {
@@ -94,7 +96,8 @@ func (t *term) lead(ctx context.Context) error {
 	}
 }
 
-// passOn posts the notices of this worker's own jobs that this term has not answered.
+// passOn posts the notices of this worker's own jobs that this term has not settled: the next leader finds them in
+// Redis. Notices of others are there already, since only a commit that settles them notes their IDs.
 func (t *term) passOn() {
 	var left []store.Notice
 	for _, q := range t.requests {
@@ -108,7 +111,7 @@ func (t *term) passOn() {
 	}
 }
 
-// resign lets somebody else lead at once.
+// resign lets somebody else lead at once. It tries for a second: after that the lease ends by itself.
 func (t *term) resign() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.Outlive()), time.Second)
 	defer cancel()
@@ -125,8 +128,8 @@ func (t *term) successor() string {
 	return ""
 }
 
-// Kick lets the term look at once.
+// Kick lets the term look at once: a round that waits goes on. Any goroutine may call it.
 func (t *term) Kick() { retry.Signal(t.kicks) }
 
-// Hungry reports whether jobs wait for a place.
+// Hungry reports whether jobs wait for a place: whoever frees one kicks. Any goroutine may call it.
 func (t *term) Hungry() bool { return t.hungry.Load() }

@@ -22,7 +22,8 @@ import (
 // musterEvery is how often the leader looks who works, in µs.
 const musterEvery = 1_000_000
 
-// muster reads who works, and how many places each has free.
+// muster reads who works, and what follows from that: the members of the fleet, the dead, the number of places, the
+// deputies, and when the next muster is. It takes two to four round trips.
 func (t *term) muster(ctx context.Context, now int64) error {
 	leases, err := query(ctx, t, func(ctx context.Context) (map[string]int64, error) {
 		if err := t.w.Store.CheckTypes(ctx); err != nil {
@@ -99,7 +100,8 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 const recordsEvery = 8
 
 // memberOf returns a worker as its record tells of it. How many places it has free is known by the claims that
-// the scheduler counts.
+// the scheduler counts. A worker that knows the time badly gets slots ahead, by its doubt. What its claims need to get
+// there is taken into account with each place ([fleet.Next]).
 func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *member {
 	m := &member{places: r.Places, doubt: r.Doubt}
 	m.Worker = name
@@ -110,8 +112,8 @@ func (t *term) memberOf(name string, r store.WorkerRecord, load store.Load) *mem
 	return m
 }
 
-// countRunning tells the scheduler which claims there are. It is told of their ends; what is read
-// again now and then makes up for what a Redis that was restored has forgotten.
+// countRunning tells the scheduler which claims there are: a new scheduler knows none. After that it is told of all
+// ends, and makes all claims itself. They are read again now and then, since a Redis that was restored may hold others.
 func (t *term) countRunning(ctx context.Context, workers []string, now int64) error {
 	claims, err := queryOf(ctx, t, workers, t.w.Store.Claims)
 	if err != nil {
@@ -123,13 +125,12 @@ func (t *term) countRunning(ctx context.Context, workers []string, now int64) er
 	return nil
 }
 
-// Of a hundred workers, all would have to look whether the leader still leads. So the leader names two who do, with its
-// own commits; the others look only when their beats tell them that nobody leads. A deputy that is named learns it from
-// its mailbox, now and then again, and one that is no more too. A worker in doubt, or one that takes no messages, is no
-// deputy.
+// If all workers of a fleet looked whether the leader still leads, Redis would have much to do for nothing. So the
+// leader names two that look, with its own commits; the others look only when their beats tell them that nobody leads.
+// A worker learns from its mailbox that it is a deputy, or is one no more. Deputies are told again now and then, since
+// a message may be lost. A worker that may be stopping, or that takes no messages, is no deputy.
 
-// appoint makes the two workers that know Redis's clock best deputies: they look after the
-// leader, and the rest of the fleet can sleep.
+// appoint makes the two workers that know Redis's clock best deputies.
 func (t *term) appoint(alive []string) {
 	best := slices.DeleteFunc(slices.Clone(t.fleet.members[1:]), func(m *member) bool { return m.unsure || m.stalled })
 	slices.SortStableFunc(best, func(a, b *member) int { return cmp.Compare(a.doubt, b.doubt) })
@@ -155,7 +156,9 @@ func (t *term) appoint(alive []string) {
 	}
 }
 
-// forgetTenants forgets the tenants that have had nothing to do for some time, beside the rounds.
+// forgetTenants forgets the tenants that have had nothing to do for some time, beside the rounds. The scheduler has
+// forgotten them when this begins. One that gets a job meanwhile has a lane, and stays in the index. If the work ends
+// early the others stay there, too, and the next leader finds them.
 func (t *term) forgetTenants() {
 	if t.resting {
 		return
@@ -182,7 +185,8 @@ const (
 	aloneRenews = 600 * time.Millisecond
 )
 
-// renewEvery returns after what time without a commit the term commits nothing, to renew its lease.
+// renewEvery returns after what time without a commit the term sends an empty one, to renew its lease: several times
+// within the lease.
 func (t *term) renewEvery() time.Duration {
 	if t.alone() {
 		return aloneRenews

@@ -30,8 +30,8 @@ type noticeBatch struct {
 	notices []store.Notice
 }
 
-// readNotices reads what the leader is told, until ctx ends: what comes in quick succession is read
-// together.
+// readNotices reads what the leader is told, from behind the notice with the given ID, until ctx ends, in a goroutine
+// of its own. What comes in quick succession is read together. It reads ahead of the rounds by a few batches at most.
 func (t *term) readNotices(ctx context.Context, after string) {
 	trouble := retry.NewTrouble(t.w.Log, "reading the notices to the leader")
 	for ctx.Err() == nil {
@@ -73,14 +73,16 @@ func (t *term) wakeReader() {
 	}
 }
 
-// receive opens what one reading has brought.
+// receive opens what one reading has brought. From now on a commit that settles all requests may note the newest
+// notice.
 func (t *term) receive(p noticeBatch) {
 	t.noticed = p.last
 	t.open(p.notices)
 }
 
-// open takes in what the term is told. Some notices set an instant at which a round looks (ripeAt, musterAt),
-// some a flag (stale, full): what they ask for is done in the next prelude.
+// open takes in what the term is told. Some notices set an instant at which a round looks (ripeAt, musterAt), some a
+// flag (stale, full), and some are collected (requests): what they ask for is done in the next prelude. All others are
+// facts for the scheduler. A notice of a later program, with a subject that this one does not know, is passed over.
 func (t *term) open(notices []store.Notice) {
 	now, _ := t.w.Clock.Now()
 	for _, l := range notices {
@@ -120,7 +122,7 @@ func (t *term) open(notices []store.Notice) {
 	}
 }
 
-// firstJob takes in that a lane has got its first job.
+// firstJob takes in that a lane has got its first job. The notice brings the job, so that it need not be read.
 func (t *term) firstJob(l store.Notice, now int64) {
 	lane, err := envelope.ParseLane(l.Subject)
 	if err != nil {

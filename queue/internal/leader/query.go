@@ -13,7 +13,8 @@ import (
 // A try that was given up goes on, and may reach Redis after its caller has gone on. So a query must have no effect
 // that matters when it comes late, and must use nothing that changes: what it is about is a parameter.
 
-// query asks Redis something, until an answer comes.
+// query asks Redis something, until an answer comes or ctx ends. An answer that is an error is returned: only silence
+// lets it ask again.
 func query[T any](ctx context.Context, t *term, ask func(ctx context.Context) (T, error)) (T, error) {
 	return retry.Persist(ctx, t.w.Patience(), ask)
 }

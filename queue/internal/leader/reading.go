@@ -42,7 +42,8 @@ func (b *inflight) want(needs schedule.Needs) {
 	}
 }
 
-// learn tells the scheduler what was read with a commit that has happened.
+// learn tells the scheduler what was read with a commit that has happened. Jobs under collapse keys are read first:
+// only then, and with such a lane, it costs a round trip.
 func (t *term) learn(ctx context.Context, c schedule.Commit, read store.Looks) error {
 	found := schedule.Found{Tenants: boundsOf(read.Tenants), States: read.States, Waiting: read.Waiting}
 	for _, front := range read.Fronts {
@@ -65,7 +66,8 @@ func boundsOf(found []store.Bounded) []schedule.Bound {
 	return bounds
 }
 
-// readHeads reads entries of lanes, and the jobs that are kept under collapse keys.
+// readHeads reads entries of lanes, and the jobs that are kept under collapse keys. What cannot be read is a head with
+// an error: the scheduler drops it when its turn comes, and it is dead.
 func (t *term) readHeads(ctx context.Context, lanes []envelope.Lane, entries [][]string) ([][]schedule.Head, error) {
 	heads := make([][]schedule.Head, len(lanes))
 	var folded []store.Folded

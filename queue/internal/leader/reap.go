@@ -30,20 +30,22 @@ import (
 // After an outage of Redis all leases may have expired with nobody at fault: then nothing is taken back
 // for one more lease ([store.Reapable.Amnesty]).
 
-// A reaping is the claims that are taken back from one worker.
+// A reaping is the claims that are taken back from one worker. Until it is ready the inventory is under way, and only
+// the worker's name is known.
 type reaping struct {
 	worker  string
 	ready   bool
 	claims  []envelope.Claim // by lanes, of each the latest slots last: they are taken back from the end
 	halfway bool             // the last commit has taken back a part of a lane
-	all     int
-	started int64 // all claims with an earlier slot had started
+	all     int              // how many claims there were, for the log
+	started int64            // all claims with an earlier slot had started
 }
 
 // reapBatch is how many claims one commit takes back.
 const reapBatch = 100
 
-// died notes whose leases have expired.
+// died notes whose leases have expired, as a muster has read them. A reaping that is under way goes on, if its worker
+// is still among them.
 func (f *fleet) died(workers []string) {
 	if f.reaping != nil && !slices.Contains(workers, f.reaping.worker) {
 		f.reaping = nil // it lives again
@@ -63,7 +65,11 @@ func (f *fleet) mourns() bool {
 // not.
 func (f *fleet) halfway() bool { return f.reaping != nil && f.reaping.halfway }
 
-// reap takes back some of the claims of a worker whose lease has expired.
+// reap takes back some of the claims of a worker whose lease has expired, with the commit c.
+//
+// It does not know whether the commit of its last call has happened. So it reads twice as many claims as a commit takes
+// back, from the end: those that a commit has taken back are gone, and the others are there still. In either case the
+// last reapBatch of those that are there are the next ones, in the same order.
 func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 	if !t.fleet.mourns() {
 		return nil
@@ -111,7 +117,7 @@ func (t *term) reap(ctx context.Context, c *store.Commit, now int64) error {
 	return nil
 }
 
-// inventory reads the names of a dead worker's claims, and tells the rounds.
+// inventory reads the names of a dead worker's claims, and tells the rounds. It tries until Redis answers.
 func (t *term) inventory(ctx context.Context, r *reaping) {
 	trouble := retry.NewTrouble(t.w.Log, "reading the jobs of a lost worker")
 	var claims []envelope.Claim

@@ -50,7 +50,7 @@ func readRequest(l store.Notice) (q request, ok bool) {
 	return q, ok
 }
 
-// mostRequests is about how many requests one commit settles, and how many notices are opened for it.
+// mostRequests is how many requests one commit settles at most. While so many wait, collect opens no more notices.
 const mostRequests = 200
 
 // first returns the requests that the next commit settles: those with the latest slots, since jobs go back to the fronts
@@ -82,7 +82,8 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 	return t.knows(), nil // the commit may have been refused
 }
 
-// prepare reads the jobs that the requests are about.
+// prepare reads the jobs that the first requests are about. Of two returns of one claim the first gets the job: the
+// other one has no effect.
 func (t *term) prepare(ctx context.Context) error {
 	var refs []store.ClaimRef
 	var of []int
@@ -115,7 +116,8 @@ func (t *term) prepare(ctx context.Context) error {
 	return nil
 }
 
-// knows reports whether the scheduler knows what the requests are about.
+// knows reports whether the scheduler knows what the rules remember that the first requests are about. What it does not
+// know it asks for, with the next commit.
 func (t *term) knows() bool {
 	known := true
 	for _, q := range t.first() {
@@ -184,7 +186,8 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	t.comebacks = append(t.comebacks, back)
 }
 
-// endClaim takes a claim from a worker.
+// endClaim takes a claim from a worker with a commit. The scheduler counts it as ended from now on; if the commit is
+// refused the claim is counted again.
 func (t *term) endClaim(c *store.Commit, worker string, claim envelope.Claim, now int64) {
 	c.EndClaim(worker, claim)
 	t.sched.Step(now, schedule.TakenBack{Claim: claim})

@@ -17,9 +17,9 @@ import (
 // A comeback is a job that comes into its lane from elsewhere.
 type comeback struct {
 	lane  envelope.Lane
-	env   *envelope.Envelope
-	front bool  // of its lane
-	since int64 // see [schedule.Returned]
+	env   *envelope.Envelope // as it is to wait
+	front bool               // it goes to the front of its lane, otherwise to the end
+	since int64              // from when on it has waited, see [schedule.Returned]; 0 to come in line now
 }
 
 // requeue lets a job come back to the front of its lane with the present commit.
@@ -28,7 +28,8 @@ func (t *term) requeue(lane envelope.Lane, env *envelope.Envelope) {
 }
 
 // comeBack puts the jobs that come back into their lanes, in their order. Under a collapse key
-// the newer of two jobs stays.
+// the newer of two jobs stays: so the jobs that wait under the keys are read first. One that this very commit has put
+// there counts before what was read.
 func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 	var folded []store.Folded
 	for _, b := range t.comebacks {
@@ -111,7 +112,8 @@ const laneBroken = "its lane, the index of that or the jobs under collapse keys 
 // jobs waiting that come back with the same commit. [store.Commit.Put] checks the types of the keys: when such
 // a check has failed, the lane is set aside, and in the commit that is decided anew its job is buried.
 
-// setAside notes lanes whose keys have another type: a commit that puts jobs there fails.
+// setAside notes lanes whose keys may have another type, since a commit that puts jobs there has failed. The keys are
+// looked at before a job is buried: the check may have failed for another reason.
 func (t *term) setAside(lanes []envelope.Lane) {
 	for _, lane := range lanes {
 		lane.Priority = envelope.Normal

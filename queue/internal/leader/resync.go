@@ -20,8 +20,9 @@ import (
 //
 // A term ends when another worker leads ([store.ErrDeposed]), or this one gives up ([term.fit]) or stops.
 
-// resync reads everything anew. Who has been served is in no other place: the new scheduler takes that over from
-// the one before, so that an error of a connection changes nobody's turn.
+// resync reads everything anew, when nothing is under way. Who has been served is in no other place: the new scheduler
+// takes that over from the one before, so that an error of a connection changes nobody's turn. The settings are read
+// first: whatever changes while the rest is read makes Redis refuse the next commit.
 func (t *term) resync(ctx context.Context) error {
 	settings, err := t.settings(ctx)
 	if err != nil {
@@ -44,7 +45,8 @@ func (t *term) resync(ctx context.Context) error {
 	return t.muster(ctx, now)
 }
 
-// renew leads on under a new token, and finds out which commits happened.
+// renew leads on under a new token, and finds out which commits happened. It may be called until it succeeds: the same
+// request gets the same token. Without a token another worker leads.
 func (t *term) renew(ctx context.Context) error {
 	next, err := queryOf(ctx, t, t.fence.Token, func(ctx context.Context, token string) (store.Term, error) {
 		return t.w.Store.Lead(ctx, t.w.Name, elect.Lease(t.w.Clock), token)
@@ -61,7 +63,8 @@ func (t *term) renew(ctx context.Context) error {
 	return nil
 }
 
-// refresh takes in what people have decided: policies, pauses, cancelled jobs.
+// refresh takes in what people have decided: policies, pauses, cancelled jobs. The scheduler stays, and with it all
+// that it knows of lanes and tenants.
 func (t *term) refresh(ctx context.Context) error {
 	settings, err := t.settings(ctx)
 	if err != nil {
@@ -72,7 +75,8 @@ func (t *term) refresh(ctx context.Context) error {
 	return nil
 }
 
-// settings reads what people have decided. What changes from now on makes Redis refuse the commits.
+// settings reads what people have decided, and notes the number of the last change as it was before the rest was read.
+// What changes from then on makes Redis refuse the commits. It fails if Redis has lost the policies (worker.InForce).
 func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 	read, err := query(ctx, t, t.w.Store.Settings)
 	if err != nil {
@@ -90,7 +94,8 @@ func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 // The bounds of lanes in Redis were computed under the policies of their time. Under others they may be too late,
 // and a lane that is not in memory is found only when its bound comes. So a sweep lowers them ([term.sweep]).
 
-// govern lets the bounds in Redis be swept if they were computed under other policies.
+// govern lets the bounds in Redis be swept if they were computed under other policies. A sweep for older policies ends
+// early: the new one lowers the same bounds.
 func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 	if p == nil || p.Version == t.governed {
 		return

@@ -17,7 +17,7 @@ import (
 //
 //	round ─▶ collect     takes in notices, and reports of the work beside the rounds
 //	      ─▶ prelude     only if something asks for it ([term.interrupted])
-//	           refresh   policies, pauses and cancelled IDs have changed
+//	           refresh   reads the settings, if policies or pauses have changed
 //	           muster    who works (every second)
 //	           ask       reads the claims that notices are about
 //	           amend     one commit that mends, and starts nothing
@@ -33,7 +33,8 @@ import (
 const batch = 64
 
 // round decides and commits once, and waits for the next time if there is nothing more to
-// do.
+// do. An error ends the rounds, and [term.lead] says what follows. A refusal after which the round can go on, with
+// what was decided undone, is no error.
 func (t *term) round(ctx context.Context) error {
 	if err := t.fit(); err != nil {
 		return err
@@ -59,12 +60,14 @@ func (t *term) round(ctx context.Context) error {
 	return t.decide(ctx, more)
 }
 
-// interrupted reports whether there is something to do before more is decided.
+// interrupted reports whether there is something to do before more is decided. Then all commits under way are waited
+// for first: what they have decided must not be mixed with what is mended.
 func (t *term) interrupted(now int64) bool {
 	return t.stale || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
 }
 
-// prelude does what comes before more is decided. It reports whether there may be more of it.
+// prelude does what comes before more is decided. It reports whether there may be more of it: then the round decides
+// once, and the next prelude goes on.
 func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
 	if t.stale {
 		if err := t.refresh(ctx); err != nil {
@@ -168,7 +171,8 @@ func (t *term) awaitPlaces() bool {
 	return true
 }
 
-// plan decides, and writes that into a commit.
+// plan decides, and writes that into a commit. The scheduler counts the plan as done from now on, and places of this
+// worker are taken: so the commit is sent, or is empty.
 func (t *term) plan() *inflight {
 	now, _ := t.w.Clock.Now()
 	t.sched.Step(now, schedule.Far(t.fleet.far()))
@@ -179,7 +183,8 @@ func (t *term) plan() *inflight {
 	return b
 }
 
-// more reports whether there was more to decide when the commit was decided.
+// more reports whether there was more to decide when the commit was decided: the plan was full, or jobs were left
+// without places after others had got some.
 func (b *inflight) more() bool {
 	return b.commit.Plan.Next <= b.at || b.commit.Plan.Hungry && len(b.commit.Plan.Starts) > 0
 }
@@ -224,7 +229,8 @@ func (t *term) fit() error {
 	return nil
 }
 
-// due reports whether the commit is to be sent now.
+// due reports whether the commit is to be sent now: something is in it, ends of this worker's jobs have waited long
+// enough or are many, or the lease has to be renewed.
 func (t *term) due(b *inflight) bool {
 	n, age := t.w.Claims.Due()
 	return !b.c.Empty() || n > 0 && (age >= worker.AckDelay || n >= worker.AckBatch) ||

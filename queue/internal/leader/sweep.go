@@ -15,10 +15,10 @@ import (
 // swept last is noted in Redis at the end. A step of the old sweep may come after that: the leader that there is then
 // is told of it. The doctor finds bounds that no rule explains.
 
-// sweep lowers the bounds of lanes in Redis that were computed under other policies: a
-// bound may be too early, and never too late. It goes through all tenants beside the
-// rounds. Each step that lowers bounds tells the leader of it by a notice. One that is replaced by another ends between
-// two tenants.
+// sweep lowers the bounds of lanes in Redis that were computed under other policies: a bound may be too early, and
+// never too late. It goes through all tenants beside the rounds. Each step that lowers bounds tells the leader of it by
+// a notice. A sweep that is replaced by another ends between two tenants. After an error it reads the same page of
+// tenants again: lowering a bound twice does no harm.
 func (t *term) sweep(ctx context.Context, version int64, replaced <-chan struct{}) {
 	trouble := retry.NewTrouble(t.w.Log, "sweeping bounds")
 	meta, err := query(ctx, t, t.w.Store.Meta)

@@ -15,70 +15,76 @@ import (
 
 // A term is a time in which this worker leads the queue: it decides, and commits what it
 // has decided. Everything it knows is a copy of what Redis holds; after any doubt it reads
-// that again. Only the goroutine of its rounds touches it; kicks, hungry, batches and reports are
-// how others reach that.
+// that again. Only the goroutine of its rounds touches it. Others reach that by kicks, batches and reports, and
+// read hungry.
 type term struct {
-	w     *worker.Worker
-	ctx   context.Context
+	w *worker.Worker
+
+	// ctx ends with the term. It is for the work beside the rounds.
+	ctx context.Context
+
+	// sched decides. A resync replaces it; nothing that it has returned before may be given to the new one.
 	sched *schedule.Scheduler
 	fleet fleet
 
 	// How others reach the rounds.
-	kicks   chan struct{} // something has happened in this worker
-	hungry  atomic.Bool   // jobs wait for a place
-	batches chan noticeBatch
+	kicks   chan struct{}        // something has happened in this worker: look at once; it holds one kick
+	hungry  atomic.Bool          // jobs wait for a place; the worker's jobs read it, and kick when they free one
+	batches chan noticeBatch     // from the goroutine that reads the notices
 	reports chan func(now int64) // what the work beside the rounds has found; see [term.report]
 
 	// Commits.
-	fence   store.Fence     // with which they are sent: the token, and what the term knows
+	fence   store.Fence     // of the next one: the token, its number, and the number of changes that the term knows
 	flights []*inflight     // under way, in their order
-	inDoubt []*inflight     // sent, and nobody knows whether they happened
+	inDoubt []*inflight     // sent, and it is unknown whether they happened: until the next token, or the end
 	spare   []*store.Commit // empty, to be used again
-	renewed time.Time       // the last one
-	wrote   time.Time       // the last one that did more than read
+	renewed time.Time       // when the last one was known to have happened
+	wrote   time.Time       // the same, of the last one that did more than read
 
 	// What the term was told.
-	noticed  string           // the newest notice that was opened
+	noticed  string           // the ID of the newest notice that was opened
 	requests []request        // notices about claims, not yet settled in a commit
-	full     map[string]bool  // tenants with more waiting than fits
-	stale    bool             // policies, pauses or cancelled jobs have changed
-	paused   map[string]int64 // scope → until when
-	roomy    bool             // a job may start that could not at the last decision
+	full     map[string]bool  // tenants whose backlogs may be above their capacity: the next prelude looks
+	stale    bool             // settings have changed, or keys were repaired: the next prelude reads the settings
+	paused   map[string]int64 // scope → until when; pauses that have ended stay until unpause
+	roomy    bool             // a job may start that could not at the last decision: decide at once
 
 	// What the next commit is to write.
-	comebacks []comeback // jobs that come back into their lanes
+	comebacks []comeback // jobs that come back into their lanes; collected and written by one amend
 	orders    []order    // for the mailboxes of workers
 
-	// When to look at something, in µs of Redis's clock.
-	ripeAt    int64  // something that waits for its time is due
+	// When to look at something, in µs of Redis's clock; 0 for at once.
+	ripeAt    int64  // the first job that waits for its time is due
 	musterAt  int64  // who works
 	unpauseAt int64  // pauses that have ended
 	trimAt    int64  // notices that can be deleted
 	trimmed   string // the newest notice through which they were deleted
 
 	// The fleet, beside what is in fleet.
-	deputies  []string // the workers that look after this leader
-	nearest   *member  // of the deputies
-	uncounted bool     // what runs was not read yet
-	lateness  lateness
+	deputies  []string // the names of the workers that watch this leader's lease; none: nobody would take over
+	nearest   *member  // the deputy that knows Redis's clock best; nil for none
+	uncounted bool     // the claims were not read since the scheduler was made
+	lateness  lateness // whether this process gets enough CPU
 
 	// The work beside the rounds.
-	workers  sync.WaitGroup
-	governed int64                  // the version of the policies under which bounds were swept last
-	sweeps   context.CancelFunc     // replaces the sweep under way
+	workers  sync.WaitGroup         // its goroutines: the term ends after them
+	governed int64                  // the version of the policies under which bounds are swept, or were last
+	sweeps   context.CancelFunc     // ends the sweep under way between two tenants
 	trimmers map[string]*trimmer    // tenant → how its oldest jobs are found
-	resting  bool                   // tenants are being forgotten
-	broken   map[envelope.Lane]bool // lanes whose keys have another type
+	resting  bool                   // tenants are being forgotten: one such work at a time
+	broken   map[envelope.Lane]bool // lanes, as of normal priority, of users whose keys may have another type
 }
 
-// The errors after which everything is read again, and by which a term ends.
+// The errors of a leader whose lease had run out, and of one whose worker stops.
 var (
-	errLapsed   = errors.New("queue: the leader's lease had run out")
+	// After errLapsed everything is read again, and the term goes on: offers wrote no notices while nobody led.
+	errLapsed = errors.New("queue: the leader's lease had run out")
+	// errStopping ends the term, if there is a deputy.
 	errStopping = errors.New("queue: the worker stops")
 )
 
-// The errors of a leader that is too slow and has a deputy, and of one that is much further
-// from Redis than that.
+// The errors of a leader that is too slow, and of one that is much further from Redis than a deputy. Both end the term,
+// if there is a deputy: see [term.fit].
 var (
 	errTired = errors.New("queue: the leader is short of CPU")
 	errFar   = errors.New("queue: another worker is nearer to Redis")

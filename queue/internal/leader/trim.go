@@ -34,11 +34,11 @@ import (
 // make room. It holds the lanes by the ages of their first jobs, as a survey beside the rounds
 // has found them.
 type trimmer struct {
-	lanes  stamps
+	lanes  stamps    // a lane is in it twice after a job has come back: the lower stamp comes first
 	before string    // a lane that it does not hold has no job with an earlier stamp
-	ready  bool      // the survey is done
+	ready  bool      // the survey is done; until then lanes and before say nothing
 	came   []stamped // came back into lanes during the survey
-	used   int64     // when it was used last
+	used   int64     // when it was used last, in µs of Redis's clock
 }
 
 // stamps is a heap of lanes by the stamps of their first jobs, which are lower bounds.
@@ -116,7 +116,7 @@ func (t *term) trim(ctx context.Context, c *store.Commit, now int64) error {
 	return nil
 }
 
-// A trimming is what one round looks at.
+// A trimming is what one round looks at: lanes of several tenants, whose first jobs are read together.
 type trimming struct {
 	left    int // how many jobs more it may drop
 	tenants []trimmed
@@ -132,7 +132,9 @@ type trimmed struct {
 	depth int // how many jobs of each were read
 }
 
-// choose chooses the lanes of a tenant that may have its oldest jobs, or begins a survey.
+// choose chooses the lanes of a tenant that may have its oldest jobs, or begins a survey. While that is under way the
+// tenant is not looked at: the survey puts it back into full when it is done. The lanes are taken out of the heap, and
+// trimTenant puts them back; if an error comes in between, surveyAgain throws the heap away.
 func (t *term) choose(r *trimming, name string, over int, now int64) {
 	tr := t.trimmers[name]
 	if tr == nil || tr.ready && tr.spent() {
@@ -240,7 +242,7 @@ func stampOf(h schedule.Head) string {
 // surveyed is how many lanes a trimmer holds at most: those with the oldest jobs.
 const surveyed = 100_000
 
-// survey reads the first job of every lane of a tenant, and tells the rounds.
+// survey reads the first job of every lane of a tenant, and tells the rounds. It tries until Redis answers.
 func (t *term) survey(ctx context.Context, name string, tr *trimmer) {
 	trouble := retry.NewTrouble(t.w.Log, "looking for the oldest jobs")
 	var lanes stamps
@@ -298,7 +300,7 @@ func (t *term) lanesByAge(ctx context.Context, name string) (lanes stamps, befor
 	}
 }
 
-// surveyStep reads the first jobs of some lanes.
+// surveyStep reads the first jobs of some lanes. A lane that is empty by now has none.
 func (t *term) surveyStep(ctx context.Context, place store.LaneScan) (lanes stamps, next store.LaneScan, err error) {
 	found, next, err := queryBoth(ctx, t, place, t.w.Store.ScanLanes)
 	if err != nil {
@@ -320,7 +322,8 @@ func (t *term) surveyStep(ctx context.Context, place store.LaneScan) (lanes stam
 	return lanes, next, nil
 }
 
-// aged tells the trimmer of a tenant that an older job has come back into a lane.
+// aged tells the trimmer of a tenant that a job has come back into a lane, which may be older than what the trimmer
+// knows of the lane. If the commit is refused the stamp is too low, which costs a look.
 func (t *term) aged(lane envelope.Lane, stamp string) {
 	tr := t.trimmers[lane.Tenant]
 	switch {

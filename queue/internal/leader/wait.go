@@ -19,7 +19,8 @@ import (
 // one for one. Kicks are the exception, since a place is free and jobs wait for it.
 
 // wait waits until there is something to decide, at the latest until the lease has to be
-// renewed. A timer that rings late says that this worker is short of CPU ([lateness]).
+// renewed. Next is when the scheduler has something, in µs of Redis's clock. A timer that rings late says that this
+// worker is short of CPU ([lateness]).
 func (t *term) wait(ctx context.Context, next int64) error {
 	now, _ := t.w.Clock.Now()
 	for _, at := range []int64{t.ripeAt, t.musterAt} {
@@ -58,7 +59,9 @@ func (t *term) gather(ctx context.Context) {
 	}
 }
 
-// collect takes in what has been told by now.
+// collect takes in what has been told by now, without waiting. Notices of this worker's own jobs come from its tray; a
+// return among them is kept with its request (own), since it is in no stream: if the term ends before it is settled, it
+// is posted. Notices of others are left unread while there are many requests.
 func (t *term) collect() {
 	for _, notice := range t.w.Notices.Take() {
 		t.open([]store.Notice{notice})

@@ -65,19 +65,19 @@ type Left struct {
 
 // A State is what the rules of a subject remember, to be written.
 type State struct {
-	Scope, Text string
-	Until       int64 // from then on it equals nothing
-	of          toucher
+	Scope, Text string  // Text is "" if there is nothing to remember
+	Until       int64   // from then on it equals nothing, and may be forgotten
+	of          toucher // whose it is: after a refusal it is read again
 }
 
-// A Park is a lane's bound that Redis should know.
+// A Park is a lane's bound that Redis should know. When it does, the lane is forgotten until the bound comes.
 type Park struct {
 	Lane envelope.Lane
-	At   int64
+	At   int64 // the bound
 	lane *lane
 }
 
-// Amend returns what there is to write and to read before more is decided.
+// Amend returns what there is to write and to read before more is decided: a commit without a plan.
 func (s *Scheduler) Amend(now int64) Commit { return s.commit(Plan{}, now) }
 
 // commit puts together what has come to be written since the commit before.
@@ -87,7 +87,8 @@ func (s *Scheduler) commit(p Plan, now int64) Commit {
 	return c
 }
 
-// states returns what has changed since it was asked last.
+// states returns what has changed since it was asked last. The order of commits is that of the calls: the last one has
+// the newest state.
 func (s *Scheduler) states(now int64) []State {
 	states := make([]State, 0, len(s.touched))
 	for _, who := range s.touched {

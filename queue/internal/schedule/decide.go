@@ -27,7 +27,8 @@ type Place struct {
 }
 
 // Decide takes the jobs that may start at now, or within the lead, n at most, and returns the commit that lets them
-// start.
+// start, with all else that is to be written and read. The scheduler counts it as done: whoever calls it writes it, and
+// calls Learn or Undo. Jobs that are dropped count among the n.
 func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
 	d.visits = 8*n + 200
@@ -76,12 +77,13 @@ func (d *decision) expire() {
 	}
 }
 
-// mostHeads bounds how many lanes are read at a time: Redis does nothing else meanwhile. The
+// mostHeads bounds how many lanes are read with one commit: Redis does nothing else meanwhile. The
 // lanes of the last tenant may exceed it.
 const mostHeads = 1000
 
 // nextInstant returns when there is something to decide, if nothing happens before; Never if there
-// is nothing.
+// is nothing. It lies before the first bound by the lead, less half of the usual lead: lanes that fall due soon after
+// each other share a commit, and half of the lead is left for the way.
 func (s *Scheduler) nextInstant() int64 {
 	if first := s.due.first(); first < blocked {
 		return first - s.lead + Lead/2
@@ -89,8 +91,8 @@ func (s *Scheduler) nextInstant() int64 {
 	return Never
 }
 
-// frontKnown reports whether the front of the tenants is known as far as it matters; if not,
-// it asks for more.
+// frontKnown reports whether the front of the tenants is known as far as it matters: up to the horizon, or up to the
+// first tenant in line. If not, it asks for more. A tenant before the frontier may be served meanwhile.
 func (s *Scheduler) frontKnown(horizon int64) bool {
 	if !s.queue.known {
 		s.ask(s)
@@ -134,13 +136,13 @@ func (d *decision) nextTenant() *tenant {
 	return nil
 }
 
-// A decision is under way.
+// A decision is under way: one call of Decide.
 type decision struct {
 	s            *Scheduler
-	now, horizon int64
+	now, horizon int64 // the horizon is the end of the lead: jobs that may start until then may be taken
 	early        int64 // who has a bound until then is ready
 	places       Places
-	left, visits int
+	left, visits int // how many jobs more may leave their lanes, and how often more something is looked at
 	plan         Plan
 }
 
@@ -152,7 +154,14 @@ const (
 	stop                // nobody can start anything now; the plan says until when
 )
 
-// step looks at the next lane of a tenant, and takes its first job if that may start.
+// step looks at the next lane of a tenant, and takes its first job if that may start. In this order:
+//
+//  1. What the tenant's rules remember has to be known.
+//  2. A tenant at its concurrency limit leaves the line until one of its jobs has ended.
+//  3. The tenant's rules and pauses have to allow a job of cost 1; otherwise its bound moves.
+//  4. The lane whose turn it is has to be due; otherwise the tenant's bound moves to that of the lane.
+//  5. The lane's first jobs, and what its user's rules remember, have to be known.
+//  6. The first job is judged by all rules, at its own cost (slot.go).
 func (d *decision) step(t *tenant) verdict {
 	s := d.s
 	if !t.known {
@@ -186,7 +195,7 @@ func (d *decision) step(t *tenant) verdict {
 	return d.judge(t, l, at)
 }
 
-// ask asks for what is remembered of a tenant.
+// ask asks for what is remembered of a tenant, and for its lanes that are due: one reading serves both.
 func (d *decision) ask(t *tenant) verdict {
 	t.waits = true
 	d.s.ask(t)
@@ -261,6 +270,7 @@ func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
 	return first, soonest
 }
 
+// askLanes asks for the lanes of a tenant and priority beyond the frontier. The tenant waits for them.
 func (d *decision) askLanes(t *tenant, priority int) {
 	index := &t.lanes[priority]
 	if !index.asked {

@@ -5,13 +5,13 @@ import "github.com/waterclock/waterclock/queue/internal/envelope"
 // A Fact is something that has happened, or will have with the next commit: one of the types of this
 // file.
 type Fact interface {
-	// happened takes it in. It reports whether something may start by it that could not since so much
-	// was running.
+	// happened takes it in. It reports whether something may start by it that could not before, since a
+	// concurrency limit was reached.
 	happened(s *Scheduler, now int64) (frees bool)
 }
 
-// Step tells what has happened. It reports whether something may start by it that could not since so
-// much was running.
+// Step tells what has happened. It reports whether something may start by it that could not before, since a concurrency
+// limit was reached: then whoever waits for the next instant of a plan decides at once.
 func (s *Scheduler) Step(now int64, facts ...Fact) (frees bool) {
 	for _, f := range facts {
 		frees = f.happened(s, now) || frees
@@ -72,8 +72,9 @@ type Ended []envelope.Claim
 // TakenBack says that a claim ends with the next commit.
 type TakenBack struct{ Claim envelope.Claim }
 
-// Refunded says that the slot of a claim is given back: to the rules of its user, and those of its
-// tenant and the queue as well if the job did not start at all.
+// Refunded says that the slot of a claim is given back: to the rules of its user, and, with All, to those of its tenant
+// and the queue as well, since the job did not start at all. What these rules remember has to be known
+// ([Scheduler.Knows]).
 type Refunded struct {
 	Claim envelope.Claim
 	Cost  int

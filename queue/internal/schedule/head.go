@@ -4,7 +4,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A Head is one of the first jobs of a lane.
+// A Head is one of the first jobs of a lane, as it was read. A job under a collapse key may be another one by the time
+// at which it is claimed.
 type Head struct {
 	Entry string             // as it stands in the lane: the job, or "=" and a collapse key
 	Job   string             // the job

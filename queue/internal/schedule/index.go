@@ -41,7 +41,8 @@ func (h *heap[T]) first() int64 {
 	return h.entries[0].bound
 }
 
-// set gives an item a bound, and puts it in if it is not there.
+// set gives an item a bound, and puts it in if it is not there. An item that has this bound already keeps its place
+// among those with the same one.
 func (h *heap[T]) set(item T, bound int64) {
 	i := *h.at(item)
 	if i == outside {
@@ -56,7 +57,7 @@ func (h *heap[T]) set(item T, bound int64) {
 	h.down(h.up(i))
 }
 
-// renew gives an item a bound, behind all items that have the same one.
+// renew gives an item a bound, behind all items that have the same one: it was served.
 func (h *heap[T]) renew(item T, bound int64) {
 	h.remove(item)
 	h.set(item, bound)
@@ -69,6 +70,7 @@ func (h *heap[T]) lower(item T, bound int64) {
 	}
 }
 
+// bound returns the bound of an item, Never for one that is not in the heap.
 func (h *heap[T]) bound(item T) int64 {
 	if i := *h.at(item); i != outside {
 		return h.entries[i].bound
@@ -76,6 +78,7 @@ func (h *heap[T]) bound(item T) int64 {
 	return Never
 }
 
+// remove takes an item out, if it is in the heap.
 func (h *heap[T]) remove(item T) {
 	i, last := *h.at(item), len(h.entries)-1
 	if i == outside {
@@ -125,7 +128,7 @@ func (h *heap[T]) down(i int) {
 // the frontier are in memory, and what is in memory may lie beyond.
 type front struct {
 	frontier int64 // Never if all is known
-	asked    bool
+	asked    bool  // what lies beyond is being read
 	missed   int64 // the earliest bound to which the frontier was moved back while it is read
 	limit    int   // how many members to ask for
 }
@@ -133,6 +136,7 @@ type front struct {
 // frontChunk is how many members of an index are read at a time.
 const frontChunk = 64
 
+// newFront returns the front of an index of which nothing is known.
 func newFront() front { return front{missed: Never, limit: frontChunk} }
 
 // whole is the front of an index that is known to be empty.
@@ -146,7 +150,9 @@ func (f *front) lower(at int64) {
 	f.frontier, f.missed = min(f.frontier, at), min(f.missed, at)
 }
 
-// learn notes what was read: n members, the last at that bound, fresh of them unknown.
+// learn notes what was read: n members, the last at that bound, fresh of them unknown. Fewer than were asked for are
+// all that there are. If all of them have the bound of the frontier, and were known, the next reading asks for twice as
+// many: it would bring the same ones again. What the frontier was moved back to meanwhile holds (missed).
 func (f *front) learn(n, fresh int, last int64) {
 	f.asked = false
 	defer func() { f.frontier, f.missed = min(f.frontier, f.missed), Never }()

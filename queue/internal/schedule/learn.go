@@ -29,7 +29,8 @@ type Found struct {
 	Waiting []int64 // for each of Needs.States that is a tenant's: how many of its jobs wait
 }
 
-// Learn tells that a commit has happened, and what was read with it.
+// Learn tells that a commit has happened, and what was read with it. Commits are learned in the order in which they
+// were decided.
 func (s *Scheduler) Learn(c Commit, found Found, now int64) {
 	s.noted(c.Parks)
 	if c.Needs.Tenants.N > 0 {
@@ -55,7 +56,8 @@ func (s *Scheduler) Learn(c Commit, found Found, now int64) {
 	}
 }
 
-// learnTenants takes in the next tenants of the index.
+// learnTenants takes in the next tenants of the index. One that is in memory keeps its bound: it may be a later one
+// than Redis was told.
 func (s *Scheduler) learnTenants(found []Bound) {
 	fresh := 0
 	for _, b := range found {
@@ -74,7 +76,8 @@ func lastOf(found []Bound) int64 {
 	return found[len(found)-1].At
 }
 
-// learnLanes takes in the next lanes of an index.
+// learnLanes takes in the next lanes of an index. A lane that the scheduler before has served comes in behind those
+// that have waited for longer.
 func (s *Scheduler) learnLanes(need LanesNeed, found []Bound, now int64) {
 	t := s.tenant(need.Tenant)
 	index := &t.lanes[need.Priority]

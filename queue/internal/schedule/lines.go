@@ -12,7 +12,8 @@ package schedule
 // A bound in memory may be too early, which costs a look. It is never too late: whatever makes something possible earlier
 // lowers the bounds concerned (wake, rouse).
 
-// touch notes that the state of a subject has changed since it was written.
+// touch notes that the state of a subject has changed since it was written: the next commit takes it along. A subject
+// without rules has nothing to write, unless it has a state of former ones.
 func (s *Scheduler) touch(t toucher) {
 	if u := t.subjectOf(); !u.changed && (u.rules.Len() > 0 || !u.state.Empty()) {
 		u.changed = true
@@ -27,7 +28,8 @@ func (s *Scheduler) move(t *tenant, bound int64) {
 	s.due.set(t, bound)
 }
 
-// rouse lets a tenant be looked at from an instant on.
+// rouse lets a tenant be looked at from an instant on, unless it is looked at before. One that waits for something that
+// is read comes into line when it was read; one that is ready keeps its place.
 func (s *Scheduler) rouse(t *tenant, at int64) {
 	if t.waits || t.rank != outside {
 		t.bound = min(t.bound, at)
@@ -39,7 +41,7 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 	}
 }
 
-// hold gives a lane its first jobs.
+// hold gives a lane its first jobs; none if they have to be read. It also notes from when on the first one is too late.
 func (s *Scheduler) hold(l *lane, heads []Head) {
 	l.heads = heads
 	if expires := l.expiry(); expires < Never {

@@ -29,7 +29,7 @@ type LanesNeed struct {
 	Span
 }
 
-// Empty reports whether nothing is needed.
+// Empty reports whether nothing is needed: then no commit has to be sent for the sake of reading.
 func (n Needs) Empty() bool {
 	return n.Tenants.N == 0 && len(n.Lanes)+len(n.Heads)+len(n.States) == 0
 }

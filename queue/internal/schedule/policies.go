@@ -2,7 +2,8 @@ package schedule
 
 import "github.com/waterclock/waterclock/internal/rules"
 
-// Policies say what limits whom, compiled. They are immutable.
+// Policies say what limits whom, compiled. They are immutable: other policies are another value, by whose address the
+// scheduler knows that they have changed.
 type Policies struct {
 	Version          int64
 	Queue            *rules.Set

@@ -16,8 +16,15 @@ import (
 // The frontier is an instant, and the notice comes later than the offer that set the bound; noticeDelay allows for
 // that.
 
-// firstJob takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
-// find it in its index, it comes in with that job.
+// notice takes in that a lane has got its first job. If the scheduler neither knows the lane nor will
+// find it in its index, it comes in with that job. There are these cases:
+//
+//  1. The lane is being read: what is read may be from before the job came. It is read once more if it is found empty.
+//  2. The job's bound lies behind the frontier: the lane is found with the index.
+//  3. The lane has first jobs: the notice is an old one, or one that was read twice.
+//  4. The lane is in a heap without first jobs: it is read when it is due, which is now.
+//  5. The lane was read after the job was offered: the job may have left since. It is read again.
+//  6. Otherwise the lane comes in with the job.
 func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
 	index := &t.lanes[lane.Priority]

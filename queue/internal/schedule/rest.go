@@ -8,7 +8,7 @@ package schedule
 // states again.
 const idleUsers = 10_000
 
-// rest notes that nothing of a user may be waiting.
+// rest notes that nothing of a user may be waiting. Whether that is so is looked at when the user would be forgotten.
 func (s *Scheduler) rest(u *user) {
 	if u.idle {
 		return
@@ -35,8 +35,8 @@ func (u *user) quiet() bool {
 	return !u.changed && !u.asked && u.running == 0
 }
 
-// Rest returns tenants that have had nothing to do for some time: since it was asked
-// twice. They are forgotten.
+// Rest returns tenants that have had nothing to do for some time: at this call and the one before. The scheduler
+// forgets them, and the caller lets Redis forget them. If one gets a job a notice tells of it.
 func (s *Scheduler) Rest() (names []string) {
 	for name, t := range s.tenants {
 		if t.inLine() || t.waits || t.asked || t.changed || !t.empty() {

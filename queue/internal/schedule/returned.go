@@ -6,8 +6,8 @@ import "github.com/waterclock/waterclock/queue/internal/envelope"
 // everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at
 // again.
 
-// refund gives the slot of a claimed job back: to the rules of its user, or to all. Then its tenant was not
-// served, either.
+// refund gives the slot of a claimed job back: to the rules of its user, or to all. In the second case the job has not
+// started, and its tenant was not served, either: what the start has added to its share is taken off.
 func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) {
 	t := s.tenant(claim.Lane.Tenant)
 	u := t.user(s, claim.Lane.User)

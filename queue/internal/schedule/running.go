@@ -40,7 +40,8 @@ func (s *Scheduler) crowded(u *subject) bool {
 	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
 }
 
-// claimed notes a job of a user that runs. It reports whether that was unknown.
+// claimed notes a job of a user that runs, for the worker, the user, the tenant and the queue. It reports whether that
+// was unknown: a claim that is told of twice counts once.
 func (s *Scheduler) claimed(u *user, c envelope.ClaimRef) (unknown bool) {
 	if _, known := s.running.claims[c.Claim]; known {
 		return false
@@ -57,7 +58,7 @@ func (s *Scheduler) claimed(u *user, c envelope.ClaimRef) (unknown bool) {
 }
 
 // ended notes that a job runs no more. It reports whether something may start that could
-// not.
+// not: one of the three limits was reached, and is reached no more. An end that is told of twice has no effect.
 func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	run, known := s.running.claims[claim]
 	if !known {
@@ -103,7 +104,8 @@ func (s *Scheduler) unclaim(claim envelope.Claim) {
 	}
 }
 
-// recount takes in all that runs, as Redis holds it.
+// recount takes in all that runs, as Redis holds it: claims that were unknown, and ends that were not told. No commit
+// is under way then: a claim that was decided and is not in Redis yet would count as ended.
 func (s *Scheduler) recount(claims []envelope.ClaimRef, now int64) (frees bool) {
 	there := make(map[envelope.Claim]bool, len(claims))
 	for _, c := range claims {

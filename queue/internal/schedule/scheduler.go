@@ -12,14 +12,15 @@ const Lead = 20_000
 // about starts are that much wider than written.
 const Grace = 5_000
 
-// A Scheduler decides for one queue.
+// A Scheduler decides for one queue. One goroutine uses it.
 type Scheduler struct {
-	lead      int64
-	policies  *Policies
-	queue     subject
-	paused    map[string]int64 // scope → until when
+	lead      int64            // how long before its slot a job may be given to a worker, in µs: Lead and Far
+	policies  *Policies        // in force; nil for none
+	queue     subject          // the queue's own rules, and what runs of all tenants
+	paused    map[string]int64 // scope → until when; it may have passed
 	cancelled map[string]bool  // IDs of jobs that never run
 
+	// The tenants that are in memory, and the lines in which they wait, see lines.go.
 	tenants map[string]*tenant
 	due     heap[*tenant] // by bound: those that are not ready
 	ready   heap[*tenant] // by share: those whose bounds have come
@@ -27,6 +28,7 @@ type Scheduler struct {
 	front   front         // of the index of tenants
 	held    *tenant       // whose big job waits for room in the queue's rules: it is next
 
+	// What the next commit takes along, and what is kept beside the lines.
 	needs    Needs
 	running  running
 	expiring heap[*lane] // by the instant at which their first jobs are too late
@@ -54,8 +56,8 @@ func New(settings Settings, queue string) *Scheduler {
 	return s
 }
 
-// Knows reports whether the states of a lane's user and tenant are known; if not, they are
-// needed.
+// Knows reports whether the states of the queue, and of a lane's tenant and user, are known; if not, the next commit
+// asks for them. Facts that change states ([Refunded]) are told only when they are known.
 func (s *Scheduler) Knows(lane envelope.Lane) bool {
 	t := s.tenant(lane.Tenant)
 	u := t.user(s, lane.User)
@@ -65,7 +67,8 @@ func (s *Scheduler) Knows(lane envelope.Lane) bool {
 	return s.queue.known && t.known && u.known
 }
 
-// Over returns the tenants whose backlogs were above their capacity when they were read.
+// Over returns the tenants whose backlogs were above their capacity when they were read, and, after a change of
+// policies, all whose policy drops the oldest jobs. It returns each once: the caller has to remember it.
 func (s *Scheduler) Over() []string {
 	names := s.over
 	s.over = nil
@@ -78,5 +81,5 @@ func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
 // Tenants returns how many tenants are remembered.
 func (s *Scheduler) Tenants() int { return len(s.tenants) }
 
-// Policy returns what limits a tenant.
+// Policy returns what limits a tenant, by the policies in force.
 func (s *Scheduler) Policy(tenant string) Policy { return s.policies.Of(tenant) }

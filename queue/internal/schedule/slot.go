@@ -2,7 +2,12 @@ package schedule
 
 import "github.com/waterclock/waterclock/queue/internal/envelope"
 
-// judge decides about the first job of a lane whose tenant may start one at `at`.
+// judge decides about the first job of a lane whose tenant may start one at `at`: it is dropped, or waits by a bound,
+// or for the end of another job, or for a place, or it is taken.
+//
+// A job may be taken with a slot that lies ahead of the one that its rules allow: so that it gets to its worker in
+// time, or since it was late before, or since the job before it in its lane has such a slot. What fits at the earlier
+// slot may not fit at the later one: it is judged once more.
 func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	s, u, h := d.s, l.user, l.heads[0]
 	if h.Env == nil {
@@ -122,7 +127,7 @@ func (d *decision) unfit(t *tenant, u *user, h Head, slot int64) (reason, rule s
 	return "", ""
 }
 
-// countRefused lets the rules count that want to know of refused jobs.
+// countRefused lets the rules count a refused job, as far as they do (count_dropped).
 func (d *decision) countRefused(t *tenant, u *user, h Head) {
 	for _, who := range []toucher{d.s, t, u} {
 		of := who.subjectOf()
@@ -165,7 +170,9 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	return stop, true
 }
 
-// take takes the first job of a lane for a place. The returned start is the last of the plan.
+// take takes the first job of a lane for a place: all rules are spent, the job counts as running, its tenant as served,
+// and the lane goes behind the others that are due. The returned start is the last of the plan, and valid until the
+// next.
 func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
@@ -218,7 +225,8 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) (objection st
 	return objection
 }
 
-// first returns the first job of a lane as one that leaves it.
+// first returns the first job of a lane as one that leaves it, with what Undo needs to give the lane its place in line
+// back.
 func (l *lane) first() Left { return Left{l.name(), l.heads[0].Begin(), l.bound(), l.last} }
 
 // leave takes the first job out of a lane. The next one has the lane's bound.

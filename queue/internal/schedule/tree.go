@@ -10,27 +10,28 @@ import (
 // and so many jobs of it may run. What the rules remember of a subject is read when it is needed first (known), changed
 // by starts, and written by the next commit (changed).
 
-// A subject is whoever a set of rules counts for.
+// A subject is whoever a set of rules counts for: the queue, a tenant, or a user. All instants are in µs.
 type subject struct {
-	rules     *rules.Set
-	state     rules.State
-	known     bool // the state was read
-	asked     bool // the state is being read
-	changed   bool // the state has changed since it was written
-	paused    int64
-	limit     Concurrency
-	running   int   // claims
-	fullSince int64 // when its concurrency limit was reached last
-	fullUntil int64 // when a place became free after that, last
+	rules     *rules.Set  // nil for none
+	state     rules.State // what the rules remember; empty until it is known
+	known     bool        // the state was read: nothing is decided before
+	asked     bool        // the state is being read
+	changed   bool        // the state has changed since a commit took it along
+	paused    int64       // until when; 0, or an instant that has passed, for no pause
+	limit     Concurrency // how many jobs may run at once
+	running   int         // claims, from the decision on
+	fullSince int64       // when its concurrency limit was reached last: the slot of the job that has reached it
+	fullUntil int64       // when a place became free after that, last
 }
 
-// A toucher has a state to write.
+// A toucher has a state to write: each subject, by the node of the tree that it is part of.
 type toucher interface {
 	subjectOf() *subject
 	scope() string
 }
 
-// A tenant waits in line by its bound or its share, and lets its lanes take turns.
+// A tenant waits in line by its bound or its share, and lets its lanes take turns. It comes into memory when it is
+// named, and leaves it when it was at rest for some time (rest.go).
 type tenant struct {
 	subject
 	name    string
@@ -45,8 +46,8 @@ type tenant struct {
 	resting int   // how often it was found with nothing to do
 }
 
-// lanes are those of one priority of a tenant. A lane is in one of the heaps, or in none if nothing
-// waits in it.
+// lanes are those of one priority of a tenant: an index in memory. A lane is in one of the heaps, or in none if nothing
+// waits in it, or if only Redis remembers its bound.
 type lanes struct {
 	front
 	due     heap[*lane]
@@ -76,8 +77,8 @@ type lane struct {
 	missed   bool  // a job has come meanwhile, perhaps after the reading
 	at       int   // place in a heap of its tenant
 	expires  int   // place among those that expire
-	last     int64 // slot of the job that was taken last
-	noted    int64
+	last     int64 // slot of the job that was taken last: the next one does not overtake it
+	noted    int64 // the bound that Redis has of it, as far as is known
 	looked   int64 // when it was to be read again
 	parked   bool  // in the list of the parked
 }
@@ -98,8 +99,8 @@ func (l *lane) name() envelope.Lane {
 	return envelope.Lane{Tenant: l.user.tenant.name, User: l.user.name, Priority: l.priority}
 }
 
-// learn reads what the rules remember. What cannot be read is nothing: the rules begin
-// anew.
+// learn reads what the rules remember, unless that is known: it may have changed since it was read. What cannot be read
+// counts as nothing: the rules begin anew.
 func (u *subject) learn(text string) {
 	u.asked = false
 	if !u.known {
@@ -110,6 +111,8 @@ func (u *subject) learn(text string) {
 	}
 }
 
+// tenant returns a tenant, which comes into memory if it is not there: without a bound, and with the share that the
+// scheduler before has known.
 func (s *Scheduler) tenant(name string) *tenant {
 	t := s.tenants[name]
 	if t == nil {
@@ -127,6 +130,7 @@ func (s *Scheduler) tenant(name string) *tenant {
 	return t
 }
 
+// user returns a user, who comes into memory if it is not there.
 func (t *tenant) user(s *Scheduler, name string) *user {
 	u := t.users[name]
 	if u == nil {
@@ -148,6 +152,7 @@ func (t *tenant) find(lane envelope.Lane) *lane {
 	return nil
 }
 
+// lane returns a lane, which is made if it is not there: in no heap, since nothing is known to wait in it.
 func (u *user) lane(priority int) *lane {
 	if u.lanes[priority] == nil {
 		u.lanes[priority] = &lane{user: u, priority: priority, at: outside, expires: outside}

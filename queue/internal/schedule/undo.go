@@ -33,6 +33,7 @@ func (s *Scheduler) Undo(commits []Commit, now int64) {
 	s.held = nil
 }
 
+// undo takes back one commit. Those behind it are taken back already.
 func (s *Scheduler) undo(c Commit, now int64) {
 	for _, start := range c.Plan.Starts {
 		if start.counted {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// LastAttempts are the attempts that ended last, some twenty of them or those of some ten
-// seconds, if one of them has failed: without a failure none are known.
+// LastAttempts are the attempts of a queue that ended last: some twenty of them, or those of some ten seconds. Only
+// failures set the marks from which they are counted: before the first failure all is 0.
 type LastAttempts struct {
 	Done, Failed int64
-	At           int64  // of the last failure
+	At           int64  // of the last failure, µs
 	Error        string // of that, its beginning
 }
 
@@ -44,7 +44,8 @@ func (m marks) String() string {
 	return fmt.Sprint(m.olderDone, m.olderFailed, m.newerDone, m.newerFailed, m.newer, m.last)
 }
 
-// marksAfter returns the marks after one more failure.
+// marksAfter returns the marks after one more failure, by what meta said when the failure was read. Two failures at
+// once may overwrite each other's marks: these are for people, and a mark more or less changes little.
 func marksAfter(meta map[string]string, now int64) string {
 	done, failed := number(meta["done"]), number(meta["failed"])
 	m, known := readMarks(meta["failing"])
@@ -58,7 +59,7 @@ func marksAfter(meta map[string]string, now int64) string {
 	return m.String()
 }
 
-// readLast reads the last attempts from meta.
+// readLast reads the last attempts from the fields of meta.
 func readLast(meta map[string]string) LastAttempts {
 	m, known := readMarks(meta["failing"])
 	if !known {

@@ -8,13 +8,13 @@ import (
 )
 
 // Each lane with jobs is a member of its tenant's index, and each tenant with lanes of the index of tenants. The score
-// is a bound: no job starts before. A bound may be too early, which costs a look, and never too late: the leader finds
-// what it does not remember only when its bound comes. So bounds are lowered by whoever makes something due earlier,
-// and raised by the leader alone, which knows why.
+// is a bound: no job starts before. A bound may be too early, which costs a look, and must never be too late: the
+// leader finds what it does not remember only when its bound comes. So bounds are lowered by whoever makes something
+// due earlier, and raised by the leader alone, which has computed the slot.
 
-// A Bounded is a member of an index: it is not due before an instant.
+// A Bounded is a member of an index, or of later: it is not due before an instant.
 type Bounded struct {
-	Name string // escaped
+	Name string // as it stands in Redis: of an index the escaped tenant or user
 	At   int64
 }
 
@@ -38,7 +38,7 @@ type Front struct {
 }
 
 // ScanTenants returns some of the tenants with waiting jobs, and the cursor of the next
-// page: 0 after the last one. A tenant may come twice.
+// page: 0 after the last one. The first page has the cursor 0, too. It takes one round trip. A tenant may come twice.
 func (s *Store) ScanTenants(ctx context.Context, cursor uint64) (names []string, next uint64, err error) {
 	found, next, err := s.client.ZScan(ctx, s.key.Tenants(), cursor, "", 100).Result()
 	for i := 0; i < len(found); i += 2 {
@@ -47,8 +47,9 @@ func (s *Store) ScanTenants(ctx context.Context, cursor uint64) (names []string,
 	return names, next, err
 }
 
-// LowerBounds lowers the bounds of a tenant's lanes that lie after an instant to it. It takes many short steps, and
-// each tells the leader: that may be another one than when the bounds were read.
+// LowerBounds lowers the bounds of a tenant's lanes that lie after an instant to it. It takes many short steps of two
+// round trips, and each tells the leader: that may be another one than when the bounds were read. A step that is done
+// twice, or late, makes bounds too early at worst. After an error some bounds may be lowered and others not.
 func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) error {
 	const step = 500
 	for priority := range suffixes {
@@ -81,7 +82,8 @@ func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) error 
 	return nil
 }
 
-// SetSwept notes that all bounds are right under that version.
+// SetSwept notes that all bounds are right under a version of the policies: a new leader need not lower them again
+// ([Meta.Swept]). It takes one round trip.
 func (s *Store) SetSwept(ctx context.Context, version int64) error {
 	return s.client.HSet(ctx, s.key.Meta(), "swept", version).Err()
 }

@@ -11,18 +11,19 @@ import (
 )
 
 // A Ring keeps the newest points of a queue, one for each step, and never more than Points of
-// them: a point takes the place of the one that is a whole round older. Two who write the
-// same step do no harm: the later one stays.
+// them: a point takes the place of the one that is a whole round older. Two programs that write the
+// same step do no harm: the later point stays. What a point says the caller knows; the store keeps its text.
 type Ring struct {
-	Step   time.Duration
+	Step   time.Duration // whole seconds: they are part of the key
 	Points int
-	Of     string // what it is of, if not of the queue as a whole
+	Of     string // what it is of, as part of the key; "" for the queue as a whole
 }
 
 // step returns which step an instant lies in.
 func (r Ring) step(at int64) int64 { return at / r.Step.Microseconds() }
 
-// place returns where the point of a step stands.
+// place returns the field of the hash in which the point of a step stands. The number of the step is kept with the
+// point, so that a reader can tell it from the point of a round before.
 func (r Ring) place(step int64) string { return strconv.FormatInt(step%int64(r.Points), 10) }
 
 // ringKey returns the key of a ring.
@@ -34,7 +35,7 @@ func (s *Store) ringKey(r Ring) string {
 	return key
 }
 
-// Charted returns the point of a ring in whose step an instant lies; "" if there is none yet.
+// Charted returns the point of a ring in whose step an instant lies, in one round trip; "" if there is none yet.
 func (s *Store) Charted(ctx context.Context, r Ring, at int64) (string, error) {
 	text, err := s.client.HGet(ctx, s.ringKey(r), r.place(r.step(at))).Result()
 	if errors.Is(err, redis.Nil) {
@@ -47,7 +48,7 @@ func (s *Store) Charted(ctx context.Context, r Ring, at int64) (string, error) {
 	return point, err
 }
 
-// Chart puts a point into rings. One to which nothing is added for a whole round is forgotten.
+// Chart puts a point into rings, in one round trip. A ring to which nothing is added for a whole round expires.
 func (s *Store) Chart(ctx context.Context, rings []Ring, at int64, point string) error {
 	pipe := s.client.Pipeline()
 	for _, r := range rings {
@@ -59,7 +60,8 @@ func (s *Store) Chart(ctx context.Context, rings []Ring, at int64, point string)
 	return err
 }
 
-// ChartOf returns the points of a ring, in no order.
+// ChartOf returns the points of a ring, in no order, in one round trip. After a time in which nobody wrote points, some
+// may be older than a round: a point says its own instant.
 func (s *Store) ChartOf(ctx context.Context, r Ring) ([]string, error) {
 	texts, err := s.client.HVals(ctx, s.ringKey(r)).Result()
 	for i, text := range texts {

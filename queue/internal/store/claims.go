@@ -18,17 +18,18 @@ import (
 // A Claimed is a job that a worker has.
 type Claimed struct {
 	Claim
-	Job string
+	Job string // as it stood in its lane, or under its collapse key
 }
 
-// parseClaim reads the name of a claim in Redis. A malformed one is not valid: those who hold it
+// parseClaim reads the name of a claim in Redis. A malformed one is not valid, see [Claim.Valid]: those who hold it
 // end it.
 func parseClaim(name string) Claim {
 	claim, _ := envelope.ParseClaim(name)
 	return claim
 }
 
-// Claimed returns all that a worker has.
+// Claimed returns all that a worker has, in no order, in one round trip. What changes while the reply is on its way is
+// not in it: callers that start or give up claims by it have to allow for that.
 func (s *Store) Claimed(ctx context.Context, worker string) ([]Claimed, error) {
 	found, err := s.client.HGetAll(ctx, s.key.Running(worker)).Result()
 	all := make([]Claimed, 0, len(found))
@@ -40,7 +41,7 @@ func (s *Store) Claimed(ctx context.Context, worker string) ([]Claimed, error) {
 	return all, asBroken(err, s.key.Running(worker), "hash")
 }
 
-// Claims returns all claims of workers, without their jobs.
+// Claims returns all claims of workers, without their jobs, in one round trip. Malformed ones are among them.
 func (s *Store) Claims(ctx context.Context, workers []string) (all []ClaimRef, err error) {
 	found, err := each(ctx, s, workers, func(pipe redis.Pipeliner, worker string) *redis.StringSliceCmd {
 		return pipe.HKeys(ctx, s.key.Running(worker))
@@ -53,7 +54,7 @@ func (s *Store) Claims(ctx context.Context, workers []string) (all []ClaimRef, e
 	return all, errors.Join(err, brokenOf("hash", found...))
 }
 
-// ClaimedJobs returns the jobs of claims; "" for one that the worker does not have.
+// ClaimedJobs returns the jobs of claims, in one round trip; "" for one that the worker does not have.
 func (s *Store) ClaimedJobs(ctx context.Context, refs []ClaimRef) ([]string, error) {
 	found, err := each(ctx, s, refs, s.claimedJob(ctx))
 	return values(found), errors.Join(err, brokenOf("hash", found...))
@@ -66,15 +67,17 @@ func (s *Store) claimedJob(ctx context.Context) func(redis.Pipeliner, ClaimRef) 
 	}
 }
 
-// An Ack ends claims.
+// An Ack ends claims of one worker.
 type Ack struct {
 	Worker  string
-	Claims  []Claim
-	Payload string // of the only claim, to be deleted, if it is kept apart
-	Refund  string // what the leader is to refund for the only claim; "" for nothing
+	Claims  []Claim // at least one
+	Payload string  // of the only claim, to be deleted, if it is kept apart
+	Refund  string  // what the leader is to refund for the only claim; "" for nothing
 }
 
-// Ack ends claims of jobs that need no more attempts.
+// Ack ends claims of jobs that need no more attempts, in one round trip, and tells the leader. Claims that were lost
+// are passed over. A refund, and the deletion of a payload, happen if a claim was still held: so an Ack that is sent
+// twice has its effects once, and after an error the caller sends it again.
 func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices()}
 	if a.Payload != "" {

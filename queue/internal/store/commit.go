@@ -6,13 +6,18 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// What the methods of a commit collect goes into lists, which one script (commit.lua) works through in this order:
+// A leader decides for many tenants at once, and all of that has to last or none of it: a job that left its lane and
+// became no claim would be lost, and one that became a claim and stayed in its lane would run twice. So a commit is one
+// script, which Redis runs alone.
+//
+// What the methods of a commit collect goes into lists, which the script (commit.lua) works through in this order:
 //
 //	kinds    keys of the queue itself have their types
 //	takes    the first jobs of lanes are those that are to leave
 //	checks   whatever else has to be so
 //	         nothing is written up to here: if anything differs, the reply says what
-//	claims   claims are made and ended
+//	folds    jobs under collapse keys become claims
+//	claims   claims are made and ended; then the jobs of the takes leave their lanes
 //	writes   jobs come into lanes: nothing of this can fail by then
 //	memo     what rules remember
 //	told     messages for workers
@@ -20,21 +25,29 @@ import (
 //	fill     lanes are read whose first jobs have left, or which were asked for
 //	look     what else is read
 //
+// Claims are made before jobs leave their lanes: where a claim cannot be written no job has left.
+//
 // Commands on the same key are collected, and written together: all claims of a worker, all bounds of an index
 // that are lowered to the same instant, all messages for a worker.
 
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
-// with [Store.NewCommit], say what it does with its methods, send it with [Store.Send].
+// with [Store.NewCommit], say what it does with its methods, send it with [Store.Send]. Its methods ask Redis
+// nothing. One goroutine uses it.
 //
-// Methods that check something return the number of the check: where it fails the commit
-// does nothing and [CommitReply].Differs names it.
+// Methods that check something return the number of the check. Where the check fails the commit
+// does nothing, and the [DiffersError] has that number. The caller keeps the number if it can learn
+// something from the failure.
 type Commit struct {
-	s     *Store
-	keys  *keyList
-	lanes []string // keys of those that jobs leave
-	state []string // keys of what rules remember
-	sums  list     // of counters of the queue
-	kinds list     // the types that keys of the queue itself must have
+	s    *Store
+	keys *keyList
+	// Keys that the script finds by their places behind those of keys, and not by numbers: of the lanes that
+	// jobs leave, in the order of take, and of what rules remember, in the order of memo.
+	lanes []string
+	state []string
+
+	// The lists of the script.
+	sums  list // of counters of the queue
+	kinds list // the types that keys of the queue itself must have
 	take  list
 	check list
 	folds list // jobs to claim from under their collapse keys
@@ -46,6 +59,7 @@ type Commit struct {
 	fill  list
 	look  list
 
+	// What is collected by key, and becomes commands of the lists when the commit is sent (gather).
 	running   map[string]int    // worker → number of the key of its claims
 	claims    map[string][]any  // worker → names of claims and jobs
 	ended     map[string][]any  // worker → names of claims
@@ -64,7 +78,7 @@ type Commit struct {
 	gathered  bool
 }
 
-// NewCommit returns an empty commit.
+// NewCommit returns an empty commit. It may be used again after [Commit.Reset].
 func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), running: make(map[string]int), claims: make(map[string][]any), ended: make(map[string][]any),
@@ -74,7 +88,8 @@ func (s *Store) NewCommit() *Commit {
 	}
 }
 
-// Reset makes the commit empty, so that its memory is used again. Nobody may wait for its reply any more.
+// Reset makes the commit empty, so that its memory is used again. Nobody may wait for its reply any more: the reply is
+// read with the looks of the commit.
 func (c *Commit) Reset() {
 	c.keys.reset(c.s.key.Meta())
 	for _, l := range c.lists() {
@@ -107,7 +122,8 @@ type Leaving struct {
 	Claim  Claim
 }
 
-// Take takes the first entries out of a lane.
+// Take takes the first entries out of a lane. A commit takes from a lane once. The check fails if the lane does not
+// begin with these entries, in this order: a job was purged, or came to the front. Its number is below 0.
 func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 	number := c.take.add(0, len(entries))
 	c.lanes = append(c.lanes, c.s.key.Lane(lane))
@@ -122,31 +138,35 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 	return -number
 }
 
-// Claim gives a worker a job that comes from no lane.
+// Claim gives a worker a job that comes from no lane: nothing is checked.
 func (c *Commit) Claim(worker string, claim Claim, job string) {
 	c.claims[worker] = append(c.claims[worker], claim.String(), job)
 }
 
-// Lives checks that a worker has not left: what it was given then nobody would take back.
+// Lives checks that a worker has not left the fleet. Only claims of workers in the fleet are reaped: what one that has
+// left was given would never come back.
 func (c *Commit) Lives(worker string) int {
 	return c.is("ZSCORE", c.own(c.s.key.Workers(), "zset"), worker, true)
 }
 
-// ClaimFolded gives a worker the job under a collapse key, whichever is there by then. It
-// checks that there can be one.
+// ClaimFolded gives a worker the job under a collapse key, whichever is there by then: it may have been replaced since
+// the leader has read it. If there is none any more no claim is made, and the worker finds none. The check fails if the
+// key cannot hold jobs.
 func (c *Commit) ClaimFolded(worker string, claim Claim, f Folded) (check int) {
 	c.folds.add(c.claimsOf(worker), claim.String(), c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key)
 	return c.isA(c.s.key.Fold(f.Tenant, f.User), "hash")
 }
 
-// EndClaim takes a claim from a worker, who has it.
+// EndClaim takes a claim from a worker. The check fails if the worker does not have it any more: of a claim that could
+// end in two ways, by an ack and by this, one of the two ends has its effects.
 func (c *Commit) EndClaim(worker string, claim Claim) int {
 	name := claim.String()
 	c.ended[worker] = append(c.ended[worker], name)
 	return c.check.add("is", "HEXISTS", c.claimsOf(worker), name, 1)
 }
 
-// Ack ends claims of the leader's own worker; those that are lost are passed over.
+// Ack ends claims of the leader's own worker, as [Store.Ack] does. Those that are lost are passed over: a check would
+// refuse the whole commit for one of them.
 func (c *Commit) Ack(worker string, claims []Claim) {
 	args := make([]any, len(claims))
 	for i, claim := range claims {
@@ -156,13 +176,15 @@ func (c *Commit) Ack(worker string, claims []Claim) {
 	c.Count("", "done", int64(len(claims)))
 }
 
-// Tell puts words into a worker's mailbox, in one message; see [Words].
+// Tell puts words into a worker's mailbox. All that a commit tells a worker is one message, see [Words]. The words are
+// one of the messages of notice.go and the two that belong to it.
 func (c *Commit) Tell(worker string, words ...string) {
 	c.mailboxes[worker] = appendWords(c.mailboxes[worker], words)
 }
 
-// Put puts a job into its lane, at the front or at the back, where a look at it may be
-// due at once.
+// Put puts a job into its lane, at the front or at the back, and makes the lane due now. Jobs that go to the front of
+// one lane are put latest first. Checks see to it that the keys of the lane can hold the job; where one fails,
+// [Commit.Broken] tells the lane.
 func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 	command := "RPUSH"
 	if front {
@@ -177,8 +199,8 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 	}
 }
 
-// Broken returns the lanes into which the commit puts jobs, and whose keys may have another
-// type, since checks that are about them have failed.
+// Broken returns the lanes into which the commit puts jobs, and about which one of the failed checks was. Their keys
+// may have another type; [Store.Holds] tells.
 func (c *Commit) Broken(checks []int) (lanes []Lane) {
 	for _, check := range checks {
 		if lane, is := c.lanesOf[check]; is {
@@ -188,7 +210,8 @@ func (c *Commit) Broken(checks []int) (lanes []Lane) {
 	return lanes
 }
 
-// Look makes a lane due at an instant, unless it is due before.
+// Look makes a lane due at an instant, unless it is due before, and adds the lane and its tenant to their indexes if
+// they are not there. The counters of a tenant that was out of the index were to expire: they stay.
 func (c *Commit) Look(lane Lane, at int64) {
 	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), false, at}, lane.User)
 	if c.lower(lowering{c.own(c.s.key.Tenants(), "zset"), false, at}, lane.Tenant) {
@@ -196,14 +219,15 @@ func (c *Commit) Look(lane Lane, at int64) {
 	}
 }
 
-// Fold keeps a job under its collapse key, where there is none.
+// Fold keeps a job under its collapse key, where there is none. The check fails if another job is there by now.
 func (c *Commit) Fold(f Folded, job string) int {
 	c.setFold(f, job)
 	return c.into(f, c.is("HEXISTS", c.s.key.Fold(f.Tenant, f.User), f.Key, false))
 }
 
-// Refold puts a job in the place of the one of that stamp under its collapse key; in that
-// of one that this commit has put there itself nothing has to be checked, and it returns 0.
+// Refold puts a job in the place of the one of that stamp under its collapse key. The check fails if another one is
+// there by now. In the place of a job that this commit has put there itself nothing has to be checked, and Refold
+// returns 0.
 func (c *Commit) Refold(f Folded, stamp, job string) int {
 	_, own := c.folding[f]
 	c.setFold(f, job)
@@ -213,7 +237,7 @@ func (c *Commit) Refold(f Folded, stamp, job string) int {
 	return c.into(f, c.check.add("fold", c.keys.number(c.s.key.Fold(f.Tenant, f.User)), f.Key, stamp))
 }
 
-// into notes that a check is about where a job is put.
+// into notes that a check is about where a job is put. A collapse key belongs to the user, whatever the priority.
 func (c *Commit) into(f Folded, check int) int {
 	c.lanesOf[check] = Lane{Tenant: f.Tenant, User: f.User, Priority: envelope.Normal}
 	return check
@@ -228,79 +252,86 @@ func (c *Commit) setFold(f Folded, job string) {
 // Folding returns the job that this commit puts under a collapse key, "" for none.
 func (c *Commit) Folding(f Folded) string { return c.folding[f] }
 
-// Unfold takes the job of that stamp out from under its collapse key, if it is there.
+// Unfold takes the job of that stamp out from under its collapse key. The check fails if it is not there any more:
+// a newer job would be dropped in its place.
 func (c *Commit) Unfold(f Folded, stamp string) int {
 	key := c.s.key.Fold(f.Tenant, f.User)
 	c.op(&c.extra, "HDEL", key, f.Key)
 	return c.check.add("fold", c.keys.number(key), f.Key, stamp)
 }
 
-// Bound notes that a lane's next job does not start before an instant.
+// Bound notes that a lane's next job does not start before an instant. A lane that has left the index is not added:
+// nothing waits there. A leader reads the lane again when that instant comes, and may forget it until then.
 func (c *Commit) Bound(lane Lane, at int64) {
 	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", at, Escape(lane.User))
 }
 
-// Sooner lowers the bound of a lane, if anything waits there.
+// Sooner lowers the bound of a lane, if anything waits there: something that held it back was given back.
 func (c *Commit) Sooner(lane Lane, at int64) {
 	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), true, at}, lane.User)
 }
 
-// Mature takes a job out of what waits for its time.
+// Mature takes a job out of what waits for its time. The check fails if it is not there any more: a job matures once.
 func (c *Commit) Mature(member string) int {
 	c.op(&c.write, "ZREM", c.own(c.s.key.Later(), "zset"), member)
 	return c.is("ZSCORE", c.s.key.Later(), member, true)
 }
 
-// State writes what the rules of a subject remember, for so many ms; an empty text is
-// nothing.
+// State writes what the rules of a scope remember, and lets Redis forget it after so many ms, when it binds
+// nobody any more. An empty text deletes it.
 func (c *Commit) State(scope, text string, ms int64) {
 	c.state = append(c.state, c.s.key.State(scope))
 	c.memo.add(ms, text)
 }
 
-// Drop records that a job never runs, and why.
+// Drop records that a job never runs, and why. Whoever calls it takes the job out of its lane, and counts it for the
+// tenant.
 func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
 	c.op(&c.extra, "XADD", c.s.key.Drops(), dropRecord(dropsKept, lane, reason, rule, job, now)...)
 	c.Count("", droppedFor+reason, 1)
 }
 
-// Bury keeps a job whose attempts are exhausted.
+// Bury keeps a job whose attempts are exhausted, or which cannot run, among the dead.
 func (c *Commit) Bury(lane Lane, job, why string, now int64) {
 	c.op(&c.extra, "XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(lane, why, job, now)...)
 	c.Count(lane.Tenant, "dead", 1)
 }
 
-// Unread notes that a job has left its lane that cannot be read: it is dead, and was neither
-// started nor dropped.
+// Unread buries a job that leaves its lane and cannot be read. It was neither started nor dropped: so that the backlog,
+// which is computed from counters, gets shorter by it, it counts as one that never came into a lane.
 func (c *Commit) Unread(lane Lane, entry, why string, now int64) {
 	c.Count(lane.Tenant, "in", -1)
 	c.Count(lane.Tenant, "other", 1)
 	c.Bury(lane, entry, why, now)
 }
 
-// Track notes what became of a job with the caller's own ID, as long as that is known.
+// Track notes what became of a job with the caller's own ID, or in which lane it waits. An ID that is not known any
+// more stays unknown, and one that is known keeps its time.
 func (c *Commit) Track(id, where string) {
 	c.op(&c.extra, "SET", c.s.key.ID(id), where, "XX", "KEEPTTL")
 }
 
-// Uncancel forgets that a job was cancelled, when it has been dropped.
+// Uncancel forgets that a job was cancelled, when it has been dropped. Its ID had no time, since the job could wait for
+// any time: now it is known for so long.
 func (c *Commit) Uncancel(id string, keep time.Duration) {
 	c.op(&c.extra, "SREM", c.own(c.s.key.Cancelled(), "set"), id)
 	c.op(&c.extra, "PEXPIRE", c.s.key.ID(id), keep.Milliseconds())
 }
 
-// Pause lets a scope wait at least until an instant.
+// Pause lets a scope wait at least until an instant: a longer pause stays. It is for pauses that handlers ask for. It
+// raises no number of changes: the leader that makes it knows it.
 func (c *Commit) Pause(scope string, until int64) {
 	c.op(&c.extra, "ZADD", c.own(c.s.key.Paused(), "zset"), "GT", until, scope)
 	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
 }
 
-// Explain keeps why a scope waits until an instant.
+// Explain keeps why a scope waits until an instant. Readers pass over a note whose instant is not that of the pause.
 func (c *Commit) Explain(scope string, until int64, reason string) {
 	c.op(&c.extra, "HSET", c.s.key.Notes(), scope, pauseNote(until, Note{Reason: reason}))
 }
 
-// Unpause forgets pauses that have ended; all tells that there are no others.
+// Unpause forgets pauses that have ended. If there are no others, which all says, offers stop looking for pauses. A
+// pause that an Inspector makes meanwhile refuses the commit.
 func (c *Commit) Unpause(scopes []string, all bool) {
 	members := make([]any, len(scopes))
 	for i, scope := range scopes {
@@ -317,7 +348,7 @@ func (c *Commit) Unpause(scopes []string, all bool) {
 func (c *Commit) Discard(spilled string) { c.op(&c.extra, "UNLINK", c.s.key.Body(spilled)) }
 
 // Count adds to a counter of a tenant and of the queue; of the queue alone for the tenant
-// "".
+// "". The amounts of a commit are added up first.
 func (c *Commit) Count(tenant, name string, by int64) {
 	c.counters[counter{"", name}] += by
 	if tenant != "" {
@@ -325,10 +356,10 @@ func (c *Commit) Count(tenant, name string, by int64) {
 	}
 }
 
-// Blame adds to the time that jobs have waited because of a rule.
+// Blame adds to the time that jobs have waited because of a rule, in µs.
 func (c *Commit) Blame(rule string, us int64) { c.Count("", blockedBy+rule, us) }
 
-// Object counts a start that a shadow rule would not have let be.
+// Object counts a start that a shadow rule would not have allowed.
 func (c *Commit) Object(rule string) { c.Count("", shadowedBy+rule, 1) }
 
 // The names of counters of the queue that are about a rule begin so.
@@ -337,25 +368,28 @@ const (
 	shadowedBy = "shadowed:"
 )
 
-// NotCancelled checks that a job was not cancelled meanwhile.
+// NotCancelled checks that a job was not cancelled since the leader has read it: a job whose cancelling was
+// acknowledged does not start.
 func (c *Commit) NotCancelled(id string) int {
 	return c.is("SISMEMBER", c.own(c.s.key.Cancelled(), "set"), id, false)
 }
 
-// Expired checks that a worker has not renewed its lease of that length, and could have.
+// Expired checks that the lease of a worker is over, and that workers whose leases have that length could have renewed
+// them: some worker's beat has reached Redis lately, and no amnesty holds. See [Meta.Amnesty].
 func (c *Commit) Expired(worker string, lease time.Duration) int {
 	return c.check.add("expired", c.keys.number(c.own(c.s.key.Workers(), "zset")), worker, silence(lease))
 }
 
-// Forget removes a worker that is dead, and what it was told.
+// Forget removes a worker that is dead from the fleet, with its record and its messages. The commit that ends its last
+// claims does it.
 func (c *Commit) Forget(worker string) {
 	c.op(&c.extra, "ZREM", c.own(c.s.key.Workers(), "zset"), worker)
 	c.op(&c.extra, "DEL", c.s.key.Mailbox(worker))
 	c.op(&c.extra, "DEL", c.s.key.Worker(worker))
 }
 
-// Read reads the first n entries of a lane after all else; an empty lane leaves its
-// index.
+// Read reads the first n entries of a lane after all writes of the commit; an empty lane leaves its
+// index. The reply has them in [Looks].Heads, in the order of the calls.
 func (c *Commit) Read(lane Lane, n int) {
 	c.reads = append(c.reads, reads{lane, n})
 }
@@ -363,7 +397,7 @@ func (c *Commit) Read(lane Lane, n int) {
 // Empty reports whether the commit does nothing.
 func (c *Commit) Empty() bool { return !c.Writes() && len(c.reads)+len(c.looks) == 0 }
 
-// Writes reports whether the commit does more than read.
+// Writes reports whether the commit does more than read and check.
 func (c *Commit) Writes() bool {
 	return c.folds.n+c.take.n+c.write.n+c.memo.n+c.extra.n+len(c.claims)+len(c.ended)+len(c.mailboxes)+len(c.counters) > 0
 }

@@ -1,17 +1,32 @@
 // Package store is a queue's keys in Redis, with one typed method for each script and each
-// kind of look. Nobody else sees keys, arguments or replies.
+// read. No other package knows keys, arguments and replies, except the doctor
+// (queue/internal/examine), which judges what this package has written.
 //
-// Redis stores and judges who may write; it decides nothing. Anybody enqueues
-// ([Store.Offer]). Workers keep their leases ([Store.Beat]) and end their claims
-// ([Store.Ack], [Store.Fail]). Whatever takes jobs out of lanes, gives claims or changes what
-// rules remember is a [Commit] of the leader, and happens only while nobody else leads,
-// nothing has changed that the leader does not know of, and all is as the leader saw it.
+// Redis stores the queue and checks who may write. When a job starts is decided by the leader alone. Anybody
+// enqueues ([Store.Offer]). Workers keep their leases ([Store.Beat]) and end their claims
+// ([Store.Ack], [Store.Fail]). Whatever takes jobs out of lanes to start them, makes claims, or
+// changes what rules remember is a [Commit] of the leader. Redis does a commit only while the leader's token
+// is in force, the leader knows the newest change, and all is as the leader saw it.
 //
-// What an Inspector decides (policies, pauses, cancelled, purged and revived jobs) is a
-// change: it needs no leader, and commits are refused until the leader knows of it.
+// What an Inspector decides is a change (change.go), which needs no leader. After a change of policies or
+// pauses, or a repair, Redis refuses commits until the leader has read the settings. After other changes (jobs
+// are cancelled, purged, revived) it does not: the checks of a commit find what has become of its own jobs.
 //
 // keys.go lists the keys, and who writes them. A script declares every key that it touches. What a script does
 // stands in lua, one file each.
+//
+// # Errors
+//
+// A method that writes returns one of these:
+//
+//   - [ErrSchema]: a program of another schema has written the keys. Nothing was changed.
+//   - [BrokenKeyError]: a key of the queue itself has another type. Nothing was changed, and the same call
+//     fails again until the key is repaired.
+//   - an error of the method's own, such as [ErrDeposed] or [ErrStale]. Nothing was changed.
+//   - any other error: the outcome is unknown, since the reply may be lost after Redis has done what was asked.
+//     once.go says which scripts may then be sent again, and how the outcome of the others is found out.
+//
+// # Files
 //
 //	offer.go                         jobs come in
 //	commit.go, lists.go, fence.go    what the leader decides, and when Redis refuses it

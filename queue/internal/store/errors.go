@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// ErrSchema is returned where the keys were written by a program of another schema.
+// ErrSchema is returned where the keys were written by a program of another schema. Nothing was changed.
 var ErrSchema = errors.New("queue: the keys in Redis are of another schema")
 
-// checkSchema returns an error for keys of another schema; "" are none.
+// checkSchema returns an error for keys of another schema. In a queue that is new the field of meta is not there, and
+// schema is "": any program may use it.
 func checkSchema(schema string) error {
 	if schema == "" || schema == Schema {
 		return nil
@@ -18,8 +19,8 @@ func checkSchema(schema string) error {
 		ErrSchema, schema, Schema)
 }
 
-// A BrokenKeyError says that a key of the queue itself has another type than it should. The
-// queue stands still until it is repaired, and nothing was changed.
+// A BrokenKeyError says that the key of the queue itself that it names has another type than the wanted one. Nothing
+// was changed, and nothing starts until the key is repaired.
 type BrokenKeyError struct{ Key, Want string }
 
 // ErrBrokenKey is what a [BrokenKeyError] is.
@@ -31,7 +32,8 @@ func (e *BrokenKeyError) Error() string {
 	return fmt.Sprintf("queue: the key %s in Redis is not a %s: nothing starts until it is repaired; run waterclock doctor --repair", e.Key, e.Want)
 }
 
-// asBroken says which key of the queue has another type, if an error is about that.
+// asBroken returns an error that names a key of the queue, if err says that a key has another type; otherwise err
+// itself.
 func asBroken(err error, key, want string) error {
 	if err != nil && wrongType(err) {
 		return &BrokenKeyError{key, want}
@@ -39,6 +41,6 @@ func asBroken(err error, key, want string) error {
 	return err
 }
 
-// wrongType tells the answer of a key that holds something else. It is one tenant's
-// trouble, and counts as nothing.
+// wrongType reports whether an error is Redis's answer about a key of another type. What follows depends on whose
+// the key is, see types.go.
 func wrongType(err error) bool { return strings.HasPrefix(err.Error(), "WRONGTYPE") }

@@ -14,18 +14,22 @@ import (
 type Failure struct {
 	Worker string
 	Claim  Claim
-	Delay  time.Duration // until the next attempt; negative for none
-	Job    string        // as it goes on
-	ID     string        // the caller's own
-	Error  string
-	Refund string // what the leader is to refund; "" for nothing
+	Delay  time.Duration // until the next attempt; negative for none: the job is dead
+	Job    string        // the envelope for the next attempt, or as it is kept among the dead
+	ID     string        // the caller's own; "" for none
+	Error  string        // kept with a dead job; its beginning as the last error of the queue
+	Refund string        // what the leader is to refund, see [Refund]; "" for nothing
 }
 
-// headError is how much of the last error of all jobs is kept.
+// headError is how much of the newest error of a queue is kept in meta, in bytes.
 const headError = 300
 
 // Fail ends a claim whose attempt did not succeed, and reports whether the worker had it:
-// then the job waits for its next attempt, or is dead.
+// then the job waits for its next attempt, or is dead. It takes two round trips.
+//
+// Without an error the claim is over. If held is false it was over before: it was taken back, or this call is the
+// second one and the reply to the first was lost. After an error the claim may still be there, and the caller calls
+// again: a condition of the change finds out whether it is.
 func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 	view, meta, err := s.look(ctx, nil, attemptFields...)
 	if err != nil {
@@ -58,7 +62,8 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 	return false, err
 }
 
-// backsOff lets the job of a failed attempt wait for its next one.
+// backsOff lets the job of a failed attempt wait for its next one: it is written to later, and the leader is told when
+// to look there. The ID, if it is still known, says the lane again, so that the job can be cancelled.
 func (c *change) backsOff(f Failure, at int64) {
 	c.must("ZADD", c.own(c.s.key.Later(), "zset"), at, f.Claim.Lane.Name()+" "+f.Job)
 	c.do("XADD", c.s.key.Notices(), "*", NoticeLater, at)
@@ -67,7 +72,7 @@ func (c *change) backsOff(f Failure, at int64) {
 	}
 }
 
-// dies keeps the job of a failed attempt among the dead.
+// dies keeps the job of a failed attempt among the dead, where an Inspector can revive it.
 func (c *change) dies(f Failure, now int64) {
 	c.must("XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(f.Claim.Lane, f.Error, f.Job, now)...)
 	if f.ID != "" {

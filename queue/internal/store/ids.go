@@ -14,30 +14,42 @@ import (
 // one of the words below. It answers three questions: was this job offered already, what became of it, and where is the
 // job that is to be cancelled.
 //
-// A waiting job that is cancelled stays in its lane: nobody knows where in it. Its ID is put into a set, and every
-// commit that starts a job with an ID asks whether it is there. The leader drops the job when its turn comes.
+// A waiting job that is cancelled stays in its lane: no key says where in the lane it is. Its ID is put into a set, and
+// the leader drops the job when its turn comes. A job is cancelled or starts, never both:
+//
+//  1. [Store.Cancel] reads the ID, and changes it to "cancelled" only if it still says what was read. The same change
+//     puts the ID into the set.
+//  2. A commit that starts a job with an ID checks that the ID is not in the set ([Commit.NotCancelled]), and notes
+//     that the job has started. If Cancel came first the commit is refused; otherwise Cancel reads "started".
+//  3. A commit claims the job under a collapse key whichever it is by then, so the leader may not know its ID. The
+//     worker that has the claim asks before it starts the job ([Store.Started]), in the same way as Cancel: of the two
+//     changes of the ID only one is made.
+//
+// The ID of a cancelled job does not expire, since the job may wait for any time. When it is dropped the ID gets a time
+// again.
 
-// IDMemory is how long the caller's own ID is known.
+// IDMemory is how long the caller's own ID is known, from its offer on, unless the offer says otherwise.
 const IDMemory = 24 * time.Hour
 
-// The words that stand for what became of a job with the caller's own ID. While it waits
-// the name of its lane stands there.
+// The words that stand for what became of a job with the caller's own ID. None of them is the name of a lane, which
+// has colons.
 const (
-	WasStarted   = "started"
-	WasDropped   = "dropped"
-	WasDead      = "dead"
+	WasStarted   = "started"   // claimed: it runs, is done, or comes back
+	WasDropped   = "dropped"   // it never runs
+	WasDead      = "dead"      // no attempt is left
 	WasCancelled = "cancelled" // it waits, and will be dropped
 )
 
 // Where returns what became of a job with the caller's own ID: the name of the lane in
-// which it waits, or one of the words above; "" if the ID is not known.
+// which it waits, or one of the words above; "" if the ID is not known. It takes one round trip.
 func (s *Store) Where(ctx context.Context, id string) (string, error) {
 	where, err := s.client.Get(ctx, s.key.ID(id)).Result()
 	return where, ignoreNil(err)
 }
 
 // Cancel makes sure that a waiting job never runs: it is dropped when its turn comes. It
-// returns what the job was, as [Store.Where] does.
+// returns what the job was, as [Store.Where] does: after the name of a lane it was cancelled now, and
+// after any other word nothing was done. It takes two round trips, and more where the job moves meanwhile.
 func (s *Store) Cancel(ctx context.Context, id string) (string, error) {
 	for {
 		where, err := s.Where(ctx, id)
@@ -59,8 +71,8 @@ func (s *Store) Cancel(ctx context.Context, id string) (string, error) {
 	}
 }
 
-// Started notes that the job with the caller's own ID was claimed, unless somebody was told that it
-// is cancelled.
+// Started notes that the job with the caller's own ID was claimed, unless it was cancelled: then it reports that, and
+// the job must not start. It takes two round trips, and one if the ID is not known any more.
 func (s *Store) Started(ctx context.Context, id string) (cancelled bool, err error) {
 	for {
 		where, err := s.client.Get(ctx, s.key.ID(id)).Result()
@@ -80,7 +92,8 @@ func (s *Store) Started(ctx context.Context, id string) (cancelled bool, err err
 }
 
 // Dropped notes that jobs with the caller's own IDs were dropped, and deletes payloads
-// that are kept apart.
+// that are kept apart. It is for those who are not the leader: jobs were purged, or others took their places. It takes
+// one round trip, and one more for each of the jobs that was cancelled before.
 func (s *Store) Dropped(ctx context.Context, ids, spilled []string) error {
 	if len(ids)+len(spilled) == 0 {
 		return nil
@@ -115,7 +128,8 @@ func (s *Store) Dropped(ctx context.Context, ids, spilled []string) error {
 // errChanged says that a value is not what it was.
 var errChanged = errors.New("changed")
 
-// ForgetID forgets an ID, if what it says is still the same.
+// ForgetID forgets an ID, if what it says is still the same: a job with that ID can be offered anew. If it has changed
+// meanwhile nothing is done, which is no error. Redis watches the key from the read to the deletion.
 func (s *Store) ForgetID(ctx context.Context, id, was string) error {
 	key := s.key.ID(id)
 	err := s.client.Watch(ctx, func(tx *redis.Tx) error {

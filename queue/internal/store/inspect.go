@@ -9,23 +9,24 @@ import (
 )
 
 // What people look at is read without a leader and changes nothing. Numbers that have to agree with each other are read
-// by one script at one instant (look.lua); long lists are read in steps.
+// at one instant, by one script (look.lua) or one transaction (Totals); long lists are read in steps.
 
 // A View is what says, at one instant, when jobs may start.
 type View struct {
-	Now      int64
-	Policies int64            // version
-	Pauses   map[string]int64 // scope → until when, those that were asked for
-	States   map[string]string
+	Now      int64             // that instant
+	Policies int64             // the version in force; 0 for none
+	Pauses   map[string]int64  // of the scopes that were asked for: scope → until when, which may have passed
+	States   map[string]string // what the rules of these scopes remember; none for a scope without a state
 }
 
-// Look returns the pauses and the states of the given scopes.
+// Look returns the pauses and the states of the given scopes, in one round trip. Without scopes it returns the time,
+// and finds out whether the keys have this program's schema: many changes begin with it.
 func (s *Store) Look(ctx context.Context, scopes []string) (View, error) {
 	v, _, err := s.look(ctx, scopes)
 	return v, err
 }
 
-// look returns fields of meta of the same instant, too.
+// look does the same, and returns fields of meta of the same instant; "" for one that is not there.
 func (s *Store) look(ctx context.Context, scopes []string, fields ...string) (v View, meta map[string]string, err error) {
 	keys := []string{s.key.Meta(), s.key.Paused()}
 	for _, scope := range scopes {
@@ -52,22 +53,25 @@ func (s *Store) look(ctx context.Context, scopes []string, fields ...string) (v 
 	return v, meta, reply.err
 }
 
-// Clock reads Redis's clock, on the node that has the queue.
+// Clock reads Redis's clock, on the node that has the queue, in one round trip.
 func (s *Store) Clock(ctx context.Context) (Reading, error) {
 	asked := time.Now()
 	v, err := s.Look(ctx, nil)
 	return Reading{v.Now, asked, time.Now()}, err
 }
 
-// Counts are the counters of a queue or of a tenant.
+// Counts are the counters of a queue, since it was first used, or of a tenant, since its counters began: they expire
+// when it has had nothing to do for a day. Waiting is a number of the present, all others are totals. Done and
+// Duplicates are counted for the queue alone: jobs that were done, and tasks of the inbox that were refused for their
+// IDs. Failed counts attempts.
 type Counts struct {
 	Offered, Waiting, Started, Done, Failed, Dropped, Dead, Duplicates int64
 }
 
 // readCounts reads the counters from their fields. A job enters a lane at the door (in)
 // and again when it matures, is requeued or revived (back); it leaves when it is claimed
-// (started) or dropped. Other jobs were offered without entering a lane, and some were
-// dropped without (out).
+// (started) or dropped (dropped). Other jobs were offered without entering a lane (other): they replaced one, wait for
+// their time, or were refused. For each that was refused, and each that was replaced, out is one more.
 func readCounts(fields map[string]string) Counts {
 	n := func(name string) int64 { return number(fields[name]) }
 	return Counts{
@@ -76,7 +80,9 @@ func readCounts(fields map[string]string) Counts {
 	}
 }
 
-// Totals are the state of a queue.
+// Totals are the state of a queue. Later and Running are how many jobs wait for their time, and how many claims there
+// are. Blocked is for how long jobs have waited because of each rule, in µs, by the rules' names; Shadowed how many
+// starts each shadow rule would not have allowed; Reasons how many jobs were dropped or refused for each reason.
 type Totals struct {
 	Counts
 	Later, Running             int64
@@ -85,7 +91,9 @@ type Totals struct {
 	Last                       LastAttempts
 }
 
-// Totals returns the state of the queue at one instant.
+// Totals returns the state of the queue at one instant, except for DeadNow, which is read before. The claims are in a
+// hash for each worker, so the workers are read first, and the transaction that reads their claims reads the workers
+// again: if one has come or gone meanwhile, it is read once more. It takes two round trips, or a few.
 func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	first := s.client.Pipeline()
 	fleet, dead := first.ZRange(ctx, s.key.Workers(), 0, -1), first.XLen(ctx, s.key.Dead())
@@ -117,8 +125,8 @@ func sameMembers(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// aboutRules returns the counters whose names begin so, by the rules, or reasons, that they are
-// about.
+// aboutRules returns the counters whose names begin with a prefix, by the rest of their names: the rules, or reasons,
+// that they are about.
 func aboutRules(fields map[string]string, prefix string) map[string]int64 {
 	all := make(map[string]int64)
 	for name, text := range fields {

@@ -12,47 +12,54 @@ import (
 // Keys names the keys of a queue. All of them begin with its prefix, and so share one hash slot. A script
 // declares every key that it touches.
 //
-//	key                              type    written by       what it holds
-//	wc:{q}:meta                      hash    all              schema, leader, epoch, lease, sequence, versions, totals
-//	wc:{q}:policies                  hash    SetPolicies      version and source
-//	wc:{q}:tenants                   zset    offer, leader    tenant → no job of it starts before, µs
-//	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader    user → the lane's next job does not start before, µs
-//	wc:{q}:lane:<t>:<u>[:high|:low]  list    offer, leader    waiting jobs, oldest first
-//	wc:{q}:fold:<tenant>:<user>      hash    offer, leader    collapse key → job; its lane holds "=" and the key
-//	wc:{q}:body:<stamp>              string  offer, worker    a payload that is too large for a lane
-//	wc:{q}:state:<scope>             string  leader           what the rules of a subject remember
-//	wc:{q}:tenant:<tenant>           hash    offer, leader    counters
-//	wc:{q}:later                     zset    offer, worker    "tenant:user job" → not before, µs
-//	wc:{q}:workers                   zset    worker           worker → its lease ends, µs
-//	wc:{q}:worker:<worker>           hash    worker           places, doubt of its clock, …
-//	wc:{q}:running:<worker>          hash    leader, worker   claim → job
-//	wc:{q}:mailbox:<worker>          list    leader           claims on their way to the worker
-//	wc:{q}:notices                   stream  all              what the leader is told
-//	wc:{q}:paused                    zset    Inspector, leader scope → until when, µs
-//	wc:{q}:notes                     hash    Inspector        scope → who paused it until when, and why
-//	wc:{q}:history                   stream  SetPolicies      versions of the policies, who set them, and why
-//	wc:{q}:cancelled                 set     Inspector        IDs of waiting jobs that never run
-//	wc:{q}:id:<id>                   string  offer, leader, worker  what became of a job with the caller's own ID
-//	wc:{q}:batch:<name>              string  offer            the receipts of a batch, for a minute
-//	wc:{q}:drops, refused, dead      stream  leader, offer, worker
-//	wc:{q}:events                    stream  worker           starts and ends of attempts, while somebody listens
-//	wc:{q}:offers                    stream  offer            what was offered, while somebody records it
-//	wc:{q}:chart:<seconds>           hash    whoever watches  place in a ring → the queue at an instant
+//	key                              type    written by         what it holds
+//	wc:{q}:meta                      hash    all                schema, leader, epoch, lease, seq, versions, totals
+//	wc:{q}:policies                  hash    SetPolicies        version and source
+//	wc:{q}:tenants                   zset    offer, leader, I   tenant → no job of it starts before, µs
+//	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader, I   user → the lane's next job does not start before, µs
+//	wc:{q}:lane:<t>:<u>[:high|:low]  list    offer, leader, I   waiting jobs, oldest first
+//	wc:{q}:fold:<tenant>:<user>      hash    offer, leader, I   collapse key → job; its lane holds "=" and the key
+//	wc:{q}:body:<name>               string  offer, *           a payload that is too large for a lane
+//	wc:{q}:state:<scope>             string  leader             what the rules of a subject remember
+//	wc:{q}:tenant:<tenant>           hash    offer, *           counters
+//	wc:{q}:later                     zset    offer, W, leader   "tenant:user:rank job" → not before, µs
+//	wc:{q}:workers                   zset    W, leader          worker → its lease ends, µs
+//	wc:{q}:worker:<worker>           hash    W, leader          places, doubt of its clock, …
+//	wc:{q}:running:<worker>          hash    leader, W          claim → job
+//	wc:{q}:mailbox:<worker>          list    leader, W          claims on their way to the worker
+//	wc:{q}:notices                   stream  all                what the leader is told
+//	wc:{q}:paused                    zset    I, leader          scope → until when, µs
+//	wc:{q}:notes                     hash    I, leader          scope → who paused it until when, and why
+//	wc:{q}:history                   stream  SetPolicies        versions of the policies, who set them, and why
+//	wc:{q}:cancelled                 set     I, leader, client  IDs of waiting jobs that never run
+//	wc:{q}:id:<id>                   string  offer, *           where a job with the caller's own ID is, or was
+//	wc:{q}:batch:<name>              string  offer              the receipts of a batch, for a minute
+//	wc:{q}:drops                     stream  offer, leader, I   jobs that were dropped from lanes
+//	wc:{q}:refused                   stream  offer, inbox       jobs that were refused at the door
+//	wc:{q}:dead                      stream  leader, W, I       jobs without attempts left
+//	wc:{q}:events                    stream  W                  starts and ends of attempts, while somebody listens
+//	wc:{q}:offers                    stream  offer              what was offered, while somebody records it
+//	wc:{q}:chart:<seconds>           hash    whoever watches    place in a ring → the queue at an instant
 //
-//	wc:queues                        zset    worker, SetPolicies  all queues → last heard of, µs
+//	wc:queues                        zset    W, SetPolicies     all queues → last heard of, µs
 //
-// A scope is q, t:<tenant> or u:<tenant>:<user>. Names stand in keys escaped.
+// W is the worker that the key is about, or any worker; I an Inspector; * the leader, workers, Inspectors and clients.
+// An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant> or
+// u:<tenant>:<user>. Names stand in keys escaped. A name of a payload is random text.
 type Keys struct{ prefix string }
 
-// What changes about keys, or about what they hold, so that programs of before would misread it, needs a new schema:
-// offers, beats, elections, changes and looks of another one are refused. What programs of before pass over does not.
+// A change of the keys, or of what they hold, needs a new schema if a program of the schema before would misread it:
+// that program's offers, beats, elections, changes and looks are refused then. A change that such a program
+// passes over, such as one more field of a hash, needs none.
 
 // Schema is the version of the keys and of what they hold. A program of another schema
-// touches nothing.
+// changes nothing.
 const Schema = "2"
 
 // NewKeys returns the keys of a queue.
 func NewKeys(queue string) Keys { return Keys{"wc:{" + queue + "}:"} }
+
+// Keys of which a queue has one each.
 
 func (k Keys) Meta() string      { return k.prefix + "meta" }
 func (k Keys) Policies() string  { return k.prefix + "policies" }
@@ -70,10 +77,13 @@ func (k Keys) Dead() string      { return k.prefix + "dead" }
 func (k Keys) Events() string    { return k.prefix + "events" }
 func (k Keys) Offers() string    { return k.prefix + "offers" }
 
-// Chart returns a ring of points that lie some seconds apart.
+// Chart returns the key of a ring of points that lie so many seconds apart.
 func (k Keys) Chart(seconds int64) string {
 	return k.prefix + "chart:" + strconv.FormatInt(seconds, 10)
 }
+
+// Keys of a worker, a tenant, a payload, an ID or a batch. Names of workers, payloads and batches are random text
+// without special characters; names that users choose are escaped.
 
 func (k Keys) Worker(name string) string   { return k.prefix + "worker:" + name }
 func (k Keys) Running(name string) string  { return k.prefix + "running:" + name }
@@ -83,22 +93,22 @@ func (k Keys) Body(stamp string) string    { return k.prefix + "body:" + stamp }
 func (k Keys) ID(id string) string         { return k.prefix + "id:" + Escape(id) }
 func (k Keys) Batch(name string) string    { return k.prefix + "batch:" + name }
 
-// Due returns the index of a tenant's lanes of one priority.
+// Due returns the key of the index of a tenant's lanes of one priority: it has a member for each lane with jobs.
 func (k Keys) Due(tenant string, priority int) string {
 	return k.prefix + "due:" + Escape(tenant) + suffixes[priority]
 }
 
-// Lane returns the list that a lane is.
+// Lane returns the key of the list that a lane is. offer.lua takes the name of the user out of this key.
 func (k Keys) Lane(l Lane) string {
 	return k.prefix + "lane:" + Escape(l.Tenant) + ":" + Escape(l.User) + suffixes[l.Priority]
 }
 
-// Fold returns the jobs with collapse keys of a user.
+// Fold returns the key of the jobs that wait under collapse keys of a user, whatever their priority.
 func (k Keys) Fold(tenant, user string) string {
 	return k.prefix + "fold:" + Escape(tenant) + ":" + Escape(user)
 }
 
-// State returns the state of a subject.
+// State returns the key of what the rules of a scope remember; package envelope writes the scope, escaped.
 func (k Keys) State(scope string) string { return k.prefix + "state:" + scope }
 
 // A Lane is the FIFO line of one user's waiting jobs of one priority.
@@ -110,13 +120,14 @@ type Claim = envelope.Claim
 // A ClaimRef is a claim, and the worker that has it.
 type ClaimRef = envelope.ClaimRef
 
-// suffixes end the keys of lanes and indexes, by rank.
+// suffixes end the keys of lanes and indexes, by rank: [envelope.High], [envelope.Normal], [envelope.Low].
 var suffixes = [...]string{":high", "", ":low"}
 
 // ErrInvalidQueue is returned for a name that cannot be part of a key.
 var ErrInvalidQueue = errors.New("queue: invalid queue name")
 
-// CheckQueue returns an error wrapping [ErrInvalidQueue], or nil.
+// CheckQueue returns an error wrapping [ErrInvalidQueue], or nil. In keys the name stands in braces, which tell a
+// cluster the hash slot, and before a colon.
 func CheckQueue(name string) error {
 	if name == "" || len(name) > 128 || strings.ContainsAny(name, "{}: \n\r\t\x00") {
 		return fmt.Errorf("%w: %q; 1 to 128 bytes without braces, colons or white space", ErrInvalidQueue, name)

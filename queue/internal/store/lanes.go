@@ -10,15 +10,16 @@ import (
 // A lane is a list of entries, the oldest first. An entry is a job, or a stub: "=" and the collapse key under which the
 // job stands in the hash of its user. The stub keeps the place in line while the job is replaced.
 
-// A LaneScan is a place in a walk through all lanes of a tenant.
+// A LaneScan is a place in a walk through all lanes of a tenant. It begins with the tenant's name alone.
 type LaneScan struct {
 	Tenant   string
-	Done     bool
-	priority int
-	cursor   uint64
+	Done     bool   // nothing is left
+	priority int    // the index that is walked through
+	cursor   uint64 // in that index, as Redis counts
 }
 
-// ScanLanes returns some of the lanes, and where it goes on. A lane may come twice.
+// ScanLanes returns some of the lanes, and where it goes on, in one round trip. A lane may come twice. One that is in
+// its index during the whole walk comes at least once.
 func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next LaneScan, err error) {
 	found, cursor, err := s.client.ZScan(ctx, s.key.Due(at.Tenant, at.priority), at.cursor, "", scanStep).Result()
 	if err != nil && !wrongType(err) {
@@ -35,13 +36,13 @@ func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next 
 	return lanes, next, nil
 }
 
-// Lengths returns how many jobs wait in each lane.
+// Lengths returns how many jobs wait in each lane, in one round trip.
 func (s *Store) Lengths(ctx context.Context, lanes []Lane) ([]int64, error) {
 	found, err := each(ctx, s, lanes, func(pipe redis.Pipeliner, lane Lane) *redis.IntCmd { return pipe.LLen(ctx, s.key.Lane(lane)) })
 	return values(found), err
 }
 
-// A Page is a part of a lane.
+// A Page is a part of a lane: N entries from the place From on, which counts from 0.
 type Page struct {
 	Lane
 	From, N int
@@ -67,7 +68,8 @@ type Entry struct {
 // Folded reports whether the entry is a stub.
 func (e Entry) Folded() bool { return strings.HasPrefix(e.Text, "=") }
 
-// Heads returns parts of lanes as they are there: jobs, and stubs, see [Entry].
+// Heads returns the entries of parts of lanes as texts, jobs and stubs, in one round trip. A part that lies beyond the
+// end of its lane is shorter, or empty.
 func (s *Store) Heads(ctx context.Context, pages []Page) ([][]string, error) {
 	found, err := each(ctx, s, pages, func(pipe redis.Pipeliner, p Page) *redis.StringSliceCmd {
 		return pipe.LRange(ctx, s.key.Lane(p.Lane), int64(p.From), int64(p.From+p.N-1))
@@ -75,7 +77,8 @@ func (s *Store) Heads(ctx context.Context, pages []Page) ([][]string, error) {
 	return values(found), err
 }
 
-// Entries returns parts of lanes, one after the other, with the jobs of stubs.
+// Entries returns parts of lanes, one after the other, with the jobs of stubs. If there are stubs it takes two round
+// trips: a job under a collapse key may have been replaced, or have left, between the two.
 func (s *Store) Entries(ctx context.Context, pages []Page) ([]Entry, error) {
 	found, err := s.Heads(ctx, pages)
 	if err != nil {
@@ -101,7 +104,8 @@ func (s *Store) Entries(ctx context.Context, pages []Page) ([]Entry, error) {
 	return entries, err
 }
 
-// Payloads returns payloads that are kept apart; "" for one that is gone.
+// Payloads returns payloads that are kept apart, in one round trip; "" for one that is gone. A payload that is kept
+// apart is never empty.
 func (s *Store) Payloads(ctx context.Context, spilled []string) ([]string, error) {
 	if len(spilled) == 0 {
 		return nil, nil
@@ -117,7 +121,7 @@ func (s *Store) Payloads(ctx context.Context, spilled []string) ([]string, error
 // A Folded names a job by its collapse key.
 type Folded struct{ Tenant, User, Key string }
 
-// FoldedJobs returns jobs under their collapse keys; "" for one that is not there.
+// FoldedJobs returns jobs under their collapse keys, in one round trip; "" for one that is not there.
 func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, error) {
 	found, err := each(ctx, s, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
 		return pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
@@ -125,7 +129,7 @@ func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, erro
 	return values(found), err
 }
 
-// Waiting returns the backlogs of tenants.
+// Waiting returns the backlogs of tenants, in one round trip.
 func (s *Store) Waiting(ctx context.Context, tenants []string) ([]int64, error) {
 	found, err := each(ctx, s, tenants, func(pipe redis.Pipeliner, tenant string) *redis.SliceCmd {
 		return pipe.HMGet(ctx, s.key.Tenant(tenant), "in", "back", "started", "dropped")

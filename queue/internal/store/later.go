@@ -10,8 +10,9 @@ import (
 // Jobs that wait for their time (an offer for later, a retry after its backoff) are members of one sorted set, named by
 // their lane and the job. The leader puts them into their lanes when their time has come.
 
-// Ripe returns what waits for its time and is due at an instant, in order, n at most, and
-// when the next is due after those: 0 if nothing waits.
+// Ripe returns what waits for its time and is due at an instant, in order, n at most, and when the next is due after
+// those: 0 if nothing waits. That may be before the instant, if more than n are due. It takes one round trip, and takes
+// nothing out: the commit that puts a job into its lane does ([Commit.Mature]).
 func (s *Store) Ripe(ctx context.Context, at int64, n int) (ripe []Bounded, next int64, err error) {
 	all, err := s.client.ZRangeWithScores(ctx, s.key.Later(), 0, int64(n)).Result()
 	if err != nil {
@@ -35,13 +36,13 @@ func ParseLater(member string) (Lane, string, error) {
 
 // A LaterView is a job that waits for its time.
 type LaterView struct {
-	Lane Lane
-	At   int64
-	Job  string
+	Lane Lane   // into which it goes
+	At   int64  // its time
+	Job  string // the envelope
 }
 
 // LaterPage returns jobs that wait for their time in the order in which it comes, from a
-// place on, n at most.
+// place on, n at most, in one round trip. Members that cannot be read are left out.
 func (s *Store) LaterPage(ctx context.Context, from, n int) ([]LaterView, error) {
 	page, err := s.client.ZRangeWithScores(ctx, s.key.Later(), int64(from), int64(from+n-1)).Result()
 	var all []LaterView

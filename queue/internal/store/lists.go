@@ -10,8 +10,8 @@ import (
 // command costs Redis several times what an argument costs, so sixty jobs for one worker are one HSET with a hundred
 // and twenty arguments. Keys are numbered, so that each is sent once, and declared.
 //
-// A commit is sent once, and used again when its reply has come ([Commit.Reset]): its lists and maps are as large as
-// those of the next one will be.
+// A commit is sent once, and used again when its reply has come ([Commit.Reset]): its lists and maps are about as large
+// as those of the next one will be, so that a busy leader allocates little.
 
 // reads asks for the first n entries of a lane.
 type reads struct {
@@ -19,11 +19,11 @@ type reads struct {
 	n    int
 }
 
-// A lowering lets members of an index be due at an instant, unless they are before. One that is there
-// adds none.
+// A lowering lets members of an index be due at an instant, unless they are due before. All members that are lowered in
+// the same way are one command.
 type lowering struct {
-	index string
-	there bool
+	index string // its key
+	there bool   // only members that are there: none is added
 	at    int64
 }
 
@@ -40,7 +40,8 @@ type counter struct{ tenant, name string }
 // among its arguments it says how many more are to be read.
 type takes struct{ number, more int }
 
-// A list is what one part of the script works through: how many items, and their words one after the other.
+// A list is what one part of the script works through: how many items, and their words one after the other. Each part
+// knows how many words an item has, or the item says so.
 type list struct {
 	n    int
 	args []any
@@ -53,8 +54,8 @@ func (l *list) add(args ...any) int {
 	return l.n
 }
 
-// own returns a key of the queue itself. Where it has another type the commit does nothing and
-// fails with a [BrokenKeyError].
+// own returns a key of the queue itself, and lets the script look at its type, once. Where it has another type the
+// commit does nothing and fails with a [BrokenKeyError].
 func (c *Commit) own(key, kind string) string {
 	if !c.typed[key] {
 		c.typed[key] = true
@@ -63,7 +64,7 @@ func (c *Commit) own(key, kind string) string {
 	return key
 }
 
-// claimsOf returns the number of the key of a worker's claims.
+// claimsOf returns the number of the key of a worker's claims. It is asked for every job, so the number is kept.
 func (c *Commit) claimsOf(worker string) int {
 	n := c.running[worker]
 	if n == 0 {
@@ -95,12 +96,12 @@ func (c *Commit) opEach(l *list, command string, key int, flags, members []any) 
 	}
 }
 
-// lists returns the lists, in the order of the script.
+// lists returns the lists, in the order in which the script reads them.
 func (c *Commit) lists() []*list {
 	return []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
 }
 
-// is checks that a command finds a name in a key, or does not.
+// is checks that a command, such as HEXISTS or ZSCORE, finds a name in a key, or does not.
 func (c *Commit) is(command, key, name string, there bool) int {
 	return c.check.add("is", command, c.keys.number(key), name, flag(there))
 }
@@ -108,7 +109,8 @@ func (c *Commit) is(command, key, name string, there bool) int {
 // isA checks that a key has a type, or is not there.
 func (c *Commit) isA(key, kind string) int { return c.check.add("type", c.keys.number(key), kind) }
 
-// lower adds a member to a lowering, and reports whether it is new there.
+// lower adds a member to a lowering, and reports whether it is new there. A batch of jobs of one user lowers the same
+// bound many times: it is written once.
 func (c *Commit) lower(l lowering, name string) bool {
 	if c.seen[lowered{l, name}] {
 		return false
@@ -121,7 +123,8 @@ func (c *Commit) lower(l lowering, name string) bool {
 	return true
 }
 
-// gather turns what was collected into commands.
+// gather turns what was collected into commands, when the commit is sent. Workers are sorted, so that the same commit
+// has always the same words.
 func (c *Commit) gather() {
 	if c.gathered {
 		return
@@ -191,6 +194,7 @@ func (c *Commit) gatherCounters() {
 	c.sums.args = append(c.sums.args, amounts...)
 }
 
+// sortedKeys returns the keys of a map in their order.
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {

@@ -8,17 +8,19 @@ import (
 // A commit reads in the same script, after it has written. What it brings is of one instant, and no other commit
 // comes in between: the leader's copy is exact. See package leader, reading.go.
 
-// Looks are what a commit reads when it is done: it brings what the commit leaves behind.
+// Looks are what a commit reads when it is done: the state that the commit leaves behind. All slices but Tenants have
+// one item for each thing that was asked for, in the order of the calls. A key of a tenant or a user that has another
+// type reads as an empty one.
 type Looks struct {
-	Heads   [][]string // what [Commit.Read] asked for, in that order
-	Tenants []Bounded
-	Fronts  [][]Bounded // as [Commit.ReadFront] was called
-	States  []string    // what the rules of subjects remember, by their scopes; "" for nothing
+	Heads   [][]string  // what [Commit.Read] asked for: entries of lanes, jobs and stubs
+	Tenants []Bounded   // by their bounds, the earliest first
+	Fronts  [][]Bounded // what [Commit.ReadFront] asked for, by their bounds
+	States  []string    // what the rules of scopes remember; "" for nothing
 	Waiting []int64     // the backlogs of tenants
 	Untaken []int64     // when workers were told the first thing that they have not taken; 0 for nothing
 }
 
-// A look is a command that reads, and who takes its reply in.
+// A look is a command that reads, and a function that takes its reply in. Replies come in the order of the looks.
 type look struct {
 	command string
 	keys    []string
@@ -26,12 +28,13 @@ type look struct {
 	take    func(l *Looks, reply any)
 }
 
-// ReadTenants reads tenants in the order of their bounds, those from the given bound on.
+// ReadTenants reads n tenants in the order of their bounds, from the given bound on, that bound included: members
+// of one bound may be read twice, and none is left out.
 func (c *Commit) ReadTenants(from int64, n int) {
 	c.readBounded(c.own(c.s.key.Tenants(), "zset"), from, n, func(l *Looks, found []Bounded) { l.Tenants = found })
 }
 
-// ReadFront reads a part of an index of lanes.
+// ReadFront reads a part of an index of lanes, as ReadTenants does of the index of tenants.
 func (c *Commit) ReadFront(f Front) {
 	c.readBounded(c.s.key.Due(f.Tenant, f.Priority), f.From, f.N, func(l *Looks, found []Bounded) { l.Fronts = append(l.Fronts, found) })
 }
@@ -62,14 +65,15 @@ func (c *Commit) ReadStates(scopes []string) {
 	}
 }
 
-// ReadWaiting reads the backlog of a tenant.
+// ReadWaiting reads the backlog of a tenant from its counters.
 func (c *Commit) ReadWaiting(tenant string) {
 	c.looks = append(c.looks, look{"HMGET", []string{c.s.key.Tenant(tenant)}, backlogFields, func(l *Looks, reply any) {
 		l.Waiting = append(l.Waiting, backlog(textsOf(reply)))
 	}})
 }
 
-// ReadMailbox reads since when something waits in a worker's mailbox.
+// ReadMailbox reads since when something waits in a worker's mailbox. A worker that has taken nothing for long may be
+// frozen, and gets no more jobs.
 func (c *Commit) ReadMailbox(worker string) {
 	c.looks = append(c.looks, look{"LINDEX", []string{c.own(c.s.key.Mailbox(worker), "list")}, []any{0}, func(l *Looks, reply any) {
 		text, _ := reply.(string)
@@ -77,7 +81,8 @@ func (c *Commit) ReadMailbox(worker string) {
 	}})
 }
 
-// toldAt returns the instant of a message in a mailbox, at least 1; 0 if there is none.
+// toldAt returns the instant of a message in a mailbox, at least 1; 0 if there is none. A message that begins with no
+// instant was not written by a commit: it counts as very old.
 func toldAt(message string) int64 {
 	if message == "" {
 		return 0
@@ -90,7 +95,7 @@ func toldAt(message string) int64 {
 var backlogFields = []any{"in", "back", "started", "dropped"}
 
 // backlog returns how many jobs of a tenant wait, by its counters: those that came in, and came back, less those
-// that started and were dropped.
+// that started and were dropped. A counter that is not there is 0. offer.lua computes the same.
 func backlog(counters []string) int64 {
 	n := make([]int64, 4)
 	for k, text := range counters {
@@ -99,7 +104,8 @@ func backlog(counters []string) int64 {
 	return n[0] + n[1] - n[2] - n[3]
 }
 
-// boundedOf reads members of an index, each followed by its bound.
+// boundedOf reads members of an index, each followed by its bound. Redis writes scores as floating point numbers, which
+// hold microseconds exactly (below 2^53).
 func boundedOf(texts []string) []Bounded {
 	found := make([]Bounded, len(texts)/2)
 	for i := range found {

@@ -18,8 +18,10 @@ import (
 // A message is a hint, like a notice. The claims that it tells of stand in Redis before; a worker whose messages are lost
 // finds its claims by comparing ([Store.Claimed]).
 
-// Message waits for a message in the worker's mailbox, at most for the given time; "" if none
-// came. Redis's clock had reached the returned instant when the message was written.
+// Message waits for a message in the worker's mailbox, at most for the given time, and takes it out; "" if none
+// came. Redis's clock had reached the returned instant when the message was written; 0 if the message says none.
+// It blocks a connection of the waiting client. After an error a message may have been taken out and lost: the caller
+// compares its claims.
 func (s *Store) Message(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
 	popped, err := s.waits.BLPop(ctx, patience, s.key.Mailbox(worker)).Result()
 	if errors.Is(err, redis.Nil) {
@@ -35,7 +37,8 @@ func (s *Store) Message(ctx context.Context, worker string, patience time.Durati
 	return message, at, nil
 }
 
-// MoreMessages takes what else is in the worker's mailbox by now, n messages at most.
+// MoreMessages takes what else is in the worker's mailbox by now, n messages at most, in one round trip. After an error
+// they may be lost, as with Message.
 func (s *Store) MoreMessages(ctx context.Context, worker string, n int) (messages []string, err error) {
 	popped, err := s.client.LPopCount(ctx, s.key.Mailbox(worker), n).Result()
 	if errors.Is(err, redis.Nil) {
@@ -48,7 +51,8 @@ func (s *Store) MoreMessages(ctx context.Context, worker string, n int) (message
 	return messages, err
 }
 
-// readMessage parts a message of a commit from its instant; 0 for any other message.
+// readMessage separates a message from the instant before it. A message without one, such as [MessageLead], is returned
+// whole, with 0.
 func readMessage(text string) (message string, at int64) {
 	when, message, _ := strings.Cut(text, " ")
 	at, err := strconv.ParseInt(when, 10, 64)
@@ -58,9 +62,10 @@ func readMessage(text string) (message string, at int64) {
 	return message, at
 }
 
-// Nudge puts a message into a worker's own mailbox that only wakes it. Redis's clock has reached the given instant: the
-// leader sees messages of others behind this one, and how old it is. Nobody takes it if the worker has ended: it
-// is deleted after a day.
+// Nudge puts a message into a worker's own mailbox that only wakes it, in one round trip. The message has an instant,
+// as those of commits have: the leader looks at how old the first message of a mailbox is. If the worker has ended
+// nobody takes the message: so the mailbox expires after a day. A mailbox that is emptied is deleted, and its time with
+// it.
 func (s *Store) Nudge(ctx context.Context, worker string, at int64) error {
 	pipe := s.client.TxPipeline()
 	pipe.RPush(ctx, s.key.Mailbox(worker), strconv.FormatInt(at, 10)+" !")

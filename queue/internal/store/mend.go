@@ -2,8 +2,12 @@ package store
 
 import "context"
 
+// The doctor (package examine) repairs keys by changes: what it has read may not be so any more when it writes, and the
+// conditions of each step find that out. The change fences: the leader reads the settings before it commits anything
+// more.
+
 // A Mend is one step of a repair: its commands are done if its conditions hold, all at one
-// instant. The key of each stands behind its command.
+// instant. In each command the key stands second, behind the command's name.
 type Mend struct {
 	If []Condition
 	Do [][]any
@@ -16,8 +20,8 @@ type Condition struct {
 	Command []any
 }
 
-// Mend makes a repair and reports which of its steps were done. The leader commits nothing
-// more until it has read everything again.
+// Mend makes a repair, in one round trip, and reports which of its steps were done, by their numbers from 0. A step
+// without conditions and commands only tells the leader.
 func (s *Store) Mend(ctx context.Context, mends []Mend) (done map[int]bool, err error) {
 	c := s.newChange()
 	c.fences = true

@@ -7,8 +7,11 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A Notice is one thing that the leader is told. Its subject is the name of a lane whose
-// first job it is about, or one of the words below.
+// Most notices are hints: what they say is in Redis before they are written, and the leader looks there. Returns and
+// refunds are requests about one claim. Scripts write notices, too: offer.lua, beat.lua and ack.lua know these words.
+
+// A Notice is one thing that the leader is told. Its subject is the name of a lane, and its text the first job of that,
+// as the lane holds it; or the subject is one of the words below, and the text is what stands behind the word there.
 type Notice struct{ Subject, Text string }
 
 // The subjects of notices that are not lanes. Those of clients and workers end with a
@@ -30,31 +33,32 @@ const (
 	NoticeRepaired = "!repaired" // nothing: keys were repaired
 )
 
-// The kinds of returned jobs: what the rules get back.
+// The kinds of returned jobs, and what the rules get back.
 const (
-	ReturnUnstarted = "unstarted" // everything: the job has not started, and others would not start there either
-	ReturnLate      = "late"      // everything: the job has missed its slot
-	ReturnPaused    = "paused"    // nothing
-	ReturnRefunded  = "refunded"  // those of the user
+	ReturnUnstarted = "unstarted" // all rules: the job has not started, and others would not start there either
+	ReturnLate      = "late"      // all rules: the job has missed its slot
+	ReturnPaused    = "paused"    // none: the handler has run, or was interrupted
+	ReturnRefunded  = "refunded"  // the rules of the user, who has seen nothing of the job
 )
 
-// A Return asks the leader to take a job back from its worker.
+// A Return asks the leader to take a job back from its worker. While the leader has not done so the worker holds the
+// claim on, and runs nothing under it.
 type Return struct {
 	Worker string
 	Claim  envelope.Claim
 	Kind   string // one of the words above
 	Late   int64  // how long after its slot a late job came, in µs
 	Scope  string // that it pauses; "" for none
-	Until  int64  // the end of that pause
-	Reason string // of that pause
+	Until  int64  // the end of that pause, µs
+	Reason string // of that pause; may be empty
 }
 
-// Notice returns the notice that says so.
+// Notice returns the notice that asks for the return.
 func (r Return) Notice() Notice {
 	return Notice{NoticeReturn, Pack(r.Worker, r.Claim.String(), r.Kind, strconv.FormatInt(r.Late, 10), r.Scope, strconv.FormatInt(r.Until, 10), r.Reason)}
 }
 
-// ParseReturn reads the text of such a notice.
+// ParseReturn reads the text of a notice about a return; false for a malformed one.
 func ParseReturn(text string) (r Return, ok bool) {
 	words := Words(text)
 	if len(words) != 7 {
@@ -66,16 +70,18 @@ func ParseReturn(text string) (r Return, ok bool) {
 	return r, err == nil
 }
 
-// A Refund gives the cost of a job that its user has not seen back to the user's rules.
+// A Refund gives the cost of a job that its user has not seen back to the user's rules. The job is done, or has failed:
+// its claim is over, and names the slot that is given back.
 type Refund struct {
 	Claim envelope.Claim
 	Cost  int
 }
 
-// String returns the text of the notice that says so. Scripts write that.
+// String returns the text of the notice that asks for the refund. The script that ends the claim writes it, if the
+// claim was still held.
 func (r Refund) String() string { return Pack(r.Claim.String(), strconv.Itoa(r.Cost)) }
 
-// ParseRefund reads the text of such a notice.
+// ParseRefund reads the text of a notice about a refund; false for a malformed one.
 func ParseRefund(text string) (r Refund, ok bool) {
 	words := Words(text)
 	if len(words) != 2 {
@@ -87,7 +93,7 @@ func ParseRefund(text string) (r Refund, ok bool) {
 	return r, err == nil
 }
 
-// ParseFinished reads which claims have ended: their names stand in lines. A malformed one, which no
+// ParseFinished reads which claims have ended: each line is the name of one. A malformed one, which no
 // leader has made, is left out.
 func ParseFinished(text string) (ended []envelope.Claim) {
 	for name := range strings.Lines(text) {
@@ -98,10 +104,11 @@ func ParseFinished(text string) (ended []envelope.Claim) {
 	return ended
 }
 
-// Messages in a worker's inbox are words: one of these, and two more.
+// A message of a commit in a worker's mailbox is packed words ([Words]), three for each thing that it tells: one of the
+// first three words below, and two more. MessageLead is a message by itself, without packing: [Store.Resign] writes it.
 const (
 	MessageJob    = "!job"    // a claim and its job, or "" if the job has to be read
-	MessageNext   = "!next"   // the same, and others wait for the end of the job
-	MessageDeputy = "!deputy" // the worker's name or "", and "": look after the leader, or no more
-	MessageLead   = "!lead"   // alone: lead now
+	MessageNext   = "!next"   // the same, and others may wait for the end of the job
+	MessageDeputy = "!deputy" // the worker's name and "": it is a deputy; "" and "": it is none any more
+	MessageLead   = "!lead"   // lead now
 )

@@ -18,9 +18,9 @@ import (
 // noticesEach is how many notices are read at a time, at most: what they ask for is done in one commit.
 const noticesEach = 200
 
-// ReadNotices returns the notices after the last one, and the ID of the newest. It waits for
-// one if there is none; a patience below zero does not wait. First jobs of lanes that were
-// offered together come in the order of the offer.
+// ReadNotices returns the notices after the one with the given ID, and the ID of the newest that it returns, which is
+// what to read after next. It waits for one if there is none; a patience below zero does not wait. First jobs of
+// lanes that were offered together come in the order of the offer. Reading takes nothing out of the stream.
 func (s *Store) ReadNotices(ctx context.Context, after string, patience time.Duration) (string, []Notice, error) {
 	streams, err := s.waits.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Notices(), after}, Count: noticesEach, Block: patience}).Result()
 	if errors.Is(err, redis.Nil) {
@@ -48,7 +48,8 @@ func (s *Store) ReadNotices(ctx context.Context, after string, patience time.Dur
 	return after, notices, nil
 }
 
-// Write writes notices to the leader.
+// Write writes notices to the leader, as one entry of the stream, in one round trip. After an error they may be there,
+// and the caller writes them again: a return that is read twice has its effects once, since its claim is gone then.
 func (s *Store) Write(ctx context.Context, notices ...Notice) error {
 	values := make([]any, 0, 2*len(notices))
 	for i, notice := range notices {
@@ -57,7 +58,7 @@ func (s *Store) Write(ctx context.Context, notices ...Notice) error {
 	return asBroken(s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Notices(), Values: values}).Err(), s.key.Notices(), "stream")
 }
 
-// TrimNotices deletes the notices whose effects were committed.
+// TrimNotices deletes the notices before the one with the given ID, whose effects were committed.
 func (s *Store) TrimNotices(ctx context.Context, through string) error {
 	return s.client.XTrimMinID(ctx, s.key.Notices(), through).Err()
 }

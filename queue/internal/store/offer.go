@@ -17,42 +17,57 @@ import (
 //
 // A client that gets no reply offers the batch again under the same name. The script keeps the receipts of a batch
 // for a minute under that name: so the second offer does nothing, and returns what became of the first.
+//
+// The client decides about policies: whether a job could never start, or only after its latest start (Refuse), and
+// which capacity a tenant has. So an offer names the version of the policies by which that was decided, and the
+// script refuses it if another version is in force.
 
 // An Offer is a batch of jobs for their lanes.
 type Offer struct {
-	Batch    string        // offered again under the same name it gets the same receipts
+	Batch    string        // a name for this batch alone: offered again under it the batch gets the same receipts
 	Keep     time.Duration // as long as the name is known
-	Policies int64         // version of the policies that the offer obeys
-	Tenants  []OfferTenant
-	Jobs     []OfferJob
-	Scopes   []string // whose states the estimates need
+	Policies int64         // version of the policies that the offer obeys; 0 for none
+	Tenants  []OfferTenant // of the jobs, each once
+	Jobs     []OfferJob    // in the order in which they enter their lanes
+	Scopes   []string      // whose states the estimates need
 }
 
 // An OfferTenant is what the door has to know of a tenant.
 type OfferTenant struct {
 	Name      string
-	Capacity  int  // 0 for no bound
-	MakesRoom bool // the oldest job makes room
+	Capacity  int  // of the backlog; 0 for no bound
+	MakesRoom bool // a full backlog drops its oldest job rather than a new one
 }
 
-// An OfferJob is one job of an offer.
+// An OfferJob is one job of an offer. Zero values mean that nothing special is asked for.
 type OfferJob struct {
-	Tenant    int // its place among the tenants of the offer
-	Lane      Lane
-	Body      []byte // the envelope without its stamp
+	Tenant int // its place among the tenants of the offer
+	Lane   Lane
+	Body   []byte // the envelope without its stamp, which the script puts before it
+
+	// NotBefore lets the job wait in later until an instant, in µs, rather than in its lane.
 	NotBefore int64
-	ID        string // the caller's own
-	IDFor     time.Duration
-	Collapse  string
-	Payload   []byte // kept apart under Spilled, if that is set
-	Spilled   string
-	Refuse    string // why it is refused; "" if it is not
-	Rule      string // which rule refuses it
+
+	// ID is the caller's own. While Redis knows it, which is for IDFor, a job with the same ID is a duplicate.
+	ID    string
+	IDFor time.Duration
+
+	// Collapse is the collapse key: a job that waits under it is replaced.
+	Collapse string
+
+	// Payload is kept apart in a key named after Spilled, if that is set; otherwise it is part of Body.
+	Payload []byte
+	Spilled string
+
+	// Refuse is why the client refuses the job, and Rule which rule does; "" if the job is not refused. It is
+	// offered all the same, so that it is recorded and counted.
+	Refuse string
+	Rule   string
 }
 
 // bounds returns the length of the backlog above which the leader is told, and the one at which jobs
-// are refused. Where the oldest is to make room, the leader sees to that; the backlog is bounded
-// without a leader too.
+// are refused. Where the oldest job makes room the leader drops it, and the backlog may be longer until then: twice
+// the capacity and a thousand jobs bound it also where nobody leads.
 func (t OfferTenant) bounds() (capacity, most int64) {
 	if t.Capacity == 0 {
 		return unbounded, unbounded
@@ -67,36 +82,41 @@ func (t OfferTenant) bounds() (capacity, most int64) {
 // unbounded is longer than any backlog, and a number that Lua can hold.
 const unbounded int64 = 1 << 53
 
-// The statuses of receipts.
+// The statuses of receipts. The script writes the place in line for an accepted job, and these letters for the others.
 const (
-	StatusAccepted  = "a"
-	StatusLater     = "l"
-	StatusReplaced  = "r"
-	StatusDuplicate = "d"
-	StatusRefused   = "x"
+	StatusAccepted  = "a" // it waits in its lane
+	StatusLater     = "l" // it waits for its time
+	StatusReplaced  = "r" // it took the place of the job that waited under its collapse key
+	StatusDuplicate = "d" // its ID is known: nothing was done
+	StatusRefused   = "x" // it never runs; a record says why
 )
 
 // An OfferReply says what became of an offer.
 type OfferReply struct {
-	Now      int64
-	Receipts []OfferReceipt
-	Pauses   map[string]int64  // scope → until when
-	States   map[string]string // by scope
-	Replaced []string          // the beginnings of jobs that others took the place of
+	Now      int64             // when the jobs were offered, or the batch was offered again
+	Receipts []OfferReceipt    // in the order of the jobs
+	Pauses   map[string]int64  // of the scopes of the jobs: scope → until when
+	States   map[string]string // what the rules of the asked scopes remember; none for a scope without a state
+
+	// Replaced are the beginnings of the jobs whose places others took: the caller deletes their payloads and
+	// notes what became of their IDs ([Store.Dropped]). There are none when a batch is offered again.
+	Replaced []string
 }
 
 // An OfferReceipt says what became of a job.
 type OfferReceipt struct {
 	Stamp, Status string
-	Place         int
-	Waiting       int // in the tenant's backlog before it
-	Reason, Rule  string
+	Place         int    // in its lane, from 1; of an accepted job alone
+	Waiting       int    // jobs in the tenant's backlog before it
+	Reason, Rule  string // of a refused job
 }
 
-// ErrStale is returned for an offer that obeys other policies than those in force.
+// ErrStale is returned for an offer that obeys other policies than those in force. Nothing was done: the caller reads
+// the policies, and offers the batch anew.
 var ErrStale = errors.New("queue: other policies are in force")
 
-// Offer puts jobs at the ends of their lanes.
+// Offer puts jobs at the ends of their lanes, in one round trip. A job that cannot be accepted has a receipt that says
+// so: an error is about the whole batch. If no reply has come the caller offers the same batch again.
 func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 	keys, args := s.offerWords(o)
 	reply := readFields(s.runPatiently(ctx, "offer", keys, args...), 5)
@@ -109,7 +129,8 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 	return readOffer(reply, o)
 }
 
-// offerWords returns the keys and the arguments of the script.
+// offerWords returns the keys and the arguments of the script. Tenants and indexes are sent once for the batch, and
+// jobs name them by their numbers: most jobs of a batch share them.
 func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 	keys = []string{
 		s.key.Meta(), s.key.Notices(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
@@ -145,7 +166,7 @@ func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 	return keys, args
 }
 
-// offerOptions adds what is unusual about a job.
+// offerOptions adds what is unusual about a job, as words behind all jobs: a plain job costs one key and two arguments.
 func (s *Store) offerOptions(keys []string, args []any, number int, j OfferJob) ([]string, []any) {
 	add := func(name string, value any) { args = append(args, number, name, value) }
 	addKey := func(name, key string) {
@@ -190,7 +211,8 @@ func readOffer(reply fields, o Offer) (OfferReply, error) {
 	return r, err
 }
 
-// readReceipts reads the lines of the script. What is accepted makes the backlog longer.
+// readReceipts reads the lines of the script: the stamp of the first job, the backlogs of the tenants before the batch,
+// and a line for each job. Each job that entered a lane makes the backlog longer for those behind it.
 func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) != 1+len(o.Tenants)+len(o.Jobs) {

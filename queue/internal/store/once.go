@@ -6,25 +6,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// go-redis sends a command again when its connection breaks. A script that changes something relative to what is there
-// must not run twice by that: its caller has a name or a number by which it finds out what became of it.
+// go-redis sends a command again when its connection breaks, though Redis may have done it. A script that changes
+// something relative to what is there must not run twice by that: its caller has a name or a number by which
+// it finds out what became of it.
 //
-//   - run      scripts that may run twice: what they write is the same the second time, or they see that it was
-//     done (offers by the name of the batch, acks by the claim)
+//   - run      scripts that may run twice: what they write is the same the second time (beats), or they see that it
+//     was done: offers by the name of the batch, acks by the claims, elections by the leader's token
 //   - runOnce  changes: their conditions say whether they were made
 //   - stream   commits: their numbers say which were done
 
-// runOnce runs a script that must not run twice: whoever gets no reply finds out what
-// became of it.
+// runOnce runs a script that must not run twice. After an error without a reply of Redis the outcome is unknown, and
+// the caller makes the change anew: its conditions find that it was made.
 func (s *Store) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
 	return s.checked(scripts()[name].Run(ctx, once{s.client}, keys, args...))
 }
 
 // stream sends a script that must not run twice behind those that this goroutine has sent
 // before, on one connection and without waiting for their replies. The returned function
-// waits for the reply. Some scripts may run behind later ones: one that Redis does not know
-// yet, one whose slot of a cluster moves, and all where the client has no such connections (a
-// Ring). Whoever minds has to check that.
+// waits for the reply; it is called once.
+//
+// Some scripts may run behind later ones: one that Redis does not know yet, one whose slot of a
+// cluster moves, and all where the client has no such connections (a Ring). Commits have numbers, so a
+// commit that overtakes another one is refused ([OrderError]).
 func (s *Store) stream(ctx context.Context, name string, keys []string, args ...any) (wait func() *redis.Cmd) {
 	options := redis.DefaultAutoPipelineOptions()
 	options.FullDuplex = true
@@ -44,7 +47,9 @@ func (s *Store) stream(ctx context.Context, name string, keys []string, args ...
 	}
 }
 
-// once is a client that sends a script once and no more.
+// once is a client that sends a script once and no more. [redis.Script] uses it as it would use the client itself: it
+// tries the hash of the script, and sends the text where Redis does not know the hash. The first of the two has
+// done nothing then.
 type once struct{ redis.UniversalClient }
 
 // onceCmd is a command that go-redis does not send again.

@@ -14,16 +14,20 @@ import (
 // holds from the instant at which it was acknowledged. One that a handler's answer makes is written by the commit that
 // takes the job back ([Commit.Pause]).
 
-// A Note says who has done something, and why.
+// A Note says who has done something, and why. Both are for people, and may be empty.
 type Note struct{ Author, Reason string }
 
-// pauseNote writes who paused until when, and why.
+// pauseNote writes who paused until when, and why. The end of the pause is part of it, so that a reader sees whether
+// the note belongs to the pause that holds.
 func pauseNote(until int64, n Note) string {
 	return Pack(strconv.FormatInt(until, 10), n.Author, n.Reason)
 }
 
-// Pause lets nothing of a scope start before an instant; one that has passed lifts the
-// pause. Pauses that have ended are forgotten.
+// Pause lets nothing of a scope start before an instant, in the place of any pause that the scope has; an instant that
+// has passed lifts the pause. It takes three round trips. When it has returned the pause holds: commits that were
+// decided before are refused. Jobs that are claimed already start.
+//
+// Pauses of other scopes that have ended are forgotten by the way, as the leader forgets them ([Commit.Unpause]).
 func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) error {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
@@ -56,7 +60,8 @@ func (s *Store) Pause(ctx context.Context, scope string, until int64, n Note) er
 	return err
 }
 
-// Pauses returns the scopes that are paused, and until when. It takes many short steps.
+// Pauses returns the scopes that are paused, and until when; pauses that have ended may be among them. It takes one
+// round trip for each few hundred of them.
 func (s *Store) Pauses(ctx context.Context) (map[string]int64, error) {
 	all := make(map[string]int64)
 	err := walk(func(cursor uint64) *redis.ScanCmd { return s.client.ZScan(ctx, s.key.Paused(), cursor, "", scanStep) },
@@ -71,8 +76,9 @@ type Paused struct {
 	Note
 }
 
-// PausesNow returns the pauses that have not ended, those that end first before the others.
-// The note of one that was made longer by somebody else is not known.
+// PausesNow returns the pauses that have not ended, those that end first before the others, for people. The note of
+// a pause whose end was moved by somebody without a note is not known. It takes three round trips, and more where
+// hundreds of scopes are paused.
 func (s *Store) PausesNow(ctx context.Context) ([]Paused, error) {
 	view, err := s.Look(ctx, nil)
 	if err != nil {

@@ -12,14 +12,16 @@ import (
 // version they replace, so that two people cannot overwrite each other. All versions of some time are kept
 // in a stream, with their authors.
 
-// Policies returns the source of the policies in force and its version; 0 if there never
-// were any.
+// Policies returns the source of the policies in force and its version, in one round trip; 0 if there never
+// were any, or if Redis has lost them. The field "policies" of meta knows the version that they had: a caller
+// that has seen a higher one does not take their absence for no rules.
 func (s *Store) Policies(ctx context.Context) (source string, version int64, err error) {
 	cmd := s.client.HMGet(ctx, s.key.Policies(), "source", "version")
 	source, version = readPolicies(cmd)
 	return source, version, asBroken(cmd.Err(), s.key.Policies(), "hash")
 }
 
+// readPolicies reads the two fields that Policies asks for.
 func readPolicies(cmd *redis.SliceCmd) (source string, version int64) {
 	texts := textsOf(cmd.Val())
 	if len(texts) < 2 {
@@ -30,18 +32,21 @@ func readPolicies(cmd *redis.SliceCmd) (source string, version int64) {
 
 // NewPolicies are policies to be put in force.
 type NewPolicies struct {
-	Source   string
-	Expected int64 // the version in force until now; negative for any
-	Note
+	Source   string // which the caller has checked: the store keeps it as it is
+	Expected int64  // the version in force until now; negative for any, 0 for none
+	Note            // who sets them, and why: for the history
 }
 
 // ErrPoliciesChanged is returned if policies of another version are in force than expected.
 var ErrPoliciesChanged = errors.New("queue: other policies were put in force meanwhile")
 
 // SetPolicies puts the source of policies in force, under a version higher than all
-// before. It reports false if they are in force already. It fails with
-// [ErrPoliciesChanged] if other policies are in force than of the version that was expected;
-// any are if that is negative.
+// before: an instant, so that a version that a failover has lost is not given again. It reports false if
+// the same source is in force already, and fails with [ErrPoliciesChanged] if the version in force is
+// not the expected one.
+//
+// It takes three round trips, and more where somebody else sets policies at that moment. When it has returned no job
+// starts by a decision under the old policies: Redis refuses the leader's commits until it has read the new ones.
 func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
 	for {
 		view, err := s.Look(ctx, nil)
@@ -74,7 +79,7 @@ func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
 	}
 }
 
-// A PolicyVersion is a source of policies that was put in force.
+// A PolicyVersion is a source of policies that was put in force at some time.
 type PolicyVersion struct {
 	Version int64 // also the instant, in µs
 	Source  string

@@ -13,11 +13,12 @@ import (
 // lets the leader read the tenant's lanes again; commits that took one of the removed jobs are refused, since their
 // lanes do not begin so any more.
 
-// priorities are the ranks of a tenant's lanes, those served first before the others.
+// priorities are the ranks of a tenant's lanes, in the order in which they are served.
 var priorities = [...]int{envelope.High, envelope.Normal, envelope.Low}
 
 // Purge drops up to n jobs that wait in a tenant's lanes. It returns how many, and
-// whether nothing was left.
+// whether nothing was left. The caller calls it again until nothing is: a step that has dropped no job may have taken
+// empty lanes out of their indexes. It takes some eight round trips, and more for jobs that were cancelled.
 func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, empty bool, err error) {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
@@ -60,8 +61,9 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, em
 	return purged, len(entries)+len(done) == 0, errors.Join(err, s.Dropped(ctx, ids, spilled))
 }
 
-// purge takes one entry out of its lane, unless it has left that or was replaced under
-// its collapse key.
+// purge adds the step that takes one entry out of its lane, unless the entry has left the lane, or the job was replaced
+// under its collapse key. The last condition is the removal itself: it finds the entry wherever in the lane it
+// stands.
 func (s *Store) purge(c *change, entry Entry, now int64) {
 	lane, fold := s.key.Lane(entry.Lane), s.key.Fold(entry.Lane.Tenant, entry.Lane.User)
 	c.always()
@@ -76,6 +78,7 @@ func (s *Store) purge(c *change, entry Entry, now int64) {
 	}
 }
 
+// appendOwn adds a name, if there is one.
 func appendOwn(all []string, one string) []string {
 	if one == "" {
 		return all
@@ -83,7 +86,7 @@ func appendOwn(all []string, one string) []string {
 	return append(all, one)
 }
 
-// lanesOf returns up to n lanes of a tenant.
+// lanesOf returns up to n lanes of a tenant, those of the highest priority first.
 func (s *Store) lanesOf(ctx context.Context, tenant string, n int) ([]Lane, error) {
 	var lanes []Lane
 	for _, priority := range priorities {
@@ -98,7 +101,7 @@ func (s *Store) lanesOf(ctx context.Context, tenant string, n int) ([]Lane, erro
 	return lanes[:min(n, len(lanes))], nil
 }
 
-// firstOf returns the first n entries of the lanes, one lane after the other.
+// firstOf returns the first n entries of the lanes, one lane after the other: n in all.
 func (s *Store) firstOf(ctx context.Context, lanes []Lane, n int) ([]Entry, error) {
 	lengths, err := s.Lengths(ctx, lanes)
 	if err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Queues share nothing but this list of their names. It lies in a hash slot of its own.
+// Queues share nothing but this list of their names. It lies in a hash slot of its own, so no script touches it
+// together with keys of a queue. It is for people: a queue that is missing in it works.
 
 // Registry is the sorted set of all queues: name → when a worker or its policies were heard
 // of last, in µs.
 const Registry = "wc:queues"
 
-// Register notes that there is the queue.
+// Register notes that there is the queue, and when it was heard of, in two round trips.
 func (s *Store) Register(ctx context.Context) error {
 	reading, err := s.Clock(ctx)
 	if err != nil {
@@ -30,7 +31,8 @@ func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error)
 	return names, err
 }
 
-// Known reports whether anybody has used the queue.
+// Known reports whether anybody has used the queue: it has its own record, or stands in the list. It takes up to two
+// round trips.
 func (s *Store) Known(ctx context.Context) (bool, error) {
 	n, err := s.client.Exists(ctx, s.key.Meta()).Result()
 	if err != nil || n > 0 {

@@ -13,10 +13,11 @@ import (
 )
 
 // Readers send what they ask for in one round trip. What another type of a key means depends on
-// whose the key is. A key of a tenant or a user counts as empty then: that is its owner's trouble
-// alone. A key of the queue itself must have its type, see [brokenOf].
+// whose the key is (types.go). A key of a tenant or a user counts as empty then. A key of the queue itself must have
+// its type: its readers ask brokenOf. The commands of a pipeline are not one transaction: others may write in between.
 
-// each sends a command for each item, all in one round trip, and returns them with their replies.
+// each sends a command for each item, all in one round trip, and returns them with their replies, in the order of the
+// items. After an error it returns the commands all the same; their values mean nothing then.
 func each[T any, C redis.Cmder](ctx context.Context, s *Store, items []T, command func(redis.Pipeliner, T) C) ([]C, error) {
 	pipe := s.client.Pipeline()
 	sent := add(pipe, items, command)
@@ -49,7 +50,7 @@ func ask(ctx context.Context, pipe redis.Pipeliner) error {
 // type.
 func harmless(err error) bool { return err == nil || errors.Is(err, redis.Nil) || wrongType(err) }
 
-// values returns the values of replies.
+// values returns the values of replies; the zero value for a key that is not there, or has another type.
 func values[V any, C interface{ Val() V }](replies []C) []V {
 	all := make([]V, len(replies))
 	for i, reply := range replies {
@@ -69,12 +70,13 @@ func brokenOf[C redis.Cmder](want string, replies ...C) error {
 	return nil
 }
 
-// walk goes through the members of a large key in many short steps.
+// walk goes through the members of a large key in many short steps, since Redis does nothing else during a command. A
+// member that is there all the while is passed at least once, any other perhaps.
 func walk(scan func(cursor uint64) *redis.ScanCmd, take func(found []string)) error {
 	return walkOn(scan(0), scan, take)
 }
 
-// walkOn does so after the first step.
+// walkOn does so after the first step, which the caller may have sent with other commands.
 func walkOn(step *redis.ScanCmd, scan func(cursor uint64) *redis.ScanCmd, take func(found []string)) error {
 	for {
 		found, next, err := step.Result()
@@ -88,27 +90,28 @@ func walkOn(step *redis.ScanCmd, scan func(cursor uint64) *redis.ScanCmd, take f
 	}
 }
 
-// scanStep is about how many members of a large key are read at a time.
+// scanStep is about how many members of a large key are read at a time. Redis returns a small key as a whole.
 const scanStep = 300
 
-// A Meta is what the queue's own record says of the leader and of what has changed.
+// A Meta is what the queue's own record says of the leader and of what has changed. Fields that are not there are 0.
 type Meta struct {
-	Leader   string // the worker that leads, or has led last
-	Till     int64  // when the leader's lease ends
+	Leader   string // the worker that leads, or has led last; "" after a leader that resigned
+	Till     int64  // when the leader's lease ends; at or before now nobody leads
 	Changes  int64  // the number of the last change that a leader has to know of
-	Policies int64  // the version that the policies had at last
+	Policies int64  // the version that was put in force last; the key of the policies may have lost it
 	Swept    int64  // the version of the policies under which all bounds of lanes are right
-	Stamp    string // that of the next job that is offered: all jobs that wait have earlier ones
+	Stamp    string // no job was offered yet with this stamp or a later one
 
 	amnesty, beat int64 // see [Reapable]
 }
 
-// Meta returns the queue's own record.
+// Meta returns the queue's own record, in one round trip.
 func (s *Store) Meta(ctx context.Context) (Meta, error) {
 	cmd := s.meta(ctx, s.client)
 	return readMeta(cmd), asBroken(cmd.Err(), s.key.Meta(), "hash")
 }
 
+// meta sends the command that reads it, or adds the command to a pipeline.
 func (s *Store) meta(ctx context.Context, client redis.Cmdable) *redis.SliceCmd {
 	return client.HMGet(ctx, s.key.Meta(), "leader", "stamp", "till", "changes", "policies", "swept", "amnesty", "beat")
 }
@@ -127,13 +130,13 @@ func readMeta(cmd *redis.SliceCmd) (m Meta) {
 	return m
 }
 
-// number reads a number; any other text is 0.
+// number reads a number as Redis keeps it; any other text, such as that of a missing field, is 0.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// States returns what the rules of subjects remember, by their scopes; "" for nothing.
+// States returns what the rules of scopes remember, in one round trip; "" for nothing.
 func (s *Store) States(ctx context.Context, scopes []string) ([]string, error) {
 	if len(scopes) == 0 {
 		return nil, nil
@@ -149,11 +152,12 @@ func (s *Store) States(ctx context.Context, scopes []string) ([]string, error) {
 	return textsOf(values), nil
 }
 
-// silence returns after how many µs without a beat of any worker nobody has reached Redis:
-// then leases say nothing of those who hold them.
+// silence returns after how many µs without a beat of any worker it counts as sure that nobody could reach Redis: a
+// lease that has run out then says nothing about its worker. A worker beats each quarter of its lease, so with one that
+// lives beats come sooner.
 func silence(lease time.Duration) int64 { return max(lease*2/5, time.Second).Microseconds() }
 
-// pairs reads the members of a sorted set with their scores.
+// pairs reads the members of a sorted set, each followed by its score, which is an instant.
 func pairs(texts []string) map[string]int64 {
 	all := make(map[string]int64, len(texts)/2)
 	for i := 0; i+1 < len(texts); i += 2 {

@@ -12,14 +12,15 @@ import (
 // worker may have had tens of thousands of claims, so their names are read in steps, and their jobs for those alone
 // that one commit takes back.
 
-// A ClaimScan is a place in a walk through all claims of a worker.
+// A ClaimScan is a place in a walk through all claims of a worker. It begins with the worker's name alone.
 type ClaimScan struct {
 	Worker string
-	Done   bool
-	cursor uint64
+	Done   bool   // nothing is left
+	cursor uint64 // as Redis counts
 }
 
-// ScanClaims returns some of a worker's claims, and where it goes on. A claim may come twice.
+// ScanClaims returns some of a worker's claims, and where it goes on, in one round trip. A claim may come twice. One
+// that is there during the whole walk comes at least once.
 func (s *Store) ScanClaims(ctx context.Context, at ClaimScan) (claims []Claim, next ClaimScan, err error) {
 	found, cursor, err := s.client.HScan(ctx, s.key.Running(at.Worker), at.cursor, "", scanStep).Result()
 	if err != nil && !wrongType(err) {
@@ -31,20 +32,22 @@ func (s *Store) ScanClaims(ctx context.Context, at ClaimScan) (claims []Claim, n
 	return claims, ClaimScan{at.Worker, cursor == 0, cursor}, nil
 }
 
-// Reapable is what a worker has whose lease has expired.
+// Reapable is what a worker has whose lease has expired, with what decides whether it may be taken back.
 type Reapable struct {
 	Meta
 	Claims []Claimed // those that were asked for and are there, in that order
 	Held   int       // all of them
 }
 
-// Amnesty reports whether no claims are taken back at an instant, since the workers, whose
-// leases are that long, could not reach Redis.
+// Amnesty reports whether no claims are taken back at an instant, since the workers, whose leases are that long, could
+// not reach Redis. So it is while no beat of any worker has come for some time (silence), and until the instant that
+// the first beat after such a time has set (beat.lua): one lease later.
 func (m Meta) Amnesty(now int64, lease time.Duration) bool {
 	return m.amnesty > now || now-m.beat > silence(lease)
 }
 
-// Reapable reads claims of a worker whose lease has expired.
+// Reapable reads claims of a worker whose lease has expired, in one round trip. The commit that takes them back checks
+// again what was read ([Commit.Expired], [Commit.EndClaim]).
 func (s *Store) Reapable(ctx context.Context, worker string, claims []Claim) (Reapable, error) {
 	pipe := s.client.Pipeline()
 	meta, held := s.meta(ctx, pipe), pipe.HLen(ctx, s.key.Running(worker))

@@ -11,9 +11,10 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// Jobs that never run, or never again, leave a record in a stream: dropped ones in drops, those refused before
-// they were offered in refused, and those without attempts left in dead. Commits write them, changes, and offers
-// (offer.lua). [Store.Drops] and [Store.Dead] read them.
+// Jobs that never run, or never again, leave a record in a stream: those dropped from lanes in drops, those refused at
+// the door in refused, and those without attempts left in dead. Commits write them, changes, and offers (offer.lua).
+// [Store.Drops] and [Store.Dead] read them. Of a dropped job the record keeps the beginning, for people; of a dead job
+// all, since it can be revived.
 
 // The streams keep so many of the newest records, about.
 const (
@@ -39,8 +40,8 @@ func deadRecord(lane Lane, why, job string, now int64) []any {
 	return []any{"MAXLEN", "~", deadKept, "*", "lane", lane.Name(), "error", why, "at", now, "job", job}
 }
 
-// RecordRefused notes that a job was refused before it was offered, and why. Its stamp is
-// given to it here.
+// RecordRefused notes that a job was refused before it was offered, and why. Its stamp, which a record shows as the
+// instant of the offer, is given to it here; another job may have the same. It takes two round trips.
 func (s *Store) RecordRefused(ctx context.Context, lane Lane, reason string, job *envelope.Envelope) error {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
@@ -61,18 +62,18 @@ func (s *Store) RecordRefused(ctx context.Context, lane Lane, reason string, job
 // ReasonDuplicate is the reason of a refused job that counts as a duplicate.
 const ReasonDuplicate = "duplicate"
 
-// A Record tells of a job that was dropped, or is dead.
+// A Record tells of a job that was dropped, refused, or is dead.
 type Record struct {
-	Entry        string // of the stream
-	Lane         Lane
-	Reason, Rule string
-	Error        string
-	At           int64
-	Job          string // of a dropped job only the beginning
+	Entry        string // its ID in the stream, by which a dead job is revived or deleted
+	Lane         Lane   // the zero value if the record cannot be read
+	Reason, Rule string // of a dropped or refused job; Rule may be ""
+	Error        string // of a dead job
+	At           int64  // when it was dropped, refused or buried
+	Job          string // the envelope; of a dropped or refused job only the beginning
 }
 
-// Drops returns the newest records of dropped jobs, of those refused at the door and of
-// those dropped later, newest first.
+// Drops returns the n newest records of dropped jobs, of those refused at the door and of
+// those dropped later, newest first, in one round trip.
 func (s *Store) Drops(ctx context.Context, n int) ([]Record, error) {
 	streams := []string{s.key.Drops(), s.key.Refused()}
 	found, err := each(ctx, s, streams, func(pipe redis.Pipeliner, stream string) *redis.XMessageSliceCmd {
@@ -86,7 +87,8 @@ func (s *Store) Drops(ctx context.Context, n int) ([]Record, error) {
 	return all[:min(n, len(all))], nil
 }
 
-// Dead returns the newest dead jobs, newest first, from behind an entry on; all if that is "".
+// Dead returns n dead jobs, newest first: those that died before the one of an entry, or the newest of all if
+// that is "". It takes one round trip.
 func (s *Store) Dead(ctx context.Context, before string, n int) ([]Record, error) {
 	from := "+"
 	if before != "" {
@@ -105,12 +107,12 @@ func recordsOf(messages []redis.XMessage) []Record {
 	return records
 }
 
-// fieldsOf returns what reads the fields of a message; "" for one that is not there.
+// fieldsOf returns a function that reads a field of a message; "" for one that is not there.
 func fieldsOf(m redis.XMessage) func(name string) string {
 	return func(name string) string { text, _ := m.Values[name].(string); return text }
 }
 
-// recordOf reads one of them.
+// recordOf reads an entry of drops, refused or dead. Fields of a stream that it is not of are "".
 func recordOf(message redis.XMessage) Record {
 	field := fieldsOf(message)
 	lane, _ := envelope.ParseLane(field("lane")) // a record without a lane is shown without

@@ -13,11 +13,16 @@ import (
 
 // A dead job that comes back is put at the end of its lane, like one that is offered: others may have started since,
 // and its place in line is lost. Two things may stand in its way. Another job may wait under its collapse key: the
-// newer one stays. And its lane may hold something else: then it stays dead.
+// revived one takes its place, and the other is dropped as collapsed. And its lane may hold something else: then it
+// stays dead.
+//
+// One step of a change revives one job. Its last condition deletes the entry of the dead job: so of two who revive the
+// same job one does it, and a job is among the dead or in its lane, and not in both.
 
 // Revive puts dead jobs, named by their entries, back at the ends of their lanes with all
-// their attempts. It returns how many it found. A job that cannot be read stays where it
-// is, and the error says so.
+// their attempts. It returns how many it has put back; an entry that is not there any more is passed over. A job that
+// cannot be read stays where it is, and the error says so. It takes some four round trips, and as many again for the
+// second of several jobs with the same collapse key.
 func (s *Store) Revive(ctx context.Context, entries []string) (int, error) {
 	revived, errs := 0, []error(nil)
 	for len(entries) > 0 {
@@ -31,7 +36,7 @@ func (s *Store) Revive(ctx context.Context, entries []string) (int, error) {
 	return revived, errors.Join(errs...)
 }
 
-// deadEntries returns those of the dead jobs that are there, each once.
+// deadEntries returns those of the dead jobs that are there, each once, in one round trip.
 func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, error) {
 	found, err := each(ctx, s, entries, func(pipe redis.Pipeliner, entry string) *redis.XMessageSliceCmd {
 		return pipe.XRange(ctx, s.key.Dead(), entry, entry)
@@ -53,12 +58,13 @@ func (s *Store) deadEntries(ctx context.Context, entries []string) ([]Record, er
 // A revival is a dead job as it is to wait again.
 type revival struct {
 	Record
-	job     *envelope.Envelope
-	waiting string // the job that waits under its collapse key
+	job     *envelope.Envelope // as it is to wait
+	waiting string             // the job that waits under its collapse key; "" for none
 }
 
 // revive puts back as many of the jobs as one change can. It returns the entries that are
-// left: the second job with the same collapse key, and one whose place was taken meanwhile.
+// left for another try: the second job with the same collapse key, and one whose place was taken meanwhile. After
+// an error none are: the same would happen again.
 func (s *Store) revive(ctx context.Context, dead []Record) (n int, left []string, err error) {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
@@ -90,7 +96,7 @@ func (s *Store) revive(ctx context.Context, dead []Record) (n int, left []string
 	return len(done), left, errors.Join(unread, err, s.Dropped(ctx, ids, spilled))
 }
 
-// revivals reads the jobs, and what waits in their places.
+// revivals reads the jobs, and what waits in their places. Those that cannot be read are part of the error.
 func (s *Store) revivals(ctx context.Context, dead []Record) (all []revival, left []string, err error) {
 	var folded []Folded
 	seen := make(map[Folded]bool)
@@ -118,8 +124,8 @@ func (s *Store) revivals(ctx context.Context, dead []Record) (all []revival, lef
 	return all, left, err
 }
 
-// enter puts a job at the end of its lane, or into the place of the one that waits under
-// its collapse key.
+// enter adds the step that puts a job at the end of its lane, or into the place of the one that waits under
+// its collapse key. That has to be the job that was read: it is the condition, "" for none.
 func (s *Store) enter(c *change, r revival, now int64) {
 	lane, key, job := r.Lane, r.job.CollapseKey, r.job.String()
 	fold := s.key.Fold(lane.Tenant, lane.User)
@@ -150,7 +156,7 @@ func (s *Store) enter(c *change, r revival, now int64) {
 }
 
 // DeleteDead forgets dead jobs, and their payloads that are kept apart. It returns how many it
-// found.
+// has deleted: one that was revived meanwhile is not counted. It takes two round trips.
 func (s *Store) DeleteDead(ctx context.Context, entries []string) (int, error) {
 	dead, err := s.deadEntries(ctx, entries)
 	if err != nil || len(dead) == 0 {

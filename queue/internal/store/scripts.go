@@ -15,10 +15,11 @@ import (
 var luaFiles embed.FS
 
 // All scripts begin with the same few functions about types of keys (lua/include). Redis knows a script by the hash of
-// its text, so a worker of another version has other scripts, and both can be used at a time. A Redis that has
-// lost a script is sent its text again.
+// its text, so a worker of another version has other scripts, and both can be used at a time. Commands name the
+// hash; a Redis that does not know it, since it was restarted, is sent the text.
 
-// scripts holds each script once for the whole program.
+// scripts holds each script by its name, once for the whole program. A program that cannot read its own files was
+// built wrongly, so that is a panic.
 var scripts = sync.OnceValue(func() map[string]*redis.Script {
 	files, err := luaFiles.ReadDir("lua")
 	if err != nil {
@@ -44,16 +45,19 @@ func luaText(name string) string {
 }
 
 // A Store is the keys of one queue in Redis. It has one method for each script and each
-// kind of look; nobody else sees keys, arguments or replies. All instants are
-// microseconds on Redis's clock.
+// read. It has no state of its own: any number of goroutines may use it, and any number of stores
+// may be of one queue. All instants are microseconds on Redis's clock.
 type Store struct {
-	key    Keys
-	Queue  string
+	key   Keys
+	Queue string // the name of the queue, which CheckQueue has accepted
+
+	// client is the user's. A command may be sent twice by it, see once.go.
 	client redis.UniversalClient
-	waits  redis.UniversalClient // for commands that block, see Waits
+	// waits is for commands that block, see [Waits]; the same as client until WaitingOn was called.
+	waits redis.UniversalClient
 }
 
-// New returns the store of a queue, or an error wrapping [ErrInvalidQueue].
+// New returns the store of a queue, or an error wrapping [ErrInvalidQueue]. It asks Redis nothing.
 func New(client redis.UniversalClient, queue string) (*Store, error) {
 	if err := CheckQueue(queue); err != nil {
 		return nil, err
@@ -61,19 +65,22 @@ func New(client redis.UniversalClient, queue string) (*Store, error) {
 	return &Store{key: NewKeys(queue), Queue: queue, client: client, waits: client}, nil
 }
 
-// WaitingOn returns the store with a client for the commands that block, see [Waits].
+// WaitingOn returns a copy of the store that sends commands that block by another client, see [Waits].
 func (s *Store) WaitingOn(waits redis.UniversalClient) *Store {
 	other := *s
 	other.waits = waits
 	return &other
 }
 
-// run runs a script; the client may send it again if a connection breaks.
+// run runs a script; the client may send it again if a connection breaks. So it is for scripts that may run twice,
+// see once.go. The error is one of those that callers understand, see checked.
 func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
 	return s.checked(scripts()[name].Run(ctx, s.client, keys, args...))
 }
 
-// runPatiently runs a script as run does, and again while a slot of a cluster moves.
+// runPatiently runs a script as run does, and again while the queue's hash slot moves to another node of a cluster,
+// for about two seconds. Offers are sent by it, since a producer would see the error; workers and the leader try again
+// by themselves.
 func (s *Store) runPatiently(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
 	cmd := s.run(ctx, name, keys, args...)
 	for try := 1; moving(cmd.Err()) && try < movingTries && ctx.Err() == nil; try++ {
@@ -87,14 +94,15 @@ func (s *Store) runPatiently(ctx context.Context, name string, keys []string, ar
 	return cmd
 }
 
-// A slot of a cluster that moves is at no node for a moment, or at another one than the
-// client is told: it gives up after three redirections.
+// While a hash slot of a cluster moves, no node serves all of its keys for a moment, or the client is sent to another
+// node again and again, and gives up.
 const (
 	movingTries = 40
 	movingPause = 50 * time.Millisecond
 )
 
-// moving tells the answers of a cluster whose slots move. The script has not run.
+// moving reports whether an error is the answer of a cluster whose slots move. The script has not run: a node either
+// has all keys of a script or refuses it.
 func moving(err error) bool {
 	if err == nil {
 		return false
@@ -107,8 +115,9 @@ func moving(err error) bool {
 	return false
 }
 
-// checked puts an answer about the schema, or about a key of another type, into words. What
-// scripts do not check themselves is meta, which they read first.
+// checked turns an error of a script about the schema, or about a key of another type, into an [ErrSchema] or a
+// [BrokenKeyError]. Scripts raise BROKEN with the key, its type and the wanted one (lua/include). The type of meta they
+// do not look at, since they read it first: so a WRONGTYPE is about meta.
 func (s *Store) checked(cmd *redis.Cmd) *redis.Cmd {
 	err := cmd.Err()
 	if err == nil {
@@ -126,20 +135,23 @@ func (s *Store) checked(cmd *redis.Cmd) *redis.Cmd {
 	return cmd
 }
 
-// A Reading is a look at Redis's clock: it said Now to a question that was asked at
-// Asked and answered at Answered, on the local clock.
+// A Reading is a look at Redis's clock. Each script returns the instant at which it ran, so that every call teaches its
+// caller the time (package clock).
 type Reading struct {
-	Now             int64
+	// Now is what Redis's clock said while the script ran; 0 if there was no reply.
+	Now int64
+	// Asked and Answered are before and after the call, on the local clock: Redis's clock said Now in between.
 	Asked, Answered time.Time
 }
 
-// fields reads a reply of several values.
+// fields reads a reply of several values. A value of another type, or one that is missing after an error, reads as
+// the zero value: so callers may read all values first and look at err last.
 type fields struct {
 	values []any
 	err    error
 }
 
-// readFields reads a reply of at least n values.
+// readFields reads a reply of at least n values. A shorter one is an error, so that values may be read by index.
 func readFields(cmd *redis.Cmd, n int) fields {
 	values, err := cmd.Slice()
 	if err == nil && len(values) < n {
@@ -163,6 +175,7 @@ func (f fields) text(i int) string {
 
 func (f fields) texts(i int) []string { return textsOf(f.values[i]) }
 
+// textsOf reads an array of texts; nil in it, such as a key that MGET has not found, is "".
 func textsOf(v any) []string {
 	items, _ := v.([]any)
 	texts := make([]string, len(items))
@@ -172,7 +185,8 @@ func textsOf(v any) []string {
 	return texts
 }
 
-// A keyList gathers the keys of a script and numbers them.
+// A keyList gathers the keys of a script and numbers them, so that arguments can name a key by its number. A key
+// is sent, and declared, once, however often it is named.
 type keyList struct {
 	keys    []string
 	numbers map[string]int
@@ -185,7 +199,7 @@ func newKeyList(keys ...string) *keyList {
 	return l
 }
 
-// reset lets the list begin again, with some keys.
+// reset lets the list begin again, with some keys. It keeps its memory.
 func (l *keyList) reset(keys ...string) {
 	clear(l.numbers)
 	l.keys = append(l.keys[:0], keys...)
@@ -194,7 +208,7 @@ func (l *keyList) reset(keys ...string) {
 	}
 }
 
-// number returns the number of a key, from 1.
+// number returns the number of a key as KEYS of Lua counts, from 1. A key that is new is added.
 func (l *keyList) number(key string) int {
 	n := l.numbers[key]
 	if n == 0 {

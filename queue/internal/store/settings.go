@@ -8,16 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A leader knows what people have decided by a number: each change that fences raises it, and a commit with another
-// number is refused. So it reads them only when the number has changed.
+// A leader knows how new its settings are by a number: each change that fences raises it, and a commit with another
+// number is refused. So the leader reads the settings only when the number has changed. Jobs that are cancelled do not
+// raise it: the leader is told of each, and the commits that start jobs with IDs check.
 
 // Settings are what people have decided: policies, pauses, cancelled jobs.
 type Settings struct {
 	Meta
-	Source    string // of the policies that Redis holds
-	Version   int64  // of these; 0 if there never were any
-	Paused    map[string]int64
-	Cancelled []string // IDs of waiting jobs that never run
+	Source    string           // of the policies that Redis holds
+	Version   int64            // of these; 0 if there never were any, or Redis has lost them
+	Paused    map[string]int64 // scope → until when, pauses that have ended included
+	Cancelled []string         // IDs of waiting jobs that never run
 }
 
 // Settings reads what people have decided: in one round trip, and more of them if hundreds of scopes are

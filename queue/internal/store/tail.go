@@ -9,11 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What happens in a queue is told in streams, which are short and read by blocking. Drops are
-// always told; the rest is while somebody listens, who says so again and again.
+// What happens in a queue is told in streams, which are short and read by blocking. Drops are always told. Starts and
+// ends of attempts, and offers, are told only while somebody listens: a field of meta says until when, workers read it
+// with their beats, and offer.lua with each offer. A listener that dies is forgotten when that instant has passed.
 
-// Listen says for how long somebody listens to the events of workers, or records offers. The
-// words of the one who listens longest hold.
+// Listen says for how long somebody listens to the events of workers, or records offers, from now on. The newest call
+// holds: all listeners call it with the same patience, again and again. It takes two round trips.
 func (s *Store) Listen(ctx context.Context, what Listening, patience time.Duration) error {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
@@ -27,18 +28,19 @@ func (s *Store) Listen(ctx context.Context, what Listening, patience time.Durati
 	return err
 }
 
-// Listening is what is listened to.
+// Listening is what is listened to: the name of a field of meta.
 type Listening string
 
 const (
 	ToEvents Listening = "listened" // of workers
-	ToOffers Listening = "recorded"
+	ToOffers Listening = "recorded" // as they come to the door
 )
 
-// eventsKept is about how many tellings a stream holds for one who is slow.
+// eventsKept is about how many entries the stream of events holds. A listener that is further behind misses some.
 const eventsKept = 1000
 
-// TellEvents writes events, which somebody listens to.
+// TellEvents writes events, which somebody listens to, as one entry, in one round trip. The stream expires a minute
+// after the last one.
 func (s *Store) TellEvents(ctx context.Context, events string) error {
 	pipe := s.client.TxPipeline()
 	pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.key.Events(), MaxLen: eventsKept, Approx: true, Values: []any{"events", events}})
@@ -47,12 +49,13 @@ func (s *Store) TellEvents(ctx context.Context, events string) error {
 	return err
 }
 
-// A Follower reads streams from where they ended when it was made.
+// A Follower reads streams from where they ended when it was made. It has a connection of its own, on which it blocks;
+// whoever makes it closes it. One goroutine uses it.
 type Follower struct {
 	waits   redis.UniversalClient
-	done    func()
-	streams []string
-	last    []string
+	done    func()   // closes the connection
+	streams []string // keys
+	last    []string // of each stream the ID of the last entry that was read
 }
 
 // FollowEvents returns a follower of events and drops.
@@ -86,12 +89,12 @@ func (s *Store) follow(ctx context.Context, streams ...string) (*Follower, error
 // Close closes the connection that the follower waits on.
 func (f *Follower) Close() { f.done() }
 
-// A Telling is what was read of a stream: events, drops or offers.
+// A Telling is one entry of a stream: events, a drop, or offers.
 type Telling struct {
-	Events string // of workers, as they were told
-	Drop   *Record
-	Offers []OfferView
-	Total  int64 // how many jobs were offered since the beginning, those here included
+	Events string      // of workers, as one of them has told them; "" for none
+	Drop   *Record     // of a dropped or refused job; nil for none
+	Offers []OfferView // of one batch
+	Total  int64       // jobs offered since the beginning, these included: a gap shows what was missed
 }
 
 // An OfferView is a job as it was offered.
@@ -101,7 +104,8 @@ type OfferView struct {
 	Job  string // the beginning
 }
 
-// Next waits for what comes next, for the given time at most.
+// Next waits for what comes next, for the given time at most, and returns up to a hundred entries of each stream; none
+// and no error if nothing came.
 func (f *Follower) Next(ctx context.Context, patience time.Duration) (all []Telling, err error) {
 	found, err := f.waits.XRead(ctx, &redis.XReadArgs{
 		Streams: append(append([]string{}, f.streams...), f.last...), Count: 100, Block: patience,

@@ -15,10 +15,10 @@ import (
 type TenantView struct {
 	Tenant string
 	Counts
-	Next int64 // no job of it starts before; 0 if none waits
+	Next int64 // no job of it starts before, as far as Redis was told; 0 if none waits
 }
 
-// Tenants returns the state of tenants.
+// Tenants returns the state of tenants, in one round trip. Of a tenant that is not known all numbers are 0.
 func (s *Store) Tenants(ctx context.Context, tenants []string) ([]TenantView, error) {
 	pipe := s.client.Pipeline()
 	fields := add(pipe, tenants, func(pipe redis.Pipeliner, tenant string) *redis.MapStringStringCmd {
@@ -35,8 +35,8 @@ func (s *Store) Tenants(ctx context.Context, tenants []string) ([]TenantView, er
 	return all, err
 }
 
-// DuePage returns the names of tenants with waiting jobs in the order in which they
-// are due.
+// DuePage returns the names of n tenants with waiting jobs, from a place on, in the order in which they
+// are due, in one round trip.
 func (s *Store) DuePage(ctx context.Context, from, n int) ([]string, error) {
 	names, err := s.client.ZRange(ctx, s.key.Tenants(), int64(from), int64(from+n-1)).Result()
 	for i, name := range names {
@@ -53,7 +53,8 @@ type UserView struct {
 }
 
 // Users returns users of a tenant with waiting jobs, in the order in which they are due,
-// from a place on, n at most.
+// from a place on, n at most. A user with lanes of several priorities is one of them, and its jobs are added up. It
+// reads all users before the place, too: four round trips, and the deeper the page, the longer the replies.
 func (s *Store) Users(ctx context.Context, tenant string, from, n int) ([]UserView, error) {
 	next := make(map[string]int64)
 	for priority := range suffixes {
@@ -95,11 +96,13 @@ func (s *Store) Users(ctx context.Context, tenant string, from, n int) ([]UserVi
 // tenantMemory is how long the counters of a tenant with nothing to do are kept.
 const tenantMemory = 24 * time.Hour
 
-// forgetStep is how many tenants one script forgets. Each of them has four keys.
+// forgetStep is how many tenants one script forgets. Each of them has four keys, and nothing else runs in Redis
+// meanwhile.
 const forgetStep = 50
 
-// ForgetTenants takes those of the tenants out of the index that have no lanes. It takes many
-// short steps.
+// ForgetTenants takes those of the tenants out of the index that have no lanes, and lets their counters expire. One
+// that has got a job since the caller looked has a lane, and stays: the condition and the removal are one step. It
+// takes a round trip for each fifty of them.
 func (s *Store) ForgetTenants(ctx context.Context, names []string) error {
 	for some := range slices.Chunk(names, forgetStep) {
 		c := s.newChange()

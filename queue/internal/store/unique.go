@@ -8,15 +8,20 @@ import (
 )
 
 // asynq.Unique lets a task be enqueued once while a lock lives. The task ends when the inbox has filed its job, and
-// asynq lifts the lock then. So that the promise holds for as long as the job lives, the inbox puts the job in the
-// task's place as the holder of the lock, and whoever ends the job lifts it.
+// asynq lifts the lock then. So that the promise holds until the job is done, the inbox puts the job in the
+// task's place as the holder of the lock, and the worker lifts the lock when the job is done. The lock of a job that is
+// dead or dropped lives for the rest of its time, as in asynq.
+//
+// The keys of asynq have the queue's name in braces, so they share the hash slot of the queue's own keys, and a change
+// may touch both.
 
 // lockHolder is what a lock of asynq.Unique holds while the job of its task lives. asynq
-// lifts a lock when its task has ended, if it still holds the task's ID.
+// lifts a lock when its task has ended, if the lock still holds the task's ID: this text is another one.
 func lockHolder(task string) string { return "waterclock:" + task }
 
-// KeepLock keeps the lock of asynq.Unique, if the task has one, beyond the end of the task:
-// until [Store.LiftLock], or for the rest of its time. It returns the lock's key, "" for none.
+// KeepLock keeps the lock of asynq.Unique, if the task has one, beyond the end of the task: until [Store.LiftLock], or
+// for the rest of its time. It returns the lock's key, "" for none. It takes two round trips, and may be called again
+// for the same task: the second step finds that the lock is kept.
 func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err error) {
 	lock, err = s.client.HGet(ctx, "asynq:{"+s.Queue+"}:t:"+task, "unique_key").Result()
 	if errors.Is(err, redis.Nil) || err != nil || lock == "" {
@@ -33,7 +38,8 @@ func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err err
 	return lock, nil
 }
 
-// LiftLock lifts a lock that [Store.KeepLock] has kept for the task, if it is still its.
+// LiftLock lifts a lock that [Store.KeepLock] has kept for the task, in one round trip. A lock whose time was over, and
+// which another task has by now, stays.
 func (s *Store) LiftLock(ctx context.Context, lock, task string) error {
 	c := s.newChange()
 	c.when(lockHolder(task), "GET", []string{lock})
@@ -42,6 +48,7 @@ func (s *Store) LiftLock(ctx context.Context, lock, task string) error {
 	return err
 }
 
+// ignoreNil returns no error where a key or a field is not there.
 func ignoreNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil

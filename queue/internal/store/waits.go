@@ -8,8 +8,8 @@ import (
 )
 
 // Waits returns a client for n commands at a time that block, with connections of its own to the
-// same Redis, and a function that closes them. A blocked command holds its connection: out of the
-// user's pool, two of them for each queue would leave none to the other commands.
+// same Redis, and a function that closes them, which the caller calls when nothing waits any more. A blocked command
+// holds its connection: taken from the user's pool, two of them for each queue would leave none to the other commands.
 //
 // The new client has the options of the given one; the hooks that were added to that it has not.
 // A client of another type says by a method Unwrap which client it wraps. One that does not is
@@ -33,17 +33,19 @@ func Waits(client redis.UniversalClient, n int) (waits redis.UniversalClient, do
 	}
 }
 
-// WaitsEach is how many commands of a worker block in a queue: one for its jobs and one for notices. Each of
-// them may be waited for anew while the connection of the former one has died without a word.
+// WaitsEach is how many commands of a worker may block in a queue at a time: one for its messages and one for notices,
+// and for each of them one more, since the worker waits anew while the connection of the former wait may be dead.
 const WaitsEach = 4
 
-// waitLife is how long a connection for blocking commands is used. The pool that a client of
-// sentinels has closes the connections to a master that was replaced; this one does not know.
+// waitLife is how long a connection for blocking commands is used. The pool of a client of sentinels closes the
+// connections to a master that was replaced. This client is not told of that: so no connection gets old.
 const waitLife = time.Minute
 
 // The options of a client are those that were given with the defaults filled in, where 0 means
 // none. Given to a new client 0 would mean the default again, and -1 means none.
 
+// waitOptions returns the options for a single Redis, or one behind sentinels: those of the user's client with a pool
+// of n connections, and without what commands that block have no use for.
 func waitOptions(o redis.Options, n int) *redis.Options {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
 	o.MaxConcurrentDials, o.PipelinePoolSize = 0, -1
@@ -58,7 +60,8 @@ func waitOptions(o redis.Options, n int) *redis.Options {
 	return &o
 }
 
-// waitClusterOptions lets every node have n connections: all queues may be at one.
+// waitClusterOptions returns those for a cluster. Every node may have n connections, since all queues may be at one.
+// All commands go to masters: taking a message writes, and a replica may be behind.
 func waitClusterOptions(o redis.ClusterOptions, n int) *redis.ClusterOptions {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
 	o.MaxConcurrentDials, o.PipelinePoolSize = 0, -1
@@ -70,6 +73,7 @@ func waitClusterOptions(o redis.ClusterOptions, n int) *redis.ClusterOptions {
 	return &o
 }
 
+// waitRingOptions returns those for several independent Redis servers.
 func waitRingOptions(o redis.RingOptions, n int) *redis.RingOptions {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
 	o.PipelinePoolSize = -1

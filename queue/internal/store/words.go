@@ -5,7 +5,9 @@ import (
 	"strings"
 )
 
-// Pack writes words into one text, whatever bytes they hold.
+// Pack writes words into one text, whatever bytes they hold: each word after its length and a space, as in
+// "3 abc0 2 de". So packed texts that follow each other are one packed text: a commit that tells a worker
+// several things appends them.
 func Pack(words ...string) string { return string(appendWords(nil, words)) }
 
 // appendWords adds words, each after its length and a space.
@@ -17,7 +19,8 @@ func appendWords(b []byte, words []string) []byte {
 	return b
 }
 
-// Words reads what Pack wrote.
+// Words reads what Pack wrote. Of a malformed text it returns the words before the first malformed one: callers look
+// at how many there are.
 func Words(message string) (words []string) {
 	for message != "" {
 		length, rest, found := strings.Cut(message, " ")

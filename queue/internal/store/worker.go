@@ -20,38 +20,43 @@ import (
 //
 // A claim is in exactly one of the hashes. Whoever ends it names the hash: so a worker that was reaped cannot end
 // the claim that another worker has for the same job by now.
+//
+// A worker that was reaped has left the sorted set. Its next beat is told so, and renews nothing: it must first let go
+// of its claims. Only then it asks for a new lease.
 
 // A Beat is a worker's sign of life.
 type Beat struct {
-	Worker string
-	Lease  time.Duration
-	Leased bool // it has had a lease before
+	Worker string        // its name, which no other worker has had
+	Lease  time.Duration // how long the lease holds from the beat on
+	Leased bool          // its last beat left it a lease: if that is lost, this beat gives none
 	Record WorkerRecord
 }
 
-// A WorkerRecord is what the fleet knows of a worker.
+// A WorkerRecord is what the fleet knows of a worker: its own words, written with each beat.
 type WorkerRecord struct {
-	Places  int
+	Places  int           // for this queue: those that the worker's other queues leave to it, taken ones included
 	Doubt   time.Duration // how far its idea of Redis's clock may be off
-	Started int64         // every claim with an earlier slot has started
-	Host    string
-	Since   int64
-	Version string
-	Late    time.Duration // the 99th percentile of the time from slot to start, lately
+	Started int64         // every claim with an earlier slot has started, or was taken back
+	Host    string        // for people
+	Since   int64         // the instant of its first beat
+	Version string        // for people
+	Late    time.Duration // the 99th percentile of the time from slot to start, in the last minute
 }
 
 // A BeatReply answers a beat.
 type BeatReply struct {
 	Reading
-	Alive    bool  // the lease holds; otherwise the claims are gone
-	Held     int   // claims
-	Till     int64 // when the leader's lease ends
-	Leader   string
-	Policies int64 // version
-	Listened int64 // until when somebody listens to what happens
+	Alive    bool   // the lease holds; otherwise the claims were taken back, and the worker compares
+	Held     int    // how many claims Redis has of the worker
+	Till     int64  // when the leader's lease ends; at or before Now nobody leads
+	Leader   string // its token
+	Policies int64  // the version in force
+	Listened int64  // until when somebody listens to events
 }
 
-// Beat renews a worker's lease.
+// Beat renews a worker's lease, in one round trip. A worker that is new, or has other places than before, is a notice
+// to the leader. A beat may be sent twice. After an error the lease may have been renewed, or not; the caller beats
+// again.
 func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 	asked := time.Now()
 	r := b.Record
@@ -66,7 +71,8 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 	}, reply.err
 }
 
-// Leases returns when the workers' leases end.
+// Leases returns when the leases of all workers of the fleet end, in one round trip. A lease in the past is that of a
+// worker that died, or cannot reach Redis.
 func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 	all, err := s.client.ZRangeWithScores(ctx, s.key.Workers(), 0, -1).Result()
 	leases := make(map[string]int64, len(all))
@@ -79,11 +85,12 @@ func (s *Store) Leases(ctx context.Context) (map[string]int64, error) {
 
 // A Load is what a worker has to do.
 type Load struct {
-	Claims  int
+	Claims  int   // that it holds
 	Untaken int64 // when it was told the first thing that it has not taken from its mailbox; 0 for nothing
 }
 
-// Records returns what is known of workers, and their loads.
+// Records returns what is known of workers, and their loads, in one round trip. A worker without a record has the zero
+// value: no places.
 func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, []Load, error) {
 	pipe := s.client.Pipeline()
 	fields := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.MapStringStringCmd {
@@ -100,6 +107,7 @@ func (s *Store) Records(ctx context.Context, workers []string) ([]WorkerRecord, 
 	return records, loads, nil
 }
 
+// loads adds the commands about loads to a pipeline, and sends it.
 func (s *Store) loads(ctx context.Context, pipe redis.Pipeliner, workers []string) ([]Load, error) {
 	claims := add(pipe, workers, s.countClaims(ctx))
 	mailboxes := add(pipe, workers, func(pipe redis.Pipeliner, worker string) *redis.StringCmd {
@@ -130,8 +138,9 @@ func readRecord(f map[string]string) WorkerRecord {
 	}
 }
 
-// Leave takes a worker out of the fleet, and reports whether it had nothing any more:
-// otherwise it stays.
+// Leave takes a worker out of the fleet, in one round trip, and reports whether it had no claims any more: otherwise
+// it stays, and the caller first lets its claims be taken back. A commit that gives it something later is refused
+// ([Commit.Lives]): so no claim is left with a worker that nobody reaps.
 func (s *Store) Leave(ctx context.Context, worker string) (bool, error) {
 	c := s.newChange()
 	c.when(0, "HLEN", []string{s.key.Running(worker)})
@@ -150,7 +159,8 @@ type WorkerView struct {
 	Load
 }
 
-// Fleet returns all workers that hold a lease, or have jobs of one that has ended.
+// Fleet returns all workers that hold a lease, and those that died and were not reaped yet, by their names. It takes
+// two round trips: a worker that has left in between has no record.
 func (s *Store) Fleet(ctx context.Context) ([]WorkerView, error) {
 	leases, err := s.Leases(ctx)
 	if err != nil {

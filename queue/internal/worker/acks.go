@@ -15,9 +15,12 @@ import (
 //     gathers for a third of that time, since jobs may wait for places.
 //   - An end that others wait for (the claim is Awaited, at a concurrency limit that is half full) gathers no others.
 //
-// Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again.
+// Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again. An end is told
+// by whoever has taken it (TakeEnds), and comes back if that fails (GiveBack): so no two tell it at a time. Told twice,
+// since a reply was lost, it has no effect the second time.
 
-// done notes that a job needs no more attempts.
+// done notes that a job needs no more attempts. The end of a claim that was lost is told to nobody: another worker has
+// the job, or will.
 func (c *Claims) done(e End) {
 	c.mu.Lock()
 	if h := c.held[e.Claim]; h != nil {
@@ -39,7 +42,8 @@ func (c *Claims) done(e End) {
 	retry.Signal(c.ready)
 }
 
-// TakeEnds returns ends to be told; after trouble they are given back.
+// TakeEnds returns up to five hundred ends to be told, the oldest first. Whoever takes them calls Confirmed or
+// GiveBack.
 func (c *Claims) TakeEnds() []End {
 	const batch = 500
 	c.mu.Lock()
@@ -50,7 +54,7 @@ func (c *Claims) TakeEnds() []End {
 	return taken
 }
 
-// GiveBack takes back ends that could not be told.
+// GiveBack takes back ends that could not be told, or whose telling has an unknown outcome. They are told again.
 func (c *Claims) GiveBack(ends []End) {
 	if len(ends) == 0 {
 		return
@@ -64,14 +68,15 @@ func (c *Claims) GiveBack(ends []End) {
 	retry.Signal(c.ready)
 }
 
-// Confirmed notes that Redis knows these ends.
+// Confirmed notes that Redis knows these ends: the claims are let go of.
 func (c *Claims) Confirmed(ends []End) {
 	for _, e := range ends {
 		c.drop(e.Claim)
 	}
 }
 
-// Due reports how many have ended, and since when the first waits to be told.
+// Due reports how many ends wait to be told, and for how long the first of them has. A leader asks it, to find out
+// whether it should commit for their sake.
 func (c *Claims) Due() (n int, age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +93,9 @@ const (
 	AckBatch = 20
 )
 
-// AckAll tells the ends that no commit took along, until ctx ends.
+// AckAll tells the ends that no commit took along, until ctx ends. If this worker leads it kicks the term, and tells
+// the ends itself only when the first of them has waited for ten ack delays: the term may be waiting for Redis, or
+// ending.
 func (c *Claims) AckAll(ctx context.Context) {
 	trouble := retry.NewTrouble(c.w.Log, "acknowledging")
 	for {
@@ -140,7 +147,8 @@ func (c *Claims) gathers() time.Duration {
 	return AckDelay / 3
 }
 
-// send tells all ends.
+// send tells all ends that wait, with one script for each five hundred, and returns the first error. It tries by
+// another connection while no answer comes: a script that ends claims may run twice.
 func (c *Claims) send(ctx context.Context) error {
 	for {
 		ends := c.TakeEnds()

@@ -29,6 +29,8 @@ var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to ano
 //
 // A claim that a comparison does not find, and that was held before it began, is lost: another worker
 // has it, or will. Its handler is told by its context; its end is told to nobody.
+//
+// Any goroutine may call the methods; mu guards all fields below it.
 type Claims struct {
 	w     *Worker
 	ready chan struct{} // something has ended
@@ -43,17 +45,18 @@ type Claims struct {
 	compared       map[envelope.Claim]time.Time // brought by a comparison, and when: a message may come later
 }
 
-// held is a claim that is held.
+// held is a claim that is held. It goes from waiting (the zero value) to running (cancel) to over; it may be lost
+// before it is over.
 type held struct {
 	cancel context.CancelCauseFunc // of its handler; nil before the start
 	over   bool                    // it has ended
 	lost   bool                    // it is another worker's now
 }
 
-// returned is a claim that the leader was asked to take back.
+// returned is a claim that the leader was asked to take back. Redis has it until the leader has done so.
 type returned struct {
-	notice store.Notice
-	told   time.Time
+	notice store.Notice // to be written again if it was lost
+	told   time.Time    // when it was written last
 }
 
 // newClaims returns the claims of a worker that holds nothing yet.
@@ -61,7 +64,7 @@ func newClaims(w *Worker) *Claims {
 	return &Claims{w: w, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), endedMeanwhile: make(map[envelope.Claim]bool), compared: make(map[envelope.Claim]time.Time)}
 }
 
-// hold takes a claim in, and reports whether it is new.
+// hold takes a claim in, and reports whether it is new: the four conditions above in one look.
 func (c *Claims) hold(claim envelope.Claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,14 +77,15 @@ func (c *Claims) hold(claim envelope.Claim) bool {
 	return true
 }
 
-// note remembers for those who are looking that a claim is gone.
+// note remembers for comparisons that are under way that a claim was let go of. The caller has the lock.
 func (c *Claims) note(claim envelope.Claim) {
 	if c.comparisons > 0 {
 		c.endedMeanwhile[claim] = true
 	}
 }
 
-// starts reports whether a job may start: it does not if it was lost while it waited.
+// starts reports whether a job may start: it does not if it was lost while it waited. Then the claim is let go of, and
+// nothing has to be told.
 func (c *Claims) starts(claim envelope.Claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +98,8 @@ func (c *Claims) starts(claim envelope.Claim) bool {
 	return true
 }
 
-// begins notes that a handler starts; cancel is called if the claim is lost.
+// begins notes that a handler starts; cancel is called if the claim is lost. It may have been lost after starts has
+// looked: then cancel is called at once.
 func (c *Claims) begins(claim envelope.Claim, cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +123,8 @@ func (c *Claims) drop(claims ...envelope.Claim) {
 	}
 }
 
-// giveUp notes that a claim is returned to the leader, by a notice.
+// giveUp notes that a claim is returned to the leader, by a notice. It is called before the notice is written: a
+// comparison in between must not start the claim again.
 func (c *Claims) giveUp(claim envelope.Claim, notice store.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,8 +153,8 @@ func (c *Claims) count() (n int) {
 	return n
 }
 
-// An End is a job that needs no more attempts.
+// An End is the end of a claim whose job needs no more attempts.
 type End struct {
 	Claim   envelope.Claim
-	Awaited bool // others wait for it
+	Awaited bool // other jobs may wait for it: it is told at once
 }

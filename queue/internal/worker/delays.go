@@ -11,8 +11,8 @@ import (
 // connections, or its machine's timers are coarse; its jobs come back and start elsewhere, so its users feel little of
 // it.
 
-// Delays are how long after their slots the newest jobs have started: those of the last minute,
-// and no more than a thousand.
+// delays are how long after their slots the newest jobs have started: those of the last minute,
+// and no more than a thousand. A job that was returned since it would have been late counts with its lateness.
 type delays struct {
 	mu   sync.Mutex
 	kept []delay // a ring
@@ -42,7 +42,8 @@ func (d *delays) add(took time.Duration) {
 	d.next = (d.next + 1) % delaysKept
 }
 
-// p99 returns the delay that 99 of 100 keep below; 0 if nothing has started.
+// p99 returns the delay that 99 of 100 jobs do not exceed; 0 if nothing has started in the last minute. It sorts all of
+// them, which a beat can afford.
 func (d *delays) p99() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

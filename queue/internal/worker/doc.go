@@ -11,5 +11,13 @@
 // each beat how many claims it has of this worker. Where the numbers differ, the worker compares the
 // claims themselves (reconcile.go).
 //
+// What holds at any time:
+//
+//   - A claim starts once, however often the worker hears of it.
+//   - Nothing starts before its slot, nor later than the rules have allowed for: a late job goes back to the leader.
+//   - A claim is held, or returned, until Redis is known to have ended it. An end that cannot be told is tried again;
+//     if the worker's time runs out first its lease ends, and the job runs again elsewhere.
+//   - No clock of the machine decides anything: instants are on Redis's clock, as package clock estimates it.
+//
 // [Worker.Shutdown] says in which order a worker stops (stop.go).
 package worker

@@ -29,23 +29,24 @@ import (
 // start at Spent: a later one could come too close to the next. So a late job does not start under
 // this claim. It goes back, and the leader decides about it again.
 
-// Given is a claim as it comes to a worker.
+// Given is a claim as it comes to a worker: in a message, by a comparison, or from the term in which this worker leads.
 type Given struct {
 	Claim   envelope.Claim
-	Job     string             // "" if it has to be read
-	Env     *envelope.Envelope // the job, if the leader has read it
-	Placed  bool               // it has a place already
-	Awaited bool               // others wait for its end
+	Job     string             // the envelope; "" if it has to be read from the claims in Redis
+	Env     *envelope.Envelope // the same, if the leader has opened it; otherwise nil
+	Placed  bool               // it has a place already, which Accept has to give back if it does not run
+	Awaited bool               // other jobs may wait for its end
 }
 
-// job is a claim that this worker holds.
+// job is a claim that this worker holds, opened.
 type job struct {
 	Given
 	env *envelope.Envelope
 }
 
-// Accept takes a claim in and lets it run in a goroutine of its own. It reports false for a
-// claim that is held already, or has been.
+// Accept takes a claim in and lets it run in a goroutine of its own. It reports false for a claim that is held already,
+// or has been: such a claim starts nothing. A worker that stops returns the claim, which takes as long as Redis does.
+// The gate sees to it that a claim is either taken in before Shutdown waits for those that run, or is returned.
 func (w *Worker) Accept(g Given) bool {
 	if !w.Claims.hold(g.Claim) {
 		if g.Placed {
@@ -67,7 +68,8 @@ func (w *Worker) Accept(g Given) bool {
 	return true
 }
 
-// run brings one claim to its end.
+// run brings one claim to its end. The outcome is told, or noted to be told, before the place is given back. If the
+// handler ends its goroutine, as runtime.Goexit does, that is a failed attempt.
 func (w *Worker) run(g Given) {
 	if !g.Placed {
 		if g.Placed = w.awaitPlace(); !g.Placed {
@@ -116,7 +118,9 @@ func (w *Worker) awaitPlace() bool {
 	return false
 }
 
-// open reads what was claimed. What cannot be read is dead; it costs nobody else anything.
+// open reads what was claimed. It returns false if nothing is to start: a malformed claim is ended, a job that cannot
+// be read is dead, one that was cancelled goes back to the leader, and one that Redis does not have any more is let go
+// of.
 func (w *Worker) open(g Given) (*job, bool) {
 	j := &job{Given: g}
 	if !g.Claim.Valid() {
@@ -145,7 +149,8 @@ func (w *Worker) open(g Given) (*job, bool) {
 	return j, w.readPayload(j)
 }
 
-// read reads the job of a claim, and reports whether the claim is still this worker's.
+// read reads the job of a claim, and reports whether it is there: the claim is still this worker's, and the stub in the
+// lane had a job.
 func (w *Worker) read(j *job) bool {
 	ok := w.Retry("reading jobs", func(ctx context.Context) error {
 		jobs, err := w.Store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: w.Name, Claim: j.Claim}})
@@ -175,8 +180,9 @@ func (w *Worker) readPayload(j *job) bool {
 	return ok && !missing
 }
 
-// wasCancelled reports whether a job with a collapse key, which may be another one than the leader
-// knew, was cancelled after it was claimed. Otherwise it counts as started.
+// wasCancelled reports whether a job with a collapse key and an ID was cancelled. The commit that claimed it could not
+// check that, since the job may be another one than the leader knew. If it was not cancelled its ID says from now on
+// that it has started, and it cannot be cancelled any more.
 func (w *Worker) wasCancelled(id string) (cancelled bool) {
 	w.Retry("noting a start", func(ctx context.Context) (err error) {
 		cancelled, err = w.Store.Started(ctx, id)
@@ -188,6 +194,9 @@ func (w *Worker) wasCancelled(id string) (cancelled bool) {
 // awaitSlot waits for the job's slot and returns the instant of its start. It returns false if the
 // job is not to start here, and goes back into its lane: the worker stops, or does not know the time,
 // or the job has missed its slot.
+//
+// The clock's estimate is never early: the slot has come when the estimate says so. It may be late by the doubt: so
+// lateness counts with the doubt added.
 func (w *Worker) awaitSlot(j *job) (int64, bool) {
 	asked := false // whether Redis was asked for the time
 	for {
@@ -258,7 +267,8 @@ func (w *Worker) handle(j *job, at int64) Outcome {
 // stuckAfter is how long after the end of its context a handler counts as stuck.
 const stuckAfter = 5 * time.Second
 
-// limitOf returns how long an attempt may take, 0 for no limit.
+// limitOf returns how long an attempt that starts at an instant may take: as its job's timeout says, and no longer than
+// until the job's end; 0 for no limit.
 func limitOf(e *envelope.Envelope, at int64) time.Duration {
 	limit := e.Timeout
 	if e.Until > 0 {

@@ -24,7 +24,9 @@ import (
 // and begins anew with the next one. The claims are lost: their handlers' contexts end. A beat that arrives when its
 // worker has left has no effect.
 
-// Beat keeps the worker's lease until ctx ends.
+// Beat keeps the worker's lease until ctx ends. It beats each quarter of the lease, and sooner while the worker knows
+// the time badly, while the number of claims differs, and when its other queues have changed its places. When the first
+// beat has given the worker a lease it is in the fleet ([Worker.Listed]), and may lead.
 func (w *Worker) Beat(ctx context.Context) {
 	trouble := retry.NewTrouble(w.Log, "renewing the lease")
 	leased, mismatches, hurried := false, 0, 0
@@ -144,8 +146,9 @@ func (w *Worker) LearnTime(ctx context.Context) {
 // onItsWay is how long a claim may take from its commit to its worker.
 const onItsWay = time.Second
 
-// startedThrough returns an instant such that every claim of this worker with an earlier
-// slot has started, or was taken back.
+// startedThrough returns an instant such that every claim of this worker with an earlier slot has started, or was taken
+// back. Claims that wait for their slots or were returned bound it. So does a second: a claim that was committed may
+// not have arrived yet. If this worker dies, claims with earlier slots have used an attempt.
 func (w *Worker) startedThrough(now int64) int64 {
 	now -= onItsWay.Microseconds()
 	w.Claims.mu.Lock()

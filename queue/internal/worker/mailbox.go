@@ -42,7 +42,8 @@ func (w *Worker) TakeMessages(ctx context.Context) {
 	}
 }
 
-// await takes the next message. It reports whether the wait has ended, rather than being given up.
+// await takes the next message. It reports whether the wait has ended, rather than being given up. A wait that is given
+// up goes on in its goroutine: if its connection lives after all, it takes its message as any other does.
 func (w *Worker) await(ctx context.Context) (err error, ended bool) {
 	taken := make(chan error, 1)
 	go func() { taken <- w.takeNext(ctx) }()
@@ -63,7 +64,8 @@ func (w *Worker) await(ctx context.Context) (err error, ended bool) {
 	}
 }
 
-// takeNext waits for the next message, and takes it.
+// takeNext waits for the next message, and does what it says. A message proves that Redis's clock has reached the
+// instant that it carries.
 func (w *Worker) takeNext(ctx context.Context) error {
 	message, at, err := w.Store.Message(ctx, w.Name, messagePatience)
 	if err != nil {

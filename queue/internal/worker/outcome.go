@@ -26,7 +26,8 @@ import (
 // All of it is tried again until Redis answers, or the worker's time to stop is over. Then the lease ends, and
 // the job runs again: at least once.
 
-// finish tells how the attempt ended.
+// finish tells how the attempt ended. It returns when Redis knows it, or the worker's time is over. Two outcomes are
+// only noted, and told later: the end of a job that is done, and a return to the term in which this worker leads.
 func (w *Worker) finish(j *job, o Outcome) {
 	refund := ""
 	if o.Refund {
@@ -78,7 +79,9 @@ func (w *Worker) lift(j *job) {
 	}
 }
 
-// fail ends an attempt that did not succeed: the job waits for its next one, or is dead.
+// fail ends an attempt that did not succeed: the job waits for its next one, or is dead. What the queue remembers of
+// the job is written with it: how many attempts have failed, since when it may start again, its last error, and whether
+// it yields. A payload that is kept apart stays where it is.
 func (w *Worker) fail(j *job, o Outcome, refund string) {
 	next := *j.env
 	if !o.Uncounted {
@@ -119,7 +122,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	}
 }
 
-// bury keeps a job that cannot be run among the dead.
+// bury keeps a job that cannot be run among the dead, as it was read.
 func (w *Worker) bury(j *job, text string, why error) {
 	f := store.Failure{Worker: w.Name, Claim: j.Claim, Delay: -1, Job: text, Error: why.Error()}
 	if j.env != nil {
@@ -142,7 +145,7 @@ const (
 	shownError = 300
 )
 
-// clip bounds the text of an error that is kept.
+// clip bounds the text of an error that is kept. Bytes that are no UTF-8 are replaced, and no character is cut in two.
 func clip(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > most {
@@ -171,7 +174,8 @@ func (w *Worker) giveBackAfter(j *job, o Outcome) {
 	w.returnClaim(store.Return{Claim: j.Claim, Kind: kind, Scope: o.Pause.Scope, Until: o.Pause.Until, Reason: clip(o.Error, shownError)})
 }
 
-// returnClaim asks the leader to take a claim back.
+// returnClaim asks the leader to take a claim back. Until the leader has done so the claim is among the returned ones,
+// and not among those that are held. A notice that is lost is written again by a comparison.
 func (w *Worker) returnClaim(r store.Return) {
 	r.Worker = w.Name
 	w.Claims.giveUp(r.Claim, r.Notice())

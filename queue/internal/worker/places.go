@@ -15,7 +15,8 @@ import (
 // then waits here, and goes back after a second ([Worker.awaitPlace]). A leader takes places of its own worker at once,
 // when it decides, so that cannot happen to it.
 
-// Places are the jobs that a worker may run at once, shared by its queues.
+// Places are the jobs that a worker may run at once, shared by its queues. The channel holds a token for each free
+// place.
 type Places struct {
 	free chan struct{}
 
@@ -32,14 +33,14 @@ func NewPlaces(n int) *Places {
 	return p
 }
 
-// A share is what one of the worker's queues has of its places.
+// A Share is what one of the worker's queues has of its places: mine counts those that it has taken.
 type Share struct {
 	*Places
 	mine    atomic.Int64
 	changed chan struct{} // another queue has taken a place, or given one back
 }
 
-// Share lets one more queue take places.
+// Share lets one more queue take places, for as long as the places live.
 func (p *Places) Share() *Share {
 	s := &Share{Places: p, changed: make(chan struct{}, 1)}
 	p.mu.Lock()
@@ -48,7 +49,7 @@ func (p *Places) Share() *Share {
 	return s
 }
 
-// Take takes a place, if one is free.
+// Take takes a place, if one is free, without waiting. Whoever has taken it calls Give once.
 func (s *Share) Take() bool {
 	select {
 	case <-s.free:
@@ -72,7 +73,7 @@ func (s *Share) Give() {
 	s.tell()
 }
 
-// tell tells the other queues.
+// tell tells the other queues that what is left to them has changed.
 func (s *Share) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,5 +91,5 @@ func (s *Share) Free() int { return len(s.free) }
 func (s *Share) All() int { return cap(s.free) }
 
 // Left returns how many places the other queues leave to this one, those included that it
-// has taken.
+// has taken. It is what a beat tells the leader of this queue.
 func (s *Share) Left() int { return len(s.free) + int(s.mine.Load()) }

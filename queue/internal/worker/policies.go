@@ -38,7 +38,8 @@ func (p *Policies) Saw(version int64) (unknown bool) {
 	return p.version < p.seen
 }
 
-// learn takes in what Redis holds, unless what is known is newer.
+// learn takes in what Redis holds, unless what is known is newer. Of the same version with another source Redis's
+// counts.
 func (p *Policies) learn(source string, version int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +66,8 @@ func (p *Policies) lost(version int64) (source string, lost bool, err error) {
 	return p.source, true, nil
 }
 
-// compile returns the newest policies, compiled once; nil if there are none.
+// compile returns the newest policies, compiled once; nil if there are none. The same policies are the same pointer: by
+// that the scheduler sees whether they have changed.
 func (p *Policies) compile(how func(source string, version int64) (*schedule.Policies, error)) (*schedule.Policies, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +82,8 @@ func (p *Policies) compile(how func(source string, version int64) (*schedule.Pol
 	return compiled, nil
 }
 
-// sawPolicies notes that policies of a version are in force, and reads them if they are new.
+// sawPolicies notes that policies of a version are in force, as a beat says, and reads them if they are new: so that a
+// worker that does not lead can put them in force again when it does.
 func (w *Worker) sawPolicies(ctx context.Context, version int64) {
 	if !w.Policies.Saw(version) {
 		return

@@ -20,7 +20,7 @@ import (
 //     second the notice is written again.
 
 // Reconcile compares what is held with what Redis says: it starts what it does not know
-// and lets go of what it has lost.
+// and lets go of what it has lost. Several comparisons may be under way at a time. After an error nothing was compared.
 func (c *Claims) Reconcile(ctx context.Context) error {
 	c.mu.Lock()
 	c.comparisons++
@@ -88,7 +88,8 @@ func (c *Claims) untaken(there map[envelope.Claim]bool) (notices []store.Notice)
 	return notices
 }
 
-// foundFor is how long a message with a claim may be on its way.
+// foundFor is how long a message with a claim may be on its way: for so long a claim that a comparison has brought is
+// remembered.
 const foundFor = 5 * time.Minute
 
 // remember notes a claim that a look has brought: the message that should have brought it
@@ -104,7 +105,8 @@ func (c *Claims) remember(claim envelope.Claim) {
 	c.compared[claim] = time.Now()
 }
 
-// lose cancels the handler of a claim that is another worker's now.
+// lose notes that a claim is another worker's now, and cancels its handler. One that still waits does not start
+// (starts). A claim that is over needs nothing: its end has no effect in Redis.
 func (c *Claims) lose(claim envelope.Claim) {
 	c.mu.Lock()
 	h := c.held[claim]

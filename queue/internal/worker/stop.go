@@ -24,7 +24,9 @@ const lastPatience = 5 * time.Second
 // LongestStop is how long the worker takes to stop, at most, where Redis is away.
 func (w *Worker) LongestStop() time.Duration { return w.cfg.ShutdownTimeout + 2*lastPatience }
 
-// Shutdown hands back what has not started, lets the handlers end, then makes them.
+// Shutdown hands back what has not started, waits for the handlers, and cancels those that take too long. It returns
+// when all ends are told and the leader has taken back what was returned, or after the patience for each. The worker
+// must go on to beat, to take messages and, if it leads, to lead: only so its claims are taken back.
 func (w *Worker) Shutdown() {
 	w.gate.Lock()
 	close(w.stop)
@@ -50,7 +52,7 @@ func (w *Worker) Shutdown() {
 	w.awaitReturns()
 }
 
-// endsWithin reports whether something has ended after a time.
+// endsWithin waits until something has ended, for a time at most, and reports whether it has.
 func endsWithin(ended chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -62,7 +64,8 @@ func endsWithin(ended chan struct{}, d time.Duration) bool {
 	}
 }
 
-// awaitReturns waits until the leader has taken back what this worker has returned.
+// awaitReturns waits until the leader has taken back what this worker has returned: until Redis has no more claims of
+// this worker than those that it holds.
 func (w *Worker) awaitReturns() {
 	ctx, cancel := context.WithTimeout(w.outlive, lastPatience)
 	defer cancel()

@@ -10,14 +10,15 @@ import (
 // has settled the notice, it is posted for the next leader. The tray is closed before that: a job that ends while the
 // term does writes either into the tray, and the term posts it, or to Redis itself.
 
-// A Tray takes notices of this worker's own jobs for its own term.
+// A Tray takes notices of this worker's own jobs for its own term. It is open while the worker leads. Any goroutine may
+// use it. What is left in it when it is closed stays until Take.
 type Tray struct {
 	mu      sync.Mutex
 	open    bool
 	notices []store.Notice
 }
 
-// Put puts a notice in, unless no term is open.
+// Put puts a notice in, and reports whether the tray is open: otherwise the caller writes the notice to Redis.
 func (t *Tray) Put(notice store.Notice) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,20 +26,32 @@ import (
 
 // Config configures a [Worker]. All fields but Listened are required.
 type Config struct {
-	Store           *store.Store
-	Name            string // never used before
-	Host, Version   string // for people
-	Places          *Places
-	Lease           time.Duration
+	Store         *store.Store
+	Name          string // never used before: claims of another run must not be taken for those of this one
+	Host, Version string // for people
+
+	// Places are shared with the other queues of the program.
+	Places *Places
+
+	// Lease is how long the worker keeps its claims without a beat.
+	Lease time.Duration
+
+	// ShutdownTimeout is how long handlers may run on when the worker stops, before their contexts end.
 	ShutdownTimeout time.Duration
-	Policies        func(source string, version int64) (*schedule.Policies, error)
-	Handle          func(ctx context.Context, a Attempt) Outcome
-	Metrics         Metrics
-	Listened        func(left time.Duration) // told now and then for how long somebody listens yet
-	Log             *slog.Logger
+
+	// Policies compiles the source of policies. The result never changes.
+	Policies func(source string, version int64) (*schedule.Policies, error)
+
+	// Handle runs the handler of a job, in the job's own goroutine: as many at a time as there are places.
+	Handle func(ctx context.Context, a Attempt) Outcome
+
+	Metrics  Metrics
+	Listened func(left time.Duration) // told with each beat for how long somebody listens yet, below 0 if nobody does
+	Log      *slog.Logger
 }
 
-// Metrics are told what happens.
+// Metrics are told what happens, by any goroutine. Claimed and Committed are told of commits of the term in which the
+// worker leads; Started and Late how long after its slot a job has started, or was returned; Ended of each outcome.
 type Metrics interface {
 	Claimed(jobs int)
 	Started(delay time.Duration)
@@ -52,12 +64,12 @@ type Metrics interface {
 // An Attempt is one execution of a job.
 type Attempt struct {
 	Lane          envelope.Lane
-	Job           *envelope.Envelope
-	Slot, Started int64        // on Redis's clock
-	Clock         func() int64 // what Redis's clock says by now
+	Job           *envelope.Envelope // with its payload, also if that was kept apart
+	Slot, Started int64              // on Redis's clock, in µs
+	Clock         func() int64       // what Redis's clock says by now
 }
 
-// An Outcome is what an attempt came to. The zero value is a job that is done.
+// An Outcome is what an attempt came to. The zero value is a job that is done. If Pause is set Failed does not count.
 type Outcome struct {
 	Failed    bool
 	Dead      bool          // no attempt more, whatever is left of them
@@ -69,10 +81,10 @@ type Outcome struct {
 	Pause     *Pause        // the attempt does not count: the job waits again, and others with it
 }
 
-// A Pause lets a scope wait.
+// A Pause lets a scope wait until an instant. The zero value pauses nothing: the job alone waits again.
 type Pause struct {
-	Scope string // a scope of package envelope
-	Until int64
+	Scope string // a scope of package envelope; "" for none
+	Until int64  // in µs of Redis's clock
 }
 
 // A Worker is one run of a worker in one queue.
@@ -126,16 +138,19 @@ func New(cfg Config, c *clock.Clock, elector *elect.Elector) *Worker {
 	return w
 }
 
-// Begin comes before all else. Outlive ends when nothing needs to reach Redis any more.
+// Begin comes before all other methods. Outlive ends when nothing needs to reach Redis any more: later than the worker
+// is told to stop. The handlers' contexts end with it, or when Shutdown loses patience.
 func (w *Worker) Begin(outlive context.Context) {
 	w.outlive = outlive
 	w.handling, w.kill = context.WithCancel(outlive)
 }
 
-// Listed is closed when the worker is in the fleet.
+// Listed is closed when the worker is in the fleet. Before that it must not lead: nobody would reap jobs that it gave
+// itself.
 func (w *Worker) Listed() <-chan struct{} { return w.listed }
 
-// Leads notes that the worker leads, or no more: then leader is nil.
+// Leads notes that the worker leads, or no more: then leader is nil. The tray is opened before, and closed before: so a
+// job that finds a leader but a closed tray writes its notice to Redis.
 func (w *Worker) Leads(leader Leader) {
 	w.Notices.SetOpen(leader != nil)
 	if leader == nil {
@@ -196,8 +211,9 @@ func (w *Worker) Patience() time.Duration {
 	return max(w.Lease/20, min(2*doubt, w.Lease/5))
 }
 
-// Retry does something that needs Redis until it works, or the worker's time runs out. So do the jobs of the
-// worker, each for itself: all together they leave some of the client's connections to the beats and the leader.
+// Retry does something that needs Redis until it works, and returns false if the worker's time runs out first. The jobs
+// of the worker call it, each for itself; so many of them at a time send commands (commandsPerCore) that some of the
+// client's connections are left to the beats and the leader. What it does may run twice.
 func (w *Worker) Retry(act string, do func(ctx context.Context) error) bool {
 	trouble := retry.NewTrouble(w.Log, act)
 	for {

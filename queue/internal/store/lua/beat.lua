@@ -30,8 +30,8 @@ local int = function(n) return string.format('%d', n) end
 for i, want in ipairs({ 'zset', 'hash', 'hash', 'stream' }) do
   expect(KEYS[1 + i], want)
 end
--- A full Redis lets a script go on that has begun by making room, and refuses all others:
--- leases are to live on there too.
+-- A full Redis refuses commands that need memory, unless the script has begun with one that writes and needs none.
+-- So this one removes nothing from the set: leases have to be renewed in a full Redis, too.
 call('ZREM', KEYS[2], '')
 -- After a time in which nobody reached Redis, nobody could renew a lease: all hold for one
 -- more.
@@ -41,6 +41,8 @@ end
 call('HSET', KEYS[1], 'schema', ARGV[1], 'beat', int(now))
 local held = call('HLEN', KEYS[4])
 local known = call('ZSCORE', KEYS[2], ARGV[2])
+-- A worker that is not in the set was reaped, or has left. It gets no lease, unless it asks for its first, or for a new
+-- one after it was told so; or claims of it are there, which nobody would reap.
 local alive = (known or ARGV[4] ~= '1' or held > 0) and 1 or 0
 local reply = { now, alive, held, tonumber(meta[4] or 0), meta[5] or '', tonumber(meta[6] or 0), tonumber(meta[7] or 0) }
 if alive == 0 then

@@ -35,8 +35,8 @@ local function try(words)
   return fine, reply
 end
 
--- list returns the words of the next list, or nothing if it is empty. Nobody else touches at: after
--- an error the embedded Redis would let each have its own.
+-- list returns the words of the next list, or nothing if it is empty. No other function uses at: in the embedded Redis
+-- functions no longer share a variable after an error that was caught.
 local at = 4
 local function list()
   local n = tonumber(ARGV[at])

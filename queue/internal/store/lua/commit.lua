@@ -171,7 +171,8 @@ for state = 1, n do
   end
   at = at + 2
 end
--- Only now: what failed before has not happened.
+-- The number, the notice and the lease are written behind all that can end the script: where it has ended
+-- before, the number says that the commit has not happened.
 if ARGV[5] ~= '' then
   news[#news + 1], news[#news + 2] = 'notice', ARGV[5]
 end

@@ -87,7 +87,9 @@ local stamp = math.max(now, tonumber(meta[4] or 0))
 local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[9], 'stream') and {} or nil -- while somebody records what is offered
 local till = tonumber(meta[3] or 0) > now and meta[3] or '0' -- of the leader's lease
 local notices = {}
-local later = { math.huge } -- and not a number: after an error the embedded Redis would keep two of it
+-- The earliest instant at which one of the jobs matures. It is in a table: in the embedded Redis functions no longer
+-- share a variable after an error that was caught.
+local later = { math.huge }
 local function tell(subject, text)
   if till ~= '0' then
     notices[#notices + 1], notices[#notices + 2] = subject, text
