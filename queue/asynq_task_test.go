@@ -27,6 +27,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 			return queue.Job{
 				ID: id, Tenant: "school", User: user, Type: "push", Payload: []byte("hello"), Headers: map[string]string{"trace": "7"},
 				Cost: 3, StartBy: due, Priority: queue.High, CollapseKey: "k:1", MaxAttempts: 1, Timeout: 90 * time.Second,
+				Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 812},
 			}
 		}
 		straight(t, s, job("one", "1"))
@@ -34,7 +35,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 		headers := queue.Headers("school", "three")
 		maps.Copy(headers, map[string]string{
 			"trace": "7", "waterclock-cost": "3", "waterclock-deadline": due.Format(time.RFC3339Nano), "waterclock-priority": "high",
-			"waterclock-collapse-key": "k:1", "waterclock-timeout": "1m30s",
+			"waterclock-collapse-key": "k:1", "waterclock-timeout": "1m30s", "waterclock-key-domain": "gmail.com", "waterclock-cost-tokens": "812",
 		})
 		task := asynq.NewTaskWithHeaders("push", []byte("hello"), headers)
 		_, err := asynq.NewClientFromRedisClient(s.client).Enqueue(task, asynq.Queue("push"), asynq.TaskID("3"), asynq.MaxRetry(0))
@@ -78,6 +79,10 @@ func TestTasksThatAreNoJobs(t *testing.T) {
 		"cost":         {"waterclock-cost", "lots", `header "waterclock-cost" is "lots"; a whole number from 1 to 1000000`},
 		"no-cost":      {"waterclock-cost", "0", `header "waterclock-cost" is "0"; a whole number`},
 		"high-cost":    {"waterclock-cost", "1000001", "cost 1000001; from 1 to 1000000"},
+		"unit":         {"waterclock-cost-tokens", "-1", `header "waterclock-cost-tokens" is "-1"; a whole number from 0 to 1000000000`},
+		"no-unit":      {"waterclock-cost-jobs", "1", `costs: unit "jobs"; want a name such as tokens`},
+		"no-key":       {"waterclock-key-", "x", `keys: name ""; 1 to 64 letters`},
+		"empty-key":    {"waterclock-key-domain", "", "keys.domain has 0 bytes; from 1 to 256"},
 		"deadline":     {"waterclock-deadline", "soon", `header "waterclock-deadline" is "soon"; a time such as 2026-11-21T08:00:00Z`},
 		"not-before":   {"waterclock-not-before", "1748607359", `header "waterclock-not-before" is "1748607359"; a time such as`},
 		"priority":     {"waterclock-priority", "urgent", `header "waterclock-priority" is "urgent"; high, normal or low`},

@@ -64,7 +64,8 @@ func (a *attempts) info(at worker.Attempt) Info {
 	return Info{
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
-		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered), Cost: job.Cost,
+		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
+		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs,
 		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until),
 	}
 }

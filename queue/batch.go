@@ -2,6 +2,7 @@ package queue
 
 import (
 	"crypto/rand"
+	"fmt"
 	"slices"
 	"time"
 
@@ -55,7 +56,7 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 			tenants[j.Tenant] = number
 			o.Tenants = append(o.Tenants, store.OfferTenant{Name: j.Tenant, Capacity: policy.Capacity, MakesRoom: policy.DropOldest})
 		}
-		for _, limit := range policies.Limits(j.Tenant, j.User) {
+		for _, limit := range policies.Uses(b.lane(i), b.seals[i]) {
 			if limit.Rules.Len() > 0 && !scopes[limit.Scope] {
 				scopes[limit.Scope] = true
 				o.Scopes = append(o.Scopes, limit.Scope)
@@ -67,32 +68,51 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 }
 
 // scopes returns the scopes of all jobs: what may limit or pause them.
-func (b *batch) scopes() (all []string) {
+func (b *batch) scopes(policies *schedule.Policies) (all []string) {
 	seen := make(map[string]bool)
-	for _, j := range b.jobs {
-		for _, scope := range forecast.Scopes(j.Tenant, j.User) {
-			if !seen[scope] {
-				seen[scope] = true
-				all = append(all, scope)
+	for i := range b.jobs {
+		for _, limit := range policies.Uses(b.lane(i), b.seals[i]) {
+			if !seen[limit.Scope] {
+				seen[limit.Scope] = true
+				all = append(all, limit.Scope)
 			}
 		}
 	}
 	return all
 }
 
+// lane returns the lane of a job, without its label.
+func (b *batch) lane(i int) store.Lane {
+	return store.Lane{Tenant: b.jobs[i].Tenant, User: b.jobs[i].User, Priority: b.seals[i].Priority}
+}
+
+// check returns an error that wraps [ErrInvalidJob] if the limits of policies need something of a job that it lacks.
+func (b *batch) check(policies *schedule.Policies) error {
+	if policies == nil || policies.Named == nil {
+		return nil
+	}
+	for i := range b.jobs {
+		if err := policies.Named.Check(b.lane(i), b.seals[i]); err != nil {
+			return fmt.Errorf("job %d of %d: %w: %w", i+1, len(b.jobs), ErrInvalidJob, err)
+		}
+	}
+	return nil
+}
+
 func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.OfferJob {
 	j, e := b.jobs[i], *b.seals[i]
 	offered := store.OfferJob{
-		Tenant: tenant, Lane: store.Lane{Tenant: j.Tenant, User: j.User, Priority: e.Priority}, NotBefore: envelope.Micros(j.NotBefore),
+		Tenant: tenant, Lane: b.lane(i), NotBefore: envelope.Micros(j.NotBefore),
 		ID: j.ID, IDFor: b.idFor(j), Collapse: j.CollapseKey, Spilled: e.Spilled,
 	}
 	if e.Spilled != "" {
 		offered.Payload = j.Payload
 	}
+	offered.Lane.Label = policies.Label(offered.Lane, &e)
 	e.NotBefore = offered.NotBefore
 	offered.Body = e.Body()
-	for _, limit := range policies.Limits(j.Tenant, j.User) {
-		if rule := limit.Rules.Impossible(e.Cost); rule >= 0 {
+	for _, limit := range policies.Uses(offered.Lane, &e) {
+		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			offered.Refuse, offered.Rule = string(ReasonImpossible), limit.Rules.Name(rule)
 			return offered
 		}
@@ -117,7 +137,7 @@ func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 		}
 		start, known := since, true
 		if latest >= since && offered.NotBefore == 0 {
-			start, known = p.Earliest(b.jobs[i].Tenant, b.jobs[i].User, e.Cost)
+			start, known = p.Earliest(b.lane(i), &e)
 		}
 		if known && start > latest {
 			offered.Refuse = string(ReasonExpired)
@@ -138,7 +158,7 @@ func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, ru
 		j, r := b.jobs[i], receiptOf(b.jobs[i], from)
 		switch from.Status {
 		case store.StatusAccepted:
-			r.Estimate = estimate(p.Turn(j.Tenant, j.User, from.Waiting, from.Place-1))
+			r.Estimate = estimate(p.Turn(b.lane(i), b.seals[i], from.Waiting, from.Place-1))
 			r.StartBy = envelope.Instant(b.latest(policies, i, max(p.Now, envelope.Micros(j.NotBefore))))
 		case store.StatusLater:
 			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(policies, i, envelope.Micros(j.NotBefore)))

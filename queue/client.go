@@ -84,7 +84,7 @@ func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Polic
 	if !b.limitsRunning(policies) {
 		return nil
 	}
-	return c.census.At(ctx, c.store, now)
+	return c.census.At(ctx, c.store, policies, now)
 }
 
 // offer offers one batch, again and again while Redis cannot be reached.
@@ -116,12 +116,18 @@ const newPolicies = 10
 func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedule.Policies, error) {
 	for range newPolicies {
 		policies := c.policies.Known()
-		reply, err := c.sendUnder(ctx, b, policies)
-		if !errors.Is(err, store.ErrStale) {
-			return reply, policies, err
+		invalid := b.check(policies)
+		if invalid == nil {
+			reply, err := c.sendUnder(ctx, b, policies)
+			if !errors.Is(err, store.ErrStale) {
+				return reply, policies, err
+			}
 		}
 		if err := c.policies.Reload(ctx); err != nil {
-			return reply, nil, err
+			return store.OfferReply{}, nil, err
+		}
+		if invalid != nil && c.policies.Known().InForce() == policies.InForce() {
+			return store.OfferReply{}, nil, invalid
 		}
 	}
 	return store.OfferReply{}, nil, errors.New("the policies in force are missing in Redis, or change too often to be read; set them again")
@@ -132,7 +138,7 @@ func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedul
 func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Policies) (store.OfferReply, error) {
 	o := b.offer(policies)
 	if b.timed(policies) {
-		view, err := c.store.Look(ctx, b.scopes())
+		view, err := c.store.Look(ctx, b.scopes(policies))
 		if err != nil {
 			return store.OfferReply{}, err
 		}

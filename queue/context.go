@@ -25,6 +25,10 @@ type Info struct {
 	// Cost is how much of each of its rules the job spends; 1 by default.
 	Cost int
 
+	// Keys and Costs are what limits by name count of the job, see [Job]. They must not be changed.
+	Keys  map[string]string
+	Costs map[string]int
+
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
 }

@@ -35,16 +35,26 @@ func (i *Inspector) Pauses(ctx context.Context) ([]Pause, error) {
 	}
 	all := make([]Pause, len(found))
 	for k, p := range found {
-		tenant, user := envelope.ParseScope(p.Scope)
-		scope := ScopeQueue
-		if user != "" {
-			scope = ScopeUser
-		} else if tenant != "" {
-			scope = ScopeTenant
-		}
-		all[k] = Pause{Scope: scope, Tenant: tenant, User: user, Until: envelope.Instant(p.Until), Note: Note{p.Author, p.Reason}}
+		all[k] = Pause{Until: envelope.Instant(p.Until), Note: Note{p.Author, p.Reason}}
+		all[k].reach(p.Scope)
 	}
 	return all, nil
+}
+
+// reach notes what a pause is of.
+func (p *Pause) reach(scope string) {
+	p.Tenant, p.User = envelope.ParseScope(scope)
+	limit, key, named := envelope.ParseLimitScope(scope)
+	switch {
+	case named:
+		p.Scope, p.Limit, p.Key = ScopeLimit, limit, keyOf(key)
+	case p.User != "":
+		p.Scope = ScopeUser
+	case p.Tenant != "":
+		p.Scope = ScopeTenant
+	default:
+		p.Scope = ScopeQueue
+	}
 }
 
 // Pause lets no job of a scope start before the end of the pause; jobs that are claimed already
@@ -74,13 +84,16 @@ func (i *Inspector) Resume(ctx context.Context, p Pause) error {
 }
 
 func (i *Inspector) pause(ctx context.Context, p Pause, until time.Time) error {
-	named := [2]bool{p.Tenant != "", p.User != ""}
-	switch {
-	case p.Scope == ScopeQueue && named == [2]bool{false, false}, p.Scope == ScopeTenant && named == [2]bool{true, false},
-		p.Scope == ScopeUser && named == [2]bool{true, true}:
-	default:
-		return fmt.Errorf("%w: a pause of scope %q, tenant %q and user %q; want %q without names, %q with a tenant, or %q with a tenant and a user",
-			ErrInvalidArgument, p.Scope, p.Tenant, p.User, ScopeQueue, ScopeTenant, ScopeUser)
+	type names struct{ tenant, user, limit bool }
+	named := names{p.Tenant != "", p.User != "", p.Limit != ""}
+	want, known := map[Scope]names{ScopeQueue: {}, ScopeTenant: {tenant: true}, ScopeUser: {tenant: true, user: true}, ScopeLimit: {limit: true}}[p.Scope]
+	if !known || named != want {
+		limit := ""
+		if named.limit {
+			limit = fmt.Sprintf(", and limit %q", p.Limit)
+		}
+		return fmt.Errorf("%w: a pause of scope %q, tenant %q and user %q%s; want %q without names, %q with a tenant, %q with a tenant and a user, or %q with a limit",
+			ErrInvalidArgument, p.Scope, p.Tenant, p.User, limit, ScopeQueue, ScopeTenant, ScopeUser, ScopeLimit)
 	}
 	if until.UTC().Year() > lastYear {
 		until = time.Date(lastYear, time.December, 31, 0, 0, 0, 0, time.UTC)

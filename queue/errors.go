@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -110,6 +111,7 @@ const (
 	ScopeQueue  Scope = "queue"  // all jobs of the queue
 	ScopeTenant Scope = "tenant" // all jobs of one tenant
 	ScopeUser   Scope = "user"   // all jobs of one user of one tenant
+	ScopeLimit  Scope = "limit"  // all jobs that a limit by name counts for the same values of its key
 )
 
 // A Pause lets no job of a scope start for a while. An operator sets one with [Inspector.Pause],
@@ -129,6 +131,12 @@ type Pause struct {
 	// only what its job belongs to: in its error they are those of the job, whatever they say.
 	Tenant string `json:"tenant,omitempty"`
 	User   string `json:"user,omitempty"`
+
+	// Limit and Key name what a pause of ScopeLimit is of: a limit by name, and the values of the fields of its key, between
+	// commas. In a value, a comma is %2C and a percent sign is %25. A handler may pause limits that do not
+	// count its job.
+	Limit string `json:"limit,omitempty"`
+	Key   string `json:"key,omitempty"`
 
 	// Until is the end, on Redis's clock. For is the duration, from the call or from the end of the
 	// attempt; it counts where Until is the zero time, and needs no clock.
@@ -170,8 +178,30 @@ func (p Pause) scope(tenant, user string) string {
 		return envelope.QueueScope
 	case ScopeTenant:
 		return envelope.TenantScope(tenant)
+	case ScopeLimit:
+		return envelope.ScopeOfLimit(p.Limit, valuesOf(p.Key))
 	}
 	return envelope.UserScope(tenant, user)
+}
+
+// keyOf writes the values of a limit's key, and valuesOf reads them.
+func keyOf(values []string) string {
+	escaped := make([]string, len(values))
+	for i, value := range values {
+		escaped[i] = strings.NewReplacer("%", "%25", ",", "%2C").Replace(value)
+	}
+	return strings.Join(escaped, ",")
+}
+
+func valuesOf(key string) []string {
+	if key == "" {
+		return nil
+	}
+	values := strings.Split(key, ",")
+	for i, value := range values {
+		values[i] = strings.NewReplacer("%25", "%", "%2C", ",").Replace(value)
+	}
+	return values
 }
 
 // Error says what is paused, until when or for how long, and why.

@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
@@ -34,6 +35,8 @@ type Explanation struct {
 // RuleState is what one rule says about a user's next job.
 type RuleState struct {
 	Scope     Scope     `json:"scope"`            // whose rule it is
+	Name      string    `json:"name,omitempty"`   // of the limit, for ScopeLimit
+	Key       string    `json:"key,omitempty"`    // and the values of its key for which that counts, as in Pause
 	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
 	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once
@@ -47,17 +50,22 @@ type RuleState struct {
 
 // Explain says why the jobs of a tenant's user wait, and until when.
 func (i *Inspector) Explain(ctx context.Context, tenant, user string) (Explanation, error) {
-	e, _, err := i.explain(ctx, tenant, user)
+	e, _, err := i.explain(ctx, tenant, user, store.Lane{})
 	return e, err
 }
 
-// explain returns the forecast that the explanation is about, too.
-func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanation, *forecast.Forecast, error) {
-	p, err := i.forecasts.Of(ctx, tenant, user)
+// explain explains the user's next job, or that of a lane with a label, and returns the forecast that the explanation is
+// about, too.
+func (i *Inspector) explain(ctx context.Context, tenant, user string, about store.Lane) (Explanation, *forecast.Forecast, error) {
+	waiting, firsts, err := i.forecasts.Firsts(ctx, tenant, user)
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}
-	waiting, next, err := i.forecasts.Next(ctx, tenant, user)
+	lanes := make([]store.Lane, len(firsts))
+	for k, first := range firsts {
+		lanes[k] = first.Lane
+	}
+	p, err := i.forecasts.Of(ctx, tenant, user, lanes...)
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}
@@ -65,49 +73,59 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string) (Explanati
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}
-	cost := 1
-	if next != nil {
-		cost = next.Cost
+	next := p.Next(firsts)
+	for _, first := range firsts {
+		if about.Label != "" && first.Lane == about {
+			next = first
+		}
+	}
+	if next.Job == nil {
+		next.Lane = store.Lane{Tenant: tenant, User: user}
 	}
 	e := Explanation{
 		Now: envelope.Instant(p.Now), Policy: p.Policies.Of(tenant).Name, TenantWaiting: views[0].Waiting, Waiting: int64(waiting),
-		Rules: statesOf(p, tenant, user, cost),
+		Rules: statesOf(p, next),
 	}
-	if next != nil {
-		start, _ := p.Earliest(tenant, user, cost)
-		e.Estimate = estimate(start, p.Full(tenant, user))
-		e.StartBy = envelope.Instant(latest(p.Policies, tenant, next))
+	if next.Job != nil {
+		start, _ := p.Earliest(next.Lane, next.Job)
+		e.Estimate = estimate(start, p.Full(next.Lane, next.Job))
+		e.StartBy = envelope.Instant(latest(p.Policies, tenant, next.Job))
 		e.Binding = binding(e)
 	}
 	return e, p, nil
 }
 
-// statesOf returns what pauses, rules and concurrency limits of a user say about a job.
-func statesOf(p *forecast.Forecast, tenant, user string, cost int) (all []RuleState) {
-	scopes := [3]Scope{ScopeQueue, ScopeTenant, ScopeUser}
-	subjects := p.Subjects(tenant, user)
+// statesOf returns what pauses, rules and concurrency limits say about a job.
+func statesOf(p *forecast.Forecast, job forecast.First) (all []RuleState) {
+	subjects, uses := p.Subjects(job.Lane, job.Job)
+	of := make([]RuleState, len(uses)) // whose rules they are
+	for k, use := range uses {
+		if of[k] = (RuleState{Scope: Scope(use.Name)}); k >= len(everybodys) {
+			of[k] = RuleState{Scope: ScopeLimit, Name: use.Name, Key: keyOf(use.Values)}
+		}
+	}
 	for k, s := range subjects {
 		if s.Paused > p.Now {
-			all = append(all, RuleState{Scope: scopes[k], Rule: "paused", When: envelope.Instant(s.Paused), Limit: 1})
+			r := of[k]
+			r.Rule, r.When, r.Limit = "paused", envelope.Instant(s.Paused), 1
+			all = append(all, r)
 		}
 	}
 	for k, s := range subjects {
 		for i := range s.Rules.Len() {
-			rule := s.Rules.Rule(i)
-			all = append(all, RuleState{
-				Scope: scopes[k], Rule: s.Rules.Name(i), When: envelope.Instant(s.Rules.When(&s.State, i, p.Now, cost)),
-				Limit: most(rule), Remaining: s.Rules.Room(&s.State, i, p.Now), Drops: rule.Drop, Shadow: rule.Shadow,
-			})
+			rule, r := s.Rules.Rule(i), of[k]
+			r.Rule, r.When = s.Rules.Name(i), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
+			r.Limit, r.Remaining, r.Drops, r.Shadow = most(rule), s.Rules.Room(&s.State, i, p.Now), rule.Drop, rule.Shadow
+			all = append(all, r)
 		}
 	}
-	for k, limit := range p.Policies.Limits(tenant, user) {
-		n, oldest, most, ok := p.Running(limit)
+	for k, use := range uses {
+		n, oldest, most, ok := p.Running(use)
 		if !ok {
 			continue
 		}
-		r := RuleState{
-			Scope: scopes[k], Rule: limit.Concurrency.String(), When: envelope.Instant(p.Now), Limit: most, Remaining: max(0, most-n), Running: n,
-		}
+		r := of[k]
+		r.Rule, r.When, r.Limit, r.Remaining, r.Running = use.Concurrency.String(), envelope.Instant(p.Now), most, max(0, most-n), n
 		if n > 0 {
 			r.Oldest = envelope.Instant(oldest)
 		}
@@ -118,6 +136,9 @@ func statesOf(p *forecast.Forecast, tenant, user string, cost int) (all []RuleSt
 	}
 	return all
 }
+
+// everybodys are the limits that every job has.
+var everybodys = [...]Scope{ScopeQueue, ScopeTenant, ScopeUser}
 
 // most returns how many jobs of cost 1 a rule lets start at once.
 func most(rule rules.Rule) int { return min(rule.Most(), math.MaxInt32) }
@@ -172,13 +193,13 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 		return JobState{State: where}, where != "", nil
 	}
 	state := JobState{State: "waiting", Tenant: lane.Tenant, User: lane.User}
-	e, p, err := i.explain(ctx, lane.Tenant, lane.User)
-	if err != nil {
-		return JobState{}, false, err
-	}
 	at, err := i.find(ctx, lane, id)
 	if err != nil {
 		return JobState{}, false, i.failed("explaining a job of", err)
+	}
+	e, p, err := i.explain(ctx, lane.Tenant, lane.User, lane)
+	if err != nil {
+		return JobState{}, false, err
 	}
 	state.Explanation, state.Place = e, at.place
 	switch {
@@ -187,7 +208,7 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 	case at.before == 0:
 		state.Estimate = e.Estimate // it is its user's next
 	default:
-		state.Estimate = estimate(p.Turn(lane.Tenant, lane.User, at.before, at.before))
+		state.Estimate = estimate(p.Turn(lane, at.job, at.before, at.before))
 	}
 	state.StartBy = envelope.Instant(latest(p.Policies, lane.Tenant, at.job))
 	return state, true, nil

@@ -3,8 +3,11 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -27,6 +30,15 @@ type Job struct {
 
 	// Cost is how much of each of its rules the job spends, from 1 to 1,000,000. Defaults to 1.
 	Cost int
+
+	// Keys are fields for whose values limits by name count: a limit with "key: keys.domain" counts for
+	// Keys["domain"]. At most 16, of names with 1 to 64 letters, digits, dots, dashes or underscores, and values
+	// of 1 to 256 bytes.
+	Keys map[string]string
+
+	// Costs is what the job costs in units of its own: a limit with "counts: tokens" counts Costs["tokens"]. At most
+	// 16 units, each named by a letter and then up to 31 lower-case letters, digits or underscores, and from 0 to 1,000,000,000.
+	Costs map[string]int
 
 	// NotBefore is the earliest start. The zero time means now.
 	NotBefore time.Time
@@ -139,6 +151,9 @@ type Receipt struct {
 // overflowing.
 const (
 	maxName     = 1024 // bytes in a tenant, user, type, ID or collapse key
+	maxKeys     = 16   // keys, or units
+	maxKey      = 256  // bytes in the value of a key
+	maxUnits    = 1_000_000_000
 	maxCost     = 1_000_000
 	maxAttempts = 1_000_000_000
 	maxPayload  = 1 << 20  // bytes
@@ -179,7 +194,37 @@ func (j Job) Validate() error {
 	case len(j.Payload) > maxPayload:
 		return fmt.Errorf("%w: payload has %d bytes; at most %d", ErrInvalidJob, len(j.Payload), maxPayload)
 	}
-	return errors.Join(j.validateTimes(), j.validateHeaders())
+	return errors.Join(j.validateTimes(), j.validateHeaders(), j.validateKeys(), j.validateCosts())
+}
+
+func (j Job) validateKeys() error {
+	if len(j.Keys) > maxKeys {
+		return fmt.Errorf("%w: keys are %d; at most %d", ErrInvalidJob, len(j.Keys), maxKeys)
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Keys)) {
+		if !policyfile.IsKeyName(name) {
+			return fmt.Errorf("%w: keys: name %q; 1 to 64 letters, digits, dots, dashes or underscores", ErrInvalidJob, name)
+		}
+		if n := len(j.Keys[name]); n == 0 || n > maxKey {
+			return fmt.Errorf("%w: keys.%s has %d bytes; from 1 to %d", ErrInvalidJob, name, n, maxKey)
+		}
+	}
+	return nil
+}
+
+func (j Job) validateCosts() error {
+	if len(j.Costs) > maxKeys {
+		return fmt.Errorf("%w: costs are %d; at most %d", ErrInvalidJob, len(j.Costs), maxKeys)
+	}
+	for _, unit := range slices.Sorted(maps.Keys(j.Costs)) {
+		if !policyfile.IsUnit(unit) {
+			return fmt.Errorf("%w: costs: unit %q; want a name such as tokens: a lower-case letter, then up to 31 of them, digits or underscores", ErrInvalidJob, unit)
+		}
+		if n := j.Costs[unit]; n < 0 || n > maxUnits {
+			return fmt.Errorf("%w: costs.%s is %d; from 0 to %d", ErrInvalidJob, unit, n, maxUnits)
+		}
+	}
+	return nil
 }
 
 func (j Job) validateTimes() error {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -24,8 +23,12 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 	if from < 0 || n < 1 {
 		return nil, nil
 	}
+	lanes, err := i.forecasts.Lanes(ctx, tenant, user)
+	if err != nil {
+		return nil, i.failed("inspecting", err)
+	}
 	var pages []store.Page
-	for _, lane := range forecast.Lanes(tenant, user) {
+	for _, lane := range lanes {
 		pages = append(pages, store.Page{Lane: lane, From: from, N: n})
 	}
 	entries, err := i.store.Entries(ctx, pages)
@@ -66,14 +69,17 @@ type position struct {
 // that.
 func (i *Inspector) find(ctx context.Context, lane store.Lane, id string) (position, error) {
 	const step, most = 1000, 10_000
-	lanes := forecast.Lanes(lane.Tenant, lane.User)
+	lanes, err := i.forecasts.Lanes(ctx, lane.Tenant, lane.User)
+	if err != nil {
+		return position{}, err
+	}
 	lengths, err := i.store.Lengths(ctx, lanes)
 	if err != nil {
 		return position{}, err
 	}
 	before := 0
 	for k, other := range lanes {
-		if other.Priority < lane.Priority {
+		if other.Priority < lane.Priority && other.Label == lane.Label {
 			before += int(lengths[k])
 		}
 	}

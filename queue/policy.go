@@ -22,6 +22,30 @@ type Policies struct {
 	Default  string            // the policy of tenants that Tenants does not name
 	Policies map[string]Policy // by name
 	Tenants  map[string]string // tenant → name of its policy
+
+	Limits map[string]Limit // limits by name
+}
+
+// A Limit is a limit by name: of some types of jobs, counted for the values of a key. A job is subject to all limits that
+// are about it, up to 8, beside those of the queue, its tenant and its user; it starts when all of them let it, and then
+// all of them count it. docs/limits.md describes them.
+type Limit struct {
+	Types  []string // of jobs, exact or with * for any text; nil for all
+	Key    []string // "tenant", "user", "type", or "keys.NAME" for Job.Keys; nil for one counter for all
+	Counts string   // "jobs", "cost", or a unit of Job.Costs; "" is "cost"
+
+	// Refuse makes a job invalid that lacks a field of the key, or the unit. Otherwise it is not subject to
+	// the limit. In files it is missing: refuse.
+	Refuse bool
+
+	Rules       []throttle.Rule
+	Concurrency Concurrency // how many jobs run at once
+
+	// Each has other Rules and Concurrency for a value of the key, exact or with *; with several fields, their
+	// values stand between commas. Of several that match, the exact one counts, then the one with the most characters beside
+	// its *. Unlimited is a value's that the limit is not about; nothing else of a Limit in Each counts.
+	Each      map[string]Limit
+	Unlimited bool
 }
 
 // A Policy is the set of rules of a tenant and of each of its users. The zero value
@@ -59,7 +83,7 @@ type Policy struct {
 //
 //	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
 //
-// A file has four parts, each of which may be missing:
+// A file has five parts, each of which may be missing:
 //
 //	queue:                        # everything together
 //	  rules: [{leak: 5000/s}]
@@ -80,6 +104,8 @@ type Policy struct {
 //	    max_wait: 15m             # the latest start of jobs without one
 //	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
 //	tenants: {school-1: premium}
+//	limits:                       # by name: see docs/limits.md
+//	  marketing: {jobs: {type: [marketing, promo_*]}, key: [tenant, user], rules: [{window: 5/24h, over: drop}]}
 //
 // A rule is one kind with its rate, and options:
 //
@@ -119,6 +145,24 @@ func (p Policies) file() policyfile.File {
 			Capacity: from.Capacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
 		}
 	}
+	if p.Limits != nil {
+		f.Limits = make(map[string]policyfile.Limit, len(p.Limits))
+	}
+	for name, from := range p.Limits {
+		l := policyfile.Limit{
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Bounds: policyfile.Bounds{Limits: limitsOf(from.Rules, from.Concurrency)},
+		}
+		if l.Counts == policyfile.CountsCost {
+			l.Counts = ""
+		}
+		for value, of := range from.Each {
+			if l.Each == nil {
+				l.Each = make(map[string]policyfile.Bounds, len(from.Each))
+			}
+			l.Each[value] = policyfile.Bounds{Limits: limitsOf(of.Rules, of.Concurrency), Unlimited: of.Unlimited}
+		}
+		f.Limits[name] = l
+	}
 	return f
 }
 
@@ -138,6 +182,21 @@ func policiesOf(f policyfile.File) Policies {
 			TenantConcurrency: Concurrency(from.Tenant.Concurrency), UserConcurrency: Concurrency(from.User.Concurrency),
 			Capacity: from.Capacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
 		}
+	}
+	if f.Limits != nil {
+		p.Limits = make(map[string]Limit, len(f.Limits))
+	}
+	for name, from := range f.Limits {
+		l := Limit{
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Rules: from.Rules, Concurrency: Concurrency(from.Concurrency),
+		}
+		for value, of := range from.Each {
+			if l.Each == nil {
+				l.Each = make(map[string]Limit, len(from.Each))
+			}
+			l.Each[value] = Limit{Rules: of.Rules, Concurrency: Concurrency(of.Concurrency), Unlimited: of.Unlimited}
+		}
+		p.Limits[name] = l
 	}
 	return p
 }

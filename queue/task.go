@@ -27,6 +27,8 @@ const (
 	headerCollapseKey = headerPrefix + "collapse-key"
 	headerTimeout     = headerPrefix + "timeout"
 	headerFinishBy    = headerPrefix + "finish-by"
+	headerKey         = headerPrefix + "key-"  // and the name of a key
+	headerUnit        = headerPrefix + "cost-" // and the name of a unit
 )
 
 // Headers returns the headers that turn an asynq task into a job of a user of a tenant, for
@@ -78,6 +80,12 @@ func NewTask(j Job) (*asynq.Task, error) {
 	if j.Timeout > 0 {
 		headers[headerTimeout] = j.Timeout.String()
 	}
+	for name, value := range j.Keys {
+		headers[headerKey+name] = value
+	}
+	for unit, n := range j.Costs {
+		headers[headerUnit+unit] = strconv.Itoa(n)
+	}
 	maps.Copy(headers, j.Headers)
 	return asynq.NewTaskWithHeaders(j.Type, j.Payload, headers, taskOptions(j)...), nil
 }
@@ -86,6 +94,9 @@ func NewTask(j Job) (*asynq.Task, error) {
 func fitsTask(j Job) error {
 	texts := map[string]string{
 		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey,
+	}
+	for name, value := range j.Keys {
+		texts["key "+strconv.Quote(name)] = value
 	}
 	for name, value := range j.Headers {
 		if strings.HasPrefix(name, headerPrefix) {
@@ -201,6 +212,24 @@ func readHeader(job *Job, name, value string) (err error) {
 			return errors.New("a time such as 30s")
 		}
 	default:
+		if key, is := strings.CutPrefix(name, headerKey); is {
+			if job.Keys == nil {
+				job.Keys = make(map[string]string)
+			}
+			job.Keys[key] = value
+			return nil
+		}
+		if unit, is := strings.CutPrefix(name, headerUnit); is {
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 || n > maxUnits {
+				return fmt.Errorf("a whole number from 0 to %d", maxUnits)
+			}
+			if job.Costs == nil {
+				job.Costs = make(map[string]int)
+			}
+			job.Costs[unit] = n
+			return nil
+		}
 		if strings.HasPrefix(name, headerPrefix) {
 			return errors.New("there is no such header, docs/jobs.md lists them")
 		}

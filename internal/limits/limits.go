@@ -4,8 +4,9 @@
 // Everybody has three: of the queue, of a tenant, of a user. The others have names. All of them are
 // answered alike, as [Use]s:
 //
-//	file, err := policyfile.ParseWithLimits("policies.yaml", data)
-//	uses, err := limits.Compile(file).Of(limits.Action{Tenant: "school-7", User: "teacher-42", Type: "marketing"})
+//	file, err := policyfile.Parse("policies.yaml", data)
+//	set := limits.Compile(file, func(b policyfile.Bounds) []throttle.Rule { return b.Rules })
+//	uses, err := set.Of(limits.Action{Tenant: "school-7", User: "teacher-42", Type: "marketing"})
 package limits
 
 import (
@@ -36,32 +37,44 @@ type Action struct {
 	Costs              map[string]int    // by unit; a limit is not about an action that costs nothing in its unit
 }
 
-// A Use is a limit that an action is subject to.
-type Use struct {
+// A Use is a limit that an action is subject to. B is what its bounds were compiled to.
+type Use[B any] struct {
 	Limit  string
 	Values []string // of the fields of the limit's key, for which it counts
-	Cost   int
-	policyfile.Bounds
+	Cost   int      // in what the limit counts
+	Bounds B
 }
 
 // Scope returns a name of whom the limit counts for. No two have the same.
-func (u Use) Scope() string {
-	parts := []string{"l", u.Limit}
+func (u Use[B]) Scope() string {
 	switch u.Limit {
 	case Queue:
 		return "q"
 	case Tenant:
-		parts = []string{"t"}
+		return scope("t", u.Values)
 	case User:
-		parts = []string{"u"}
+		return scope("u", u.Values)
 	}
-	for _, value := range u.Values {
-		parts = append(parts, escape.Replace(value))
-	}
-	return strings.Join(parts, ":")
+	return scope(named+u.Limit, u.Values)
 }
 
-var escape = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20")
+// named begins the scopes of limits by name.
+const named = "l:"
+
+func scope(head string, values []string) string {
+	var b strings.Builder
+	b.WriteString(head)
+	for _, value := range values {
+		b.WriteByte(':')
+		b.WriteString(escape.Replace(value))
+	}
+	return b.String()
+}
+
+var (
+	escape   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20")
+	unescape = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ")
+)
 
 // A Missing is the error of an action that lacks what a limit with missing: refuse needs.
 type Missing struct{ Limit, Field string }
@@ -71,23 +84,33 @@ func (m *Missing) Error() string {
 }
 
 // A Set are the limits of a policy file. It is immutable.
-type Set struct {
-	file  policyfile.File
-	named []named // in the order of their names
+type Set[B any] struct {
+	file    policyfile.File
+	compile func(policyfile.Bounds) B
+	limits  []limit[B] // in the order of their names
 }
 
-type named struct {
+type limit[B any] struct {
 	name string
 	policyfile.Limit
-	patterns []string // of Each, the most specific first
+	bounds   bounds[B]
+	each     map[string]bounds[B]
+	patterns []string // of each, the most specific first
 }
 
-// Compile returns the limits of a valid file.
-func Compile(f policyfile.File) *Set {
-	s := &Set{file: f}
+type bounds[B any] struct {
+	compiled  B
+	unlimited bool
+}
+
+// Compile returns the limits of a valid file. What bounds are to a caller is compiled once for each limit.
+func Compile[B any](f policyfile.File, compile func(policyfile.Bounds) B) *Set[B] {
+	s := &Set[B]{file: f, compile: compile}
 	for _, name := range slices.Sorted(maps.Keys(f.Limits)) {
-		l := named{name: name, Limit: f.Limits[name]}
-		for value := range l.Each {
+		l := limit[B]{name: name, Limit: f.Limits[name], each: make(map[string]bounds[B])}
+		l.bounds = bounds[B]{compile(l.Bounds), false}
+		for value, b := range l.Each {
+			l.each[value] = bounds[B]{compile(b), b.Unlimited}
 			if strings.Contains(value, "*") {
 				l.patterns = append(l.patterns, value)
 			}
@@ -95,7 +118,7 @@ func Compile(f policyfile.File) *Set {
 		slices.SortFunc(l.patterns, func(a, b string) int { // by how much is written out
 			return cmp.Or(literals(b)-literals(a), strings.Compare(a, b))
 		})
-		s.named = append(s.named, l)
+		s.limits = append(s.limits, l)
 	}
 	return s
 }
@@ -105,19 +128,25 @@ func literals(pattern string) int { return len(pattern) - strings.Count(pattern,
 // Of returns the limits that an action is subject to: the queue's, its tenant's and its user's, and
 // those by name in the order of their names. The error says what the action lacks, or that
 // too many are about it.
-func (s *Set) Of(a Action) ([]Use, error) {
+func (s *Set[B]) Of(a Action) ([]Use[B], error) {
 	cost := cmp.Or(a.Cost, 1)
-	uses := []Use{{Limit: Queue, Cost: cost, Bounds: policyfile.Bounds{Limits: s.file.Queue}}}
+	uses := []Use[B]{{Limit: Queue, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: s.file.Queue})}}
 	if a.Tenant != "" {
 		policy := s.policy(a.Tenant)
-		uses = append(uses, Use{Tenant, []string{a.Tenant}, cost, policyfile.Bounds{Limits: policy.Tenant, Capacity: policy.Capacity}})
+		uses = append(uses, Use[B]{Tenant, []string{a.Tenant}, cost, s.compile(policyfile.Bounds{Limits: policy.Tenant})})
 		if a.User != "" {
-			uses = append(uses, Use{User, []string{a.Tenant, a.User}, cost, policyfile.Bounds{Limits: policy.User}})
+			uses = append(uses, Use[B]{User, []string{a.Tenant, a.User}, cost, s.compile(policyfile.Bounds{Limits: policy.User})})
 		}
 	}
-	three := len(uses)
-	for i := range s.named {
-		l := &s.named[i]
+	named, err := s.Named(a)
+	return append(uses, named...), err
+}
+
+// Named returns the limits by name that an action is subject to, in the order of their names, [MostNamed] at most. The
+// error says what the action lacks, or that too many are about it; the limits are those that there are nevertheless.
+func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
+	for i := range s.limits {
+		l := &s.limits[i]
 		if !l.about(a.Type) {
 			continue
 		}
@@ -126,22 +155,52 @@ func (s *Set) Of(a Action) ([]Use, error) {
 		if lacks == "" && !counted {
 			lacks = "costs." + l.Counts
 		}
-		if lacks != "" && l.Refuse {
-			return nil, &Missing{l.name, lacks}
+		if lacks != "" && l.Refuse && err == nil {
+			err = &Missing{l.name, lacks}
 		}
 		bounds := l.of(strings.Join(values, ","))
-		if lacks != "" || bounds.Unlimited || cost == 0 {
+		if lacks != "" || bounds.unlimited || cost == 0 {
 			continue
 		}
-		uses = append(uses, Use{l.name, values, cost, bounds})
+		uses = append(uses, Use[B]{l.name, values, cost, bounds.compiled})
 	}
-	if n := len(uses) - three; n > MostNamed {
-		return nil, fmt.Errorf("%d limits by name are about it, from %s to %s; want %d at most", n, uses[three].Limit, uses[len(uses)-1].Limit, MostNamed)
+	if n := len(uses); n > MostNamed {
+		return uses[:MostNamed], fmt.Errorf("%d limits by name are about it, from %s to %s; want %d at most", n, uses[0].Limit, uses[n-1].Limit, MostNamed)
 	}
-	return uses, nil
+	return uses, err
 }
 
-func (s *Set) policy(tenant string) policyfile.Policy {
+// Any reports whether there are limits by name.
+func (s *Set[B]) Any() bool { return len(s.limits) > 0 }
+
+// InForce returns the bounds of a scope of a limit by name; false if there is none any more.
+func (s *Set[B]) InForce(scope string) (compiled B, there bool) {
+	rest, is := strings.CutPrefix(scope, named)
+	if !is {
+		return compiled, false
+	}
+	words := strings.Split(rest, ":")
+	l := s.find(words[0])
+	if l == nil || len(words)-1 != len(l.Key) {
+		return compiled, false
+	}
+	values := words[1:]
+	for i, value := range values {
+		values[i] = unescape.Replace(value)
+	}
+	bounds := l.of(strings.Join(values, ","))
+	return bounds.compiled, !bounds.unlimited
+}
+
+func (s *Set[B]) find(name string) *limit[B] {
+	i, there := slices.BinarySearchFunc(s.limits, name, func(l limit[B], name string) int { return strings.Compare(l.name, name) })
+	if !there {
+		return nil
+	}
+	return &s.limits[i]
+}
+
+func (s *Set[B]) policy(tenant string) policyfile.Policy {
 	name, known := s.file.Tenants[tenant]
 	if !known {
 		name = s.file.Default
@@ -150,12 +209,12 @@ func (s *Set) policy(tenant string) policyfile.Policy {
 }
 
 // about reports whether the limit is about jobs of a type.
-func (l *named) about(typ string) bool {
+func (l *limit[B]) about(typ string) bool {
 	return len(l.Types) == 0 || slices.ContainsFunc(l.Types, func(pattern string) bool { return matches(pattern, typ) })
 }
 
 // values returns the values of the key's fields, or the name of one that the action lacks.
-func (l *named) values(a Action) (values []string, lacks string) {
+func (l *limit[B]) values(a Action) (values []string, lacks string) {
 	for _, field := range l.Key {
 		value := ""
 		switch field {
@@ -177,7 +236,7 @@ func (l *named) values(a Action) (values []string, lacks string) {
 }
 
 // cost returns what the action costs of what the limit counts, and whether it says so.
-func (l *named) cost(a Action) (cost int, counted bool) {
+func (l *limit[B]) cost(a Action) (cost int, counted bool) {
 	switch l.Counts {
 	case policyfile.CountsJobs:
 		return 1, true
@@ -189,16 +248,16 @@ func (l *named) cost(a Action) (cost int, counted bool) {
 }
 
 // of returns the bounds for a value of the key: its own, those of the most specific pattern, or the limit's.
-func (l *named) of(value string) policyfile.Bounds {
-	if bounds, exact := l.Each[value]; exact {
+func (l *limit[B]) of(value string) bounds[B] {
+	if bounds, exact := l.each[value]; exact {
 		return bounds
 	}
 	for _, pattern := range l.patterns {
 		if matches(pattern, value) {
-			return l.Each[pattern]
+			return l.each[pattern]
 		}
 	}
-	return l.Bounds
+	return l.bounds
 }
 
 // matches reports whether a text is as a pattern says, in which * stands for any text.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/waterclock/waterclock/internal/policyfile"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 const file = `
@@ -38,13 +39,13 @@ limits:
   words: {jobs: {type: strict}, counts: words, missing: refuse, rules: [{window: 1000/1m}]}
 `
 
-func compile(t *testing.T, text string) *Set {
+func compile(t *testing.T, text string) *Set[[]throttle.Rule] {
 	t.Helper()
-	f, err := policyfile.ParseWithLimits("limits.yaml", []byte(text))
+	f, err := policyfile.Parse("limits.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Compile(f)
+	return Compile(f, func(b policyfile.Bounds) []throttle.Rule { return b.Rules })
 }
 
 func TestOf(t *testing.T) {
@@ -84,7 +85,7 @@ func TestOf(t *testing.T) {
 		var got []string
 		for _, u := range uses {
 			rules := ""
-			for _, r := range u.Rules {
+			for _, r := range u.Bounds {
 				rules += r.String()
 			}
 			got = append(got, fmt.Sprintf("%s %s x%d", u.Scope(), rules, u.Cost))
@@ -156,11 +157,59 @@ func TestScopesNeverMeet(t *testing.T) {
 			if limit == Queue && values != nil || limit == Tenant && len(values) != 1 || limit == User && len(values) != 2 {
 				continue
 			}
-			scope, name := Use{Limit: limit, Values: values}.Scope(), fmt.Sprintf("%q %q", limit, values)
+			scope, name := Use[int]{Limit: limit, Values: values}.Scope(), fmt.Sprintf("%q %q", limit, values)
 			if other, twice := seen[scope]; twice {
 				t.Errorf("%s and %s are both %s", name, other, scope)
 			}
 			seen[scope] = name
+		}
+	}
+}
+
+// From a label it can be said which limits there are, and for whom they count, without the job.
+func TestLabels(t *testing.T) {
+	set := compile(t, file)
+	for want, action := range map[string]Action{
+		"account": {Tenant: "a", User: "b"},
+		"account&domain=%25%3A%20%7C%26%3D%2C&marketing": {Tenant: "a", User: "b", Type: "marketing", Keys: map[string]string{"domain": "%: |&=,"}},
+		"account&domain=x.org&pair=x.org":                {Tenant: "a", User: "b", Type: "pair", Keys: map[string]string{"domain": "x.org"}},
+		"account&strict=r&tokens&words":                  {Tenant: "a", User: "b", Type: "strict", Keys: map[string]string{"route": "r"}, Costs: map[string]int{"tokens": 7, "words": 1}},
+	} {
+		uses, err := set.Named(action)
+		if err != nil {
+			t.Fatal(err)
+		}
+		label := set.Label(uses)
+		if label != want || strings.ContainsAny(label, " :|") {
+			t.Errorf("%+v has the label %q, want %q", action, label, want)
+		}
+		again := set.Labelled(action.Tenant, action.User, label)
+		if len(again) != len(uses) {
+			t.Fatalf("%q: %d limits, want %d", label, len(again), len(uses))
+		}
+		for i, u := range again {
+			if u.Scope() != uses[i].Scope() || cmp.Diff(u.Bounds, uses[i].Bounds, cmp.AllowUnexported(throttle.Rule{})) != "" {
+				t.Errorf("%q: %s, want %s", label, u.Scope(), uses[i].Scope())
+			}
+			if bounds, there := set.InForce(u.Scope()); !there || cmp.Diff(u.Bounds, bounds, cmp.AllowUnexported(throttle.Rule{})) != "" {
+				t.Errorf("%s is in force: %v %v", u.Scope(), there, bounds)
+			}
+		}
+	}
+	for label, costs := range map[string][]int{
+		"account&marketing&tokens": {0, 1, -1}, "domain=intern": nil, "gone=x&account": {0}, "domain": nil, "domain=a,b": nil, "pair": nil, "": nil,
+	} {
+		var got []int
+		for _, u := range set.Labelled("a", "b", label) {
+			got = append(got, u.Cost)
+		}
+		if diff := cmp.Diff(costs, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", label, diff)
+		}
+	}
+	for _, scope := range []string{"q", "t:a", "u:a:b", "l:gone", "l:domain", "l:domain:a:b", "l:domain:intern"} {
+		if _, there := set.InForce(scope); there {
+			t.Errorf("%s is in force", scope)
 		}
 	}
 }

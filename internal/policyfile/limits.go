@@ -5,7 +5,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -24,7 +23,6 @@ type Limit struct {
 // Bounds are what a limit is.
 type Bounds struct {
 	Limits
-	Capacity  int  // waiting jobs; 0 for no bound
 	Unlimited bool // nothing of it
 }
 
@@ -41,7 +39,7 @@ const (
 	wantField   = "tenant, user, type, or keys.NAME for one of the job's own keys"
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
-	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
+	wantBounds  = "rules or concurrency; unlimited only for a value in each"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
 )
 
@@ -49,6 +47,14 @@ const (
 const maxFields = 4
 
 var unitName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+// IsKeyName reports whether a job may have a key of that name.
+func IsKeyName(name string) bool { return policyName.MatchString(name) }
+
+// IsUnit reports whether a job may have a cost in that unit.
+func IsUnit(name string) bool {
+	return unitName.MatchString(name) && name != CountsJobs && name != CountsCost
+}
 
 func (l Limit) check(path string) *Problem {
 	for i, field := range l.Key {
@@ -92,17 +98,14 @@ func (l Limit) check(path string) *Problem {
 }
 
 func (b Bounds) check(path string) *Problem {
-	if b.Capacity < 0 {
-		return &Problem{Path: path + ".capacity", Value: strconv.Itoa(b.Capacity), Text: wantCapacity}
-	}
-	if !b.Unlimited && len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) && b.Capacity == 0 {
+	if !b.Unlimited && len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) {
 		return &Problem{Path: path, Text: "limits nothing; want " + wantBounds}
 	}
 	return b.Limits.check(path)
 }
 
 func (r *policyReader) named(at place) (l Limit) {
-	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing")
+	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "each", "missing")
 	l.Types = r.texts(r.fields(fields["jobs"], "type")["type"], "a type of jobs, or a list of them")
 	l.Key = r.texts(fields["key"], wantField)
 	if c := fields["counts"]; c.Node != nil {
@@ -122,17 +125,13 @@ func (r *policyReader) named(at place) (l Limit) {
 			l.Each[entry.name] = Bounds{Unlimited: true}
 			continue
 		}
-		l.Each[entry.name] = r.bounds(r.fields(entry.place, "rules", "concurrency", "capacity"))
+		l.Each[entry.name] = r.bounds(r.fields(entry.place, "rules", "concurrency"))
 	}
 	return l
 }
 
 func (r *policyReader) bounds(fields map[string]place) Bounds {
-	b := Bounds{Limits: r.limits(fields)}
-	if c := fields["capacity"]; c.Node != nil {
-		b.Capacity = read(r, c, strconv.Atoi, wantCapacity)
-	}
-	return b
+	return Bounds{Limits: r.limits(fields)}
 }
 
 // missing reports whether a job without a field that is needed is refused.
@@ -169,7 +168,6 @@ type (
 		Missing     string         `yaml:",omitempty"`
 		Rules       []ruleEntry    `yaml:",omitempty,flow"`
 		Concurrency any            `yaml:",omitempty"`
-		Capacity    int            `yaml:",omitempty"`
 		Each        map[string]any `yaml:",omitempty"`
 	}
 	jobsEntry struct {
@@ -178,14 +176,13 @@ type (
 	boundsEntry struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
 		Concurrency any         `yaml:",omitempty"`
-		Capacity    int         `yaml:",omitempty"`
 	}
 )
 
 func (l Limit) entry() limitEntry {
 	e := limitEntry{
 		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts,
-		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency), Capacity: l.Capacity,
+		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency),
 	}
 	if l.Refuse {
 		e.Missing = "refuse"
@@ -195,7 +192,7 @@ func (l Limit) entry() limitEntry {
 	}
 	for value, b := range l.Each {
 		if e.Each[value] = any("unlimited"); !b.Unlimited {
-			e.Each[value] = boundsEntry{ruleEntries(b.Rules), written(b.Concurrency), b.Capacity}
+			e.Each[value] = boundsEntry{ruleEntries(b.Rules), written(b.Concurrency)}
 		}
 	}
 	return e

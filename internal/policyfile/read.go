@@ -29,17 +29,7 @@ var Err = errors.New("queue: invalid policies")
 //
 // Limits by name are an error: a queue does not know them yet.
 func Parse(name string, data []byte) (File, error) {
-	return parse(name, data, "queue", "default", "policies", "tenants")
-}
-
-// ParseWithLimits reads a policy file as Parse does, with its limits by name.
-func ParseWithLimits(name string, data []byte) (File, error) {
-	return parse(name, data, "queue", "default", "policies", "tenants", "limits")
-}
-
-// parse reads a policy file that has no other parts than those known.
-func parse(name string, data []byte, known ...string) (File, error) {
-	r := &policyReader{file: name, known: known, found: make(map[string]place)}
+	r := &policyReader{file: name, found: make(map[string]place)}
 	var f File
 	if root, ok := r.document(data); ok {
 		f = r.policies(root)
@@ -53,12 +43,14 @@ func parse(name string, data []byte, known ...string) (File, error) {
 	return f, nil
 }
 
+// parts are what a policy file has at its top.
+var parts = []string{"queue", "default", "policies", "tenants", "limits"}
+
 // policyReader walks the nodes of a policy file and keeps the first error. The walk
 // goes on after it: what it returns then is thrown away. It checks the form of the file, and that
 // a value is a number where one is wanted; [File.Check] knows which numbers are.
 type policyReader struct {
 	file  string
-	known []string // parts of a file
 	err   error
 	found map[string]place // by path
 }
@@ -94,7 +86,7 @@ func (r *policyReader) document(data []byte) (place, bool) {
 	var doc, second yaml.Node
 	err := decoder.Decode(&doc)
 	if errors.Is(err, io.EOF) || err == nil && isNull(doc.Content[0]) {
-		r.fail(1, "", "the file is empty; want at least one of %s", strings.Join(r.known, ", "))
+		r.fail(1, "", "the file is empty; want at least one of %s", strings.Join(parts, ", "))
 		return place{}, false
 	}
 	if err == nil {
@@ -125,7 +117,7 @@ func (r *policyReader) locate(p *Problem) {
 }
 
 func (r *policyReader) policies(root place) File {
-	top := r.fields(root, r.known...)
+	top := r.fields(root, parts...)
 	f := File{Queue: r.limits(r.fields(top["queue"], "rules", "concurrency")), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
 	for _, entry := range r.entries(top["policies"]) {
 		f.Policies[entry.name] = r.policy(entry.place)

@@ -84,7 +84,7 @@ func TestBadFiles(t *testing.T) {
 		"default_kind":      `:1: default: a list; want the name of a policy`,
 		"default_none":      `:1: default: there is no policy "standard"; there is none in policies`,
 		"default_nothing":   `:1: default: nothing; want the name of a policy`,
-		"empty":             `:1: the file is empty; want at least one of queue, default, policies, tenants`,
+		"empty":             `:1: the file is empty; want at least one of queue, default, policies, tenants, limits`,
 		"first_line":        `:1: not YAML: did not find expected node content`,
 		"flow":              `:2: not YAML: did not find expected ',' or '}'`,
 		"indent":            `:3: not YAML: did not find expected key`,
@@ -95,7 +95,7 @@ func TestBadFiles(t *testing.T) {
 		"max_wait_day":      `:3: policies.standard.max_wait: "1d"; want a time such as 15m, at least 1ms, or 0 for no bound`,
 		"max_wait_tiny":     `:3: policies.standard.max_wait: "10us"; want a time such as 15m, at least 1ms, or 0 for no bound`,
 		"merge_key":         `:3: policies.premium."<<": unknown key; want tenant, user, max_wait or weight`,
-		"null":              `:1: the file is empty; want at least one of queue, default, policies, tenants`,
+		"null":              `:1: the file is empty; want at least one of queue, default, policies, tenants, limits`,
 		"overflow":          `:4: policies.standard.tenant.overflow: "block"; want drop_newest or drop_oldest`,
 		"overflow_nothing":  `:4: policies.standard.tenant.overflow: nothing; want drop_newest or drop_oldest`,
 		"policies_kind":     `:1: policies: a list; want keys and values`,
@@ -120,7 +120,7 @@ func TestBadFiles(t *testing.T) {
 		"tenant_twice":      `:4: tenants."x.y": duplicate key, first in line 3`,
 		"tenants_kind":      `:2: tenants: a list; want keys and values`,
 		"text":              `:1: "standard"; want keys and values`,
-		"top_key":           `:1: polices: unknown key; want queue, default, policies or tenants`,
+		"top_key":           `:1: polices: unknown key; want queue, default, policies, tenants or limits`,
 		"top_twice":         `:3: default: duplicate key, first in line 1`,
 		"twice":             `:4: policies.standard: duplicate key, first in line 2`,
 		"two_documents":     `:2: a second document begins; want one`,
@@ -163,7 +163,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(named))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, parse := range []func(string, []byte) (File, error){Parse, ParseWithLimits} {
+		for _, parse := range []func(string, []byte) (File, error){Parse, Parse} {
 			p, err := parse("policies.yaml", data)
 			switch {
 			case err == nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/examine"
 	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -40,12 +41,12 @@ func New(rdb redis.UniversalClient, name string) (*Doctor, error) {
 			err := forecasts.Policies.Reload(ctx)
 			return forecasts.Policies.Known(), err
 		},
-		Earliest: func(ctx context.Context, lane store.Lane, cost int) (int64, bool, error) {
-			p, err := forecasts.Of(ctx, lane.Tenant, lane.User)
+		Earliest: func(ctx context.Context, lane store.Lane, job *envelope.Envelope) (int64, bool, error) {
+			p, err := forecasts.Of(ctx, lane.Tenant, lane.User, lane)
 			if err != nil {
 				return 0, false, err
 			}
-			at, known := p.Earliest(lane.Tenant, lane.User, cost)
+			at, known := p.Earliest(lane, job)
 			return at, known, nil
 		},
 	}}, nil

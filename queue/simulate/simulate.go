@@ -84,7 +84,7 @@ func Run(c Config, offers []Offer) ([]Result, error) {
 func sealed(j queue.Job) *envelope.Envelope {
 	return &envelope.Envelope{
 		ID: j.ID, Cost: max(1, j.Cost), Deadline: envelope.Micros(j.StartBy), Until: envelope.Micros(j.FinishBy),
-		Priority: envelope.Normal - int(j.Priority), Type: j.Type,
+		Priority: envelope.Normal - int(j.Priority), Type: j.Type, Keys: j.Keys, Costs: j.Costs,
 	}
 }
 
@@ -182,6 +182,7 @@ func (w *memory) offer(i int) {
 	w.of[env.Stamp] = i
 	w.waiting[r.Tenant]++
 	lane := envelope.Lane{Tenant: r.Tenant, User: r.User, Priority: env.Priority}
+	lane.Label = w.policies.Label(lane, env)
 	head := schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env}
 	w.lanes[lane] = append(w.lanes[lane], head)
 	if len(w.lanes[lane]) == 1 {
@@ -192,8 +193,8 @@ func (w *memory) offer(i int) {
 // refuses returns why the door does not take a job.
 func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
 	policy := w.policies.Of(r.Tenant)
-	for _, limit := range w.policies.Limits(r.Tenant, r.User) {
-		if rule := limit.Rules.Impossible(env.Cost); rule >= 0 {
+	for _, limit := range w.policies.Uses(envelope.Lane{Tenant: r.Tenant, User: r.User}, env) {
+		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			return queue.ReasonImpossible, limit.Rules.Name(rule)
 		}
 	}
@@ -219,7 +220,7 @@ func (w *memory) dropOldest(tenant string) {
 	if found != "" {
 		w.results[w.of[found]].Reason = queue.ReasonFull
 		w.leave(oldest)
-		w.sched.Step(w.now, schedule.Changed{Tenant: oldest.Tenant, User: oldest.User})
+		w.sched.Step(w.now, schedule.Changed{Lane: oldest})
 	}
 }
 
@@ -278,7 +279,7 @@ func (w *memory) start(s schedule.Start) {
 // park notes the bound of a lane, which the scheduler forgets until then.
 func (w *memory) park(p schedule.Park) {
 	of := index{p.Lane.Tenant, p.Lane.Priority}
-	bound := schedule.Bound{Name: p.Lane.User, At: p.At}
+	bound := schedule.Bound{Name: p.Lane.User, Label: p.Lane.Label, At: p.At}
 	at, _ := slices.BinarySearchFunc(w.parked[of], bound, earlier)
 	w.parked[of] = slices.Insert(w.parked[of], at, bound)
 }

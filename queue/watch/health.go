@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Condition is the state of a queue in one word.
@@ -200,15 +201,23 @@ func (w *Watcher) overdueOf(ctx context.Context, h *Health, tenant string) error
 // overdueFor returns for how long the limits have let the first waiting job of a user start;
 // 0 if they do not.
 func (w *Watcher) overdueFor(ctx context.Context, tenant string, u queue.UserStats) (time.Duration, error) {
-	p, err := w.forecasts.Of(ctx, tenant, u.User)
+	_, firsts, err := w.forecasts.Firsts(ctx, tenant, u.User)
+	if err != nil || len(firsts) == 0 {
+		return 0, err
+	}
+	lanes := make([]store.Lane, len(firsts))
+	for k, first := range firsts {
+		lanes[k] = first.Lane
+	}
+	p, err := w.forecasts.Of(ctx, tenant, u.User, lanes...)
 	if err != nil {
 		return 0, err
 	}
-	_, next, err := w.forecasts.Next(ctx, tenant, u.User)
-	if err != nil || next == nil || p.Full(tenant, u.User) != "" {
-		return 0, err
+	next := p.Next(firsts)
+	if p.Full(next.Lane, next.Job) != "" {
+		return 0, nil
 	}
-	at, known := p.EarliestFrom(min(max(next.Since(), envelope.Micros(u.Next)), p.Now), tenant, u.User, next.Cost)
+	at, known := p.EarliestFrom(min(max(next.Job.Since(), envelope.Micros(u.Next)), p.Now), next.Lane, next.Job)
 	if !known {
 		return 0, nil
 	}
@@ -226,8 +235,9 @@ func (w *Watcher) startable(ctx context.Context, tenants, users []string) ([]boo
 	}
 	open := make([]bool, len(tenants))
 	for k, tenant := range tenants {
-		at, known := p.Earliest(tenant, users[k], 1)
-		open[k] = known && at <= p.Now && p.Full(tenant, users[k]) == ""
+		lane := store.Lane{Tenant: tenant, User: users[k]}
+		at, known := p.Earliest(lane, nil)
+		open[k] = known && at <= p.Now && p.Full(lane, nil) == ""
 	}
 	return open, nil
 }

@@ -59,7 +59,7 @@ type Decision struct {
 
 // A Set are the limits of a file. It is immutable, and safe for concurrent use.
 type Set struct {
-	limits  *limits.Set
+	limits  *limits.Set[[]throttle.Rule]
 	limiter *throttle.Limiter
 }
 
@@ -75,11 +75,11 @@ func FromFile(name string, limiter *throttle.Limiter) (*Set, error) {
 
 // Parse reads the text of a policy file as [FromFile] does. The name is the file's, for errors.
 func Parse(name string, data []byte, limiter *throttle.Limiter) (*Set, error) {
-	file, err := policyfile.ParseWithLimits(name, data)
+	file, err := policyfile.Parse(name, data)
 	if err != nil {
 		return nil, invalid{err}
 	}
-	return &Set{limits.Compile(file), limiter}, nil
+	return &Set{limits.Compile(file, func(b policyfile.Bounds) []throttle.Rule { return b.Rules }), limiter}, nil
 }
 
 // invalid is an error of a file that wraps [ErrInvalidFile] without repeating it.
@@ -105,8 +105,8 @@ func (s *Set) Of(f Fields) ([]Limit, error) {
 	}
 	var all []Limit
 	for _, u := range uses {
-		if len(u.Rules) > 0 {
-			all = append(all, Limit{u.Limit, u.Values, throttle.Subject{Key: u.Scope(), Rules: u.Rules, Cost: u.Cost}})
+		if len(u.Bounds) > 0 {
+			all = append(all, Limit{u.Limit, u.Values, throttle.Subject{Key: u.Scope(), Rules: u.Bounds, Cost: u.Cost}})
 		}
 	}
 	return all, nil

@@ -146,7 +146,7 @@ default: standard
 policies:
   standard: {tenant: {rules: [{leak: 10/s}], capacity: 100}, user: {rules: [{spacing: 3s}]}, weight: 4}
 limits:
-  domain: {key: keys.domain, rules: [{leak: 1/s}], concurrency: 20, capacity: 50000}
+  domain: {key: keys.domain, rules: [{leak: 1/s}], concurrency: 20}
   busy:   {key: keys.domain, concurrency: 20}
 `, store)
 		peek := func(f limits.Fields) string {
@@ -191,7 +191,7 @@ func TestErrors(t *testing.T) {
 	}
 	write("limits:\n  a: {keys: tenant}")
 	_, err := limits.FromFile(name, limiter)
-	if want := name + ":2: limits.a.keys: unknown key; want jobs, key, counts, rules, concurrency, capacity, each or missing"; !errors.Is(err, limits.ErrInvalidFile) || err.Error() != want {
+	if want := name + ":2: limits.a.keys: unknown key; want jobs, key, counts, rules, concurrency, each or missing"; !errors.Is(err, limits.ErrInvalidFile) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	write("limits:\n  a: {key: keys.route, missing: refuse, rules: [{leak: 1/s}]}")

@@ -60,6 +60,8 @@ const (
 	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
 	tagLock     = 17 // the key of a lock that is lifted when it is done
 	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
+	tagKey      = 20 // name and value
+	tagUnit     = 21 // what it costs in a unit: its name, and the number
 	tagLate     = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
@@ -118,6 +120,8 @@ type Envelope struct {
 	CollapseKey string
 	Timeout     time.Duration // of one attempt; 0 for none
 	Headers     map[string]string
+	Keys        map[string]string // fields that limits by name count for
+	Costs       map[string]int    // by unit, what limits by name count
 	Type        string
 	Payload     string
 
@@ -199,6 +203,14 @@ func (e *Envelope) append(b []byte) []byte {
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		pair := appendString(nil, name)
 		b = appendOption(b, tagHeader, append(pair, e.Headers[name]...))
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Keys)) {
+		pair := appendString(nil, name)
+		b = appendOption(b, tagKey, append(pair, e.Keys[name]...))
+	}
+	for _, unit := range slices.Sorted(maps.Keys(e.Costs)) {
+		pair := appendString(nil, unit)
+		b = appendOption(b, tagUnit, binary.AppendUvarint(pair, uint64(e.Costs[unit])))
 	}
 	b = append(b, e.unknown...)
 	b = append(b, tagEnd)
@@ -333,6 +345,25 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 		}
 		e.Headers[name] = r.rest
 		return true, r.err
+	case tagKey:
+		r := &reader{rest: value}
+		name := r.text()
+		if e.Keys == nil {
+			e.Keys = make(map[string]string)
+		}
+		e.Keys[name] = r.rest
+		return true, r.err
+	case tagUnit:
+		r := &reader{rest: value}
+		unit, n := r.text(), r.number()
+		if r.err != nil || r.rest != "" || n > maxCount {
+			return true, ErrMalformed
+		}
+		if e.Costs == nil {
+			e.Costs = make(map[string]int)
+		}
+		e.Costs[unit] = int(n)
+		return true, nil
 	}
 	field, most := e.number(tag)
 	if field == nil {

@@ -19,6 +19,7 @@ func whole() *Envelope {
 	return &Envelope{
 		Stamp: stamp, ID: "order-17", Cost: 7, Deadline: 1, Until: 2, NotBefore: 3, Ready: 4, Revived: 5, Failures: 6, Lost: 8, Late: 9, Yields: true, Error: "no",
 		MaxAttempts: 9, Priority: High, CollapseKey: "news", Timeout: time.Hour, Headers: map[string]string{"": "", "a": "b", "\x00": "\xff"},
+		Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 812},
 		Type: "push", Payload: "hello\x00", Spilled: "name", Lock: "lock", unknown: []byte{99, 1, 'x'},
 	}
 }
@@ -50,7 +51,13 @@ func (r random) envelope() *Envelope {
 		e.Headers[r.text()] = r.text()
 	}
 	for range r.IntN(3) {
-		e.unknown = appendOption(e.unknown, byte(20+r.IntN(Critical-20)), []byte(r.text()))
+		if e.Keys == nil {
+			e.Keys, e.Costs = map[string]string{}, map[string]int{}
+		}
+		e.Keys[r.text()], e.Costs[r.text()] = r.text(), int(r.number(maxCount))
+	}
+	for range r.IntN(3) {
+		e.unknown = appendOption(e.unknown, byte(22+r.IntN(Critical-22)), []byte(r.text()))
 	}
 	return e
 }

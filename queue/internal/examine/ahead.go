@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -66,6 +67,9 @@ func setOf(policies *schedule.Policies, scope string) *rules.Set {
 	switch tenant, user := envelope.ParseScope(scope); {
 	case policies == nil:
 		return nil
+	case strings.HasPrefix(scope, envelope.LimitScope):
+		limit, _ := policies.Limit(scope)
+		return limit.Rules
 	case tenant == "":
 		return policies.Queue
 	case user == "":
@@ -129,14 +133,14 @@ func (l *look) bounds(ctx context.Context, tenant string, period time.Duration) 
 			continue
 		}
 		if at := int64(all[0].Score); at < soonest {
-			soonest, first = at, store.Lane{Tenant: tenant, User: envelope.Unescape(all[0].Member.(string)), Priority: priority}
+			soonest, first = at, laneOf(tenant, all[0].Member.(string), priority)
 		}
 		late, err := l.Client.ZRangeByScoreWithScores(ctx, index, &redis.ZRangeBy{Min: strconv.FormatInt(from, 10), Max: "+inf", Count: mostAhead}).Result()
 		if err != nil {
 			return err
 		}
 		for _, z := range late {
-			lane := store.Lane{Tenant: tenant, User: envelope.Unescape(z.Member.(string)), Priority: priority}
+			lane := laneOf(tenant, z.Member.(string), priority)
 			if err := l.bound(ctx, index, lane, int64(z.Score)); err != nil {
 				return err
 			}
@@ -152,12 +156,12 @@ func (l *look) bounds(ctx context.Context, tenant string, period time.Duration) 
 // bound notes a bound in an index, of a lane or of its tenant, that lies ahead of what rules
 // and pauses say about the first job of the lane.
 func (l *look) bound(ctx context.Context, index string, lane store.Lane, at int64) error {
-	member := envelope.Escape(lane.User)
+	member := lane.Member()
 	if index == l.key.Tenants() {
 		member = envelope.Escape(lane.Tenant)
 	}
 	unexplained := func(ctx context.Context, at int64) (bool, error) {
-		earliest, known, err := l.Earliest(ctx, lane, l.cost(ctx, lane))
+		earliest, known, err := l.Earliest(ctx, lane, l.firstOf(ctx, lane))
 		return known && at > earliest+l.behind+farAhead.Microseconds(), err
 	}
 	if suspect, err := unexplained(ctx, at); err != nil || !suspect {
@@ -182,14 +186,12 @@ func (l *look) bound(ctx context.Context, index string, lane store.Lane, at int6
 	return nil
 }
 
-// cost returns the cost of the first job of a lane, 1 if nobody can read it.
-func (l *look) cost(ctx context.Context, lane store.Lane) int {
+// firstOf returns the first job of a lane, nil if nobody can read it.
+func (l *look) firstOf(ctx context.Context, lane store.Lane) *envelope.Envelope {
 	entries, err := l.Store.Entries(ctx, []store.Page{{Lane: lane, N: 1}})
 	if err != nil || len(entries) == 0 {
-		return 1
+		return nil
 	}
-	if job, _ := envelope.Open(entries[0].Job); job != nil {
-		return job.Cost
-	}
-	return 1
+	job, _ := envelope.Open(entries[0].Job)
+	return job
 }

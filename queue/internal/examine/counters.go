@@ -187,7 +187,7 @@ func (l *look) tenantGap(ctx context.Context, tenant string, lanes []store.Lane)
 	for _, priority := range priorities {
 		err := l.eachMember(ctx, l.key.Due(tenant, priority), func(users []string) error {
 			for _, user := range users {
-				lanes = append(lanes, store.Lane{Tenant: tenant, User: envelope.Unescape(user), Priority: priority})
+				lanes = append(lanes, laneOf(tenant, user, priority))
 			}
 			return nil
 		})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -59,8 +60,8 @@ type Examiner struct {
 	// Policies returns the policies in force, nil for none.
 	Policies func(ctx context.Context) (*schedule.Policies, error)
 
-	// Earliest returns when rules and pauses let a job of a user start; false if that is unknown.
-	Earliest func(ctx context.Context, lane store.Lane, cost int) (at int64, known bool, err error)
+	// Earliest returns when rules and pauses let the first job of a lane start; false if that is unknown.
+	Earliest func(ctx context.Context, lane store.Lane, job *envelope.Envelope) (at int64, known bool, err error)
 }
 
 // A damage is a finding, how to look at it again at one instant, and how to mend it.
@@ -81,6 +82,8 @@ type look struct {
 	found  []damage
 	more   map[Kind]int // that are not in found
 	names  names
+
+	labelled map[user][]store.Lane // lanes with labels, of each user
 }
 
 // Examine returns what it finds, nothing for a queue that is sound.

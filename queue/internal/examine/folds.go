@@ -46,10 +46,9 @@ func (l *look) placed(ctx context.Context, u user, key string) (bool, error) {
 	pipe := l.Client.TxPipeline()
 	there := pipe.HExists(ctx, l.key.Fold(u.tenant, u.user), key)
 	var places, lengths []*redis.IntCmd
-	for _, priority := range priorities {
-		lane := l.key.Lane(store.Lane{Tenant: u.tenant, User: u.user, Priority: priority})
-		places = append(places, pipe.LPos(ctx, lane, "="+key, redis.LPosArgs{MaxLen: longestSearch}))
-		lengths = append(lengths, pipe.LLen(ctx, lane))
+	for _, lane := range l.lanesOf(u) {
+		places = append(places, pipe.LPos(ctx, l.key.Lane(lane), "="+key, redis.LPosArgs{MaxLen: longestSearch}))
+		lengths = append(lengths, pipe.LLen(ctx, l.key.Lane(lane)))
 	}
 	if _, err := pipe.Exec(ctx); serious(err) != nil {
 		return false, err
@@ -59,6 +58,22 @@ func (l *look) placed(ctx context.Context, u user, key string) (bool, error) {
 		placed = placed || places[i].Err() == nil || wrongType(places[i].Err()) || lengths[i].Val() > longestSearch
 	}
 	return placed, nil
+}
+
+// lanesOf returns the lanes of a user: one for each priority, and those with labels that there were.
+func (l *look) lanesOf(u user) (lanes []store.Lane) {
+	for _, priority := range priorities {
+		lanes = append(lanes, store.Lane{Tenant: u.tenant, User: u.user, Priority: priority})
+	}
+	if l.labelled == nil {
+		l.labelled = make(map[user][]store.Lane)
+		for lane := range l.names.lanes {
+			if of := (user{lane.Tenant, lane.User}); lane.Label != "" {
+				l.labelled[of] = append(l.labelled[of], lane)
+			}
+		}
+	}
+	return append(lanes, l.labelled[u]...)
 }
 
 // unplaced notes a job under a collapse key that has no place in a lane.
@@ -85,7 +100,7 @@ func (l *look) unplaced(u user, key, job string) {
 				},
 				Do: append([][]any{
 					{"RPUSH", l.key.Lane(lane), "=" + key},
-					{"ZADD", l.key.Due(lane.Tenant, lane.Priority), "LT", l.now, envelope.Escape(lane.User)},
+					{"ZADD", l.key.Due(lane.Tenant, lane.Priority), "LT", l.now, lane.Member()},
 				}, l.list(lane.Tenant)...),
 			})
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,12 +15,18 @@ import (
 // priorities are the ranks of a tenant's lanes.
 var priorities = [...]int{envelope.High, envelope.Normal, envelope.Low}
 
+// laneOf returns the lane that a member of an index is: <user>, or <user>|<label>.
+func laneOf(tenant, member string, priority int) store.Lane {
+	user, label, _ := strings.Cut(member, "|")
+	return store.Lane{Tenant: tenant, User: envelope.Unescape(user), Priority: priority, Label: label}
+}
+
 // lanes looks for lanes that no index names, for tenants with lanes that the index of tenants
 // does not name, and for members of indexes that have no lane.
 func (l *look) lanes(ctx context.Context) error {
 	lanes := slices.Collect(maps.Keys(l.names.lanes))
 	scores, err := read(ctx, l, lanes, func(pipe redis.Pipeliner, lane store.Lane) *redis.FloatCmd {
-		return pipe.ZScore(ctx, l.key.Due(lane.Tenant, lane.Priority), envelope.Escape(lane.User))
+		return pipe.ZScore(ctx, l.key.Due(lane.Tenant, lane.Priority), lane.Member())
 	})
 	if err != nil {
 		return err
@@ -42,7 +49,7 @@ func (l *look) lanes(ctx context.Context) error {
 
 // outside notes a lane that its index does not name.
 func (l *look) outside(lane store.Lane) {
-	key, index, user := l.key.Lane(lane), l.key.Due(lane.Tenant, lane.Priority), envelope.Escape(lane.User)
+	key, index, user := l.key.Lane(lane), l.key.Due(lane.Tenant, lane.Priority), lane.Member()
 	l.add(damage{
 		Finding: Finding{
 			Kind: Lane, Key: key, Seen: "a lane that " + index + " does not name",
@@ -74,11 +81,11 @@ func (l *look) members(ctx context.Context, tenant string) error {
 	for _, priority := range priorities {
 		err := l.eachMember(ctx, l.key.Due(tenant, priority), func(users []string) error {
 			there, err := read(ctx, l, users, func(pipe redis.Pipeliner, user string) *redis.IntCmd {
-				return pipe.Exists(ctx, l.key.Lane(store.Lane{Tenant: tenant, User: envelope.Unescape(user), Priority: priority}))
+				return pipe.Exists(ctx, l.key.Lane(laneOf(tenant, user, priority)))
 			})
 			for i := range there {
 				if there[i].Val() == 0 {
-					l.empty(store.Lane{Tenant: tenant, User: envelope.Unescape(users[i]), Priority: priority})
+					l.empty(laneOf(tenant, users[i], priority))
 				}
 			}
 			return err
@@ -113,7 +120,7 @@ func (l *look) eachMember(ctx context.Context, key string, do func([]string) err
 
 // empty notes a member of an index that has no lane.
 func (l *look) empty(lane store.Lane) {
-	key, index, user := l.key.Lane(lane), l.key.Due(lane.Tenant, lane.Priority), envelope.Escape(lane.User)
+	key, index, user := l.key.Lane(lane), l.key.Due(lane.Tenant, lane.Priority), lane.Member()
 	l.add(damage{
 		Finding: Finding{
 			Kind: Index, Key: index, Seen: "it names " + user + ", for whom nothing waits in " + key,

@@ -13,7 +13,7 @@ import (
 )
 
 func compareLanes(a, b store.Lane) int {
-	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.User, b.User), cmp.Compare(a.Priority, b.Priority))
+	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.User, b.User), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Label, b.Label))
 }
 
 // An ownerless set is what some job should name, and none was seen that does.

@@ -104,7 +104,7 @@ func (n *names) add(rest string) {
 	}
 }
 
-// parseLane reads the key of a lane: tenant, user, and "high" or "low" if it has a priority.
+// parseLane reads the key of a lane: tenant, user or user|label, and "high" or "low" if it has a priority.
 func parseLane(name string) (lane store.Lane, ok bool) {
 	words := strings.Split(name, ":")
 	lane.Priority = envelope.Normal
@@ -116,6 +116,5 @@ func parseLane(name string) (lane store.Lane, ok bool) {
 	case len(words) != 2:
 		return lane, false
 	}
-	lane.Tenant, lane.User = envelope.Unescape(words[0]), envelope.Unescape(words[1])
-	return lane, true
+	return laneOf(envelope.Unescape(words[0]), words[1], lane.Priority), true
 }

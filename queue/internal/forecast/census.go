@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -22,8 +23,8 @@ type tally struct {
 	oldest int64
 }
 
-// Take counts what runs at an instant.
-func Take(ctx context.Context, s *store.Store, now int64) (*Census, error) {
+// Take counts what runs at an instant, for the limits of policies.
+func Take(ctx context.Context, s *store.Store, policies *schedule.Policies, now int64) (*Census, error) {
 	workers, err := s.Fleet(ctx)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func Take(ctx context.Context, s *store.Store, now int64) (*Census, error) {
 		if !claim.Valid() {
 			continue
 		}
-		for _, limit := range (*schedule.Policies)(nil).Limits(claim.Lane.Tenant, claim.Lane.User) {
+		for _, limit := range policies.Uses(claim.Lane, nil) {
 			t := c.scopes[limit.Scope]
 			if t.n++; t.n == 1 || claim.Slot < t.oldest {
 				t.oldest = claim.Slot
@@ -57,6 +58,7 @@ func Take(ctx context.Context, s *store.Store, now int64) (*Census, error) {
 type CensusCache struct {
 	turn  chan struct{} // holds one token while no call counts
 	last  *Census
+	by    *schedule.Policies
 	taken time.Time
 }
 
@@ -72,34 +74,36 @@ const (
 )
 
 // At returns a census that is young enough, or one that says that nothing could be counted.
-func (c *CensusCache) At(ctx context.Context, s *store.Store, now int64) *Census {
+func (c *CensusCache) At(ctx context.Context, s *store.Store, policies *schedule.Policies, now int64) *Census {
 	<-c.turn
 	defer func() { c.turn <- struct{}{} }()
-	if c.last != nil && time.Since(c.taken) < censusEvery {
+	if c.last != nil && c.by == policies && time.Since(c.taken) < censusEvery {
 		return c.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, censusPatience)
 	defer cancel()
-	counted, err := Take(ctx, s, now)
+	counted, err := Take(ctx, s, policies, now)
 	if err != nil {
 		counted = &Census{unknown: true}
 	}
-	c.last, c.taken = counted, time.Now()
+	c.last, c.by, c.taken = counted, policies, time.Now()
 	return counted
 }
 
 // Full returns the concurrency limit that is reached, and what runs: "tenant concurrency 20: 20
 // running, the oldest for 31s". It is empty if a job of the user may run now.
-func (p *Forecast) Full(tenant, user string) string { return p.Crowded(tenant, user, 0, 0) }
+func (p *Forecast) Full(lane store.Lane, env *envelope.Envelope) string {
+	return p.Crowded(lane, env, 0, 0)
+}
 
 // Crowded returns the concurrency limit that may keep a job waiting which has so many before it,
 // and what runs: one that is reached now, or else one that has no room for all of them at once.
 // It is empty if there is room.
-func (p *Forecast) Crowded(tenant, user string, inTenant, ofUser int) (narrow string) {
+func (p *Forecast) Crowded(lane store.Lane, env *envelope.Envelope, inTenant, ofUser int) (narrow string) {
 	if p.census == nil {
 		return ""
 	}
-	for k, limit := range p.Policies.Limits(tenant, user) {
+	for k, limit := range p.Policies.Uses(lane, env) {
 		if !limit.Concurrency.Limits() {
 			continue
 		}
@@ -107,11 +111,11 @@ func (p *Forecast) Crowded(tenant, user string, inTenant, ofUser int) (narrow st
 			return "what runs could not be counted"
 		}
 		t, most := p.census.scopes[limit.Scope], limit.Concurrency.Most(p.census.places)
-		text := fmt.Sprintf("%s %s: %d running", scopes[k], limit.Concurrency, t.n)
+		text := fmt.Sprintf("%s %s: %d running", limit.Name, limit.Concurrency, t.n)
 		if t.n >= most {
 			return text + ", the oldest for " + roughly(time.Duration(p.Now-t.oldest)*time.Microsecond).String()
 		}
-		if first := max(0, [3]int{0, inTenant, ofUser}[k]); narrow == "" && t.n+first >= most {
+		if first := first(k, limit, inTenant, ofUser); narrow == "" && t.n+first >= most {
 			narrow = text + ", " + count(first, "job comes first", "jobs come first")
 		}
 	}
@@ -126,12 +130,21 @@ func roughly(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// scopes are what the three limits of a user are of.
-var scopes = [3]string{"queue", "tenant", "user"}
+// first returns how many jobs that a limit counts come before a job which has so many before it: at least. How many do
+// of other users that a limit by name counts, Redis does not say.
+func first(k int, limit schedule.Use, inTenant, ofUser int) int {
+	switch {
+	case k == 1:
+		return max(0, inTenant)
+	case limit.OfUser:
+		return max(0, ofUser)
+	}
+	return 0
+}
 
 // Running returns how many jobs that a limit is about run, since when the oldest does, and how
 // many may; false where no concurrency limit counts there.
-func (p *Forecast) Running(limit schedule.Limit) (n int, oldest int64, most int, ok bool) {
+func (p *Forecast) Running(limit schedule.Use) (n int, oldest int64, most int, ok bool) {
 	if p.census == nil || !limit.Concurrency.Limits() {
 		return 0, 0, 0, false
 	}

@@ -11,6 +11,7 @@ import (
 	"math/bits"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -41,57 +42,59 @@ func New(policies *schedule.Policies, v store.View, running *Census) *Forecast {
 	}
 }
 
-// Subjects returns the queue, a tenant and a user of it.
-func (p *Forecast) Subjects(tenant, user string) (all [3]*Subject) {
-	for i, limit := range p.Policies.Limits(tenant, user) {
+// Subjects returns whoever limits a job of a lane: the queue, its tenant, its user, and the limits by name. See
+// [schedule.Policies.Uses].
+func (p *Forecast) Subjects(lane store.Lane, env *envelope.Envelope) (all []*Subject, uses []schedule.Use) {
+	uses = p.Policies.Uses(lane, env)
+	for _, limit := range uses {
 		if p.subjects[limit.Scope] == nil {
 			s := &Subject{Rules: limit.Rules, Paused: p.pauses[limit.Scope]}
 			s.Known = s.State.Decode(p.states[limit.Scope]) == nil
 			p.subjects[limit.Scope] = s
 		}
-		all[i] = p.subjects[limit.Scope]
+		all = append(all, p.subjects[limit.Scope])
 	}
-	return all
+	return all, uses
 }
 
-// Earliest returns the first instant at which pauses and rules let a job of a user start.
+// Earliest returns the first instant at which pauses and rules let a job of a lane start; a job of nil is one of cost 1.
 // It is false where that is not known.
-func (p *Forecast) Earliest(tenant, user string, cost int) (int64, bool) {
-	return p.EarliestFrom(p.Now, tenant, user, cost)
+func (p *Forecast) Earliest(lane store.Lane, env *envelope.Envelope) (int64, bool) {
+	return p.EarliestFrom(p.Now, lane, env)
 }
 
 // EarliestFrom returns the first instant from one on, which may have passed: for how long a
 // job could have started is counted from there.
-func (p *Forecast) EarliestFrom(at int64, tenant, user string, cost int) (int64, bool) {
-	var all [3]schedule.Remembered
-	for k, s := range p.Subjects(tenant, user) {
+func (p *Forecast) EarliestFrom(at int64, lane store.Lane, env *envelope.Envelope) (int64, bool) {
+	subjects, uses := p.Subjects(lane, env)
+	all := make([]schedule.Remembered, len(subjects))
+	for k, s := range subjects {
 		if !s.Known {
 			return 0, false
 		}
-		all[k] = schedule.Remembered{Rules: s.Rules, State: &s.State}
+		all[k] = schedule.Remembered{Rules: s.Rules, State: &s.State, Cost: max(1, uses[k].Cost)}
 		at = max(at, s.Paused)
 	}
-	return schedule.Earliest(all, at, cost), true
+	return schedule.Earliest(all, at), true
 }
 
-// Turn says when the rules let a job of a user start that has so many before it, in its tenant and
+// Turn says when the rules let a job of a lane start that has so many before it, in its tenant and
 // of its user, if no job with an earlier turn is added. A subject whose state cannot be read counts
 // as one without: so it does for the leader. Limit is the concurrency limit that may keep the job
 // waiting for longer, see [Forecast.Crowded].
-func (p *Forecast) Turn(tenant, user string, inTenant, ofUser int) (start int64, limit string) {
-	s := p.Subjects(tenant, user)
-	open := max(p.Now, s[0].Paused, s[1].Paused)
-	at := max(open, s[2].Paused)
-	for i, k := range [3]int{0, inTenant, ofUser} {
-		from := open
-		if i == 2 {
-			from = max(p.Now, s[2].Paused)
+func (p *Forecast) Turn(lane store.Lane, env *envelope.Envelope, inTenant, ofUser int) (start int64, limit string) {
+	subjects, uses := p.Subjects(lane, env)
+	at, open := p.Now, max(p.Now, subjects[0].Paused, subjects[1].Paused)
+	for k, s := range subjects {
+		from := max(p.Now, s.Paused)
+		if k < 2 {
+			from = open
 		}
-		if s[i].Known {
-			at = max(at, s[i].after(from, int64(max(0, k))))
+		if at = max(at, from); s.Known {
+			at = max(at, s.after(from, int64(first(k, uses[k], inTenant, ofUser))))
 		}
 	}
-	return at, p.Crowded(tenant, user, inTenant, ofUser)
+	return at, p.Crowded(lane, env, inTenant, ofUser)
 }
 
 // after guesses when the subject lets a job start that has k before it: what each rule

@@ -1,7 +1,9 @@
 package forecast
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -18,8 +20,23 @@ type Reader struct {
 // NewReader returns a reader of a queue.
 func NewReader(s *store.Store) *Reader { return &Reader{s, NewPolicyCache(s)} }
 
-// Of reads when jobs of a user may start.
-func (r *Reader) Of(ctx context.Context, tenant, user string) (*Forecast, error) {
+// Of reads when jobs of a user may start. The lanes are those that somebody asks about: their labels say
+// which limits by name there are.
+func (r *Reader) Of(ctx context.Context, tenant, user string, lanes ...store.Lane) (*Forecast, error) {
+	for range 2 { // the policies that were known may not be those in force
+		policies := r.Policies.Known()
+		scopes := Scopes(tenant, user)
+		for _, lane := range lanes {
+			for _, use := range policies.Uses(lane, nil)[len(Scopes("", "")):] {
+				scopes = append(scopes, use.Scope)
+			}
+		}
+		slices.Sort(scopes)
+		p, err := r.read(ctx, slices.Compact(scopes), []string{tenant})
+		if err != nil || p.Policies == policies || len(lanes) == 0 {
+			return p, err
+		}
+	}
 	return r.read(ctx, Scopes(tenant, user), []string{tenant})
 }
 
@@ -42,42 +59,78 @@ func (r *Reader) read(ctx context.Context, scopes, tenants []string) (*Forecast,
 	policies, err := r.Policies.At(ctx, view.Policies)
 	var running *Census
 	if err == nil && slices.ContainsFunc(tenants, policies.CountsFor) {
-		running, err = Take(ctx, r.Store, view.Now)
+		running, err = Take(ctx, r.Store, policies, view.Now)
 	}
 	return New(policies, view, running), err
 }
 
-// Next returns how many jobs of a user wait, and the next; nil if none does.
-func (r *Reader) Next(ctx context.Context, tenant, user string) (int, *envelope.Envelope, error) {
-	lanes, all := Lanes(tenant, user), 0
+// A First is the first job of a lane.
+type First struct {
+	Lane store.Lane
+	Job  *envelope.Envelope
+}
+
+// Next returns that of the first jobs of a user's lanes which may start first; of those that may start at one instant, the
+// first one.
+func (p *Forecast) Next(firsts []First) (next First) {
+	soonest := int64(math.MaxInt64)
+	for _, first := range firsts {
+		at, known := p.Earliest(first.Lane, first.Job)
+		if !known {
+			at = p.Now
+		}
+		if next.Job == nil || max(at, p.Now) < soonest {
+			next, soonest = first, max(at, p.Now)
+		}
+	}
+	return next
+}
+
+// Firsts returns how many jobs of a user wait, and the first of each lane, that which is served first before the others.
+func (r *Reader) Firsts(ctx context.Context, tenant, user string) (waiting int, firsts []First, err error) {
+	lanes, err := r.Lanes(ctx, tenant, user)
+	if err != nil {
+		return 0, nil, err
+	}
 	lengths, err := r.Store.Lengths(ctx, lanes)
 	if err != nil {
 		return 0, nil, err
 	}
-	var pages []store.Page
-	for k, lane := range lanes {
-		all += int(lengths[k])
-		pages = append(pages, store.Page{Lane: lane, N: 1})
+	for _, n := range lengths {
+		waiting += int(n)
 	}
-	firsts, err := r.Store.Entries(ctx, pages)
-	for _, first := range firsts {
-		if next, _ := envelope.Open(first.Job); next != nil {
-			return all, next, err
+	entries, err := r.Store.Entries(ctx, store.FirstPages(lanes, 1))
+	for _, entry := range entries {
+		if job, _ := envelope.Open(entry.Job); job != nil {
+			firsts = append(firsts, First{entry.Lane, job})
 		}
 	}
-	return all, nil, err
+	return waiting, firsts, err
 }
 
-// Scopes returns the scopes that limit or pause a user: the queue, the tenant, the user.
+// Lanes returns the lanes of a user, those that are served first before the others: one for each priority, and those
+// in which jobs wait that are subject to limits by name.
+func (r *Reader) Lanes(ctx context.Context, tenant, user string) ([]store.Lane, error) {
+	lanes := plainLanes(tenant, user)
+	if known := r.Policies.Known(); known != nil && known.Named == nil {
+		return lanes, nil
+	}
+	labelled, err := r.Store.LabelledLanes(ctx, tenant, user)
+	lanes = append(lanes, labelled...)
+	slices.SortStableFunc(lanes, func(a, b store.Lane) int { return cmp.Compare(a.Priority, b.Priority) })
+	return lanes, err
+}
+
+// Scopes returns the scopes that limit or pause every job of a user: the queue, the tenant, the user.
 func Scopes(tenant, user string) (all []string) {
-	for _, limit := range (*schedule.Policies)(nil).Limits(tenant, user) {
+	for _, limit := range (*schedule.Policies)(nil).Uses(store.Lane{Tenant: tenant, User: user}, nil) {
 		all = append(all, limit.Scope)
 	}
 	return all
 }
 
-// Lanes returns the lanes of a user, that which is served first before the others.
-func Lanes(tenant, user string) []store.Lane {
+// plainLanes returns the lanes of a user without limits by name.
+func plainLanes(tenant, user string) []store.Lane {
 	return []store.Lane{{Tenant: tenant, User: user, Priority: envelope.High},
 		{Tenant: tenant, User: user, Priority: envelope.Normal}, {Tenant: tenant, User: user, Priority: envelope.Low}}
 }

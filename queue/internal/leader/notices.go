@@ -89,7 +89,7 @@ func (t *term) open(notices []store.Notice) {
 		switch l.Subject {
 		case store.NoticeFold:
 			if lane, err := envelope.ParseLane(l.Text); err == nil {
-				t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+				t.sched.Step(now, schedule.Changed{Lane: lane})
 			}
 		case store.NoticeLater:
 			t.ripeAt = min(t.ripeAt, number(l.Text))
@@ -129,7 +129,7 @@ func (t *term) firstJob(l store.Notice, now int64) {
 		return
 	}
 	if l.Text != "" && l.Text[0] == '=' { // the job is under its collapse key
-		t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+		t.sched.Step(now, schedule.Changed{Lane: lane})
 		return
 	}
 	t.sched.Step(now, schedule.First{Lane: lane, Head: headOf(l.Text)})

@@ -47,7 +47,7 @@ func (b *inflight) want(needs schedule.Needs) {
 func (t *term) learn(ctx context.Context, c schedule.Commit, read store.Looks) error {
 	found := schedule.Found{Tenants: boundsOf(read.Tenants), States: read.States, Waiting: read.Waiting}
 	for _, front := range read.Fronts {
-		found.Fronts = append(found.Fronts, boundsOf(front))
+		found.Fronts = append(found.Fronts, lanesOf(front))
 	}
 	var err error
 	if found.Heads, err = t.readHeads(ctx, c.Needs.Heads, read.Heads); err != nil {
@@ -57,7 +57,17 @@ func (t *term) learn(ctx context.Context, c schedule.Commit, read store.Looks) e
 	return nil
 }
 
-// boundsOf returns members of an index as the scheduler knows them: by their names.
+// lanesOf returns members of an index of lanes as the scheduler knows them.
+func lanesOf(found []store.Bounded) []schedule.Bound {
+	bounds := make([]schedule.Bound, len(found))
+	for i, b := range found {
+		bounds[i].At = b.At
+		bounds[i].Name, bounds[i].Label = envelope.ParseMember(b.Name)
+	}
+	return bounds
+}
+
+// boundsOf returns members of the index of tenants as the scheduler knows them: by their names.
 func boundsOf(found []store.Bounded) []schedule.Bound {
 	bounds := make([]schedule.Bound, len(found))
 	for i, b := range found {

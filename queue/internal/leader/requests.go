@@ -121,7 +121,7 @@ func (t *term) prepare(ctx context.Context) error {
 func (t *term) knows() bool {
 	known := true
 	for _, q := range t.first() {
-		known = t.sched.Knows(q.Claim.Lane) && known
+		known = t.sched.Knows(q.Claim.Lane, q.env) && known
 	}
 	return known
 }
@@ -160,7 +160,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Late = 0
 	}
 	if unstarted {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost, All: true})
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env, Cost: q.cost, All: true})
 		t.sooner(c, q.Claim.Lane, now)
 		c.Count(q.Claim.Lane.Tenant, "started", -1)
 	} else {
@@ -168,7 +168,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Ready = now
 	}
 	if q.Kind == store.ReturnRefunded {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env, Cost: q.cost})
 		t.sooner(c, q.Claim.Lane, now)
 	}
 	if q.Scope != "" {

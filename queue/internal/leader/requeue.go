@@ -80,7 +80,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
 				c.Refold(folded, other[:envelope.StampLen], entry)
 				dropped, loser = other, headOf(other).Env
-				t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+				t.sched.Step(now, schedule.Changed{Lane: lane})
 			}
 			c.Count(lane.Tenant, "dropped", 1)
 			c.Drop(lane, dropped, "collapsed", "", now)
@@ -101,7 +101,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	if b.front {
 		t.sched.Step(now, schedule.Returned{Lane: lane, Since: b.since})
 	} else {
-		t.sched.Step(now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+		t.sched.Step(now, schedule.Changed{Lane: lane})
 	}
 }
 

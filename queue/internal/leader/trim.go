@@ -226,7 +226,7 @@ func (t *term) trimTenant(c *store.Commit, of trimmed, heads [][]schedule.Head, 
 		if len(leaving[i]) > 0 {
 			c.Take(s.lane, leaving[i])
 			t.sooner(c, s.lane, now) // the next one may cost less
-			t.sched.Step(now, schedule.Changed{Tenant: s.lane.Tenant, User: s.lane.User})
+			t.sched.Step(now, schedule.Changed{Lane: s.lane})
 		}
 	}
 }

@@ -28,7 +28,7 @@ func Compile(queue, source string, version int64) (*schedule.Policies, error) {
 func compile(f policyfile.File, version int64) *schedule.Policies {
 	c := &schedule.Policies{
 		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: schedule.Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants,
-		Policies: make(map[string]schedule.Policy, len(f.Policies)),
+		Policies: make(map[string]schedule.Policy, len(f.Policies)), Named: compileNamed(f),
 	}
 	for name, p := range f.Policies {
 		c.Policies[name] = schedule.Policy{

@@ -1,6 +1,10 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
+import (
+	"strings"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // What people decide changes what it is about, and no more. Who has been served, which lanes are in memory, and where
 // they stand in line stays as it is: otherwise an operator who acts once a second would send everybody back to the
@@ -40,13 +44,17 @@ func (s *Scheduler) govern(p *Policies, now int64) {
 	if p != nil {
 		s.queue.rules, s.queue.limit = p.Queue, p.QueueConcurrency
 	}
+	for _, of := range s.instances {
+		of.govern(p)
+		s.arm(of, now)
+	}
 	for _, t := range s.tenants {
 		t.policy = p.Of(t.name)
 		t.rules, t.limit = t.policy.Tenant, t.policy.TenantConcurrency
 		for _, u := range t.users {
 			u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
 			for _, l := range u.lanes {
-				if l != nil && len(l.heads) > 0 {
+				if len(l.heads) > 0 {
 					s.hold(l, l.heads) // it may be too late at another instant
 				}
 			}
@@ -68,7 +76,11 @@ func (s *Scheduler) pause(scope string, until, now int64) {
 	}
 	name, user := envelope.ParseScope(scope)
 	t := s.tenants[name]
-	switch {
+	switch of := s.instances[scope]; {
+	case of != nil:
+		of.paused = until
+		s.arm(of, now)
+	case strings.HasPrefix(scope, envelope.LimitScope): // nothing of it is in memory
 	case name == "":
 		s.queue.paused = until
 		for _, t := range s.tenants {
@@ -82,7 +94,7 @@ func (s *Scheduler) pause(scope string, until, now int64) {
 		u := t.users[user]
 		u.paused = until
 		for _, l := range u.lanes {
-			if l != nil && l.at != outside {
+			if l.at != outside {
 				s.wake(l, now)
 			}
 		}

@@ -118,10 +118,11 @@ func (s *Scheduler) parks() (parks []Park) {
 }
 
 // park notes that a lane's bound has moved so far that Redis should know, and that the
-// lane need not be remembered until then.
+// lane need not be remembered until then. A lane with a label is remembered: whoever lowers the bounds of
+// all lanes of a user in Redis does not know which labels there are.
 func (s *Scheduler) park(l *lane, at, now int64) {
 	const far = 1_000_000
-	if at-now > far && at-l.noted > far && !l.parked {
+	if at-now > far && at-l.noted > far && !l.parked && l.label == "" {
 		l.parked = true
 		s.parked = append(s.parked, l)
 	}

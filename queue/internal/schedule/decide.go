@@ -53,8 +53,14 @@ func (d *decision) decide() {
 			d.plan.Next = Never // what is needed comes first
 			return
 		}
+		if d.call() {
+			continue
+		}
 		t := d.nextTenant()
 		if t == nil {
+			if s.recall(d.horizon, d.now) {
+				continue
+			}
 			d.plan.Next = s.nextInstant()
 			return
 		}
@@ -85,7 +91,7 @@ const mostHeads = 1000
 // is nothing. It lies before the first bound by the lead, less half of the usual lead: lanes that fall due soon after
 // each other share a commit, and half of the lead is left for the way.
 func (s *Scheduler) nextInstant() int64 {
-	if first := s.due.first(); first < blocked {
+	if first := min(s.due.first(), s.opening.first()); first < blocked {
 		return first - s.lead + Lead/2
 	}
 	return Never
@@ -144,6 +150,9 @@ type decision struct {
 	places       Places
 	left, visits int // how many jobs more may leave their lanes, and how often more something is looked at
 	plan         Plan
+
+	of         []share // whoever counts the job that is being looked at
+	remembered []Remembered
 }
 
 // A verdict is what came of looking at a tenant.
@@ -219,6 +228,7 @@ func (d *decision) fetch(t *tenant) {
 				continue
 			}
 			d.s.ask(l.user)
+			d.s.askNamed(l)
 			if len(l.heads) == 0 {
 				empty = append(empty, l)
 			}

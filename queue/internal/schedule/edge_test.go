@@ -14,25 +14,26 @@ import (
 
 // A shelf is a scheduler with the lanes that it decides about.
 type shelf struct {
-	t      *testing.T
-	s      *schedule.Scheduler
-	now    int64
-	lanes  map[envelope.Lane][]*envelope.Envelope
-	n      int
-	starts []schedule.Start
-	drops  []schedule.Drop
-	ahead  int64 // how far away the worker is, µs
-	places int
-	rounds int
-	queue  string // what the queue's rules remember
-	heads  int    // of how many lanes the first jobs were read at a time, at most
-	bounds map[envelope.Lane]int64
-	parks  []schedule.Park
+	t        *testing.T
+	policies *schedule.Policies
+	s        *schedule.Scheduler
+	now      int64
+	lanes    map[envelope.Lane][]*envelope.Envelope
+	n        int
+	starts   []schedule.Start
+	drops    []schedule.Drop
+	ahead    int64 // how far away the worker is, µs
+	places   int
+	rounds   int
+	queue    string // what the queue's rules remember
+	heads    int    // of how many lanes the first jobs were read at a time, at most
+	bounds   map[envelope.Lane]int64
+	parks    []schedule.Park
 }
 
 func newShelf(t *testing.T, p *schedule.Policies) *shelf {
 	return &shelf{
-		t: t, s: schedule.New(schedule.Settings{Policies: p}, ""), now: 1_763_600_000_000_000, lanes: map[envelope.Lane][]*envelope.Envelope{}, bounds: map[envelope.Lane]int64{}, places: 1000,
+		t: t, policies: p, s: schedule.New(schedule.Settings{Policies: p}, ""), now: 1_763_600_000_000_000, lanes: map[envelope.Lane][]*envelope.Envelope{}, bounds: map[envelope.Lane]int64{}, places: 1000,
 	}
 }
 
@@ -49,6 +50,7 @@ func (s *shelf) put(tenant, user string, change func(*envelope.Envelope)) {
 		change(e)
 	}
 	lane := envelope.Lane{Tenant: tenant, User: user, Priority: e.Priority}
+	lane.Label = s.policies.Label(lane, e)
 	if s.lanes[lane] = append(s.lanes[lane], e); len(s.lanes[lane]) == 1 {
 		s.s.Step(s.now, schedule.First{Lane: lane, Head: schedule.Head{Entry: e.String(), Job: e.String(), Env: e}})
 	}
@@ -63,7 +65,7 @@ func (s *shelf) find(needs schedule.Needs) (found schedule.Found) {
 			if users[index(lane)] == nil {
 				users[index(lane)] = map[string]int64{}
 			}
-			tenants[lane.Tenant], users[index(lane)][lane.User] = 1, max(1, s.bounds[lane])
+			tenants[lane.Tenant], users[index(lane)][lane.Member()] = 1, max(1, s.bounds[lane])
 		}
 	}
 	found.Tenants = front(tenants, needs.Tenants.From, needs.Tenants.N)
@@ -407,7 +409,7 @@ func TestALiftedRuleGivesBackNothingThatItHasNotCounted(t *testing.T) {
 	under(window)
 	s.now += 10_000
 	for range 10 {
-		if s.s.Knows(missed.Lane) {
+		if s.s.Knows(missed.Lane, nil) {
 			break
 		}
 		s.learn(s.s.Amend(s.now))

@@ -45,9 +45,9 @@ type First struct {
 	Head Head
 }
 
-// Changed says that the first jobs of a user's lanes, or what bounds them, may have changed: they are
-// read again.
-type Changed struct{ Tenant, User string }
+// Changed says that the first jobs of a lane, or what bounds it, may have changed: it is
+// read again, and so are the user's other lanes.
+type Changed struct{ Lane envelope.Lane }
 
 // Returned says that a job is the first of its lane again. A job that has started before comes in line now: Since is 0.
 // One that has not goes to its former place in line: Since is the instant from which it has waited.
@@ -72,11 +72,12 @@ type Ended []envelope.Claim
 // TakenBack says that a claim ends with the next commit.
 type TakenBack struct{ Claim envelope.Claim }
 
-// Refunded says that the slot of a claim is given back: to the rules of its user, and, with All, to those of its tenant
-// and the queue as well, since the job did not start at all. What these rules remember has to be known
-// ([Scheduler.Knows]).
+// Refunded says that the slot of a claim is given back: to the rules of its user, and, with All, to all others that have
+// counted it, since the job did not start at all. A limit by name is one of the user if it counts for each user. What these
+// rules remember has to be known ([Scheduler.Knows]).
 type Refunded struct {
 	Claim envelope.Claim
+	Env   *envelope.Envelope // its job; nil where only the cost is known
 	Cost  int
 	All   bool
 }
@@ -92,7 +93,7 @@ func (f Paused) happened(s *Scheduler, now int64) bool    { s.pause(f.Scope, f.U
 func (f IDCancelled) happened(s *Scheduler, _ int64) bool { s.cancelled[f.ID] = true; return false }
 func (f IDDropped) happened(s *Scheduler, _ int64) bool   { delete(s.cancelled, f.ID); return false }
 func (f First) happened(s *Scheduler, now int64) bool     { s.notice(f.Lane, f.Head, now); return false }
-func (f Changed) happened(s *Scheduler, now int64) bool   { s.look(f.Tenant, f.User, now); return false }
+func (f Changed) happened(s *Scheduler, now int64) bool   { s.look(f.Lane, now); return false }
 func (f Returned) happened(s *Scheduler, now int64) bool  { s.returned(f, now); return false }
 func (f Replaced) happened(s *Scheduler, now int64) bool  { s.forgetLanes(f.Tenant, now); return false }
 func (f Lowered) happened(s *Scheduler, now int64) bool {
@@ -108,7 +109,7 @@ func (f Ended) happened(s *Scheduler, now int64) (frees bool) {
 }
 func (f TakenBack) happened(s *Scheduler, now int64) bool { return s.takenBack(f.Claim, now) }
 func (f Refunded) happened(s *Scheduler, now int64) bool {
-	s.refund(f.Claim, f.Cost, f.All, now)
+	s.refund(f, now)
 	return false
 }
 func (f Capacity) happened(s *Scheduler, now int64) bool { s.size(int(f), now); return false }

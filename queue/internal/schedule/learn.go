@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"strings"
+
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -14,10 +16,11 @@ import (
 //     there (front.missed).
 //  4. A lane that is in memory keeps its bound: the one that was read with the index may be older.
 
-// A Bound is a member of an index as Redis holds it.
+// A Bound is a member of an index as Redis holds it: a tenant, or a lane of a tenant and priority.
 type Bound struct {
-	Name string
-	At   int64
+	Name  string // of the tenant, or of the lane's user
+	Label string // of the lane
+	At    int64
 }
 
 // Found is what was read of what was needed, in the order of the [Needs].
@@ -45,6 +48,8 @@ func (s *Scheduler) Learn(c Commit, found Found, now int64) {
 	tenants := 0
 	for i, scope := range c.Needs.States {
 		switch tenant, user := envelope.ParseScope(scope); {
+		case strings.HasPrefix(scope, envelope.LimitScope):
+			s.learnInstance(scope, found.States[i], now)
 		case tenant == "":
 			s.queue.learn(found.States[i])
 		case user != "":
@@ -83,7 +88,7 @@ func (s *Scheduler) learnLanes(need LanesNeed, found []Bound, now int64) {
 	index := &t.lanes[need.Priority]
 	fresh := 0
 	for _, b := range found {
-		l := t.user(s, b.Name).lane(need.Priority)
+		l := t.user(s, b.Name).lane(need.Priority, b.Label)
 		if l.at != outside {
 			continue
 		}
@@ -100,7 +105,7 @@ func (s *Scheduler) learnLanes(need LanesNeed, found []Bound, now int64) {
 // asked for.
 func (s *Scheduler) learnHeads(lane envelope.Lane, heads []Head, now int64) {
 	t := s.tenant(lane.Tenant)
-	l := t.user(s, lane.User).lane(lane.Priority)
+	l := t.user(s, lane.User).lane(lane.Priority, lane.Label)
 	missed, bound := l.missed, l.bound()
 	l.heap().remove(l)
 	l.asked, l.missed = false, false
@@ -116,6 +121,7 @@ func (s *Scheduler) learnHeads(lane envelope.Lane, heads []Head, now int64) {
 	case missed:
 		s.read(l, bound)
 	default:
+		s.quit(l, now)
 		s.rest(l.user)
 	}
 }

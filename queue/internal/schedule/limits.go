@@ -15,29 +15,55 @@ type Limit struct {
 	Concurrency Concurrency
 }
 
-// Limits returns what limits the jobs of a user: the queue's limit, its tenant's and its own. It
-// works on nil, which limits nothing.
-func (p *Policies) Limits(tenant, user string) [3]Limit {
-	policy := p.Of(tenant)
-	all := [3]Limit{
-		{Scope: envelope.QueueScope},
-		{envelope.TenantScope(tenant), policy.Tenant, policy.TenantConcurrency},
-		{envelope.UserScope(tenant, user), policy.User, policy.UserConcurrency},
+// Uses returns what limits the jobs of a lane: the queue's limit, its tenant's and its user's, and then the limits by
+// name. Of the job nil the latter are those of the lane's label, and what it costs them is not known. It works on nil, which
+// limits nothing.
+func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
+	policy, cost := p.Of(lane.Tenant), 1
+	if env != nil {
+		cost = env.Cost
 	}
-	if p != nil {
-		all[0].Rules, all[0].Concurrency = p.Queue, p.QueueConcurrency
+	all := []Use{
+		{Name: "queue", Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
+		{Name: "tenant", Cost: cost, Limit: Limit{envelope.TenantScope(lane.Tenant), policy.Tenant, policy.TenantConcurrency}},
+		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), policy.User, policy.UserConcurrency}, OfUser: true},
 	}
-	return all
+	if p == nil {
+		return all
+	}
+	all[0].Rules, all[0].Concurrency = p.Queue, p.QueueConcurrency
+	switch {
+	case p.Named == nil:
+		return all
+	case env == nil:
+		return append(all, p.Named.Lane(lane)...)
+	}
+	return append(all, p.Named.Job(lane, env)...)
+}
+
+// Limit returns the limit by name of a scope; false if there is none. It works on nil.
+func (p *Policies) Limit(scope string) (Limit, bool) {
+	if p == nil || p.Named == nil {
+		return Limit{}, false
+	}
+	return p.Named.Scope(scope)
+}
+
+// Label returns the label of the lane in which a job of a user waits. It works on nil.
+func (p *Policies) Label(lane envelope.Lane, env *envelope.Envelope) string {
+	if p == nil || p.Named == nil {
+		return ""
+	}
+	return p.Named.Label(lane, env)
 }
 
 // CountsFor reports whether a concurrency limit counts the jobs of a tenant. It works on nil.
 func (p *Policies) CountsFor(tenant string) bool {
-	for _, limit := range p.Limits(tenant, "") {
-		if limit.Concurrency.Limits() {
-			return true
-		}
+	if p == nil {
+		return false
 	}
-	return false
+	policy := p.Of(tenant)
+	return p.QueueConcurrency.Limits() || policy.TenantConcurrency.Limits() || policy.UserConcurrency.Limits() || p.Named != nil && p.Named.Counts()
 }
 
 // InForce returns the version of the policies, 0 for nil.
@@ -48,20 +74,21 @@ func (p *Policies) InForce() int64 {
 	return p.Version
 }
 
-// Remembered are the rules of a scope, and what they remember.
+// Remembered are the rules of a scope, what they remember, and what a job costs under them.
 type Remembered struct {
 	Rules *rules.Set
 	State *rules.State
+	Cost  int
 }
 
-// Earliest returns the first instant from `at` on at which the rules of all three scopes let a job
-// of a cost start. They are asked again as long as one of them moves the instant: into the guarded
+// Earliest returns the first instant from `at` on at which the rules of all scopes let a job
+// start. They are asked again as long as one of them moves the instant: into the guarded
 // end of another one's period, perhaps.
-func Earliest(all [3]Remembered, at int64, cost int) int64 {
+func Earliest(all []Remembered, at int64) int64 {
 	for range passes {
 		before := at
 		for _, r := range all {
-			at, _ = r.Rules.Earliest(r.State, at, cost)
+			at, _ = r.Rules.Earliest(r.State, at, r.Cost)
 		}
 		if at == before {
 			break

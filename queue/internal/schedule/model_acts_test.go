@@ -50,6 +50,7 @@ func (m *model) govern() {
 	if m.chance(3) {
 		policy.MaxWait = int64(1 + m.IntN(5_000_000))
 	}
+	m.nameLimits(p)
 	m.limitRunning(p, &policy)
 	p.Policies = map[string]schedule.Policy{"p": policy}
 	m.policies, m.maxWait = p, policy.MaxWait
@@ -59,6 +60,8 @@ func (m *model) govern() {
 			return queue
 		case 't':
 			return tenant
+		case 'l':
+			return m.limitsOf(scope)
 		}
 		return user
 	}
@@ -66,8 +69,8 @@ func (m *model) govern() {
 		led.limits, led.since, led.era, led.vague = m.rules(scope), m.now, led.era+1, true
 	}
 	m.unswept = slices.Sorted(maps.Keys(m.tenants))
-	m.law = fmt.Sprintf("queue %v %v, tenants %v %v, users %v %v, at most %d µs",
-		queue, p.QueueConcurrency, tenant, policy.TenantConcurrency, user, policy.UserConcurrency, policy.MaxWait)
+	m.law = fmt.Sprintf("queue %v %v, tenants %v %v, users %v %v, at most %d µs, by name %v",
+		queue, p.QueueConcurrency, tenant, policy.TenantConcurrency, user, policy.UserConcurrency, policy.MaxWait, m.named)
 	m.note("policies: %s", m.law)
 }
 
@@ -98,16 +101,19 @@ func (m *model) depose() {
 
 // offer puts jobs at the end of a lane.
 func (m *model) offer() {
-	lane := envelope.Lane{Tenant: fmt.Sprint("t", m.IntN(m.size[0])), User: fmt.Sprint("u", m.IntN(m.size[1])), Priority: m.IntN(3)}
+	user := envelope.Lane{Tenant: fmt.Sprint("t", m.IntN(m.size[0])), User: fmt.Sprint("u", m.IntN(m.size[1])), Priority: m.IntN(3)}
 	for range 1 + m.IntN(1+m.IntN(4)) {
 		m.ids++
 		m.now++
 		env := &envelope.Envelope{
-			Stamp: fmt.Sprintf("%013x", m.now), ID: fmt.Sprint("j", m.ids), Cost: max(1, m.IntN(6)-2), MaxAttempts: 3, Priority: lane.Priority, Type: "x",
+			Stamp: fmt.Sprintf("%013x", m.now), ID: fmt.Sprint("j", m.ids), Cost: max(1, m.IntN(6)-2), MaxAttempts: 3, Priority: user.Priority, Type: "x",
 		}
 		if m.chance(8) {
 			env.Deadline = m.now + m.Int64N(2_000_000)
 		}
+		m.subject(env)
+		lane := user
+		lane.Label = m.policies.Label(lane, env)
 		t := &task{id: m.ids, lane: lane, env: env}
 		m.tasks = append(m.tasks, t)
 		m.note("offer %d to %s, cost %d", t.id, lane.Name(), env.Cost)
@@ -117,7 +123,7 @@ func (m *model) offer() {
 				defer func(at int64) { m.tenants[lane.Tenant] = at }(m.tenants[lane.Tenant])
 			}
 			in := m.due[index(lane)]
-			delete(in, lane.User)
+			delete(in, lane.Member())
 			m.notes(lane, m.now)
 			m.notices = append(m.notices, notice{lane, t.entry()})
 		}
@@ -173,7 +179,7 @@ func (m *model) end() {
 		return
 	}
 	t := running[m.IntN(len(running))]
-	m.knows(t.lane)
+	m.knows(t)
 	what := m.IntN(6)
 	if t.spent > m.now {
 		what = 3 // nothing else happens to a job before its slot
@@ -192,7 +198,7 @@ func (m *model) end() {
 		m.later = append(m.later, t)
 		if m.chance(2) {
 			m.note("  and its user has seen nothing of it")
-			m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Cost: t.env.Cost})
+			m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Env: t.env, Cost: t.env.Cost})
 			m.unspend(t, false)
 			m.sooner(t.lane)
 			m.amend()
@@ -202,7 +208,7 @@ func (m *model) end() {
 		if t.env.Late = 0; m.far && m.chance(2) {
 			t.env.Late = m.Int64N(50_000)
 		}
-		m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Cost: t.env.Cost, All: true})
+		m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Env: t.env, Cost: t.env.Cost, All: true})
 		m.unspend(t, true)
 		m.back(t)
 		m.amend()
@@ -211,9 +217,10 @@ func (m *model) end() {
 
 // sooner lowers the bounds of a user's lanes.
 func (m *model) sooner(l envelope.Lane) {
+	l.Label = "" // as the leader does, who does not know the others
 	for l.Priority = range 3 {
-		if _, there := m.due[index(l)][l.User]; there {
-			lower(m.due[index(l)], l.User, m.now)
+		if _, there := m.due[index(l)][l.Member()]; there {
+			lower(m.due[index(l)], l.Member(), m.now)
 		}
 	}
 }
@@ -243,7 +250,7 @@ func (m *model) mature() {
 		t.returned = true
 		m.lanes[t.lane] = append(m.lanes[t.lane], t)
 		m.notes(t.lane, m.now)
-		m.s.Step(m.now, schedule.Changed{Tenant: t.lane.Tenant, User: t.lane.User})
+		m.s.Step(m.now, schedule.Changed{Lane: t.lane})
 	}
 }
 
@@ -270,6 +277,9 @@ func (m *model) cancel() {
 func (m *model) pause() {
 	scopes := scopesOf(envelope.Lane{Tenant: fmt.Sprint("t", m.IntN(m.size[0])), User: fmt.Sprint("u", m.IntN(m.size[1]))})
 	scope := scopes[m.IntN(3)]
+	if known := slices.Sorted(maps.Keys(m.ledgers)); len(m.named) > 0 && m.chance(2) && len(known) > 0 && strings.HasPrefix(known[0], envelope.LimitScope) {
+		scope = known[0]
+	}
 	until := m.now + m.Int64N(2)*m.Int64N(1_000_000)
 	m.note("pause %s for %d", scope, until-m.now)
 	m.paused[scope] = until
@@ -296,7 +306,7 @@ func (m *model) trim() {
 		delete(m.dead, jobs[0].env.ID)
 		m.lanes[lane] = jobs[1:]
 		m.sooner(lane)
-		m.s.Step(m.now, schedule.Changed{Tenant: lane.Tenant, User: lane.User})
+		m.s.Step(m.now, schedule.Changed{Lane: lane})
 		return
 	}
 }

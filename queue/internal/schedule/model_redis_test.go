@@ -28,7 +28,7 @@ func (m *model) notes(l envelope.Lane, at int64) {
 		in = map[string]int64{}
 		m.due[index(l)] = in
 	}
-	lower(in, l.User, at)
+	lower(in, l.Member(), at)
 	lower(m.tenants, l.Tenant, at)
 }
 
@@ -99,7 +99,7 @@ func (m *model) heads(lanes []envelope.Lane) [][]schedule.Head {
 			all[i] = append(all[i], headOf(t))
 		}
 		if len(jobs) == 0 {
-			delete(m.due[index(lane)], lane.User)
+			delete(m.due[index(lane)], lane.Member())
 		}
 	}
 	return all
@@ -110,7 +110,9 @@ func front(of map[string]int64, from int64, n int) []schedule.Bound {
 	var found []schedule.Bound
 	for name, at := range of {
 		if at >= from {
-			found = append(found, schedule.Bound{Name: name, At: at})
+			b := schedule.Bound{At: at}
+			b.Name, b.Label = envelope.ParseMember(name)
+			found = append(found, b)
 		}
 	}
 	slices.SortFunc(found, func(a, b schedule.Bound) int {
@@ -132,8 +134,8 @@ func (m *model) write(c schedule.Commit) {
 		m.states[st.Scope] = state{st.Text, st.Until}
 	}
 	for _, p := range c.Parks {
-		if _, there := m.due[index(p.Lane)][p.Lane.User]; there {
-			m.due[index(p.Lane)][p.Lane.User] = p.At
+		if _, there := m.due[index(p.Lane)][p.Lane.Member()]; there {
+			m.due[index(p.Lane)][p.Lane.Member()] = p.At
 		}
 	}
 }

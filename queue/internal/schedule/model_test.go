@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("schedule.seed", 0, "seed of the model test; 0 for a new one each time")
+	modelShown = flag.Int("schedule.shown", 60, "acts of a world that are shown when something is wrong in it")
 	modelSteps = flag.Int("schedule.steps", 20_000, "steps of the model test")
 )
 
@@ -33,7 +35,7 @@ func TestModel(t *testing.T) {
 		}
 		m.drain()
 		if m.err != nil {
-			t.Fatalf("world %d: %v; under %s; after:\n%s", round, m.err, m.law, strings.Join(m.done[max(0, len(m.done)-60):], "\n"))
+			t.Fatalf("world %d: %v; under %s; after:\n%s", round, m.err, m.law, strings.Join(m.done[max(0, len(m.done)-*modelShown):], "\n"))
 		}
 	}
 }
@@ -66,9 +68,11 @@ type model struct {
 	replies  []func()            // to the commits under way
 	refused  []schedule.Commit   // commits under way that are refused
 	closed   bool                // nothing is offered any more
+	era      int                 // how often policies were put in force
+	moving   bool                // limits by name get other names and keys
 	most     func(scope int) int // how many run at once of a queue, a tenant, a user
 	size100  int                 // places of the fleet
-	finished []envelope.Claim    // claims of whose end the leader has not heard
+	finished []finished          // claims of whose end the leader has not heard
 	heard    []envelope.Claim
 }
 
@@ -269,7 +273,11 @@ func (m *model) undo(window int, more bool) {
 
 // explain notes what the rules of a lane go by.
 func (m *model) explain(l envelope.Lane) {
-	for _, scope := range scopesOf(l) {
+	everybodys := scopesOf(l)
+	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(m.ledgers)), func(scope string) bool {
+		return !slices.Contains(everybodys[:], scope) && !strings.HasPrefix(scope, envelope.LimitScope)
+	})
+	for _, scope := range slices.Sorted(slices.Values(scopes)) {
 		led := m.ledger(scope)
 		for _, s := range led.paid[max(0, len(led.paid)-20):] {
 			m.note("  %s: paid at %d: %+v", scope, s.at-m.now, s)
@@ -306,7 +314,7 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		secret[n.lane] = true
 	}
 	for lane, jobs := range m.lanes {
-		if len(jobs) == 0 || secret[lane] || m.full(lane) || m.vague(lane) || slices.Contains(m.unswept, lane.Tenant) {
+		if len(jobs) == 0 || secret[lane] || m.full(jobs[0]) || m.vague(jobs[0]) || slices.Contains(m.unswept, lane.Tenant) {
 			continue
 		}
 		t := jobs[0]
@@ -324,13 +332,13 @@ func (m *model) left(plan schedule.Plan, places int) error {
 	return nil
 }
 
-// knows lets the scheduler know the states of a lane.
-func (m *model) knows(l envelope.Lane) {
+// knows lets the scheduler know the states that count a job.
+func (m *model) knows(t *task) {
 	for range 10 {
-		if m.s.Knows(l) {
+		if m.s.Knows(t.lane, t.env) {
 			return
 		}
 		m.amend()
 	}
-	m.fail(fmt.Errorf("the states of %s are told and not known", l.Name()))
+	m.fail(fmt.Errorf("the states of %s are told and not known", t.lane.Name()))
 }

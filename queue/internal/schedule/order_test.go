@@ -78,7 +78,7 @@ func TestLanesToldOfTogether(t *testing.T) {
 	for _, user := range want {
 		s.put("t", user, nil)
 	}
-	s.s.Step(s.now, schedule.Changed{Tenant: "t", User: "a"})
+	s.s.Step(s.now, schedule.Changed{Lane: envelope.Lane{Tenant: "t", User: "a", Priority: envelope.Normal}})
 	s.decide()
 	var got []string
 	for range want {
@@ -100,7 +100,7 @@ func TestALateNotice(t *testing.T) {
 		s.decide()
 		gone := &envelope.Envelope{Stamp: fmt.Sprintf("%013x", s.now), Cost: 3, MaxAttempts: 3, Priority: envelope.High, Type: "x"}
 		s.now += 1000
-		s.s.Step(s.now, schedule.Changed{Tenant: "t", User: "v"})
+		s.s.Step(s.now, schedule.Changed{Lane: envelope.Lane{Tenant: "t", User: "v", Priority: envelope.Normal}})
 		if read {
 			s.decide()
 		}

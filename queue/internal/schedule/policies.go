@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/waterclock/waterclock/internal/rules"
+import (
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // Policies say what limits whom, compiled. They are immutable: other policies are another value, by whose address the
 // scheduler knows that they have changed.
@@ -11,6 +14,32 @@ type Policies struct {
 	Default          string            // name of the policy of tenants that Tenants does not name
 	Policies         map[string]Policy // by name
 	Tenants          map[string]string // tenant → name of its policy
+	Named            Named             // limits by name; nil for none
+}
+
+// Named are the limits by name of policies.
+type Named interface {
+	// Job returns those that a job of a lane is subject to.
+	Job(lane envelope.Lane, env *envelope.Envelope) []Use
+	// Lane returns those that the jobs of a lane are subject to, as its label says, without what they cost.
+	Lane(lane envelope.Lane) []Use
+	// Scope returns the limit of a scope; false if there is none.
+	Scope(scope string) (Limit, bool)
+	// Counts reports whether one of them limits how much runs at once.
+	Counts() bool
+	// Label returns the label of the lane in which a job waits.
+	Label(lane envelope.Lane, env *envelope.Envelope) string
+	// Check returns why a job is invalid: it lacks what a limit needs, or too many limits are about it.
+	Check(lane envelope.Lane, env *envelope.Envelope) error
+}
+
+// A Use is a limit by name that a job is subject to.
+type Use struct {
+	Limit
+	Name   string   // of the limit
+	Values []string // of its key
+	Cost   int      // what the job costs of it. Where only the lane is known: 0 is the cost of the job, and -1 unknown
+	OfUser bool     // it counts for each user
 }
 
 // A Policy is what limits a tenant and each of its users. The zero value limits nothing.
@@ -41,7 +70,7 @@ func (p *Policies) Counts() bool {
 	if p == nil {
 		return false
 	}
-	if p.QueueConcurrency.Limits() {
+	if p.QueueConcurrency.Limits() || p.Named != nil && p.Named.Counts() {
 		return true
 	}
 	for _, policy := range p.Policies {

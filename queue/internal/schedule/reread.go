@@ -39,7 +39,7 @@ func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 		s.rouse(t, now)
 		return
 	}
-	l := t.user(s, lane.User).lane(lane.Priority)
+	l := t.user(s, lane.User).lane(lane.Priority, lane.Label)
 	if len(l.heads) > 0 {
 		return
 	}
@@ -65,14 +65,16 @@ func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 // µs. A lane whose bound lies before the frontier is not found behind it.
 const noticeDelay = 1_000_000
 
-// look lets all lanes of a user be read again and looked at: their first jobs, or what
+// look lets a lane be read again and looked at, and the other lanes of its user: their first jobs, or what
 // bounds them, may have changed.
-func (s *Scheduler) look(tenant, user string, now int64) {
-	t := s.tenant(tenant)
-	u := t.user(s, user)
+func (s *Scheduler) look(lane envelope.Lane, now int64) {
+	t := s.tenant(lane.Tenant)
+	u := t.user(s, lane.User)
+	u.lane(lane.Priority, lane.Label)
 	u.paused = s.paused[u.scope()]
-	for priority := range u.lanes {
-		s.readAgain(u.lane(priority), now)
+	u.plain()
+	for _, l := range u.lanes {
+		s.readAgain(l, now)
 	}
 }
 

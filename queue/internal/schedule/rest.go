@@ -28,7 +28,7 @@ func (s *Scheduler) rest(u *user) {
 // quiet reports whether nothing is lost by forgetting a user.
 func (u *user) quiet() bool {
 	for _, l := range u.lanes {
-		if l != nil && l.at != outside {
+		if l.at != outside {
 			return false
 		}
 	}

@@ -1,25 +1,34 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
-
 // A slot that is given back makes room: for other jobs of the same user, and where the job did not start at all, for
 // everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at
 // again.
 
 // refund gives the slot of a claimed job back: to the rules of its user, or to all. In the second case the job has not
 // started, and its tenant was not served, either: what the start has added to its share is taken off.
-func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) {
-	t := s.tenant(claim.Lane.Tenant)
-	u := t.user(s, claim.Lane.User)
-	u.rules.Refund(&u.state, claim.Spent, cost, false)
-	s.touch(u)
-	if all {
-		for _, who := range []toucher{s, t} {
-			of := who.subjectOf()
-			of.rules.Refund(&of.state, claim.Spent, cost, false)
-			s.touch(who)
+func (s *Scheduler) refund(f Refunded, now int64) {
+	t := s.tenant(f.Claim.Lane.Tenant)
+	u := t.user(s, f.Claim.Lane.User)
+	back := []share{{who: u, cost: f.Cost}}
+	if f.All {
+		back = append(back, share{who: s, cost: f.Cost}, share{who: t, cost: f.Cost})
+		s.serve(t, -f.Cost)
+	}
+	for _, of := range s.named(f.Claim.Lane, f.Env) {
+		if of.cost == 0 {
+			of.cost = f.Cost
 		}
-		s.serve(t, -cost)
+		if (f.All || of.ofUser) && of.cost > 0 {
+			back = append(back, of)
+		}
+	}
+	for _, b := range back {
+		of := b.who.subjectOf()
+		of.rules.Refund(&of.state, f.Claim.Spent, b.cost, false)
+		s.touch(b.who)
+		if named, is := b.who.(*instance); is {
+			s.arm(named, now)
+		}
 	}
 	s.lookAgain(u, now)
 }
@@ -28,9 +37,9 @@ func (s *Scheduler) refund(claim envelope.Claim, cost int, all bool, now int64) 
 // for slots that were given back since.
 func (s *Scheduler) lookAgain(u *user, at int64) {
 	t := u.tenant
-	for priority := range u.lanes {
-		l := u.lane(priority)
-		empty := l.at == outside && t.lanes[priority].frontier == Never // all lanes with jobs are in a heap
+	u.plain()
+	for _, l := range u.lanes {
+		empty := l.at == outside && t.lanes[l.priority].frontier == Never // all lanes with jobs are in a heap
 		if !empty && t.holdsOrFinds(l, at) {
 			l.heap().lower(l, at)
 		}
@@ -46,7 +55,7 @@ func (s *Scheduler) returned(f Returned, now int64) {
 		at = min(now, f.Since)
 	}
 	s.lookAgain(u, now)
-	l := u.lane(f.Lane.Priority)
+	l := u.lane(f.Lane.Priority, f.Lane.Label)
 	l.last = 0 // its slot may have been far ahead
 	s.readAgain(l, at)
 }

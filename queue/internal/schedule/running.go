@@ -21,7 +21,18 @@ type running struct {
 // A run is a job that runs.
 type run struct {
 	user   *user
+	named  []*instance // limits by name that count it
 	worker string
+}
+
+// counts calls do with everybody for whom a run counts.
+func (r run) counts(s *Scheduler, do func(toucher)) {
+	do(s)
+	do(r.user.tenant)
+	do(r.user)
+	for _, of := range r.named {
+		do(of)
+	}
 }
 
 // blocked is the bound of what a concurrency limit blocks: the end of a job lowers it.
@@ -40,20 +51,21 @@ func (s *Scheduler) crowded(u *subject) bool {
 	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
 }
 
-// claimed notes a job of a user that runs, for the worker, the user, the tenant and the queue. It reports whether that
+// claimed notes a job of a user that runs, for the worker and for whoever counts it. It reports whether that
 // was unknown: a claim that is told of twice counts once.
-func (s *Scheduler) claimed(u *user, c envelope.ClaimRef) (unknown bool) {
+func (s *Scheduler) claimed(u *user, c envelope.ClaimRef, named []*instance) (unknown bool) {
 	if _, known := s.running.claims[c.Claim]; known {
 		return false
 	}
-	s.running.claims[c.Claim] = run{u, c.Worker}
+	r := run{u, named, c.Worker}
+	s.running.claims[c.Claim] = r
 	s.running.workers[c.Worker]++
-	for _, who := range [...]toucher{s, u.tenant, u} {
+	r.counts(s, func(who toucher) {
 		of := who.subjectOf()
 		if of.running++; of.limit.Limits() && of.running == of.limit.Most(s.running.places) {
 			of.fullSince = c.Slot
 		}
-	}
+	})
 	return true
 }
 
@@ -64,11 +76,15 @@ func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	if !known {
 		return false
 	}
-	u := run.user
-	full := [...]bool{s.full(&s.queue), s.full(&u.tenant.subject), s.full(&u.subject)}
+	var full []toucher
+	run.counts(s, func(who toucher) {
+		if s.full(who.subjectOf()) {
+			full = append(full, who)
+		}
+	})
 	s.unclaim(claim)
-	for i, who := range [...]toucher{s, u.tenant, u} {
-		if of := who.subjectOf(); full[i] && !s.full(of) {
+	for _, who := range full {
+		if of := who.subjectOf(); !s.full(of) {
 			frees, of.fullUntil = true, now
 			s.unblock(who, now)
 		}
@@ -95,12 +111,12 @@ func (s *Scheduler) unclaim(claim envelope.Claim) {
 	if s.running.workers[run.worker]--; s.running.workers[run.worker] == 0 {
 		delete(s.running.workers, run.worker)
 	}
-	u := run.user
-	for _, who := range [...]toucher{s, u.tenant, u} {
-		who.subjectOf().running--
+	run.counts(s, func(who toucher) { who.subjectOf().running-- })
+	if run.user.quiet() {
+		s.rest(run.user)
 	}
-	if u.quiet() {
-		s.rest(u)
+	for _, of := range run.named {
+		s.restInstance(of)
 	}
 }
 
@@ -110,7 +126,7 @@ func (s *Scheduler) recount(claims []envelope.ClaimRef, now int64) (frees bool) 
 	there := make(map[envelope.Claim]bool, len(claims))
 	for _, c := range claims {
 		there[c.Claim] = true
-		s.claimed(s.tenant(c.Lane.Tenant).user(s, c.Lane.User), c)
+		s.claimed(s.tenant(c.Lane.Tenant).user(s, c.Lane.User), c, s.labelled(c.Lane))
 		s.rouse(s.tenant(c.Lane.Tenant), now) // the index does not bring one that is known
 	}
 	for claim := range s.running.claims {
@@ -134,6 +150,9 @@ func (s *Scheduler) size(n int, now int64) {
 	}
 	for _, run := range s.running.claims {
 		s.unblock(run.user, now)
+		for _, of := range run.named {
+			s.unblock(of, now)
+		}
 	}
 }
 
@@ -144,9 +163,11 @@ func (s *Scheduler) unblock(who toucher, now int64) {
 		s.rouse(who, now)
 	case *user:
 		for _, l := range who.lanes {
-			if l != nil && l.at != outside {
+			if l.at != outside {
 				s.wake(l, now)
 			}
 		}
+	case *instance:
+		s.arm(who, now)
 	}
 }

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -55,16 +56,22 @@ func (m *model) recount() {
 	m.s.Step(m.now, schedule.Running(claims))
 }
 
+// A finished is a job whose end the leader has not heard of.
+type finished struct {
+	claim   envelope.Claim
+	counted []count
+}
+
 // finish tells the leader, some time, that a job has ended.
 func (m *model) finish(t *task) {
-	m.finished = append(m.finished, t.claim)
+	m.finished = append(m.finished, finished{t.claim, t.counted})
 }
 
 // hear opens notices about claims that have ended; some of them again.
 func (m *model) hear() {
 	for len(m.finished) > 0 && !m.chance(10) {
-		m.heard = append(m.heard, m.finished[0])
-		m.s.Step(m.now, schedule.Ended{m.finished[0]})
+		m.heard = append(m.heard, m.finished[0].claim)
+		m.s.Step(m.now, schedule.Ended{m.finished[0].claim})
 		m.finished = m.finished[1:]
 	}
 	if len(m.heard) > 0 && m.chance(10) {
@@ -73,33 +80,44 @@ func (m *model) hear() {
 	}
 }
 
-// runs returns how many jobs of the scopes of a lane run.
-func (m *model) runs(l envelope.Lane) (n [3]int) {
-	scopes := scopesOf(l)
+// mostOf returns how many jobs of a scope may run at once.
+func (m *model) mostOf(scope string) int {
+	for k, kind := range "qtu" {
+		if rune(scope[0]) == kind {
+			return m.most(k)
+		}
+	}
+	for _, n := range m.named {
+		if n.concurrency.Limits() && (scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":")) {
+			return n.concurrency.Jobs
+		}
+	}
+	return 1 << 30
+}
+
+// runs returns how many jobs run of each scope.
+func (m *model) runs() map[string]int {
+	n := make(map[string]int)
 	for _, t := range m.tasks {
 		if t.running {
-			for k, scope := range scopesOf(t.lane) {
-				if scope == scopes[k] {
-					n[k]++
-				}
+			for _, of := range t.counted {
+				n[of.scope]++
 			}
 		}
 	}
 	return n
 }
 
-// full tells whether as many jobs run as may, as far as the leader has heard.
-func (m *model) full(l envelope.Lane) bool {
-	n, scopes := m.runs(l), scopesOf(l)
+// full tells whether as many jobs run as may beside a job, as far as the leader has heard.
+func (m *model) full(t *task) bool {
+	n := m.runs()
 	for _, e := range m.finished {
-		for k, scope := range scopesOf(e.Lane) {
-			if scope == scopes[k] {
-				n[k]++
-			}
+		for _, of := range e.counted {
+			n[of.scope]++
 		}
 	}
-	for k := range n {
-		if n[k] >= m.most(k) {
+	for _, of := range m.counts(t) {
+		if n[of.scope] >= m.mostOf(of.scope) {
 			return true
 		}
 	}
@@ -108,9 +126,10 @@ func (m *model) full(l envelope.Lane) bool {
 
 // claim notes under which claim a job starts, beside others that run.
 func (m *model) claim(t *task, s schedule.Start) error {
-	for k, n := range m.runs(t.lane) { // with itself
-		if n > m.most(k) {
-			return fmt.Errorf("job %d starts as the %dth at once of %s, at most %d may", t.id, n, scopesOf(t.lane)[k], m.most(k))
+	runs := m.runs() // with itself
+	for _, of := range t.counted {
+		if n, most := runs[of.scope], m.mostOf(of.scope); n > most {
+			return fmt.Errorf("job %d starts as the %dth at once of %s, at most %d may", t.id, n, of.scope, most)
 		}
 	}
 	if slices.Contains(m.heard, s.Claim) {

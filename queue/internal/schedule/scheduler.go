@@ -20,13 +20,18 @@ type Scheduler struct {
 	paused    map[string]int64 // scope → until when; it may have passed
 	cancelled map[string]bool  // IDs of jobs that never run
 
-	// The tenants that are in memory, and the lines in which they wait, see lines.go.
-	tenants map[string]*tenant
-	due     heap[*tenant] // by bound: those that are not ready
-	ready   heap[*tenant] // by share: those whose bounds have come
-	share   int64         // that of the tenant that was served last
-	front   front         // of the index of tenants
-	held    *tenant       // whose big job waits for room in the queue's rules: it is next
+	tenants   map[string]*tenant
+	instances map[string]*instance // scope → a limit by name, for the values of its key
+	opening   heap[*instance]      // those for which lanes wait, by when they let the next one start
+	calling   []*instance          // those that have called a lane
+	resting   []*instance          // those that nothing may wait for
+	tickets   uint64               // how many lanes have come into a line
+
+	due   heap[*tenant] // by bound: those that are not ready
+	ready heap[*tenant] // by share: those whose bounds have come
+	share int64         // that of the tenant that was served last
+	front front         // of the index of tenants
+	held  *tenant       // whose big job waits for room in the queue's rules: it is next
 
 	// What the next commit takes along, and what is kept beside the lines.
 	needs    Needs
@@ -45,26 +50,29 @@ type Scheduler struct {
 // queue's own rules remember.
 func New(settings Settings, queue string) *Scheduler {
 	s := &Scheduler{
-		lead: Lead, tenants: make(map[string]*tenant), front: front{missed: Never, limit: 256},
+		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), front: front{missed: Never, limit: 256},
 		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }
 	s.ready.at = func(t *tenant) *int { return &t.rank }
 	s.expiring.at = func(l *lane) *int { return &l.expires }
+	s.opening.at = func(of *instance) *int { return &of.opens }
 	s.queue.learn(queue)
 	s.change(settings, 0)
 	return s
 }
 
-// Knows reports whether the states of the queue, and of a lane's tenant and user, are known; if not, the next commit
-// asks for them. Facts that change states ([Refunded]) are told only when they are known.
-func (s *Scheduler) Knows(lane envelope.Lane) bool {
+// Knows reports whether what the rules remember that count a job of a lane is known; if not, the next commit
+// asks for it. The job may be nil: then the lane's label says which limits by name those are. Facts that change states
+// ([Refunded]) are told only when they are known.
+func (s *Scheduler) Knows(lane envelope.Lane, env *envelope.Envelope) bool {
 	t := s.tenant(lane.Tenant)
-	u := t.user(s, lane.User)
-	s.ask(s)
-	s.ask(t)
-	s.ask(u)
-	return s.queue.known && t.known && u.known
+	known := true
+	for _, of := range append(s.named(lane, env), share{who: s}, share{who: t}, share{who: t.user(s, lane.User)}) {
+		s.ask(of.who)
+		known = known && of.who.subjectOf().known
+	}
+	return known
 }
 
 // Over returns the tenants whose backlogs were above their capacity when they were read, and, after a change of

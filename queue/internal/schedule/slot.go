@@ -14,21 +14,29 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		d.drop(l, "", h.Err.Error())
 		return on
 	}
-	slot, blame := d.slot(t, l, at)
-	if reason, rule := d.unfit(t, u, h, slot); reason != "" {
+	if d.of = s.shares(d.of[:0], l); !d.known(t) {
+		return on
+	}
+	slot, blame := d.slot(l, at)
+	if reason, rule := d.unfit(t, h, slot); reason != "" {
 		d.drop(l, reason, rule)
 		if reason == Refused {
-			d.countRefused(t, u, h)
+			d.countRefused()
 		}
 		return on
 	}
-	if slot > max(d.now, t.bound) {
+	if slot > max(d.now, t.bound, l.calledFor) {
 		if v, waits := d.wait(t, l, slot); waits {
 			return v
 		}
 	}
 	if s.full(&u.subject) {
+		s.release(l, d.now)
 		t.lanes[l.priority].due.set(l, blocked)
+		return on
+	}
+	if of := d.line(l); of != nil {
+		s.join(l, of, d.now)
 		return on
 	}
 	if s.full(&s.queue) {
@@ -46,8 +54,8 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot {
-		slot = d.earliest(t, u, ahead, h.Env.Cost)
-		if reason, rule := d.unfit(t, u, h, slot); reason != "" { // it would get there too late
+		slot = d.earliest(ahead)
+		if reason, rule := d.unfit(t, h, slot); reason != "" { // it would get there too late
 			d.places.Free(place)
 			d.drop(l, reason, rule)
 			return on
@@ -57,56 +65,58 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	return on
 }
 
-// earliest returns the first instant from one on at which all rules let a job of a user start.
-func (d *decision) earliest(t *tenant, u *user, at int64, cost int) int64 {
-	q := &d.s.queue
-	return Earliest([3]Remembered{{q.rules, &q.state}, {t.rules, &t.state}, {u.rules, &u.state}}, at, cost)
+// earliest returns the first instant from one on at which all rules let the job start.
+func (d *decision) earliest(at int64) int64 {
+	d.remembered = d.remembered[:0]
+	for _, s := range d.of {
+		d.remembered = append(d.remembered, Remembered{s.of.rules, &s.of.state, s.cost})
+	}
+	return Earliest(d.remembered, at)
 }
 
-// The slot of a job is the first instant at which the rules of the queue, of its tenant and of its user all let it
-// start. Each set of rules answers with an instant, not with yes or no, so the latest of three answers is asked again
-// until all agree ([Earliest]).
+// The slot of a job is the first instant at which the rules of all its subjects (the queue, its tenant, its user, and
+// the limits by name that are about it) let it start. Each set of rules answers with an instant, not with yes or no, so
+// the latest of the answers is asked again until all agree ([Earliest]).
 //
-// Taking the job spends its slot in all three at once. Where a worker may start late, the rules count the end of the
+// Taking the job spends its slot in all of them at once. Where a worker may start late, the rules count the end of the
 // time in which it may (Spent): two jobs are never closer together than written, whenever in that time the first one
 // starts.
 
 // slot returns the slot of a lane's first job, and what bound it. Rules are asked from the instant at
 // which the job became ready, to find which of them delayed it; an earlier answer stays valid. Of
 // rules that allow it within a grace of each other, the one that has held longest is to blame.
-func (d *decision) slot(t *tenant, l *lane, at int64) (slot int64, blame Blame) {
-	u, env := l.user, l.heads[0].Env
-	all := [...]*subject{&d.s.queue, &t.subject, &u.subject}
-	ready := env.Since()
+func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
+	ready := l.heads[0].Env.Since()
 	since := min(ready, at)
 	slot = since
-	var allows [len(all)]int64
-	var rule [len(all)]int
-	for k, who := range all {
-		allows[k], rule[k] = who.rules.Earliest(&who.state, since, env.Cost)
-		slot = max(slot, allows[k])
+	for k := range d.of {
+		who := &d.of[k]
+		who.allows, who.rule = who.of.rules.Earliest(&who.of.state, since, who.cost)
+		slot = max(slot, who.allows)
 	}
-	for k, who := range all {
-		if rule[k] >= 0 && allows[k] > slot-Grace {
-			blame.longer(who.rules.Name(rule[k]), allows[k]-max(ready, who.state.Last()))
+	paused := int64(0)
+	for _, who := range d.of {
+		if who.rule >= 0 && who.allows > slot-Grace {
+			blame.longer(who.name(who.rule), who.allows-max(ready, who.of.state.Last()))
 		}
+		paused = max(paused, who.of.paused)
 	}
-	if paused := max(t.paused, d.s.queue.paused, u.paused); paused > slot {
+	if paused > slot {
 		slot, blame = paused, Blame{}
-		blame.longer("paused", paused-max(ready, l.last, u.state.Last()))
+		blame.longer("paused", paused-max(ready, l.last, l.user.state.Last()))
 	}
 	until := slot
-	for _, who := range all {
-		if who.fullUntil > until {
-			until, blame = who.fullUntil, Blame{}
-			blame.longer(who.limit.String(), who.fullUntil-max(ready, who.fullSince))
+	for _, who := range d.of {
+		if who.of.fullUntil > until {
+			until, blame = who.of.fullUntil, Blame{}
+			blame.longer(who.prefix()+who.of.limit.String(), who.of.fullUntil-max(ready, who.of.fullSince))
 		}
 	}
-	return d.earliest(t, u, max(slot, d.now), env.Cost), blame
+	return d.earliest(max(slot, d.now)), blame
 }
 
 // unfit returns why a job that may not start before its slot is not to start at all.
-func (d *decision) unfit(t *tenant, u *user, h Head, slot int64) (reason, rule string) {
+func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
 		return Cancelled, ""
 	}
@@ -117,10 +127,10 @@ func (d *decision) unfit(t *tenant, u *user, h Head, slot int64) (reason, rule s
 	if slot > d.horizon {
 		return "", ""
 	}
-	for _, who := range []*subject{&d.s.queue, &t.subject, &u.subject} {
-		if who.rules.Drops() {
-			if i := who.rules.Refusing(&who.state, slot, h.Env.Cost); i >= 0 {
-				return Refused, who.rules.Name(i)
+	for _, who := range d.of {
+		if who.of.rules.Drops() {
+			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {
+				return Refused, who.name(i)
 			}
 		}
 	}
@@ -128,31 +138,37 @@ func (d *decision) unfit(t *tenant, u *user, h Head, slot int64) (reason, rule s
 }
 
 // countRefused lets the rules count a refused job, as far as they do (count_dropped).
-func (d *decision) countRefused(t *tenant, u *user, h Head) {
-	for _, who := range []toucher{d.s, t, u} {
-		of := who.subjectOf()
-		if of.rules.Counts() && of.rules.SpendRefused(&of.state, d.now, h.Env.Cost) {
-			d.s.touch(who)
+func (d *decision) countRefused() {
+	for _, who := range d.of {
+		if who.of.rules.Counts() && who.of.rules.SpendRefused(&who.of.state, d.now, who.cost) {
+			d.s.touch(who.who)
 		}
 	}
 }
 
 // wait moves the bound of whoever keeps a job from starting before its slot: of the lane,
-// where that is its user's rules; of the tenant, whose other lanes wait with it, since a job
+// where that is its user's rules; it lets the lane wait in the line of a limit by name, where that is
+// one; or moves the bound of the tenant, whose other lanes wait with it, since a job
 // of a higher cost would never find room otherwise; or of all, for the rules of the
 // queue. It reports false where only the queue's rules do, and the slot comes soon.
 func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) {
 	s, u, cost := d.s, l.user, l.heads[0].Env.Cost
-	index := &t.lanes[l.priority]
-	if own, _ := u.rules.Earliest(&u.state, max(d.now, u.paused), cost); own > max(d.now, index.due.bound(l)) {
+	index, by := &t.lanes[l.priority], max(d.now, l.calledFor)
+	if own, _ := u.rules.Earliest(&u.state, max(d.now, u.paused), cost); own > max(by, index.due.bound(l)) {
+		s.release(l, d.now)
 		index.due.set(l, own)
 		if u.paused <= d.now {
 			s.park(l, own, d.now)
 		}
 		return on, true
 	}
+	if of := d.latest(max(by, t.bound, index.due.bound(l))); of != nil {
+		s.join(l, of, d.now)
+		return on, true
+	}
 	open := max(d.now, t.paused, s.queue.paused)
-	if own, _ := t.rules.Earliest(&t.state, open, cost); own > max(d.now, t.bound) {
+	if own, _ := t.rules.Earliest(&t.state, open, cost); own > max(by, t.bound) {
+		s.release(l, d.now)
 		s.move(t, own)
 		return on, true
 	}
@@ -160,6 +176,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		return on, false
 	}
 	if own, _ := s.queue.rules.Earliest(&s.queue.state, open, cost); own <= open {
+		s.release(l, d.now)
 		index.due.set(l, slot) // all rules of the job together, and not those of the queue
 		return on, true
 	}
@@ -177,9 +194,11 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
 	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: l.name(), Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
-	start.Objection = d.spend(t, u, spent, h.Env.Cost)
-	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim})
-	start.Awaited = s.crowded(&s.queue) || s.crowded(&t.subject) || s.crowded(&u.subject)
+	start.Objection = d.spend(spent)
+	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, d.instances())
+	for _, who := range d.of {
+		start.Awaited = start.Awaited || s.crowded(who.of)
+	}
 	d.plan.Starts = append(d.plan.Starts, start)
 	s.share = max(s.share, t.share)
 	s.serve(t, h.Env.Cost)
@@ -205,21 +224,18 @@ func (s *Scheduler) serve(t *tenant, cost int) {
 // spend takes a slot from all rules. Shadow rules have a world of their own: they are
 // spent only if all of them would have let the job start. It returns the name of one that
 // would not have.
-func (d *decision) spend(t *tenant, u *user, slot int64, cost int) (objection string) {
-	all := [...]toucher{d.s, t, u}
-	for _, who := range all {
-		of := who.subjectOf()
-		if objection == "" && of.rules.Shadows() {
-			if i := of.rules.Objecting(&of.state, slot, cost); i >= 0 {
-				objection = of.rules.Name(i)
+func (d *decision) spend(slot int64) (objection string) {
+	for _, who := range d.of {
+		if objection == "" && who.of.rules.Shadows() {
+			if i := who.of.rules.Objecting(&who.of.state, slot, who.cost); i >= 0 {
+				objection = who.name(i)
 			}
 		}
 	}
-	for _, who := range all {
-		of := who.subjectOf()
-		if of.rules.Len() > 0 || !of.state.Empty() { // rules that were lifted must know what they have not counted
-			of.rules.Spend(&of.state, slot, cost, objection == "")
-			d.s.touch(who)
+	for _, who := range d.of {
+		if who.of.rules.Len() > 0 || !who.of.state.Empty() { // rules that were lifted must know what they have not counted
+			who.of.rules.Spend(&who.of.state, slot, who.cost, objection == "")
+			d.s.touch(who.who)
 		}
 	}
 	return objection
@@ -227,12 +243,19 @@ func (d *decision) spend(t *tenant, u *user, slot int64, cost int) (objection st
 
 // first returns the first job of a lane as one that leaves it, with what Undo needs to give the lane its place in line
 // back.
-func (l *lane) first() Left { return Left{l.name(), l.heads[0].Begin(), l.bound(), l.last} }
+func (l *lane) first() Left {
+	bound := l.bound()
+	if l.line != nil {
+		bound = l.since
+	}
+	return Left{l.name(), l.heads[0].Begin(), bound, l.last}
+}
 
 // leave takes the first job out of a lane. The next one has the lane's bound.
 func (d *decision) leave(l *lane, first Left) {
 	d.plan.Left = append(d.plan.Left, first)
 	d.left--
+	d.s.quit(l, d.now)
 	d.s.hold(l, l.heads[1:])
 	if len(l.heads) == 0 {
 		d.s.read(l, l.bound())

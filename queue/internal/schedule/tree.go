@@ -36,7 +36,7 @@ type tenant struct {
 	subject
 	name    string
 	policy  Policy
-	lanes   [3]lanes // by priority
+	lanes   [priorities]lanes // by priority
 	users   map[string]*user
 	bound   int64 // no job of it starts before
 	share   int64 // what it has been served, by its weight
@@ -64,23 +64,32 @@ type user struct {
 	subject
 	tenant *tenant
 	name   string
-	lanes  [3]*lane
-	idle   bool // in the list of the idle
+	lanes  []*lane
+	named  map[laneName]*lane // those of lanes, where there are many
+	idle   bool               // in the list of the idle
 }
 
-// A lane is one line of jobs: those of a user of one priority, in the order in which they came.
-type lane struct {
-	user     *user
+// A laneName tells a lane of a user from the others.
+type laneName struct {
 	priority int
-	heads    []Head
-	asked    bool  // its heads are being read
-	missed   bool  // a job has come meanwhile, perhaps after the reading
-	at       int   // place in a heap of its tenant
-	expires  int   // place among those that expire
-	last     int64 // slot of the job that was taken last: the next one does not overtake it
-	noted    int64 // the bound that Redis has of it, as far as is known
-	looked   int64 // when it was to be read again
-	parked   bool  // in the list of the parked
+	label    string
+}
+
+// A lane is one line of jobs: those of a user of one priority that wait for the same limits by name, in the order in
+// which they came.
+type lane struct {
+	user *user
+	laneName
+	turn    // in the line of a limit by name
+	heads   []Head
+	asked   bool  // its heads are being read
+	missed  bool  // a job has come meanwhile, perhaps after the reading
+	at      int   // place in a heap of its tenant
+	expires int   // place among those that expire
+	last    int64 // slot of the job that was taken last: the next one does not overtake it
+	noted   int64 // the bound that Redis has of it, as far as is known
+	looked  int64 // when it was to be read again
+	parked  bool  // in the list of the parked
 }
 
 func (s *Scheduler) subjectOf() *subject { return &s.queue }
@@ -96,7 +105,7 @@ func (u *user) subjectOf() *subject { return &u.subject }
 func (u *user) scope() string { return envelope.UserScope(u.tenant.name, u.name) }
 
 func (l *lane) name() envelope.Lane {
-	return envelope.Lane{Tenant: l.user.tenant.name, User: l.user.name, Priority: l.priority}
+	return envelope.Lane{Tenant: l.user.tenant.name, User: l.user.name, Priority: l.priority, Label: l.label}
 }
 
 // learn reads what the rules remember, unless that is known: it may have changed since it was read. What cannot be read
@@ -147,18 +156,55 @@ func (t *tenant) user(s *Scheduler, name string) *user {
 // find returns a lane, if it is in memory.
 func (t *tenant) find(lane envelope.Lane) *lane {
 	if u := t.users[lane.User]; u != nil {
-		return u.lanes[lane.Priority]
+		return u.find(laneName{lane.Priority, lane.Label})
+	}
+	return nil
+}
+
+// fewLanes is how many lanes of a user are looked through.
+const fewLanes = 8
+
+func (u *user) find(name laneName) *lane {
+	if u.named != nil {
+		return u.named[name]
+	}
+	for _, l := range u.lanes {
+		if l.laneName == name {
+			return l
+		}
 	}
 	return nil
 }
 
 // lane returns a lane, which is made if it is not there: in no heap, since nothing is known to wait in it.
-func (u *user) lane(priority int) *lane {
-	if u.lanes[priority] == nil {
-		u.lanes[priority] = &lane{user: u, priority: priority, at: outside, expires: outside}
+func (u *user) lane(priority int, label string) *lane {
+	name := laneName{priority, label}
+	l := u.find(name)
+	if l == nil {
+		l = &lane{user: u, laneName: name, turn: turn{place: outside}, at: outside, expires: outside}
+		u.lanes = append(u.lanes, l)
+		if len(u.lanes) > fewLanes {
+			if u.named == nil {
+				u.named = make(map[laneName]*lane)
+				for _, l := range u.lanes {
+					u.named[l.laneName] = l
+				}
+			}
+			u.named[name] = l
+		}
 	}
-	return u.lanes[priority]
+	return l
 }
+
+// plain lets the lanes without a label be in memory: those that every user has.
+func (u *user) plain() {
+	for priority := range priorities {
+		u.lane(priority, "")
+	}
+}
+
+// priorities is how many there are.
+const priorities = 3
 
 // index returns the index that a lane belongs to.
 func (l *lane) index() *lanes { return &l.user.tenant.lanes[l.priority] }

@@ -20,7 +20,7 @@ func (s *Scheduler) TakeTurns(before *Scheduler) {
 		s.turns.shares[name] = t.share
 		for _, u := range t.users {
 			for _, l := range u.lanes {
-				if l != nil && l.last > 0 {
+				if l.last > 0 {
 					s.turns.served[l.name()] = l.last
 				}
 			}

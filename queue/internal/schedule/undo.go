@@ -37,12 +37,12 @@ func (s *Scheduler) Undo(commits []Commit, now int64) {
 func (s *Scheduler) undo(c Commit, now int64) {
 	for _, start := range c.Plan.Starts {
 		if start.counted {
-			s.release(start.Claim, now)
+			s.retract(start.Claim, now)
 		}
 		s.serve(s.tenant(start.Lane.Tenant), -start.Head.Env.Cost)
 	}
 	for _, of := range c.ended {
-		s.claimed(s.tenant(of.Lane.Tenant).user(s, of.Lane.User), of)
+		s.claimed(s.tenant(of.Lane.Tenant).user(s, of.Lane.User), of, s.labelled(of.Lane))
 	}
 	for _, state := range c.States {
 		s.doubt(state.of, now)
@@ -56,12 +56,15 @@ func (s *Scheduler) undo(c Commit, now int64) {
 	s.needs.add(c.Needs)
 }
 
-// release takes a claim out of what runs, and lets what it may have blocked be looked at.
-func (s *Scheduler) release(claim envelope.Claim, now int64) {
+// retract takes a claim out of what runs, and lets what it may have blocked be looked at.
+func (s *Scheduler) retract(claim envelope.Claim, now int64) {
 	if run, known := s.running.claims[claim]; known {
 		s.unclaim(claim)
 		s.unblock(run.user, now)
 		s.unblock(run.user.tenant, now)
+		for _, of := range run.named {
+			s.unblock(of, now)
+		}
 	}
 }
 
@@ -76,13 +79,15 @@ func (s *Scheduler) doubt(who toucher, now int64) {
 		s.rouse(who, now)
 	case *user:
 		s.unblock(who, now)
+	case *instance:
+		s.opening.set(who, now)
 	}
 }
 
 // putBack gives a lane the place in line that it had before its first job left it.
 func (s *Scheduler) putBack(left Left, now int64) {
 	t := s.tenant(left.Lane.Tenant)
-	l := t.user(s, left.Lane.User).lane(left.Lane.Priority)
+	l := t.user(s, left.Lane.User).lane(left.Lane.Priority, left.Lane.Label)
 	l.last = left.last
 	s.read(l, min(left.bound, l.bound()))
 	s.rouse(t, now)

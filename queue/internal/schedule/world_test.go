@@ -18,10 +18,31 @@ type task struct {
 	claim    envelope.Claim // while it runs
 	over     bool
 	returned bool
+	counted  []count // by whom its last start was counted
 }
 
 func (t *task) entry() string { return t.env.String() }
 func (t *task) cost() int64   { return int64(t.env.Cost) }
+
+// A count is what a job costs somebody for whom rules count.
+type count struct {
+	scope  string
+	cost   int64
+	ofUser bool
+}
+
+// counts returns whoever counts a job.
+func (w *world) counts(t *task) (all []count) {
+	for i, scope := range scopesOf(t.lane) {
+		all = append(all, count{scope, t.cost(), i == 2})
+	}
+	for _, n := range w.named {
+		if scope, cost := n.of(t.lane, t.env); cost > 0 {
+			all = append(all, count{scope, cost, n.key == "user"})
+		}
+	}
+	return all
+}
 
 // A world is the model of a queue: plain lists of jobs and of starts, and the definitions.
 type world struct {
@@ -31,6 +52,7 @@ type world struct {
 	paused  map[string]int64
 	dead    map[string]bool // cancelled IDs
 	rules   func(scope string) []limit
+	named   []namedLimit
 	maxWait int64
 	started int
 	reach   int64                    // how far away the farthest worker is, µs
@@ -51,20 +73,20 @@ func scopesOf(l envelope.Lane) [3]string {
 	return [3]string{envelope.QueueScope, envelope.TenantScope(l.Tenant), envelope.UserScope(l.Tenant, l.User)}
 }
 
-// opens returns from when on nothing that pauses keeps a lane.
-func (w *world) opens(l envelope.Lane, from int64) int64 {
-	for _, scope := range scopesOf(l) {
-		from = max(from, w.paused[scope])
+// opens returns from when on nothing that pauses keeps a job.
+func (w *world) opens(t *task, from int64) int64 {
+	for _, of := range w.counts(t) {
+		from = max(from, w.paused[of.scope])
 	}
 	return from
 }
 
 // slot returns when a job may start by all definitions.
 func (w *world) slot(t *task, from int64, upper bool) int64 {
-	for at := w.opens(t.lane, from); ; {
+	for at := w.opens(t, from); ; {
 		before := at
-		for _, scope := range scopesOf(t.lane) {
-			at = w.ledger(scope).first(at, t.cost(), upper)
+		for _, of := range w.counts(t) {
+			at = w.ledger(of.scope).first(at, of.cost, upper)
 		}
 		if at == before {
 			return at
@@ -72,10 +94,10 @@ func (w *world) slot(t *task, from int64, upper bool) int64 {
 	}
 }
 
-// vague tells whether the rules of a lane may be stricter than their definitions.
-func (w *world) vague(l envelope.Lane) bool {
-	for _, scope := range scopesOf(l) {
-		if w.ledger(scope).vague {
+// vague tells whether the rules of a job may be stricter than their definitions.
+func (w *world) vague(t *task) bool {
+	for _, of := range w.counts(t) {
+		if w.ledger(of.scope).vague {
 			return true
 		}
 	}
@@ -112,7 +134,7 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 	switch {
 	case s.Slot < low:
 		return fmt.Errorf("job %d has a slot %d µs too early (in %d)", t.id, low-s.Slot, s.Slot-w.now)
-	case s.Slot > high && !w.vague(t.lane):
+	case s.Slot > high && !w.vague(t):
 		return fmt.Errorf("job %d has a slot %d µs too late (in %d)", t.id, s.Slot-high, s.Slot-w.now)
 	case ahead > 0 && s.Slot < w.now+ahead:
 		return fmt.Errorf("job %d has a slot in %d µs, and its worker is %d µs away", t.id, s.Slot-w.now, ahead)
@@ -125,9 +147,9 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 	case s.Head.Env.Cost != t.env.Cost:
 		return fmt.Errorf("job %d starts at cost %d, want %d", t.id, s.Head.Env.Cost, t.env.Cost)
 	}
-	for _, scope := range scopesOf(t.lane) {
-		if w.ledger(scope).refuses(s.Slot, t.cost(), false) {
-			return fmt.Errorf("job %d starts, and a rule of %s refuses it", t.id, scope)
+	for _, of := range w.counts(t) {
+		if w.ledger(of.scope).refuses(s.Slot, of.cost, false) {
+			return fmt.Errorf("job %d starts, and a rule of %s refuses it", t.id, of.scope)
 		}
 	}
 	if t.env.Failures == 0 && !t.returned {
@@ -139,8 +161,9 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 	w.started++
 	t.running, t.spent, t.attempt = true, s.Spent, w.started
 	w.slots[t.lane] = s.Slot
-	for _, scope := range scopesOf(t.lane) {
-		w.ledger(scope).spend(t.attempt, s.Spent, t.cost())
+	t.counted = w.counts(t)
+	for _, of := range t.counted {
+		w.ledger(of.scope).spend(t.attempt, s.Spent, of.cost)
 	}
 	return nil
 }
@@ -158,13 +181,13 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 		return nil
 	case schedule.Expired:
 		high = w.slot(t, max(w.now+max(w.reach, t.env.Late), w.slots[t.lane]), true) // nor does it overtake the one before it
-		if deadline := w.deadline(t); deadline == 0 || high <= deadline && !w.vague(t.lane) {
+		if deadline := w.deadline(t); deadline == 0 || high <= deadline && !w.vague(t) {
 			return fmt.Errorf("job %d is dropped as expired, and may start %d µs before its deadline", t.id, deadline-high)
 		}
 		return nil
 	case schedule.Refused:
-		for _, scope := range scopesOf(t.lane) {
-			if led := w.ledger(scope); led.vague || low != high || led.refuses(high, t.cost(), true) {
+		for _, of := range w.counts(t) {
+			if led := w.ledger(of.scope); led.vague || low != high || led.refuses(high, of.cost, true) {
 				return nil
 			}
 		}
@@ -175,11 +198,11 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 
 // unspend gives a start back: to its user, or to all.
 func (w *world) unspend(t *task, all bool) {
-	for i, scope := range scopesOf(t.lane) {
-		if !all && i < 2 {
+	for _, of := range t.counted {
+		if !all && !of.ofUser {
 			continue
 		}
-		led := w.ledger(scope)
+		led := w.ledger(of.scope)
 		refund(led.starts, t.attempt)
 		refund(led.paid, t.attempt)
 	}
@@ -189,7 +212,13 @@ func (w *world) unspend(t *task, all bool) {
 // of the queue, are held open.
 func (w *world) blocked(t *task) bool {
 	for lane, jobs := range w.lanes {
-		if len(jobs) == 0 || jobs[0] == t || jobs[0].cost() == 1 {
+		if len(jobs) == 0 || jobs[0] == t {
+			continue
+		}
+		if w.behind(t, jobs[0]) {
+			return true
+		}
+		if jobs[0].cost() == 1 {
 			continue
 		}
 		if w.ledger(envelope.QueueScope).first(w.now, jobs[0].cost(), true) > w.now {
@@ -197,6 +226,20 @@ func (w *world) blocked(t *task) bool {
 		}
 		if lane.Tenant == t.lane.Tenant && w.ledger(envelope.TenantScope(lane.Tenant)).first(w.now, jobs[0].cost(), true) > w.now {
 			return true
+		}
+	}
+	return false
+}
+
+// behind tells whether a limit by name may keep a job waiting since it waits for another one: that costs more of it, or
+// waits for something else beside.
+func (w *world) behind(t, other *task) bool {
+	others := w.counts(other)
+	for _, of := range w.counts(t)[3:] {
+		for _, o := range others[3:] {
+			if o.scope == of.scope && (o.cost > of.cost || len(others) > 4) && w.slot(other, w.now, true) > w.now {
+				return true
+			}
 		}
 	}
 	return false

@@ -213,8 +213,8 @@ func (c *Commit) Broken(checks []int) (lanes []Lane) {
 // Look makes a lane due at an instant, unless it is due before, and adds the lane and its tenant to their indexes if
 // they are not there. The counters of a tenant that was out of the index were to expire: they stay.
 func (c *Commit) Look(lane Lane, at int64) {
-	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), false, at}, lane.User)
-	if c.lower(lowering{c.own(c.s.key.Tenants(), "zset"), false, at}, lane.Tenant) {
+	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), false, at}, lane.Member())
+	if c.lower(lowering{c.own(c.s.key.Tenants(), "zset"), false, at}, Escape(lane.Tenant)) {
 		c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))
 	}
 }
@@ -263,12 +263,12 @@ func (c *Commit) Unfold(f Folded, stamp string) int {
 // Bound notes that a lane's next job does not start before an instant. A lane that has left the index is not added:
 // nothing waits there. A leader reads the lane again when that instant comes, and may forget it until then.
 func (c *Commit) Bound(lane Lane, at int64) {
-	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", at, Escape(lane.User))
+	c.op(&c.extra, "ZADD", c.s.key.Due(lane.Tenant, lane.Priority), "XX", at, lane.Member())
 }
 
 // Sooner lowers the bound of a lane, if anything waits there: something that held it back was given back.
 func (c *Commit) Sooner(lane Lane, at int64) {
-	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), true, at}, lane.User)
+	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), true, at}, lane.Member())
 }
 
 // Mature takes a job out of what waits for its time. The check fails if it is not there any more: a job matures once.

@@ -16,13 +16,13 @@ import (
 //	wc:{q}:meta                      hash    all                schema, leader, epoch, lease, seq, versions, totals
 //	wc:{q}:policies                  hash    SetPolicies        version and source
 //	wc:{q}:tenants                   zset    offer, leader, I   tenant → no job of it starts before, µs
-//	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader, I   user → the lane's next job does not start before, µs
-//	wc:{q}:lane:<t>:<u>[:high|:low]  list    offer, leader, I   waiting jobs, oldest first
+//	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader, I   member → the lane's next job does not start before, µs
+//	wc:{q}:lane:<t>:<m>[:high|:low]  list    offer, leader, I   waiting jobs, oldest first
 //	wc:{q}:fold:<tenant>:<user>      hash    offer, leader, I   collapse key → job; its lane holds "=" and the key
 //	wc:{q}:body:<name>               string  offer, *           a payload that is too large for a lane
 //	wc:{q}:state:<scope>             string  leader             what the rules of a subject remember
 //	wc:{q}:tenant:<tenant>           hash    offer, *           counters
-//	wc:{q}:later                     zset    offer, W, leader   "tenant:user:rank job" → not before, µs
+//	wc:{q}:later                     zset    offer, W, leader   "tenant:member:rank job" → not before, µs
 //	wc:{q}:workers                   zset    W, leader          worker → its lease ends, µs
 //	wc:{q}:worker:<worker>           hash    W, leader          places, doubt of its clock, …
 //	wc:{q}:running:<worker>          hash    leader, W          claim → job
@@ -44,8 +44,9 @@ import (
 //	wc:queues                        zset    W, SetPolicies     all queues → last heard of, µs
 //
 // W is the worker that the key is about, or any worker; I an Inspector; * the leader, workers, Inspectors and clients.
-// An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant> or
-// u:<tenant>:<user>. Names stand in keys escaped. A name of a payload is random text.
+// An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant>,
+// u:<tenant>:<user> or l:<limit>:<values of its key>. The member of a lane is its user, or <user>|<label>. Names stand in
+// keys escaped. A name of a payload is random text.
 type Keys struct{ prefix string }
 
 // A change of the keys, or of what they hold, needs a new schema if a program of the schema before would misread it:
@@ -100,7 +101,7 @@ func (k Keys) Due(tenant string, priority int) string {
 
 // Lane returns the key of the list that a lane is. offer.lua takes the name of the user out of this key.
 func (k Keys) Lane(l Lane) string {
-	return k.prefix + "lane:" + Escape(l.Tenant) + ":" + Escape(l.User) + suffixes[l.Priority]
+	return k.prefix + "lane:" + Escape(l.Tenant) + ":" + l.Member() + suffixes[l.Priority]
 }
 
 // Fold returns the key of the jobs that wait under collapse keys of a user, whatever their priority.

@@ -1,10 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // A lane is a list of entries, the oldest first. An entry is a job, or a stub: "=" and the collapse key under which the
@@ -26,7 +30,7 @@ func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next 
 		return nil, at, err
 	}
 	for i := 0; i < len(found); i += 2 {
-		lanes = append(lanes, Lane{Tenant: at.Tenant, User: Unescape(found[i]), Priority: at.priority})
+		lanes = append(lanes, namedLane(at.Tenant, at.priority, found[i]))
 	}
 	next = at
 	if next.cursor = cursor; cursor == 0 {
@@ -36,7 +40,38 @@ func (s *Store) ScanLanes(ctx context.Context, at LaneScan) (lanes []Lane, next 
 	return lanes, next, nil
 }
 
-// Lengths returns how many jobs wait in each lane, in one round trip.
+// namedLane returns the lane that a member of an index names.
+func namedLane(tenant string, priority int, member string) Lane {
+	user, label := envelope.ParseMember(member)
+	return Lane{Tenant: tenant, User: user, Priority: priority, Label: label}
+}
+
+// LabelledLanes returns the lanes of a user that have a label. It goes through all lanes of the tenant, some hundreds at a
+// time: for people who ask about one user.
+func (s *Store) LabelledLanes(ctx context.Context, tenant, user string) (lanes []Lane, err error) {
+	pattern := globEscape.Replace(Escape(user)) + "|*"
+	for priority := range suffixes {
+		for cursor := uint64(0); ; {
+			found, next, err := s.client.ZScan(ctx, s.key.Due(tenant, priority), cursor, pattern, scanStep).Result()
+			if err != nil && !wrongType(err) {
+				return nil, err
+			}
+			for i := 0; i < len(found); i += 2 {
+				lanes = append(lanes, namedLane(tenant, priority, found[i]))
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	slices.SortFunc(lanes, func(a, b Lane) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Label, b.Label)) })
+	return slices.Compact(lanes), nil // a scan may bring a member twice
+}
+
+// globEscape writes a text as a pattern that it alone matches.
+var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// Lengths returns how many jobs wait in each lane.
 func (s *Store) Lengths(ctx context.Context, lanes []Lane) ([]int64, error) {
 	found, err := each(ctx, s, lanes, func(pipe redis.Pipeliner, lane Lane) *redis.IntCmd { return pipe.LLen(ctx, s.key.Lane(lane)) })
 	return values(found), err

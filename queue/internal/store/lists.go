@@ -109,8 +109,7 @@ func (c *Commit) is(command, key, name string, there bool) int {
 // isA checks that a key has a type, or is not there.
 func (c *Commit) isA(key, kind string) int { return c.check.add("type", c.keys.number(key), kind) }
 
-// lower adds a member to a lowering, and reports whether it is new there. A batch of jobs of one user lowers the same
-// bound many times: it is written once.
+// lower adds a member, as it stands in the index, to a lowering, and reports whether it is new there.
 func (c *Commit) lower(l lowering, name string) bool {
 	if c.seen[lowered{l, name}] {
 		return false
@@ -119,7 +118,7 @@ func (c *Commit) lower(l lowering, name string) bool {
 	if c.lowered[l] == nil {
 		c.lowers = append(c.lowers, l)
 	}
-	c.lowered[l] = append(c.lowered[l], l.at, Escape(name))
+	c.lowered[l] = append(c.lowered[l], l.at, name)
 	return true
 }
 
@@ -159,7 +158,7 @@ func (c *Commit) gather() {
 			c.take.args[taken.more] = r.n
 		}
 		c.fill.add(c.keys.number(c.s.key.Lane(r.lane)), c.keys.number(c.s.key.Due(r.lane.Tenant, r.lane.Priority)),
-			Escape(r.lane.User), r.n, taken.number)
+			r.lane.Member(), r.n, taken.number)
 	}
 	for _, l := range c.looks {
 		c.look.add(len(l.keys)+len(l.args), l.command, len(l.keys))

@@ -39,7 +39,7 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, em
 	}
 	for _, lane := range lanes {
 		c.when(0, "EXISTS", []string{s.key.Lane(lane)})
-		c.do("ZREM", s.key.Due(lane.Tenant, lane.Priority), Escape(lane.User))
+		c.do("ZREM", s.key.Due(lane.Tenant, lane.Priority), lane.Member())
 	}
 	var indexes []string
 	for _, priority := range priorities {
@@ -90,12 +90,12 @@ func appendOwn(all []string, one string) []string {
 func (s *Store) lanesOf(ctx context.Context, tenant string, n int) ([]Lane, error) {
 	var lanes []Lane
 	for _, priority := range priorities {
-		users, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, int64(n-1)).Result()
+		members, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, int64(n-1)).Result()
 		if err != nil {
 			return nil, err
 		}
-		for _, user := range users {
-			lanes = append(lanes, Lane{Tenant: tenant, User: Unescape(user), Priority: priority})
+		for _, member := range members {
+			lanes = append(lanes, namedLane(tenant, priority, member))
 		}
 	}
 	return lanes[:min(n, len(lanes))], nil

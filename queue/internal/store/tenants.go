@@ -56,16 +56,19 @@ type UserView struct {
 // from a place on, n at most. A user with lanes of several priorities is one of them, and its jobs are added up. It
 // reads all users before the place, too: four round trips, and the deeper the page, the longer the replies.
 func (s *Store) Users(ctx context.Context, tenant string, from, n int) ([]UserView, error) {
-	next := make(map[string]int64)
+	next, labelled := make(map[string]int64), make(map[string][]Lane)
 	for priority := range suffixes {
 		page, err := s.client.ZRangeWithScores(ctx, s.key.Due(tenant, priority), 0, int64(from+n-1)).Result()
 		if err != nil && !wrongType(err) {
 			return nil, err
 		}
 		for _, b := range bounded(page) {
-			user := Unescape(b.Name)
-			if at, known := next[user]; !known || b.At < at {
-				next[user] = b.At
+			lane := namedLane(tenant, priority, b.Name)
+			if at, known := next[lane.User]; !known || b.At < at {
+				next[lane.User] = b.At
+			}
+			if lane.Label != "" {
+				labelled[lane.User] = append(labelled[lane.User], lane)
 			}
 		}
 	}
@@ -81,14 +84,18 @@ func (s *Store) Users(ctx context.Context, tenant string, from, n int) ([]UserVi
 	})
 	users = users[min(from, len(users)):min(from+n, len(users))]
 	var lanes []Lane
-	for _, u := range users {
+	var of []int // the user of each
+	for i, u := range users {
 		for priority := range suffixes {
-			lanes = append(lanes, Lane{Tenant: tenant, User: u.User, Priority: priority})
+			lanes, of = append(lanes, Lane{Tenant: tenant, User: u.User, Priority: priority}), append(of, i)
+		}
+		for _, lane := range labelled[u.User] {
+			lanes, of = append(lanes, lane), append(of, i)
 		}
 	}
 	lengths, err := s.Lengths(ctx, lanes)
 	for i, n := range lengths {
-		users[i/len(suffixes)].Waiting += int(n)
+		users[of[i]].Waiting += int(n)
 	}
 	return users, err
 }

@@ -61,7 +61,7 @@ local pauses, replaced = {}, {}
 if (meta[5] or '0') ~= '0' then -- somebody is paused: one of these, perhaps
   local scopes, seen, lanes = { 'q' }, {}, 9 + ARGV[6] + ARGV[7]
   for n = lanes + 1, lanes + ARGV[8] do
-    local tenant, user = string.match(sub(KEYS[n], #KEYS[1] + 2), '^([^:]*):([^:]*)')
+    local tenant, user = string.match(sub(KEYS[n], #KEYS[1] + 2), '^([^:]*):([^:|]*)')
     for _, scope in ipairs({ 't:' .. tenant, 'u:' .. tenant .. ':' .. user }) do
       if not seen[scope] then
         scopes[#scopes + 1], seen[scope] = scope, true
@@ -125,7 +125,7 @@ for i = 1, tonumber(ARGV[7]) do
   local head = #KEYS[1] + #tenant.name
   indexes[tostring(i)] = {
     key = index, tenant = tenant, rank = ':' .. ARGV[at + 1],
-    from = head + 3, to = head - #index - 1, -- in the key of a lane, <prefix>lane:<tenant>:<user><suffix>, the user
+    from = head + 3, to = head - #index - 1, -- in the key of a lane, <prefix>lane:<tenant>:<member><suffix>, the member
   }
   at = at + 2
 end
@@ -137,8 +137,8 @@ for i = at + 2 * tonumber(ARGV[8]), #ARGV, 3 do -- behind the jobs
 end
 
 local function count(tenant, field) tenant[field] = tenant[field] + 1 end
-local function user(job) return sub(job.lane, job.index.from, job.index.to) end
-local function lane_name(job) return job.tenant.name .. ':' .. user(job) .. job.index.rank end
+local function member(job) return sub(job.lane, job.index.from, job.index.to) end
+local function lane_name(job) return job.tenant.name .. ':' .. member(job) .. job.index.rank end
 
 -- leave notes why a job does not wait, or not any more.
 local reasons = {}
@@ -161,7 +161,7 @@ end
 
 -- replace puts a job in the place of another one that waits under its collapse key.
 local function replace(job, fold, other)
-  call('ZADD', job.index.key, 'XX', 'LT', instant, user(job)) -- it may cost less
+  call('ZADD', job.index.key, 'XX', 'LT', instant, member(job)) -- it may cost less
   leave(job, KEYS[6], '100000', 'collapsed', other)
   call('HSET', fold, job.options.collapse, job.text)
   replaced[#replaced + 1] = sub(other, 1, HEAD)
@@ -182,7 +182,7 @@ local function enter(job)
   end
   local place = call('RPUSH', job.lane, entry)
   if place == 1 then
-    local fine, why = pcall(call, 'ZADD', job.index.key, instant, user(job))
+    local fine, why = pcall(call, 'ZADD', job.index.key, instant, member(job))
     if not fine then
       call('DEL', job.lane)
       error(why)

@@ -1,0 +1,100 @@
+package limits
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/policyfile"
+)
+
+// A queue lets jobs wait in one line if they wait for the same limits. What tells the lines of a user apart is a label:
+// the names of the limits by name that a job is subject to, each with the values of its key beside the tenant and
+// the user, which the line has anyhow:
+//
+//	marketing&domain=gmail.com
+//
+// It has no space, colon or bar. From the label, the tenant and the user it can be said which limits the jobs of a line are
+// subject to, without reading one. Under other policies a label may be out of date: then the jobs say something else.
+
+// Label returns the label of the limits that a job is subject to; "" for none.
+func (s *Set[B]) Label(uses []Use[B]) string {
+	var b strings.Builder
+	for _, u := range uses {
+		l := s.find(u.Limit)
+		if l == nil {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('&')
+		}
+		b.WriteString(u.Limit)
+		sign := byte('=')
+		for i, field := range l.Key {
+			if field != Tenant && field != User {
+				b.WriteByte(sign)
+				b.WriteString(labelEscape.Replace(u.Values[i]))
+				sign = ','
+			}
+		}
+	}
+	return b.String()
+}
+
+var (
+	labelEscape   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20", "|", "%7C", "&", "%26", "=", "%3D", ",", "%2C")
+	labelUnescape = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ", "%7C", "|", "%26", "&", "%3D", "=", "%2C", ",")
+)
+
+// Labelled returns the limits of a label: those that there still are, with the same fields in their keys. What a job costs of
+// them is not known: Cost is 1 for those that count jobs, 0 for those that count the cost of a job, and -1 for
+// those that count a unit.
+func (s *Set[B]) Labelled(tenant, user, label string) (uses []Use[B]) {
+	if label == "" {
+		return nil
+	}
+	for _, part := range strings.Split(label, "&") {
+		name, text, has := strings.Cut(part, "=")
+		var own []string
+		if has {
+			own = strings.Split(text, ",")
+		}
+		l := s.find(name)
+		if l == nil {
+			continue
+		}
+		var values []string
+		for _, field := range l.Key {
+			switch {
+			case field == Tenant:
+				values = append(values, tenant)
+			case field == User:
+				values = append(values, user)
+			case len(own) > 0:
+				values, own = append(values, labelUnescape.Replace(own[0])), own[1:]
+			}
+		}
+		bounds := l.of(strings.Join(values, ","))
+		if len(own) > 0 || len(values) != len(l.Key) || bounds.unlimited {
+			continue
+		}
+		uses = append(uses, Use[B]{name, values, l.unknownCost(), bounds.compiled})
+	}
+	return uses
+}
+
+// unknownCost is what a job costs of which nothing is known.
+func (l *limit[B]) unknownCost() int {
+	switch l.Counts {
+	case policyfile.CountsJobs:
+		return 1
+	case "":
+		return 0
+	}
+	return -1
+}
+
+// CountsForUsers reports whether a limit by name counts for each user.
+func (s *Set[B]) CountsForUsers(name string) bool {
+	l := s.find(name)
+	return l != nil && slices.Contains(l.Key, User)
+}

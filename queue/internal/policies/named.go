@@ -1,0 +1,82 @@
+package policies
+
+import (
+	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/internal/policyfile"
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// named are the limits by name, as the scheduler asks for them. It is a [schedule.Named].
+type named struct {
+	set    *limits.Set[bound]
+	counts bool // one of them limits how much runs at once
+}
+
+// A bound is what a limit by name is.
+type bound struct {
+	rules       *rules.Set
+	concurrency schedule.Concurrency
+}
+
+func compileNamed(f policyfile.File) schedule.Named {
+	if len(f.Limits) == 0 {
+		return nil
+	}
+	n := named{}
+	n.set = limits.Compile(f, func(b policyfile.Bounds) bound {
+		n.counts = n.counts || b.Concurrency != (policyfile.Concurrency{})
+		return bound{compileRules(b.Rules), schedule.Concurrency(b.Concurrency)}
+	})
+	return n
+}
+
+// Counts reports whether one of the limits limits how much runs at once.
+func (n named) Counts() bool { return n.counts }
+
+// action is what limits know of a job.
+func action(lane envelope.Lane, env *envelope.Envelope) limits.Action {
+	return limits.Action{Tenant: lane.Tenant, User: lane.User, Type: env.Type, Keys: env.Keys, Cost: env.Cost, Costs: env.Costs}
+}
+
+// Check returns what a job lacks for the limits of policies, or that more limits are about it than may be.
+func (n named) Check(lane envelope.Lane, env *envelope.Envelope) error {
+	_, err := n.set.Named(action(lane, env))
+	return err
+}
+
+// Label returns the label of the lane in which a job waits.
+func (n named) Label(lane envelope.Lane, env *envelope.Envelope) string {
+	uses, _ := n.set.Named(action(lane, env))
+	return n.set.Label(uses)
+}
+
+// Job returns the limits that a job is subject to. One that lacks what a limit needs is not subject to it: when it was
+// offered there was no such limit.
+func (n named) Job(lane envelope.Lane, env *envelope.Envelope) []schedule.Use {
+	uses, _ := n.set.Named(action(lane, env))
+	return n.uses(uses)
+}
+
+// Lane returns the limits that the jobs of a lane are subject to, as its label says.
+func (n named) Lane(lane envelope.Lane) []schedule.Use {
+	return n.uses(n.set.Labelled(lane.Tenant, lane.User, lane.Label))
+}
+
+func (n named) uses(from []limits.Use[bound]) []schedule.Use {
+	uses := make([]schedule.Use, len(from))
+	for i, u := range from {
+		uses[i] = schedule.Use{
+			Limit: schedule.Limit{Scope: u.Scope(), Rules: u.Bounds.rules, Concurrency: u.Bounds.concurrency},
+			Name:  u.Limit, Values: u.Values, Cost: u.Cost, OfUser: n.set.CountsForUsers(u.Limit),
+		}
+	}
+	return uses
+}
+
+// Scope returns the limit of a scope.
+func (n named) Scope(scope string) (schedule.Limit, bool) {
+	b, there := n.set.InForce(scope)
+	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency}, there
+}

@@ -1,0 +1,162 @@
+package schedule_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// A namedLimit is a limit by name: of jobs of a type, or of all, for the values of a key.
+type namedLimit struct {
+	name, typ   string // "" is all types
+	key         string // "", "tenant", "user", "domain" or "type"
+	unit        string // "jobs", "cost" or "tokens"
+	set         *rules.Set
+	limits      []limit
+	concurrency schedule.Concurrency
+}
+
+func (n namedLimit) String() string {
+	return fmt.Sprintf("%s(%s by %s in %s: %v %v)", n.name, n.typ, n.key, n.unit, n.limits, n.concurrency)
+}
+
+// of returns whom the limit counts a job for, and what that costs; 0 where it does not.
+func (n namedLimit) of(lane envelope.Lane, env *envelope.Envelope) (scope string, cost int64) {
+	if n.typ != "" && n.typ != env.Type {
+		return "", 0
+	}
+	scope = "l:" + n.name
+	switch n.key {
+	case "tenant":
+		scope += ":" + lane.Tenant
+	case "user":
+		scope += ":" + lane.Tenant + ":" + lane.User
+	case "type":
+		scope += ":" + env.Type
+	case "domain":
+		if env.Keys["domain"] == "" {
+			return "", 0
+		}
+		scope += ":" + env.Keys["domain"]
+	}
+	switch n.unit {
+	case "jobs":
+		return scope, 1
+	case "cost":
+		return scope, int64(env.Cost)
+	}
+	return scope, int64(env.Costs["tokens"])
+}
+
+// nameLimits lets the policies have limits by name, in some worlds. Mostly they keep their names and keys when the
+// policies change.
+func (m *model) nameLimits(p *schedule.Policies) {
+	if m.era++; m.era == 1 && m.chance(2) {
+		return
+	}
+	fresh := m.era == 1 || m.moving && m.chance(2)
+	if m.era == 1 {
+		m.moving = m.chance(4)
+	}
+	if !fresh && len(m.named) == 0 {
+		return
+	}
+	if fresh {
+		m.named = nil
+		for i := range 1 + m.IntN(3) {
+			m.named = append(m.named, namedLimit{
+				name: fmt.Sprint("n", i), typ: pick(m, "", "x", "y"), key: pick(m, "", "", "tenant", "user", "domain", "domain", "type"),
+				unit: pick(m, "jobs", "cost", "tokens"),
+			})
+		}
+	}
+	m.named = slices.Clone(m.named)
+	for i := range m.named {
+		n := &m.named[i]
+		n.set, n.limits = m.randomRules(2)
+		n.concurrency = schedule.Concurrency{}
+		if !m.moving && m.chance(4) {
+			n.concurrency.Jobs = pick(m, 1, 2, 5)
+		}
+	}
+	p.Named = namedLimits(m.named)
+}
+
+func (m *model) limitsOf(scope string) []limit {
+	for _, n := range m.named {
+		if scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":") {
+			return n.limits
+		}
+	}
+	return nil
+}
+
+// subject gives a job what limits by name are about.
+func (m *model) subject(env *envelope.Envelope) {
+	if len(m.named) == 0 {
+		return
+	}
+	env.Type = pick(m, "x", "y")
+	if !m.chance(4) {
+		env.Keys = map[string]string{"domain": pick(m, "a", "b")}
+	}
+	if !m.chance(4) {
+		env.Costs = map[string]int{"tokens": m.IntN(5)}
+	}
+}
+
+// namedLimits are what the scheduler asks.
+type namedLimits []namedLimit
+
+func (all namedLimits) Job(lane envelope.Lane, env *envelope.Envelope) (uses []schedule.Use) {
+	for _, n := range all {
+		if scope, cost := n.of(lane, env); cost > 0 {
+			uses = append(uses, n.use(scope, int(cost)))
+		}
+	}
+	return uses
+}
+
+func (n namedLimit) use(scope string, cost int) schedule.Use {
+	return schedule.Use{Limit: schedule.Limit{Scope: scope, Rules: n.set, Concurrency: n.concurrency}, Name: n.name, Cost: cost, OfUser: n.key == "user"}
+}
+
+// The label of a lane are the scopes of its jobs, with signs that it may have.
+func (all namedLimits) Label(lane envelope.Lane, env *envelope.Envelope) string {
+	var scopes []string
+	for _, use := range all.Job(lane, env) {
+		scopes = append(scopes, strings.ReplaceAll(use.Scope, ":", "/"))
+	}
+	return strings.Join(scopes, "&")
+}
+
+func (all namedLimits) Lane(lane envelope.Lane) (uses []schedule.Use) {
+	for _, scope := range strings.Split(lane.Label, "&") {
+		scope = strings.ReplaceAll(scope, "/", ":")
+		for _, n := range all {
+			if scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":") {
+				uses = append(uses, n.use(scope, map[string]int{"jobs": 1, "cost": 0, "tokens": -1}[n.unit]))
+			}
+		}
+	}
+	return uses
+}
+
+func (all namedLimits) Scope(scope string) (schedule.Limit, bool) {
+	for _, n := range all {
+		if scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":") {
+			return schedule.Limit{Scope: scope, Rules: n.set, Concurrency: n.concurrency}, true
+		}
+	}
+	return schedule.Limit{}, false
+}
+
+func (all namedLimits) Counts() bool {
+	return slices.ContainsFunc(all, func(n namedLimit) bool { return n.concurrency.Limits() })
+}
+
+func (all namedLimits) Check(envelope.Lane, *envelope.Envelope) error { return nil }

@@ -1,0 +1,476 @@
+package schedule
+
+import (
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
+
+// A limit by name counts for the values of a key: the limit "domain", say, for gmail.com. Each such pair is an instance.
+// It is a subject like the queue, a tenant or a user: it has rules, a state, a concurrency limit, pauses. A job is counted
+// by all instances that it is subject to, in the same decision as by the other three ([share]).
+//
+// What differs is how many lanes an instance may keep waiting. A lane that its user's rules block has a bound of its own;
+// a tenant's rules give the tenant one bound. If each of a hundred thousand lanes that wait for one instance had that
+// instance's next free instant as its bound, all of them would be looked at each time, and one would start. So they wait
+// in a line:
+//
+//	join      a lane that an instance blocks has no bound (blocked). It stands in the instance's line: behind the
+//	          lanes of its tenant that came before it, and the tenants in the line take turns by their shares
+//	arm       the instance has one bound: when it lets the first lane of its line start
+//	call      when that comes, the first lane gets its place among the lanes of its tenant back, and is looked at
+//	          like any other. The instance waits until that has happened
+//	release   the lane has started, or waits for something else: the instance calls the next one
+//
+// So an instance costs one look for each start, however many lanes wait. A lane that comes when others wait for an
+// instance joins the line behind them.
+//
+// A lane may be subject to several instances, and each may be used up by others at the instants at which the other one has
+// room. Then the lane would go from one line to the other for ever. So a lane that was called by one instance and is
+// blocked by another keeps the first one waiting, and comes first in the other's line, if that is free again within the
+// time that the first one takes from one start to the next. If it takes longer, the lane waits for the slower one,
+// which then waits for the faster. An instance that waits for a lane is never waited for by another one: so no two
+// lanes wait for each other.
+
+// An instance is a limit by name for the values of its key.
+type instance struct {
+	subject
+	name   string // of the scope: l:<limit>:<values>
+	limit  string // name of the limit
+	line   heap[*waiters]
+	of     map[*tenant]*waiters
+	urgent []*lane   // come before all others
+	opens  int       // place among those that open
+	called *lane     // the lane that it waits for; nil for none
+	asking []*tenant // wait for what it remembers
+	gone   bool      // forgotten: another one has taken its place
+}
+
+// Waiters are the lanes of a tenant in the line of an instance.
+type waiters struct {
+	tenant *tenant
+	lanes  heap[*lane] // by priority, then by their tickets
+	place  int
+}
+
+// A turn is what a lane has in the lines of instances.
+type turn struct {
+	line      *instance   // in which it waits; nil for none
+	place     int         // in the heap of its tenant there
+	ticket    uint64      // tells which lane came first; 0 if it has not waited since its last start
+	since     int64       // its bound when it came into a line first
+	holds     []*instance // those that wait for it
+	calledFor int64       // the instant for which it was called last; 0 if none waits for it
+	uses      []share     // the instances that count its first job
+	usesOf    *envelope.Envelope
+	usesBy    *Policies
+}
+
+// A share is what a job costs one of its subjects.
+type share struct {
+	who    toucher
+	of     *subject
+	cost   int
+	ofUser bool // a limit by name that counts for each user
+
+	allows int64 // when the rules let it start
+	rule   int   // by which of them, or -1
+}
+
+// prefix tells the limits by name from the others, for people.
+func (s share) prefix() string {
+	if named, is := s.who.(*instance); is {
+		return named.limit + ": "
+	}
+	return ""
+}
+
+// name returns the name of a rule.
+func (s share) name(rule int) string { return s.prefix() + s.of.rules.Name(rule) }
+
+func (i *instance) subjectOf() *subject { return &i.subject }
+
+func (i *instance) scope() string { return i.name }
+
+// waits reports whether lanes wait in the line.
+func (i *instance) waits() bool { return len(i.urgent) > 0 || i.line.len() > 0 }
+
+// govern puts the limit of policies in force.
+func (i *instance) govern(p *Policies) {
+	limit, _ := p.Limit(i.name)
+	i.rules, i.subject.limit = limit.Rules, limit.Concurrency
+}
+
+// shares appends whoever counts the first job of a lane.
+func (s *Scheduler) shares(all []share, l *lane) []share {
+	u, env := l.user, l.heads[0].Env
+	all = append(all,
+		share{who: s, of: &s.queue, cost: env.Cost},
+		share{who: u.tenant, of: &u.tenant.subject, cost: env.Cost},
+		share{who: u, of: &u.subject, cost: env.Cost})
+	if s.policies == nil || s.policies.Named == nil {
+		if l.line != nil {
+			s.leaveLine(l)
+		}
+		return all
+	}
+	fresh := l.usesOf == env && l.usesBy == s.policies
+	for _, of := range l.uses {
+		fresh = fresh && !of.who.(*instance).gone
+	}
+	if !fresh {
+		l.uses, l.usesOf, l.usesBy = s.named(l.name(), env), env, s.policies
+		about := false
+		for _, of := range l.uses {
+			about = about || of.who == toucher(l.line)
+		}
+		if l.line != nil && !about {
+			s.leaveLine(l)
+		}
+	}
+	return append(all, l.uses...)
+}
+
+// named returns the instances that count a job of a lane. Of nil they are those of the lane's label,
+// without costs.
+func (s *Scheduler) named(lane envelope.Lane, env *envelope.Envelope) (all []share) {
+	if s.policies == nil || s.policies.Named == nil {
+		return nil
+	}
+	uses := s.policies.Named.Lane
+	if env != nil {
+		uses = func(lane envelope.Lane) []Use { return s.policies.Named.Job(lane, env) }
+	}
+	for _, use := range uses(lane) {
+		of := s.instance(use)
+		all = append(all, share{who: of, of: &of.subject, cost: use.Cost, ofUser: use.OfUser})
+	}
+	return all
+}
+
+// labelled returns the instances of a lane's label.
+func (s *Scheduler) labelled(lane envelope.Lane) (all []*instance) {
+	if lane.Label == "" {
+		return nil
+	}
+	for _, of := range s.named(lane, nil) {
+		all = append(all, of.who.(*instance))
+	}
+	return all
+}
+
+// instances returns those that count the job that is looked at.
+func (d *decision) instances() (all []*instance) {
+	for _, of := range d.of {
+		if named, is := of.who.(*instance); is {
+			all = append(all, named)
+		}
+	}
+	return all
+}
+
+func (s *Scheduler) instance(use Use) *instance {
+	i := s.instances[use.Scope]
+	if i == nil {
+		i = &instance{name: use.Scope, limit: use.Name, of: make(map[*tenant]*waiters), opens: outside}
+		i.line.at = func(w *waiters) *int { return &w.place }
+		i.rules, i.subject.limit, i.paused = use.Rules, use.Concurrency, s.paused[use.Scope]
+		s.instances[use.Scope] = i
+		s.restInstance(i)
+	}
+	return i
+}
+
+// idleInstances is how many instances are remembered that nothing waits for.
+const idleInstances = 10_000
+
+// restInstance notes that nothing may wait for an instance, or run by it. The oldest of those is forgotten if there are
+// many: what its rules remember stands in Redis.
+func (s *Scheduler) restInstance(i *instance) {
+	s.resting = append(s.resting, i)
+	for len(s.resting) > idleInstances {
+		i := s.resting[0]
+		s.resting = s.resting[1:]
+		switch {
+		case i.gone || i.waits() || i.called != nil || i.running > 0: // it comes to rest again
+		case i.changed || i.asked:
+			s.resting = append(s.resting, i)
+			return
+		default:
+			i.gone = true
+			delete(s.instances, i.name)
+		}
+	}
+}
+
+// askNamed asks for what the instances of a lane's label remember.
+func (s *Scheduler) askNamed(l *lane) {
+	if l.label == "" {
+		return
+	}
+	for _, of := range s.labelled(l.name()) {
+		s.ask(of)
+	}
+}
+
+// known reports whether what all instances remember is known that count the job. If it is not, the tenant
+// waits for it.
+func (d *decision) known(t *tenant) bool {
+	known := true
+	for _, of := range d.of[3:] {
+		if of.of.known {
+			continue
+		}
+		known = false
+		d.s.ask(of.who)
+		i := of.who.(*instance)
+		i.asking = append(i.asking, t)
+	}
+	if !known {
+		d.fetch(t)
+	}
+	return known
+}
+
+// learnInstance takes in what an instance remembers.
+func (s *Scheduler) learnInstance(scope, state string, now int64) {
+	i := s.instances[scope]
+	if i == nil {
+		return
+	}
+	i.learn(state)
+	for _, t := range i.asking {
+		s.rouse(t, now)
+	}
+	i.asking = nil
+	s.arm(i, now)
+}
+
+// latest returns the instance that lets the job start last, if that is after an instant; nil if all do by then.
+func (d *decision) latest(at int64) (last *instance) {
+	latest := at
+	for _, of := range d.of[3:] {
+		own, _ := of.of.rules.Earliest(&of.of.state, max(d.now, of.of.paused), of.cost)
+		if own > latest {
+			latest, last = own, of.who.(*instance)
+		}
+	}
+	return last
+}
+
+// line returns an instance in whose line the lane has to wait although rules let it start: as much runs of it as may,
+// or others came first. nil for none.
+func (d *decision) line(l *lane) *instance {
+	for _, of := range d.of[3:] {
+		i := of.who.(*instance)
+		if d.s.full(&i.subject) || len(l.holds) == 0 && (i.waits() || i.called != nil) {
+			return i
+		}
+	}
+	return nil
+}
+
+// join lets a lane wait in the line of an instance, which blocks it.
+func (s *Scheduler) join(l *lane, i *instance, now int64) {
+	if l.ticket == 0 {
+		s.tickets++
+		l.ticket, l.since = s.tickets, min(l.bound(), now)
+	}
+	if len(l.heads) > 1 {
+		l.heads = l.heads[:1:1] // a hundred thousand lanes may wait
+	}
+	l.heap().set(l, blocked)
+	hold := s.holdsFor(l, i, now)
+	if !hold {
+		s.release(l, now)
+	}
+	if l.line != i {
+		s.leaveLine(l)
+		l.line = i
+		if hold {
+			i.urgent = append(i.urgent, l)
+		} else {
+			i.enter(l)
+		}
+	}
+	s.arm(i, now)
+}
+
+// holdsFor reports whether the instances that wait for a lane go on waiting while it is in the line of another one.
+func (s *Scheduler) holdsFor(l *lane, i *instance, now int64) bool {
+	if len(l.holds) == 0 || i.called != nil || s.full(&i.subject) || len(i.urgent) > 0 {
+		return false
+	}
+	cost := 1
+	for _, of := range l.uses {
+		if of.who == toucher(i) {
+			cost = of.cost
+		}
+	}
+	opens, _ := i.rules.Earliest(&i.state, max(now, i.paused), cost)
+	for _, first := range l.holds {
+		if opens-now > now-first.state.Last() {
+			return false
+		}
+	}
+	return true
+}
+
+// enter puts a lane into the line, in its place.
+func (i *instance) enter(l *lane) {
+	t := l.user.tenant
+	w := i.of[t]
+	if w == nil {
+		w = &waiters{tenant: t, place: outside, lanes: heap[*lane]{at: func(l *lane) *int { return &l.place }}}
+		i.of[t] = w
+	}
+	w.lanes.set(l, int64(l.priority)<<56|int64(l.ticket))
+	i.line.set(w, t.share)
+}
+
+// leaveLine takes a lane out of the line in which it waits.
+func (s *Scheduler) leaveLine(l *lane) {
+	i := l.line
+	if i == nil {
+		return
+	}
+	l.line = nil
+	for k, urgent := range i.urgent {
+		if urgent == l {
+			i.urgent = append(i.urgent[:k], i.urgent[k+1:]...)
+			return
+		}
+	}
+	w := i.of[l.user.tenant]
+	w.lanes.remove(l)
+	if w.lanes.len() == 0 {
+		i.line.remove(w)
+		delete(i.of, l.user.tenant)
+	}
+	if !i.waits() {
+		s.opening.remove(i)
+		s.restInstance(i)
+	}
+}
+
+// first returns the lane that is called next; nil if none waits.
+func (i *instance) first() *lane {
+	if len(i.urgent) > 0 {
+		return i.urgent[0]
+	}
+	for i.line.len() > 0 {
+		w := i.line.entries[0].item
+		if now := w.tenant.share; now != i.line.first() { // it was served since
+			i.line.set(w, now)
+			if i.line.entries[0].item != w {
+				continue
+			}
+		}
+		return w.lanes.entries[0].item
+	}
+	return nil
+}
+
+// arm gives an instance its bound: when it lets the first lane of its line start. It has none while it waits for a lane,
+// and while so much of it runs as may.
+func (s *Scheduler) arm(i *instance, now int64) {
+	l := i.first()
+	if l == nil || i.called != nil || s.full(&i.subject) {
+		s.opening.remove(i)
+		return
+	}
+	at := now
+	if i.known {
+		cost := 1
+		for _, of := range l.uses {
+			if of.who == toucher(i) {
+				cost = of.cost
+			}
+		}
+		at, _ = i.rules.Earliest(&i.state, max(now, i.paused), cost)
+	}
+	s.opening.set(i, at)
+}
+
+// call lets the first lane of an instance whose bound has come be looked at. It reports whether there was one.
+func (d *decision) call() bool {
+	s := d.s
+	at := s.opening.first()
+	if at > d.horizon {
+		return false
+	}
+	i := s.opening.entries[0].item
+	l := i.first()
+	if l == nil || i.called != nil {
+		s.opening.remove(i)
+		return true
+	}
+	s.leaveLine(l)
+	t := l.user.tenant
+	l.heap().set(l, l.since)
+	s.rouse(t, at)
+	if d.closed(t) { // it waits for its tenant; the next one is called
+		s.arm(i, d.now)
+		return true
+	}
+	i.called, l.holds, l.calledFor = l, append(l.holds, i), max(l.calledFor, at)
+	s.calling = append(s.calling, i)
+	s.opening.remove(i)
+	return true
+}
+
+// closed reports whether nothing of a tenant may start by the horizon.
+func (d *decision) closed(t *tenant) bool {
+	if !t.known {
+		return false
+	}
+	if d.s.full(&t.subject) {
+		return true
+	}
+	at, _ := t.rules.Earliest(&t.state, max(d.now, t.paused), 1)
+	return at > d.horizon
+}
+
+// release lets the instances that wait for a lane call others.
+func (s *Scheduler) release(l *lane, now int64) {
+	holds := l.holds
+	l.holds, l.calledFor = nil, 0
+	for _, i := range holds {
+		i.called = nil
+		s.arm(i, now)
+	}
+}
+
+// recall releases what waits for lanes that are not due by the horizon: their tenants wait for something else by now. It
+// reports whether there was any.
+func (s *Scheduler) recall(horizon, now int64) (any bool) {
+	calling := s.calling[:0]
+	for _, i := range s.calling {
+		l := i.called
+		switch {
+		case l == nil:
+		case l.line == nil && (l.at == outside || l.bound() > horizon || l.user.tenant.bound > horizon && !l.user.tenant.waits):
+			s.release(l, now)
+			any = true
+		default:
+			calling = append(calling, i)
+		}
+	}
+	clear(s.calling[len(calling):])
+	s.calling = calling
+	return any
+}
+
+// quit ends what a lane has in the lines: its first job has left, or nothing waits in it.
+func (s *Scheduler) quit(l *lane, now int64) {
+	line := l.line
+	s.leaveLine(l)
+	l.ticket = 0
+	s.release(l, now)
+	if line == nil {
+		return
+	}
+	if l.at != outside { // the next one has the lane's place
+		l.heap().lower(l, l.since)
+		s.rouse(l.user.tenant, l.since)
+	}
+	s.arm(line, now)
+}

@@ -1,0 +1,172 @@
+package schedule_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// leakOf is a limit by name of jobs of a type, all of which it counts together; each costs what it costs.
+func leakOf(name, typ string, n int, period time.Duration) namedLimit {
+	return namedLimit{name: name, typ: typ, unit: "cost", set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: n, Period: period})}
+}
+
+func onNamedShelf(t *testing.T, weights map[string]int, limits ...namedLimit) *shelf {
+	p := &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Tenants: map[string]string{}, Named: namedLimits(limits)}
+	for tenant, weight := range weights {
+		p.Tenants[tenant], p.Policies[tenant] = tenant, schedule.Policy{Weight: weight}
+	}
+	return newShelf(t, p)
+}
+
+// after decides once a millisecond for a time.
+func (s *shelf) after(d time.Duration, each func()) {
+	for end := s.now + d.Microseconds(); s.now < end; s.now += 1000 {
+		if each != nil {
+			each()
+		}
+		s.decide()
+	}
+}
+
+// startsOf counts the starts by tenant.
+func (s *shelf) startsOf() map[string]int {
+	n := make(map[string]int)
+	for _, start := range s.starts {
+		n[start.Lane.Tenant]++
+	}
+	return n
+}
+
+// In the line of a limit tenants take turns by their weights, whoever has more lanes in it, and came first.
+func TestTenantsTakeTurnsInALine(t *testing.T) {
+	s := onNamedShelf(t, map[string]int{"heavy": 4}, leakOf("all", "", 100, time.Second))
+	for i := range 300 {
+		s.put("big", fmt.Sprint("u", i), nil)
+	}
+	s.decide()
+	s.after(100*time.Millisecond, nil)
+	for i := range 100 {
+		s.put("small", fmt.Sprint("u", i%3), nil)
+		s.put("heavy", fmt.Sprint("u", i), nil)
+	}
+	s.decide()
+	s.starts = nil
+	s.after(time.Second, nil)
+	n := s.startsOf()
+	if total := n["big"] + n["small"] + n["heavy"]; total < 98 || total > 103 {
+		t.Errorf("%d starts in a second, want 100", total)
+	}
+	for tenant, want := range map[string]int{"big": 17, "small": 17, "heavy": 66} {
+		if got := n[tenant]; got < want-3 || got > want+3 {
+			t.Errorf("%s had %d of a hundred turns, want %d: %v", tenant, got, want, n)
+		}
+	}
+}
+
+// Lanes of a tenant take turns in a line, the highest priority first, then in the order in which they came.
+func TestLanesTakeTurnsInALine(t *testing.T) {
+	s := onNamedShelf(t, nil, leakOf("all", "", 10, time.Second))
+	for _, user := range []string{"a", "b", "c"} {
+		s.put("t", user, nil)
+		s.put("t", user, nil)
+		s.decide()
+		s.now++
+	}
+	s.put("t", "high", func(e *envelope.Envelope) { e.Priority = envelope.High })
+	s.after(time.Second, nil)
+	if got, want := s.order(), "a high a b c b c"; got != want {
+		t.Errorf("started %s, want %s", got, want)
+	}
+}
+
+// A job that costs much is not passed over for ever by newcomers that cost little.
+func TestNewcomersDoNotPassABigJob(t *testing.T) {
+	bucket := namedLimit{name: "all", unit: "cost", set: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 10, Period: time.Second, Burst: 5})}
+	s := onNamedShelf(t, nil, bucket)
+	for i := range 5 {
+		s.put("t", fmt.Sprint("first", i), nil)
+	}
+	s.decide()
+	s.put("big", "u", func(e *envelope.Envelope) { e.Cost = 5 })
+	n := 0
+	s.after(2*time.Second, func() {
+		if n++; n%50 == 0 {
+			s.put("t", fmt.Sprint("small", n), nil)
+		}
+	})
+	if s.startsOf()["big"] != 1 {
+		t.Errorf("the big job has not started in two seconds; %d others have", len(s.starts))
+	}
+}
+
+// Two limits are used up by jobs of their own. A job that is subject to both starts nevertheless.
+func TestAJobOfTwoLimitsThatAreUsedUp(t *testing.T) {
+	for name, periods := range map[string][2]time.Duration{
+		"alike": {time.Second, time.Second}, "one is faster": {100 * time.Millisecond, time.Second}, "the other is faster": {time.Second, 70 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, other := leakOf("a", "", 1, periods[0]), leakOf("b", "", 1, periods[1])
+			one.key, other.key = "domain", "domain" // a job has the keys that it is counted by
+			both := pairOf{one, other}
+			p := &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Named: both}
+			s := newShelf(t, p)
+			for i := range 100 {
+				s.put("as", fmt.Sprint("a", i), func(e *envelope.Envelope) { e.Type = "a" })
+			}
+			s.decide()
+			s.now += periods[0].Microseconds() / 2 // the limits let jobs start at different instants
+			for i := range 100 {
+				s.put("bs", fmt.Sprint("b", i), func(e *envelope.Envelope) { e.Type = "b" })
+			}
+			s.decide()
+			for range 3 {
+				s.put("both", "u", func(e *envelope.Envelope) { e.Type = "ab" })
+			}
+			s.after(15*time.Second, nil)
+			n := s.startsOf()
+			if n["both"] != 3 {
+				t.Errorf("%d of 3 jobs of both limits have started in 15 s: %v", n["both"], n)
+			}
+			if all := n["as"] + n["both"]; all < min(103, int(15*time.Second/periods[0])/2) {
+				t.Errorf("%d starts by the first limit: %v", all, n)
+			}
+			if all := n["bs"] + n["both"]; all < min(103, int(15*time.Second/periods[1])/2) {
+				t.Errorf("%d starts by the second limit: %v", all, n)
+			}
+		})
+	}
+}
+
+// A pairOf counts jobs whose type names a limit.
+type pairOf [2]namedLimit
+
+func (p pairOf) Job(_ envelope.Lane, env *envelope.Envelope) (uses []schedule.Use) {
+	for _, n := range p {
+		if strings.Contains(env.Type, n.name) {
+			uses = append(uses, n.use("l:"+n.name, env.Cost))
+		}
+	}
+	return uses
+}
+
+func (p pairOf) Label(_ envelope.Lane, env *envelope.Envelope) string { return env.Type }
+func (p pairOf) Lane(lane envelope.Lane) []schedule.Use {
+	return p.Job(lane, &envelope.Envelope{Type: lane.Label})
+}
+
+func (p pairOf) Scope(scope string) (schedule.Limit, bool) {
+	for _, n := range p {
+		if scope == "l:"+n.name {
+			return schedule.Limit{Scope: scope, Rules: n.set}, true
+		}
+	}
+	return schedule.Limit{}, false
+}
+func (p pairOf) Counts() bool                                  { return false }
+func (p pairOf) Check(envelope.Lane, *envelope.Envelope) error { return nil }

@@ -1,0 +1,352 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// limitsOnly are policies with limits by name alone.
+func limitsOnly(limits map[string]queue.Limit) queue.Policies { return queue.Policies{Limits: limits} }
+
+// keyed gives jobs keys.
+func keyed(jobs []queue.Job, name, value string) []queue.Job {
+	for i := range jobs {
+		jobs[i].Keys = map[string]string{name: value}
+	}
+	return jobs
+}
+
+// typed gives jobs a type.
+func typed(jobs []queue.Job, typ string) []queue.Job {
+	for i := range jobs {
+		jobs[i].Type = typ
+	}
+	return jobs
+}
+
+// keeps checks, for each value of what limit returns, that never more than n are within a period, counted by what each
+// costs: by the instants at which handlers began.
+func keeps(t *testing.T, what string, starts []queue.Info, n int, period time.Duration, of func(queue.Info) (value string, cost int)) (most int) {
+	t.Helper()
+	for i, first := range starts {
+		value, sum := "", 0
+		for _, s := range starts[i:] {
+			if s.Started.Sub(first.Started) >= period {
+				break
+			}
+			v, cost := of(s)
+			if sum == 0 {
+				value = v
+			}
+			if cost > 0 && v == value && v != "" {
+				sum += cost
+			}
+		}
+		if most = max(most, sum); sum > n {
+			t.Errorf("%s: %d of %q within %v from %v on, at most %d may", what, sum, value, period, first.Started, n)
+			return most
+		}
+	}
+	return most
+}
+
+// Marketing that may not go before tomorrow does not hold back the same user's chat.
+func TestABlockedTypeHoldsBackNoOther(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
+			"marketing": {Types: []string{"marketing", "promo_*"}, Key: []string{"tenant", "user"}, Rules: []throttle.Rule{throttle.Window(5, 24*time.Hour)}},
+		}))
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		marketing := typed(jobs("school", "teacher", 20), "marketing")
+		for i := range marketing[10:] {
+			marketing[10+i].Type = "promo_x"
+		}
+		enqueue(t, s.client, marketing...)
+		s.eventually(t, "five have started", func() bool { return got.count() == 5 })
+		began := time.Now()
+		enqueue(t, s.client, typed(jobs("school", "teacher", 30), "chat")...)
+		s.eventually(t, "the chat has started", func() bool { return got.count() == 35 })
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the chat took %v", took)
+		}
+		var payloads []string
+		for _, start := range got.all() {
+			if start.Type != "chat" {
+				payloads = append(payloads, start.Type)
+			}
+		}
+		if len(payloads) != 5 {
+			t.Errorf("started of marketing: %v", payloads)
+		}
+		explained, err := newInspector(t, s.client, "push").Explain(t.Context(), "school", "teacher")
+		must(t, err)
+		if b := explained.Binding; explained.Waiting != 15 || b == nil || b.Scope != queue.ScopeLimit || b.Name != "marketing" || b.Key != "school,teacher" || b.Rule != "window 5/24h" {
+			t.Errorf("explained as %+v, bound by %+v", explained, b)
+		}
+	})
+}
+
+// One limit over all tenants: its rate is used up, in turns, and never exceeded. Who is subject to no limit does not wait.
+func TestALimitSharedByTenants(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
+			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Leak(50, time.Second)}, Each: map[string]queue.Limit{"*.free": {Unlimited: true}}},
+		}))
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		var all []queue.Job
+		for _, tenant := range []string{"a", "b", "c", "d"} {
+			for user := range 5 {
+				all = append(all, keyed(jobs(tenant, fmt.Sprint("u", user), 20), "domain", "mail.example")...)
+			}
+		}
+		all = append(all, keyed(jobs("a", "u0", 50), "domain", "x.free")...)
+		all = append(all, jobs("b", "u0", 50)...)
+		enqueue(t, s.client, all...)
+		limited := func() (starts []queue.Info) {
+			for _, start := range got.all() {
+				if start.Keys["domain"] == "mail.example" {
+					starts = append(starts, start)
+				}
+			}
+			return starts
+		}
+		s.eventually(t, "who is not limited has started", func() bool { return got.count()-len(limited()) == 100 })
+		s.eventually(t, "a second's worth has started", func() bool { return len(limited()) >= 60 })
+		starts := limited()[:60]
+		turns := map[string]int{}
+		for i, start := range starts {
+			turns[start.Tenant]++
+			if i > 0 && start.Slot.Sub(starts[i-1].Slot) != 20*time.Millisecond {
+				t.Errorf("slot %d lies %v after the one before, want 20ms", i, start.Slot.Sub(starts[i-1].Slot))
+			}
+		}
+		for tenant, n := range turns {
+			if n < 14 || n > 16 {
+				t.Errorf("%s had %d of 60 turns: %v", tenant, n, turns)
+			}
+		}
+	})
+}
+
+// Requests and tokens of a model: a job is counted by both, or by none.
+func TestRequestsAndTokens(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
+			"requests": {Key: []string{"tenant"}, Counts: "jobs", Rules: []throttle.Rule{throttle.Window(8, time.Second)}},
+			"tokens":   {Key: []string{"tenant"}, Counts: "tokens", Rules: []throttle.Rule{throttle.Window(1000, time.Second)}, Refuse: true},
+		}))
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		var all []queue.Job
+		for i := range 40 {
+			j := jobs("org", fmt.Sprint("u", i%4), 1)[0]
+			j.Costs = map[string]int{"tokens": []int{10, 400, 90, 250}[(i/4)%4]}
+			all = append(all, j)
+		}
+		enqueue(t, s.client, all...)
+		s.eventually(t, "all have started", func() bool { return got.count() == 40 })
+		starts := got.all()
+		requests := keeps(t, "requests", starts, 8, time.Second, func(i queue.Info) (string, int) { return i.Tenant, 1 })
+		tokens := keeps(t, "tokens", starts, 1000, time.Second, func(i queue.Info) (string, int) { return i.Tenant, i.Costs["tokens"] })
+		if requests < 3 || tokens < 700 {
+			t.Errorf("at most %d requests and %d tokens a second", requests, tokens)
+		}
+		_, err := newClient(t, s.client, "push").Enqueue(t.Context(), jobs("org", "u", 1)...)
+		if want := "limit tokens needs costs.tokens, and it is missing"; !errors.Is(err, queue.ErrInvalidJob) || !strings.Contains(err.Error(), want) {
+			t.Errorf("a job without tokens: %v", err)
+		}
+	})
+}
+
+// A rule with over: drop refuses only jobs that its limit is about, and a dropped job is counted by no other limit.
+func TestALimitThatDrops(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		p := limitsOnly(map[string]queue.Limit{
+			"marketing": {Types: []string{"marketing"}, Key: []string{"tenant", "user"}, Rules: []throttle.Rule{throttle.Window(5, 24*time.Hour).OrDrop()}},
+			"number":    {Key: []string{"tenant", "user"}, Rules: []throttle.Rule{throttle.Window(12, 24*time.Hour).OrDrop()}},
+		})
+		setPolicies(t, s.client, p)
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		enqueue(t, s.client, typed(jobs("shop", "u", 9), "marketing")...)
+		s.eventually(t, "they are decided", func() bool { return stats(t, s.client).Dropped == 4 })
+		enqueue(t, s.client, typed(jobs("shop", "u", 9), "receipt")...)
+		s.eventually(t, "they are decided", func() bool { return stats(t, s.client).Dropped == 6 })
+		s.eventually(t, "the others have started", func() bool { return got.count() == 12 })
+		drops, err := newInspector(t, s.client, "push").Drops(t.Context(), 10)
+		must(t, err)
+		rules := map[string]int{}
+		for _, d := range drops {
+			rules[string(d.Reason)+" "+d.Rule]++
+		}
+		if rules["rule marketing: window 5/24h"] != 4 || rules["rule number: window 12/24h"] != 2 {
+			t.Errorf("dropped by %v", rules)
+		}
+	})
+}
+
+// As many jobs run at once as a limit by name lets, for each value of its key, also when another worker takes over.
+func TestConcurrencyByName(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
+			"endpoint": {Key: []string{"keys.endpoint"}, Concurrency: queue.Concurrency{Jobs: 3}},
+		}))
+		var got runs
+		handler := got.handle(func(queue.Info) time.Duration { return 50 * time.Millisecond })
+		stop := runWorker(t, s.client, handler, queue.WorkerConfig{})
+		var all []queue.Job
+		for i := range 10 {
+			all = append(all, keyed(jobs("t", fmt.Sprint("u", i), 6), "endpoint", []string{"x", "y"}[i%2])...)
+		}
+		enqueue(t, s.client, all...)
+		s.eventually(t, "some have started", func() bool { return got.count() > 15 })
+		runWorker(t, s.client, handler, queue.WorkerConfig{})
+		stop()
+		s.eventually(t, "all are done", func() bool { return stats(t, s.client).Done == 60 })
+		got.judge(t, "endpoint", 3, func(i queue.Info) string { return i.Keys["endpoint"] })
+	})
+}
+
+// A limit's key is paused: its jobs wait, others of the same users do not.
+func TestPauseALimitsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, limitsOnly(map[string]queue.Limit{
+			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}},
+		}))
+		var got recorder
+		down := true
+		got.then = func(_ context.Context, info queue.Info) error {
+			if info.Keys["domain"] == "down.example" && down {
+				down = false
+				return queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "down.example", For: time.Minute, Cause: errors.New("it is down")}
+			}
+			return nil
+		}
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		inspector := newInspector(t, client, "push")
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "a,b", For: time.Hour}))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "odd%2C%25", For: time.Hour}))
+		for i := range 5 {
+			user := fmt.Sprint("u", i)
+			enqueue(t, client, keyed(jobs("t", user, 2), "domain", "down.example")...)
+			enqueue(t, client, keyed(jobs("t", user, 2), "domain", "odd,%")...)
+			enqueue(t, client, keyed(jobs("t", user, 2), "domain", "up.example")...)
+		}
+		time.Sleep(30 * time.Second)
+		count := func(domain string) (n int) {
+			for _, start := range got.all() {
+				if start.Keys["domain"] == domain {
+					n++
+				}
+			}
+			return n
+		}
+		if up, odd := count("up.example"), count("odd,%"); up != 10 || odd != 0 || count("down.example") > 10 {
+			t.Errorf("started: %d of 10 to who is up, %d to who is paused", up, odd)
+		}
+		before := count("down.example")
+		pauses, err := inspector.Pauses(t.Context())
+		must(t, err)
+		if !slices.ContainsFunc(pauses, func(p queue.Pause) bool {
+			return p.Scope == queue.ScopeLimit && p.Limit == "domain" && p.Key == "down.example" && p.Reason == "it is down"
+		}) {
+			t.Errorf("paused: %+v", pauses)
+		}
+		time.Sleep(time.Minute)
+		if after := count("down.example"); after != 11 || before >= after {
+			t.Errorf("%d starts to who was down before its pause has ended, %d after", before, after)
+		}
+		must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "odd%2C%25"}))
+		time.Sleep(time.Second)
+		if odd := count("odd,%"); odd != 10 {
+			t.Errorf("%d of 10 started after the pause was lifted", odd)
+		}
+	})
+}
+
+// A limit that is set while jobs wait is about them, too; one that is lifted holds nobody back.
+func TestLimitsByNameAreLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": leakOf(1)}})
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		enqueue(t, client, keyed(jobs("a", "u", 100), "domain", "x")...)
+		enqueue(t, client, keyed(jobs("b", "u", 100), "domain", "x")...)
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		if n := got.count(); n != 22 {
+			t.Fatalf("%d starts in ten seconds of two tenants with one a second", n)
+		}
+		p := limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Leak(10, time.Second)}}})
+		setPolicies(t, client, p)
+		before := got.count()
+		time.Sleep(5 * time.Second)
+		if n := got.count() - before; n < 48 || n > 52 {
+			t.Errorf("%d starts in five seconds of a limit of ten a second", n)
+		}
+		setPolicies(t, client, queue.Policies{})
+		time.Sleep(time.Second)
+		if n := got.count(); n != 200 {
+			t.Errorf("%d of 200 started when all limits were lifted", n)
+		}
+	})
+}
+
+// However many lanes wait for one limit that is used up, its next free instant starts one of them, and the others are not
+// looked at.
+func TestWaitersOfALimitCostNothing(t *testing.T) {
+	redistest.Slow(t)
+	sizes := []int{200, 5000}
+	if sample.Whole() {
+		sizes = []int{10_000, 100_000}
+	}
+	server := redistest.Start(t)
+	perJob := map[int]float64{}
+	for _, lanes := range sizes {
+		client := server.Client(t)
+		client.FlushAll(t.Context())
+		setPolicies(t, client, limitsOnly(map[string]queue.Limit{
+			"account": {Counts: "jobs", Rules: []throttle.Rule{throttle.Leak(50, time.Second)}},
+		}))
+		var all []queue.Job
+		for i := range lanes {
+			all = append(all, jobs(fmt.Sprint("t", i%20), fmt.Sprint("u", i), 1)...)
+		}
+		enqueue(t, client, all...)
+		var got recorder
+		stop := runWorker(t, server.Client(t), &got, queue.WorkerConfig{})
+		before, n := commands(t, client), 0
+		quiet := func() bool { // all lanes stand in line: twenty starts cost what they cost
+			if got.count() < n+20 {
+				return false
+			}
+			since, started := before, n
+			before, n = commands(t, client), got.count()
+			return before-since < 40*(n-started)
+		}
+		redistest.Eventually(t, time.Minute, "all lanes stand in line", quiet)
+		before, n = commands(t, client), got.count()
+		redistest.Eventually(t, 20*time.Second, "150 more have started", func() bool { return got.count() >= n+150 })
+		perJob[lanes] = float64(commands(t, client)-before) / float64(got.count()-n)
+		stop()
+	}
+	t.Logf("Redis commands for each started job, those inside of scripts included: %.1f with %d lanes, %.1f with %d",
+		perJob[sizes[0]], sizes[0], perJob[sizes[1]], sizes[1])
+	if perJob[sizes[1]] > 1.5*perJob[sizes[0]] { // a busy machine costs some
+		t.Error("it grows with the lanes")
+	}
+}
