@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
@@ -73,7 +75,11 @@ the starts, leaks on the slots. It needs no Redis.`,
 			if err != nil {
 				return err
 			}
-			broken := check(starts, policies)
+			parsed, err := policyfile.Parse(file, text)
+			if err != nil {
+				return err
+			}
+			broken := check(starts, policies, limits.Compile(parsed, func(b policyfile.Bounds) []throttle.Rule { return b.Rules }))
 			slices.SortFunc(broken, func(a, b throttle.Violation) int { return a.At.Compare(b.At) })
 			for _, v := range broken {
 				fmt.Fprintln(c.out, human.Clean(v.String()))

@@ -35,7 +35,7 @@ func metric(t *testing.T, c *terminal) string {
 // The words for how a queue is, each made on a real Redis.
 func TestConditions(t *testing.T) {
 	c := openTerminal(t)
-	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
+	c.prints([]string{"policies", "apply", c.file("p.yaml", someLimits), "--yes"})
 	c.prints(words("check"), "idle")
 	c.offer(queue.Job{Tenant: "school", User: "a", Type: "push"})
 	c.fails(1, "the queue is stalled", "check")

@@ -109,7 +109,7 @@ func (t *terminal) file(name, text string) string {
 	return path
 }
 
-const limits = `default: standard
+const someLimits = `default: standard
 policies:
   standard:
     tenant: {rules: [{leak: 100/s}]}
@@ -122,7 +122,7 @@ func TestADayAtTheConsole(t *testing.T) {
 	c.prints(words("stats"), "queue push is idle")
 	c.fails(2, "--yes", "policies", "apply", c.file("bad.yaml", "polices: {}\n"), "--yes", "--yess")
 	c.fails(1, "bad.yaml:1: polices: unknown key", "policies", "check", c.file("bad.yaml", "polices: {}\n"))
-	file := c.file("policies.yaml", limits)
+	file := c.file("policies.yaml", someLimits)
 	c.prints([]string{"policies", "check", file}, "is right: 1 policy, 0 tenants named")
 	c.prints([]string{"policies", "diff", file}, "+ default: standard", "window: 2/2h")
 	if out, err := c.call("n\n", "policies", "apply", file); err == nil || !strings.Contains(out, "also for 0 jobs") {
@@ -203,7 +203,7 @@ func TestADayAtTheConsole(t *testing.T) {
 func TestUnknownNames(t *testing.T) {
 	c := openTerminal(t)
 	c.fails(1, "queue push: nobody has ever used it; there are no queues in this Redis", "check")
-	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
+	c.prints([]string{"policies", "apply", c.file("p.yaml", someLimits), "--yes"})
 	for _, line := range []string{"check", "pause --for 1m --yes", "pause school --for 1m", "resume", "cancel a", "purge school --yes", "revive --all --yes", "delete --all --yes"} {
 		c.fails(1, "queue pusj: nobody has ever used it; did you mean push?", append(words(line), "--queue", "pusj")...)
 	}
@@ -243,7 +243,7 @@ func run1(c *terminal, args []string) (string, error) {
 // Every command that shows something prints JSON if asked.
 func TestJSON(t *testing.T) {
 	c := openTerminal(t)
-	c.prints([]string{"policies", "apply", c.file("p.yaml", limits), "--yes"})
+	c.prints([]string{"policies", "apply", c.file("p.yaml", someLimits), "--yes"})
 	c.offer(queue.Job{ID: "a", Tenant: "school", User: "teacher", Type: "push", NotBefore: time.Now().Add(time.Hour)}, queue.Job{Tenant: "school", User: "teacher", Type: "push"})
 	for _, line := range []string{
 		"queues", "stats", "tenants", "failures", "users school", "why school teacher", "why --job a", "lane school teacher", "running", "later", "retrying", "drops",
@@ -263,7 +263,7 @@ func TestPoliciesAreComparedAndSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := queue.ParsePolicies("p.yaml", []byte(limits))
+	p, err := queue.ParsePolicies("p.yaml", []byte(someLimits))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -291,7 +291,11 @@ func (c *console) pausesCommand() *cobra.Command {
 				return c.show(all, func(t *table) {
 					t.row("SCOPE", "TENANT", "USER", "ENDS", "BY", "REASON")
 					for _, p := range all {
-						t.row(p.Scope, p.Tenant, p.User, human.From(now, p.Until), p.Author, p.Reason)
+						name, of := p.Tenant, p.User
+						if p.Scope == queue.ScopeLimit {
+							name, of = p.Limit, p.Key
+						}
+						t.row(p.Scope, name, of, human.From(now, p.Until), p.Author, p.Reason)
 					}
 				})
 			})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -24,6 +25,11 @@ type start struct {
 	Slot    time.Time `json:"slot"`
 	Started time.Time `json:"started_at"`
 	Attempt int       `json:"attempt"`
+
+	Type  string            `json:"type"`
+	Cost  int               `json:"cost"` // 0 is 1
+	Keys  map[string]string `json:"keys"`
+	Costs map[string]int    `json:"costs"`
 }
 
 // readLogs reads all starts, oldest first.
@@ -64,8 +70,8 @@ func readLog(starts []start, name string, from io.Reader) ([]start, error) {
 	return starts, nil
 }
 
-// check returns every start that broke a rule of its queue, tenant or user.
-func check(starts []start, policies queue.Policies) (broken []throttle.Violation) {
+// check returns every start that broke a rule of its queue, tenant or user, or of a limit by name.
+func check(starts []start, policies queue.Policies, named *limits.Set[[]throttle.Rule]) (broken []throttle.Violation) {
 	byPolicy := make(map[string][]start)
 	for _, s := range starts {
 		name, named := policies.Tenants[s.Tenant]
@@ -76,18 +82,46 @@ func check(starts []start, policies queue.Policies) (broken []throttle.Violation
 	}
 	for name, its := range byPolicy {
 		policy := policies.Policies[name]
-		broken = append(broken, verify(its, policy.Tenant, func(s start) string { return s.Tenant })...)
-		broken = append(broken, verify(its, policy.User, func(s start) string { return s.Tenant + " / " + s.User })...)
+		broken = append(broken, verify(counted(its, func(s start) string { return s.Tenant }), policy.Tenant)...)
+		broken = append(broken, verify(counted(its, func(s start) string { return s.Tenant + " / " + s.User }), policy.User)...)
 	}
-	return append(broken, verify(starts, policies.Queue, func(start) string { return "the queue" })...)
+	broken = append(broken, verify(counted(starts, func(start) string { return "the queue" }), policies.Queue)...)
+	byScope := make(map[string][]counting)
+	rules := make(map[string][]throttle.Rule)
+	for _, s := range starts {
+		uses, _ := named.Named(limits.Action{Tenant: s.Tenant, User: s.User, Type: s.Type, Keys: s.Keys, Cost: s.Cost, Costs: s.Costs})
+		for _, use := range uses {
+			scope := strings.TrimSpace("limit " + use.Limit + " " + strings.Join(use.Values, " / "))
+			byScope[scope], rules[scope] = append(byScope[scope], counting{s, scope, use.Cost}), use.Bounds
+		}
+	}
+	for scope, of := range byScope {
+		broken = append(broken, verify(of, rules[scope])...)
+	}
+	return broken
+}
+
+// A counting is a start, and whom it costs how much.
+type counting struct {
+	start
+	subject string
+	cost    int
+}
+
+func counted(starts []start, subject func(start) string) []counting {
+	all := make([]counting, len(starts))
+	for i, s := range starts {
+		all[i] = counting{s, subject(s), s.Cost}
+	}
+	return all
 }
 
 // verify checks rules on starts, or on slots where those are what a rule promises.
-func verify(starts []start, rules []throttle.Rule, subject func(start) string) (broken []throttle.Violation) {
+func verify(starts []counting, rules []throttle.Rule) (broken []throttle.Violation) {
 	for _, rule := range rules {
 		log := make([]throttle.Event, len(starts))
 		for i, s := range starts {
-			log[i] = throttle.Event{Subject: subject(s), At: s.Slot}
+			log[i] = throttle.Event{Subject: s.subject, At: s.Slot, Cost: s.cost}
 			if keepsDistance(rule) {
 				log[i].At = s.Started
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,23 +22,31 @@ func (c *console) steering() []*cobra.Command {
 	}
 }
 
-// scope is what a pause is about: the queue, a tenant or a user.
-func (c *console) scope(args []string) string {
-	switch len(args) {
-	case 0:
+// scope is what a pause is about: the queue, a tenant or a user, or a limit by name.
+func (c *console) scope(args []string, limit string) string {
+	switch {
+	case limit != "":
+		return strings.TrimSpace("limit " + limit + " " + strings.Join(args, ", "))
+	case len(args) == 0:
 		return "queue " + c.queue
-	case 1:
+	case len(args) == 1:
 		return "tenant " + args[0]
 	}
 	return "user " + args[1] + " of tenant " + args[0]
 }
 
-// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant.
-func pauseOf(args []string) queue.Pause {
-	switch len(args) {
-	case 0:
+// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant; or of the values of a limit's key.
+func pauseOf(args []string, limit string) queue.Pause {
+	switch {
+	case limit != "":
+		values := make([]string, len(args))
+		for i, arg := range args {
+			values[i] = strings.NewReplacer("%", "%25", ",", "%2C").Replace(arg)
+		}
+		return queue.Pause{Scope: queue.ScopeLimit, Limit: limit, Key: strings.Join(values, ",")}
+	case len(args) == 0:
 		return queue.Pause{Scope: queue.ScopeQueue}
-	case 1:
+	case len(args) == 1:
 		return queue.Pause{Scope: queue.ScopeTenant, Tenant: args[0]}
 	}
 	return queue.Pause{Scope: queue.ScopeUser, Tenant: args[0], User: args[1]}
@@ -47,13 +56,29 @@ func pauseOf(args []string) queue.Pause {
 func paused(ctx context.Context, i *watch.Watcher, of queue.Pause) (bool, error) {
 	all, err := i.Pauses(ctx)
 	return slices.ContainsFunc(all, func(p queue.Pause) bool {
-		return p.Scope == of.Scope && p.Tenant == of.Tenant && p.User == of.User
+		return p.Scope == of.Scope && p.Tenant == of.Tenant && p.User == of.User && p.Limit == of.Limit && p.Key == of.Key
 	}), err
 }
 
 // unheard says that no job of a tenant is known, if that is so: it may be yet to come, or its name
-// may be misspelt.
-func unheard(ctx context.Context, i *watch.Watcher, args []string) (string, error) {
+// may be misspelt. Of a limit by name it is an error if there is none, or if its key has other fields.
+func unheard(ctx context.Context, i *watch.Watcher, args []string, limit string) (string, error) {
+	if limit != "" {
+		policies, err := i.Policies(ctx)
+		if err != nil {
+			return "", err
+		}
+		of, there := policies.Policies.Limits[limit]
+		switch {
+		case !there && len(policies.Policies.Limits) == 0:
+			return "", config.Usagef("there is no limit %s: the policies have no limits by name", limit)
+		case !there:
+			return "", config.Usagef("there is no limit %s; there are %s", limit, strings.Join(slices.Sorted(maps.Keys(policies.Policies.Limits)), ", "))
+		case len(args) != len(of.Key):
+			return "", config.Usagef("limit %s has the key [%s]: want %s, not %d", limit, strings.Join(of.Key, ", "), human.Count(len(of.Key), "value", "values"), len(args))
+		}
+		return "", nil
+	}
 	if len(args) == 0 {
 		return "", nil
 	}
@@ -66,18 +91,26 @@ func unheard(ctx context.Context, i *watch.Watcher, args []string) (string, erro
 
 func (c *console) pauseCommand() *cobra.Command {
 	var length time.Duration
-	until := ""
+	until, limit := "", ""
 	cmd := &cobra.Command{
-		Use: "pause [TENANT [USER]]", Short: "Let nothing start for a time: of the queue, a tenant or a user",
-		Example: "  waterclock pause school-7 --for 10m --reason \"their endpoint is down\"",
-		Args:    arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
+		Use: "pause [TENANT [USER]]", Short: "Let nothing start for a time: of the queue, a tenant, a user or a limit",
+		Example: "  waterclock pause school-7 --for 10m --reason \"their endpoint is down\"\n" +
+			"  waterclock pause --limit domain gmail.com --for 10m",
+		Args: arguments(0, 4, "nothing for the queue, a tenant, or a tenant and a user; with --limit the values of its key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
 				end, err := pauseEnd(length, until)
 				if err != nil {
 					return err
 				}
-				if len(args) == 0 {
+				if len(args) > 2 && limit == "" {
+					return config.Usagef("pause: %d names; want a tenant, or a tenant and a user", len(args))
+				}
+				note, err := unheard(cmd.Context(), i, args, limit)
+				if err != nil {
+					return err
+				}
+				if len(args) == 0 && limit == "" {
 					stats, err := i.Stats(cmd.Context())
 					if err != nil {
 						return err
@@ -86,21 +119,18 @@ func (c *console) pauseCommand() *cobra.Command {
 						return err
 					}
 				}
-				p := pauseOf(args)
+				p := pauseOf(args, limit)
 				p.Until = end
 				if err := i.Pause(cmd.Context(), p); err != nil {
 					return err
 				}
-				note, err := unheard(cmd.Context(), i, args)
-				if err != nil {
-					return err
-				}
-				return c.done("The %s is paused until %s.%s", c.scope(args), end.Format(time.RFC3339), note)
+				return c.done("The %s is paused until %s.%s", c.scope(args, limit), end.Format(time.RFC3339), note)
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 10m")
 	cmd.Flags().StringVar(&until, "until", "", "until when, such as 2026-11-23T08:00:00Z")
+	cmd.Flags().StringVar(&limit, "limit", "", "a limit by name, for the values of its key that are given")
 	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for whoever looks at pauses")
 	return c.asks(cmd)
 }
@@ -123,29 +153,35 @@ func pauseEnd(length time.Duration, until string) (time.Time, error) {
 }
 
 func (c *console) resumeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "resume [TENANT [USER]]", Short: "Lift a pause of the queue, a tenant or a user",
-		Args: arguments(0, 2, "nothing for the queue, a tenant, or a tenant and a user"),
+	limit := ""
+	cmd := &cobra.Command{
+		Use: "resume [TENANT [USER]]", Short: "Lift a pause of the queue, a tenant, a user or a limit",
+		Args: arguments(0, 4, "nothing for the queue, a tenant, or a tenant and a user; with --limit the values of its key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
-				was, err := paused(cmd.Context(), i, pauseOf(args))
+				if len(args) > 2 && limit == "" {
+					return config.Usagef("resume: %d names; want a tenant, or a tenant and a user", len(args))
+				}
+				note, err := unheard(cmd.Context(), i, args, limit)
 				if err != nil {
 					return err
 				}
-				if err := i.Resume(cmd.Context(), pauseOf(args)); err != nil {
+				was, err := paused(cmd.Context(), i, pauseOf(args, limit))
+				if err != nil {
+					return err
+				}
+				if err := i.Resume(cmd.Context(), pauseOf(args, limit)); err != nil {
 					return err
 				}
 				if was {
-					return c.done("The %s is not paused any more.", c.scope(args))
+					return c.done("The %s is not paused any more.", c.scope(args, limit))
 				}
-				note, err := unheard(cmd.Context(), i, args)
-				if err != nil {
-					return err
-				}
-				return c.done("The %s was not paused.%s", c.scope(args), note)
+				return c.done("The %s was not paused.%s", c.scope(args, limit), note)
 			})
 		},
 	}
+	cmd.Flags().StringVar(&limit, "limit", "", "a limit by name, for the values of its key that are given")
+	return cmd
 }
 
 // done says what was done.

@@ -87,3 +87,35 @@ func TestVerifyRefusesOtherFiles(t *testing.T) {
 		t.Errorf("%v; want %q", err, want)
 	}
 }
+
+// Limits by name are checked for the values of their keys, by what each start costs of them.
+func TestVerifyLimitsByName(t *testing.T) {
+	const policies = `
+limits:
+  marketing: {jobs: {type: marketing}, key: [tenant, user], counts: jobs, rules: [{window: 2/1s}]}
+  domain: {key: keys.domain, rules: [{leak: 10/s}], each: {free.example: unlimited}}
+  tokens: {counts: tokens, rules: [{window: 100/1s}]}
+`
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	line := func(at time.Duration, more string) string {
+		instant := begin.Add(at).Format(time.RFC3339Nano)
+		return fmt.Sprintf(`{"id":"%v","tenant":"t","user":"u","slot":%q,"started_at":%q,"attempt":1%s}`+"\n", at, instant, instant, more)
+	}
+	for want, log := range map[string]string{
+		"every limit was kept": line(0, `,"type":"marketing"`) + line(1, `,"type":"marketing"`) + line(2, `,"type":"chat"`) +
+			line(3, `,"keys":{"domain":"a"},"costs":{"tokens":60}`) + line(4, `,"keys":{"domain":"b"},"costs":{"tokens":40}`) +
+			line(5, `,"keys":{"domain":"free.example"}`) + line(6, `,"keys":{"domain":"free.example"}`),
+		"limit marketing t / u: window 2/1s broken": line(0, `,"type":"marketing"`) + line(1, `,"type":"marketing"`) + line(2, `,"type":"marketing"`),
+		"limit domain a: leak 10/s broken":          line(0, `,"cost":3,"keys":{"domain":"a"}`) + line(200*time.Millisecond, `,"keys":{"domain":"a"}`),
+		"limit tokens: window 100/1s broken":        line(0, `,"costs":{"tokens":60}`) + line(1, `,"costs":{"tokens":41}`),
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "p.yaml"), policies)
+		write(t, filepath.Join(dir, "d.jsonl"), log)
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"verify", "--policies", filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")}, strings.NewReader(""), &out, &out)
+		if broken := strings.Contains(want, "broken"); !strings.Contains(out.String(), want) || broken != (err != nil) {
+			t.Errorf("printed %q, %v; want %q", out.String(), err, want)
+		}
+	}
+}

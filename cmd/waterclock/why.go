@@ -92,7 +92,7 @@ func rules(t *table, e queue.Explanation) {
 		if r.Shadow {
 			mark = "(only watched)"
 		}
-		t.row(r.Scope, r.Rule, strip(r), fmt.Sprintf("%d of %d left", max(0, r.Remaining), r.Limit), when, mark)
+		t.row(human.Scope(&r), r.Rule, strip(r), fmt.Sprintf("%d of %d left", max(0, r.Remaining), r.Limit), when, mark)
 	}
 }
 

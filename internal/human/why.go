@@ -29,13 +29,32 @@ func next(e queue.Explanation) string {
 	case b == nil:
 		return "The next one may start now, when its turn comes and a place is free"
 	case b.Running == 1:
-		return fmt.Sprintf("The next one waits for the %s's limit %s: 1 job runs, for %s", b.Scope, b.Rule, Span(e.Now.Sub(b.Oldest)))
+		return fmt.Sprintf("The next one waits for %s: 1 job runs, for %s", of(b, "limit"), Span(e.Now.Sub(b.Oldest)))
 	case b.Running > 0:
-		return fmt.Sprintf("The next one waits for the %s's limit %s: %s run, the oldest for %s", b.Scope, b.Rule, Jobs(b.Running), Span(e.Now.Sub(b.Oldest)))
+		return fmt.Sprintf("The next one waits for %s: %s run, the oldest for %s", of(b, "limit"), Jobs(b.Running), Span(e.Now.Sub(b.Oldest)))
 	case b.Rule == "paused":
-		return fmt.Sprintf("The %s is paused; the next one starts %s", b.Scope, From(e.Now, e.Start))
+		return fmt.Sprintf("The %s is paused; the next one starts %s", Scope(b), From(e.Now, e.Start))
 	}
-	return fmt.Sprintf("The next one starts %s: it waits for the %s's rule %s", From(e.Now, e.Start), b.Scope, b.Rule)
+	return fmt.Sprintf("The next one starts %s: it waits for %s", From(e.Now, e.Start), of(b, "rule"))
+}
+
+// Scope says whose a rule is: "tenant", or "limit domain (gmail.com)".
+func Scope(r *queue.RuleState) string {
+	switch {
+	case r.Scope != queue.ScopeLimit:
+		return string(r.Scope)
+	case r.Key == "":
+		return "limit " + r.Name
+	}
+	return fmt.Sprintf("limit %s (%s)", r.Name, Clean(r.Key))
+}
+
+// of names a rule or a limit, and whose it is.
+func of(r *queue.RuleState, what string) string {
+	if r.Scope == queue.ScopeLimit {
+		return fmt.Sprintf("%s of %s", r.Rule, Scope(r))
+	}
+	return fmt.Sprintf("the %s's %s %s", r.Scope, what, r.Rule)
 }
 
 // WhyJob says of a job where it waits and when it starts. [Why] says what its user's next job

@@ -23,7 +23,7 @@ const (
 )
 
 // Keys are the keys of a line.
-const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout or headers"
+const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout, headers, keys or costs"
 
 // Parse reads a line. It is strict: a key that nobody reads would be a limit or a latest start
 // that silently does not hold. What is wrong with the text is a [*strictjson.Error].
@@ -60,7 +60,10 @@ func Field(err error) string {
 		return wrong.Field
 	}
 	first, _, _ := strings.Cut(err.Error(), " ")
-	switch {
+	first = strings.TrimSuffix(first, ":")
+	switch field, _, _ := strings.Cut(first, "."); {
+	case field == "keys" || field == "costs":
+		return field
 	case first == "max":
 		return "max_retry"
 	case slices.Contains(strings.FieldsFunc(Keys, func(r rune) bool { return r == ',' || r == ' ' }), first) && first != "or":
@@ -105,7 +108,11 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 	case "timeout":
 		job.Timeout, err = readDuration(value)
 	case "headers":
-		job.Headers, err = readHeaders(value)
+		job.Headers, err = readTexts(value, `{"traceparent":"00-…"}`)
+	case "keys":
+		job.Keys, err = readTexts(value, `{"domain":"gmail.com"}`)
+	case "costs":
+		job.Costs, err = readCosts(value)
 	default:
 		err = errors.New("unknown key; want " + Keys)
 	}
@@ -133,16 +140,28 @@ func readDuration(value json.RawMessage) (time.Duration, error) {
 	return d, nil
 }
 
-func readHeaders(value json.RawMessage) (map[string]string, error) {
+func readTexts(value json.RawMessage, example string) (map[string]string, error) {
 	if strictjson.Kind(value) != "an object" {
-		return nil, fmt.Errorf(`%s; want an object of strings such as {"traceparent":"00-…"}`, strictjson.Shown(value))
+		return nil, fmt.Errorf(`%s; want an object of strings such as %s`, strictjson.Shown(value), example)
 	}
-	headers := make(map[string]string)
+	texts := make(map[string]string)
 	err := strictjson.Object(value, func(name string, value json.RawMessage) (err error) {
-		headers[name], err = strictjson.Text(value)
+		texts[name], err = strictjson.Text(value)
 		return err
 	})
-	return headers, err
+	return texts, err
+}
+
+func readCosts(value json.RawMessage) (map[string]int, error) {
+	if strictjson.Kind(value) != "an object" {
+		return nil, fmt.Errorf(`%s; want an object of numbers such as {"tokens":812}`, strictjson.Shown(value))
+	}
+	costs := make(map[string]int)
+	err := strictjson.Object(value, func(unit string, value json.RawMessage) (err error) {
+		costs[unit], err = strictjson.Number(value, 0, 1_000_000_000)
+		return err
+	})
+	return costs, err
 }
 
 func readPriority(value json.RawMessage) (queue.Priority, error) {

@@ -31,6 +31,9 @@ func TestParse(t *testing.T) {
 		`{"tenant":"t","user":"u","type":"push","headers":{"traceparent":"00-1","":"x"}}`: {
 			Tenant: "t", User: "u", Type: "push", Headers: map[string]string{"traceparent": "00-1", "": "x"},
 		},
+		`{"tenant":"t","user":"u","type":"push","keys":{"domain":"gmail.com"},"costs":{"tokens":812,"calls":0}}`: {
+			Tenant: "t", User: "u", Type: "push", Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 812, "calls": 0},
+		},
 		`{"tenant":"\ufffd","user":"` + "\ufffd" + `","type":"\ud83d\ude00"}`: {Tenant: "\ufffd", User: "\ufffd", Type: "😀"},
 	}
 	for line, want := range tests {
@@ -82,6 +85,13 @@ func TestBadJob(t *testing.T) {
 		field(`"headers":["a"]`, `headers: a list; want an object of strings such as {"traceparent":"00-…"}`),
 		field(`"headers":{"a":1}`, `headers: a: a number; want a string`),
 		field(`"headers":{"a":"`+strings.Repeat("x", 64<<10)+`"}`, `headers have 65537 bytes; at most 65536`),
+		field(`"keys":"gmail.com"`, `keys: "gmail.com"; want an object of strings such as {"domain":"gmail.com"}`),
+		field(`"keys":{"domain":7}`, `keys: domain: a number; want a string`),
+		field(`"keys":{"domain":""}`, `keys.domain has 0 bytes; from 1 to 256`),
+		field(`"keys":{"a b":"x"}`, `keys: name "a b"; 1 to 64 letters, digits, dots, dashes or underscores`),
+		field(`"costs":7`, `costs: 7; want an object of numbers such as {"tokens":812}`),
+		field(`"costs":{"tokens":-1}`, `costs: tokens: -1; want a whole number from 0 to 1000000000`),
+		field(`"costs":{"jobs":1}`, `costs: unit "jobs"; want a name such as tokens: a lower-case letter, then up to 31 of them, digits or underscores`),
 		field(`"timeout":30`, `timeout: 30; want a time such as "30s"`),
 		field(`"timeout":"-1s"`, `timeout: "-1s"; want a time such as "30s"`),
 		field(`"id":"`+strings.Repeat("x", 1025)+`"`, `id has 1025 bytes; at most 1024`),

@@ -24,6 +24,9 @@ type recorded struct {
 	CollapseKey string    `json:"collapse_key,omitempty"`
 	MaxRetry    *int      `json:"max_retry,omitempty"`
 	Timeout     string    `json:"timeout,omitempty"`
+
+	Keys  map[string]string `json:"keys,omitempty"`
+	Costs map[string]int    `json:"costs,omitempty"`
 }
 
 // Record returns a job as a line with the instant of its offer, "at", and without its payload:
@@ -32,7 +35,7 @@ func Record(o simulate.Offer) []byte {
 	j := o.Job
 	line := recorded{
 		At: o.At.UTC(), Tenant: j.Tenant, User: j.User, Type: j.Type, ID: j.ID, NotBefore: inUTC(j.NotBefore), Deadline: inUTC(j.StartBy),
-		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey,
+		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, Keys: j.Keys, Costs: j.Costs,
 	}
 	if j.Cost > 1 {
 		line.Cost = j.Cost

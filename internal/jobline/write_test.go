@@ -15,7 +15,8 @@ func TestRecord(t *testing.T) {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 1000, time.UTC)
 	for _, job := range []queue.Job{
 		{Tenant: "t", User: "u", Type: "push"},
-		{Tenant: "<t>\x00", User: "\u202e", Type: "{}", ID: "7", Cost: 3, NotBefore: at, StartBy: at, FinishBy: at, Priority: queue.Low, CollapseKey: "k", MaxAttempts: 1, Timeout: time.Minute},
+		{Tenant: "<t>\x00", User: "\u202e", Type: "{}", ID: "7", Cost: 3, NotBefore: at, StartBy: at, FinishBy: at, Priority: queue.Low, CollapseKey: "k", MaxAttempts: 1, Timeout: time.Minute,
+			Keys: map[string]string{"domain": "<x>"}, Costs: map[string]int{"tokens": 0, "bytes": 7}},
 	} {
 		line := Record(simulate.Offer{At: at, Job: job})
 		o, err := simulate.ReadOffer(line, "at", time.Time{})

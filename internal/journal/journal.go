@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,7 +28,7 @@ import (
 //	 "slot":"2026-11-21T08:00:00.250000Z","started_at":"2026-11-21T08:00:00.250412Z",
 //	 "attempt":1,"waited_ms":250}
 //
-// Times are on Redis's clock, in UTC, with microseconds.
+// A cost above 1, keys and costs follow, if the job has them. Times are on Redis's clock, in UTC, with microseconds.
 type Journal struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -77,7 +79,27 @@ func appendStart(b []byte, info queue.Info) []byte {
 	b = appendTime(append(b, `,"started_at":`...), info.Started)
 	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(info.Attempt), 10)
 	b = strconv.AppendInt(append(b, `,"waited_ms":`...), info.Waited.Milliseconds(), 10)
+	if info.Cost > 1 {
+		b = strconv.AppendInt(append(b, `,"cost":`...), int64(info.Cost), 10)
+	}
+	b = appendFields(b, "keys", info.Keys, appendQuoted)
+	b = appendFields(b, "costs", info.Costs, func(b []byte, n int) []byte { return strconv.AppendInt(b, int64(n), 10) })
 	return append(b, "}\n"...)
+}
+
+// appendFields writes an object, in the order of its names; nothing if it is empty.
+func appendFields[V any](b []byte, name string, fields map[string]V, write func([]byte, V) []byte) []byte {
+	if len(fields) == 0 {
+		return b
+	}
+	b = append(append(append(b, `,"`...), name...), `":{`...)
+	for i, field := range slices.Sorted(maps.Keys(fields)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = write(append(appendQuoted(b, field), ':'), fields[field])
+	}
+	return append(b, '}')
 }
 
 func appendTime(b []byte, t time.Time) []byte {

@@ -36,6 +36,8 @@ type JobLine struct {
 	Timeout     span            `json:"timeout,omitempty"`
 
 	Headers map[string]string `json:"headers,omitempty"`
+	Keys    map[string]string `json:"keys,omitempty"`
+	Costs   map[string]int    `json:"costs,omitempty"`
 }
 
 // Receipts say what became of the jobs of a request, in their order.

@@ -69,7 +69,7 @@ func TestOneBadJob(t *testing.T) {
 		kind, body string
 		want       api.FieldError
 	}{
-		"unknown field":  {"application/json", "[" + good + ",\n " + `{"tenant":"t","user":"u","type":"push","costs":2}]`, api.FieldError{Pointer: "/1/costs", Line: 2, Column: 41, Detail: "unknown key"}},
+		"unknown field":  {"application/json", "[" + good + ",\n " + `{"tenant":"t","user":"u","type":"push","price":2}]`, api.FieldError{Pointer: "/1/price", Line: 2, Column: 41, Detail: "unknown key"}},
 		"wrong type":     {"application/json", `{"tenant":"t","user":7,"type":"push"}`, api.FieldError{Pointer: "/user", Line: 1, Column: 15, Detail: "a number", Remedy: "want a string"}},
 		"missing field":  {"application/x-ndjson", good + "\n" + `{"tenant":"t","type":"push"}`, api.FieldError{Pointer: "/1/user", Line: 2, Column: 1, Detail: "user is missing"}},
 		"out of bounds":  {"application/x-ndjson", good + "\n\n" + `{"tenant":"t","user":"u","type":"push","cost":0}`, api.FieldError{Pointer: "/2/cost", Line: 3, Column: 40, Detail: "0", Remedy: "want a whole number from 1 to 1000000"}},

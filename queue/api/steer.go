@@ -9,11 +9,13 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A Pause is a request to pause the queue, a tenant, or a user of a tenant, for a time or until
-// an instant.
+// A Pause is a request to pause the queue, a tenant, a user of a tenant, or the values of a limit's key, for a time or
+// until an instant.
 type Pause struct {
 	Tenant whose     `json:"tenant,omitempty"`
 	User   whose     `json:"user,omitempty"`
+	Limit  whose     `json:"limit,omitempty"`
+	Key    whose     `json:"key,omitempty"`
 	For    span      `json:"for,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 	Author string    `json:"author,omitempty"`
@@ -21,7 +23,7 @@ type Pause struct {
 }
 
 func pause(c *call, in Pause) (all List[queue.Pause], err error) {
-	p, err := pauseOf(in.Tenant, in.User)
+	p, err := pauseOf(in.Tenant, in.User, in.Limit, in.Key)
 	if err != nil {
 		return all, err
 	}
@@ -43,14 +45,16 @@ func pause(c *call, in Pause) (all List[queue.Pause], err error) {
 	return listOf(c.inspector.Pauses(c.ctx))
 }
 
-// A Resume is a request to lift the pause of the queue, a tenant, or a user of a tenant.
+// A Resume is a request to lift the pause of the queue, a tenant, a user of a tenant, or the values of a limit's key.
 type Resume struct {
 	Tenant whose `json:"tenant,omitempty"`
 	User   whose `json:"user,omitempty"`
+	Limit  whose `json:"limit,omitempty"`
+	Key    whose `json:"key,omitempty"`
 }
 
 func resume(c *call, in Resume) (all List[queue.Pause], err error) {
-	p, err := pauseOf(in.Tenant, in.User)
+	p, err := pauseOf(in.Tenant, in.User, in.Limit, in.Key)
 	if err != nil {
 		return all, err
 	}
@@ -60,10 +64,16 @@ func resume(c *call, in Resume) (all List[queue.Pause], err error) {
 	return listOf(c.inspector.Pauses(c.ctx))
 }
 
-// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant.
-func pauseOf(tenant, user whose) (queue.Pause, error) {
-	p := queue.Pause{Scope: queue.ScopeUser, Tenant: string(tenant), User: string(user)}
+// pauseOf returns a pause of the queue, of a tenant, of a user of a tenant, or of the values of a limit's key.
+func pauseOf(tenant, user, limit, key whose) (queue.Pause, error) {
+	p := queue.Pause{Scope: queue.ScopeUser, Tenant: string(tenant), User: string(user), Limit: string(limit), Key: string(key)}
 	switch {
+	case limit == "" && key != "":
+		return p, wrongField("/limit", "is missing", "want the name of the limit with that key")
+	case limit != "" && tenant+user != "":
+		return p, wrongField("/limit", "is beside a tenant or a user", "want the one or the other")
+	case limit != "":
+		p.Scope = queue.ScopeLimit
 	case tenant == "" && user != "":
 		return p, wrongField("/tenant", "is missing", "want the tenant of the user")
 	case tenant == "":

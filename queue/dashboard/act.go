@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
@@ -23,10 +24,14 @@ type order struct {
 
 func (o order) tenant() string { return o.names.Get("t") }
 func (o order) user() string   { return o.names.Get("u") }
+func (o order) limit() string  { return o.names.Get("l") }
+func (o order) key() string    { return o.names.Get("k") }
 
-// scope says what an order is about: the queue, a tenant or a user.
+// scope says what an order is about: the queue, a tenant or a user, or a limit by name.
 func (o order) scope() string {
 	switch {
+	case o.limit() != "":
+		return strings.TrimSpace("limit " + human.Clean(o.limit()) + " " + human.Clean(o.key()))
 	case o.user() != "":
 		return "user " + human.Clean(o.user()) + " of tenant " + human.Clean(o.tenant())
 	case o.tenant() != "":
@@ -38,6 +43,8 @@ func (o order) scope() string {
 // pause returns a pause of what an order is about.
 func (o order) pause() queue.Pause {
 	switch {
+	case o.limit() != "":
+		return queue.Pause{Scope: queue.ScopeLimit, Limit: o.limit(), Key: o.key()}
 	case o.user() != "":
 		return queue.Pause{Scope: queue.ScopeUser, Tenant: o.tenant(), User: o.user()}
 	case o.tenant() != "":

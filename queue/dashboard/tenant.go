@@ -110,6 +110,6 @@ func (w *watched) pausesOf(ctx context.Context, tenant, user string) ([]queue.Pa
 		case queue.ScopeUser:
 			return p.Tenant != tenant || p.User != user
 		}
-		return false
+		return p.Scope == queue.ScopeLimit // of some jobs only
 	}), err
 }

@@ -54,7 +54,7 @@ func TestReadmePoliciesAreReal(t *testing.T) {
 	if _, err := queue.ParsePolicies("examples/policies.yaml", []byte(file)); err != nil {
 		t.Error(err)
 	}
-	if shown := blocks(read(t, "README.md"), "yaml"); len(shown) != 1 || shown[0] != file {
+	if shown := blocks(read(t, "README.md"), "yaml"); len(shown) != 2 || shown[0] != file { // and limits by name, see below
 		t.Error("the README's policies differ from examples/policies.yaml")
 	}
 }
@@ -71,6 +71,9 @@ func TestShownPoliciesAreUnderstood(t *testing.T) {
 			switch {
 			case regexp.MustCompile(`(?m)^limits:`).MatchString(text):
 				_, err = limits.Parse(page, []byte(text), throttle.New(throttle.NewMemoryStore()))
+				if err == nil {
+					_, err = queue.ParsePolicies(page, []byte(text))
+				}
 			case regexp.MustCompile(`(?m)^policies:`).MatchString(text):
 				_, err = queue.ParsePolicies(page, []byte(text))
 			default:

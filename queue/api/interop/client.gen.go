@@ -46,6 +46,9 @@ type Job struct {
 	// Cost How much of its limits the job spends. 1 if missing.
 	Cost *int `json:"cost,omitempty"`
 
+	// Costs What the job costs in units that limits by name count, such as tokens.
+	Costs *map[string]int `json:"costs,omitempty"`
+
 	// Deadline Dropped if it cannot start by then.
 	Deadline *time.Time `json:"deadline,omitempty"`
 
@@ -57,6 +60,9 @@ type Job struct {
 
 	// Id Makes offers idempotent: a second job with the ID is a duplicate.
 	Id *string `json:"id,omitempty"`
+
+	// Keys Fields for whose values limits by name count, such as domain.
+	Keys *map[string]string `json:"keys,omitempty"`
 
 	// MaxRetry Attempts after the first that failed. 0 is none, 25 if missing.
 	MaxRetry *int `json:"max_retry,omitempty"`
@@ -187,8 +193,14 @@ type RuleState struct {
 	// Drops It drops rather than defers.
 	Drops *bool `json:"drops,omitempty"`
 
+	// Key The values of its key for which the limit counts, between commas. In a value, a comma is %2C and a percent sign is %25.
+	Key *string `json:"key,omitempty"`
+
 	// Limit The most it lets start at once.
 	Limit int `json:"limit"`
+
+	// Name Of the limit, for scope limit.
+	Name *string `json:"name,omitempty"`
 
 	// Oldest And since when the oldest of them.
 	Oldest *time.Time `json:"oldest,omitempty"`
@@ -202,7 +214,7 @@ type RuleState struct {
 	// Running Of a concurrency limit: how many jobs run.
 	Running *int `json:"running,omitempty"`
 
-	// Scope "queue", "tenant" or "user".
+	// Scope "queue", "tenant", "user" or "limit".
 	Scope string `json:"scope"`
 
 	// Shadow It is only watched.
