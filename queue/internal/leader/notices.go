@@ -102,8 +102,10 @@ func (t *term) open(notices []store.Notice) {
 		case store.NoticePlaces:
 			worker, places, _ := strings.Cut(l.Text, " ")
 			t.fleet.has(worker, int(number(places)))
-		case store.NoticePolicies, store.NoticePaused, store.NoticeRepaired:
+		case store.NoticePolicies, store.NoticePaused:
 			t.stale = true
+		case store.NoticeRepaired:
+			t.repaired = true
 		case store.NoticeCancel:
 			t.sched.Step(now, schedule.IDCancelled{ID: l.Text})
 		case store.NoticeTenant:

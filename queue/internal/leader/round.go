@@ -42,7 +42,10 @@ func (t *term) round(ctx context.Context) error {
 	if _, doubt := t.w.Clock.Now(); doubt >= clock.Usable {
 		t.w.LearnTime(ctx)
 	}
-	t.collect()
+	if t.collect(); t.repaired {
+		t.repaired = false
+		return errRepaired
+	}
 	now, _ := t.w.Clock.Now()
 	more := false
 	if len(t.flights) == 0 || t.interrupted(now) {

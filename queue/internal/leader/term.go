@@ -45,7 +45,8 @@ type term struct {
 	noticed  string           // the ID of the newest notice that was opened
 	requests []request        // notices about claims, not yet settled in a commit
 	full     map[string]bool  // tenants whose backlogs may be above their capacity: the next prelude looks
-	stale    bool             // settings have changed, or keys were repaired: the next prelude reads the settings
+	stale    bool             // settings have changed: the next prelude reads them
+	repaired bool             // keys were repaired: the next round reads everything again
 	paused   map[string]int64 // scope → until when; pauses that have ended stay until unpause
 	roomy    bool             // a job may start that could not at the last decision: decide at once
 
@@ -79,6 +80,8 @@ type term struct {
 var (
 	// After errLapsed everything is read again, and the term goes on: offers wrote no notices while nobody led.
 	errLapsed = errors.New("queue: the leader's lease had run out")
+	// After errRepaired, too: indexes may have members that the scheduler would find no more.
+	errRepaired = errors.New("queue: keys were repaired")
 	// errStopping ends the term, if there is a deputy.
 	errStopping = errors.New("queue: the worker stops")
 )

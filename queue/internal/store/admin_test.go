@@ -306,6 +306,18 @@ func TestPurge(t *testing.T) {
 	})
 }
 
+// An index of another type does not keep the tenant's other lanes from being purged.
+func TestPurgeBesideABrokenIndex(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		d.offer("u", id("a"))
+		d.must(d.client.Set(t.Context(), "wc:{q}:due:t:high", "broken", 0).Err())
+		n, _, err := d.Purge(t.Context(), "t", 10)
+		if err != nil || n != 1 || d.lane("u") != "" {
+			t.Errorf("purged %d, %v; left %q", n, err, d.lane("u"))
+		}
+	})
+}
+
 // What leaves its lane, or is replaced, between the look and the change stays as it is.
 func TestPurgeLeavesWhatHasChanged(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {

@@ -91,7 +91,7 @@ func (s *Store) lanesOf(ctx context.Context, tenant string, n int) ([]Lane, erro
 	var lanes []Lane
 	for _, priority := range priorities {
 		members, err := s.client.ZRange(ctx, s.key.Due(tenant, priority), 0, int64(n-1)).Result()
-		if err != nil {
+		if err != nil && !wrongType(err) { // that index names nothing
 			return nil, err
 		}
 		for _, member := range members {
