@@ -156,6 +156,7 @@ func TestWhatATaskCannotCarry(t *testing.T) {
 		"user is missing":                                      func(j *queue.Job) { j.User = "" },
 		"tenant is not UTF-8":                                  func(j *queue.Job) { j.Tenant = "\xff" },
 		"collapse_key is not UTF-8":                            func(j *queue.Job) { j.CollapseKey = "\xff" },
+		`key "domain" is not UTF-8`:                            func(j *queue.Job) { j.Keys = map[string]string{"domain": "\xff"} },
 		"id is only white space":                               func(j *queue.Job) { j.ID = " " },
 		"type is only white space":                             func(j *queue.Job) { j.Type = "\n" },
 		`header "trace" is not UTF-8`:                          func(j *queue.Job) { j.Headers = map[string]string{"trace": "\xff"} },

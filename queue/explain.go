@@ -57,15 +57,7 @@ func (i *Inspector) Explain(ctx context.Context, tenant, user string) (Explanati
 // explain explains the user's next job, or that of a lane with a label, and returns the forecast that the explanation is
 // about, too.
 func (i *Inspector) explain(ctx context.Context, tenant, user string, about store.Lane) (Explanation, *forecast.Forecast, error) {
-	waiting, firsts, err := i.forecasts.Firsts(ctx, tenant, user)
-	if err != nil {
-		return Explanation{}, nil, i.failed("explaining in", err)
-	}
-	lanes := make([]store.Lane, len(firsts))
-	for k, first := range firsts {
-		lanes[k] = first.Lane
-	}
-	p, err := i.forecasts.Of(ctx, tenant, user, lanes...)
+	p, waiting, firsts, err := i.forecasts.OfFirsts(ctx, tenant, user)
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}

@@ -131,6 +131,7 @@ func TestOffers(t *testing.T) {
 		full := queue.Job{
 			ID: "a", Tenant: "s chool:", User: "u/ü", Type: "push", Payload: []byte("secret"), Headers: map[string]string{"a": "b"}, Cost: 3, NotBefore: at,
 			StartBy: at, FinishBy: at, Priority: queue.High, CollapseKey: "k", MaxAttempts: 2, Timeout: time.Second,
+			Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 812},
 		}
 		enqueue(t, s.client, full, named("b", "u"), named("b", "u"), named("", "u"))
 		enqueue(t, s.client, jobs("school", "u", 3)...) // one finds no room

@@ -44,6 +44,8 @@ A line:
   max_retry            attempts after the first that failed; 0 is none (default 25)
   timeout              of one attempt, such as 30s
   headers              an object of strings, for the handler
+  keys                 an object of strings, for whose values limits by name count
+  costs                an object of numbers: what the job costs in units such as tokens
 
 A line that is wrong is reported and does not stop the rest.
 

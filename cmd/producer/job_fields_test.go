@@ -76,7 +76,9 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 			inspector := newInspector(t, client, "push")
 			err := inspector.SetPolicies(t.Context(), queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": {
 				Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}, User: []throttle.Rule{throttle.Window(2, 300*time.Millisecond)},
-			}}})
+			}}, Limits: map[string]queue.Limit{
+				"domain": {Key: []string{"keys.domain"}, Counts: "tokens", Rules: []throttle.Rule{throttle.Window(5, 400*time.Millisecond)}},
+			}})
 			if err == nil {
 				err = inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}) // until all is offered
 			}
@@ -91,7 +93,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 				t.Fatalf("status %d: %s", status, stderr)
 			}
 			// All but the duplicate; asynq brings what is not due yet when it is.
-			waits := map[string]int64{"lanes": 14, "asynq": 13}[way]
+			waits := map[string]int64{"lanes": 18, "asynq": 17}[way]
 			counted := func(enough func(queue.Stats) bool) func() bool {
 				return func() bool {
 					s, err := inspector.Stats(t.Context())
@@ -103,7 +105,7 @@ func TestEveryFieldHasItsEffect(t *testing.T) {
 				t.Fatal(err)
 			}
 			redistest.Eventually(t, 20*time.Second, "all has ended", counted(func(s queue.Stats) bool {
-				return s.Offered == 14 && s.Waiting+s.Later+s.Running == 0
+				return s.Offered == 18 && s.Waiting+s.Later+s.Running == 0
 			}))
 			checkEffects(t, seen, notBefore)
 			checkDrops(t, inspector, seen, way == "lanes")
@@ -129,6 +131,10 @@ func featureLines(notBefore time.Time) string {
 		`"user":"j","id":"fails twice","max_retry":1`,
 		`"user":"k","id":"fails once","max_retry":0`,
 		`"user":"l","id":"slow","timeout":"200ms"`,
+		`"user":"m","id":"mail 1","keys":{"domain":"a.example"},"costs":{"tokens":3}`,
+		`"user":"n","id":"mail 2","keys":{"domain":"a.example"},"costs":{"tokens":3}`,
+		`"user":"o","id":"mail 3","keys":{"domain":"b.example"},"costs":{"tokens":5}`,
+		`"user":"p","id":"mail 4","keys":{"domain":"a.example"},"costs":{"tokens":0}`,
 	}
 	text := ""
 	for _, line := range lines {
@@ -164,6 +170,14 @@ func checkEffects(t *testing.T, seen *journal, notBefore time.Time) {
 	}
 	if gap := seen.one(t, "after").Slot.Sub(seen.one(t, "costly").Slot).Abs(); gap < 300*time.Millisecond {
 		t.Errorf("cost: the next one comes %v after two of two", gap)
+	}
+	mail := seen.one(t, "mail 1")
+	if gap := seen.one(t, "mail 2").Slot.Sub(mail.Slot).Abs(); gap < 400*time.Millisecond || mail.Keys["domain"] != "a.example" || mail.Costs["tokens"] != 3 {
+		t.Errorf("keys and costs: %+v; the next one to the same domain comes %v after", mail, gap)
+	}
+	seen.one(t, "mail 3")
+	if free := seen.one(t, "mail 4"); free.Costs["tokens"] != 0 {
+		t.Errorf("costs: %+v", free)
 	}
 	if late := seen.one(t, "later"); late.Started.Before(notBefore) {
 		t.Errorf("not_before: started %v before", notBefore.Sub(late.Started))

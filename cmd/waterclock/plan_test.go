@@ -55,3 +55,34 @@ func TestPlan(t *testing.T) {
 	}
 	c.fails(1, "plan.svg", append(args, "--picture", "/nowhere/plan.svg")...)
 }
+
+// Limits by name count of an offer what they would count of the job: its type, keys and costs.
+func TestPlanLimitsByName(t *testing.T) {
+	c := openTerminal(t)
+	var lines strings.Builder
+	for tenant, rest := range map[string]string{
+		"mail":  `"type":"mail","keys":{"domain":"a"},"costs":{"tokens":5}`,
+		"chat":  `"type":"chat","keys":{"domain":"a"},"costs":{"tokens":5}`,
+		"other": `"type":"mail","keys":{"domain":"b"},"costs":{"tokens":1}`,
+		"none":  `"type":"mail"`,
+	} {
+		for i := range 3 {
+			fmt.Fprintf(&lines, `{"at":1763600000,"tenant":%q,"user":"u%d",%s}`+"\n", tenant, i, rest)
+		}
+	}
+	offers := c.file("offers.jsonl", lines.String())
+	before := c.file("before.yaml", "queue: {rules: [{leak: 100000/s}]}\n")
+	after := c.file("after.yaml", "limits: {domain: {jobs: {type: mail}, key: keys.domain, counts: tokens, rules: [{leak: 10/s}]}}\n")
+	var all []simulate.Tenant
+	out := c.prints([]string{"plan", "--input", offers, "--against", before, "--policies", after, "--json"})
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 4 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, tenant := range all {
+		want := map[string]time.Duration{"mail": time.Second, "other": 200 * time.Millisecond}[tenant.Tenant]
+		if got := tenant.After.Max; got != want {
+			t.Errorf("jobs of %s would wait for %v at most, want %v", tenant.Tenant, got, want)
+		}
+	}
+	c.fails(1, "none.jsonl:1: not a line of producer", "plan", "--input", c.file("none.jsonl", `{"tenant":"a","user":"b","keys":["x"]}`), "--against", before, "--policies", after)
+}

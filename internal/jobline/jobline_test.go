@@ -90,6 +90,9 @@ func TestBadJob(t *testing.T) {
 		field(`"keys":{"domain":""}`, `keys.domain has 0 bytes; from 1 to 256`),
 		field(`"keys":{"a b":"x"}`, `keys: name "a b"; 1 to 64 letters, digits, dots, dashes or underscores`),
 		field(`"costs":7`, `costs: 7; want an object of numbers such as {"tokens":812}`),
+		field(`"costs":{"tokens":1.5}`, `costs: tokens: 1.5; want a whole number from 0 to 1000000000`),
+		field(`"costs":{"tokens":1000000001}`, `costs: tokens: 1000000001; want a whole number from 0 to 1000000000`),
+		field(`"costs":{"tokens":1,"tokens":2}`, `costs: tokens: appears twice`),
 		field(`"costs":{"tokens":-1}`, `costs: tokens: -1; want a whole number from 0 to 1000000000`),
 		field(`"costs":{"jobs":1}`, `costs: unit "jobs"; want a name such as tokens: a lower-case letter, then up to 31 of them, digits or underscores`),
 		field(`"timeout":30`, `timeout: 30; want a time such as "30s"`),
@@ -103,11 +106,35 @@ func TestBadJob(t *testing.T) {
 	}
 }
 
+// An error is about one key of the line, whether the text or the job is wrong.
+func TestField(t *testing.T) {
+	for fields, want := range map[string]string{
+		`"keys":7`: "keys", `"keys":{"a":7}`: "keys", `"keys":{"a":""}`: "keys", `"keys":{"a b":"x"}`: "keys",
+		`"keys":{` + many(`"x"`) + `}`: "keys", `"costs":{` + many("1") + `}`: "costs",
+		`"costs":7`: "costs", `"costs":{"a":-1}`: "costs", `"costs":{"jobs":1}`: "costs", `"cost":0`: "cost", `"key":{}`: "key", `"max_retry":-1`: "max_retry",
+	} {
+		_, err := Parse([]byte(`{"tenant":"t","user":"u","type":"push",` + fields + `}`))
+		if err == nil || Field(err) != want {
+			t.Errorf("%s: %v is about %q, want %q", fields, err, Field(err), want)
+		}
+	}
+}
+
+// many is the inside of an object with more fields than a job may have.
+func many(value string) string {
+	var fields []string
+	for i := range 17 {
+		fields = append(fields, fmt.Sprintf(`"f%d":%s`, i, value))
+	}
+	return strings.Join(fields, ",")
+}
+
 // Whatever the line, nothing panics, and what is read is a valid job with its payload
 // byte for byte.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","payload":{"at":1748607359}}`))
 	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","cost":2,"priority":"low","timeout":"3s","deadline":"2026-11-21T08:00:00Z"}`))
+	f.Add([]byte(`{"tenant":"t","user":"u","type":"push","keys":{"domain":"gmail.com"},"costs":{"tokens":812}}`))
 	f.Add([]byte(`{"tenant":"\ud83d","user":"` + "\xff" + `"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		before := bytes.Clone(line)

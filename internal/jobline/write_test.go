@@ -1,6 +1,7 @@
 package jobline
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ func TestRecord(t *testing.T) {
 	} {
 		line := Record(simulate.Offer{At: at, Job: job})
 		o, err := simulate.ReadOffer(line, "at", time.Time{})
-		if err != nil || !o.At.Equal(at) || o.Tenant != job.Tenant || o.Priority != job.Priority || !o.StartBy.Equal(job.StartBy) || o.Cost != job.Cost {
+		if err != nil || !o.At.Equal(at) || o.Tenant != job.Tenant || o.Priority != job.Priority || !o.StartBy.Equal(job.StartBy) || o.Cost != job.Cost ||
+			o.Type != job.Type || !maps.Equal(o.Keys, job.Keys) || !maps.Equal(o.Costs, job.Costs) {
 			t.Errorf("%s is replayed as %+v, %v", line, o, err)
 		}
 		const stamp = `{"at":"2026-11-22T08:00:00.000001Z",`

@@ -70,6 +70,9 @@ func TestOneBadJob(t *testing.T) {
 		want       api.FieldError
 	}{
 		"unknown field":  {"application/json", "[" + good + ",\n " + `{"tenant":"t","user":"u","type":"push","price":2}]`, api.FieldError{Pointer: "/1/price", Line: 2, Column: 41, Detail: "unknown key"}},
+		"wrong key":      {"application/json", `{"tenant":"t","user":"u","type":"push","keys":{"domain":7}}`, api.FieldError{Pointer: "/keys", Line: 1, Column: 40, Detail: "domain: a number", Remedy: "want a string"}},
+		"empty key":      {"application/json", `{"tenant":"t","user":"u","type":"push","keys":{"domain":""}}`, api.FieldError{Pointer: "/keys", Line: 1, Column: 1, Detail: "keys.domain has 0 bytes", Remedy: "from 1 to 256"}},
+		"no unit":        {"application/json", `{"tenant":"t","user":"u","type":"push","costs":{"jobs":1}}`, api.FieldError{Pointer: "/costs", Line: 1, Column: 1, Detail: `costs: unit "jobs"`, Remedy: "want a name such as tokens: a lower-case letter, then up to 31 of them, digits or underscores"}},
 		"wrong type":     {"application/json", `{"tenant":"t","user":7,"type":"push"}`, api.FieldError{Pointer: "/user", Line: 1, Column: 15, Detail: "a number", Remedy: "want a string"}},
 		"missing field":  {"application/x-ndjson", good + "\n" + `{"tenant":"t","type":"push"}`, api.FieldError{Pointer: "/1/user", Line: 2, Column: 1, Detail: "user is missing"}},
 		"out of bounds":  {"application/x-ndjson", good + "\n\n" + `{"tenant":"t","user":"u","type":"push","cost":0}`, api.FieldError{Pointer: "/2/cost", Line: 3, Column: 40, Detail: "0", Remedy: "want a whole number from 1 to 1000000"}},

@@ -62,6 +62,25 @@ func TestPages(t *testing.T) {
 	})
 }
 
+// A rule of a limit by name is shown with the name and the values of its key.
+func TestLimitsByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := visit(t, redistest.Mini(t), "")
+		v.limit("limits: {domain: {key: keys.domain, rules: [{window: 1/1h}]}, all: {rules: [{window: 100/1h}]}}")
+		v.work(7, func(context.Context, *asynq.Task) error { return nil })
+		mail := jobs("shop", "ann", 3)
+		for i := range mail {
+			mail[i].Keys = map[string]string{"domain": "<i>.example"}
+		}
+		v.enqueue(mail...)
+		time.Sleep(soon)
+		for _, page := range []string{"user?t=shop&u=ann", "tenant?t=shop", "job?id=shopann1"} {
+			v.sees(page, "window 1/1h of limit domain (&lt;i&gt;.example)", `class="binds"><td>limit <bdi>domain</bdi> <bdi>&lt;i&gt;.example</bdi></td>`,
+				`<tr><td>limit <bdi>all</bdi></td>`)
+		}
+	})
+}
+
 // The word for how a queue is, as everybody else says it.
 func TestConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -97,11 +97,15 @@ func fates(jobs []Result) map[string]Fate {
 type offerLine struct {
 	Tenant   string    `json:"tenant"`
 	User     string    `json:"user"`
+	Type     string    `json:"type"`
 	Cost     int       `json:"cost"`
 	Priority string    `json:"priority"`
 	Begin    time.Time `json:"not_before"`
 	Deadline time.Time `json:"deadline"`
 	Finish   time.Time `json:"finish_by"`
+
+	Keys  map[string]string `json:"keys"`
+	Costs map[string]int    `json:"costs"`
 }
 
 var priorities = map[string]queue.Priority{"": queue.Normal, "normal": queue.Normal, "high": queue.High, "low": queue.Low}
@@ -119,7 +123,8 @@ func ReadOffer(line []byte, at string, last time.Time) (o Offer, err error) {
 		return o, fmt.Errorf("priority %q; want high, normal or low", l.Priority)
 	}
 	o = Offer{At: last, Job: queue.Job{
-		Tenant: l.Tenant, User: l.User, Type: "simulated", Cost: l.Cost, Priority: priority, NotBefore: l.Begin, StartBy: l.Deadline, FinishBy: l.Finish,
+		Tenant: l.Tenant, User: l.User, Type: cmp.Or(l.Type, "simulated"), Cost: l.Cost, Priority: priority, NotBefore: l.Begin, StartBy: l.Deadline, FinishBy: l.Finish,
+		Keys: l.Keys, Costs: l.Costs,
 	}}
 	if o.At, err = instantIn(line, at, last); err != nil {
 		return o, err

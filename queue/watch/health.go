@@ -201,16 +201,8 @@ func (w *Watcher) overdueOf(ctx context.Context, h *Health, tenant string) error
 // overdueFor returns for how long the limits have let the first waiting job of a user start;
 // 0 if they do not.
 func (w *Watcher) overdueFor(ctx context.Context, tenant string, u queue.UserStats) (time.Duration, error) {
-	_, firsts, err := w.forecasts.Firsts(ctx, tenant, u.User)
+	p, _, firsts, err := w.forecasts.OfFirsts(ctx, tenant, u.User)
 	if err != nil || len(firsts) == 0 {
-		return 0, err
-	}
-	lanes := make([]store.Lane, len(firsts))
-	for k, first := range firsts {
-		lanes[k] = first.Lane
-	}
-	p, err := w.forecasts.Of(ctx, tenant, u.User, lanes...)
-	if err != nil {
 		return 0, err
 	}
 	next := p.Next(firsts)

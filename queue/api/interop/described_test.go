@@ -66,6 +66,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","id":"a","payload":[1,null],"priority":"low","timeout":"3s","max_retry":0,"cost":1,"collapse_key":"k"}`},
 		{"POST", q + "/jobs", `[{"tenant":"t","user":"u","type":"push","id":"b","not_before":"2026-01-01T00:00:00Z","deadline":"2100-01-01T00:00:00Z","finish_by":"2100-01-01T00:00:00Z"}]`},
 		{"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","id":"c"}`}, {"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","costs":1}`},
+		{"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","id":"d","keys":{"domain":"gmail.com"},"costs":{"tokens":0}}`},
+		{"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","keys":{"domain":""}}`}, {"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","costs":{"tokens":-1}}`},
 		{"POST", q + "/jobs", `[{"tenant":"t","user":"u"}]`}, {"POST", q + "/jobs", `{"tenant":"","user":"u","type":"push"}`},
 		{"GET", q + "/job?id=c"}, {"GET", q + "/why?tenant=t&user=u"}, {"GET", q + "/why"}, {"GET", q + "/health"}, {"GET", q + "/doctor"},
 		{"GET", q + "/tenants?n=3&from=0"}, {"GET", q + "/tenants?n=0"}, {"GET", q + "/users?tenant=t"}, {"GET", q + "/users"}, {"GET", q + "/lane?tenant=t&user=u"},

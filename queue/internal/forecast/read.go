@@ -86,8 +86,28 @@ func (p *Forecast) Next(firsts []First) (next First) {
 	return next
 }
 
-// Firsts returns how many jobs of a user wait, and the first of each lane, that which is served first before the others.
-func (r *Reader) Firsts(ctx context.Context, tenant, user string) (waiting int, firsts []First, err error) {
+// OfFirsts reads when the first jobs of a user's lanes may start, how many jobs of the user wait, and which are the first ones.
+func (r *Reader) OfFirsts(ctx context.Context, tenant, user string) (p *Forecast, waiting int, firsts []First, err error) {
+	if p, err = r.Of(ctx, tenant, user); err != nil {
+		return nil, 0, nil, err
+	}
+	if waiting, firsts, err = r.firsts(ctx, tenant, user); err != nil {
+		return nil, 0, nil, err
+	}
+	var labelled []store.Lane
+	for _, first := range firsts {
+		if first.Lane.Label != "" {
+			labelled = append(labelled, first.Lane)
+		}
+	}
+	if len(labelled) > 0 {
+		p, err = r.Of(ctx, tenant, user, labelled...)
+	}
+	return p, waiting, firsts, err
+}
+
+// firsts returns how many jobs of a user wait, and the first of each lane, that which is served first before the others.
+func (r *Reader) firsts(ctx context.Context, tenant, user string) (waiting int, firsts []First, err error) {
 	lanes, err := r.Lanes(ctx, tenant, user)
 	if err != nil {
 		return 0, nil, err
@@ -112,7 +132,12 @@ func (r *Reader) Firsts(ctx context.Context, tenant, user string) (waiting int, 
 // in which jobs wait that are subject to limits by name.
 func (r *Reader) Lanes(ctx context.Context, tenant, user string) ([]store.Lane, error) {
 	lanes := plainLanes(tenant, user)
-	if known := r.Policies.Known(); known != nil && known.Named == nil {
+	if r.Policies.Known() == nil {
+		if err := r.Policies.Reload(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if known := r.Policies.Known(); known == nil || known.Named == nil { // there are no labels, or not for long
 		return lanes, nil
 	}
 	labelled, err := r.Store.LabelledLanes(ctx, tenant, user)
