@@ -38,7 +38,7 @@ func TestReload(t *testing.T) {
 		{"nothing", someLimits, false, "a", ""},
 		{"touched", someLimits, false, "a", ""},
 		{"asked", someLimits, true, "a", "new policies"},
-		{"mistake", "standart: a\n", false, "a", file + ":1: standart: unknown key; want queue, default, policies or tenants"},
+		{"mistake", "standart: a\n", false, "a", file + ":1: standart: unknown key; want queue, default, policies, tenants or limits"},
 		{"same mistake", "standart: a\n", false, "a", ""},
 		{"same mistake, asked", "standart: a\n", true, "a", "refused the policies; the old ones stay"},
 		{"other mistake", "", false, "a", file + ":1: the file is empty"},
