@@ -129,12 +129,19 @@ func TestALimitSharedByTenants(t *testing.T) {
 		turns := map[string]int{}
 		for i, start := range starts {
 			turns[start.Tenant]++
-			if i > 0 && start.Slot.Sub(starts[i-1].Slot) != 20*time.Millisecond {
-				t.Errorf("slot %d lies %v after the one before, want 20ms", i, start.Slot.Sub(starts[i-1].Slot))
+			if i == 0 {
+				continue
+			}
+			if gap := start.Slot.Sub(starts[i-1].Slot); gap < 20*time.Millisecond || s.virtual && gap > 20*time.Millisecond { // a machine may be late
+				t.Errorf("slot %d lies %v after the one before, want 20ms", i, gap)
 			}
 		}
+		off := 1
+		if !s.virtual { // a job that its worker got too late came back, and has its turn later
+			off = 4
+		}
 		for tenant, n := range turns {
-			if n < 14 || n > 16 {
+			if n < 15-off || n > 15+off {
 				t.Errorf("%s had %d of 60 turns: %v", tenant, n, turns)
 			}
 		}

@@ -175,9 +175,11 @@ func checkEffects(t *testing.T, seen *journal, notBefore time.Time) {
 	if gap := seen.one(t, "mail 2").Slot.Sub(mail.Slot).Abs(); gap < 400*time.Millisecond || mail.Keys["domain"] != "a.example" || mail.Costs["tokens"] != 3 {
 		t.Errorf("keys and costs: %+v; the next one to the same domain comes %v after", mail, gap)
 	}
-	seen.one(t, "mail 3")
-	if free := seen.one(t, "mail 4"); free.Costs["tokens"] != 0 {
-		t.Errorf("costs: %+v", free)
+	if other := seen.one(t, "mail 3"); other.Keys["domain"] != "b.example" || other.Costs["tokens"] != 5 {
+		t.Errorf("keys and costs: %+v", other)
+	}
+	if n, has := seen.one(t, "mail 4").Costs["tokens"]; n != 0 || !has {
+		t.Errorf("costs: %d, %v; want 0 that was said", n, has)
 	}
 	if late := seen.one(t, "later"); late.Started.Before(notBefore) {
 		t.Errorf("not_before: started %v before", notBefore.Sub(late.Started))

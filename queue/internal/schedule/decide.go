@@ -186,6 +186,10 @@ func (d *decision) step(t *tenant) verdict {
 		s.move(t, at)
 		return on
 	}
+	if len(t.apart) > 0 {
+		s.rejoin(t, d.now)
+		return on
+	}
 	l, bound := d.lane(t, max(at, t.bound)) // by then, if the tenant waits for something big
 	switch {
 	case l == nil && bound == needed:

@@ -19,6 +19,8 @@ import (
 //	call      when that comes, the first lane gets its place among the lanes of its tenant back, and is looked at
 //	          like any other. The instance waits until that has happened
 //	release   the lane has started, or waits for something else: the instance calls the next one
+//	part      a tenant in the line may start nothing now, since its own rules or limits keep it: its lanes step out of
+//	          the line together, and come back with their places when the tenant may (rejoin)
 //
 // So an instance costs one look for each start, however many lanes wait. A lane that comes when others wait for an
 // instance joins the line behind them.
@@ -36,19 +38,21 @@ type instance struct {
 	name   string // of the scope: l:<limit>:<values>
 	limit  string // name of the limit
 	line   heap[*waiters]
-	of     map[*tenant]*waiters
-	urgent []*lane   // come before all others
-	opens  int       // place among those that open
-	called *lane     // the lane that it waits for; nil for none
-	asking []*tenant // wait for what it remembers
-	gone   bool      // forgotten: another one has taken its place
+	of     map[*tenant]*waiters // those in the line, and those apart
+	urgent []*lane              // come before all others
+	opens  int                  // place among those that open
+	called *lane                // the lane that it waits for; nil for none
+	asking []*tenant            // wait for what it remembers
+	gone   bool                 // forgotten: another one has taken its place
 }
 
 // Waiters are the lanes of a tenant in the line of an instance.
 type waiters struct {
-	tenant *tenant
-	lanes  heap[*lane] // by priority, then by their tickets
-	place  int
+	tenant   *tenant
+	instance *instance
+	lanes    heap[*lane] // by priority, then by their tickets
+	place    int         // in the line
+	apart    bool        // out of the line, until their tenant may start something
 }
 
 // A turn is what a lane has in the lines of instances.
@@ -92,6 +96,9 @@ func (i *instance) scope() string { return i.name }
 
 // waits reports whether lanes wait in the line.
 func (i *instance) waits() bool { return len(i.urgent) > 0 || i.line.len() > 0 }
+
+// awaited reports whether lanes wait for the instance, in the line or apart.
+func (i *instance) awaited() bool { return len(i.urgent)+len(i.of) > 0 || i.called != nil }
 
 // govern puts the limit of policies in force.
 func (i *instance) govern(p *Policies) {
@@ -190,7 +197,7 @@ func (s *Scheduler) restInstance(i *instance) {
 		i := s.resting[0]
 		s.resting = s.resting[1:]
 		switch {
-		case i.gone || i.waits() || i.called != nil || i.running > 0: // it comes to rest again
+		case i.gone || i.awaited() || i.running > 0: // it comes to rest again
 		case i.changed || i.asked:
 			s.resting = append(s.resting, i)
 			return
@@ -319,11 +326,32 @@ func (i *instance) enter(l *lane) {
 	t := l.user.tenant
 	w := i.of[t]
 	if w == nil {
-		w = &waiters{tenant: t, place: outside, lanes: heap[*lane]{at: func(l *lane) *int { return &l.place }}}
+		w = &waiters{tenant: t, instance: i, place: outside, lanes: heap[*lane]{at: func(l *lane) *int { return &l.place }}}
 		i.of[t] = w
 	}
 	w.lanes.set(l, int64(l.priority)<<56|int64(l.ticket))
-	i.line.set(w, t.share)
+	if !w.apart {
+		i.line.set(w, t.share)
+	}
+}
+
+// part takes the lanes of a tenant out of the line until it may start something.
+func (w *waiters) part() {
+	w.apart = true
+	w.instance.line.remove(w)
+	w.tenant.apart = append(w.tenant.apart, w)
+}
+
+// rejoin lets the lanes of a tenant that may start something stand in their lines again.
+func (s *Scheduler) rejoin(t *tenant, now int64) {
+	apart := t.apart
+	t.apart = nil
+	for _, w := range apart {
+		if w.apart = false; w.lanes.len() > 0 {
+			w.instance.line.set(w, t.share)
+			s.arm(w.instance, now)
+		}
+	}
 }
 
 // leaveLine takes a lane out of the line in which it waits.
@@ -347,6 +375,8 @@ func (s *Scheduler) leaveLine(l *lane) {
 	}
 	if !i.waits() {
 		s.opening.remove(i)
+	}
+	if !i.awaited() {
 		s.restInstance(i)
 	}
 }
@@ -403,30 +433,32 @@ func (d *decision) call() bool {
 		s.opening.remove(i)
 		return true
 	}
-	s.leaveLine(l)
 	t := l.user.tenant
-	l.heap().set(l, l.since)
-	s.rouse(t, at)
-	if d.closed(t) { // it waits for its tenant; the next one is called
+	if opens := d.opens(t); opens > d.horizon && len(i.urgent) == 0 { // the next one is called
+		i.of[t].part()
+		s.rouse(t, opens)
 		s.arm(i, d.now)
 		return true
 	}
+	s.leaveLine(l)
+	l.heap().set(l, l.since)
+	s.rouse(t, at)
 	i.called, l.holds, l.calledFor = l, append(l.holds, i), max(l.calledFor, at)
 	s.calling = append(s.calling, i)
 	s.opening.remove(i)
 	return true
 }
 
-// closed reports whether nothing of a tenant may start by the horizon.
-func (d *decision) closed(t *tenant) bool {
+// opens returns from when on a tenant may start something, as far as its own rules, limit and pause go.
+func (d *decision) opens(t *tenant) int64 {
 	if !t.known {
-		return false
+		return d.now
 	}
 	if d.s.full(&t.subject) {
-		return true
+		return blocked
 	}
 	at, _ := t.rules.Earliest(&t.state, max(d.now, t.paused), 1)
-	return at > d.horizon
+	return at
 }
 
 // release lets the instances that wait for a lane call others.

@@ -37,6 +37,7 @@ type tenant struct {
 	name    string
 	policy  Policy
 	lanes   [priorities]lanes // by priority
+	apart   []*waiters        // its lanes that have stepped out of lines of limits by name
 	users   map[string]*user
 	bound   int64 // no job of it starts before
 	share   int64 // what it has been served, by its weight

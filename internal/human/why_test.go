@@ -1,0 +1,38 @@
+package human
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// A rule of a limit by name is shown with the name, and with the values for which it counts, if it has some.
+func TestWhyNamesTheLimit(t *testing.T) {
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	limit := func(key, rule string, running int) queue.RuleState {
+		return queue.RuleState{Scope: queue.ScopeLimit, Name: "domain", Key: key, Rule: rule, Running: running, Oldest: now.Add(-31 * time.Second)}
+	}
+	for _, test := range []struct {
+		rule        queue.RuleState
+		scope, want string
+	}{
+		{limit("gmail.com", "leak 10/s", 0), "limit domain (gmail.com)", "it waits for leak 10/s of limit domain (gmail.com)."},
+		{limit("", "leak 10/s", 0), "limit domain", "it waits for leak 10/s of limit domain."},
+		{limit("a\x1b[2J", "leak 10/s", 0), `limit domain (a\x1b[2J)`, `leak 10/s of limit domain (a\x1b[2J).`},
+		{limit("gmail.com", "paused", 0), "limit domain (gmail.com)", "The limit domain (gmail.com) is paused; the next one starts in 1m"},
+		{limit("gmail.com", "concurrency 2", 2), "limit domain (gmail.com)", "waits for concurrency 2 of limit domain (gmail.com): 2 jobs run, the oldest for 31s"},
+		{limit("", "concurrency 1", 1), "limit domain", "waits for concurrency 1 of limit domain: 1 job runs, for 31s"},
+		{queue.RuleState{Scope: queue.ScopeUser, Rule: "window 10/1m"}, "user", "it waits for the user's rule window 10/1m."},
+		{queue.RuleState{Scope: queue.ScopeTenant, Rule: "concurrency 2", Running: 2, Oldest: now.Add(-time.Second)}, "tenant", "waits for the tenant's limit concurrency 2: 2 jobs run"},
+	} {
+		e := queue.Explanation{Now: now, Waiting: 3, TenantWaiting: 5, Estimate: queue.Estimate{Start: now.Add(time.Minute)}, Binding: &test.rule}
+		if got := Scope(&test.rule); got != test.scope {
+			t.Errorf("scope %q, want %q", got, test.scope)
+		}
+		if got := Why(e, "shop", "ann"); !strings.Contains(got, test.want) {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
