@@ -2,7 +2,11 @@
 // again, and what has changed is put in its place. On a narrow screen the menu shows the page that is
 // open. Without this file every page works, too.
 "use strict";
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// scrollIntoView would also move the place where the Tab key begins, past the link to the page.
+for (const tab of document.querySelectorAll("nav [aria-current]")) {
+  const menu = tab.closest("nav"), at = tab.getBoundingClientRect(), room = menu.getBoundingClientRect();
+  menu.scrollLeft += at.left + at.width / 2 - room.left - room.width / 2;
+}
 (() => {
   const events = document.body.dataset.events;
   if (!events) return;

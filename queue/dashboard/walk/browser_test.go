@@ -135,25 +135,6 @@ func (b *browser) holds(what string) {
 	}
 }
 
-// press presses a key on a page that is drawn, and waits until something is true of the page. Before that the browser
-// may drop keys.
-func (b *browser) press(key, until string) {
-	b.Helper()
-	drawn := "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(document.hasFocus()))))"
-	wait := func(what, expression string) {
-		redistest.Eventually(b.T, 20*time.Second, what, func() bool {
-			is := false
-			err := chromedp.Run(b.ctx, chromedp.Evaluate(expression, &is, chromedp.EvalAsValue, func(p *runtime.EvaluateParams) *runtime.EvaluateParams {
-				return p.WithAwaitPromise(true)
-			}))
-			return err == nil && is
-		})
-	}
-	wait("the page is drawn", drawn)
-	b.do(chromedp.KeyEvent(key))
-	wait(until, until)
-}
-
 // accessible fails for a page that somebody who does not see it could not use: fields without
 // labels, pictures without texts, columns without titles, and more or less than one title.
 func (b *browser) accessible() {

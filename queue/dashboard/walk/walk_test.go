@@ -144,8 +144,10 @@ func TestLive(t *testing.T) {
 	b.sees("willow")
 	b.holds("window.mark === 'the same page' && document.activeElement.textContent === 'birch'")
 	b.visit("/dashboard/push/")
-	b.press(kb.Tab, "document.activeElement.textContent === 'Skip to the page'")
-	b.press(kb.Enter, "document.activeElement.id === 'main'")
+	b.do(chromedp.KeyEvent(kb.Tab))
+	b.holds("document.activeElement.textContent === 'Skip to the page'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.holds("document.activeElement.id === 'main'")
 	b.done()
 }
 
