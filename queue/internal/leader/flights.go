@@ -34,8 +34,8 @@ const window = 8
 // how much can be under way.
 
 // launch sends a commit behind those under way, and returns without waiting. Redis refuses it if the one before it has
-// not happened. The commit notes the newest notice that was opened only if it settles all requests: of the others the
-// next leader has to learn by opening the notices again.
+// not happened. The commit notes the newest notice that was opened only if it settles all requests: of the others, which
+// are returns then, the next leader has to learn by opening the notices again.
 func (t *term) launch(ctx context.Context, b *inflight) {
 	b.seq, b.follows = t.fence.Seq, len(t.flights) > 0
 	if b.requests == len(t.requests) { // otherwise the next leader has to open the notices again

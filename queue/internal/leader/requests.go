@@ -18,7 +18,7 @@ import (
 //	ask       what the request needs is read: its job, and what the rules concerned remember
 //	settle    the commit of the prelude ends the claim and requeues the job
 //
-// One commit settles so many of them ([mostRequests]): all jobs of a worker may come back at one instant, and the others
+// One commit takes so many jobs back ([mostRequests]): all jobs of a worker may come back at one instant, and the others
 // do not wait for all of them.
 //
 // What the rules get back depends on why the job comes back (the kinds of [store.Return]):
@@ -28,8 +28,10 @@ import (
 //	paused      nothing: the handler has run, and asks for a pause
 //	refunded    what its user's rules counted: the handler says that the user has seen nothing
 //
-// A request may be read twice: by the next leader, or since the worker has written it again. The commit ends the claim,
-// and so makes the request void. Whoever reads it again finds no such claim, and drops it.
+// A request may be read twice: by the next leader, or since the worker has written it again. A return is void then: the
+// commit has ended its claim, and whoever reads it again finds no such claim, and drops it. Nothing voids a refund, whose
+// claim was over before. So a commit that settles refunds settles all requests that were opened, and notes the newest
+// notice ([term.launch]): the next leader does not read these again.
 
 // A request is a notice about a claim, which has its effect in a commit.
 type request struct {
@@ -50,12 +52,32 @@ func readRequest(l store.Notice) (q request, ok bool) {
 	return q, ok
 }
 
-// mostRequests is how many requests one commit settles at most. While so many wait, collect opens no more notices.
+// mostRequests is how many jobs one commit takes back at most. While so many requests wait, no more notices are opened: so
+// the refunds of a commit are that many, and those of one reading, at most.
 const mostRequests = 200
 
-// first returns the requests that the next commit settles: those with the latest slots, since jobs go back to the fronts
-// of their lanes.
-func (t *term) first() []request { return t.requests[:min(mostRequests, len(t.requests))] }
+// inOrder sorts requests as they are settled: the returns with the latest slots first, since jobs go back to the fronts of
+// their lanes, and refunds last.
+func inOrder(requests []request) {
+	slices.SortStableFunc(requests, func(a, b request) int {
+		if a.refund != b.refund {
+			if a.refund {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(b.Claim.Spent, a.Claim.Spent)
+	})
+}
+
+// first returns the requests that the next commit settles, of those that are in order: the first returns, or all requests
+// if it takes the last returns.
+func (t *term) first() []request {
+	if len(t.requests) > mostRequests && !t.requests[mostRequests].refund {
+		return t.requests[:mostRequests]
+	}
+	return t.requests
+}
 
 // ask reads what the first requests need: the jobs of their claims, and what the rules of their users and tenants
 // remember, since a refund changes that. It reports whether all of it is known. If it is not, the notices
@@ -64,7 +86,7 @@ func (t *term) ask(ctx context.Context) (known bool, err error) {
 	if len(t.requests) == 0 {
 		return true, nil
 	}
-	slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(b.Claim.Spent, a.Claim.Spent) })
+	inOrder(t.requests)
 	if err := t.prepare(ctx); err != nil {
 		return false, err
 	}

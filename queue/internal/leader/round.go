@@ -159,10 +159,11 @@ func (t *term) decide(ctx context.Context, more bool) error {
 }
 
 // awaitPlaces waits until there are places for half a commit, while Redis is busy with others: commits for a few
-// jobs each cost it twice as much. It reports false if the oldest of those is done before.
+// jobs each cost it twice as much. It reports false if the oldest of those is done before. It waits no longer when many
+// requests wait.
 func (t *term) awaitPlaces() bool {
 	enough := min(batch, t.fleet.places()/2) / 2
-	for t.fleet.free() < enough {
+	for t.fleet.free() < enough && len(t.requests) < mostRequests {
 		select {
 		case <-t.kicks:
 		case p := <-t.batches:

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,4 +69,73 @@ func refundIsLost(t *testing.T, dies bool) {
 		}
 		s.end()
 	})
+}
+
+// More requests come than one commit settles, and the leader dies when it has given a refund among them: the next one
+// does not give it again. Two tokens, one of which comes back, are enough for three starts.
+func TestARefundAmongManyIsGivenOnce(t *testing.T) {
+	for name, other := range map[string]func(claim envelope.Claim) store.Notice{
+		"refunds": func(claim envelope.Claim) store.Notice {
+			return store.Notice{Subject: store.NoticeRefund, Text: store.Refund{Claim: claim, Cost: 1}.String()}
+		},
+		"returns": func(claim envelope.Claim) store.Notice {
+			return store.Return{Worker: "gone", Claim: claim, Kind: store.ReturnLate}.Notice()
+		},
+	} {
+		t.Run("among "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { refundAmongMany(t, other) })
+		})
+	}
+}
+
+func refundAmongMany(t *testing.T, other func(claim envelope.Claim) store.Notice) {
+	s := newStage(t, 0)
+	s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
+		rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Hour, Burst: 2})}
+	s.handler = func(string, Attempt) Outcome { return Outcome{} }
+	s.hire(2)
+	time.Sleep(2 * time.Second)
+	s.offer("u", 2)
+	time.Sleep(time.Second)
+	s.mu.Lock()
+	slot := s.starts[len(s.starts)-1].slot
+	s.mu.Unlock()
+	leader := s.leader()
+	goOn := leader.wire.stick() // it waits for a commit, reads on meanwhile, and opens what it has read together
+	time.Sleep(200 * time.Millisecond)
+	st, _ := store.New(s.client, "q")
+	write := func(notice store.Notice) {
+		if err := st.Write(t.Context(), notice); err != nil {
+			t.Error(err)
+		}
+	}
+	claim := func(user string, slot int64) envelope.Claim {
+		lane := envelope.Lane{Tenant: "t", User: user, Priority: 1}
+		return envelope.Claim{Stamp: fmt.Sprintf("%013x", slot-1000), Lane: lane, Slot: slot, Spent: slot}
+	}
+	write(store.Notice{Subject: store.NoticeFinished}) // so that one reading brings fewer requests than a commit settles
+	write(store.Notice{Subject: store.NoticeRefund, Text: store.Refund{Claim: claim("u", slot), Cost: 1}.String()})
+	for i := range 300 {
+		write(other(claim(fmt.Sprint("x", i), slot-1-int64(i))))
+	}
+	time.Sleep(20 * time.Millisecond)
+	leader.wire.intercept(func(cmd redis.Cmder, do func() error) error {
+		err := do()
+		if isCommit(cmd) && slices.Contains(cmd.Args(), any("wc:{q}:state:u:t:u")) {
+			go leader.wire.cut(true)
+			time.Sleep(time.Second)
+		}
+		return err
+	})
+	goOn()
+	time.Sleep(10 * time.Second)
+	if s.leader() == leader {
+		t.Error("the leader has not died: it gave no refund")
+	}
+	s.offer("u", 3)
+	time.Sleep(10 * time.Second)
+	if n := s.attempts(); n != 3 {
+		t.Errorf("%d starts, want 3", n)
+	}
+	s.end()
 }
