@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -20,6 +21,7 @@ import (
 //	claims   claims are made and ended; then the jobs of the takes leave their lanes
 //	writes   jobs come into lanes: nothing of this can fail by then
 //	memo     what rules remember
+//	acks     claims end, and count as done if they were held
 //	told     messages for workers
 //	extra    the rest: bounds, counters, records; one that fails is named in the reply
 //	fill     lanes are read whose first jobs have left, or which were asked for
@@ -54,6 +56,7 @@ type Commit struct {
 	claim list // before anything leaves its lane
 	write list // fails as a whole
 	memo  list // of the states
+	acks  list // ends of claims that may be lost
 	told  list // messages for the mailboxes of workers
 	extra list // each alone
 	fill  list
@@ -165,15 +168,15 @@ func (c *Commit) EndClaim(worker string, claim Claim) int {
 	return c.check.add("is", "HEXISTS", c.claimsOf(worker), name, 1)
 }
 
-// Ack ends claims of the leader's own worker, as [Store.Ack] does. Those that are lost are passed over: a check would
-// refuse the whole commit for one of them.
+// Ack ends claims of the leader's own worker, as [Store.Ack] does, and counts those that were held as done. Those that
+// are lost are passed over: a check would refuse the whole commit for one of them.
 func (c *Commit) Ack(worker string, claims []Claim) {
-	args := make([]any, len(claims))
-	for i, claim := range claims {
-		args[i] = claim.String()
+	for chunk := range slices.Chunk(claims, mostWords) {
+		c.acks.add(c.claimsOf(worker), len(chunk))
+		for _, claim := range chunk {
+			c.acks.args = append(c.acks.args, claim.String())
+		}
 	}
-	c.opOn(&c.extra, "HDEL", c.claimsOf(worker), args...)
-	c.Count("", "done", int64(len(claims)))
 }
 
 // Tell puts words into a worker's mailbox. All that a commit tells a worker is one message, see [Words]. The words are
@@ -399,5 +402,5 @@ func (c *Commit) Empty() bool { return !c.Writes() && len(c.reads)+len(c.looks) 
 
 // Writes reports whether the commit does more than read and check.
 func (c *Commit) Writes() bool {
-	return c.folds.n+c.take.n+c.write.n+c.memo.n+c.extra.n+len(c.claims)+len(c.ended)+len(c.mailboxes)+len(c.counters) > 0
+	return c.folds.n+c.take.n+c.write.n+c.memo.n+c.acks.n+c.extra.n+len(c.claims)+len(c.ended)+len(c.mailboxes)+len(c.counters) > 0
 }

@@ -98,7 +98,7 @@ func (c *Commit) opEach(l *list, command string, key int, flags, members []any) 
 
 // lists returns the lists, in the order in which the script reads them.
 func (c *Commit) lists() []*list {
-	return []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.told, &c.extra, &c.fill, &c.look}
+	return []*list{&c.sums, &c.kinds, &c.take, &c.check, &c.folds, &c.claim, &c.write, &c.memo, &c.acks, &c.told, &c.extra, &c.fill, &c.look}
 }
 
 // is checks that a command, such as HEXISTS or ZSCORE, finds a name in a key, or does not.

@@ -26,6 +26,7 @@
 --   claims   n command key argument...: n arguments; done before anything leaves its lane
 --   writes   as claims. None can fail for a key of another type: that was checked
 --   states   ms text: what is remembered so long; nothing, if the text is ""
+--   acks     key of claims, n, claim...: n claims end, and those that were still held count as done
 --   told     key of a worker's mailbox, message: the instant and a space are put before it
 --   extras   as writes; where one fails, the others are done, and the reply says so
 --   refills  key of a lane, key of its index, user, n, take: returns its first n entries, and takes
@@ -40,7 +41,7 @@
 
 local call, sub, find = redis.call, string.sub, string.find
 local counters = tonumber(ARGV[8])
-local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes', unpack(ARGV, 9, 8 + counters))
+local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes', 'done', unpack(ARGV, 9, 8 + counters))
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 if meta[1] ~= ARGV[1] then
@@ -53,9 +54,9 @@ elseif now < tonumber(ARGV[6]) then
   return { now, 'ahead' }
 end
 
-local news, at = { 'seq', ARGV[3] }, 9 + 2 * counters
+local news, at, done = { 'seq', ARGV[3] }, 9 + 2 * counters, (meta[5] or 0) + 0
 for i = 1, counters do
-  news[2 * i + 1], news[2 * i + 2] = ARGV[8 + i], string.format('%d', (meta[4 + i] or 0) + ARGV[8 + counters + i])
+  news[2 * i + 1], news[2 * i + 2] = ARGV[8 + i], string.format('%d', (meta[5 + i] or 0) + ARGV[8 + counters + i])
 end
 -- list returns how long the list is that begins there, and where its first item is.
 local function list(at) return tonumber(ARGV[at]), at + 1 end
@@ -170,6 +171,15 @@ for state = 1, n do
     call('PSETEX', name, ARGV[at], ARGV[at + 1])
   end
   at = at + 2
+end
+n, at = list(at)
+for _ = 1, n do
+  local to = at + 1 + ARGV[at + 1]
+  done = done + call('HDEL', key(at), unpack(ARGV, at + 2, to))
+  at = to + 1
+end
+if n > 0 then
+  news[#news + 1], news[#news + 2] = 'done', string.format('%d', done)
 end
 -- The number, the notice and the lease are written behind all that can end the script: where it has ended
 -- before, the number says that the commit has not happened.

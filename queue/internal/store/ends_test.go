@@ -1,0 +1,37 @@
+package store
+
+import "testing"
+
+// Done counts the claims that were still held when they were ended, by a commit as by an ack: one that was taken back
+// meanwhile is another worker's, and its job is done when that says so.
+func TestEndsOfLostClaimsAreNotCounted(t *testing.T) {
+	ends := map[string]func(t *testing.T, d *desk, claims []Claim) error{
+		"ack": func(t *testing.T, d *desk, claims []Claim) error {
+			_, err := d.Ack(t.Context(), Ack{Worker: "a", Claims: claims})
+			return err
+		},
+		"commit": func(t *testing.T, d *desk, claims []Claim) error {
+			f, c := d.lead("a"), d.NewCommit()
+			c.Ack("a", claims)
+			_, err := d.Commit(t.Context(), f, c)
+			return err
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			onDesks(t, func(t *testing.T, d *desk) {
+				d.hold("a", claimOf("held"))
+				d.hold("a", claimOf("other"))
+				for range 2 { // the second time none of them is held
+					d.must(end(t, d, []Claim{claimOf("held"), claimOf("lost")}))
+					if n := d.client.HGet(t.Context(), d.key.Meta(), "done").Val(); n != "1" {
+						t.Errorf("%s are done, want 1", n)
+					}
+				}
+				if n := d.client.HLen(t.Context(), d.key.Running("a")).Val(); n != 1 {
+					t.Errorf("%d claims are left, want the other one", n)
+				}
+			})
+		})
+	}
+}
