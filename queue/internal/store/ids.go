@@ -91,38 +91,27 @@ func (s *Store) Started(ctx context.Context, id string) (cancelled bool, err err
 	}
 }
 
-// Dropped notes that jobs with the caller's own IDs were dropped, and deletes payloads
-// that are kept apart. It is for those who are not the leader: jobs were purged, or others took their places. It takes
-// one round trip, and one more for each of the jobs that was cancelled before.
+// Dropped notes that jobs with the caller's own IDs were dropped, and deletes payloads that are kept apart. It is for
+// those who are not the leader: jobs were purged, or others took their places. All of it is one change, in one round
+// trip: an ID that does not expire would stay for ever if the rest came to nothing.
 func (s *Store) Dropped(ctx context.Context, ids, spilled []string) error {
 	if len(ids)+len(spilled) == 0 {
 		return nil
 	}
-	pipe := s.client.Pipeline()
-	cancelled := make([]*redis.BoolCmd, len(ids))
-	for i, id := range ids {
-		pipe.SetArgs(ctx, s.key.ID(id), WasDropped, redis.SetArgs{Mode: "XX", KeepTTL: true})
-		cancelled[i] = pipe.SIsMember(ctx, s.key.Cancelled(), id)
-	}
+	c := s.newChange()
 	for _, name := range spilled {
-		pipe.Unlink(ctx, s.key.Body(name))
+		c.always()
+		c.do("UNLINK", s.key.Body(name))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return err
-	}
-	for i, id := range ids {
-		if !cancelled[i].Val() {
-			continue
-		}
-		c := s.newChange()
-		c.tell(NoticeCancel, id)
+	for _, id := range ids {
 		c.when(1, "SREM", []string{s.key.Cancelled()}, id)
 		c.do("PEXPIRE", s.key.ID(id), IDMemory.Milliseconds())
-		if _, err := c.apply(ctx); err != nil {
-			return err
-		}
+		c.do("XADD", s.key.Notices(), "*", NoticeCancel, id)
+		c.always()
+		c.do("SET", s.key.ID(id), WasDropped, "XX", "KEEPTTL")
 	}
-	return nil
+	_, err := c.apply(ctx)
+	return err
 }
 
 // errChanged says that a value is not what it was.

@@ -18,7 +18,7 @@ var priorities = [...]int{envelope.High, envelope.Normal, envelope.Low}
 
 // Purge drops up to n jobs that wait in a tenant's lanes. It returns how many, and
 // whether nothing was left. The caller calls it again until nothing is: a step that has dropped no job may have taken
-// empty lanes out of their indexes. It takes some eight round trips, and more for jobs that were cancelled.
+// empty lanes out of their indexes. It takes some eight round trips.
 func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, empty bool, err error) {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
