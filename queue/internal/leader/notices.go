@@ -108,6 +108,8 @@ func (t *term) open(notices []store.Notice) {
 			t.repaired = true
 		case store.NoticeCancel:
 			t.sched.Step(now, schedule.IDCancelled{ID: l.Text})
+		case store.NoticeDropped:
+			t.sched.Step(now, schedule.IDDropped{ID: l.Text})
 		case store.NoticeTenant:
 			t.sched.Step(now, schedule.Replaced{Tenant: envelope.Unescape(l.Text)})
 		case store.NoticeLowered:

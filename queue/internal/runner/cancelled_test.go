@@ -7,7 +7,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -52,6 +54,52 @@ func TestACollapsibleJobIsCancelledOnItsWay(t *testing.T) {
 		}
 		if members, _ := s.server.SMembers("wc:{q}:cancelled"); len(members) > 0 {
 			t.Errorf("%v are to be cancelled for ever", members)
+		}
+		s.end()
+	})
+}
+
+// A cancelled job is purged. Its ID is forgotten later, and offered anew: the new job runs.
+func TestTheIDOfACancelledJobThatWasPurged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
+			rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})}
+		s.handler = func(string, Attempt) Outcome { return Outcome{} }
+		s.join("w")
+		operator, err := store.New(s.client, "q")
+		must := func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		must(err)
+		time.Sleep(3 * time.Second)
+		offer := func(user string) {
+			env := envelope.Envelope{ID: "mine", Cost: 1, MaxAttempts: 3, Type: "x", Payload: user}
+			_, err := operator.Offer(t.Context(), store.Offer{
+				Batch: user, Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: "t"}},
+				Jobs: []store.OfferJob{{Lane: envelope.Lane{Tenant: "t", User: user, Priority: envelope.Normal}, ID: "mine", IDFor: store.IDMemory, Body: env.Body()}},
+			})
+			must(err)
+			time.Sleep(time.Second)
+		}
+		s.offer("u", 1)
+		time.Sleep(time.Second)
+		offer("u") // it waits for an hour
+		_, err = operator.Cancel(t.Context(), "mine")
+		must(err)
+		time.Sleep(time.Second)
+		n, _, err := operator.Purge(t.Context(), "t", 10)
+		if must(err); n != 1 {
+			t.Errorf("%d jobs were purged", n)
+		}
+		time.Sleep(time.Second)
+		must(operator.ForgetID(t.Context(), "mine", store.WasDropped))
+		offer("v")
+		if n := s.attempts(); n != 2 {
+			where, _ := operator.Where(t.Context(), "mine")
+			t.Errorf("%d jobs ran, want the first one and the new one; that is %q", n, where)
 		}
 		s.end()
 	})

@@ -245,7 +245,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("cancelled %q, %v", settings.Cancelled, err)
 		}
 		d.must(d.Dropped(t.Context(), []string{"a: %", "nobody"}, nil))
-		d.told(false, Notice{NoticeCancel, "a: %"})
+		d.told(false, Notice{NoticeDropped, "a: %"})
 		if left := d.client.PTTL(t.Context(), "wc:{q}:id:a%3A%20%25").Val(); d.where("a: %") != WasDropped || left <= 0 || left > IDMemory {
 			t.Errorf("it is %q, and known for %v", d.where("a: %"), left)
 		}

@@ -106,7 +106,7 @@ func (s *Store) Dropped(ctx context.Context, ids, spilled []string) error {
 	for _, id := range ids {
 		c.when(1, "SREM", []string{s.key.Cancelled()}, id)
 		c.do("PEXPIRE", s.key.ID(id), IDMemory.Milliseconds())
-		c.do("XADD", s.key.Notices(), "*", NoticeCancel, id)
+		c.do("XADD", s.key.Notices(), "*", NoticeDropped, id)
 		c.always()
 		c.do("SET", s.key.ID(id), WasDropped, "XX", "KEEPTTL")
 	}

@@ -28,6 +28,7 @@ const (
 	NoticePolicies = "!policies" // version
 	NoticePaused   = "!paused"   // scope
 	NoticeCancel   = "!cancel"   // ID
+	NoticeDropped  = "!dropped"  // ID of a cancelled job that others than the leader have dropped
 	NoticeTenant   = "!tenant"   // escaped tenant whose lanes have changed
 	NoticeLowered  = "!lowered"  // escaped tenant whose lanes have lower bounds
 	NoticeRepaired = "!repaired" // nothing: keys were repaired
