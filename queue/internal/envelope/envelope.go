@@ -15,7 +15,7 @@
 // Each time the stamp stays, and the options say what the queue remembers of the job by then.
 //
 // The package also has what the parts of a queue call jobs by: claims (claim.go), lanes and scopes (lane.go), and
-// instants (instant.go).
+// instants (instant.go). How numbers and texts are written is in wire.go.
 package envelope
 
 import (
@@ -178,7 +178,8 @@ func (e *Envelope) String() string {
 	return string(e.append(append(make([]byte, 0, 48+len(e.Type)+len(e.Payload)), e.Stamp...)))
 }
 
-// append writes options, type and payload behind b. Headers are sorted, so that the same job has always the same bytes.
+// append writes options, type and payload behind b. What has names is sorted by them, so that the same job has always the
+// same bytes.
 func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagCost, uint64(e.Cost), 1)
 	b = appendNumber(b, tagDeadline, uint64(e.Deadline), 0)
@@ -200,14 +201,8 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendText(b, tagCollapse, e.CollapseKey)
 	b = appendText(b, tagLock, e.Lock)
 	b = appendText(b, tagError, e.Error)
-	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-		pair := appendString(nil, name)
-		b = appendOption(b, tagHeader, append(pair, e.Headers[name]...))
-	}
-	for _, name := range slices.Sorted(maps.Keys(e.Keys)) {
-		pair := appendString(nil, name)
-		b = appendOption(b, tagKey, append(pair, e.Keys[name]...))
-	}
+	b = appendTexts(b, tagHeader, e.Headers)
+	b = appendTexts(b, tagKey, e.Keys)
 	for _, unit := range slices.Sorted(maps.Keys(e.Costs)) {
 		pair := appendString(nil, unit)
 		b = appendOption(b, tagUnit, binary.AppendUvarint(pair, uint64(e.Costs[unit])))
@@ -216,33 +211,6 @@ func (e *Envelope) append(b []byte) []byte {
 	b = append(b, tagEnd)
 	b = appendString(b, e.Type)
 	return append(b, e.Payload...)
-}
-
-// appendNumber writes a number as an option, unless it is the usual one.
-func appendNumber(b []byte, tag byte, n, usual uint64) []byte {
-	if n == usual {
-		return b
-	}
-	var number [binary.MaxVarintLen64]byte
-	return appendOption(b, tag, number[:binary.PutUvarint(number[:], n)])
-}
-
-// appendText writes a text as an option, unless it is "".
-func appendText(b []byte, tag byte, text string) []byte {
-	if text == "" {
-		return b
-	}
-	return appendOption(b, tag, []byte(text))
-}
-
-func appendOption(b []byte, tag byte, value []byte) []byte {
-	b = binary.AppendUvarint(append(b, tag), uint64(len(value)))
-	return append(b, value...)
-}
-
-// appendString writes a text after its length.
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // Open reads an envelope. With [ErrNewer] it returns the envelope, too: all of it but the option that this version does
@@ -419,49 +387,4 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 		return func(n int64) { e.Timeout = time.Duration(n) }, 1<<63 - 1
 	}
 	return nil, 0
-}
-
-// reader takes values from the front of a text; after an error it returns zeros. So several values may be read before
-// the error is looked at.
-type reader struct {
-	rest string
-	err  error
-}
-
-func (r *reader) byte() byte {
-	if r.rest == "" {
-		r.err = ErrMalformed
-		return 0
-	}
-	b := r.rest[0]
-	r.rest = r.rest[1:]
-	return b
-}
-
-// number reads a varint: seven bits a byte, the lowest first. One that does not end within 64 bits is malformed.
-func (r *reader) number() (n uint64) {
-	for shift := 0; shift < 64; shift += 7 {
-		b := r.byte()
-		if r.err != nil {
-			return 0
-		}
-		n |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			return n
-		}
-	}
-	r.err = ErrMalformed
-	return 0
-}
-
-// text reads a text after its length.
-func (r *reader) text() string {
-	n := r.number()
-	if r.err != nil || n > uint64(len(r.rest)) {
-		r.err = ErrMalformed
-		return ""
-	}
-	s := r.rest[:n]
-	r.rest = r.rest[n:]
-	return s
 }
