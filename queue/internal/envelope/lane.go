@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -12,6 +13,12 @@ type Lane struct {
 	Tenant, User string // as users have named them, not escaped
 	Priority     int    // a rank
 	Label        string // of the limits by name; "" for none. It has no space, colon or bar
+}
+
+// CompareLanes orders lanes by tenant, user, priority and label.
+func CompareLanes(a, b Lane) int {
+	return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.User, b.User), cmp.Compare(a.Priority, b.Priority),
+		strings.Compare(a.Label, b.Label))
 }
 
 // Name returns the lane as it stands in notices, in claims and under IDs: "tenant:user:rank", or "tenant:user|label:rank",

@@ -195,7 +195,7 @@ func (l *look) tenantGap(ctx context.Context, tenant string, lanes []store.Lane)
 			return gap{}, true, err
 		}
 	}
-	slices.SortFunc(lanes, compareLanes)
+	slices.SortFunc(lanes, envelope.CompareLanes)
 	lanes = slices.Compact(lanes)
 	if len(lanes) <= chunk {
 		return l.smallGap(ctx, tenant, lanes, before)

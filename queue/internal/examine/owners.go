@@ -1,7 +1,6 @@
 package examine
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -11,10 +10,6 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
-
-func compareLanes(a, b store.Lane) int {
-	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.User, b.User), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Label, b.Label))
-}
 
 // An ownerless set is what some job should name, and none was seen that does.
 type ownerless struct {

@@ -154,11 +154,13 @@ func (t *term) claimsByLane(ctx context.Context, worker string) (claims []envelo
 			retry.Pause(ctx, time.Since(began)) // Redis has others to serve
 		}
 	}
-	slices.SortFunc(claims, func(a, b envelope.Claim) int {
-		return cmp.Or(strings.Compare(a.Lane.Tenant, b.Lane.Tenant), strings.Compare(a.Lane.User, b.Lane.User),
-			cmp.Compare(a.Lane.Priority, b.Lane.Priority), cmp.Compare(a.Spent, b.Spent), strings.Compare(a.Stamp, b.Stamp))
-	})
+	slices.SortFunc(claims, byLane)
 	return slices.Compact(claims), records[0].Started, nil
+}
+
+// byLane orders claims by their lanes, and those of a lane by their slots.
+func byLane(a, b envelope.Claim) int {
+	return cmp.Or(envelope.CompareLanes(a.Lane, b.Lane), cmp.Compare(a.Spent, b.Spent), strings.Compare(a.Stamp, b.Stamp))
 }
 
 // leaseExpired is the last error of a job whose worker was lost.
