@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,17 +83,17 @@ func check(starts []start, policies queue.Policies, named *limits.Set[[]throttle
 	}
 	for name, its := range byPolicy {
 		policy := policies.Policies[name]
-		broken = append(broken, verify(counted(its, func(s start) string { return s.Tenant }), policy.Tenant)...)
-		broken = append(broken, verify(counted(its, func(s start) string { return s.Tenant + " / " + s.User }), policy.User)...)
+		broken = append(broken, verify(counted(its, func(s start) string { return subject(s.Tenant) }), policy.Tenant)...)
+		broken = append(broken, verify(counted(its, func(s start) string { return subject(s.Tenant, s.User) }), policy.User)...)
 	}
 	broken = append(broken, verify(counted(starts, func(start) string { return "the queue" }), policies.Queue)...)
-	byScope := make(map[string][]counting)
+	byScope := make(map[string][]charge)
 	rules := make(map[string][]throttle.Rule)
 	for _, s := range starts {
 		uses, _ := named.Named(limits.Action{Tenant: s.Tenant, User: s.User, Type: s.Type, Keys: s.Keys, Cost: s.Cost, Costs: s.Costs})
 		for _, use := range uses {
-			scope := strings.TrimSpace("limit " + use.Limit + " " + strings.Join(use.Values, " / "))
-			byScope[scope], rules[scope] = append(byScope[scope], counting{s, scope, use.Cost}), use.Bounds
+			scope := strings.TrimSpace("limit " + use.Limit + " " + subject(use.Values...))
+			byScope[scope], rules[scope] = append(byScope[scope], charge{s, scope, use.Cost}), use.Bounds
 		}
 	}
 	for scope, of := range byScope {
@@ -101,23 +102,34 @@ func check(starts []start, policies queue.Policies, named *limits.Set[[]throttle
 	return broken
 }
 
-// A counting is a start, and whom it costs how much.
-type counting struct {
+// A charge is a start as one limit counts it.
+type charge struct {
 	start
 	subject string
 	cost    int
 }
 
-func counted(starts []start, subject func(start) string) []counting {
-	all := make([]counting, len(starts))
+// subject names whom a limit counts for. No two have the same name: one with a slash or a quote in it is quoted.
+func subject(names ...string) string {
+	quoted := slices.Clone(names)
+	for i, name := range names {
+		if strings.ContainsAny(name, `/"`) {
+			quoted[i] = strconv.Quote(name)
+		}
+	}
+	return strings.Join(quoted, " / ")
+}
+
+func counted(starts []start, subject func(start) string) []charge {
+	all := make([]charge, len(starts))
 	for i, s := range starts {
-		all[i] = counting{s, subject(s), s.Cost}
+		all[i] = charge{s, subject(s), s.Cost}
 	}
 	return all
 }
 
 // verify checks rules on starts, or on slots where those are what a rule promises.
-func verify(starts []counting, rules []throttle.Rule) (broken []throttle.Violation) {
+func verify(starts []charge, rules []throttle.Rule) (broken []throttle.Violation) {
 	for _, rule := range rules {
 		log := make([]throttle.Event, len(starts))
 		for i, s := range starts {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,6 +55,35 @@ func TestVerify(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+// Users and values of keys whose names look alike once they stand side by side have limits of their own.
+func TestVerifyTellsNamesApart(t *testing.T) {
+	dir := t.TempDir()
+	policies, log := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")
+	write(t, policies, `
+default: standard
+policies:
+  standard: {user: {rules: [{window: 1/1h}]}}
+limits:
+  pair: {key: [keys.a, keys.b], rules: [{window: 1/1h}]}
+`)
+	var lines strings.Builder
+	for i, names := range [][2]string{{"x / y", "z"}, {"x", "y / z"}, {"x /", "z"}, {"x", "/ z"}, {"\"x", "z"}, {"x", "z"}} {
+		line, err := json.Marshal(map[string]any{
+			"id": fmt.Sprint(i), "tenant": names[0], "user": names[1], "slot": "2026-01-01T00:00:00Z", "started_at": "2026-01-01T00:00:00Z", "attempt": 1,
+			"keys": map[string]string{"a": names[0], "b": names[1]},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(line, '\n'))
+	}
+	write(t, log, lines.String())
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"verify", "--policies", policies, log}, strings.NewReader(""), &out, &out); err != nil {
+		t.Errorf("%v:\n%s", err, out.String())
 	}
 }
 
