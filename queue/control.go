@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -47,7 +48,7 @@ func (p *Pause) reach(scope string) {
 	limit, key, named := envelope.ParseLimitScope(scope)
 	switch {
 	case named:
-		p.Scope, p.Limit, p.Key = ScopeLimit, limit, keyOf(key)
+		p.Scope, p.Limit, p.Key = ScopeLimit, limit, limits.JoinKey(key)
 	case p.User != "":
 		p.Scope = ScopeUser
 	case p.Tenant != "":

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -179,29 +179,9 @@ func (p Pause) scope(tenant, user string) string {
 	case ScopeTenant:
 		return envelope.TenantScope(tenant)
 	case ScopeLimit:
-		return envelope.ScopeOfLimit(p.Limit, valuesOf(p.Key))
+		return envelope.ScopeOfLimit(p.Limit, limits.SplitKey(p.Key))
 	}
 	return envelope.UserScope(tenant, user)
-}
-
-// keyOf writes the values of a limit's key, and valuesOf reads them.
-func keyOf(values []string) string {
-	escaped := make([]string, len(values))
-	for i, value := range values {
-		escaped[i] = strings.NewReplacer("%", "%25", ",", "%2C").Replace(value)
-	}
-	return strings.Join(escaped, ",")
-}
-
-func valuesOf(key string) []string {
-	if key == "" {
-		return nil
-	}
-	values := strings.Split(key, ",")
-	for i, value := range values {
-		values[i] = strings.NewReplacer("%25", "%", "%2C", ",").Replace(value)
-	}
-	return values
 }
 
 // Error says what is paused, until when or for how long, and why.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/forecast"
@@ -93,7 +94,7 @@ func statesOf(p *forecast.Forecast, job forecast.First) (all []RuleState) {
 	of := make([]RuleState, len(uses)) // whose rules they are
 	for k, use := range uses {
 		if of[k] = (RuleState{Scope: Scope(use.Name)}); k >= len(everybodys) {
-			of[k] = RuleState{Scope: ScopeLimit, Name: use.Name, Key: keyOf(use.Values)}
+			of[k] = RuleState{Scope: ScopeLimit, Name: use.Name, Key: limits.JoinKey(use.Values)}
 		}
 	}
 	for k, s := range subjects {

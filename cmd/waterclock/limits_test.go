@@ -42,4 +42,8 @@ limits:
 	c.fails(2, "there is no limit domian; there are domain, marketing", strings.Fields("pause --limit domian x --for 10m")...)
 	c.fails(2, "limit marketing has the key [tenant, user]: want 2 values, not 1", strings.Fields("pause --limit marketing shop --for 10m")...)
 	c.fails(2, "pause: 3 names; want a tenant, or a tenant and a user", strings.Fields("pause a b c --for 10m")...)
+	c.prints(words("pause --limit domain down.example --for 10m"), "is paused until")
+	c.prints([]string{"policies", "apply", c.file("none.yaml", "policies: {}\n"), "--yes"})
+	c.prints(words("resume --limit domain down.example"), "The limit domain down.example is not paused any more.")
+	c.fails(2, "there is no limit domain: the policies have no limits by name", strings.Fields("resume --limit domain down.example")...)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
@@ -35,21 +36,20 @@ func (c *console) scope(args []string, limit string) string {
 	return "user " + args[1] + " of tenant " + args[0]
 }
 
-// pauseOf returns a pause of the queue, of a tenant, or of a user of a tenant; or of the values of a limit's key.
-func pauseOf(args []string, limit string) queue.Pause {
+// pauseOf returns the pause that the arguments of a command name: of the queue, of a tenant, or of a user of a tenant; or
+// of the values of a limit's key.
+func pauseOf(command string, args []string, limit string) (queue.Pause, error) {
 	switch {
 	case limit != "":
-		values := make([]string, len(args))
-		for i, arg := range args {
-			values[i] = strings.NewReplacer("%", "%25", ",", "%2C").Replace(arg)
-		}
-		return queue.Pause{Scope: queue.ScopeLimit, Limit: limit, Key: strings.Join(values, ",")}
+		return queue.Pause{Scope: queue.ScopeLimit, Limit: limit, Key: limits.JoinKey(args)}, nil
 	case len(args) == 0:
-		return queue.Pause{Scope: queue.ScopeQueue}
+		return queue.Pause{Scope: queue.ScopeQueue}, nil
 	case len(args) == 1:
-		return queue.Pause{Scope: queue.ScopeTenant, Tenant: args[0]}
+		return queue.Pause{Scope: queue.ScopeTenant, Tenant: args[0]}, nil
+	case len(args) == 2:
+		return queue.Pause{Scope: queue.ScopeUser, Tenant: args[0], User: args[1]}, nil
 	}
-	return queue.Pause{Scope: queue.ScopeUser, Tenant: args[0], User: args[1]}
+	return queue.Pause{}, config.Usagef("%s: %d names; want a tenant, or a tenant and a user", command, len(args))
 }
 
 // paused reports whether there is a pause of just that scope.
@@ -60,26 +60,13 @@ func paused(ctx context.Context, i *watch.Watcher, of queue.Pause) (bool, error)
 	}), err
 }
 
-// unheard says that no job of a tenant is known, if that is so: it may be yet to come, or its name
-// may be misspelt. Of a limit by name it is an error if there is none, or if its key has other fields.
-func unheard(ctx context.Context, i *watch.Watcher, args []string, limit string) (string, error) {
-	if limit != "" {
-		policies, err := i.Policies(ctx)
-		if err != nil {
-			return "", err
-		}
-		of, there := policies.Policies.Limits[limit]
-		switch {
-		case !there && len(policies.Policies.Limits) == 0:
-			return "", config.Usagef("there is no limit %s: the policies have no limits by name", limit)
-		case !there:
-			return "", config.Usagef("there is no limit %s; there are %s", limit, strings.Join(slices.Sorted(maps.Keys(policies.Policies.Limits)), ", "))
-		case len(args) != len(of.Key):
-			return "", config.Usagef("limit %s has the key [%s]: want %s, not %d", limit, strings.Join(of.Key, ", "), human.Count(len(of.Key), "value", "values"), len(args))
-		}
-		return "", nil
-	}
-	if len(args) == 0 {
+// known returns an error if there is no such limit by name, or if its key has other fields. Of a tenant it returns a note
+// if no job of it is known: it may be yet to come, or its name may be misspelt.
+func known(ctx context.Context, i *watch.Watcher, args []string, limit string) (note string, err error) {
+	switch {
+	case limit != "":
+		return "", knownLimit(ctx, i, args, limit)
+	case len(args) == 0:
 		return "", nil
 	}
 	t, err := i.Tenant(ctx, args[0])
@@ -87,6 +74,24 @@ func unheard(ctx context.Context, i *watch.Watcher, args []string, limit string)
 		return "", err
 	}
 	return " No job of tenant " + args[0] + " is known.", nil
+}
+
+func knownLimit(ctx context.Context, i *watch.Watcher, values []string, limit string) error {
+	applied, err := i.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	all := applied.Policies.Limits
+	of, there := all[limit]
+	switch {
+	case !there && len(all) == 0:
+		return config.Usagef("there is no limit %s: the policies have no limits by name", limit)
+	case !there:
+		return config.Usagef("there is no limit %s; there are %s", limit, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+	case len(values) != len(of.Key):
+		return config.Usagef("limit %s has the key [%s]: want %s, not %d", limit, strings.Join(of.Key, ", "), human.Count(len(of.Key), "value", "values"), len(values))
+	}
+	return nil
 }
 
 func (c *console) pauseCommand() *cobra.Command {
@@ -103,10 +108,11 @@ func (c *console) pauseCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if len(args) > 2 && limit == "" {
-					return config.Usagef("pause: %d names; want a tenant, or a tenant and a user", len(args))
+				p, err := pauseOf("pause", args, limit)
+				if err != nil {
+					return err
 				}
-				note, err := unheard(cmd.Context(), i, args, limit)
+				note, err := known(cmd.Context(), i, args, limit)
 				if err != nil {
 					return err
 				}
@@ -119,7 +125,6 @@ func (c *console) pauseCommand() *cobra.Command {
 						return err
 					}
 				}
-				p := pauseOf(args, limit)
 				p.Until = end
 				if err := i.Pause(cmd.Context(), p); err != nil {
 					return err
@@ -159,18 +164,21 @@ func (c *console) resumeCommand() *cobra.Command {
 		Args: arguments(0, 4, "nothing for the queue, a tenant, or a tenant and a user; with --limit the values of its key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
-				if len(args) > 2 && limit == "" {
-					return config.Usagef("resume: %d names; want a tenant, or a tenant and a user", len(args))
-				}
-				note, err := unheard(cmd.Context(), i, args, limit)
+				p, err := pauseOf("resume", args, limit)
 				if err != nil {
 					return err
 				}
-				was, err := paused(cmd.Context(), i, pauseOf(args, limit))
+				was, err := paused(cmd.Context(), i, p)
 				if err != nil {
 					return err
 				}
-				if err := i.Resume(cmd.Context(), pauseOf(args, limit)); err != nil {
+				note := ""
+				if !was { // of what is paused the policies may know nothing any more
+					if note, err = known(cmd.Context(), i, args, limit); err != nil {
+						return err
+					}
+				}
+				if err := i.Resume(cmd.Context(), p); err != nil {
 					return err
 				}
 				if was {
