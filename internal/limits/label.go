@@ -73,7 +73,7 @@ func (s *Set[B]) Labelled(tenant, user, label string) (uses []Use[B]) {
 				values, own = append(values, labelUnescape.Replace(own[0])), own[1:]
 			}
 		}
-		bounds := l.of(strings.Join(values, ","))
+		bounds := l.of(values)
 		if len(own) > 0 || len(values) != len(l.Key) || bounds.unlimited {
 			continue
 		}

@@ -158,7 +158,7 @@ func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
 		if lacks != "" && l.Refuse && err == nil {
 			err = &Missing{l.name, lacks}
 		}
-		bounds := l.of(strings.Join(values, ","))
+		bounds := l.of(values)
 		if lacks != "" || bounds.unlimited || cost == 0 {
 			continue
 		}
@@ -188,7 +188,7 @@ func (s *Set[B]) InForce(scope string) (compiled B, there bool) {
 	for i, value := range values {
 		values[i] = unescape.Replace(value)
 	}
-	bounds := l.of(strings.Join(values, ","))
+	bounds := l.of(values)
 	return bounds.compiled, !bounds.unlimited
 }
 
@@ -247,8 +247,13 @@ func (l *limit[B]) cost(a Action) (cost int, counted bool) {
 	return cost, counted
 }
 
-// of returns the bounds for a value of the key: its own, those of the most specific pattern, or the limit's.
-func (l *limit[B]) of(value string) bounds[B] {
+// of returns the bounds for the values of the key: their own, those of the most specific pattern, or the limit's. Several
+// values stand as [JoinKey] writes them: a comma in one of them separates nothing.
+func (l *limit[B]) of(values []string) bounds[B] {
+	value := JoinKey(values)
+	if len(values) == 1 {
+		value = values[0]
+	}
 	if bounds, exact := l.each[value]; exact {
 		return bounds
 	}

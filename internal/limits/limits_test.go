@@ -149,6 +149,48 @@ func TestMatches(t *testing.T) {
 	}
 }
 
+// A comma in a value is no comma between values: who may choose one of them does not choose whose bounds count.
+func TestACommaInAValueSeparatesNothing(t *testing.T) {
+	set := compile(t, `
+limits:
+  pair:
+    key: [tenant, keys.route]
+    rules: [{leak: 1/s}]
+    each:
+      "vip,*": unlimited
+      "*,free": unlimited
+      "a,b,c": {rules: [{leak: 3/s}]}
+      "a%2Cb,c": {rules: [{leak: 4/s}]}
+  route: {key: keys.route, rules: [{leak: 1/s}], each: {"a,b": {rules: [{leak: 5/s}]}}}
+`)
+	for _, c := range []struct{ tenant, route, pair, single string }{
+		{"vip", "x", "", "leak 1/s"},
+		{"vip,x", "x", "leak 1/s", "leak 1/s"},
+		{"a", "free", "", "leak 1/s"},
+		{"a", "b,free", "leak 1/s", "leak 1/s"},
+		{"a", "b,c", "leak 1/s", "leak 1/s"},
+		{"a,b", "c", "leak 4/s", "leak 1/s"},
+		{"a%2Cb", "c", "leak 1/s", "leak 1/s"},
+		{"a", "a,b", "leak 1/s", "leak 5/s"},
+	} {
+		want := map[string]string{"route": c.single}
+		if c.pair != "" {
+			want["pair"] = c.pair
+		}
+		uses, err := set.Named(Action{Tenant: c.tenant, Keys: map[string]string{"route": c.route}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]string)
+		for _, u := range uses {
+			got[u.Limit] = u.Bounds[0].String()
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q, %q (-want +got):\n%s", c.tenant, c.route, diff)
+		}
+	}
+}
+
 // Two limits, or two values of one, never count together.
 func TestScopesNeverMeet(t *testing.T) {
 	seen := make(map[string]string)
