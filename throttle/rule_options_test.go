@@ -253,3 +253,34 @@ func TestCostsOfSubjects(t *testing.T) {
 		}
 	}
 }
+
+// What a subject costs counts in each answer: whether a rule drops the action, or would have, how much is left, and what a
+// refusal has used up. Here the first of the subjects costs less than the one that decides.
+func TestCostsOfSubjectsInEachAnswer(t *testing.T) {
+	real := map[string]throttle.Store{"a real Redis": throttle.NewRedisStore(redistest.Start(t).Client(t), "rl")}
+	maps.Copy(real, stores(t))
+	for name, store := range real {
+		limiter := throttle.New(store)
+		twice := func(key string, rules ...throttle.Rule) throttle.Decision {
+			t.Helper()
+			request := throttle.Subject{Key: "requests of " + key, Rules: []throttle.Rule{throttle.Window(100, time.Hour)}}
+			tokens := throttle.Subject{Key: key, Rules: rules, Cost: 7}
+			ask(t, limiter, "allow", 1, request, tokens)
+			return ask(t, limiter, "allow", 1, request, tokens)
+		}
+		if d := twice("dropped", throttle.Window(10, time.Hour).OrDrop()); d.Outcome != throttle.Dropped || d.Subject != "dropped" || d.Remaining != 3 {
+			t.Errorf("%s: 14 of 10 tokens: %+v, want it dropped, and 3 left", name, d)
+		}
+		if d := twice("deferred", throttle.Window(10, time.Hour)); d.Outcome != throttle.Deferred || d.Subject != "deferred" || d.Remaining != 3 {
+			t.Errorf("%s: 14 of 10 tokens: %+v, want it deferred, and 3 left", name, d)
+		}
+		if d := twice("shadow", throttle.Window(10, time.Hour).AsShadow()); d.Outcome != throttle.Admitted || d.Shadow != "window 10/1h" {
+			t.Errorf("%s: 14 of 10 tokens: %+v, want the shadow rule to object", name, d)
+		}
+		counted := throttle.Window(20, time.Hour).CountingDropped()
+		twice("counted", counted, throttle.Leak(7, time.Hour)) // the second is refused
+		if d := ask(t, limiter, "peek", 1, throttle.Subject{Key: "counted", Rules: []throttle.Rule{counted}}); d.Remaining != 6 {
+			t.Errorf("%s: two actions of 7 of 20 tokens, one of them refused, leave %d, want 6", name, d.Remaining)
+		}
+	}
+}

@@ -143,6 +143,23 @@ func TestAJobOfTwoLimitsThatAreUsedUp(t *testing.T) {
 	}
 }
 
+// A lane that waits for a slow limit does not keep a fast one waiting: others start by that at its pace.
+func TestASlowLimitDoesNotSlowAFastOne(t *testing.T) {
+	fast, slow := leakOf("a", "", 1, 100*time.Millisecond), leakOf("b", "", 1, 2*time.Second)
+	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Named: pairOf{fast, slow}})
+	for i := range 100 {
+		s.put("as", fmt.Sprint("a", i), func(e *envelope.Envelope) { e.Type = "a" })
+	}
+	for i := range 10 {
+		s.put("both", fmt.Sprint("u", i), func(e *envelope.Envelope) { e.Type = "ab" })
+	}
+	s.after(6*time.Second, nil)
+	n := s.startsOf()
+	if all := n["as"] + n["both"]; all < 57 || n["both"] < 3 {
+		t.Errorf("%d starts in 6 s by a limit of 10 a second, and %d by one of 1 in 2 seconds: %v", all, n["both"], n)
+	}
+}
+
 // A pairOf counts jobs whose type names a limit.
 type pairOf [2]namedLimit
 
