@@ -113,7 +113,7 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 	offered.Body = e.Body()
 	for _, limit := range policies.Uses(offered.Lane, &e) {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
-			offered.Refuse, offered.Rule = string(ReasonImpossible), limit.Rules.Name(rule)
+			offered.Refuse, offered.Rule = string(ReasonImpossible), limit.RuleName(rule)
 			return offered
 		}
 	}

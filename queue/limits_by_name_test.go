@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -356,4 +357,48 @@ func TestWaitersOfALimitCostNothing(t *testing.T) {
 	if perJob[sizes[1]] > 1.5*perJob[sizes[0]] { // a busy machine costs some
 		t.Error("it grows with the lanes")
 	}
+}
+
+// A rule of a limit by name has one name, whoever writes it: the door, a drop, the counters, the simulation.
+func TestRulesOfALimitHaveOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limitsOnly(map[string]queue.Limit{
+			"burst": {Types: []string{"burst"}, Rules: []throttle.Rule{throttle.Window(1, time.Hour).OrDrop()}},
+			"mail":  {Types: []string{"mail"}, Rules: []throttle.Rule{throttle.Window(2, time.Hour)}},
+		})
+		client := redistest.Mini(t)
+		setPolicies(t, client, p)
+		runWorker(t, client, new(recorder), queue.WorkerConfig{})
+		all := append(typed(jobs("school", "teacher", 2), "burst"), typed(jobs("school", "parent", 4), "mail")...)
+		all[5].Cost = 3
+		receipts := enqueue(t, client, all...)
+		if got := receipts[5].Rule; got != "mail: window 2/1h" {
+			t.Errorf("the receipt says %q", got)
+		}
+		time.Sleep(2 * time.Hour)
+		drops, err := newInspector(t, client, "push").Drops(t.Context(), 10)
+		must(t, err)
+		var rules []string
+		for _, d := range drops {
+			rules = append(rules, d.Rule)
+		}
+		slices.Sort(rules)
+		if want := []string{"burst: window 1/1h", "mail: window 2/1h"}; !slices.Equal(rules, want) {
+			t.Errorf("drops say %q, want %q", rules, want)
+		}
+		stats, err := newInspector(t, client, "push").Stats(t.Context())
+		must(t, err)
+		if stats.Blocked["mail: window 2/1h"] == 0 {
+			t.Errorf("blocked: %v", stats.Blocked)
+		}
+		var offers []simulate.Offer
+		for _, job := range all {
+			offers = append(offers, simulate.Offer{At: time.Now(), Job: job})
+		}
+		results, err := simulate.Run(simulate.Config{Policies: p}, offers)
+		must(t, err)
+		if got := []string{results[1].Rule, results[5].Rule}; !slices.Equal(got, []string{"burst: window 1/1h", "mail: window 2/1h"}) {
+			t.Errorf("the simulation says %q", got)
+		}
+	})
 }

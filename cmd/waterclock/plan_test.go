@@ -86,3 +86,18 @@ func TestPlanLimitsByName(t *testing.T) {
 	}
 	c.fails(1, "none.jsonl:1: not a line of producer", "plan", "--input", c.file("none.jsonl", `{"tenant":"a","user":"b","keys":["x"]}`), "--against", before, "--policies", after)
 }
+
+// A job that a limit refuses is invalid, and does not start as if the limit were not about it.
+func TestPlanRefusedJobs(t *testing.T) {
+	c := openTerminal(t)
+	var lines strings.Builder
+	for i := range 3 {
+		fmt.Fprintf(&lines, `{"at":1763600000,"tenant":"bare","user":"u%d","type":"mail"}`+"\n", i)
+		fmt.Fprintf(&lines, `{"at":1763600000,"tenant":"whole","user":"u%d","type":"mail","keys":{"domain":"a"}}`+"\n", i)
+		fmt.Fprintf(&lines, `{"at":1763600000,"tenant":"dear","user":"u%d","type":"mail","cost":7,"keys":{"domain":"a"}}`+"\n", i)
+	}
+	offers := c.file("offers.jsonl", lines.String())
+	before := c.file("before.yaml", "policies: {}\n")
+	after := c.file("after.yaml", "limits: {domain: {key: keys.domain, missing: refuse, rules: [{window: 5/1h}]}}\n")
+	c.prints([]string{"plan", "--input", offers, "--against", before, "--policies", after}, "0 → 3 invalid", "0 → 0", "0 → 3 impossible")
+}

@@ -38,11 +38,11 @@ func (w *watched) effect(ctx context.Context, before, after queue.Policies) (e e
 	if err != nil || len(jobs) == 0 {
 		return e, err
 	}
-	a, err := simulate.Run(simulate.Config{Policies: before}, jobs)
+	a, err := simulate.Run(simulate.Config{Policies: before, Accepted: true}, jobs)
 	if err != nil {
 		return e, err
 	}
-	b, err := simulate.Run(simulate.Config{Policies: after}, jobs)
+	b, err := simulate.Run(simulate.Config{Policies: after, Accepted: true}, jobs)
 	if err != nil {
 		return e, err
 	}

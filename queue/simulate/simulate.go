@@ -30,9 +30,13 @@ type Offer struct {
 type Result struct {
 	Offer
 	Slot   time.Time    // when the job would start; the zero time if it would be dropped
-	Reason queue.Reason // why it would be dropped; empty if it would start
-	Rule   string       // by which rule, for ReasonRule and ReasonImpossible
+	Reason queue.Reason // why it would be dropped, or [Invalid]; empty if it would start
+	Rule   string       // by which rule, for ReasonRule and ReasonImpossible; for Invalid what is wrong
 }
+
+// Invalid is the reason of a job that the policies make invalid, such as one that lacks what a limit by name with missing:
+// refuse needs. A queue would not accept it.
+const Invalid queue.Reason = "invalid"
 
 // Waited is the time from the offer, or from NotBefore, to the start. It has no meaning for a job
 // that would be dropped.
@@ -50,6 +54,10 @@ type Config struct {
 
 	// Takes is how long each job runs, for concurrency limits. With 0 a job ends at once.
 	Takes time.Duration
+
+	// Accepted says that a queue has the jobs already, under other policies. Then none of them is [Invalid]: a limit
+	// does not count a job that lacks what it needs.
+	Accepted bool
 
 	// Places is how many jobs the fleet runs at once. Limits that are a percentage are a share of
 	// them, and jobs wait for a free one. 0 means no bound.
@@ -192,10 +200,15 @@ func (w *memory) offer(i int) {
 
 // refuses returns why the door does not take a job.
 func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
-	policy := w.policies.Of(r.Tenant)
-	for _, limit := range w.policies.Uses(envelope.Lane{Tenant: r.Tenant, User: r.User}, env) {
+	policy, lane := w.policies.Of(r.Tenant), envelope.Lane{Tenant: r.Tenant, User: r.User}
+	if w.policies.Named != nil && !w.Accepted {
+		if err := w.policies.Named.Check(lane, env); err != nil {
+			return Invalid, err.Error()
+		}
+	}
+	for _, limit := range w.policies.Uses(lane, env) {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
-			return queue.ReasonImpossible, limit.Rules.Name(rule)
+			return queue.ReasonImpossible, limit.RuleName(rule)
 		}
 	}
 	if policy.Capacity == 0 || w.waiting[r.Tenant] < policy.Capacity {

@@ -41,6 +41,24 @@ func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 	return append(all, p.Named.Job(lane, env)...)
 }
 
+// RuleName returns the name of a rule of a limit, by its number, as it stands in drops and counters: "window 10/1m", or
+// "marketing: window 5/24h" of a limit by name.
+func (l Limit) RuleName(rule int) string {
+	name, _, named := envelope.ParseLimitScope(l.Scope)
+	if !named {
+		name = ""
+	}
+	return nameOf(name, l.Rules.Name(rule))
+}
+
+// nameOf returns the name of a rule or a concurrency limit of a limit by name, or of one that everybody has ("").
+func nameOf(limit, rule string) string {
+	if limit == "" {
+		return rule
+	}
+	return limit + ": " + rule
+}
+
 // Limit returns the limit by name of a scope; false if there is none. It works on nil.
 func (p *Policies) Limit(scope string) (Limit, bool) {
 	if p == nil || p.Named == nil {

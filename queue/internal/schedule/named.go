@@ -32,16 +32,16 @@ type share struct {
 	rule   int   // by which of them, or -1
 }
 
-// prefix tells the limits by name from the others, for people.
-func (s share) prefix() string {
+// name returns the name of a rule or of the concurrency limit, see [Limit.RuleName].
+func (s share) name(rule string) string {
 	if named, is := s.who.(*instance); is {
-		return named.limit + ": "
+		return nameOf(named.limit, rule)
 	}
-	return ""
+	return rule
 }
 
-// name returns the name of a rule.
-func (s share) name(rule int) string { return s.prefix() + s.of.rules.Name(rule) }
+// ruleName returns the name of a rule by its number.
+func (s share) ruleName(rule int) string { return s.name(s.of.rules.Name(rule)) }
 
 func (i *instance) subjectOf() *subject { return &i.subject }
 

@@ -97,7 +97,7 @@ func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
 	paused := int64(0)
 	for _, who := range d.of {
 		if who.rule >= 0 && who.allows > slot-Grace {
-			blame.longer(who.name(who.rule), who.allows-max(ready, who.of.state.Last()))
+			blame.longer(who.ruleName(who.rule), who.allows-max(ready, who.of.state.Last()))
 		}
 		paused = max(paused, who.of.paused)
 	}
@@ -109,7 +109,7 @@ func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
 	for _, who := range d.of {
 		if who.of.fullUntil > until {
 			until, blame = who.of.fullUntil, Blame{}
-			blame.longer(who.prefix()+who.of.limit.String(), who.of.fullUntil-max(ready, who.of.fullSince))
+			blame.longer(who.name(who.of.limit.String()), who.of.fullUntil-max(ready, who.of.fullSince))
 		}
 	}
 	return d.earliest(max(slot, d.now)), blame
@@ -130,7 +130,7 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	for _, who := range d.of {
 		if who.of.rules.Drops() {
 			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {
-				return Refused, who.name(i)
+				return Refused, who.ruleName(i)
 			}
 		}
 	}
@@ -228,7 +228,7 @@ func (d *decision) spend(slot int64) (objection string) {
 	for _, who := range d.of {
 		if objection == "" && who.of.rules.Shadows() {
 			if i := who.of.rules.Objecting(&who.of.state, slot, who.cost); i >= 0 {
-				objection = who.name(i)
+				objection = who.ruleName(i)
 			}
 		}
 	}
