@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/limits"
@@ -90,10 +91,17 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string, about stor
 
 // statesOf returns what pauses, rules and concurrency limits say about a job.
 func statesOf(p *forecast.Forecast, job forecast.First) (all []RuleState) {
-	subjects, uses := p.Subjects(job.Lane, job.Job)
+	_, uses := p.Subjects(job.Lane, job.Job)
+	return statesUnder(p, uses)
+}
+
+// statesUnder returns what pauses, rules and concurrency limits say about a job that is subject to some limits.
+func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
+	subjects := p.Of(uses)
 	of := make([]RuleState, len(uses)) // whose rules they are
 	for k, use := range uses {
-		if of[k] = (RuleState{Scope: Scope(use.Name)}); k >= len(everybodys) {
+		of[k] = RuleState{Scope: Scope(use.Name)}
+		if !slices.Contains(everybodys[:], of[k].Scope) {
 			of[k] = RuleState{Scope: ScopeLimit, Name: use.Name, Key: limits.JoinKey(use.Values)}
 		}
 	}

@@ -53,6 +53,15 @@ func Take(ctx context.Context, s *store.Store, policies *schedule.Policies, now 
 	return c, err
 }
 
+// Scopes returns how many jobs run of each scope.
+func (c *Census) Scopes() map[string]int {
+	all := make(map[string]int, len(c.scopes))
+	for scope, t := range c.scopes {
+		all[scope] = t.n
+	}
+	return all
+}
+
 // A CensusCache takes a census now and then: one for every offer would cost as much as the
 // offers.
 type CensusCache struct {

@@ -46,6 +46,11 @@ func New(policies *schedule.Policies, v store.View, running *Census) *Forecast {
 // [schedule.Policies.Uses].
 func (p *Forecast) Subjects(lane store.Lane, env *envelope.Envelope) (all []*Subject, uses []schedule.Use) {
 	uses = p.Policies.Uses(lane, env)
+	return p.Of(uses), uses
+}
+
+// Of returns the subjects that limits are about.
+func (p *Forecast) Of(uses []schedule.Use) (all []*Subject) {
 	for _, limit := range uses {
 		if p.subjects[limit.Scope] == nil {
 			s := &Subject{Rules: limit.Rules, Paused: p.pauses[limit.Scope]}
@@ -54,7 +59,7 @@ func (p *Forecast) Subjects(lane store.Lane, env *envelope.Envelope) (all []*Sub
 		}
 		all = append(all, p.subjects[limit.Scope])
 	}
-	return all, uses
+	return all
 }
 
 // Earliest returns the first instant at which pauses and rules let a job of a lane start; a job of nil is one of cost 1.
@@ -66,7 +71,17 @@ func (p *Forecast) Earliest(lane store.Lane, env *envelope.Envelope) (int64, boo
 // EarliestFrom returns the first instant from one on, which may have passed: for how long a
 // job could have started is counted from there.
 func (p *Forecast) EarliestFrom(at int64, lane store.Lane, env *envelope.Envelope) (int64, bool) {
-	subjects, uses := p.Subjects(lane, env)
+	return p.earliestUnder(at, p.Policies.Uses(lane, env))
+}
+
+// NextUnder returns the first instant at which a limit lets a job start, as far as its rules and its pause go; false where that
+// is not known.
+func (p *Forecast) NextUnder(limit schedule.Use) (int64, bool) {
+	return p.earliestUnder(p.Now, []schedule.Use{limit})
+}
+
+func (p *Forecast) earliestUnder(at int64, uses []schedule.Use) (int64, bool) {
+	subjects := p.Of(uses)
 	all := make([]schedule.Remembered, len(subjects))
 	for k, s := range subjects {
 		if !s.Known {

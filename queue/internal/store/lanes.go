@@ -46,6 +46,27 @@ func namedLane(tenant string, priority int, member string) Lane {
 	return Lane{Tenant: tenant, User: user, Priority: priority, Label: label}
 }
 
+// DueLanes returns the lanes of tenants that are due first, at most n of each tenant and priority, in three round trips. Whole
+// reports whether they are all lanes of these tenants.
+func (s *Store) DueLanes(ctx context.Context, tenants []string, n int) (lanes []Lane, whole bool, err error) {
+	whole = true
+	for priority := range suffixes {
+		found, err := each(ctx, s, tenants, func(pipe redis.Pipeliner, tenant string) *redis.StringSliceCmd {
+			return pipe.ZRange(ctx, s.key.Due(tenant, priority), 0, int64(n-1))
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		for i, tenant := range tenants {
+			for _, member := range found[i].Val() {
+				lanes = append(lanes, namedLane(tenant, priority, member))
+			}
+			whole = whole && len(found[i].Val()) < n
+		}
+	}
+	return lanes, whole, nil
+}
+
 // LabelledLanes returns the lanes of a user that have a label. It goes through all lanes of the tenant, some hundreds at a
 // time: for people who ask about one user.
 func (s *Store) LabelledLanes(ctx context.Context, tenant, user string) (lanes []Lane, err error) {

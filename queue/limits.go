@@ -1,0 +1,148 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/forecast"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+)
+
+// LimitsNow are the limits by name of a queue at one instant, on Redis's clock.
+type LimitsNow struct {
+	Now    time.Time  `json:"now"`
+	Limits []LimitNow `json:"limits"` // in the order of their names
+
+	// Looked is how many lanes of waiting jobs were looked at. They are those that are due first; Whole reports whether they
+	// are all that there are.
+	Looked int  `json:"looked"`
+	Whole  bool `json:"whole"`
+}
+
+// LimitNow is a limit by name.
+type LimitNow struct {
+	Name   string   `json:"name"`
+	Types  []string `json:"types,omitempty"` // of jobs that it is about; none for all
+	Key    []string `json:"key,omitempty"`   // the fields of its key; none for one counter for all
+	Counts string   `json:"counts"`          // "jobs", "cost" or a unit
+	Rules  []string `json:"rules"`           // and the concurrency limit, as in the policies
+
+	// Keys are values of its key that something is known of: jobs that it counts wait or run, they are paused, or they have
+	// limits of their own. The fullest come first. Known is how many of these there are.
+	Keys  []LimitKey `json:"keys"`
+	Known int        `json:"known"`
+
+	Lanes   int           `json:"lanes"`      // in which jobs wait that it counts, of those looked at
+	Waiting int64         `json:"waiting"`    // these jobs
+	Running int           `json:"running"`    // jobs that run and that it counts
+	Paused  int           `json:"paused"`     // values of its key
+	Blocked time.Duration `json:"blocked_ns"` // for how long its rules have held jobs back, as in Stats
+}
+
+func limitNow(name string, l Limit) LimitNow {
+	now := LimitNow{Name: name, Types: l.Types, Key: l.Key, Counts: cmp.Or(l.Counts, "cost"), Rules: []string{}}
+	for _, rule := range l.Rules {
+		now.Rules = append(now.Rules, rule.String())
+	}
+	if concurrency := schedule.Concurrency(l.Concurrency); concurrency.Limits() {
+		now.Rules = append(now.Rules, concurrency.String())
+	}
+	return now
+}
+
+// LimitKey is what a limit by name says for some values of its key.
+type LimitKey struct {
+	Key     string      `json:"key"`             // the values, as in Pause; "" of a limit without a key
+	Lanes   int         `json:"lanes"`           // in which jobs wait that it counts, of those looked at
+	Waiting int64       `json:"waiting"`         // these jobs
+	Running int         `json:"running"`         // jobs that run and that it counts
+	Full    float64     `json:"full"`            // how much of its fullest rule, or of its concurrency, is used: 0 to 1
+	Next    time.Time   `json:"next,omitzero"`   // the first instant at which it lets a job start; the zero time if one has to end before
+	Paused  time.Time   `json:"paused,omitzero"` // until when; the zero time if it is not paused
+	Rules   []RuleState `json:"rules"`           // what its rules, its pause and its concurrency say about a job of cost 1
+}
+
+// Limits returns the limits by name, with at most n values of the key of each. It reads a bounded part of the queue,
+// however many jobs wait and however many keys there are: lanes of the tenants that are due first, what runs, and what is
+// paused. Jobs that were offered under policies without a limit are not seen to wait for it.
+func (i *Inspector) Limits(ctx context.Context, n int) (LimitsNow, error) {
+	now, err := i.limits(ctx, max(0, n))
+	return now, i.wrapped("inspecting the limits of", err)
+}
+
+func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
+	applied, err := i.Policies(ctx)
+	if err != nil {
+		return LimitsNow{}, err
+	}
+	policies, err := i.forecasts.Policies.At(ctx, applied.Version)
+	if err != nil {
+		return LimitsNow{}, err
+	}
+	s := newLimitsSurvey(i.store, policies, applied.Policies.Limits)
+	if err := s.read(ctx); err != nil {
+		return LimitsNow{}, err
+	}
+	totals, err := i.store.Totals(ctx)
+	if err != nil {
+		return LimitsNow{}, err
+	}
+	now := LimitsNow{Now: envelope.Instant(s.now), Limits: []LimitNow{}, Looked: s.looked, Whole: s.whole}
+	var scopes []string // of the keys that are shown
+	for _, name := range slices.Sorted(maps.Keys(applied.Policies.Limits)) {
+		l := limitNow(name, applied.Policies.Limits[name])
+		l.Blocked = blockedBy(totals.Blocked, name)
+		s.sum(&l)
+		scopes = append(scopes, s.busiest(name, n)...)
+		now.Limits = append(now.Limits, l)
+	}
+	view, err := i.store.Look(ctx, scopes)
+	if err != nil {
+		return LimitsNow{}, err
+	}
+	p := forecast.New(policies, view, s.census)
+	for k := range now.Limits {
+		now.Limits[k].Keys = s.keysOf(p, now.Limits[k].Name, scopes)
+	}
+	return now, nil
+}
+
+// blockedBy returns for how long the rules of a limit have held jobs back.
+func blockedBy(all map[string]int64, limit string) (sum time.Duration) {
+	for rule, us := range all {
+		if strings.HasPrefix(rule, limit+": ") {
+			sum += time.Duration(us) * time.Microsecond
+		}
+	}
+	return sum
+}
+
+// describe adds what a limit says for a key.
+func (k *LimitKey) describe(p *forecast.Forecast, scope string) {
+	limit, values, _ := envelope.ParseLimitScope(scope)
+	bounds, _ := p.Policies.Limit(scope)
+	use := schedule.Use{Limit: bounds, Name: limit, Values: values, Cost: 1}
+	k.Rules = statesUnder(p, []schedule.Use{use})
+	at, known := p.NextUnder(use)
+	if n, _, most, counts := p.Running(use); known && !(counts && n >= most) {
+		k.Next = envelope.Instant(at)
+	}
+	for _, r := range k.Rules {
+		switch {
+		case r.Rule == "paused":
+			k.Paused = r.When
+		case r.Limit > 0 && !r.Shadow:
+			k.Full = max(k.Full, 1-float64(min(r.Limit, max(0, r.Remaining)))/float64(r.Limit))
+		}
+	}
+}
+
+// fullest orders the keys of a limit for people.
+func fullest(a, b LimitKey) int {
+	return cmp.Or(cmp.Compare(b.Full, a.Full), cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Running, a.Running), cmp.Compare(a.Key, b.Key))
+}
