@@ -31,7 +31,7 @@ func (p page) check() error {
 
 func (c *console) looking() []*cobra.Command {
 	return []*cobra.Command{
-		c.queuesCommand(), c.statsCommand(), c.tenantsCommand(), c.usersCommand(), c.whyCommand(), c.laneCommand(), c.runningCommand(),
+		c.queuesCommand(), c.statsCommand(), c.tenantsCommand(), c.usersCommand(), c.limitsCommand(), c.whyCommand(), c.laneCommand(), c.runningCommand(),
 		c.laterCommand(), c.retryingCommand(), c.failuresCommand(), c.dropsCommand(), c.deadCommand(), c.workersCommand(), c.pausesCommand(), c.topCommand(), c.tailCommand(),
 	}
 }

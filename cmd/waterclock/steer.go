@@ -84,10 +84,8 @@ func knownLimit(ctx context.Context, i *watch.Watcher, values []string, limit st
 	all := applied.Policies.Limits
 	of, there := all[limit]
 	switch {
-	case !there && len(all) == 0:
-		return config.Usagef("there is no limit %s: the policies have no limits by name", limit)
 	case !there:
-		return config.Usagef("there is no limit %s; there are %s", limit, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		return noLimit(limit, slices.Sorted(maps.Keys(all)))
 	case len(values) != len(of.Key):
 		return config.Usagef("limit %s has the key [%s]: want %s, not %d", limit, strings.Join(of.Key, ", "), human.Count(len(of.Key), "value", "values"), len(values))
 	}
