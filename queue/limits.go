@@ -3,11 +3,13 @@ package queue
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -76,16 +78,8 @@ func (i *Inspector) Limits(ctx context.Context, n int) (LimitsNow, error) {
 }
 
 func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
-	applied, err := i.Policies(ctx)
+	s, err := i.surveyLimits(ctx)
 	if err != nil {
-		return LimitsNow{}, err
-	}
-	policies, err := i.forecasts.Policies.At(ctx, applied.Version)
-	if err != nil {
-		return LimitsNow{}, err
-	}
-	s := newLimitsSurvey(i.store, policies, applied.Policies.Limits)
-	if err := s.read(ctx); err != nil {
 		return LimitsNow{}, err
 	}
 	totals, err := i.store.Totals(ctx)
@@ -94,22 +88,64 @@ func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
 	}
 	now := LimitsNow{Now: envelope.Instant(s.now), Limits: []LimitNow{}, Looked: s.looked, Whole: s.whole}
 	var scopes []string // of the keys that are shown
-	for _, name := range slices.Sorted(maps.Keys(applied.Policies.Limits)) {
-		l := limitNow(name, applied.Policies.Limits[name])
+	for _, name := range slices.Sorted(maps.Keys(s.limits)) {
+		l := limitNow(name, s.limits[name])
 		l.Blocked = blockedBy(totals.Blocked, name)
 		s.sum(&l)
 		scopes = append(scopes, s.busiest(name, n)...)
 		now.Limits = append(now.Limits, l)
 	}
-	view, err := i.store.Look(ctx, scopes)
+	p, err := s.forecast(ctx, scopes)
 	if err != nil {
 		return LimitsNow{}, err
 	}
-	p := forecast.New(policies, view, s.census)
 	for k := range now.Limits {
 		now.Limits[k].Keys = s.keysOf(p, now.Limits[k].Name, scopes)
 	}
 	return now, nil
+}
+
+// LimitKey returns what a limit by name says for some values of its key, written as in [Pause], whether or not anything
+// waits for them. It reads as much as [Inspector.Limits], and counts as that does. Of values that the limit is not about
+// (unlimited) nothing is known. The error wraps [ErrInvalidArgument] if there is no such limit, or if its key has another
+// number of fields.
+func (i *Inspector) LimitKey(ctx context.Context, limit, key string) (LimitKey, error) {
+	s, err := i.surveyLimits(ctx)
+	if err != nil {
+		return LimitKey{}, i.failed("inspecting the limits of", err)
+	}
+	l, there := s.limits[limit]
+	values := limits.SplitKey(key)
+	switch {
+	case !there:
+		return LimitKey{}, fmt.Errorf("%w: there is no limit %q", ErrInvalidArgument, limit)
+	case len(values) != len(l.Key):
+		return LimitKey{}, fmt.Errorf("%w: key %q of limit %q; want a value for each of %q, between commas", ErrInvalidArgument, key, limit, l.Key)
+	}
+	scope := envelope.ScopeOfLimit(limit, values)
+	known := s.key(scope)
+	if known == nil {
+		return LimitKey{Key: key, Next: envelope.Instant(s.now)}, nil
+	}
+	p, err := s.forecast(ctx, []string{scope})
+	if err != nil {
+		return LimitKey{}, i.failed("inspecting the limits of", err)
+	}
+	known.describe(p, scope)
+	return *known, nil
+}
+
+func (i *Inspector) surveyLimits(ctx context.Context) (*limitsSurvey, error) {
+	applied, err := i.Policies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := i.forecasts.Policies.At(ctx, applied.Version)
+	if err != nil {
+		return nil, err
+	}
+	s := newLimitsSurvey(i.store, policies, applied.Policies.Limits)
+	return s, s.read(ctx)
 }
 
 // blockedBy returns for how long the rules of a limit have held jobs back.

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -123,4 +124,33 @@ func TestLimitsReadABoundedPart(t *testing.T) {
 	if !strings.HasSuffix(domain.Keys[0].Key, ".example") {
 		t.Errorf("%+v", domain.Keys[0])
 	}
+}
+
+// Of one key is said what its rules say, whether or not anything waits for it.
+func TestALimitsKeyIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		inspector := newInspector(t, client, "push")
+		setPolicies(t, client, shownLimits())
+		stop := runWorker(t, client, new(recorder), queue.WorkerConfig{})
+		enqueue(t, client, keyed(jobs("a", "u", 3), "domain", "a,b.example")...)
+		time.Sleep(time.Second)
+		stop()
+		key, err := inspector.LimitKey(t.Context(), "domain", "a%2Cb.example")
+		must(t, err)
+		if key.Full != .75 || key.Waiting != 0 || len(key.Rules) != 2 || key.Rules[0].Remaining != 1 || !key.Rules[1].Shadow || key.Next.After(time.Now()) {
+			t.Errorf("%+v", key)
+		}
+		for name, want := range map[string]string{"x.free": "unlimited", "new.example": "empty"} {
+			key, err := inspector.LimitKey(t.Context(), "domain", name)
+			if err != nil || key.Full != 0 || (len(key.Rules) == 0) != (want == "unlimited") {
+				t.Errorf("%s, which is %s: %+v, %v", name, want, key, err)
+			}
+		}
+		for _, wrong := range [][2]string{{"none", "a"}, {"domain", "a,b"}, {"domain", ""}, {"all", "a"}} {
+			if key, err := inspector.LimitKey(t.Context(), wrong[0], wrong[1]); !errors.Is(err, queue.ErrInvalidArgument) {
+				t.Errorf("%q: %+v, %v", wrong, key, err)
+			}
+		}
+	})
 }

@@ -147,6 +147,12 @@ func (s *limitsSurvey) busiest(limit string, n int) (scopes []string) {
 	return scopes[:min(len(scopes), n, max(1, limitKeys/len(s.limits)))]
 }
 
+// forecast reads what the rules of scopes remember.
+func (s *limitsSurvey) forecast(ctx context.Context, scopes []string) (*forecast.Forecast, error) {
+	view, err := s.store.Look(ctx, scopes)
+	return forecast.New(s.policies, view, s.census), err
+}
+
 // keysOf returns the keys of a limit among scopes, the fullest first.
 func (s *limitsSurvey) keysOf(p *forecast.Forecast, limit string, scopes []string) (all []LimitKey) {
 	for _, scope := range scopes {
