@@ -46,6 +46,14 @@ type LimitNow struct {
 	Blocked time.Duration `json:"blocked_ns"` // for how long its rules have held jobs back, as in Stats
 }
 
+// Fullest returns the fullest of the keys; nil if none of them is used.
+func (l LimitNow) Fullest() *LimitKey {
+	if len(l.Keys) == 0 || l.Keys[0].Full == 0 {
+		return nil
+	}
+	return &l.Keys[0]
+}
+
 func limitNow(name string, l Limit) LimitNow {
 	now := LimitNow{Name: name, Types: l.Types, Key: l.Key, Counts: cmp.Or(l.Counts, "cost"), Rules: []string{}}
 	for _, rule := range l.Rules {

@@ -58,8 +58,8 @@ func limitRows(t *table, now queue.LimitsNow) {
 	t.row("LIMIT", "RULES", "KEY", "WAITING", "LANES", "RUNNING", "PAUSED", "FULLEST")
 	for _, l := range now.Limits {
 		fullest := "-"
-		if len(l.Keys) > 0 && l.Keys[0].Full > 0 {
-			fullest = strings.TrimSpace(human.Percent(l.Keys[0].Full) + " " + l.Keys[0].Key)
+		if key := l.Fullest(); key != nil {
+			fullest = strings.TrimSpace(human.Percent(key.Full) + " " + key.Key)
 		}
 		t.row(l.Name, strings.Join(l.Rules, ", "), strings.Join(l.Key, ", "), human.Thousands(l.Waiting), human.Thousands(l.Lanes), human.Thousands(l.Running), l.Paused, fullest)
 	}

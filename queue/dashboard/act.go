@@ -142,7 +142,10 @@ const (
 )
 
 func askPause(ctx context.Context, o order) (string, error) {
-	if o.tenant() != "" {
+	switch {
+	case o.limit() != "" && o.key() == "":
+		return "Pause the limit " + human.Clean(o.limit()) + "? No job that it counts starts meanwhile.", nil
+	case o.limit() != "" || o.tenant() != "":
 		return "", nil
 	}
 	stats, err := o.queue.Stats(ctx)
@@ -155,6 +158,11 @@ func doPause(ctx context.Context, o order) (string, error) {
 		return "", refusal{http.StatusBadRequest, "For how long? Want a time from 1s to 720h, such as 10m."}
 	}
 	p := o.pause()
+	if p.Scope == queue.ScopeLimit {
+		if _, err := o.queue.LimitKey(ctx, p.Limit, p.Key); err != nil {
+			return "", err
+		}
+	}
 	p.For = length
 	return fmt.Sprintf("The %s is paused for %s.", o.scope(), human.Span(length)), o.queue.Pause(ctx, p)
 }

@@ -202,7 +202,7 @@ func everyPage(tenant, user, id string) []string {
 	return []string{
 		"", link("", "span", "3 h"), link("tenants", "q", tenant), "tenants", "tenants?sort=waiting", link("tenant", "t", tenant), link("user", "t", tenant, "u", user),
 		link("job", "id", id), "running", link("running", "t", tenant), "later", "later?failed=1", "dead", link("dead", "t", tenant),
-		"drops", link("drops", "t", tenant, "reason", "full"), "pauses", "policies", "workers",
+		"drops", link("drops", "t", tenant, "reason", "full"), "pauses", "policies", "workers", "limits",
 	}
 }
 

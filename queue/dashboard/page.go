@@ -39,7 +39,7 @@ type reader func(ctx context.Context, w *watched, q url.Values) (any, error)
 var pagesOf = map[string]reader{
 	"tenants": readTenants, "tenant": readTenant, "user": readUser, "job": readJob, "running": readRunning,
 	"later": readLater, "dead": readDead, "drops": readDrops, "pauses": readPauses, "policies": readPolicies,
-	"workers": readWorkers,
+	"workers": readWorkers, "limits": readLimits, "limit": readLimit, "limitkey": readLimitKey,
 }
 
 // show serves a page out of what its reader has read a moment ago.
@@ -151,7 +151,9 @@ func (d *Dashboard) listQueues(w http.ResponseWriter, r *http.Request) {
 // functions are what templates call.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
-		"clean": human.Clean, "span": human.Span, "from": human.From,
+		"clean": human.Clean, "span": human.Span, "from": human.From, "percent": human.Percent, "nextStart": human.NextStart,
+		"lanes":      func(n int) string { return human.Count(n, "lane", "lanes") },
+		"hundredths": func(part float64) int { return int(100*part + .5) },
 		"number": func(n any) string {
 			switch n := n.(type) {
 			case int:
