@@ -33,6 +33,10 @@ policies:
     user: {rules: [{window: 10/1m}]}
 tenants:
   oak: large
+limits:
+  domain: {jobs: {type: mail}, key: keys.domain, rules: [{window: 40/1h}, {leak: 2/s}], each: {big.example: {rules: [{window: 400/1h}]}}}
+  campaign: {jobs: {type: "mail"}, key: [tenant, keys.domain], counts: jobs, rules: [{window: 5/24h}]}
+  calls: {jobs: {type: call}, concurrency: 3}
 `
 
 // A stage is a queue that works, and its dashboard.
@@ -87,12 +91,14 @@ func open(t *testing.T) *stage {
 	return s
 }
 
-func handle(_ context.Context, task *asynq.Task) error {
+func handle(ctx context.Context, task *asynq.Task) error {
 	switch task.Type() {
 	case "broken":
 		return fmt.Errorf("the printer is out of paper: %w", asynq.SkipRetry)
 	case "flaky":
 		return errors.New("try again")
+	case "call":
+		<-ctx.Done()
 	}
 	return nil
 }
@@ -114,6 +120,14 @@ func (s *stage) offer() {
 	}
 	jobs = append(jobs, queue.Job{Tenant: "cedar", User: "office-9", Type: "flaky"},
 		queue.Job{Tenant: "cedar", User: "office-9", Type: "report", NotBefore: time.Now().Add(time.Hour)})
+	domains := []string{"big.example", "small.example", "post.example", "<i>.example", "a-name-that-is-long-and-has-no-space-in-it.mail.example"}
+	for i := range 300 {
+		domain := domains[i%len(domains)]
+		jobs = append(jobs, queue.Job{Tenant: fmt.Sprintf("shop-%d", i%7), User: fmt.Sprintf("buyer-%d", i), Type: "mail", Keys: map[string]string{"domain": domain}})
+	}
+	for i := range 6 {
+		jobs = append(jobs, queue.Job{Tenant: "phones", User: fmt.Sprintf("caller-%d", i), Type: "call"})
+	}
 	for range 20 {
 		jobs = append(jobs, queue.Job{Tenant: "<script>alert(1)</script>", User: "\u202egnol\x00\xff", Type: "<b>"})
 	}

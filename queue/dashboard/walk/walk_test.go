@@ -1,6 +1,7 @@
 package walk
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -159,4 +160,45 @@ func (b *browser) done() {
 	for _, text := range b.complaints {
 		b.Errorf("the browser complains: %s", text)
 	}
+}
+
+// The limits by name: all, the keys of one, and one key, which is paused and resumed.
+func TestLimits(t *testing.T) {
+	s := open(t)
+	b := start(t, s.url)
+	b.look(1280, false)
+	b.visit("/dashboard/")
+	b.click("nav//a", "Limits")
+	b.sees("domain", "campaign", "calls", "one counter for all", "100 %")
+	b.picture("limits")
+	b.click("main//a", "domain")
+	b.sees("small.example", "<i>.example", "window 40/1h", "Has held back")
+	b.picture("limit")
+	b.click("main//a", "small.example")
+	b.sees("What its rules say", "of 40 left")
+	b.click("a", "Sign in to act")
+	b.do(chromedp.SendKeys("input[name=name]", "ann", chromedp.ByQuery), chromedp.SendKeys("input[name=token]", token, chromedp.ByQuery))
+	b.click("main//button", "Sign in")
+	b.sees("What its rules say", "Sign out")
+	b.do(chromedp.SendKeys("input[name=reason]", "421 from all their servers", chromedp.ByQuery))
+	b.click("button", "Pause this key")
+	b.sees("The limit domain small.example is paused for 10m.", "421 from all their servers")
+	b.accessible()
+	b.picture("limitkey")
+	for _, page := range []string{"limits", "limit?l=domain", "limitkey?l=domain&k=small.example"} {
+		for _, dark := range []bool{false, true} {
+			for _, width := range []int64{390, 1280} {
+				b.look(width, dark)
+				b.visit("/dashboard/push/" + page)
+				b.fits()
+				b.accessible()
+				b.picture(fmt.Sprintf("%.8s-%d-dark-%v", page, width, dark))
+			}
+		}
+	}
+	b.look(1280, false)
+	b.visit("/dashboard/push/limitkey?l=domain&k=small.example")
+	b.click("button", "Resume")
+	b.sees("The limit domain small.example is not paused any more.")
+	b.done()
 }
