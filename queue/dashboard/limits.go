@@ -24,8 +24,8 @@ type limitView struct {
 	Of queue.LimitNow
 }
 
-// A limitKeyView is the page of a limit by name for the values of its key.
-type limitKeyView struct {
+// A keyView is the page of a limit by name for the values of its key.
+type keyView struct {
 	Now     time.Time
 	Limit   string
 	Of      queue.LimitKey
@@ -50,13 +50,13 @@ func readLimit(ctx context.Context, w *watched, q url.Values) (any, error) {
 	return limitView{now, now.Limits[k]}, nil
 }
 
-func readLimitKey(ctx context.Context, w *watched, q url.Values) (any, error) {
-	v := limitKeyView{Limit: q.Get("l")}
+func readKey(ctx context.Context, w *watched, q url.Values) (any, error) {
+	v := keyView{Limit: q.Get("l")}
 	var err error
-	if v.Now, err = w.inspector.Now(ctx); err != nil {
+	if v.Of, err = w.inspector.LimitKey(ctx, v.Limit, q.Get("k")); err != nil {
 		return nil, err
 	}
-	if v.Of, err = w.inspector.LimitKey(ctx, v.Limit, q.Get("k")); err != nil {
+	if v.Now, err = w.inspector.Now(ctx); err != nil {
 		return nil, err
 	}
 	v.Because = queue.Explanation{Now: v.Now, Rules: v.Of.Rules}

@@ -52,16 +52,16 @@ func TestLimitPages(t *testing.T) {
 		v.must(v.inspector().Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "other.example", For: time.Minute}))
 		time.Sleep(soon)
 		v.sees("limits", `<a href="/dashboard/push/limit?l=domain">domain</a>`, "window 4/1h", "keys.domain", "one counter for all", "concurrency 2",
-			`<a href="/dashboard/push/limitkey?k=small.example&amp;l=domain"><bdi>small.example</bdi></a>`, "Counted among all 2 lanes with")
+			`<a href="/dashboard/push/key?k=small.example&amp;l=domain"><bdi>small.example</bdi></a>`, "Counted among all 2 lanes with")
 		body := v.sees("limit?l=domain", "window 4/1h, for each keys.domain, counted in cost", "<dt>Waiting</dt><dd>3 <small>in 1 lane<", "100 %", "50 %", "in 59m", "paused, goes on in 50s", `value="domain"`)
 		if strings.Index(body, "small.example") > strings.Index(body, "other.example") {
 			t.Error("the fullest key does not come first")
 		}
-		v.sees("limit?l=calls", "all jobs", "when one has ended", "about jobs of type call")
-		v.sees("limitkey?l=domain&k=small.example", "0 of 4 left", "window 4/1h", "<dt>Used</dt><dd>100 %", "<dt>Next start</dt><dd>in 59m")
-		v.sees("limitkey?l=domain&k=new.example", "4 of 4 left", "<dt>Next start</dt><dd>now")
+		v.sees("limit?l=calls", `aria-current="page">Limits</a>`, "all jobs", "when one has ended", "about jobs of type call")
+		v.sees("key?l=domain&k=small.example", "0 of 4 left", "window 4/1h", "<dt>Used</dt><dd>100 %", "<dt>Next start</dt><dd>in 59m")
+		v.sees("key?l=domain&k=new.example", "4 of 4 left", "<dt>Next start</dt><dd>now")
 		for path, want := range map[string]int{
-			"limit?l=none": http.StatusNotFound, "limitkey?l=none&k=a": http.StatusBadRequest, "limitkey?l=domain&k=a,b": http.StatusBadRequest, "limitkey": http.StatusBadRequest,
+			"limit?l=none": http.StatusNotFound, "key?l=none&k=a": http.StatusBadRequest, "key?l=domain&k=a,b": http.StatusBadRequest, "key": http.StatusBadRequest,
 		} {
 			if w := v.send(http.MethodGet, "/dashboard/push/"+path, nil); w.Code != want {
 				t.Errorf("%s: %d, want %d", path, w.Code, want)
@@ -76,7 +76,7 @@ func TestPausingAKey(t *testing.T) {
 		v := visit(t, redistest.Mini(t), secret)
 		v.signIn()
 		v.limit(namedLimits)
-		page := link("limitkey", "l", "pair", "k", "shop,a%2Cb.example")
+		page := link("key", "l", "pair", "k", "shop,a%2Cb.example")
 		act := link("do/pause", "l", "pair", "k", "shop,a%2Cb.example")
 		if body := v.page(page); !strings.Contains(html.UnescapeString(body), `action="/dashboard/push/`+act+`"`) || !strings.Contains(body, "Pause this key") {
 			t.Fatalf("no form for %s:\n%s", act, body)
@@ -85,7 +85,7 @@ func TestPausingAKey(t *testing.T) {
 			t.Error(got)
 		}
 		v.sees(page, "is paused and goes on", "by ann: 421 from all", "paused, goes on in")
-		v.sees("limit?l=pair", "<dt>Paused</dt><dd>1", "paused, goes on in")
+		v.sees("limit?l=pair", "<dt>Paused</dt><dd>1 <small>key<", "paused, goes on in")
 		v.sees("pauses", "pair", "shop,a%2Cb.example")
 		v.act(link("do/resume", "l", "pair", "k", "shop,a%2Cb.example"), v.form())
 		if strings.Contains(v.page(page), "is paused") {
@@ -101,7 +101,7 @@ func TestPausingAKey(t *testing.T) {
 			t.Errorf("%d\n%s", w.Code, w.Body)
 		}
 		v.act("do/pause?l=calls", v.form("for", "10m", "sure", "yes"))
-		v.sees("limitkey?l=calls", "is paused and goes on")
+		v.sees("key?l=calls", "is paused and goes on")
 	})
 }
 
@@ -122,7 +122,7 @@ func TestHostileKeys(t *testing.T) {
 	v.harmless("limits", v.page("limits"))
 	body = html.UnescapeString(body)
 	for _, name := range names {
-		page := link("limitkey", "l", "domain", "k", strings.NewReplacer("%", "%25", ",", "%2C").Replace(name))
+		page := link("key", "l", "domain", "k", strings.NewReplacer("%", "%25", ",", "%2C").Replace(name))
 		if !strings.Contains(body, `href="/dashboard/push/`+page+`"`) {
 			t.Errorf("%q has no link", name)
 		}
@@ -149,13 +149,13 @@ func TestLimitPagesCostABoundedAmount(t *testing.T) {
 	}
 	counted := &redistest.Counter{}
 	client.AddHook(counted)
-	for _, page := range []string{"limits", "limit?l=domain", "limitkey?l=domain&k=d0001.example"} {
+	for _, page := range []string{"limits", "limit?l=domain", "key?l=domain&k=d0001.example"} {
 		counted.Take()
 		body := v.page(page)
 		if n := counted.Take(); n > 1300 {
 			t.Errorf("%s: %d commands", page, n)
 		}
-		if page != "limitkey?l=domain&k=d0001.example" && !strings.Contains(body, "lanes that are due first: more jobs wait") || len(body) > 100_000 {
+		if page != "key?l=domain&k=d0001.example" && !strings.Contains(body, "lanes that are due first: more jobs wait") || len(body) > 100_000 {
 			t.Errorf("%s: %d bytes\n%.3000s", page, len(body), body)
 		}
 	}

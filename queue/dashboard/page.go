@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -39,8 +40,11 @@ type reader func(ctx context.Context, w *watched, q url.Values) (any, error)
 var pagesOf = map[string]reader{
 	"tenants": readTenants, "tenant": readTenant, "user": readUser, "job": readJob, "running": readRunning,
 	"later": readLater, "dead": readDead, "drops": readDrops, "pauses": readPauses, "policies": readPolicies,
-	"workers": readWorkers, "limits": readLimits, "limit": readLimit, "limitkey": readLimitKey,
+	"workers": readWorkers, "limits": readLimits, "limit": readLimit, "key": readKey,
 }
+
+// within are pages that belong to the entry of another one in the menu.
+var within = map[string]string{"limit": "limits", "key": "limits"}
 
 // show serves a page out of what its reader has read a moment ago.
 func (d *Dashboard) show(name string, read reader) http.Handler {
@@ -57,7 +61,7 @@ func (d *Dashboard) show(name string, read reader) http.Handler {
 			return
 		}
 		p := d.page(w, r)
-		p.Title, p.Tab, p.Live, p.Data = strings.ToUpper(name[:1])+name[1:], name, name != "policies", data
+		p.Title, p.Tab, p.Live, p.Data = strings.ToUpper(name[:1])+name[1:], cmp.Or(within[name], name), name != "policies", data
 		d.render(w, name, p, http.StatusOK)
 	})
 }
@@ -152,6 +156,7 @@ func (d *Dashboard) listQueues(w http.ResponseWriter, r *http.Request) {
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
 		"clean": human.Clean, "span": human.Span, "from": human.From, "percent": human.Percent, "nextStart": human.NextStart,
+		"keys":       func(n int) string { return map[bool]string{true: "key", false: "keys"}[n == 1] },
 		"lanes":      func(n int) string { return human.Count(n, "lane", "lanes") },
 		"hundredths": func(part float64) int { return int(100*part + .5) },
 		"number": func(n any) string {

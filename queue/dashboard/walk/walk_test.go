@@ -184,8 +184,8 @@ func TestLimits(t *testing.T) {
 	b.click("button", "Pause this key")
 	b.sees("The limit domain small.example is paused for 10m.", "421 from all their servers")
 	b.accessible()
-	b.picture("limitkey")
-	for _, page := range []string{"limits", "limit?l=domain", "limitkey?l=domain&k=small.example"} {
+	b.picture("key")
+	for _, page := range []string{"limits", "limit?l=domain", "key?l=domain&k=small.example"} {
 		for _, dark := range []bool{false, true} {
 			for _, width := range []int64{390, 1280} {
 				b.look(width, dark)
@@ -197,7 +197,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	b.look(1280, false)
-	b.visit("/dashboard/push/limitkey?l=domain&k=small.example")
+	b.visit("/dashboard/push/key?l=domain&k=small.example")
 	b.click("button", "Resume")
 	b.sees("The limit domain small.example is not paused any more.")
 	b.done()
