@@ -8,12 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what a worker counts. They have no labels for tenants or users, of which
+// metrics are what a worker counts. They have no labels for tenants, users or values of the keys of limits, of which
 // there is no bound.
 type metrics struct {
 	jobs    *prometheus.CounterVec
 	commits *prometheus.CounterVec
 	late    *prometheus.CounterVec
+	counted *prometheus.CounterVec
+	inLine  *prometheus.GaugeVec
 	leading *prometheus.GaugeVec
 	delay   *prometheus.HistogramVec
 }
@@ -30,6 +32,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		late: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_late_starts_total", Help: "Jobs that came too late for their slot, and went back for another.",
 		}, queue),
+		counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_limit_starts_total", Help: "Starts that a limit by name has counted (by a leader, for all workers).",
+		}, []string{"queue", "limit"}),
+		inLine: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_limit_waiting_lanes", Help: "Lanes that wait for a limit by name, at the worker that leads: a lane waits for one limit at a time.",
+		}, []string{"queue", "limit"}),
 		leading: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "waterclock_leading", Help: "1 while this worker leads the queue.",
 		}, queue),
@@ -41,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.leading, m.delay} {
+	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.delay} {
 		var already prometheus.AlreadyRegisteredError
 		if err := registerer.Register(c); errors.As(err, &already) {
 			return nil, fmt.Errorf("queue: the registerer has a worker's metrics already: %w", err)
@@ -72,11 +80,19 @@ func (m queueMetrics) Late(d time.Duration) {
 	m.delay.WithLabelValues(m.queue).Observe(d.Seconds())
 	m.late.WithLabelValues(m.queue).Inc()
 }
+func (m queueMetrics) Counted(limit string) { m.counted.WithLabelValues(m.queue, limit).Inc() }
+func (m queueMetrics) InLine(lanes map[string]int) {
+	for limit, n := range lanes {
+		m.inLine.WithLabelValues(m.queue, limit).Set(float64(n))
+	}
+}
 func (m queueMetrics) Committed() { m.commits.WithLabelValues(m.queue).Inc() }
 func (m queueMetrics) Leads(leads bool) {
 	n := 0.0
 	if leads {
 		n = 1
+	} else {
+		m.inLine.DeletePartialMatch(prometheus.Labels{"queue": m.queue})
 	}
 	m.leading.WithLabelValues(m.queue).Set(n)
 }

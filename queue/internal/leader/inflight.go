@@ -350,6 +350,9 @@ func (b *inflight) decided(happened bool) {
 			}
 			t.w.Accept(given)
 		}
+		for _, limit := range s.Limits {
+			t.w.Metrics.Counted(limit)
+		}
 	}
 	t.w.Metrics.Claimed(len(b.commit.Plan.Starts))
 }

@@ -17,7 +17,7 @@ import (
 // Once a second the leader reads whose leases hold. A worker whose lease has run out is dead: its jobs come back
 // (reap.go). Of the others it reads the records of those that are new or in doubt, and of the rest one in eight, so a
 // fleet of a hundred costs no more than a small one. Everything that is looked at once a second hangs on this: which
-// keys have their types, who are the deputies, which tenants rest.
+// keys have their types, who are the deputies, which tenants rest, how many lanes wait for limits by name.
 
 // musterEvery is how often the leader looks who works, in µs.
 const musterEvery = 1_000_000
@@ -48,6 +48,7 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		return err
 	}
 	t.fleet.died(dead)
+	t.w.Metrics.InLine(t.sched.InLine())
 	t.sched.Step(now, schedule.Capacity(t.fleet.places()))
 	if t.uncounted || t.fleet.musters%recordsEvery == 0 {
 		if err := t.countRunning(ctx, slices.Collect(maps.Keys(leases)), now); err != nil {

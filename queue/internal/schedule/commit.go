@@ -34,8 +34,9 @@ type Start struct {
 	Worker string
 	// Awaited says that others may wait for the end of the job.
 	Awaited   bool
-	Blame     Blame  // what held it back
-	Objection string // name of a shadow rule that would not have let it start so early; "" for none
+	Blame     Blame    // what held it back
+	Objection string   // name of a shadow rule that would not have let it start so early; "" for none
+	Limits    []string // names of the limits by name that count it
 
 	counted bool // as a job that runs, by this decision: what was read before may bring a job once more
 }

@@ -48,6 +48,9 @@ type turn struct {
 	usesBy    *Policies
 }
 
+// InLine returns how many lanes wait for each limit by name that a lane has waited for. The caller does not keep it.
+func (s *Scheduler) InLine() map[string]int { return s.inLine }
+
 // waits reports whether lanes wait in the line.
 func (i *instance) waits() bool { return len(i.urgent) > 0 || i.line.len() > 0 }
 
@@ -95,6 +98,7 @@ func (s *Scheduler) join(l *lane, i *instance, now int64) {
 	if l.line != i {
 		s.leaveLine(l)
 		l.line = i
+		s.inLine[i.limit]++
 		if hold {
 			i.urgent = append(i.urgent, l)
 		} else {
@@ -158,6 +162,7 @@ func (s *Scheduler) leaveLine(l *lane) {
 		return
 	}
 	l.line = nil
+	s.inLine[i.limit]--
 	for k, urgent := range i.urgent {
 		if urgent == l {
 			i.urgent = append(i.urgent[:k], i.urgent[k+1:]...)

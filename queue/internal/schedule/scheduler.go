@@ -26,6 +26,7 @@ type Scheduler struct {
 	calling   []*instance          // those that have called a lane
 	resting   []*instance          // those that nothing may wait for
 	tickets   uint64               // how many lanes have come into a line
+	inLine    map[string]int       // limit by name → how many lanes wait in its lines
 
 	due   heap[*tenant] // by bound: those that are not ready
 	ready heap[*tenant] // by share: those whose bounds have come
@@ -50,7 +51,7 @@ type Scheduler struct {
 // queue's own rules remember.
 func New(settings Settings, queue string) *Scheduler {
 	s := &Scheduler{
-		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), front: front{missed: Never, limit: 256},
+		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), front: front{missed: Never, limit: 256},
 		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }

@@ -195,7 +195,11 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	t, spent := u.tenant, slot+place.Spread
 	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: l.name(), Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
 	start.Objection = d.spend(spent)
-	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, d.instances())
+	named := d.instances()
+	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, named)
+	for _, of := range named {
+		start.Limits = append(start.Limits, of.limit)
+	}
 	for _, who := range d.of {
 		start.Awaited = start.Awaited || s.crowded(who.of)
 	}

@@ -51,12 +51,15 @@ type Config struct {
 }
 
 // Metrics are told what happens, by any goroutine. Claimed and Committed are told of commits of the term in which the
-// worker leads; Started and Late how long after its slot a job has started, or was returned; Ended of each outcome.
+// worker leads, and Counted of each limit by name that counts one of the jobs; InLine how many lanes wait for each limit by
+// name, while it leads; Started and Late how long after its slot a job has started, or was returned; Ended of each outcome.
 type Metrics interface {
 	Claimed(jobs int)
 	Started(delay time.Duration)
 	Ended(outcome string)
 	Late(by time.Duration)
+	Counted(limit string)
+	InLine(lanes map[string]int)
 	Committed()
 	Leads(leads bool)
 }

@@ -25,6 +25,8 @@ func (noMetrics) Started(time.Duration) {}
 func (noMetrics) Ended(string)          {}
 func (noMetrics) Late(time.Duration)    {}
 func (noMetrics) Committed()            {}
+func (noMetrics) Counted(string)        {}
+func (noMetrics) InLine(map[string]int) {}
 func (noMetrics) Leads(bool)            {}
 
 type log struct {
