@@ -94,7 +94,7 @@ func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
 	if err != nil {
 		return LimitsNow{}, err
 	}
-	now := LimitsNow{Now: envelope.Instant(s.now), Limits: []LimitNow{}, Looked: s.looked, Whole: s.whole}
+	now := LimitsNow{Limits: []LimitNow{}, Looked: s.looked, Whole: s.whole}
 	var scopes []string // of the keys that are shown
 	for _, name := range slices.Sorted(maps.Keys(s.limits)) {
 		l := limitNow(name, s.limits[name])
@@ -107,6 +107,7 @@ func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
 	if err != nil {
 		return LimitsNow{}, err
 	}
+	now.Now = envelope.Instant(p.Now)
 	for k := range now.Limits {
 		now.Limits[k].Keys = s.keysOf(p, now.Limits[k].Name, scopes)
 	}
