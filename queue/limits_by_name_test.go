@@ -402,3 +402,15 @@ func TestRulesOfALimitHaveOneName(t *testing.T) {
 		}
 	})
 }
+
+// A job that lacks what a limit needs is invalid where it is offered, and is not counted where it waits already.
+func TestSimulatedJobsThatLackAKey(t *testing.T) {
+	p := limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Refuse: true, Rules: []throttle.Rule{throttle.Window(1, time.Hour)}}})
+	offers := []simulate.Offer{{At: time.Unix(0, 0), Job: jobs("school", "teacher", 1)[0]}}
+	for accepted, want := range map[bool]queue.Reason{false: simulate.Invalid, true: ""} {
+		results, err := simulate.Run(simulate.Config{Policies: p, Accepted: accepted}, offers)
+		if err != nil || results[0].Reason != want {
+			t.Errorf("accepted %v: %+v, %v", accepted, results, err)
+		}
+	}
+}
