@@ -134,7 +134,7 @@ type Pause struct {
 
 	// Limit and Key name what a pause of ScopeLimit is of: a limit by name, and the values of the fields of its key, between
 	// commas. In a value, a comma is %2C and a percent sign is %25. A handler may pause limits that do not
-	// count its job.
+	// count its job, or that there are not: then the user of its job is paused, too.
 	Limit string `json:"limit,omitempty"`
 	Key   string `json:"key,omitempty"`
 

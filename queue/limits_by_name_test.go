@@ -286,6 +286,37 @@ func TestPauseALimitsKey(t *testing.T) {
 	})
 }
 
+// A handler that pauses a limit which does not count its job, or that there is not, is not called again before the end of the
+// pause, as with any other: its user waits. Other users do not.
+func TestAPauseThatIsNotAboutItsJob(t *testing.T) {
+	for _, wrong := range []queue.Pause{{Limit: "domian", Key: "down.example"}, {Limit: "domain", Key: "other.example"}, {Limit: "domain", Key: "a,b"}, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			client := redistest.Mini(t)
+			setPolicies(t, client, limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}}}))
+			wrong.Scope, wrong.For = queue.ScopeLimit, time.Minute
+			var got recorder
+			got.then = func(_ context.Context, info queue.Info) error {
+				if info.User == "wrong" && got.count() < 1000 {
+					return wrong
+				}
+				return nil
+			}
+			runWorker(t, client, &got, queue.WorkerConfig{})
+			enqueue(t, client, keyed(jobs("t", "wrong", 3), "domain", "down.example")...)
+			enqueue(t, client, keyed(jobs("t", "right", 3), "domain", "down.example")...)
+			time.Sleep(10*time.Minute - time.Second)
+			n := make(map[string]int)
+			for _, start := range got.all() {
+				n[start.User]++
+			}
+			// Handlers run side by side, so all three of a user may have started when the first of them pauses.
+			if n["right"] != 3 || n["wrong"] < 10 || n["wrong"] > 30 {
+				t.Errorf("limit %q, key %q: in ten minutes %d starts of three jobs that pause for a minute, %d of 3 others", wrong.Limit, wrong.Key, n["wrong"], n["right"])
+			}
+		})
+	}
+}
+
 // A limit that is set while jobs wait is about them, too; one that is lifted holds nobody back.
 func TestLimitsByNameAreLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -194,18 +194,32 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		t.sooner(c, q.Claim.Lane, now)
 	}
 	if q.Scope != "" {
-		c.Pause(q.Scope, q.Until)
-		if q.Until > t.paused[q.Scope] && q.Reason != "" { // otherwise a longer pause has its own reason
-			c.Explain(q.Scope, q.Until, q.Reason)
+		t.pause(c, q, q.Scope, now)
+		if !t.counts(q.Scope, q) {
+			t.pause(c, q, envelope.UserScope(q.Claim.Lane.Tenant, q.Claim.Lane.User), now)
 		}
-		t.paused[q.Scope] = max(t.paused[q.Scope], q.Until)
-		t.sched.Step(now, schedule.Paused{Scope: q.Scope, Until: t.paused[q.Scope]})
 	}
 	back := comeback{lane: q.Claim.Lane, env: q.env, front: true}
 	if unstarted && q.env.Late == 1 { // one that is late again and again does not keep the others waiting
 		back.since = q.env.Since()
 	}
 	t.comebacks = append(t.comebacks, back)
+}
+
+// counts reports whether a scope is that of a limit which counts the job of a return. Otherwise a pause of the scope would
+// let the job start again at once.
+func (t *term) counts(scope string, q *request) bool {
+	return slices.ContainsFunc(t.sched.Policies().Uses(q.Claim.Lane, q.env), func(use schedule.Use) bool { return use.Scope == scope })
+}
+
+// pause pauses a scope for as long as a return asks.
+func (t *term) pause(c *store.Commit, q *request, scope string, now int64) {
+	c.Pause(scope, q.Until)
+	if q.Until > t.paused[scope] && q.Reason != "" { // otherwise a longer pause has its own reason
+		c.Explain(scope, q.Until, q.Reason)
+	}
+	t.paused[scope] = max(t.paused[scope], q.Until)
+	t.sched.Step(now, schedule.Paused{Scope: scope, Until: t.paused[scope]})
 }
 
 // endClaim takes a claim from a worker with a commit. The scheduler counts it as ended from now on; if the commit is

@@ -89,7 +89,7 @@ func (t *term) trim(ctx context.Context, c *store.Commit, now int64) error {
 	}
 	r := &trimming{left: trimBatch}
 	for i, name := range names {
-		policy := t.sched.Policy(name)
+		policy := t.sched.Policies().Of(name)
 		over := int(waiting[i]) - policy.Capacity
 		if !policy.DropOldest || policy.Capacity == 0 || over <= 0 {
 			delete(t.full, name)

@@ -90,5 +90,5 @@ func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
 // Tenants returns how many tenants are remembered.
 func (s *Scheduler) Tenants() int { return len(s.tenants) }
 
-// Policy returns what limits a tenant, by the policies in force.
-func (s *Scheduler) Policy(tenant string) Policy { return s.policies.Of(tenant) }
+// Policies returns the policies in force; nil if there are none.
+func (s *Scheduler) Policies() *Policies { return s.policies }
