@@ -95,7 +95,13 @@ func (d *desk) take(c *Commit, worker, user, stamp string, slot int64) Claim {
 	return claim
 }
 
-// A commit of somebody else, of another number or beside a change that the leader does
+// Slots that no clock which is right gives, and that one for a worker far away may have.
+var (
+	farAhead  = time.Now().Add(time.Hour).UnixMicro()
+	nearAhead = time.Now().Add(5 * time.Second).UnixMicro()
+)
+
+// A commit of somebody else, of another number, with a slot too far ahead or beside a change that the leader does
 // not know of is refused, and leaves everything as it was.
 func TestFence(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -111,6 +117,7 @@ func TestFence(t *testing.T) {
 		"the number after":  {func(f *Fence) { f.Seq++ }, func(err error) bool { return errors.As(err, new(*OrderError)) }},
 		"a change too few":  {func(f *Fence) { f.Changes-- }, func(err error) bool { return errors.Is(err, ErrChanged) }},
 		"a change too many": {func(f *Fence) { f.Changes++ }, func(err error) bool { return errors.Is(err, ErrChanged) }},
+		"a slot too far":    {func(f *Fence) { f.Slot = farAhead }, func(err error) bool { return errors.Is(err, ErrAhead) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
@@ -129,6 +136,7 @@ func TestFence(t *testing.T) {
 				}
 				c = d.NewCommit()
 				claim := d.take(c, "a", "u", stamp, 5)
+				f.Slot = nearAhead
 				if _, err := d.Commit(t.Context(), f, c); err != nil || !slices.Equal(d.claimed("a"), []Claim{claim}) {
 					t.Errorf("then, as it should be: %v", err)
 				}
