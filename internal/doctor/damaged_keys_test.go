@@ -22,7 +22,7 @@ func key(rest string) string { return "wc:{" + name + "}:" + rest }
 // A damage is made while two workers are at work, and three jobs of a user wait for an hour.
 type damage struct {
 	make  func(t *testing.T, s *scene)
-	finds []string // kinds, and the keys behind the prefix
+	finds []string // kinds, and the keys behind the prefix; WORKER is the first worker's name
 }
 
 // do returns a damage that is one command.
@@ -33,6 +33,19 @@ func do(args ...any) func(*testing.T, *scene) {
 // spoil puts a text where something else belongs.
 func spoil(rest string) func(*testing.T, *scene) {
 	return do("SET", key(rest), "something else")
+}
+
+// spoilOfWorker puts a text into a key that each worker has, of the first one.
+func spoilOfWorker(class string) func(*testing.T, *scene) {
+	return func(t *testing.T, s *scene) { spoil(class+":"+s.firstWorker())(t, s) }
+}
+
+// firstWorker returns the name of a worker that lives.
+func (s *scene) firstWorker() string {
+	s.t.Helper()
+	workers, err := s.client.ZRange(s.t.Context(), key("workers"), 0, 0).Result()
+	s.must(err)
+	return workers[0]
 }
 
 const farAhead = 1000 * time.Hour
@@ -69,6 +82,9 @@ func damages() map[string]damage {
 	}
 	for _, rest := range []string{"tenants", "notices", "workers", "later", "dead", "meta", "refused", "paused", "cancelled"} {
 		all[rest+", a text"] = damage{spoil(rest), []string{"type " + rest}}
+	}
+	for _, class := range []string{"running", "mailbox", "worker"} {
+		all[class+" of a worker, a text"] = damage{spoilOfWorker(class), []string{"type " + class + ":WORKER"}}
 	}
 	return all
 }
@@ -181,6 +197,10 @@ func mendOne(t *testing.T, d damage) {
 	})
 	if found := s.examine(); len(found) > 0 {
 		t.Fatalf("before: %+v", found)
+	}
+	first := s.firstWorker()
+	for i, want := range d.finds {
+		d.finds[i] = strings.ReplaceAll(want, "WORKER", first)
 	}
 	d.make(t, s)
 	found := s.examine()
