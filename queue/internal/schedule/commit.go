@@ -71,11 +71,13 @@ type State struct {
 	of          toucher // whose it is: after a refusal it is read again
 }
 
-// A Park is a lane's bound that Redis should know. When it does, the lane is forgotten until the bound comes.
+// A Park is a lane's bound that Redis should know. When it does, the lane is forgotten until the bound comes, unless it may
+// be due before.
 type Park struct {
-	Lane envelope.Lane
-	At   int64 // the bound
-	lane *lane
+	Lane  envelope.Lane
+	At    int64 // the bound
+	lane  *lane
+	early bool // it may be due before
 }
 
 // Amend returns what there is to write and to read before more is decided: a commit without a plan.
@@ -83,7 +85,7 @@ func (s *Scheduler) Amend(now int64) Commit { return s.commit(Plan{}, now) }
 
 // commit puts together what has come to be written since the commit before.
 func (s *Scheduler) commit(p Plan, now int64) Commit {
-	c := Commit{Plan: p, States: s.states(now), Parks: s.parks(), Needs: s.needs, ended: s.running.ended}
+	c := Commit{Plan: p, States: s.states(now), Parks: s.parks(now), Needs: s.needs, ended: s.running.ended}
 	s.needs, s.running.ended = Needs{}, nil
 	return c
 }
@@ -106,12 +108,17 @@ func (s *Scheduler) states(now int64) []State {
 	return states
 }
 
-// parks returns the bounds that have moved far since they were noted last.
-func (s *Scheduler) parks() (parks []Park) {
+// parks returns the bounds that have moved far since they were noted last, or to an earlier instant. The latter are now:
+// what is early is never wrong, and what the lane waits for by now may be a pause, which may end before.
+func (s *Scheduler) parks(now int64) (parks []Park) {
 	for _, l := range s.parked {
-		l.parked = false
-		if bound := l.bound(); !l.asked && bound < blocked {
-			parks = append(parks, Park{l.name(), bound, l})
+		early, bound := l.early, l.bound()
+		l.parked, l.early = false, false
+		switch {
+		case early:
+			parks = append(parks, Park{l.name(), min(bound, now), l, true})
+		case !l.asked && bound < blocked:
+			parks = append(parks, Park{l.name(), bound, l, false})
 		}
 	}
 	s.parked = s.parked[:0]
@@ -119,11 +126,17 @@ func (s *Scheduler) parks() (parks []Park) {
 }
 
 // park notes that a lane's bound has moved so far that Redis should know, and that the
-// lane need not be remembered until then. A lane with a label is remembered: whoever lowers the bounds of
+// lane need not be remembered until then. Redis also has to know when the lane may be due before the bound that Redis has:
+// a job that costs more has left it. A lane with a label is remembered: whoever lowers the bounds of
 // all lanes of a user in Redis does not know which labels there are.
 func (s *Scheduler) park(l *lane, at, now int64) {
 	const far = 1_000_000
-	if at-now > far && at-l.noted > far && !l.parked && l.label == "" {
+	early, late := at < l.noted, at-now > far && at-l.noted > far
+	if !early && !late || l.label != "" {
+		return
+	}
+	l.early = l.early || early
+	if !l.parked {
 		l.parked = true
 		s.parked = append(s.parked, l)
 	}
@@ -134,12 +147,12 @@ func (s *Scheduler) noted(parks []Park) {
 	for _, p := range parks {
 		l := p.lane
 		index := l.index()
-		if l.asked || l.bound() != p.At {
+		l.noted = p.At
+		if p.early || l.asked || l.bound() != p.At {
 			continue
 		}
 		index.due.remove(l)
 		s.hold(l, nil)
-		l.noted = p.At
 		index.lower(p.At)
 		s.rest(l.user)
 	}

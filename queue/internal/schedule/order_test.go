@@ -179,6 +179,40 @@ func TestAParkedLaneGetsItsSlotBack(t *testing.T) {
 	}
 }
 
+// Redis knows the bound of a costly job. When that job is cancelled, the cheap one behind it is due before: the next leader
+// finds it in time.
+func TestAParkedLaneWhoseFirstJobIsGone(t *testing.T) {
+	policies := &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {
+		User: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Minute}),
+	}}}
+	s := newShelf(t, policies)
+	lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
+	for range 2 {
+		s.put("t", "u", func(e *envelope.Envelope) { e.Priority = envelope.High })
+		s.decide()
+		s.now += 10_000_000
+	}
+	s.put("t", "u", func(e *envelope.Envelope) { e.ID, e.Cost = "costly", 2 })
+	s.put("t", "u", nil)
+	s.decide()
+	if in := s.bounds[lane] - s.now; len(s.starts) != 2 || in != 50_000_000 {
+		t.Fatalf("%d starts, and the costly job is due in %d µs", len(s.starts), in)
+	}
+	s.now += 39_500_000
+	s.s.Step(s.now, schedule.IDCancelled{ID: "costly"})
+	s.s.Step(s.now, schedule.Changed{Lane: lane})
+	s.decide()
+	if len(s.drops) != 1 {
+		t.Fatalf("drops: %+v", s.drops)
+	}
+	s.s = schedule.New(schedule.Settings{Policies: policies}, "")
+	s.now += 500_000
+	s.decide()
+	if len(s.starts) != 3 {
+		t.Errorf("%d starts, and Redis says that the lane is due in %d µs", len(s.starts), s.bounds[lane]-s.now)
+	}
+}
+
 // A user whose job runs is remembered with it, however many others come and go: a limit of one at
 // a time holds.
 func TestARunningJobIsNotForgotten(t *testing.T) {

@@ -91,6 +91,7 @@ type lane struct {
 	noted   int64 // the bound that Redis has of it, as far as is known
 	looked  int64 // when it was to be read again
 	parked  bool  // in the list of the parked
+	early   bool  // and it may be due before the bound that Redis has
 }
 
 func (s *Scheduler) subjectOf() *subject { return &s.queue }
