@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
@@ -9,11 +10,20 @@ import (
 )
 
 // expect takes jobs in that are about to be offered: they may start before the reply is there.
-func (j *judge) expect(tasks []*task) {
-	for _, t := range tasks {
+func (j *judge) expect(drafts []*draft) {
+	for _, d := range drafts {
+		t := d.t
 		j.tasks[t.name] = t
 		j.lanes[t.lane] = append(j.lanes[t.lane], t)
-		j.w.noteLocked(t.lane.Tenant, t.lane.User, "OFFER %s deadline %d not before %d, key %q, %d attempts", t, in(t.deadline), in(t.notBefore), t.collapse, t.attempts)
+		j.w.noteLocked(t.lane.Tenant, t.lane.User, "OFFER %s deadline %d not before %d, key %q, %d attempts, type %s, domain %q, %d tokens", t, in(t.deadline), in(t.notBefore), t.collapse, t.attempts, t.typ, t.domain, t.tokens)
+	}
+}
+
+// withdraw takes back what was expected.
+func (j *judge) withdraw(drafts []*draft) {
+	for _, d := range drafts {
+		delete(j.tasks, d.t.name)
+		j.lanes[d.t.lane] = slices.DeleteFunc(j.lanes[d.t.lane], func(o *task) bool { return o == d.t })
 	}
 }
 
@@ -131,6 +141,8 @@ func (j *judge) checkDrop(t *task, reason string) {
 		j.fail(t, "%s is dropped as collapsed, and has no key", t)
 	case reason == "expired":
 		j.checkExpired(t, now)
+	case reason == "rule" && !j.refusedRightly(t, now):
+		j.fail(t, "%s is dropped by a rule that lets it start", t)
 	}
 }
 
@@ -144,11 +156,12 @@ func (j *judge) checkExpired(t *task, now int64) {
 		return
 	}
 	at := now
-	for _, l := range j.ledgersOf(t.lane) {
+	for _, c := range j.charges(t) {
+		l := j.ledger(c.scope)
 		if l.full() {
 			return
 		}
-		at = max(at, l.opens(t.cost, now), j.paused[l.scope])
+		at = max(at, l.opens(c.cost, now), j.paused[l.scope])
 	}
 	if at+500_000 < t.deadline {
 		j.fail(t, "%s is dropped as expired, %v before its deadline, and could start in %v", t, clock.Micros(t.deadline-now), clock.Micros(at-now))
@@ -161,9 +174,10 @@ func (j *judge) rivals(t *task) bool {
 		if o == t || o.state != waits {
 			continue
 		}
-		of, others := scopesOf(t.lane), scopesOf(o.lane)
-		for i, l := range j.ledgersOf(t.lane) {
-			if of[i] == others[i] && (len(l.code.norms) > 0 || l.code.most > 0) {
+		others := j.charges(o)
+		for _, l := range j.ledgersOf(j.charges(t)) {
+			shared := slices.ContainsFunc(others, func(c charge) bool { return c.scope == l.scope })
+			if shared && (len(l.code.norms) > 0 || l.code.most > 0) {
 				return true
 			}
 		}
@@ -176,7 +190,7 @@ func (j *judge) died(h *hired) {
 	h.dead, h.lost, h.running = true, true, 0
 	for _, t := range j.tasks {
 		if t.state == runs && t.at.h == h {
-			for _, l := range j.ledgersOf(t.lane) {
+			for _, l := range j.ledgersOf(t.at.charges) {
 				delete(l.running, t.at)
 				l.freed = clockNow()
 			}
@@ -210,13 +224,18 @@ func (j *judge) haunt() {
 				continue
 			}
 			t.excused, t.plain, t.doubtful = max(t.excused, now+back), false, t.doubtful || h.lost
-			for _, scope := range scopesOf(claim.Lane) {
-				j.haunts[scope] = now + back
+			by, told := j.given[given{claim.Stamp, claim.Slot}]
+			if !told {
+				by.codex = j.codex
+			}
+			for _, c := range by.codex.charges(t) {
+				j.haunts[c.scope] = max(j.haunts[c.scope], now+back)
 			}
 			if slot := claim.Spent - j.w.offset.Microseconds(); h.lost && !j.phantoms[name] && (t.at == nil || t.at.h != h) {
 				j.phantoms[name] = true
-				for _, l := range j.ledgersOf(t.lane) {
-					l.starts = append(l.starts, spend{t: t, at: slot, slot: slot, cost: t.cost, phantom: true})
+				for _, c := range by.codex.charges(t) {
+					l := j.ledger(c.scope)
+					l.starts = append(l.starts, spend{t: t, at: slot, slot: slot, cost: c.cost, phantom: true})
 				}
 			}
 		}

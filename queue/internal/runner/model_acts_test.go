@@ -133,6 +133,7 @@ func (w *world) codex() (c codex) {
 		}
 		c.tenants, c.users, c.weights = append(c.tenants, tenant), append(c.users, user), append(c.weights, 1+w.IntN(3))
 	}
+	c.named = w.nameLimits()
 	return c
 }
 
@@ -162,11 +163,19 @@ func (w *world) code(size int64) (c code) {
 	return c
 }
 
+// A draft is a job that is about to be offered.
+type draft struct {
+	t   *task
+	job store.OfferJob
+	env envelope.Envelope
+}
+
 // draw draws a job.
-func (w *world) draw(tenant, user string, i int) (*task, store.OfferJob) {
+func (w *world) draw(tenant, user string) *draft {
+	w.drawn++
 	now := clockNow()
 	t := &task{
-		name: fmt.Sprint("j", len(w.judge.tasks)+i), cost: 1, attempts: 1 + w.IntN(4), plain: true, offered: now,
+		name: fmt.Sprint("j", w.drawn), cost: 1, attempts: 1 + w.IntN(4), plain: true, offered: now,
 		lane: envelope.Lane{Tenant: tenant, User: user, Priority: oneOf(w, 0, 1, 1, 1, 2)},
 	}
 	if w.big && w.chance(5) {
@@ -188,9 +197,16 @@ func (w *world) draw(tenant, user string, i int) (*task, store.OfferJob) {
 		t.id = t.name
 	}
 	t.ready = max(now, t.notBefore)
+	w.subject(t)
 	shift := w.offset.Microseconds()
 	e := envelope.Envelope{
-		ID: t.id, Cost: int(t.cost), MaxAttempts: t.attempts, Priority: t.lane.Priority, CollapseKey: t.collapse, Type: "x", Payload: t.name,
+		ID: t.id, Cost: int(t.cost), MaxAttempts: t.attempts, Priority: t.lane.Priority, CollapseKey: t.collapse, Type: t.typ, Payload: t.name,
+	}
+	if t.domain != "" {
+		e.Keys = map[string]string{"domain": t.domain}
+	}
+	if t.tokens >= 0 {
+		e.Costs = map[string]int{"tokens": int(t.tokens)}
 	}
 	o := store.OfferJob{Lane: t.lane, ID: t.id, IDFor: store.IDMemory, Collapse: t.collapse}
 	if t.notBefore > 0 {
@@ -201,7 +217,32 @@ func (w *world) draw(tenant, user string, i int) (*task, store.OfferJob) {
 	}
 	e.NotBefore = o.NotBefore
 	o.Body = e.Body()
-	return t, o
+	return &draft{t, o, e}
+}
+
+// enlist gives jobs the lanes that they have under the policies in force, and leaves out those that are invalid, as a client
+// does.
+func (w *world) enlist(drafts []*draft) (valid []*draft) {
+	c := w.judge.codex
+	in := c.policies(w.version)
+	for _, d := range drafts {
+		var err error
+		if in.Named != nil {
+			err = in.Named.Check(d.t.lane, &d.env)
+		}
+		if invalid := c.invalid(d.t); invalid != (err != nil) {
+			w.fail(d.t.lane.Tenant, d.t.lane.User, "%s is invalid: %v; by the engine: %v", d.t, invalid, err)
+		}
+		if err != nil {
+			continue
+		}
+		d.t.lane.Label, d.job.Lane.Label = c.label(d.t), in.Label(d.t.lane, &d.env)
+		if d.t.lane.Label != d.job.Lane.Label {
+			w.fail(d.t.lane.Tenant, d.t.lane.User, "%s has the label %q, want %q", d.t, d.job.Lane.Label, d.t.lane.Label)
+		}
+		valid = append(valid, d)
+	}
+	return valid
 }
 
 func (w *world) offer() { w.offerTo(w.tenant(), w.user(), 1+w.IntN(4)) }
@@ -211,23 +252,31 @@ func (w *world) burst() { w.offerTo(w.tenant(), w.user(), 10+w.IntN(20)) }
 // offerTo offers jobs, of several users of the tenant if there are more than three.
 func (w *world) offerTo(tenant, user string, n int) {
 	w.mu.Lock()
-	o := store.Offer{Batch: fmt.Sprint(w.op, ".", len(w.judge.tasks), " ", tenant, user), Keep: time.Minute, Policies: w.version, Tenants: []store.OfferTenant{{Name: tenant}}}
-	var tasks []*task
-	for i := range n {
+	o := store.Offer{Batch: fmt.Sprint(w.op, ".", w.drawn, " ", tenant, user), Keep: time.Minute, Tenants: []store.OfferTenant{{Name: tenant}}}
+	var drafts []*draft
+	for range n {
 		if n > 3 && !w.scene.contest {
 			user = w.user()
 		}
-		t, job := w.draw(tenant, user, i)
-		tasks, o.Jobs = append(tasks, t), append(o.Jobs, job)
+		drafts = append(drafts, w.draw(tenant, user))
 	}
-	w.judge.expect(tasks)
 	w.mu.Unlock()
-	reply, err := w.store.Offer(w.ctx(), o)
-	if errors.Is(err, store.ErrStale) { // as a client does
+	var reply store.OfferReply
+	err := store.ErrStale
+	for errors.Is(err, store.ErrStale) { // a client offers anew, too
 		w.mu.Lock()
+		w.judge.withdraw(drafts)
 		w.inForce()
-		o.Policies = w.version
+		drafts = w.enlist(drafts)
+		w.judge.expect(drafts)
+		o.Policies, o.Jobs = w.version, nil
+		for _, d := range drafts {
+			o.Jobs = append(o.Jobs, d.job)
+		}
 		w.mu.Unlock()
+		if len(drafts) == 0 {
+			return
+		}
 		reply, err = w.store.Offer(w.ctx(), o)
 	}
 	w.mu.Lock()
@@ -236,13 +285,16 @@ func (w *world) offerTo(tenant, user string, n int) {
 		w.fail(tenant, user, "an offer fails: %v", err)
 		return
 	}
-	for i, t := range tasks {
-		w.judge.accepted(t, reply.Receipts[i])
+	for i, d := range drafts {
+		w.judge.accepted(d.t, reply.Receipts[i])
 	}
 }
 
 // pauseScope draws somebody to be paused: the queue seldom, and sometimes somebody who has nothing.
 func (w *world) pauseScope() string {
+	if scope := w.limitScope(); scope != "" && w.chance(3) {
+		return scope
+	}
 	switch w.IntN(10) {
 	case 0:
 		return envelope.QueueScope
@@ -297,8 +349,13 @@ func (w *world) change() {
 	w.mu.Lock()
 	c := w.judge.codex
 	w.mu.Unlock()
-	c.tenants, c.users, c.weights = slices.Clone(c.tenants), slices.Clone(c.users), slices.Clone(c.weights)
+	c = cloneOf(c)
 	i := w.IntN(len(c.tenants))
+	if w.limits > 0 && w.chance(3) {
+		c.named = w.changeLimits(c.named)
+		w.govern(c)
+		return
+	}
 	switch w.IntN(8) {
 	case 0:
 		c.queue = oneOf(w, code{}, w.code(10))

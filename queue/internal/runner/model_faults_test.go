@@ -385,6 +385,9 @@ func (w *world) stepRedis() {
 func (w *world) loseState() {
 	lane := envelope.Lane{Tenant: w.tenant(), User: w.user()}
 	scope := scopesOf(lane)[1+w.IntN(2)]
+	if named := w.limitScope(); named != "" && w.chance(3) {
+		scope = named
+	}
 	other := w.chance(2)
 	w.mu.Lock()
 	w.judge.forgets(scope)
@@ -400,6 +403,9 @@ func (w *world) loseState() {
 // loseLane lets a lane vanish, or be of another type for a while.
 func (w *world) loseLane() {
 	lane := envelope.Lane{Tenant: w.tenant(), User: w.user(), Priority: w.IntN(3)}
+	if t := w.pickTask(func(t *task) bool { return t.state == waits && t.lane.Label != "" }); t != nil && w.chance(2) {
+		lane = t.lane
+	}
 	other := w.chance(2)
 	w.mu.Lock()
 	w.judge.loses(lane, other)

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +37,12 @@ type task struct {
 	doubtful  bool     // a worker that had it may have lost it
 	oddly     bool     // a key that it needs was tampered with: anything may become of it
 	reason    string   // why it was dropped
+
+	typ, domain string   // what limits by name are about
+	tokens      int64    // -1 if it does not say
+	charges     []charge // whoever counts it
+	chargedIn   int      // under which policies
+	chargedAs   envelope.Lane
 }
 
 type state int
@@ -65,6 +70,8 @@ type attempt struct {
 	slot int64
 	fate fated
 	over bool
+
+	charges []charge // whoever counts it
 }
 
 // A judge keeps the accounts and knows the textbook. All of its methods are called with the world
@@ -94,9 +101,12 @@ type judge struct {
 	cancelling map[string]bool
 	orphans    map[string]bool // users of whose lanes one was lost
 	suspects   []suspect
-	given      map[given]int64  // claims that commits give to workers → when
+	given      map[given]gift   // claims that commits give to workers
 	served     map[string]int64 // of contestants
 	marks      []map[string]int64
+	eras       int              // how often policies were put in force
+	biggest    map[string]int64 // limit by name → the most that a job costs that waits for it
+	detours    map[string]bool  // those for which jobs wait that wait for another one, too
 }
 
 // given names a claim.
@@ -105,13 +115,19 @@ type given struct {
 	slot  int64
 }
 
+// A gift says when a claim was given, and under which policies.
+type gift struct {
+	at    int64
+	codex codex
+}
+
 // gives notes the claims that a commit gives to workers. Their rules are those by which it was decided: a
 // slot may lie a second ahead, for a worker that knows the time badly.
 func (j *judge) gives(cmd redis.Cmder) {
 	for _, arg := range cmd.Args() {
 		text, _ := arg.(string)
 		if claim, err := envelope.ParseClaim(text); err == nil && claim.Valid() {
-			j.given[given{claim.Stamp, claim.Slot}] = clockNow()
+			j.given[given{claim.Stamp, claim.Slot}] = gift{clockNow(), j.codex}
 		}
 	}
 }
@@ -139,7 +155,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
 		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{}, asked: map[string]asked{},
-		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]int64{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
+		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]gift{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
 	}
 }
 
@@ -166,34 +182,40 @@ func (j *judge) quiet(since int64) bool { return j.troubled+calmFor < since }
 func (j *judge) ledger(scope string) *ledger {
 	l := j.ledgers[scope]
 	if l == nil {
-		l = &ledger{scope: scope, code: j.codeOf(scope), running: map[*attempt]bool{}, since: max(j.begun, j.governed, j.beyond), shift: j.w.offset.Microseconds()}
+		code, counts := j.codeOf(scope)
+		l = &ledger{scope: scope, code: code, counts: counts, running: map[*attempt]bool{}, since: max(j.begun, j.governed, j.beyond), shift: j.w.offset.Microseconds()}
 		j.ledgers[scope] = l
 	}
 	return l
 }
 
-func (j *judge) codeOf(scope string) code {
+// codeOf returns what limits a scope, and what a limit by name counts.
+func (j *judge) codeOf(scope string) (limit code, counts string) {
+	if strings.HasPrefix(scope, envelope.LimitScope) {
+		return j.codex.limitOf(scope)
+	}
 	tenant, user := envelope.ParseScope(scope)
 	n := -1
 	fmt.Sscanf(tenant, "t%d", &n)
 	switch {
 	case tenant == "":
-		return j.codex.queue
+		return j.codex.queue, ""
 	case n < 0 || n >= len(j.codex.tenants):
-		return code{}
+		return code{}, ""
 	case user == "":
-		return j.codex.tenants[n]
+		return j.codex.tenants[n], ""
 	}
-	return j.codex.users[n]
+	return j.codex.users[n], ""
 }
 
 func scopesOf(l envelope.Lane) [3]string {
 	return [3]string{envelope.QueueScope, envelope.TenantScope(l.Tenant), envelope.UserScope(l.Tenant, l.User)}
 }
 
-func (j *judge) ledgersOf(l envelope.Lane) (all [3]*ledger) {
-	for i, scope := range scopesOf(l) {
-		all[i] = j.ledger(scope)
+// ledgersOf returns the accounts of those who are charged.
+func (j *judge) ledgersOf(charges []charge) (all []*ledger) {
+	for _, c := range charges {
+		all = append(all, j.ledger(c.scope))
 	}
 	return all
 }
@@ -202,10 +224,19 @@ func (j *judge) ledgersOf(l envelope.Lane) (all [3]*ledger) {
 func (j *judge) govern(c codex) {
 	now := clockNow()
 	j.codex, j.governed = c, max(now, j.beyond)
+	j.eras++
+	j.pauseUsersToo()
 	for scope, l := range j.ledgers {
-		next := j.codeOf(scope)
-		if next.String() == l.code.String() {
+		next, counts := j.codeOf(scope)
+		if next.String() == l.code.String() && counts == l.counts {
 			continue
+		}
+		if counts != l.counts {
+			l.counts = counts
+			j.otherLimits(l)
+		}
+		if strings.HasPrefix(scope, envelope.LimitScope) {
+			l.takeBack(now - underWay)
 		}
 		l.vague = max(l.vague, now)
 		// A log keeps no more than its rules ask about. What one that was given back had pushed out
@@ -246,6 +277,11 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	if a.Lane != t.lane && t.collapse != "" { // it has taken the place of another one
 		j.move(t, a.Lane)
 	}
+	gift, told := j.given[given{a.Job.Stamp, a.Slot}]
+	if !told {
+		gift.at, gift.codex = now, j.codex
+	}
+	at.charges = gift.codex.charges(t)
 	j.checkJob(t, at)
 	if !j.w.scene.contest {
 		j.checkProgress(t.lane.Tenant)
@@ -259,14 +295,20 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		j.move(t, a.Lane)
 	}
 	t.purged = 0 // it had left its lane before
-	s := spend{t: t, lane: t.lane, at: now, given: cmp.Or(j.given[given{a.Job.Stamp, a.Slot}], now), slot: at.slot, cost: t.cost, unseen: at.fate.outcome.Refund}
-	for i, l := range j.ledgersOf(t.lane) {
-		if rule := l.broken(s, i == 2); rule != "" && !t.oddly && !j.w.judge.tainted(l, now) {
+	s := spend{t: t, lane: t.lane, at: now, given: gift.at, slot: at.slot, unseen: at.fate.outcome.Refund}
+	for _, c := range at.charges {
+		l := j.ledger(c.scope)
+		s.cost = c.cost
+		if rule := l.broken(s, c.ofUser); rule != "" && !t.oddly && !j.w.judge.tainted(l, now) {
 			tenant, user := envelope.ParseScope(l.scope)
 			j.w.fail(tenant, user, "%s starts, and breaks a rule of %s: %s", t, l.scope, rule)
 		}
 		l.starts = append(l.starts, s)
-		l.running[at] = true
+		if _, counts := gift.codex.limitOf(c.scope); counts == l.counts {
+			l.running[at] = true
+		} else {
+			j.otherLimits(l)
+		}
 		if most := l.code.most; most > 0 && len(l.running) > most && now > l.since+decided && !j.doubtful(l) {
 			j.fail(t, "%s starts, and %d jobs of %s run at once; %d may", t, len(l.running), l.scope, most)
 		}
@@ -322,7 +364,8 @@ func (j *judge) checkJob(t *task, at *attempt) {
 	case t.state == waits && at.at+30_000 < t.ready && t.notBefore == 0 && j.quiet(at.at):
 		j.fail(t, "%s starts %v before its delay is over", t, clock.Micros(t.ready-at.at))
 	}
-	for _, scope := range scopesOf(t.lane) {
+	for _, c := range at.charges {
+		scope := c.scope
 		if since := j.acked[scope]; since > 0 && at.at > since+decided && j.paused[scope] > at.at+1 && j.quiet(since) {
 			j.fail(t, "%s starts %v after %s was paused, for %v more", t, clock.Micros(at.at-since), scope, clock.Micros(j.paused[scope]-at.at))
 		}
@@ -344,7 +387,7 @@ func (j *judge) end(at *attempt, o Outcome) {
 	}
 	at.over = true
 	at.h.running--
-	for _, l := range j.ledgersOf(t.lane) {
+	for _, l := range j.ledgersOf(at.charges) {
 		was := l.full()
 		delete(l.running, at)
 		if was && !l.full() {
@@ -353,10 +396,15 @@ func (j *judge) end(at *attempt, o Outcome) {
 	}
 	j.countPlaces()
 	if o.Refund {
-		user := j.ledger(scopesOf(t.lane)[2])
-		for i := range user.starts {
-			if user.starts[i].t == t && user.starts[i].at == at.at {
-				user.starts[i].gone, user.gone = now, now
+		for _, c := range at.charges {
+			l := j.ledger(c.scope)
+			if named := strings.HasPrefix(c.scope, envelope.LimitScope); !c.ofUser || named && l.since > at.at {
+				continue // those that are in force by then give it back
+			}
+			for i := range l.starts {
+				if l.starts[i].t == t && l.starts[i].at == at.at {
+					l.starts[i].gone, l.gone = now, now
+				}
 			}
 		}
 	}
@@ -370,7 +418,7 @@ func (j *judge) end(at *attempt, o Outcome) {
 	t.plain, t.ready, t.state, t.at = false, now, waits, nil
 	switch {
 	case o.Pause != nil:
-		j.pause(o.Pause.Scope, o.Pause.Until-j.w.offset.Microseconds(), false)
+		j.pauseFrom(t, o.Pause.Scope, o.Pause.Until-j.w.offset.Microseconds())
 	case !o.Failed:
 		j.leaves(t, done)
 	case o.Uncounted:
@@ -380,7 +428,7 @@ func (j *judge) end(at *attempt, o Outcome) {
 		if o.Dead || t.failures >= t.attempts {
 			j.leaves(t, dead)
 		} else if o.Yield && t.collapse == "" {
-			j.move(t, envelope.Lane{Tenant: t.lane.Tenant, User: t.lane.User, Priority: envelope.Low})
+			j.move(t, envelope.Lane{Tenant: t.lane.Tenant, User: t.lane.User, Priority: envelope.Low, Label: t.lane.Label})
 		}
 	}
 }
@@ -402,17 +450,46 @@ func told(o Outcome) string {
 }
 
 // An asked is a pause that a handler has asked for.
-type asked struct{ at, until int64 }
+type asked struct {
+	at, until int64
+	user      string // who is paused as well if a limit by name counts the job no more by then
+}
 
 // underWay is for how long a handler's pause may be on its way to the leader: it holds from then on, also where an
 // operator has resumed meanwhile.
 const underWay = 2_000_000
 
+// pauseFrom takes in that a handler pauses somebody. A limit by name that does not count its job pauses the job's user, too:
+// the job would start again at once.
+func (j *judge) pauseFrom(t *task, scope string, until int64) {
+	j.pause(scope, until, false)
+	if !strings.HasPrefix(scope, envelope.LimitScope) {
+		return
+	}
+	user := scopesOf(t.lane)[2]
+	if !slices.ContainsFunc(j.charges(t), func(c charge) bool { return c.scope == scope }) {
+		j.pause(user, until, false)
+		return
+	}
+	by := j.asked[scope]
+	by.user = user
+	j.asked[scope] = by
+}
+
+// pauseUsersToo takes in that limits by name may count the jobs no more whose handlers pause them.
+func (j *judge) pauseUsersToo() {
+	for _, by := range j.asked {
+		if by.user != "" && by.at+underWay > clockNow() {
+			j.pause(by.user, by.until, false)
+		}
+	}
+}
+
 // pause takes in that a scope is paused until an instant, or resumed by one that has passed.
 func (j *judge) pause(scope string, until int64, operator bool) {
 	now := clockNow()
 	if !operator {
-		j.asked[scope] = asked{now, max(until, j.asked[scope].until)}
+		j.asked[scope] = asked{at: now, until: max(until, j.asked[scope].until)}
 	}
 	if by := j.asked[scope]; operator && by.at+underWay > now && by.until > max(until, now) {
 		j.paused[scope] = by.until

@@ -20,6 +20,7 @@ type norm struct {
 	n      int64
 	period int64 // µs
 	burst  int64
+	drop   bool // a job that it does not admit is dropped
 }
 
 func (n norm) rule() rules.Rule {
@@ -31,14 +32,21 @@ func (n norm) interval() int64 { return n.period / n.n }
 
 // A code is what limits one subject: rules, and how many of its jobs run at once.
 type code struct {
-	norms []norm
-	most  int // 0 for no limit
+	norms   []norm
+	shadows []norm // keep nothing from starting
+	most    int    // 0 for no limit
 }
 
 func (c code) String() string {
 	var words []string
 	for _, n := range c.norms {
 		words = append(words, n.rule().String())
+		if n.drop {
+			words = append(words, "or drop")
+		}
+	}
+	for _, n := range c.shadows {
+		words = append(words, n.rule().String()+" in shadow")
 	}
 	if c.most > 0 {
 		words = append(words, fmt.Sprint("concurrency ", c.most))
@@ -90,9 +98,10 @@ type spend struct {
 type ledger struct {
 	scope   string
 	code    code
-	since   int64 // since when the code is in force
-	vague   int64 // until when older codes, or moves of a clock, may still bind
-	muddled int64 // since when they may
+	counts  string // what a limit by name counts; "" if there is none
+	since   int64  // since when the code is in force
+	vague   int64  // until when older codes, or moves of a clock, may still bind
+	muddled int64  // since when they may
 	starts  []spend
 	running map[*attempt]bool
 	freed   int64 // since when its concurrency limit is not reached
@@ -118,7 +127,9 @@ func (l *ledger) opens(cost, from int64) int64 {
 	for range 3 {
 		before := at
 		for _, n := range l.code.norms {
-			at = n.first(l, at, cost)
+			if !n.drop {
+				at = n.first(l, at, cost)
+			}
 		}
 		if at == before {
 			break
@@ -189,6 +200,15 @@ func (n norm) firstOfPeriod(starts []spend, at, shift, cost int64) int64 {
 			return at
 		}
 		at = begin + n.period
+	}
+}
+
+// takeBack lets what was given back since an instant count again: other rules may not know of it.
+func (l *ledger) takeBack(since int64) {
+	for i := range l.starts {
+		if l.starts[i].gone >= since {
+			l.starts[i].gone = 0
+		}
 	}
 }
 
@@ -299,12 +319,16 @@ type codex struct {
 	tenants []code // by the number of the tenant
 	users   []code
 	weights []int
+	named   []statute
 }
 
 func (c codex) String() string {
 	text := fmt.Sprint("queue ", c.queue)
 	for i := range c.tenants {
 		text += fmt.Sprintf("; t%d %v, users %v, weight %d", i, c.tenants[i], c.users[i], c.weights[i])
+	}
+	for _, s := range c.named {
+		text += fmt.Sprint("; ", s)
 	}
 	return text
 }
@@ -313,7 +337,7 @@ func (c codex) String() string {
 func (c codex) policies(version int64) *schedule.Policies {
 	p := &schedule.Policies{
 		Version: version, Queue: c.queue.set(), QueueConcurrency: schedule.Concurrency{Jobs: c.queue.most},
-		Default: "none", Policies: map[string]schedule.Policy{"none": {Name: "none"}}, Tenants: map[string]string{},
+		Default: "none", Policies: map[string]schedule.Policy{"none": {Name: "none"}}, Tenants: map[string]string{}, Named: c.limits(),
 	}
 	for i := range c.tenants {
 		name := fmt.Sprint("p", i)

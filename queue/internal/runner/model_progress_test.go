@@ -53,7 +53,8 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 	if j.crowded || j.blockedByBigger(lane, cost, now) {
 		return never, "no place, or a bigger job"
 	}
-	for _, l := range j.ledgersOf(lane) {
+	subjects := j.subjects(tasks, now)
+	for _, l := range j.ledgersOf(subjects) {
 		if l.full() || j.haunted(l) {
 			return never, "concurrency"
 		}
@@ -62,8 +63,8 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 	}
 	for range 3 {
 		before := since
-		for _, l := range j.ledgersOf(lane) {
-			postpone(l.opens(cost, since), "the rules of "+l.scope)
+		for _, c := range subjects {
+			postpone(j.ledger(c.scope).opens(c.cost, since), "the rules of "+c.scope)
 		}
 		if since == before {
 			break
@@ -97,6 +98,7 @@ func (j *judge) blockedByBigger(lane envelope.Lane, cost, now int64) bool {
 // checkProgress looks for lanes of a tenant that are due for too long; of all tenants for "".
 func (j *judge) checkProgress(tenant string) {
 	now := clockNow()
+	j.survey()
 	for lane, tasks := range j.lanes {
 		if tenant != "" && lane.Tenant != tenant || len(tasks) == 0 {
 			continue
@@ -105,6 +107,9 @@ func (j *judge) checkProgress(tenant string) {
 		most := int64(patience)
 		if j.quiet(since) {
 			most = brisk
+		}
+		if wait := j.detour(j.subjects(tasks, now)); wait > 0 {
+			most = patience + wait
 		}
 		if since+most < now {
 			j.w.fail(lane.Tenant, lane.User, "lane %s is due since %v (%s), and nothing starts: %v", lane.Name(), clock.Micros(now-since), why, tasks[0])
@@ -128,7 +133,7 @@ func (j *judge) checkDeadlines(lane envelope.Lane, tasks []*task, now int64) {
 		latest = max(latest, t.deadline, t.ready, t.excused)
 	}
 	for other, at := range j.last { // while others have their turns it is not the first in line
-		if other.Tenant == lane.Tenant || len(j.codex.queue.norms) > 0 || j.codex.queue.most > 0 {
+		if other.Tenant == lane.Tenant || len(j.codex.named) > 0 || len(j.codex.queue.norms) > 0 || j.codex.queue.most > 0 {
 			latest = max(latest, at)
 		}
 	}
@@ -156,7 +161,7 @@ func (j *judge) checkOrder(t *task, at *attempt) {
 func (j *judge) suspect(t *task, at *attempt) {
 	for p := range t.lane.Priority {
 		for lane, tasks := range j.lanes {
-			bigger := slices.ContainsFunc(tasks, func(o *task) bool { return o.cost > t.cost }) // it may be the first
+			bigger := slices.ContainsFunc(tasks, func(o *task) bool { return o.cost > t.cost || len(j.charges(o)) > 3 }) // it may be the first
 			if lane.Tenant != t.lane.Tenant || lane.Priority != p || bigger || !j.quiet(at.slot-brisk) {
 				continue
 			}
@@ -173,7 +178,8 @@ func (j *judge) suspect(t *task, at *attempt) {
 // opened reports whether neither a pause nor a concurrency limit has kept a lane from starting since
 // an instant.
 func (j *judge) opened(lane envelope.Lane, since int64) bool {
-	for _, l := range j.ledgersOf(lane) {
+	for _, scope := range scopesOf(lane) {
+		l := j.ledger(scope)
 		if j.paused[l.scope] > since || l.full() || l.freed > since || l.vague > since || l.gone > since {
 			return false
 		}

@@ -44,7 +44,7 @@ func (j *judge) checkBounds() {
 			continue
 		}
 		at = max(at, now)
-		bound, err := j.w.server.ZScore(keys.Due(lane.Tenant, lane.Priority), lane.User)
+		bound, err := j.w.server.ZScore(keys.Due(lane.Tenant, lane.Priority), lane.Member())
 		if err != nil {
 			j.w.fail(lane.Tenant, lane.User, "lane %s has jobs (%v) and is not in its index", lane.Name(), tasks[0])
 			continue

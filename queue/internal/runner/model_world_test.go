@@ -19,7 +19,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
@@ -39,6 +38,8 @@ type world struct {
 	tenants    int
 	users      int
 	big        bool // there are costs above 1
+	limits     int  // by name, at most
+	moving     bool // they come to count other things
 
 	pausing chan struct{} // holds one while an operator's pause is under way
 	mu      sync.Mutex
@@ -47,6 +48,7 @@ type world struct {
 	wrong   []string
 	hired   []*hired
 	hires   int
+	drawn   int           // jobs
 	closed  bool          // no more trouble, all is to end
 	offset  time.Duration // Redis's clock beside the machine's
 	stepped atomic.Bool   // it was set once
@@ -109,6 +111,9 @@ func newWorld(t *testing.T, seed uint64, round int) *world {
 	w.tenants, w.users, w.big = 1+w.IntN(4), 1+w.IntN(4), w.chance(4)
 	if w.chance(6) { // an index has more lanes than are read at once
 		w.tenants, w.users = 1+w.IntN(2), 100+w.IntN(100)
+	}
+	if !w.chance(3) {
+		w.limits, w.moving = 1+w.IntN(3), w.chance(4)
 	}
 	w.judge = newJudge(w)
 	w.govern(w.codex())
@@ -223,6 +228,9 @@ func (w *world) command(h *hired, cmd redis.Cmder, do func() error) error {
 	w.tick()
 	w.mu.Lock()
 	if isCommit(cmd) {
+		if source := w.server.HGet("wc:{q}:policies", "source"); source != w.source {
+			w.inForce()
+		}
 		w.judge.gives(cmd)
 	}
 	var sprung *trap
@@ -283,7 +291,7 @@ func (w *world) leading() *hired {
 type fated struct {
 	lasts   time.Duration
 	outcome Outcome
-	pauses  string // whom it pauses: "queue", "tenant", "user" or nobody
+	pauses  string // whom it pauses: "queue", "tenant", "user", "limit" or nobody
 	rests   time.Duration
 }
 
@@ -311,7 +319,7 @@ func (w *world) fate(t *task, n int) (f fated) {
 	case p < 18:
 		f.outcome.Refund = true
 	case p < 22:
-		f.pauses, f.rests = []string{"user", "user", "tenant", "tenant", "queue"}[r.IntN(5)], time.Duration(20+r.IntN(700))*time.Millisecond
+		f.pauses, f.rests = []string{"user", "user", "tenant", "tenant", "queue", "limit", "limit"}[r.IntN(7)], time.Duration(20+r.IntN(700))*time.Millisecond
 		f.outcome.Refund = r.IntN(2) == 0
 	}
 	return f
@@ -342,21 +350,24 @@ func (w *world) handle(ctx context.Context, h *hired, a Attempt) Outcome {
 	if cut {
 		o = Outcome{Failed: true, Error: "cut", Uncounted: h.left} // a worker that stops gives it back
 	} else if at.fate.pauses != "" {
-		o.Pause = &Pause{Scope: at.t.scopeOf(at.fate.pauses), Until: a.Clock() + at.fate.rests.Microseconds()}
+		o.Pause = &Pause{Scope: at.scopeOf(at.fate.pauses), Until: a.Clock() + at.fate.rests.Microseconds()}
 	}
 	w.judge.end(at, o)
 	return o
 }
 
-// scopeOf returns a scope that the job belongs to.
-func (t *task) scopeOf(whose string) string {
+// scopeOf returns a scope that counts the job: that of a limit by name, if there is one.
+func (at *attempt) scopeOf(whose string) string {
+	scopes := scopesOf(at.t.lane)
 	switch whose {
+	case "limit":
+		return at.charges[len(at.charges)-1].scope
 	case "user":
-		return envelope.UserScope(t.lane.Tenant, t.lane.User)
+		return scopes[2]
 	case "tenant":
-		return envelope.TenantScope(t.lane.Tenant)
+		return scopes[1]
 	}
-	return envelope.QueueScope
+	return scopes[0]
 }
 
 // govern puts other policies in force.
