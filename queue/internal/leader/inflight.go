@@ -214,8 +214,10 @@ func (b *inflight) lookAt(worker string) {
 }
 
 // sooner lowers the bounds that Redis has of a user's lanes: a slot was given back, or the first job is another one.
-// The scheduler lowers those that it has; a lane that it has forgotten would wait for the old bound.
+// The scheduler lowers those that it has; a lane that it has forgotten would wait for the old bound. It forgets none that
+// has a label.
 func (t *term) sooner(c *store.Commit, lane envelope.Lane, now int64) {
+	lane.Label = ""
 	for p := range 3 {
 		lane.Priority = p
 		c.Sooner(lane, now)

@@ -71,6 +71,52 @@ func refundIsLost(t *testing.T, dies bool) {
 	})
 }
 
+// A job that a limit by name counts gives its user a slot back, and the leader dies with the commit that does so: the next one
+// finds the user's other jobs due, which no limit by name counts.
+func TestARefundIsForAllLanesOfAUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
+			rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})}
+		s.policies.Named = codex{named: []statute{{name: "n", types: "x", counts: "jobs", code: code{most: 5}}}}.limits()
+		s.handler = func(_ string, a Attempt) Outcome {
+			time.Sleep(5 * time.Second)
+			return Outcome{Refund: a.Job.Type == "x"}
+		}
+		s.hire(2)
+		time.Sleep(3 * time.Second)
+		st, _ := store.New(s.client, "q")
+		for _, typ := range []string{"x", "y"} {
+			env := envelope.Envelope{Cost: 1, MaxAttempts: 1, Type: typ, Priority: envelope.Normal}
+			lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
+			lane.Label = s.policies.Label(lane, &env)
+			offer := store.Offer{Batch: typ, Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: "t"}}, Jobs: []store.OfferJob{{Lane: lane, Body: env.Body()}}}
+			if _, err := st.Offer(t.Context(), offer); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if s.attempts() != 1 {
+			t.Fatalf("%d starts, and the window admits 1", s.attempts())
+		}
+		leader, state := s.leader(), store.NewKeys("q").State(envelope.UserScope("t", "u"))
+		leader.wire.intercept(func(_ redis.Cmder, do func() error) error {
+			before := s.server.Exists(state)
+			err := do()
+			if before && !s.server.Exists(state) { // the slot was given back
+				go leader.wire.cut(true)
+				time.Sleep(time.Second)
+			}
+			return err
+		})
+		time.Sleep(time.Minute)
+		if s.attempts() != 2 {
+			t.Errorf("%d starts a minute after the slot was given back", s.attempts())
+		}
+		s.end()
+	})
+}
+
 // More requests come than one commit settles, and the leader dies when it has given a refund among them: the next one
 // does not give it again. Two tokens, one of which comes back, are enough for three starts.
 func TestARefundAmongManyIsGivenOnce(t *testing.T) {
