@@ -70,15 +70,30 @@ func (d *decision) latest(at int64) (last *instance) {
 }
 
 // line returns an instance in whose line the lane has to wait although rules let it start: as much runs of it as may,
-// or others came first. nil for none.
+// or others come first. nil for none. A lane that would be the first of the line does not go there: it would be called at
+// once, and come back here.
 func (d *decision) line(l *lane) *instance {
 	for _, of := range d.of[3:] {
 		i := of.who.(*instance)
-		if d.s.full(&i.subject) || len(l.holds) == 0 && (i.waits() || i.called != nil) {
+		if d.s.full(&i.subject) || len(l.holds) == 0 && (i.called != nil || !i.leads(l)) {
 			return i
 		}
 	}
 	return nil
+}
+
+// leads reports whether a lane would be the first of the line.
+func (i *instance) leads(l *lane) bool {
+	first := i.first()
+	switch {
+	case first == nil:
+		return true
+	case len(i.urgent) > 0:
+		return false
+	case first.user.tenant != l.user.tenant:
+		return l.user.tenant.share < first.user.tenant.share
+	}
+	return l.priority < first.priority || l.priority == first.priority && l.ticket > 0 && l.ticket < first.ticket
 }
 
 // join lets a lane wait in the line of an instance, which blocks it.

@@ -187,3 +187,25 @@ func (p pairOf) Scope(scope string) (schedule.Limit, bool) {
 }
 func (p pairOf) Counts() bool                                  { return false }
 func (p pairOf) Check(envelope.Lane, *envelope.Envelope) error { return nil }
+
+// A limit lets a cheap job start, and not the costly one behind it. The pause of the cheap job's user ends within the lead: it
+// gets a slot there, and is not sent back to the line of the limit again and again.
+func TestALaneThatIsDueWithinTheLeadDoesNotGoRound(t *testing.T) {
+	limit := namedLimit{name: "n", unit: "cost", set: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Second, Burst: 3})}
+	s := onNamedShelf(t, nil, limit)
+	s.put("t", "first", func(e *envelope.Envelope) { e.Cost = 3 })
+	s.decide()
+	s.put("t", "cheap", nil)
+	s.put("t", "costly", func(e *envelope.Envelope) { e.Cost = 3 })
+	s.decide()
+	if len(s.starts) != 1 {
+		t.Fatalf("%d starts", len(s.starts))
+	}
+	s.now += 1_000_000
+	until := s.now + schedule.Lead/2
+	s.s.Step(s.now, schedule.Paused{Scope: envelope.UserScope("t", "cheap"), Until: until})
+	s.decide()
+	if len(s.starts) != 2 || s.starts[1].Slot != until {
+		t.Errorf("%d starts, want a second one when the pause ends", len(s.starts))
+	}
+}
