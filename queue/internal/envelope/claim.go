@@ -17,7 +17,7 @@ import (
 // The slots are instants in µs on Redis's clock. They are the same where the worker knows that clock well.
 type Claim struct {
 	Stamp string // of the job: the instant of its offer, which no other job of the queue has
-	Lane  Lane   // where the job waited, and where it goes back to
+	Lane  Lane   // of the job under the policies by which it was given; it goes back there
 	Slot  int64  // from when the job may start: its delay counts from here
 	Spent int64  // the slot that the rules remember: Slot, or later by as much as the worker may start late
 }

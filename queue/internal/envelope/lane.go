@@ -21,6 +21,9 @@ func CompareLanes(a, b Lane) int {
 		strings.Compare(a.Label, b.Label))
 }
 
+// SameUser reports whether two lanes are of one user.
+func (l Lane) SameUser(other Lane) bool { return l.Tenant == other.Tenant && l.User == other.User }
+
 // Name returns the lane as it stands in notices, in claims and under IDs: "tenant:user:rank", or "tenant:user|label:rank",
 // with escaped names.
 func (l Lane) Name() string {

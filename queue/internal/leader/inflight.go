@@ -134,7 +134,7 @@ func (b *inflight) leave() {
 	for i := range left {
 		l := &left[i]
 		e := store.Leaving{Begin: l.Begin}
-		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
+		if len(starts) > 0 && starts[0].Lane.SameUser(l.Lane) && starts[0].Head.Begin() == l.Begin {
 			if _, folded := starts[0].Head.Collapse(); !folded {
 				e.Worker, e.Claim = starts[0].Worker, starts[0].Claim
 			}

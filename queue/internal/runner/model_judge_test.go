@@ -285,17 +285,22 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	j.checkJob(t, at)
 	if !j.w.scene.contest {
 		j.checkProgress(t.lane.Tenant)
-		j.checkOrder(t, at)
+		if t.lane.Label == gift.codex.label(t) { // otherwise it may have been in another lane meanwhile
+			j.checkOrder(t, at)
+		}
 		j.suspect(t, at)
 	}
+	j.last[t.lane] = now
+	waited, lane := t.lane, t.lane
+	lane.Label = gift.codex.label(t) // which may be another than when it was offered
+	if a.Lane != lane && !t.doubtful {
+		j.fail(t, "%s starts from another lane: %s", t, a.Lane.Name())
+	}
 	if a.Lane != t.lane {
-		if !t.doubtful {
-			j.fail(t, "%s starts from another lane: %s", t, a.Lane.Name())
-		}
 		j.move(t, a.Lane)
 	}
 	t.purged = 0 // it had left its lane before
-	s := spend{t: t, lane: t.lane, at: now, given: gift.at, slot: at.slot, unseen: at.fate.outcome.Refund}
+	s := spend{t: t, lane: waited, at: now, given: gift.at, slot: at.slot, unseen: at.fate.outcome.Refund}
 	for _, c := range at.charges {
 		l := j.ledger(c.scope)
 		s.cost = c.cost

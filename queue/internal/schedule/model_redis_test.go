@@ -59,7 +59,7 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if len(starts) > 0 && starts[0].Lane == l.Lane && starts[0].Head.Begin() == l.Begin {
+		if len(starts) > 0 && starts[0].Lane.SameUser(l.Lane) && starts[0].Head.Begin() == l.Begin {
 			m.note("%d starts in %d at %s", t.id, starts[0].Slot-m.now, starts[0].Worker)
 			err = m.start(t, starts[0], m.placeOf(starts[0]))
 			if err == nil {

@@ -188,6 +188,33 @@ func (p pairOf) Scope(scope string) (schedule.Limit, bool) {
 func (p pairOf) Counts() bool                                  { return false }
 func (p pairOf) Check(envelope.Lane, *envelope.Envelope) error { return nil }
 
+// A job was offered before there was a limit that counts it. When it runs, it counts for that limit under the next leader, too,
+// which knows of it by its claim alone.
+func TestAClaimCountsForALimitThatCameAfterItsOffer(t *testing.T) {
+	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}})
+	s.put("t", "u", nil)
+	s.put("t", "u", nil)
+	one := namedLimit{name: "one", unit: "jobs", concurrency: schedule.Concurrency{Jobs: 1}}
+	s.policies = &schedule.Policies{Version: 1, Default: "p", Policies: s.policies.Policies, Named: namedLimits{one}}
+	s.s.Step(s.now, schedule.Settings{Policies: s.policies})
+	s.decide()
+	if len(s.starts) != 1 {
+		t.Fatalf("%d starts", len(s.starts))
+	}
+	first := s.starts[0]
+	s.s = schedule.New(schedule.Settings{Policies: s.policies}, "")
+	s.s.Step(s.now, schedule.Running{{Worker: "w", Claim: first.Claim}})
+	s.decide()
+	if len(s.starts) != 1 {
+		t.Errorf("%d run at once, and one may", len(s.starts))
+	}
+	s.s.Step(s.now, schedule.Ended{first.Claim})
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Errorf("%d starts after the end of the first", len(s.starts))
+	}
+}
+
 // A limit lets a cheap job start, and not the costly one behind it. The pause of the cheap job's user ends within the lead: it
 // gets a slot there, and is not sent back to the line of the limit again and again.
 func TestALaneThatIsDueWithinTheLeadDoesNotGoRound(t *testing.T) {

@@ -193,7 +193,9 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
-	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: l.name(), Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
+	lane := l.name()
+	lane.Label = s.policies.Label(lane, h.Env) // the lane's may be that of other policies
+	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: lane, Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
 	start.Objection = d.spend(spent)
 	named := d.instances()
 	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, named)

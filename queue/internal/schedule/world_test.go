@@ -161,6 +161,7 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 	w.started++
 	t.running, t.spent, t.attempt = true, s.Spent, w.started
 	w.slots[t.lane] = s.Slot
+	t.lane = s.Lane // it goes back there
 	t.counted = w.counts(t)
 	for _, of := range t.counted {
 		w.ledger(of.scope).spend(t.attempt, s.Spent, of.cost)
