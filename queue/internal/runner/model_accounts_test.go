@@ -141,8 +141,8 @@ func (j *judge) checkDrop(t *task, reason string) {
 		j.fail(t, "%s is dropped as collapsed, and has no key", t)
 	case reason == "expired":
 		j.checkExpired(t, now)
-	case reason == "rule" && !j.refusedRightly(t, now):
-		j.fail(t, "%s is dropped by a rule that lets it start", t)
+	case reason == "rule":
+		j.refusals = append(j.refusals, refusal{t, j.charges(t), now})
 	}
 }
 

@@ -39,7 +39,7 @@ func (w *world) cancelOther() {
 
 func (w *world) purgeOther() { w.purgeOf(bystander) }
 
-// contest lets tenants, and users of one tenant, contend for places or for the rules of the queue for
+// contest lets tenants, and users of one tenant, contend for places, for the rules of the queue, or for a limit by name, for
 // a minute: each of them has something due all the time.
 func (w *world) contest() {
 	w.tenants = 3 + w.IntN(20)
@@ -50,8 +50,14 @@ func (w *world) contest() {
 			c.weights[i] = 1
 		}
 	}
-	if w.chance(2) {
-		c.queue.norms = []norm{{kind: rules.Leak, n: 20, period: 1_000_000}}
+	label := "" // of all lanes
+	slow := code{norms: []norm{{kind: rules.Leak, n: 20, period: 1_000_000}}}
+	switch w.IntN(3) {
+	case 0:
+		c.queue = slow
+	case 1:
+		c.named = []statute{{name: "n0", counts: "cost", code: slow}}
+		label = "n0"
 	}
 	w.mu.Lock()
 	w.judge.ledgers = map[string]*ledger{}
@@ -65,7 +71,7 @@ func (w *world) contest() {
 				w.mu.Lock()
 				waiting := 0
 				for p := range 3 {
-					waiting += len(w.judge.lanes[envelope.Lane{Tenant: tenant, User: user, Priority: p}])
+					waiting += len(w.judge.lanes[envelope.Lane{Tenant: tenant, User: user, Priority: p, Label: label}])
 				}
 				w.mu.Unlock()
 				if waiting < backlog {

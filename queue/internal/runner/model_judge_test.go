@@ -101,10 +101,12 @@ type judge struct {
 	cancelling map[string]bool
 	orphans    map[string]bool // users of whose lanes one was lost
 	suspects   []suspect
+	refusals   []refusal
 	given      map[given]gift   // claims that commits give to workers
 	served     map[string]int64 // of contestants
 	marks      []map[string]int64
 	eras       int              // how often policies were put in force
+	limited    int64            // since when there are these limits by name
 	biggest    map[string]int64 // limit by name → the most that a job costs that waits for it
 	detours    map[string]bool  // those for which jobs wait that wait for another one, too
 }
@@ -223,6 +225,9 @@ func (j *judge) ledgersOf(charges []charge) (all []*ledger) {
 // govern takes in that other policies are in force.
 func (j *judge) govern(c codex) {
 	now := clockNow()
+	if fmt.Sprint(j.codex.named) != fmt.Sprint(c.named) {
+		j.limited = now
+	}
 	j.codex, j.governed = c, max(now, j.beyond)
 	j.eras++
 	j.pauseUsersToo()

@@ -395,21 +395,35 @@ func (j *judge) detour(all []charge) (longest int64) {
 	return 2 * longest
 }
 
-// refusedRightly reports whether a rule that drops what it does not admit may have dropped a job at an instant.
-func (j *judge) refusedRightly(t *task, at int64) bool {
-	for _, c := range j.charges(t) {
-		l := j.ledger(c.scope)
-		for _, n := range l.code.norms {
-			if !n.drop {
-				continue
-			}
-			recent := slices.ContainsFunc(l.starts, func(s spend) bool { return max(s.at, s.slot) >= at-decided })
-			if recent || l.vague > at-decided || l.since+decided > at || n.first(l, at-decided, c.cost) > at-decided {
-				return true
-			}
+// A refusal is a drop by a rule that drops what it does not admit.
+type refusal struct {
+	t       *task
+	charges []charge
+	at      int64
+}
+
+// checkRefusals asks of the drops before an instant whether a rule did not admit the jobs. What was decided before them has
+// started by then.
+func (j *judge) checkRefusals(now int64) {
+	j.refusals = slices.DeleteFunc(j.refusals, func(r refusal) bool {
+		if now < r.at+decided {
+			return false
 		}
+		if !r.t.oddly && !slices.ContainsFunc(r.charges, func(c charge) bool { return j.ledger(c.scope).refuses(c, r.at) }) {
+			j.fail(r.t, "%s was dropped by a rule that lets it start", r.t)
+		}
+		return true
+	})
+}
+
+// refuses reports whether a rule of the subject may have dropped a job at about that instant.
+func (l *ledger) refuses(c charge, at int64) bool {
+	from := at - decided
+	if max(l.since, l.vague, l.gone) > from {
+		return true
 	}
-	return j.governed+decided > at
+	near := slices.ContainsFunc(l.starts, func(s spend) bool { return s.at >= from || s.slot >= from })
+	return slices.ContainsFunc(l.code.norms, func(n norm) bool { return n.drop && (near || n.first(l, from, c.cost) > from) })
 }
 
 // otherLimits takes in that limits by name count other things than before. What runs is counted by the claims that the

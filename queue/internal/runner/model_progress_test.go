@@ -50,6 +50,7 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 	postpone(j.last[lane], "the job before it")
 	postpone(j.calm, "trouble")
 	postpone(j.roomy, "places")
+	postpone(j.limited, "other limits by name")
 	if j.crowded || j.blockedByBigger(lane, cost, now) {
 		return never, "no place, or a bigger job"
 	}

@@ -28,6 +28,7 @@ func (j *judge) watch() {
 	}
 	j.checkProgress("")
 	j.checkSuspects()
+	j.checkRefusals(now)
 }
 
 // checkBounds compares what Redis says of when lanes are due with the textbook: that may be earlier,
