@@ -61,6 +61,9 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 		}
 		if len(starts) > 0 && starts[0].Lane.SameUser(l.Lane) && starts[0].Head.Begin() == l.Begin {
 			m.note("%d starts in %d at %s", t.id, starts[0].Slot-m.now, starts[0].Worker)
+			if want := m.policies.Label(t.lane, t.env); starts[0].Lane.Label != want {
+				return false, fmt.Errorf("job %d has a claim of label %q, want %q", t.id, starts[0].Lane.Label, want)
+			}
 			err = m.start(t, starts[0], m.placeOf(starts[0]))
 			if err == nil {
 				err = m.claim(t, starts[0])
