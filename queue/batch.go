@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -47,7 +48,7 @@ func (b *batch) latest(policies *schedule.Policies, i int, since int64) int64 {
 // offer returns the batch as the store takes it.
 func (b *batch) offer(policies *schedule.Policies) store.Offer {
 	o := store.Offer{Batch: b.name, Keep: batchMemory, Policies: policies.InForce()}
-	tenants, scopes := make(map[string]int), make(map[string]bool)
+	tenants, scopes, subjects := make(map[string]int), make(map[string]bool), make(map[string]int)
 	for i, j := range b.jobs {
 		policy := policies.Of(j.Tenant)
 		number, known := tenants[j.Tenant]
@@ -56,15 +57,34 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 			tenants[j.Tenant] = number
 			o.Tenants = append(o.Tenants, store.OfferTenant{Name: j.Tenant, Capacity: policy.Capacity, MakesRoom: policy.DropOldest})
 		}
+		offered := b.offerJob(i, number, policies)
 		for _, limit := range policies.Uses(b.lane(i), b.seals[i]) {
 			if limit.Rules.Len() > 0 && !scopes[limit.Scope] {
 				scopes[limit.Scope] = true
 				o.Scopes = append(o.Scopes, limit.Scope)
 			}
+			if limit.Capacity > 0 && limit.Name != limits.Tenant {
+				offered.Subjects = append(offered.Subjects, b.subject(&o, subjects, limit, i))
+			}
 		}
-		o.Jobs = append(o.Jobs, b.offerJob(i, number, policies))
+		o.Jobs = append(o.Jobs, offered)
 	}
 	return o
+}
+
+// subject returns the place of a limit with a capacity among the subjects of an offer.
+func (b *batch) subject(o *store.Offer, known map[string]int, limit schedule.Use, i int) int {
+	number, there := known[limit.Scope]
+	if !there {
+		number = len(o.Subjects)
+		known[limit.Scope] = number
+		s := store.OfferSubject{Scope: limit.Scope, Capacity: limit.Capacity, Rule: limit.CapacityName()}
+		if limit.Name == limits.User {
+			s.Plain = envelope.PlainLanes(b.jobs[i].Tenant, b.jobs[i].User)
+		}
+		o.Subjects = append(o.Subjects, s)
+	}
+	return number
 }
 
 // scopes returns the scopes of all jobs: what may limit or pause them.

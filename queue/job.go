@@ -105,7 +105,7 @@ const (
 type Reason string
 
 const (
-	ReasonFull       Reason = "full"       // the tenant's backlog was at its capacity
+	ReasonFull       Reason = "full"       // the backlog of the tenant, or that which Rule names, was at its capacity
 	ReasonRule       Reason = "rule"       // a rule with over: drop refused it
 	ReasonExpired    Reason = "expired"    // its slot lay beyond its latest start, see Job.StartBy
 	ReasonCollapsed  Reason = "collapsed"  // a newer job took its place
@@ -144,7 +144,10 @@ type Receipt struct {
 	Estimate // of an accepted job
 
 	Reason Reason `json:"reason,omitempty"` // why it was dropped
-	Rule   string `json:"rule,omitempty"`   // which rule, for ReasonImpossible
+
+	// Rule is which rule, for ReasonImpossible. For ReasonFull it is whose capacity, such as "capacity of user ann"; empty for
+	// the tenant's.
+	Rule string `json:"rule,omitempty"`
 }
 
 // The bounds of a job. They keep every sum of instants, costs and attempts far from

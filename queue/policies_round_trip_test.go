@@ -70,7 +70,7 @@ func (r random) policies() Policies {
 		name := r.pick("standard", "premium", "null", "true", "1", "0x1", ".", "-", "1.5", "no")
 		names = append(names, name)
 		p.Policies[name] = Policy{
-			Tenant: r.rules(), User: r.rules(), Capacity: r.IntN(2) * r.IntN(1e9), DropOldest: r.IntN(2) == 0,
+			Tenant: r.rules(), User: r.rules(), Capacity: r.IntN(2) * r.IntN(1e9), UserCapacity: r.IntN(2) * r.IntN(1e9), DropOldest: r.IntN(2) == 0,
 			TenantConcurrency: r.concurrency(), UserConcurrency: r.concurrency(),
 			Weight: r.IntN(101), MaxWait: time.Duration(r.IntN(2)) * (time.Millisecond + time.Duration(r.Int64N(1e18))),
 		}

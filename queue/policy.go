@@ -58,10 +58,11 @@ type Policy struct {
 	// its users, run at once.
 	TenantConcurrency, UserConcurrency Concurrency
 
-	// Capacity is how many waiting jobs the tenant's backlog holds. Jobs that are scheduled, or
+	// Capacity is how many waiting jobs the tenant's backlog holds, and UserCapacity how many of them are of one
+	// user; a new job of a user whose backlog is full is refused, whatever DropOldest says. Jobs that are scheduled, or
 	// back off, do not count. When their time comes they join the backlog even if it is full,
 	// since they were accepted. 0 means no bound.
-	Capacity int
+	Capacity, UserCapacity int
 
 	// DropOldest makes a full backlog drop the job that has waited longest. Otherwise it refuses
 	// the new one. In files it is overflow: drop_oldest.
@@ -81,7 +82,7 @@ type Policy struct {
 // error. The name is the file's, for errors, which all wrap [ErrInvalidPolicies] and say
 // where, what is wrong and what would be right:
 //
-//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
+//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules, concurrency or capacity
 //
 // A file has five parts, each of which may be missing:
 //
@@ -98,6 +99,7 @@ type Policy struct {
 //	      overflow: drop_newest
 //	    user:
 //	      concurrency: 1
+//	      capacity: 1000          # of each user
 //	      rules:
 //	        - {window: 10/1m}
 //	        - {spacing: 3s}
@@ -142,7 +144,7 @@ func (p Policies) file() policyfile.File {
 	for name, from := range p.Policies {
 		f.Policies[name] = policyfile.Policy{
 			Tenant: limitsOf(from.Tenant, from.TenantConcurrency), User: limitsOf(from.User, from.UserConcurrency),
-			Capacity: from.Capacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
+			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
 		}
 	}
 	if p.Limits != nil {
@@ -180,7 +182,7 @@ func policiesOf(f policyfile.File) Policies {
 		p.Policies[name] = Policy{
 			Tenant: from.Tenant.Rules, User: from.User.Rules,
 			TenantConcurrency: Concurrency(from.Tenant.Concurrency), UserConcurrency: Concurrency(from.User.Concurrency),
-			Capacity: from.Capacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
+			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
 		}
 	}
 	if f.Limits != nil {

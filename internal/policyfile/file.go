@@ -38,7 +38,8 @@ type Concurrency struct{ Jobs, Percent int }
 // A Policy is what limits a tenant and each of its users.
 type Policy struct {
 	Tenant, User Limits
-	Capacity     int // waiting jobs; 0 for no bound
+	Capacity     int // waiting jobs of the tenant; 0 for no bound
+	UserCapacity int // waiting jobs of each user; 0 for no bound
 	DropOldest   bool
 	Weight       int           // 0 counts as 1
 	MaxWait      time.Duration // 0 for no bound
@@ -139,13 +140,24 @@ func (p Policy) check(path string) *Problem {
 	if wrong := p.User.check(path + ".user"); wrong != nil {
 		return wrong
 	}
+	if wrong := checkCapacity(path+".tenant", p.Capacity); wrong != nil {
+		return wrong
+	}
+	if wrong := checkCapacity(path+".user", p.UserCapacity); wrong != nil {
+		return wrong
+	}
 	switch {
-	case p.Capacity < 0:
-		return &Problem{Path: path + ".tenant.capacity", Value: strconv.Itoa(p.Capacity), Text: wantCapacity}
 	case p.Weight < 0 || p.Weight > maxWeight:
 		return &Problem{Path: path + ".weight", Value: strconv.Itoa(p.Weight), Text: wantWeight}
 	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
 		return &Problem{Path: path + ".max_wait", Value: p.MaxWait.String(), Text: wantMaxWait}
+	}
+	return nil
+}
+
+func checkCapacity(path string, n int) *Problem {
+	if n < 0 {
+		return &Problem{Path: path + ".capacity", Value: strconv.Itoa(n), Text: wantCapacity}
 	}
 	return nil
 }

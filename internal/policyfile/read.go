@@ -25,7 +25,7 @@ var Err = errors.New("queue: invalid policies")
 // Parse reads a policy file. It is strict: whatever it does not know is an error. The name is the
 // file's, for errors, which all wrap [Err] and say where, what is wrong and what would be right:
 //
-//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules or concurrency
+//	policies.yaml:7: policies.standard.user.rule: unknown key; want rules, concurrency or capacity
 //
 // Limits by name are an error: a queue does not know them yet.
 func Parse(name string, data []byte) (File, error) {
@@ -143,10 +143,9 @@ func (r *policyReader) policies(root place) File {
 func (r *policyReader) policy(at place) (p Policy) {
 	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
 	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
-	p.Tenant, p.User = r.limits(tenant), r.limits(r.fields(fields["user"], "rules", "concurrency"))
-	if c := tenant["capacity"]; c.Node != nil {
-		p.Capacity = read(r, c, strconv.Atoi, wantCapacity)
-	}
+	user := r.fields(fields["user"], "rules", "concurrency", "capacity")
+	p.Tenant, p.User = r.limits(tenant), r.limits(user)
+	p.Capacity, p.UserCapacity = r.capacity(tenant), r.capacity(user)
 	if o := tenant["overflow"]; o.Node != nil {
 		p.DropOldest = read(r, o, overflow, wantOverflow)
 	}
@@ -166,6 +165,14 @@ func (r *policyReader) limits(fields map[string]place) Limits {
 		l.Concurrency = read(r, at, concurrency, wantConcurrency)
 	}
 	return l
+}
+
+// capacity reads how many jobs may wait; 0 for no bound.
+func (r *policyReader) capacity(fields map[string]place) int {
+	if at := fields["capacity"]; at.Node != nil {
+		return read(r, at, strconv.Atoi, wantCapacity)
+	}
+	return 0
 }
 
 // read reads a single value.

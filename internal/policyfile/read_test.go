@@ -124,7 +124,7 @@ func TestBadFiles(t *testing.T) {
 		"top_twice":         `:3: default: duplicate key, first in line 1`,
 		"twice":             `:4: policies.standard: duplicate key, first in line 2`,
 		"two_documents":     `:2: a second document begins; want one`,
-		"user_key":          `:4: policies.standard.user.capacity: unknown key; want rules or concurrency`,
+		"user_key":          `:4: policies.standard.user.overflow: unknown key; want rules, concurrency or capacity`,
 		"utf8":              `:3: not YAML: invalid trailing UTF-8 octet`,
 	}
 	files, err := filepath.Glob("testdata/bad_*.yaml")

@@ -21,7 +21,7 @@ type (
 	}
 	policyEntry struct {
 		Tenant  backlog       `yaml:",omitempty"`
-		User    limitList     `yaml:",omitempty"`
+		User    backlog       `yaml:",omitempty"`
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
 		Weight  int           `yaml:",omitempty"`
 	}
@@ -78,7 +78,7 @@ func (f File) MarshalYAML() (any, error) {
 		}
 		file.Policies[name] = policyEntry{
 			backlog{ruleEntries(from.Tenant.Rules), written(from.Tenant.Concurrency), from.Capacity, overflow},
-			limitsOf(from.User), from.MaxWait, from.Weight,
+			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, ""}, from.MaxWait, from.Weight,
 		}
 	}
 	return file, nil

@@ -129,7 +129,7 @@ func readDead(ctx context.Context, w *watched, q url.Values) (any, error) {
 
 // reasons say what a reason of a drop means.
 var reasons = map[queue.Reason]string{
-	queue.ReasonFull:       "The tenant's backlog was at its capacity.",
+	queue.ReasonFull:       "The backlog of the tenant, or that of the rule beside it, was at its capacity.",
 	queue.ReasonRule:       "A rule that drops refused it.",
 	queue.ReasonExpired:    "Its slot would have come after its latest start, or after the policy's max_wait.",
 	queue.ReasonCollapsed:  "A newer job with the same collapse key took its place.",

@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 		v.sees("later", "bob", "in 23h")
 		v.sees("dead", "out of paper, tray 3", "Kinds of errors lately", "ann")
 		v.sees("drops", "full", "flood", "Of the newest 10")
-		v.sees("drops?reason=full", "backlog was at its capacity")
+		v.sees("drops?reason=full", "was at its capacity")
 		v.sees("pauses", "flood", "in 59m", "their endpoint is down")
 		v.sees("policies", "leak: 5/s", "a worker or a program")
 		v.sees("workers", "leads", "Late, p99")

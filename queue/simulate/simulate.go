@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/policies"
@@ -111,7 +112,7 @@ type memory struct {
 	lanes    map[envelope.Lane][]schedule.Head // what waits
 	parked   map[index][]schedule.Bound        // lanes that wait for long, by their bounds
 	of       map[string]int                    // stamp → result
-	waiting  map[string]int                    // by tenant
+	waiting  map[string]int                    // by scope, of those with a capacity
 	running  []ending                          // by when they end
 	free     int
 }
@@ -188,9 +189,9 @@ func (w *memory) offer(i int) {
 		return
 	}
 	w.of[env.Stamp] = i
-	w.waiting[r.Tenant]++
 	lane := envelope.Lane{Tenant: r.Tenant, User: r.User, Priority: env.Priority}
 	lane.Label = w.policies.Label(lane, env)
+	w.wait(lane, env, 1)
 	head := schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env}
 	w.lanes[lane] = append(w.lanes[lane], head)
 	if len(w.lanes[lane]) == 1 {
@@ -200,25 +201,43 @@ func (w *memory) offer(i int) {
 
 // refuses returns why the door does not take a job.
 func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
-	policy, lane := w.policies.Of(r.Tenant), envelope.Lane{Tenant: r.Tenant, User: r.User}
+	lane := envelope.Lane{Tenant: r.Tenant, User: r.User}
 	if w.policies.Named != nil && !w.Accepted {
 		if err := w.policies.Named.Check(lane, env); err != nil {
 			return Invalid, err.Error()
 		}
 	}
-	for _, limit := range w.policies.Uses(lane, env) {
+	uses := w.policies.Uses(lane, env)
+	for _, limit := range uses {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			return queue.ReasonImpossible, limit.RuleName(rule)
 		}
 	}
-	if policy.Capacity == 0 || w.waiting[r.Tenant] < policy.Capacity {
-		return "", ""
+	full := false
+	for _, limit := range uses {
+		switch room := limit.Capacity == 0 || w.waiting[limit.Scope] < limit.Capacity; {
+		case room:
+		case limit.Name != limits.Tenant:
+			return queue.ReasonFull, limit.CapacityName()
+		case !w.policies.Of(r.Tenant).DropOldest:
+			return queue.ReasonFull, ""
+		default:
+			full = true
+		}
 	}
-	if !policy.DropOldest {
-		return queue.ReasonFull, ""
+	if full {
+		w.dropOldest(r.Tenant)
 	}
-	w.dropOldest(r.Tenant)
 	return "", ""
+}
+
+// wait notes that so many more jobs wait that are as this one.
+func (w *memory) wait(lane envelope.Lane, env *envelope.Envelope, n int) {
+	for _, limit := range w.policies.Uses(lane, env) {
+		if limit.Capacity > 0 {
+			w.waiting[limit.Scope] += n
+		}
+	}
 }
 
 // dropOldest makes room in the backlog of a tenant.
@@ -239,8 +258,8 @@ func (w *memory) dropOldest(tenant string) {
 
 // leave takes the first job out of a lane.
 func (w *memory) leave(lane envelope.Lane) {
+	w.wait(lane, w.lanes[lane][0].Env, -1)
 	w.lanes[lane] = w.lanes[lane][1:]
-	w.waiting[lane.Tenant]--
 }
 
 // Next returns a free place: it is asked by the scheduler.

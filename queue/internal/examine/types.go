@@ -11,7 +11,7 @@ import (
 // typeOf are the types of keys, by what stands before the first colon behind the prefix.
 var typeOf = map[string]string{
 	"meta": "hash", "policies": "hash", "tenants": "zset", "later": "zset", "workers": "zset", "notices": "stream",
-	"paused": "zset", "notes": "hash", "history": "stream", "cancelled": "set", "drops": "stream", "refused": "stream",
+	"paused": "zset", "backlogs": "zset", "notes": "hash", "history": "stream", "cancelled": "set", "drops": "stream", "refused": "stream",
 	"dead": "stream", "events": "stream", "offers": "stream",
 	"lane": "list", "due": "zset", "fold": "hash", "body": "string", "state": "string", "tenant": "hash", "worker": "hash",
 	"running": "hash", "mailbox": "list", "id": "string", "batch": "string", "chart": "hash",

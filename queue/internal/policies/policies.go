@@ -33,7 +33,7 @@ func compile(f policyfile.File, version int64) *schedule.Policies {
 	for name, p := range f.Policies {
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
-			Capacity: p.Capacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(),
+			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(),
 			Weight: p.Weight, TenantConcurrency: schedule.Concurrency(p.Tenant.Concurrency), UserConcurrency: schedule.Concurrency(p.User.Concurrency),
 		}
 	}

@@ -3,16 +3,18 @@ package schedule
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
-// A Limit is what limits one scope of a job: its rules, and how much of it runs at once.
+// A Limit is what limits one scope of a job: its rules, how much of it runs at once, and how much waits.
 type Limit struct {
 	Scope       string // as package envelope writes it
 	Rules       *rules.Set
 	Concurrency Concurrency
+	Capacity    int // waiting jobs; 0 for no bound
 }
 
 // Uses returns what limits the jobs of a lane: the queue's limit, its tenant's and its user's, and then the limits by
@@ -25,8 +27,8 @@ func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 	}
 	all := []Use{
 		{Name: "queue", Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
-		{Name: "tenant", Cost: cost, Limit: Limit{envelope.TenantScope(lane.Tenant), policy.Tenant, policy.TenantConcurrency}},
-		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), policy.User, policy.UserConcurrency}, OfUser: true},
+		{Name: "tenant", Cost: cost, Limit: Limit{envelope.TenantScope(lane.Tenant), policy.Tenant, policy.TenantConcurrency, policy.Capacity}},
+		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), policy.User, policy.UserConcurrency, policy.UserCapacity}, OfUser: true},
 	}
 	if p == nil {
 		return all
@@ -72,7 +74,25 @@ func (p *Policies) Label(lane envelope.Lane, env *envelope.Envelope) string {
 	if p == nil || p.Named == nil {
 		return ""
 	}
-	return p.Named.Label(lane, env)
+	label := p.Named.Label(lane, env)
+	if label != "" && p.Of(lane.Tenant).UserCapacity > 0 {
+		label = envelope.CountedUser + "&" + label
+	}
+	return label
+}
+
+// CapacityName returns the name of the capacity of a user or of a limit by name, as it stands in receipts and drops:
+// "capacity of user ann", or "capacity of limit domain (gmail.com)".
+func (l Limit) CapacityName() string {
+	name, values, named := envelope.ParseLimitScope(l.Scope)
+	switch {
+	case !named:
+		_, user := envelope.ParseScope(l.Scope)
+		return "capacity of user " + user
+	case len(values) == 0:
+		return "capacity of limit " + name
+	}
+	return "capacity of limit " + name + " (" + strings.Join(values, ",") + ")"
 }
 
 // CountsFor reports whether a concurrency limit counts the jobs of a tenant. It works on nil.

@@ -48,6 +48,7 @@ type Policy struct {
 	Tenant, User                       *rules.Set
 	TenantConcurrency, UserConcurrency Concurrency
 	Capacity                           int   // of the backlog; 0 for no bound
+	UserCapacity                       int   // of each user's backlog; 0 for no bound
 	DropOldest                         bool  // a full backlog drops its oldest job rather than a new one
 	Weight                             int   // of its share under overload; 0 counts as 1
 	MaxWait                            int64 // µs from when a job may start until it is too late; 0 for no bound

@@ -68,6 +68,7 @@ type Commit struct {
 	ended     map[string][]any  // worker → names of claims
 	mailboxes map[string][]byte // worker → what it is told
 	counters  map[counter]int64
+	backlogs  map[string]int64  // scope → by how many more jobs wait in lanes with labels that it counts
 	folding   map[Folded]string // what it puts under collapse keys
 	lowers    []lowering
 	lowered   map[lowering][]any // their members, each after the instant
@@ -85,7 +86,7 @@ type Commit struct {
 func (s *Store) NewCommit() *Commit {
 	return &Commit{
 		s: s, keys: newKeyList(s.key.Meta()), running: make(map[string]int), claims: make(map[string][]any), ended: make(map[string][]any),
-		mailboxes: make(map[string][]byte), counters: make(map[counter]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
+		mailboxes: make(map[string][]byte), counters: make(map[counter]int64), backlogs: make(map[string]int64), taken: make(map[Lane]takes), put: make(map[Lane]bool),
 		folding: make(map[Folded]string), typed: make(map[string]bool), lanesOf: make(map[int]Lane),
 		lowered: make(map[lowering][]any), seen: make(map[lowered]bool),
 	}
@@ -108,6 +109,7 @@ func (c *Commit) Reset() {
 	clear(c.ended)
 	clear(c.mailboxes)
 	clear(c.counters)
+	clear(c.backlogs)
 	clear(c.folding)
 	clear(c.lowered)
 	clear(c.seen)
@@ -131,6 +133,7 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 	number := c.take.add(0, len(entries))
 	c.lanes = append(c.lanes, c.s.key.Lane(lane))
 	c.taken[lane] = takes{number, len(c.take.args) - 2}
+	c.wait(lane, -len(entries))
 	for _, e := range entries {
 		to, claim := 0, ""
 		if e.Worker != "" {
@@ -194,6 +197,7 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 		command = "LPUSH"
 	}
 	c.op(&c.write, command, c.s.key.Lane(lane), entry)
+	c.wait(lane, 1)
 	c.Look(lane, now)
 	if !c.put[lane] {
 		c.put[lane] = true

@@ -22,6 +22,7 @@ import (
 //	wc:{q}:body:<name>               string  offer, *           a payload that is too large for a lane
 //	wc:{q}:state:<scope>             string  leader             what the rules of a subject remember
 //	wc:{q}:tenant:<tenant>           hash    offer, *           counters
+//	wc:{q}:backlogs                  zset    offer, leader, I   scope with a capacity → jobs in lanes with labels that it counts
 //	wc:{q}:later                     zset    offer, W, leader   "tenant:member:rank job" → not before, µs
 //	wc:{q}:workers                   zset    W, leader          worker → its lease ends, µs
 //	wc:{q}:worker:<worker>           hash    W, leader          places, doubt of its clock, …
@@ -65,6 +66,7 @@ func NewKeys(queue string) Keys { return Keys{"wc:{" + queue + "}:"} }
 func (k Keys) Meta() string      { return k.prefix + "meta" }
 func (k Keys) Policies() string  { return k.prefix + "policies" }
 func (k Keys) Tenants() string   { return k.prefix + "tenants" }
+func (k Keys) Backlogs() string  { return k.prefix + "backlogs" }
 func (k Keys) Later() string     { return k.prefix + "later" }
 func (k Keys) Workers() string   { return k.prefix + "workers" }
 func (k Keys) Notices() string   { return k.prefix + "notices" }

@@ -168,6 +168,7 @@ func (c *Commit) gather() {
 		c.look.args = append(c.look.args, l.args...)
 	}
 	c.gatherCounters()
+	c.gatherBacklogs()
 }
 
 // gatherCounters writes by how much counters are more. Those of the queue stand together, names first.

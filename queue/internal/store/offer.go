@@ -24,12 +24,13 @@ import (
 
 // An Offer is a batch of jobs for their lanes.
 type Offer struct {
-	Batch    string        // a name for this batch alone: offered again under it the batch gets the same receipts
-	Keep     time.Duration // as long as the name is known
-	Policies int64         // version of the policies that the offer obeys; 0 for none
-	Tenants  []OfferTenant // of the jobs, each once
-	Jobs     []OfferJob    // in the order in which they enter their lanes
-	Scopes   []string      // whose states the estimates need
+	Batch    string         // a name for this batch alone: offered again under it the batch gets the same receipts
+	Keep     time.Duration  // as long as the name is known
+	Policies int64          // version of the policies that the offer obeys; 0 for none
+	Tenants  []OfferTenant  // of the jobs, each once
+	Subjects []OfferSubject // who else has a backlog with a capacity, each once
+	Jobs     []OfferJob     // in the order in which they enter their lanes
+	Scopes   []string       // whose states the estimates need
 }
 
 // An OfferTenant is what the door has to know of a tenant.
@@ -39,11 +40,20 @@ type OfferTenant struct {
 	MakesRoom bool // a full backlog drops its oldest job rather than a new one
 }
 
+// An OfferSubject is a user, or a limit by name for the values of its key, whose backlog has a capacity.
+type OfferSubject struct {
+	Scope    string
+	Capacity int
+	Rule     string // what the receipt of a job says that it has no room for
+	Plain    []Lane // a user's three lanes without a label; nil of a limit
+}
+
 // An OfferJob is one job of an offer. Zero values mean that nothing special is asked for.
 type OfferJob struct {
-	Tenant int // its place among the tenants of the offer
-	Lane   Lane
-	Body   []byte // the envelope without its stamp, which the script puts before it
+	Tenant   int   // its place among the tenants of the offer
+	Subjects []int // places among the subjects of the offer
+	Lane     Lane
+	Body     []byte // the envelope without its stamp, which the script puts before it
 
 	// NotBefore lets the job wait in later until an instant, in µs, rather than in its lane.
 	NotBefore int64
@@ -134,9 +144,9 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 	keys = []string{
 		s.key.Meta(), s.key.Notices(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
-		s.key.Offers(),
+		s.key.Offers(), s.key.Backlogs(),
 	}
-	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs)}
+	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs), len(o.Subjects)}
 	for _, t := range o.Tenants {
 		capacity, most := t.bounds()
 		keys = append(keys, s.key.Tenant(t.Name))
@@ -156,6 +166,16 @@ func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 		keys = append(keys, s.key.Lane(j.Lane))
 		args = append(args, indexes[index{j.Tenant, j.Lane.Priority}], j.Body)
 	}
+	for _, subject := range o.Subjects {
+		first := 0
+		if len(subject.Plain) > 0 {
+			first = len(keys) + 1
+		}
+		for _, lane := range subject.Plain {
+			keys = append(keys, s.key.Lane(lane))
+		}
+		args = append(args, subject.Scope, min(int64(subject.Capacity), unbounded), subject.Rule, first)
+	}
 	for n, j := range o.Jobs {
 		keys, args = s.offerOptions(keys, args, n+1, j)
 	}
@@ -172,6 +192,13 @@ func (s *Store) offerOptions(keys []string, args []any, number int, j OfferJob) 
 	addKey := func(name, key string) {
 		keys = append(keys, key)
 		add(name, len(keys))
+	}
+	if len(j.Subjects) > 0 {
+		var numbers strings.Builder
+		for _, subject := range j.Subjects {
+			fmt.Fprintf(&numbers, "%d ", subject+1)
+		}
+		add("counted", numbers.String())
 	}
 	if j.NotBefore != 0 {
 		add("after", j.NotBefore)

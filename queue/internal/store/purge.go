@@ -73,6 +73,7 @@ func (s *Store) purge(c *change, entry Entry, now int64) {
 	}
 	c.and(1, "LREM", []string{lane}, 1, entry.Text)
 	c.count(entry.Lane.Tenant, "dropped", 1)
+	c.wait(entry.Lane, -1)
 	if entry.Job != "" {
 		c.record(entry.Lane, "purged", entry.Job, now)
 	}

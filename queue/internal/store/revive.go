@@ -144,6 +144,7 @@ func (s *Store) enter(c *change, r revival, now int64) {
 		c.must("RPUSH", s.key.Lane(lane), entry)
 		c.must("ZADD", s.key.Due(lane.Tenant, lane.Priority), "LT", now, lane.Member())
 		c.must("ZADD", c.own(s.key.Tenants(), "zset"), "LT", now, Escape(lane.Tenant))
+		c.wait(lane, 1)
 	}
 	c.count(lane.Tenant, "back", 1)
 	if r.job.ID != "" {

@@ -9,8 +9,9 @@
 -- KEYS[6]  drops
 -- KEYS[7]  batch
 -- KEYS[8]  paused
--- KEYS[9]  offers; then the counters of each tenant, the indexes, the lane of each job, the keys of
---          options, which are named in ARGV by their number, and states
+-- KEYS[9]  offers
+-- KEYS[10] backlogs; then the counters of each tenant, the indexes, the lane of each job, the lanes of
+--          subjects and the keys of options, which are named in ARGV by their number, and states
 -- ARGV[1]  schema
 -- ARGV[2]  version of the policies that the client knows
 -- ARGV[3]  ms for which the batch is remembered
@@ -19,10 +20,14 @@
 -- ARGV[6]  number of tenants
 -- ARGV[7]  number of indexes
 -- ARGV[8]  number of jobs
+-- ARGV[9]  number of subjects: users, or limits by name, whose backlogs have a capacity
 -- then for each tenant 3: escaped name, capacity, length of the backlog at which jobs are refused
 -- then for each index 2: number of its tenant, rank of its lanes
 -- then for each job 2: number of its index, job without its stamp
+-- then for each subject 4: scope, capacity, what a job is told that finds no room, number of the first
+--          of its user's three lanes without labels, or 0
 -- then for each option 3: number of the job, name, value. The options are
+--   counted   numbers of the subjects that count it
 --   after     not before in µs
 --   id        key of its ID
 --   known     ms for which that is known
@@ -59,7 +64,7 @@ for i, want in pairs({ [2] = 'stream', [3] = 'zset', [5] = 'stream', [8] = 'zset
 end
 local pauses, replaced = {}, {}
 if (meta[5] or '0') ~= '0' then -- somebody is paused: one of these, perhaps
-  local scopes, seen, lanes = { 'q' }, {}, 9 + ARGV[6] + ARGV[7]
+  local scopes, seen, lanes = { 'q' }, {}, 10 + ARGV[6] + ARGV[7]
   for n = lanes + 1, lanes + ARGV[8] do
     local tenant, user = string.match(sub(KEYS[n], #KEYS[1] + 2), '^([^:]*):([^:|]*)')
     for _, scope in ipairs({ 't:' .. tenant, 'u:' .. tenant .. ':' .. user }) do
@@ -107,7 +112,7 @@ local function backlog(counters)
   return (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0)
 end
 
-local at, used = 9, 9 -- where ARGV is read, and how many KEYS were
+local at, used = 10, 10 -- where ARGV is read, and how many KEYS were
 local receipts, tenants, indexes, options = { format('%013x', stamp) }, {}, {}, {}
 for t = 1, tonumber(ARGV[6]) do
   local counters = KEYS[used + t]
@@ -130,7 +135,29 @@ for i = 1, tonumber(ARGV[7]) do
   at = at + 2
 end
 used = used + tonumber(ARGV[7])
-for i = at + 2 * tonumber(ARGV[8]), #ARGV, 3 do -- behind the jobs
+-- How many jobs count for a subject: those in the lanes of a user that have no label, and those that backlogs says.
+local subjects, scopes = {}, {}
+local from = at + 2 * tonumber(ARGV[8]) -- behind the jobs
+for i = 1, tonumber(ARGV[9]) do
+  local first, waiting = tonumber(ARGV[from + 3]), 0
+  for n = first, first > 0 and first + 2 or -1 do
+    local fine, length = pcall(call, 'LLEN', KEYS[n])
+    waiting = waiting + (fine and length or 0)
+  end
+  subjects[tostring(i)] = { waiting = waiting, labelled = 0, capacity = tonumber(ARGV[from + 1]), rule = ARGV[from + 2] }
+  scopes[i] = ARGV[from]
+  from = from + 4
+end
+if scopes[1] then
+  expect(KEYS[10], 'zset')
+end
+for first = 1, #scopes, 1000 do
+  for i, score in ipairs(call('ZMSCORE', KEYS[10], unpack(scopes, first, math.min(first + 999, #scopes)))) do
+    local subject = subjects[tostring(first + i - 1)]
+    subject.waiting = subject.waiting + (score or 0)
+  end
+end
+for i = from, #ARGV, 3 do
   local n = tonumber(ARGV[i])
   options[n] = options[n] or {}
   options[n][ARGV[i + 1]] = ARGV[i + 2]
@@ -144,7 +171,7 @@ local function lane_name(job) return job.tenant.name .. ':' .. member(job) .. jo
 local reasons = {}
 local function leave(job, stream, length, reason, text)
   call('XADD', stream, 'MAXLEN', '~', length, '*', 'lane', lane_name(job), 'reason', reason,
-    'rule', job.options.rule or '', 'at', instant, 'job', sub(text, 1, HEAD))
+    'rule', job.rule, 'at', instant, 'job', sub(text, 1, HEAD))
   count(job.tenant, 'other')
   count(job.tenant, 'out')
   reasons[reason] = (reasons[reason] or 0) + 1
@@ -156,7 +183,7 @@ local function refuse(job, reason)
     call('DEL', key(job.options.id)) -- what was refused may come again
   end
   leave(job, KEYS[5], '10000', reason, job.text)
-  return 'x ' .. reason .. ' ' .. (job.options.rule or '')
+  return 'x ' .. reason .. ' ' .. job.rule
 end
 
 -- replace puts a job in the place of another one that waits under its collapse key.
@@ -195,15 +222,37 @@ local function enter(job)
   end
   tenant.waiting = tenant.waiting + 1
   count(tenant, 'in')
+  for number in string.gmatch(job.options.counted or '', '%d+') do
+    local subject = subjects[number]
+    subject.waiting = subject.waiting + 1
+    if string.find(member(job), '|', 1, true) then -- the lane has a label
+      subject.labelled = subject.labelled + 1
+    end
+  end
   return place
 end
 
--- full tells whether a job finds no room.
+-- crowded returns what a job is told if one of its subjects has no room.
+local function crowded(job)
+  for number in string.gmatch(job.options.counted or '', '%d+') do
+    if subjects[number].waiting >= subjects[number].capacity then
+      return subjects[number].rule
+    end
+  end
+end
+
+-- full tells whether a job finds no room, and notes whose capacity that is, if it is not the tenant's.
 local function full(job)
-  if job.tenant.waiting < job.tenant.most or job.options.after then
+  local most = job.tenant.waiting >= job.tenant.most
+  local rule = not most and crowded(job)
+  if not (most or rule) or job.options.after then
     return false
   end
-  return not job.options.fold or call('HEXISTS', key(job.options.fold), job.options.collapse) == 0
+  if job.options.fold and call('HEXISTS', key(job.options.fold), job.options.collapse) == 1 then
+    return false
+  end
+  job.rule = rule or ''
+  return true
 end
 
 -- offer returns the receipt of a job.
@@ -236,6 +285,7 @@ for n = 1, tonumber(ARGV[8]) do
     high = format('%012x', math.floor(stamp / 16)) -- is the same for 16 jobs
   end
   job.index, job.lane, job.options = indexes[ARGV[at]], KEYS[used + n], options[n] or none
+  job.rule = job.options.rule or ''
   job.tenant, job.text = job.index.tenant, high .. digits[digit] .. ARGV[at + 1]
   local fine, receipt = pcall(offer, job)
   if not fine then
@@ -271,6 +321,11 @@ for _, tenant in ipairs(tenants) do
   end
   if tenant.waiting > tenant.capacity then
     tell('!full ' .. #notices, tenant.name)
+  end
+end
+for number, subject in pairs(subjects) do
+  if subject.labelled > 0 then
+    call('ZINCRBY', KEYS[10], subject.labelled, scopes[tonumber(number)])
   end
 end
 if later[1] < math.huge then
