@@ -1,11 +1,13 @@
 package queue_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/doctor"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -84,6 +86,66 @@ func TestACapacityOfUsersCountsWhatWaits(t *testing.T) {
 			if got := outcomes(enqueue(t, s.client, offered...)); got != step.want {
 				t.Errorf("%+v: got %s", step, got)
 			}
+		}
+	})
+}
+
+// The doctor finds backlogs that say something else than lanes, and what it mends is right from then on.
+func TestTheDoctorMendsBacklogs(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		p := policies(queue.Policy{UserCapacity: 100})
+		p.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Capacity: 10, Rules: hourly}}
+		setPolicies(t, s.client, p)
+		for _, domain := range []string{"a", "b", "c"} {
+			enqueue(t, s.client, keyed(append(jobs("school", "ann", 2), jobs("other", "bob", 3)...), "domain", domain)...)
+		}
+		const key = "wc:{push}:backlogs"
+		backlogs := func() string {
+			t.Helper()
+			found, err := s.client.ZRangeWithScores(t.Context(), key, 0, -1).Result()
+			must(t, err)
+			return fmt.Sprint(found)
+		}
+		d, err := doctor.New(s.client, "push")
+		must(t, err)
+		before := backlogs()
+		if found, err := d.Examine(t.Context()); err != nil || len(found) > 0 {
+			t.Errorf("found %v, %v", found, err)
+		}
+		must(t, s.client.ZIncrBy(t.Context(), key, 4, "l:domain:a").Err())
+		must(t, s.client.ZIncrBy(t.Context(), key, -2, "u:school:ann").Err())
+		must(t, s.client.ZRem(t.Context(), key, "l:domain:c").Err())
+		must(t, s.client.ZIncrBy(t.Context(), key, 1, "l:domain:gone").Err())
+		found, err := d.Examine(t.Context())
+		if want := "waiting jobs more than there are: l:domain:a 4, l:domain:c -5, l:domain:gone 1, and 1 others"; err != nil || len(found) != 1 || found[0].Seen != want {
+			t.Errorf("found %+v, %v", found, err)
+		}
+		if _, left, err := d.Repair(t.Context()); err != nil || len(left) > 0 {
+			t.Errorf("left %v, %v", left, err)
+		}
+		if after := backlogs(); after != before {
+			t.Errorf("is  %s\nwas %s", after, before)
+		}
+		if got := outcomes(enqueue(t, s.client, keyed(jobs("school", "ann", 6), "domain", "c")...)); got != "ok | ok | ok | ok | ok | limit domain (c)" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// Offers and commits of a queue without such capacities know nothing of backlogs.
+func TestWithoutACapacityThereAreNoBacklogs(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		p := policies(queue.Policy{Capacity: 100, User: hourly})
+		p.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: hourly}}
+		setPolicies(t, s.client, p)
+		must(t, s.client.Set(t.Context(), "wc:{push}:backlogs", "a text, which nobody reads", 0).Err())
+		enqueue(t, s.client, append(jobs("school", "ann", 2), keyed(jobs("school", "ann", 2), "domain", "a")...)...)
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		s.eventually(t, "one has started", func() bool { return stats(t, s.client).Done == 1 })
+		must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
+		if n, err := newInspector(t, s.client, "push").Purge(t.Context(), "school"); n != 3 || err != nil {
+			t.Errorf("purged %d, %v", n, err)
 		}
 	})
 }

@@ -41,7 +41,11 @@ type Limit struct {
 	Rules       []throttle.Rule
 	Concurrency Concurrency // how many jobs run at once
 
-	// Each has other Rules and Concurrency for a value of the key, exact or with *; with several fields, their
+	// Capacity is how many jobs wait that the limit counts for the values of its key. A new one beyond that is refused,
+	// and the jobs that waited before there was a capacity do not count. 0 means no bound.
+	Capacity int
+
+	// Each has other Rules, Concurrency and Capacity for a value of the key, exact or with *; with several fields, their
 	// values stand between commas. Of several that match, the exact one counts, then the one with the most characters beside
 	// its *. Unlimited is a value's that the limit is not about; nothing else of a Limit in Each counts.
 	Each      map[string]Limit
@@ -59,7 +63,7 @@ type Policy struct {
 	TenantConcurrency, UserConcurrency Concurrency
 
 	// Capacity is how many waiting jobs the tenant's backlog holds, and UserCapacity how many of them are of one
-	// user; a new job of a user whose backlog is full is refused, whatever DropOldest says. Jobs that are scheduled, or
+	// user: a new job of a user whose backlog is full is refused, whatever DropOldest says. Jobs that are scheduled, or
 	// back off, do not count. When their time comes they join the backlog even if it is full,
 	// since they were accepted. 0 means no bound.
 	Capacity, UserCapacity int
@@ -152,7 +156,8 @@ func (p Policies) file() policyfile.File {
 	}
 	for name, from := range p.Limits {
 		l := policyfile.Limit{
-			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Bounds: policyfile.Bounds{Limits: limitsOf(from.Rules, from.Concurrency)},
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse,
+			Bounds: policyfile.Bounds{Limits: limitsOf(from.Rules, from.Concurrency), Capacity: from.Capacity},
 		}
 		if l.Counts == policyfile.CountsCost {
 			l.Counts = ""
@@ -161,7 +166,7 @@ func (p Policies) file() policyfile.File {
 			if l.Each == nil {
 				l.Each = make(map[string]policyfile.Bounds, len(from.Each))
 			}
-			l.Each[value] = policyfile.Bounds{Limits: limitsOf(of.Rules, of.Concurrency), Unlimited: of.Unlimited}
+			l.Each[value] = policyfile.Bounds{Limits: limitsOf(of.Rules, of.Concurrency), Capacity: of.Capacity, Unlimited: of.Unlimited}
 		}
 		f.Limits[name] = l
 	}
@@ -190,13 +195,13 @@ func policiesOf(f policyfile.File) Policies {
 	}
 	for name, from := range f.Limits {
 		l := Limit{
-			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Rules: from.Rules, Concurrency: Concurrency(from.Concurrency),
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Rules: from.Rules, Concurrency: Concurrency(from.Concurrency), Capacity: from.Capacity,
 		}
 		for value, of := range from.Each {
 			if l.Each == nil {
 				l.Each = make(map[string]Limit, len(from.Each))
 			}
-			l.Each[value] = Limit{Rules: of.Rules, Concurrency: Concurrency(of.Concurrency), Unlimited: of.Unlimited}
+			l.Each[value] = Limit{Rules: of.Rules, Concurrency: Concurrency(of.Concurrency), Capacity: of.Capacity, Unlimited: of.Unlimited}
 		}
 		p.Limits[name] = l
 	}

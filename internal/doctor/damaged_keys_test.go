@@ -78,9 +78,10 @@ func damages() map[string]damage {
 		"a user's state":        {lateState("u:slow:u"), []string{"state state:u:slow:u"}},
 		"a job without a place": {placeLost, []string{"fold fold:slow:u"}},
 		"a place without job":   {jobLost, []string{"stub lane:slow:u"}},
+		"a backlog of nobody":   {do("ZADD", key("backlogs"), 5, "u:slow:u"), []string{"counters backlogs"}},
 		"a lane is a text":      {spoil("lane:slow:odd"), []string{"type lane:slow:odd"}},
 	}
-	for _, rest := range []string{"tenants", "notices", "workers", "later", "dead", "meta", "refused", "paused", "cancelled"} {
+	for _, rest := range []string{"tenants", "notices", "workers", "later", "dead", "meta", "refused", "paused", "cancelled", "backlogs"} {
 		all[rest+", a text"] = damage{spoil(rest), []string{"type " + rest}}
 	}
 	for _, class := range []string{"running", "mailbox", "worker"} {

@@ -13,11 +13,15 @@ import (
 //
 //	marketing&domain=gmail.com
 //
+// Who counts the jobs of a line, since how many may wait is bounded, has to be known without the policies: the part of such a
+// limit begins with a plus sign, and has the values of all fields of its key, as in +per_user=shop,ann.
+//
 // It has no space, colon or bar. From the label, the tenant and the user it can be said which limits the jobs of a line are
 // subject to, without reading one. Under other policies a label may be out of date: then the jobs say something else.
 
-// Label returns the label of the limits that a job is subject to; "" for none.
-func (s *Set[B]) Label(uses []Use[B]) string {
+// Label returns the label of the limits that a job is subject to; "" for none. Counted are bounds that count the jobs that
+// wait.
+func (s *Set[B]) Label(uses []Use[B], counted func(B) bool) string {
 	var b strings.Builder
 	for _, u := range uses {
 		l := s.find(u.Limit)
@@ -27,10 +31,14 @@ func (s *Set[B]) Label(uses []Use[B]) string {
 		if b.Len() > 0 {
 			b.WriteByte('&')
 		}
+		whole := counted(u.Bounds)
+		if whole {
+			b.WriteByte('+')
+		}
 		b.WriteString(u.Limit)
 		sign := byte('=')
 		for i, field := range l.Key {
-			if field != Tenant && field != User {
+			if whole || field != Tenant && field != User {
 				b.WriteByte(sign)
 				b.WriteString(labelEscape.Replace(u.Values[i]))
 				sign = ','
@@ -53,6 +61,7 @@ func (s *Set[B]) Labelled(tenant, user, label string) (uses []Use[B]) {
 		return nil
 	}
 	for _, part := range strings.Split(label, "&") {
+		part, whole := strings.CutPrefix(part, "+")
 		name, text, has := strings.Cut(part, "=")
 		var own []string
 		if has {
@@ -65,9 +74,9 @@ func (s *Set[B]) Labelled(tenant, user, label string) (uses []Use[B]) {
 		var values []string
 		for _, field := range l.Key {
 			switch {
-			case field == Tenant:
+			case field == Tenant && !whole:
 				values = append(values, tenant)
-			case field == User:
+			case field == User && !whole:
 				values = append(values, user)
 			case len(own) > 0:
 				values, own = append(values, labelUnescape.Replace(own[0])), own[1:]

@@ -221,11 +221,14 @@ func TestLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		label := set.Label(uses)
+		label := set.Label(uses, func([]throttle.Rule) bool { return false })
 		if label != want || strings.ContainsAny(label, " :|") {
 			t.Errorf("%+v has the label %q, want %q", action, label, want)
 		}
 		again := set.Labelled(action.Tenant, action.User, label)
+		if counted := set.Label(uses, func([]throttle.Rule) bool { return true }); cmp.Diff(again, set.Labelled(action.Tenant, action.User, counted), cmp.AllowUnexported(throttle.Rule{})) != "" {
+			t.Errorf("%q says something else than %q", counted, label)
+		}
 		if len(again) != len(uses) {
 			t.Fatalf("%q: %d limits, want %d", label, len(again), len(uses))
 		}

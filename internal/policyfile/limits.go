@@ -23,6 +23,7 @@ type Limit struct {
 // Bounds are what a limit is.
 type Bounds struct {
 	Limits
+	Capacity  int  // waiting jobs; 0 for no bound
 	Unlimited bool // nothing of it
 }
 
@@ -39,7 +40,7 @@ const (
 	wantField   = "tenant, user, type, or keys.NAME for one of the job's own keys"
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
-	wantBounds  = "rules or concurrency; unlimited only for a value in each"
+	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
 )
 
@@ -98,14 +99,17 @@ func (l Limit) check(path string) *Problem {
 }
 
 func (b Bounds) check(path string) *Problem {
-	if !b.Unlimited && len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) {
+	if wrong := checkCapacity(path, b.Capacity); wrong != nil {
+		return wrong
+	}
+	if !b.Unlimited && len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) && b.Capacity == 0 {
 		return &Problem{Path: path, Text: "limits nothing; want " + wantBounds}
 	}
 	return b.Limits.check(path)
 }
 
 func (r *policyReader) named(at place) (l Limit) {
-	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "each", "missing")
+	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing")
 	l.Types = r.texts(r.fields(fields["jobs"], "type")["type"], "a type of jobs, or a list of them")
 	l.Key = r.texts(fields["key"], wantField)
 	if c := fields["counts"]; c.Node != nil {
@@ -125,13 +129,13 @@ func (r *policyReader) named(at place) (l Limit) {
 			l.Each[entry.name] = Bounds{Unlimited: true}
 			continue
 		}
-		l.Each[entry.name] = r.bounds(r.fields(entry.place, "rules", "concurrency"))
+		l.Each[entry.name] = r.bounds(r.fields(entry.place, "rules", "concurrency", "capacity"))
 	}
 	return l
 }
 
 func (r *policyReader) bounds(fields map[string]place) Bounds {
-	return Bounds{Limits: r.limits(fields)}
+	return Bounds{Limits: r.limits(fields), Capacity: r.capacity(fields)}
 }
 
 // missing reports whether a job without a field that is needed is refused.
@@ -168,6 +172,7 @@ type (
 		Missing     string         `yaml:",omitempty"`
 		Rules       []ruleEntry    `yaml:",omitempty,flow"`
 		Concurrency any            `yaml:",omitempty"`
+		Capacity    int            `yaml:",omitempty"`
 		Each        map[string]any `yaml:",omitempty"`
 	}
 	jobsEntry struct {
@@ -176,13 +181,14 @@ type (
 	boundsEntry struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
 		Concurrency any         `yaml:",omitempty"`
+		Capacity    int         `yaml:",omitempty"`
 	}
 )
 
 func (l Limit) entry() limitEntry {
 	e := limitEntry{
 		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts,
-		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency),
+		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency), Capacity: l.Capacity,
 	}
 	if l.Refuse {
 		e.Missing = "refuse"
@@ -192,7 +198,7 @@ func (l Limit) entry() limitEntry {
 	}
 	for value, b := range l.Each {
 		if e.Each[value] = any("unlimited"); !b.Unlimited {
-			e.Each[value] = boundsEntry{ruleEntries(b.Rules), written(b.Concurrency)}
+			e.Each[value] = boundsEntry{ruleEntries(b.Rules), written(b.Concurrency), b.Capacity}
 		}
 	}
 	return e

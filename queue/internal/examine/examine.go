@@ -103,7 +103,7 @@ func (e *Examiner) look(ctx context.Context) (*look, error) {
 	l := &look{Examiner: e, key: store.NewKeys(e.Store.Queue), more: make(map[Kind]int)}
 	l.prefix = strings.TrimSuffix(l.key.Meta(), "meta")
 	for _, step := range []func(context.Context) error{
-		l.survey, l.clock, l.types, l.meta, l.workers, l.lanes, l.folds, l.ahead, l.owners, l.counters,
+		l.survey, l.clock, l.types, l.meta, l.workers, l.lanes, l.folds, l.ahead, l.owners, l.counters, l.backlogs,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err

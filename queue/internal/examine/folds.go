@@ -158,7 +158,7 @@ func (l *look) orphaned(lane store.Lane, fold, stub string) {
 			return there.Err() == nil && !there.Val() && place.Err() == nil, serious(err)
 		},
 		mend: func(ctx context.Context) error {
-			return l.repair(ctx, store.Mend{
+			m := store.Mend{
 				If: []store.Condition{
 					{Want: 0, Command: []any{"HEXISTS", fold, stub[1:]}},
 					{Want: 1, Command: []any{"LREM", key, 1, stub}},
@@ -167,7 +167,11 @@ func (l *look) orphaned(lane store.Lane, fold, stub string) {
 					{"HINCRBY", l.key.Meta(), "dropped", 1}, {"HINCRBY", l.key.Tenant(lane.Tenant), "dropped", 1},
 					{"XADD", l.key.Drops(), "MAXLEN", "~", 100_000, "*", "lane", lane.Name(), "reason", "broken", "rule", "", "at", l.now, "job", ""},
 				},
-			})
+			}
+			for _, scope := range lane.Backlogs() {
+				m.Do = append(m.Do, []any{"ZINCRBY", l.key.Backlogs(), -1, scope}, []any{"ZREMRANGEBYSCORE", l.key.Backlogs(), "-inf", 0})
+			}
+			return l.repair(ctx, m)
 		},
 	})
 }

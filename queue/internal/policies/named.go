@@ -18,6 +18,11 @@ type named struct {
 type bound struct {
 	rules       *rules.Set
 	concurrency schedule.Concurrency
+	capacity    int
+}
+
+func (b bound) limit(scope string) schedule.Limit {
+	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity}
 }
 
 func compileNamed(f policyfile.File) schedule.Named {
@@ -27,7 +32,7 @@ func compileNamed(f policyfile.File) schedule.Named {
 	n := named{}
 	n.set = limits.Compile(f, func(b policyfile.Bounds) bound {
 		n.counts = n.counts || b.Concurrency != (policyfile.Concurrency{})
-		return bound{compileRules(b.Rules), schedule.Concurrency(b.Concurrency)}
+		return bound{compileRules(b.Rules), schedule.Concurrency(b.Concurrency), b.Capacity}
 	})
 	return n
 }
@@ -49,7 +54,7 @@ func (n named) Check(lane envelope.Lane, env *envelope.Envelope) error {
 // Label returns the label of the lane in which a job waits.
 func (n named) Label(lane envelope.Lane, env *envelope.Envelope) string {
 	uses, _ := n.set.Named(action(lane, env))
-	return n.set.Label(uses)
+	return n.set.Label(uses, func(b bound) bool { return b.capacity > 0 })
 }
 
 // Job returns the limits that a job is subject to. One that lacks what a limit needs is not subject to it: when it was
@@ -68,7 +73,7 @@ func (n named) uses(from []limits.Use[bound]) []schedule.Use {
 	uses := make([]schedule.Use, len(from))
 	for i, u := range from {
 		uses[i] = schedule.Use{
-			Limit: schedule.Limit{Scope: u.Scope(), Rules: u.Bounds.rules, Concurrency: u.Bounds.concurrency},
+			Limit: u.Bounds.limit(u.Scope()),
 			Name:  u.Limit, Values: u.Values, Cost: u.Cost, OfUser: n.set.CountsForUsers(u.Limit),
 		}
 	}
@@ -78,5 +83,5 @@ func (n named) uses(from []limits.Use[bound]) []schedule.Use {
 // Scope returns the limit of a scope.
 func (n named) Scope(scope string) (schedule.Limit, bool) {
 	b, there := n.set.InForce(scope)
-	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency}, there
+	return b.limit(scope), there
 }
