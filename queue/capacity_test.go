@@ -149,3 +149,49 @@ func TestWithoutACapacityThereAreNoBacklogs(t *testing.T) {
 		}
 	})
 }
+
+// A limit by name bounds how many jobs wait for a value of its key, whoever offers them. A job that finds no room in one backlog
+// counts in none.
+func TestACapacityOfALimit(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		set := func(capacity int) {
+			p := policies(queue.Policy{UserCapacity: 4, User: hourly})
+			p.Limits = map[string]queue.Limit{
+				"all":    {Capacity: 10, Types: []string{"push"}},
+				"domain": {Key: []string{"keys.domain"}, Capacity: capacity, Concurrency: queue.Concurrency{Jobs: 9}, Each: map[string]queue.Limit{"big": {Capacity: 6}}},
+			}
+			setPolicies(t, s.client, p)
+		}
+		offers := func(what, want string, jobs ...queue.Job) {
+			t.Helper()
+			if got := outcomes(enqueue(t, s.client, jobs...)); got != want {
+				t.Errorf("%s: got  %s\nwant %s", what, got, want)
+			}
+		}
+		to := func(domain, tenant string, n int) []queue.Job { return keyed(jobs(tenant, "u", n), "domain", domain) }
+		set(0)
+		offers("before there is a capacity", "ok", to("small", "old", 1)...)
+		set(2)
+		offers("small", "ok | ok | limit domain (small)", to("small", "a", 3)...)
+		offers("of another tenant, to another domain", "limit domain (small) | ok | ok", append(to("small", "b", 1), to("big", "b", 2)...)...)
+		offers("the user's", "ok | ok | user u", to("big", "b", 3)...)
+		offers("big, and all", "ok | ok | limit domain (big)", to("big", "c", 3)...)
+		if got := outcomes(enqueue(t, s.client, typed(to("other", "d", 2), "chat")...)); got != "ok | ok" {
+			t.Errorf("of no type that all is about: %s", got)
+		}
+		offers("all, as nothing was counted that was refused", "ok | limit all", to("third", "d", 2)...)
+		key, err := newInspector(t, s.client, "push").LimitKey(t.Context(), "domain", "big")
+		if must(t, err); key.Capacity != 6 || key.Backlog != 6 {
+			t.Errorf("shown as %+v", key)
+		}
+		drops, err := newInspector(t, s.client, "push").Drops(t.Context(), 1)
+		if must(t, err); drops[0].Rule != "capacity of limit all" || drops[0].Reason != queue.ReasonFull {
+			t.Errorf("dropped as %+v", drops[0])
+		}
+		if n, err := newInspector(t, s.client, "push").Purge(t.Context(), "b"); n != 4 || err != nil {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		set(1)
+		offers("a lower capacity", "limit domain (small) | ok", append(to("small", "e", 1), to("big", "e", 1)...)...)
+	})
+}

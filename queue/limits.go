@@ -32,7 +32,7 @@ type LimitNow struct {
 	Types  []string `json:"types,omitempty"` // of jobs that it is about; none for all
 	Key    []string `json:"key,omitempty"`   // the fields of its key; none for one counter for all
 	Counts string   `json:"counts"`          // "jobs", "cost" or a unit
-	Rules  []string `json:"rules"`           // and the concurrency limit, as in the policies
+	Rules  []string `json:"rules"`           // the concurrency limit and the capacity, too, as in the policies
 
 	// Keys are values of its key that something is known of: jobs that it counts wait or run, they are paused, or they have
 	// limits of their own. The fullest come first. Known is how many of these there are.
@@ -62,19 +62,27 @@ func limitNow(name string, l Limit) LimitNow {
 	if concurrency := schedule.Concurrency(l.Concurrency); concurrency.Limits() {
 		now.Rules = append(now.Rules, concurrency.String())
 	}
+	if l.Capacity > 0 {
+		now.Rules = append(now.Rules, fmt.Sprint("capacity ", l.Capacity))
+	}
 	return now
 }
 
 // LimitKey is what a limit by name says for some values of its key.
 type LimitKey struct {
-	Key     string      `json:"key"`             // the values, as in Pause; "" of a limit without a key
-	Lanes   int         `json:"lanes"`           // in which jobs wait that it counts, of those looked at
-	Waiting int64       `json:"waiting"`         // these jobs
-	Running int         `json:"running"`         // jobs that run and that it counts
-	Full    float64     `json:"full"`            // how much of its fullest rule, or of its concurrency, is used: 0 to 1
-	Next    time.Time   `json:"next,omitzero"`   // the first instant at which it lets a job start; the zero time if one has to end before
-	Paused  time.Time   `json:"paused,omitzero"` // until when; the zero time if it is not paused
-	Rules   []RuleState `json:"rules"`           // what its rules, its pause and its concurrency say about a job of cost 1
+	Key     string `json:"key"`     // the values, as in Pause; "" of a limit without a key
+	Lanes   int    `json:"lanes"`   // in which jobs wait that it counts, of those looked at
+	Waiting int64  `json:"waiting"` // these jobs
+	Running int    `json:"running"` // jobs that run and that it counts
+
+	// Capacity is how many jobs may wait that it counts, and Backlog how many do; both are 0 if there is no bound.
+	Capacity int   `json:"capacity,omitempty"`
+	Backlog  int64 `json:"backlog,omitempty"`
+
+	Full   float64     `json:"full"`            // how much of its fullest rule, or of its concurrency, is used: 0 to 1
+	Next   time.Time   `json:"next,omitzero"`   // the first instant at which it lets a job start; the zero time if one has to end before
+	Paused time.Time   `json:"paused,omitzero"` // until when; the zero time if it is not paused
+	Rules  []RuleState `json:"rules"`           // what its rules, its pause and its concurrency say about a job of cost 1
 }
 
 // Limits returns the limits by name, with at most n values of the key of each. It reads a bounded part of the queue,
@@ -171,6 +179,7 @@ func blockedBy(all map[string]int64, limit string) (sum time.Duration) {
 func (k *LimitKey) describe(p *forecast.Forecast, scope string) {
 	limit, values, _ := envelope.ParseLimitScope(scope)
 	bounds, _ := p.Policies.Limit(scope)
+	k.Capacity = bounds.Capacity
 	use := schedule.Use{Limit: bounds, Name: limit, Values: values, Cost: 1}
 	k.Rules = statesUnder(p, []schedule.Use{use})
 	at, known := p.NextUnder(use)

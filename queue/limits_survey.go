@@ -147,8 +147,19 @@ func (s *limitsSurvey) busiest(limit string, n int) (scopes []string) {
 	return scopes[:min(len(scopes), n, max(1, limitKeys/len(s.limits)))]
 }
 
-// forecast reads what the rules of scopes remember.
+// forecast reads what the rules of scopes remember, and the backlogs of those with a capacity.
 func (s *limitsSurvey) forecast(ctx context.Context, scopes []string) (*forecast.Forecast, error) {
+	bounded := slices.DeleteFunc(slices.Clone(scopes), func(scope string) bool {
+		limit, _ := s.policies.Limit(scope)
+		return limit.Capacity == 0
+	})
+	lengths, err := s.store.Backlogs(ctx, bounded)
+	if err != nil {
+		return nil, err
+	}
+	for k, n := range lengths {
+		s.key(bounded[k]).Backlog = n
+	}
 	view, err := s.store.Look(ctx, scopes)
 	return forecast.New(s.policies, view, s.census), err
 }

@@ -1,8 +1,23 @@
 package store
 
+import "context"
+
 // Whose backlogs count the jobs of a lane is said by the lane's label ([envelope.Lane.Backlogs]). How many jobs of
 // such lanes wait is kept in one sorted set, as long as there are any: a scope that counts none is no member. Whatever puts
 // jobs into lanes, or takes them out, counts in the same script.
+
+// Backlogs returns how many jobs the backlogs of scopes count in lanes with labels, in one round trip.
+func (s *Store) Backlogs(ctx context.Context, scopes []string) ([]int64, error) {
+	lengths := make([]int64, len(scopes))
+	if len(scopes) == 0 {
+		return lengths, nil
+	}
+	scores, err := s.client.ZMScore(ctx, s.key.Backlogs(), scopes...).Result()
+	for i, score := range scores {
+		lengths[i] = int64(score)
+	}
+	return lengths, err
+}
 
 // wait notes that so many more jobs of a lane wait.
 func (c *Commit) wait(lane Lane, n int) {
