@@ -169,7 +169,7 @@ type Drop struct {
 	Type     string    `json:"type,omitempty"` // empty if the job's names are too long to be kept
 	Attempts int       `json:"attempts"`       // that it had
 	Reason   Reason    `json:"reason"`
-	Rule     string    `json:"rule,omitempty"` // which rule refused it, for ReasonRule and ReasonImpossible
+	Rule     string    `json:"rule,omitempty"` // which rule refused it, for ReasonRule and ReasonImpossible; for ReasonFull as in Receipt
 	At       time.Time `json:"at"`
 }
 

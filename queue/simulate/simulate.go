@@ -32,7 +32,7 @@ type Result struct {
 	Offer
 	Slot   time.Time    // when the job would start; the zero time if it would be dropped
 	Reason queue.Reason // why it would be dropped, or [Invalid]; empty if it would start
-	Rule   string       // by which rule, for ReasonRule and ReasonImpossible; for Invalid what is wrong
+	Rule   string       // as in queue.Drop; for Invalid what is wrong
 }
 
 // Invalid is the reason of a job that the policies make invalid, such as one that lacks what a limit by name with missing:

@@ -170,7 +170,7 @@ type Receipt struct {
 	// Reason Why it was dropped.
 	Reason *string `json:"reason,omitempty"`
 
-	// Rule Which rule, if the reason is impossible.
+	// Rule Which rule, if the reason is impossible; whose capacity, if it is full and not the tenant's.
 	Rule *string `json:"rule,omitempty"`
 
 	// Start When rules and pauses let it start if no job with an earlier turn is added, by the clock of Redis: an estimate. Of accepted jobs only.
