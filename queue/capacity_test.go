@@ -195,3 +195,23 @@ func TestACapacityOfALimit(t *testing.T) {
 		offers("a lower capacity", "limit domain (small) | ok", append(to("small", "e", 1), to("big", "e", 1)...)...)
 	})
 }
+
+// A place that the doctor takes out of a lane counts no more.
+func TestTheDoctorCountsWhatItRemoves(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		p := policies(queue.Policy{UserCapacity: 2})
+		p.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Capacity: 2}}
+		setPolicies(t, s.client, p)
+		enqueue(t, s.client, keyed([]queue.Job{named("", "ann", news), named("", "ann")}, "domain", "a")...)
+		must(t, s.client.Del(t.Context(), "wc:{push}:fold:school:ann").Err())
+		d, err := doctor.New(s.client, "push")
+		must(t, err)
+		mended, left, err := d.Repair(t.Context())
+		if must(t, err); len(mended) != 1 || mended[0].Kind != "stub" || len(left) > 0 {
+			t.Errorf("mended %+v, left %+v", mended, left)
+		}
+		if got := outcomes(enqueue(t, s.client, keyed([]queue.Job{named("", "ann"), named("", "ann")}, "domain", "a")...)); got != "ok | user ann" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
