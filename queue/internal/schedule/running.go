@@ -70,7 +70,8 @@ func (s *Scheduler) claimed(u *user, c envelope.ClaimRef, named []*instance) (un
 }
 
 // ended notes that a job runs no more. It reports whether something may start that could
-// not: one of the three limits was reached, and is reached no more. An end that is told of twice has no effect.
+// not: a concurrency limit of one of its subjects was reached, and is reached no more. An end that is told of twice has no
+// effect.
 func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	run, known := s.running.claims[claim]
 	if !known {

@@ -276,7 +276,7 @@ func (d *decision) drop(l *lane, reason, rule string) {
 	d.leave(l, l.first())
 }
 
-// A Blame says how long a rule, a concurrency limit or a pause held its queue, tenant or user back
+// A Blame says how long a rule, a concurrency limit or a pause held its subject back
 // before a start: since its last start, or since the job was there. The zero value says that
 // nothing did.
 type Blame struct {

@@ -6,11 +6,12 @@ import (
 )
 
 // A scheduler knows the tenants that something was told of, or whose bounds come soon; of a tenant the users, of a user
-// up to three lanes, one for each priority. Each of them but a lane is a subject: rules count for it, it can be paused,
-// and so many jobs of it may run. What the rules remember of a subject is read when it is needed first (known), changed
-// by starts, and written by the next commit (changed).
+// the lanes, one for each priority and label; and the instances of limits by name that lanes wait for. Each of them but a
+// lane is a subject: rules count for it, it can be paused, and so many jobs of it may run. What the rules remember of a
+// subject is read when it is needed first (known), changed by starts, and written by the next commit (changed).
 
-// A subject is whoever a set of rules counts for: the queue, a tenant, or a user. All instants are in µs.
+// A subject is whoever a set of rules counts for: the queue, a tenant, a user, or an instance of a limit by name.
+// All instants are in µs.
 type subject struct {
 	rules     *rules.Set  // nil for none
 	state     rules.State // what the rules remember; empty until it is known
