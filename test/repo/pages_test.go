@@ -59,6 +59,27 @@ func TestReadmePoliciesAreReal(t *testing.T) {
 	}
 }
 
+// The policy files of the examples stand in pages as they are.
+func TestExamplesOfPoliciesAreShown(t *testing.T) {
+	var shown []string
+	for _, page := range files(t, ".md") {
+		shown = append(shown, blocks(read(t, page), "yaml")...)
+	}
+	n := 0
+	for _, file := range files(t, ".yaml") {
+		if filepath.Dir(file) != "examples/policies" {
+			continue
+		}
+		n++
+		if !slices.Contains(shown, read(t, file)) {
+			t.Errorf("no page shows %s as it is", file)
+		}
+	}
+	if n < 17 {
+		t.Errorf("%d files: the test reads nothing", n)
+	}
+}
+
 // Every file of policies that a page shows can be read.
 func TestShownPoliciesAreUnderstood(t *testing.T) {
 	n := 0
