@@ -54,6 +54,7 @@ var faults = []fault{
 	{name: "Redis's clock an hour back for 6 s", run: behind},
 	{name: "older policies after a failover, kill -9 of the leader", run: outdated},
 	{name: "twelve queues in one worker, kill -9", run: shared},
+	{name: "three limits by name, kill -9 of workers and Redis", run: byName},
 }
 
 // All faults take some five minutes; usually six of them are drawn.

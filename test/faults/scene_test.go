@@ -79,6 +79,7 @@ type stage struct {
 	beside  []string        // queues that are offered as much, by turns with the usual one
 	stepped bool            // Redis's clock was set: it is not the machine's
 	lively  bool            // nobody may be without starts for long beyond the fault
+	named   bool            // there are the three limits by name of named_test.go
 }
 
 func (at stage) tenants() int { return cmp.Or(at.among, 3) }
@@ -122,8 +123,12 @@ func (s *scene) setPolicies() {
 }
 
 func (s *scene) policies() queue.Policies {
+	var byName map[string]queue.Limit
+	if s.named {
+		byName = threeByName
+	}
 	return queue.Policies{
-		Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
+		Limits: byName, Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
 			Tenant: s.tenantRules(), User: s.userRules(),
 			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
 		}},
@@ -162,6 +167,9 @@ func (s *scene) offer(ctx context.Context, n int) {
 		jobs[i] = queue.Job{
 			ID: fmt.Sprint("job-", k), Type: "push",
 			Tenant: fmt.Sprint(name, "-", k%s.tenants()), User: fmt.Sprint("u", k/s.tenants()%users),
+		}
+		if s.named {
+			subjectByName(&jobs[i], k, k/s.tenants()%users)
 		}
 		if k%10 == 9 {
 			jobs[i].Payload = make([]byte, s.large)

@@ -282,7 +282,7 @@ func (s *scene) violations(executions []*execution) int {
 	for _, v := range found[:min(len(found), 10)] {
 		s.t.Error(v)
 	}
-	return len(found) + s.certain(executions) + s.crowds(executions)
+	return len(found) + s.certain(executions) + s.crowds(executions) + s.brokenByName(executions)
 }
 
 // together returns what a rule for everything counts: starts, or slots if it is a leak.
@@ -306,12 +306,7 @@ func (s *scene) crowds(executions []*execution) int {
 		if s.frozen(e) {
 			continue
 		}
-		until := e.ended
-		for _, h := range s.harm {
-			if h.hit(e, s.slack) && (until.IsZero() || until.After(h.at)) {
-				until = later(h.at, e.began)
-			}
-		}
+		until := s.until(e)
 		users = append(users, throttle.Run{Subject: e.Tenant + "/" + e.User, From: e.began, Until: until})
 		tenants = append(tenants, throttle.Run{Subject: e.Tenant, From: e.began, Until: until})
 	}
@@ -323,6 +318,17 @@ func (s *scene) crowds(executions []*execution) int {
 		s.t.Logf("never %d of a tenant at once: the limit has not bound", s.tenantAtOnce())
 	}
 	return len(found)
+}
+
+// until is when an execution ended, or was no longer the queue's.
+func (s *scene) until(e *execution) time.Time {
+	until := e.ended
+	for _, h := range s.harm {
+		if h.hit(e, s.slack) && (until.IsZero() || until.After(h.at)) {
+			until = later(h.at, e.began)
+		}
+	}
+	return until
 }
 
 func later(a, b time.Time) time.Time {

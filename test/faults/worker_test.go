@@ -98,6 +98,9 @@ type start struct {
 	ID, Tenant, User string
 	Slot, Started    time.Time
 	Attempt          int
+	Type             string
+	Keys             map[string]string
+	Costs            map[string]int
 }
 
 func (s *scribe) ProcessTask(ctx context.Context, _ *asynq.Task) error {
@@ -107,7 +110,7 @@ func (s *scribe) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 	}
 	run := fmt.Sprint(s.Name, "/", s.runs.Add(1))
 	err := s.write(line{run, s.Name, time.Now(), s.pulse.late(), &start{
-		info.ID, info.Tenant, info.User, info.Slot, info.Started, info.Attempt,
+		info.ID, info.Tenant, info.User, info.Slot, info.Started, info.Attempt, info.Type, info.Keys, info.Costs,
 	}})
 	if err != nil {
 		return err
