@@ -62,6 +62,7 @@ type Left struct {
 	Begin string // how its entry begins
 
 	bound, last int64 // of its lane before
+	served      uint64
 }
 
 // A State is what the rules of a subject remember, to be written.

@@ -5,28 +5,30 @@ import "math"
 // Two things make up an index in memory: a heap of members with their bounds, and a front, which says up to which bound
 // all members are in the heap. Both are small: what lies behind the frontier is read when it comes near.
 //
-// Members of one bound keep the order in which they got it. That is what makes lanes and tenants take turns: whoever was
-// served gets a bound anew, and stands behind the others with the same one.
+// Tenants of one bound keep the order in which they got it. Lanes of one bound stand in the order of their turns: the one
+// that was served longest ago comes first. A lane keeps its turn while its bound moves, since what moves it (the rules of
+// its user, say) may move the bounds of others to the same instant.
 
 // Never is later than any instant.
 const Never = math.MaxInt64
 
-// A heap holds items by a number, the least first, and those with the same number in the
-// order in which they got it. Items know their places in it.
+// A heap holds items by a number, the least first, and those with the same number by their turns, or, without those, in
+// the order in which they got it. Items know their places in it.
 type heap[T any] struct {
 	entries []entry[T]
-	at      func(T) *int // the place of an item
+	at      func(T) *int   // the place of an item
+	turn    func(T) uint64 // nil for items without turns
 	sets    uint64
 }
 
 type entry[T any] struct {
 	bound int64
-	since uint64 // the number of the call that has set the bound
+	turn  uint64 // of the item, or the number of the call that has set the bound
 	item  T
 }
 
 func (e *entry[T]) before(other *entry[T]) bool {
-	return e.bound < other.bound || e.bound == other.bound && e.since < other.since
+	return e.bound < other.bound || e.bound == other.bound && e.turn < other.turn
 }
 
 const outside = -1 // the place of an item in no heap
@@ -50,17 +52,14 @@ func (h *heap[T]) set(item T, bound int64) {
 		h.entries = append(h.entries, entry[T]{bound, 0, item})
 		*h.at(item) = i
 	}
-	if e := &h.entries[i]; e.since == 0 || e.bound != bound {
+	switch e := &h.entries[i]; {
+	case h.turn != nil:
+		e.bound, e.turn = bound, h.turn(item)
+	case e.turn == 0 || e.bound != bound:
 		h.sets++
-		e.bound, e.since = bound, h.sets
+		e.bound, e.turn = bound, h.sets
 	}
 	h.down(h.up(i))
-}
-
-// renew gives an item a bound, behind all items that have the same one: it was served.
-func (h *heap[T]) renew(item T, bound int64) {
-	h.remove(item)
-	h.set(item, bound)
 }
 
 // lower gives an item an earlier bound, if it has a later one or none.

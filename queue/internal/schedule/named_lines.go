@@ -35,8 +35,8 @@ type waiters struct {
 	apart    bool        // out of the line, until their tenant may start something
 }
 
-// A turn is what a lane has in the lines of instances.
-type turn struct {
+// A standing is what a lane has in the lines of instances.
+type standing struct {
 	line      *instance   // in which it waits; nil for none
 	place     int         // in the heap of its tenant there
 	ticket    uint64      // tells which lane came first; 0 if it has not waited since its last start
@@ -106,6 +106,7 @@ func (s *Scheduler) join(l *lane, i *instance, now int64) {
 		l.heads = l.heads[:1:1] // a hundred thousand lanes may wait
 	}
 	l.heap().set(l, blocked)
+	s.freeRoom(l, now)
 	hold := s.holdsFor(l, i, now)
 	if !hold {
 		s.release(l, now)
@@ -320,6 +321,7 @@ func (s *Scheduler) quit(l *lane, now int64) {
 	s.leaveLine(l)
 	l.ticket = 0
 	s.release(l, now)
+	s.freeRoom(l, now)
 	if line == nil {
 		return
 	}

@@ -1,11 +1,6 @@
 package schedule
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/waterclock/waterclock/queue/internal/envelope"
-)
+import "github.com/waterclock/waterclock/queue/internal/envelope"
 
 // The scheduler's picture of lanes is a front: those that are due soon, with their first jobs. What happens to lanes
 // elsewhere (an offer to an empty lane, a purge, jobs that come back) is told, and what is known of them is read
@@ -113,19 +108,16 @@ func (s *Scheduler) loosen(t *tenant, now int64) {
 	for p := range t.lanes {
 		index := &t.lanes[p]
 		index.lower(0)
-		var later []entry[*lane]
+		var later []*lane
 		for _, of := range []*heap[*lane]{&index.due, &index.reading} {
 			for _, e := range of.entries {
 				if e.bound > now {
-					later = append(later, e)
+					later = append(later, e.item)
 				}
 			}
 		}
-		slices.SortFunc(later, func(a, b entry[*lane]) int {
-			return cmp.Or(cmp.Compare(a.bound, b.bound), cmp.Compare(a.since, b.since))
-		})
-		for _, e := range later {
-			e.item.heap().set(e.item, now)
+		for _, l := range later {
+			l.heap().set(l, now)
 		}
 	}
 	s.rouse(t, now)

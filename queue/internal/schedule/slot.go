@@ -25,6 +25,11 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		}
 		return on
 	}
+	if u.holdsBack(l, slot) {
+		s.release(l, d.now)
+		t.lanes[l.priority].due.set(l, max(u.room, d.horizon+1)) // or when the other lane has started
+		return on
+	}
 	if slot > max(d.now, t.bound, l.calledFor) {
 		if v, waits := d.wait(t, l, slot); waits {
 			return v
@@ -32,6 +37,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	if s.full(&u.subject) {
 		s.release(l, d.now)
+		s.freeRoom(l, d.now)
 		t.lanes[l.priority].due.set(l, blocked)
 		return on
 	}
@@ -147,7 +153,7 @@ func (d *decision) countRefused() {
 }
 
 // wait moves the bound of whoever keeps a job from starting before its slot: of the lane,
-// where that is its user's rules; it lets the lane wait in the line of a limit by name, where that is
+// where that is its user's rules (the user's lanes behind it wait with it for a costly job, see room.go); it lets the lane wait in the line of a limit by name, where that is
 // one; or moves the bound of the tenant, whose other lanes wait with it, since a job
 // of a higher cost would never find room otherwise; or of all, for the rules of the
 // queue. It reports false where only the queue's rules do, and the slot comes soon.
@@ -157,6 +163,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	if own, _ := u.rules.Earliest(&u.state, max(d.now, u.paused), cost); own > max(by, index.due.bound(l)) {
 		s.release(l, d.now)
 		index.due.set(l, own)
+		s.holdRoom(l, own, d.now)
 		if u.paused <= d.now {
 			s.park(l, own, d.now)
 		}
@@ -210,7 +217,8 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s.serve(t, h.Env.Cost)
 	first := l.first()
 	next, _ := u.rules.Earliest(&u.state, max(at, l.bound()), 1)
-	l.index().due.renew(l, next) // behind the other lanes that are due
+	t.takeTurn(l)
+	l.index().due.set(l, next)
 	l.last = slot
 	d.leave(l, first)
 	return &d.plan.Starts[len(d.plan.Starts)-1]
@@ -254,7 +262,7 @@ func (l *lane) first() Left {
 	if l.line != nil {
 		bound = l.since
 	}
-	return Left{l.name(), l.heads[0].Begin(), bound, l.last}
+	return Left{l.name(), l.heads[0].Begin(), bound, l.last, l.served}
 }
 
 // leave takes the first job out of a lane. The next one has the lane's bound.

@@ -40,12 +40,13 @@ type tenant struct {
 	lanes   [priorities]lanes // by priority
 	apart   []*waiters        // its lanes that have stepped out of lines of limits by name
 	users   map[string]*user
-	bound   int64 // no job of it starts before
-	share   int64 // what it has been served, by its weight
-	at      int   // place among those that are due
-	rank    int   // place among those that are ready
-	waits   bool  // for something that is being read
-	resting int   // how often it was found with nothing to do
+	turns   uint64 // of its lanes: how many there have been
+	bound   int64  // no job of it starts before
+	share   int64  // what it has been served, by its weight
+	at      int    // place among those that are due
+	rank    int    // place among those that are ready
+	waits   bool   // for something that is being read
+	resting int    // how often it was found with nothing to do
 }
 
 // lanes are those of one priority of a tenant: an index in memory. A lane is in one of the heaps, or in none if nothing
@@ -57,8 +58,8 @@ type lanes struct {
 }
 
 func newLanes() lanes {
-	at := func(l *lane) *int { return &l.at }
-	return lanes{front: newFront(), due: heap[*lane]{at: at}, reading: heap[*lane]{at: at}}
+	at, turn := func(l *lane) *int { return &l.at }, func(l *lane) uint64 { return l.served }
+	return lanes{front: newFront(), due: heap[*lane]{at: at, turn: turn}, reading: heap[*lane]{at: at, turn: turn}}
 }
 
 // A user has the lanes of a tenant for which its rules count together.
@@ -69,6 +70,8 @@ type user struct {
 	lanes  []*lane
 	named  map[laneName]*lane // those of lanes, where there are many
 	idle   bool               // in the list of the idle
+	held   *lane              // for whose costly job the lanes behind it wait; nil for none
+	room   int64              // when the user's rules have room for that job
 }
 
 // A laneName tells a lane of a user from the others.
@@ -82,17 +85,18 @@ type laneName struct {
 type lane struct {
 	user *user
 	laneName
-	turn    // in the line of a limit by name
-	heads   []Head
-	asked   bool  // its heads are being read
-	missed  bool  // a job has come meanwhile, perhaps after the reading
-	at      int   // place in a heap of its tenant
-	expires int   // place among those that expire
-	last    int64 // slot of the job that was taken last: the next one does not overtake it
-	noted   int64 // the bound that Redis has of it, as far as is known
-	looked  int64 // when it was to be read again
-	parked  bool  // in the list of the parked
-	early   bool  // and it may be due before the bound that Redis has
+	standing // in the line of a limit by name
+	heads    []Head
+	asked    bool   // its heads are being read
+	missed   bool   // a job has come meanwhile, perhaps after the reading
+	at       int    // place in a heap of its tenant
+	expires  int    // place among those that expire
+	last     int64  // slot of the job that was taken last: the next one does not overtake it
+	served   uint64 // the number of its last turn; of a lane that was never served, of the last one before it came
+	noted    int64  // the bound that Redis has of it, as far as is known
+	looked   int64  // when it was to be read again
+	parked   bool   // in the list of the parked
+	early    bool   // and it may be due before the bound that Redis has
 }
 
 func (s *Scheduler) subjectOf() *subject { return &s.queue }
@@ -184,7 +188,8 @@ func (u *user) lane(priority int, label string) *lane {
 	name := laneName{priority, label}
 	l := u.find(name)
 	if l == nil {
-		l = &lane{user: u, laneName: name, turn: turn{place: outside}, at: outside, expires: outside}
+		l = &lane{user: u, laneName: name, standing: standing{place: outside}, at: outside, expires: outside}
+		u.tenant.takeTurn(l)
 		u.lanes = append(u.lanes, l)
 		if len(u.lanes) > fewLanes {
 			if u.named == nil {
@@ -197,6 +202,12 @@ func (u *user) lane(priority int, label string) *lane {
 		}
 	}
 	return l
+}
+
+// takeTurn lets a lane stand behind all others of the tenant that may start something at the same instant.
+func (t *tenant) takeTurn(l *lane) {
+	t.turns++
+	l.served = t.turns
 }
 
 // plain lets the lanes without a label be in memory: those that every user has.

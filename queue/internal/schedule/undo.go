@@ -88,7 +88,7 @@ func (s *Scheduler) doubt(who toucher, now int64) {
 func (s *Scheduler) putBack(left Left, now int64) {
 	t := s.tenant(left.Lane.Tenant)
 	l := t.user(s, left.Lane.User).lane(left.Lane.Priority, left.Lane.Label)
-	l.last = left.last
+	l.last, l.served = left.last, left.served
 	s.read(l, min(left.bound, l.bound()))
 	s.rouse(t, now)
 }

@@ -209,8 +209,8 @@ func (w *world) unspend(t *task, all bool) {
 	}
 }
 
-// blocked tells whether a job waits for a bigger one, to which the rules of its tenant, or
-// of the queue, are held open.
+// blocked tells whether a job waits for a bigger one, for which room is kept in the rules of its user, of its tenant, or
+// of the queue.
 func (w *world) blocked(t *task) bool {
 	for lane, jobs := range w.lanes {
 		if len(jobs) == 0 || jobs[0] == t {
@@ -223,6 +223,10 @@ func (w *world) blocked(t *task) bool {
 			continue
 		}
 		if w.ledger(envelope.QueueScope).first(w.now, jobs[0].cost(), true) > w.now {
+			return true
+		}
+		if lane.Tenant == t.lane.Tenant && lane.User == t.lane.User && lane.Priority <= t.lane.Priority &&
+			w.ledger(envelope.UserScope(lane.Tenant, lane.User)).first(w.now, jobs[0].cost(), true) > w.now {
 			return true
 		}
 		if lane.Tenant == t.lane.Tenant && w.ledger(envelope.TenantScope(lane.Tenant)).first(w.now, jobs[0].cost(), true) > w.now {
