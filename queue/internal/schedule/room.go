@@ -12,7 +12,7 @@ func (s *Scheduler) holdRoom(l *lane, at, now int64) {
 	switch {
 	case l.heads[0].Env.Cost <= 1:
 		s.freeRoom(l, now)
-	case u.held == nil || u.held == l || u.held.behind(l) || u.room <= now:
+	case u.held == nil || u.held == l || u.held.behind(l):
 		if u.held == l && at < u.room {
 			s.freeRoom(l, now)
 		}
@@ -28,7 +28,7 @@ func (s *Scheduler) freeRoom(l *lane, now int64) {
 	}
 	u.held = nil
 	for _, other := range u.lanes {
-		if other.at != outside && other.line == nil && other.behind(l) {
+		if other.at != outside && other.behind(l) {
 			s.wake(other, now)
 		}
 	}

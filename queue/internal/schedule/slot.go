@@ -37,7 +37,6 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	if s.full(&u.subject) {
 		s.release(l, d.now)
-		s.freeRoom(l, d.now)
 		t.lanes[l.priority].due.set(l, blocked)
 		return on
 	}

@@ -1,7 +1,9 @@
 package schedule_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,23 +113,128 @@ func TestLanesOfAUserWaitForACostlyJob(t *testing.T) {
 	}
 }
 
+// Room is kept for the costly job of the highest priority, also if another one of a lower priority has waited before.
+func TestRoomIsKeptForTheHigherPriority(t *testing.T) {
+	s := onUserShelf(t, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 10, Period: time.Second, Burst: 5})})
+	for range 5 {
+		s.put("t", "u", nil)
+	}
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost, e.Priority = 3, envelope.Low })
+	s.decide()
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost, e.Priority = 5, envelope.High })
+	n := 0
+	s.after(3*time.Second, func() {
+		if n++; n%50 == 0 {
+			s.put("t", "u", nil)
+		}
+	})
+	if s.starts[5].Lane.Priority != envelope.High {
+		t.Errorf("start 5 is of priority %d, want the costly job of the high one", s.starts[5].Lane.Priority)
+	}
+}
+
+// A lane of a user that is new has its turn after those that wait: a new lane each time does not keep an old one waiting.
+func TestNewLanesOfAUserTakeTheLastTurn(t *testing.T) {
+	domain := namedLimit{name: "domain", key: "domain", unit: "jobs", set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1000, Period: time.Second})}
+	s := newShelf(t, &schedule.Policies{
+		Default:  "p",
+		Policies: map[string]schedule.Policy{"p": {User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Second})}},
+		Named:    namedLimits{domain},
+	})
+	to := func(domain string) func(*envelope.Envelope) {
+		return func(e *envelope.Envelope) { e.Keys = map[string]string{"domain": domain} }
+	}
+	s.put("t", "u", to("old"))
+	s.decide()
+	s.put("t", "u", to("old"))
+	s.decide()
+	n := 0
+	s.after(10*time.Second, func() {
+		if n++; n%100 == 0 && n < 5000 { // ten a second: each in a lane that is due with the old one
+			s.put("t", "u", to(fmt.Sprint("new-", n)))
+		}
+	})
+	at := slices.IndexFunc(s.starts[1:], func(start schedule.Start) bool { return start.Head.Env.Keys["domain"] == "old" })
+	if at != 0 {
+		t.Errorf("the second job of the old lane is start %d after its first, want the next", at)
+	}
+}
+
+// A start that is undone was no turn: its lane is the next again.
+func TestAnUndoneStartIsNoTurn(t *testing.T) {
+	s := onUserShelf(t, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Second})})
+	for _, typ := range []string{"bulk", "bulk", "chat", "chat"} {
+		s.put("t", "u", ofType(typ))
+	}
+	s.decide() // bulk
+	s.now += 1_000_000
+	f := fleet{places: slices.Repeat([]*schedule.Place{{Worker: "w"}}, 100)}
+	c := s.s.Decide(s.now, &f, 100)
+	if len(c.Plan.Starts) != 1 || c.Plan.Starts[0].Head.Env.Type != "chat" {
+		t.Fatalf("started %v, want chat", c.Plan.Starts)
+	}
+	s.s.Undo([]schedule.Commit{c}, s.now)
+	s.decide()
+	if got := strings.Join(s.types(), " "); got != "bulk chat" {
+		t.Errorf("started %s, want bulk chat", got)
+	}
+}
+
 // Whoever waited for room for a costly job waits no more when that job leaves without a start.
 func TestACostlyJobThatLeavesHoldsNobody(t *testing.T) {
-	bucket := rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Second, Burst: 5})
-	s := onUserShelf(t, schedule.Policy{User: bucket})
+	s := onUserShelf(t, slowBucket)
 	for range 5 {
 		s.put("t", "u", ofType("bulk"))
 	}
 	s.decide()
-	s.put("t", "u", func(e *envelope.Envelope) { e.Cost, e.Deadline = 5, s.now+2_000_000 })
-	s.put("t", "u", ofType("bulk"))
+	begun := s.now
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost, e.ID = 5, "big" })
+	s.put("t", "u", ofType("mail"))
+	s.after(2*time.Second, nil)
+	s.s.Step(s.now, schedule.IDCancelled{ID: "big"}, schedule.Changed{Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}})
+	s.after(time.Second, nil)
+	if n := len(s.starts); n != 6 {
+		t.Fatalf("%d starts, want those of bulk and the mail", n)
+	}
+	if at := s.starts[5].Slot - begun; at < 2_000_000 || at > 2_010_000 {
+		t.Errorf("the mail starts after %d µs, want two seconds: when the costly job is cancelled", at)
+	}
+}
+
+// slowBucket lets a user have five at once, and then one a second.
+var slowBucket = schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Second, Burst: 5})}
+
+// Nor when it waits for something else by now.
+func TestACostlyJobThatWaitsForAnotherLimitHoldsNobody(t *testing.T) {
+	s := onUserShelf(t, slowBucket)
+	for range 5 {
+		s.put("t", "u", ofType("bulk"))
+	}
+	s.decide()
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost, e.Type = 5, "mail" })
+	s.put("t", "u", ofType("chat"))
+	s.decide()
+	lifted := *s.policies
+	lifted.Policies = map[string]schedule.Policy{"p": {}}
+	s.s.Step(s.now, schedule.Settings{Policies: &lifted, Paused: map[string]int64{"l:mail": s.now + 3_600_000_000}})
+	s.decide()
+	if types := s.types(); len(types) != 6 || types[5] != "chat" {
+		t.Errorf("started %v, want chat at once: the user has no rules, and the mail waits for the end of a pause", types)
+	}
+}
+
+// A lane whose turn comes before that of the costly job does not wait for it.
+func TestALaneBeforeACostlyJobDoesNotWait(t *testing.T) {
+	s := onUserShelf(t, slowBucket)
+	for range 5 {
+		s.put("t", "u", ofType("bulk"))
+	}
 	s.decide()
 	begun := s.now
-	s.after(3*time.Second, nil)
-	if n := len(s.starts); n != 6 {
-		t.Fatalf("%d starts, want the sixth of bulk", n)
-	}
-	if at := s.starts[5].Slot - begun; at > 2_100_000 {
-		t.Errorf("the job behind the costly one starts after %d µs, want it to start when that one is too late, after two seconds", at)
+	s.put("t", "u", ofType("mail"))
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost = 5 })
+	s.after(2*time.Second, nil)
+	if len(s.starts) != 6 || s.starts[5].Slot != begun+1_000_000 {
+		t.Errorf("started %v, want the mail after a second", s.types())
 	}
 }
