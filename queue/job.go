@@ -36,8 +36,9 @@ type Job struct {
 	// of 1 to 256 bytes.
 	Keys map[string]string
 
-	// Costs is what the job costs in units of its own: a limit with "counts: tokens" counts Costs["tokens"]. At most
-	// 16 units, each named by a letter and then up to 31 lower-case letters, digits or underscores, and from 0 to 1,000,000,000.
+	// Costs is what the job costs in units of its own: a limit with "counts: tokens" counts Costs["tokens"]. At most 16
+	// units. The name of a unit is a lower-case letter and up to 31 lower-case letters, digits or underscores; its number is
+	// from 0 to 1,000,000,000.
 	Costs map[string]int
 
 	// NotBefore is the earliest start. The zero time means now.
@@ -202,7 +203,7 @@ func (j Job) Validate() error {
 
 func (j Job) validateKeys() error {
 	if len(j.Keys) > maxKeys {
-		return fmt.Errorf("%w: keys are %d; at most %d", ErrInvalidJob, len(j.Keys), maxKeys)
+		return fmt.Errorf("%w: keys: %d of them; at most %d", ErrInvalidJob, len(j.Keys), maxKeys)
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Keys)) {
 		if !policyfile.IsKeyName(name) {
@@ -217,7 +218,7 @@ func (j Job) validateKeys() error {
 
 func (j Job) validateCosts() error {
 	if len(j.Costs) > maxKeys {
-		return fmt.Errorf("%w: costs are %d; at most %d", ErrInvalidJob, len(j.Costs), maxKeys)
+		return fmt.Errorf("%w: costs: %d of them; at most %d", ErrInvalidJob, len(j.Costs), maxKeys)
 	}
 	for _, unit := range slices.Sorted(maps.Keys(j.Costs)) {
 		if !policyfile.IsUnit(unit) {

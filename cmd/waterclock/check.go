@@ -58,8 +58,8 @@ func (c *console) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify LOG...", Short: "Prove from the logs of workers that the limits were kept",
 		Long: `verify reads the lines that worker --sender log wrote, and the policies that were in force, and
-checks every start. It shares no code with what decides. Windows and spacings are checked on
-the starts, leaks on the slots. It needs no Redis.`,
+checks every start. It finds the limits of a start as the queue does, and checks their rules with
+code of its own. Windows and spacings are checked on the starts, leaks on the slots. It needs no Redis.`,
 		Example: "  waterclock verify --policies policies.yaml deliveries-1.jsonl deliveries-2.jsonl",
 		Args:    arguments(1, -1, "the files that worker --log-file wrote"),
 		RunE: func(_ *cobra.Command, logs []string) error {

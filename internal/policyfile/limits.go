@@ -20,11 +20,11 @@ type Limit struct {
 	Each map[string]Bounds // values of the key, exact or patterns, whose bounds are others; the fields stand between commas
 }
 
-// Bounds are what a limit is.
+// Bounds are the rules, the concurrency and the capacity of a limit by name: for all values of its key, or for some of them.
 type Bounds struct {
 	Limits
 	Capacity  int  // waiting jobs; 0 for no bound
-	Unlimited bool // nothing of it
+	Unlimited bool // the values have no bounds at all
 }
 
 // What a limit counts that is not a unit.

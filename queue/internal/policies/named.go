@@ -14,7 +14,7 @@ type named struct {
 	counts bool // one of them limits how much runs at once
 }
 
-// A bound is what a limit by name is.
+// A bound is a limit by name, or one of its values, as the scheduler knows it.
 type bound struct {
 	rules       *rules.Set
 	concurrency schedule.Concurrency

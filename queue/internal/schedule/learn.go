@@ -122,6 +122,7 @@ func (s *Scheduler) learnHeads(lane envelope.Lane, heads []Head, now int64) {
 		s.read(l, bound)
 	default:
 		s.quit(l, now)
+		l.served = 0
 		s.rest(l.user)
 	}
 }

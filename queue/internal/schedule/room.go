@@ -41,5 +41,5 @@ func (u *user) holdsBack(l *lane, at int64) bool {
 
 // behind reports whether a lane stands behind another one of its user, where both may start something at one instant.
 func (l *lane) behind(other *lane) bool {
-	return l.priority > other.priority || l.priority == other.priority && l.served > other.served
+	return l.priority > other.priority || l.priority == other.priority && l.turn() > other.turn()
 }

@@ -216,7 +216,8 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s.serve(t, h.Env.Cost)
 	first := l.first()
 	next, _ := u.rules.Earliest(&u.state, max(at, l.bound()), 1)
-	t.takeTurn(l)
+	s.freeRoom(l, d.now) // while those behind it are known by its turn
+	l.takeTurn()
 	l.index().due.set(l, next)
 	l.last = slot
 	d.leave(l, first)

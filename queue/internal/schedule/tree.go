@@ -58,8 +58,8 @@ type lanes struct {
 }
 
 func newLanes() lanes {
-	at, turn := func(l *lane) *int { return &l.at }, func(l *lane) uint64 { return l.served }
-	return lanes{front: newFront(), due: heap[*lane]{at: at, turn: turn}, reading: heap[*lane]{at: at, turn: turn}}
+	at := func(l *lane) *int { return &l.at }
+	return lanes{front: newFront(), due: heap[*lane]{at: at, turn: (*lane).turn}, reading: heap[*lane]{at: at, turn: (*lane).turn}}
 }
 
 // A user has the lanes of a tenant for which its rules count together.
@@ -92,7 +92,7 @@ type lane struct {
 	at       int    // place in a heap of its tenant
 	expires  int    // place among those that expire
 	last     int64  // slot of the job that was taken last: the next one does not overtake it
-	served   uint64 // the number of its last turn; of a lane that was never served, of the last one before it came
+	served   uint64 // the number of its last turn, or of when it came to have jobs; 0 if it has none
 	noted    int64  // the bound that Redis has of it, as far as is known
 	looked   int64  // when it was to be read again
 	parked   bool   // in the list of the parked
@@ -189,7 +189,6 @@ func (u *user) lane(priority int, label string) *lane {
 	l := u.find(name)
 	if l == nil {
 		l = &lane{user: u, laneName: name, standing: standing{place: outside}, at: outside, expires: outside}
-		u.tenant.takeTurn(l)
 		u.lanes = append(u.lanes, l)
 		if len(u.lanes) > fewLanes {
 			if u.named == nil {
@@ -204,10 +203,18 @@ func (u *user) lane(priority int, label string) *lane {
 	return l
 }
 
-// takeTurn lets a lane stand behind all others of the tenant that may start something at the same instant.
-func (t *tenant) takeTurn(l *lane) {
-	t.turns++
-	l.served = t.turns
+// turn returns the number of a lane's turn. One that comes to have jobs stands behind those that have some.
+func (l *lane) turn() uint64 {
+	if l.served == 0 {
+		l.takeTurn()
+	}
+	return l.served
+}
+
+// takeTurn lets a lane stand behind all others of its tenant that may start something at the same instant.
+func (l *lane) takeTurn() {
+	l.user.tenant.turns++
+	l.served = l.user.tenant.turns
 }
 
 // plain lets the lanes without a label be in memory: those that every user has.

@@ -238,3 +238,17 @@ func TestALaneBeforeACostlyJobDoesNotWait(t *testing.T) {
 		t.Errorf("started %v, want the mail after a second", s.types())
 	}
 }
+
+// What is behind a costly job is decided with it, where both may start within the lead.
+func TestLanesOfAUserBehindACostlyJobThatStarts(t *testing.T) {
+	s := onUserShelf(t, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: 2 * time.Millisecond, Burst: 2})})
+	s.put("t", "u", ofType("bulk"))
+	s.put("t", "u", ofType("bulk"))
+	s.decide()
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost = 2 })
+	s.put("t", "u", ofType("mail"))
+	s.decide()
+	if types := s.types(); len(types) != 4 || types[3] != "mail" || s.starts[3].Slot != s.now+6000 {
+		t.Errorf("%v have started, want the costly job after 4 ms and the mail after 6", types)
+	}
+}
