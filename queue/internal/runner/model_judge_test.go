@@ -327,7 +327,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	t.state, t.at = runs, at
 	h.running++
 	j.last[t.lane] = now
-	j.served[t.lane.Tenant] += t.cost
+	j.served[scopesOf(t.lane)[1]] += t.cost
 	j.served[scopesOf(t.lane)[2]]++ // lanes take turns by jobs
 	j.countPlaces()
 	return at
