@@ -25,7 +25,6 @@ func TestMetricsOfLimits(t *testing.T) {
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "down.example", For: 30 * time.Minute}))
 		for i := range 7 {
 			enqueue(t, client, keyed(jobs("a", fmt.Sprint("u", i), 1), "domain", "small.example")...)
-			time.Sleep(time.Second)
 		}
 		enqueue(t, client, keyed(jobs("b", "v", 2), "domain", "down.example")...)
 		enqueue(t, client, keyed(jobs("b", "v", 5), "domain", "x.free")...)

@@ -76,7 +76,7 @@ func (m *model) govern() {
 
 // restartScheduler lets a new leader lead, which knows what was written.
 func (m *model) restartScheduler() {
-	m.stale, m.replies, m.refused = map[envelope.Lane]bool{}, nil, nil
+	m.stale, m.seen, m.replies, m.refused = map[envelope.Lane]bool{}, map[string]bool{}, nil, nil
 	m.s = schedule.New(m.settings(), m.state(envelope.QueueScope))
 	m.recount()
 }
@@ -138,13 +138,13 @@ func headOf(t *task) schedule.Head {
 // open opens some notices.
 func (m *model) open() {
 	m.hear()
-	for m.read < len(m.notices) && !m.chance(10) {
+	for m.read < len(m.notices) && !m.chance(m.listens) {
 		n := m.notices[m.read]
 		m.read++
-		if lane := m.lanes[n.lane]; len(lane) == 0 || lane[0].entry() != n.entry {
+		env, err := envelope.Open(n.entry)
+		if lane := m.lanes[n.lane]; (len(lane) == 0 || lane[0].entry() != n.entry) && !m.seen[env.Stamp] {
 			m.stale[n.lane] = true
 		}
-		env, err := envelope.Open(n.entry)
 		m.s.Step(m.now, schedule.First{Lane: n.lane, Head: schedule.Head{Entry: n.entry, Job: n.entry, Env: env, Err: err}})
 	}
 }
@@ -305,6 +305,7 @@ func (m *model) trim() {
 		m.over1(jobs[0])
 		delete(m.dead, jobs[0].env.ID)
 		m.lanes[lane] = jobs[1:]
+		m.seen[jobs[0].env.Stamp] = true
 		m.sooner(lane)
 		m.s.Step(m.now, schedule.Changed{Lane: lane})
 		return
@@ -314,6 +315,7 @@ func (m *model) trim() {
 // forgetTenants lets the scheduler forget tenants, and Redis those without lanes.
 func (m *model) forgetTenants() {
 	for _, name := range m.s.Rest() {
+		clear(m.seen) // it has forgotten some
 		empty := true
 		for p := range 3 {
 			empty = empty && len(m.due[fmt.Sprint(name, " ", p)]) == 0

@@ -52,6 +52,7 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 			return false, nil
 		}
 		seen[l.Lane]++
+		m.seen[l.Begin] = true
 	}
 	starts, drops := plan.Starts, plan.Drops
 	for _, l := range plan.Left {

@@ -55,8 +55,10 @@ type model struct {
 	states   map[string]state
 	notices  []notice
 	read     int                    // notices that were opened
+	listens  int                    // how many of them are opened at a time, as a rule
 	kept     int                    // notices whose effects were committed
-	stale    map[envelope.Lane]bool // of which a notice told what was so no longer
+	stale    map[envelope.Lane]bool // of which a notice told what was so no longer, and the scheduler cannot know
+	seen     map[string]bool        // stamps of jobs that have left their lanes by the scheduler's word
 	unswept  []string
 	later    []*task
 	tasks    []*task // all that are not over
@@ -191,7 +193,7 @@ func (m *model) step() {
 func (m *model) run() {
 	m.hire()
 	batch, window := pick(m, 1, 5, 100), pick(m, 1, 1, 2, 4)
-	m.replies, m.refused = nil, nil
+	m.replies, m.refused, m.listens = nil, nil, pick(m, 10, 10, 10, 2, 1)
 	for round := range 3000 {
 		if len(m.replies) > 0 && round < 50 && !m.closed && m.chance(3) {
 			m.offer()

@@ -236,3 +236,31 @@ func TestALaneThatIsDueWithinTheLeadDoesNotGoRound(t *testing.T) {
 		t.Errorf("%d starts, want a second one when the pause ends", len(s.starts))
 	}
 }
+
+// The first jobs of lanes are found with the index of a tenant, before the notices of them are opened. Lanes whose jobs have
+// started by then wait for nothing.
+func TestNoticesOfJobsThatHaveStarted(t *testing.T) {
+	s := onNamedShelf(t, nil, namedLimit{name: "four", unit: "jobs", set: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 4, Period: time.Hour})})
+	var notices []schedule.Fact
+	for i := range 7 {
+		env := &envelope.Envelope{Stamp: envelope.Stamp(s.now + int64(i)), Cost: 1, MaxAttempts: 3, Priority: envelope.Normal, Type: "x"}
+		lane := envelope.Lane{Tenant: "t", User: fmt.Sprint("u", i), Priority: envelope.Normal, Label: "l/four"}
+		s.lanes[lane] = []*envelope.Envelope{env}
+		notices = append(notices, schedule.First{Lane: lane, Head: schedule.Head{Entry: env.String(), Job: env.String(), Env: env}})
+	}
+	s.s.Step(s.now, schedule.Changed{Lane: envelope.Lane{Tenant: "t", User: "v", Priority: envelope.Normal}}) // the tenant comes into memory
+	s.decide()
+	if len(s.starts) != 4 {
+		t.Fatalf("%d starts, want 4", len(s.starts))
+	}
+	s.s.Step(s.now+1000, notices...)
+	s.decide()
+	if n := s.s.InLine()["four"]; n != 3 {
+		t.Fatalf("%d lanes wait for the limit, want the 3 with jobs", n)
+	}
+	s.now += 2 * time.Hour.Microseconds()
+	s.decide()
+	if len(s.starts) != 7 {
+		t.Errorf("%d starts, want 7", len(s.starts))
+	}
+}

@@ -269,6 +269,9 @@ func (l *lane) first() Left {
 func (d *decision) leave(l *lane, first Left) {
 	d.plan.Left = append(d.plan.Left, first)
 	d.left--
+	if env := l.heads[0].Env; env != nil {
+		l.looked = max(l.looked, env.Offered()+1)
+	}
 	d.s.quit(l, d.now)
 	d.s.hold(l, l.heads[1:])
 	if len(l.heads) == 0 {

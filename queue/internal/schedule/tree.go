@@ -94,7 +94,7 @@ type lane struct {
 	last     int64  // slot of the job that was taken last: the next one does not overtake it
 	served   uint64 // the number of its last turn, or of when it came to have jobs; 0 if it has none
 	noted    int64  // the bound that Redis has of it, as far as is known
-	looked   int64  // when it was to be read again
+	looked   int64  // a job that was offered before may have left since
 	parked   bool   // in the list of the parked
 	early    bool   // and it may be due before the bound that Redis has
 }
