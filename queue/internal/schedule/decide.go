@@ -120,7 +120,7 @@ func (s *Scheduler) frontKnown(horizon int64) bool {
 
 // nextTenant returns the tenant whose turn it is, or nil: among those that are ready the one
 // that has been served least, for its weight; then those whose bounds come soon. (It is
-// start-time fair queueing: an idle tenant saves nothing up.)
+// start-time fair queueing: an idle tenant saves nothing up. One that was out of line for a reading was not idle.)
 func (d *decision) nextTenant() *tenant {
 	s := d.s
 	if s.held != nil && s.held.inLine() && s.held.bound <= d.horizon {
@@ -130,7 +130,10 @@ func (d *decision) nextTenant() *tenant {
 	for s.due.first() <= d.early {
 		t := s.due.entries[0].item
 		s.due.remove(t)
-		t.share = max(t.share, s.share)
+		if !t.awaits {
+			t.share = max(t.share, s.share)
+		}
+		t.awaits = false
 		s.ready.set(t, t.share)
 	}
 	if s.ready.len() > 0 {
@@ -193,6 +196,9 @@ func (d *decision) step(t *tenant) verdict {
 	l, bound := d.lane(t, max(at, t.bound)) // by then, if the tenant waits for something big
 	switch {
 	case l == nil && bound == needed:
+		return on
+	case l == nil && t.reads():
+		s.await(t)
 		return on
 	case l == nil:
 		s.pass(t)

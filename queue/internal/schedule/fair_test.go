@@ -114,6 +114,26 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// While the first jobs of a tenant's only lane are being read, others have the places. The tenant gets them back, up to its
+// share.
+func TestSharesOfATenantThatIsRead(t *testing.T) {
+	for _, places := range []int{1, 2, 3} {
+		costs := map[string]int{"b u": 1}
+		for i := range 30 {
+			costs[fmt.Sprint("a u", i)] = 1
+		}
+		c := newCrowd(policyOf(map[string]int{"a": 1, "b": 2}, nil), costs)
+		c.run(2*time.Second, places)
+		a, b := 0, c.got["b u"]
+		for i := range 30 {
+			a += c.got[fmt.Sprint("a u", i)]
+		}
+		if share := float64(b) / float64(a); math.Abs(share-2) > 0.02 {
+			t.Errorf("%d places: b got %d, a %d: %.2f, want 2", places, b, a, share)
+		}
+	}
+}
+
 // A job of a high cost starts beside a flood of small ones, under every kind of rule, at
 // every scope; and they start beside it.
 func TestCostStarvesNobody(t *testing.T) {

@@ -66,11 +66,11 @@ func (l *lane) expiry() int64 {
 	return expires
 }
 
-// await takes a tenant out of all lines, with its bound kept, until what it lacks was read.
+// await takes a tenant out of all lines, with its bound and its share kept, until what it lacks was read.
 func (s *Scheduler) await(t *tenant) {
 	bound := t.bound
 	s.pass(t)
-	t.bound = bound
+	t.bound, t.awaits = bound, true
 }
 
 // pass takes a tenant out of all lines.

@@ -46,6 +46,7 @@ type tenant struct {
 	at      int    // place among those that are due
 	rank    int    // place among those that are ready
 	waits   bool   // for something that is being read
+	awaits  bool   // was taken out of line for a reading: it keeps its share
 	resting int    // how often it was found with nothing to do
 }
 
@@ -236,6 +237,16 @@ func (l *lane) heap() *heap[*lane] {
 		return &l.index().reading
 	}
 	return &l.index().due
+}
+
+// reads reports whether first jobs of lanes of a tenant are being read.
+func (t *tenant) reads() bool {
+	for p := range t.lanes {
+		if t.lanes[p].reading.len() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // bound returns the instant before which a lane's next job does not start; Never if nothing waits.
