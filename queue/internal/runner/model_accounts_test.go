@@ -287,6 +287,7 @@ func (j *judge) forgets(scope string) {
 
 // loses takes in that a lane is gone.
 func (j *judge) loses(lane envelope.Lane, other bool) {
+	j.miscounted = true
 	j.orphans[scopesOf(lane)[2]] = true // a job that takes the place of one in that lane has none
 	for l, tasks := range j.lanes {
 		if l.Tenant != lane.Tenant || l.User != lane.User {

@@ -30,7 +30,7 @@ type act struct {
 
 var (
 	producers = []act{{30, (*world).offer}, {2, (*world).burst}}
-	operators = []act{{8, (*world).pause}, {4, (*world).resume}, {6, (*world).change}, {6, (*world).cancel}, {3, (*world).purge}, {3, (*world).revive}}
+	operators = []act{{8, (*world).pause}, {4, (*world).resume}, {6, (*world).change}, {6, (*world).cancel}, {3, (*world).purge}, {3, (*world).revive}, {3, (*world).addUp}}
 	fleet1    = []act{{1, (*world).join}, {1, (*world).leave}}
 	takeovers = []act{{1, (*world).takeOver}}
 	faults    = []act{
@@ -131,7 +131,7 @@ func (w *world) codex() (c codex) {
 		if !w.chance(3) {
 			user = w.code(1)
 		}
-		c.tenants, c.users, c.weights = append(c.tenants, tenant), append(c.users, user), append(c.weights, 1+w.IntN(3))
+		c.tenants, c.users, c.weights = append(c.tenants, tenant), append(c.users, w.bounded(user)), append(c.weights, 1+w.IntN(3))
 	}
 	c.named = w.nameLimits()
 	return c
@@ -193,7 +193,7 @@ func (w *world) draw(tenant, user string) *draft {
 			t.collapse, t.plain = oneOf(w, "a", "b"), false
 		}
 	}
-	if w.chance(2) {
+	if w.chance(2) && (!w.scene.contest || tenant == bystander) { // miniredis looks at all keys that expire, again and again
 		t.id = t.name
 	}
 	t.ready = max(now, t.notBefore)
@@ -262,17 +262,20 @@ func (w *world) offerTo(tenant, user string, n int) {
 	}
 	w.mu.Unlock()
 	var reply store.OfferReply
+	var crowds map[string]int
 	err := store.ErrStale
 	for errors.Is(err, store.ErrStale) { // a client offers anew, too
 		w.mu.Lock()
 		w.judge.withdraw(drafts)
 		w.inForce()
 		drafts = w.enlist(drafts)
-		w.judge.expect(drafts)
-		o.Policies, o.Jobs = w.version, nil
+		o.Policies, o.Jobs, o.Subjects = w.version, nil, nil
 		for _, d := range drafts {
+			d.bound(&o, w.judge.codex)
 			o.Jobs = append(o.Jobs, d.job)
 		}
+		crowds = w.judge.crowds(o)
+		w.judge.expect(drafts)
 		w.mu.Unlock()
 		if len(drafts) == 0 {
 			return
@@ -286,6 +289,7 @@ func (w *world) offerTo(tenant, user string, n int) {
 		return
 	}
 	for i, d := range drafts {
+		w.judge.checkRoom(d, o, reply.Receipts[i], crowds)
 		w.judge.accepted(d.t, reply.Receipts[i])
 	}
 }
@@ -362,7 +366,7 @@ func (w *world) change() {
 	case 1, 2:
 		c.tenants[i] = oneOf(w, code{}, w.code(4), w.code(4))
 	case 3, 4, 5:
-		c.users[i] = oneOf(w, code{}, w.code(1), w.code(1))
+		c.users[i] = w.bounded(oneOf(w, code{}, w.code(1), w.code(1)))
 	case 6:
 		c.weights[i] = 1 + w.IntN(3)
 	case 7:

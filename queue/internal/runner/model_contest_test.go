@@ -11,8 +11,9 @@ import (
 // storm is what operators do to others while tenants contend for places.
 var storm = []act{{4, (*world).pauseOther}, {4, (*world).resumeOther}, {3, (*world).changeOther}, {2, (*world).cancelOther}, {1, (*world).purgeOther}}
 
-// backlog is how many jobs each contestant has waiting: more than are served in a second.
-const backlog = 100
+// stock is how many jobs each contestant has waiting: more than all places serve in two seconds, after which it gets
+// others at the latest.
+const stock = 200
 
 const bystander = "nobody"
 
@@ -74,8 +75,8 @@ func (w *world) contest() {
 					waiting += len(w.judge.lanes[envelope.Lane{Tenant: tenant, User: user, Priority: p, Label: label}])
 				}
 				w.mu.Unlock()
-				if waiting < backlog {
-					w.offerTo(tenant, user, backlog)
+				if waiting < stock {
+					w.offerTo(tenant, user, stock)
 				}
 			}
 		}
@@ -109,7 +110,7 @@ func (w *world) contest() {
 				break
 			}
 		}
-		w.pass(w.between())
+		w.pass(min(w.between(), time.Second))
 	}
 }
 

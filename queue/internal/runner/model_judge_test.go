@@ -100,6 +100,7 @@ type judge struct {
 	odd        map[envelope.Lane]int64 // lanes of another type → until when what comes finds no place
 	cancelling map[string]bool
 	orphans    map[string]bool // users of whose lanes one was lost
+	miscounted bool            // backlogs count jobs of lanes that were lost
 	suspects   []suspect
 	refusals   []refusal
 	given      map[given]gift   // claims that commits give to workers

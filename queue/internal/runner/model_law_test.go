@@ -30,12 +30,15 @@ func (n norm) rule() rules.Rule {
 // interval is the time between two starts of cost 1 at the norm's rate.
 func (n norm) interval() int64 { return n.period / n.n }
 
-// A code is what limits one subject: rules, and how many of its jobs run at once.
+// A code is what limits one subject: rules, how many of its jobs run at once, and how many wait.
 type code struct {
 	norms   []norm
 	shadows []norm // keep nothing from starting
 	most    int    // 0 for no limit
+	room    int    // 0 for no bound
 }
+
+// String returns what keeps jobs from starting.
 
 func (c code) String() string {
 	var words []string
@@ -325,7 +328,7 @@ type codex struct {
 func (c codex) String() string {
 	text := fmt.Sprint("queue ", c.queue)
 	for i := range c.tenants {
-		text += fmt.Sprintf("; t%d %v, users %v, weight %d", i, c.tenants[i], c.users[i], c.weights[i])
+		text += fmt.Sprintf("; t%d %v, users %v room %d, weight %d", i, c.tenants[i], c.users[i], c.users[i].room, c.weights[i])
 	}
 	for _, s := range c.named {
 		text += fmt.Sprint("; ", s)
@@ -343,7 +346,7 @@ func (c codex) policies(version int64) *schedule.Policies {
 		name := fmt.Sprint("p", i)
 		p.Tenants[fmt.Sprint("t", i)] = name
 		p.Policies[name] = schedule.Policy{
-			Name: name, Tenant: c.tenants[i].set(), User: c.users[i].set(), Weight: c.weights[i],
+			Name: name, Tenant: c.tenants[i].set(), User: c.users[i].set(), Weight: c.weights[i], UserCapacity: c.users[i].room,
 			TenantConcurrency: schedule.Concurrency{Jobs: c.tenants[i].most}, UserConcurrency: schedule.Concurrency{Jobs: c.users[i].most},
 		}
 	}

@@ -33,9 +33,9 @@ type exception struct {
 }
 
 func (s statute) String() string {
-	text := fmt.Sprintf("%s(%q by %v in %s: %v", s.name, s.types, s.key, s.counts, s.code)
+	text := fmt.Sprintf("%s(%q by %v in %s: %v room %d", s.name, s.types, s.key, s.counts, s.code, s.code.room)
 	for _, e := range s.each {
-		text += fmt.Sprintf(", %q: %v free %v", e.value, e.code, e.free)
+		text += fmt.Sprintf(", %q: %v room %d free %v", e.value, e.code, e.code.room, e.free)
 	}
 	if s.refuse {
 		text += ", refuses"
@@ -144,18 +144,19 @@ func (c codex) limitOf(scope string) (limit code, counts string) {
 	return code{}, ""
 }
 
-// label is that of the lane in which a job waits, as ADR 10 has it: names of limits, each with the values of its key
-// beside the tenant and the user.
+// label is that of the lane in which a job waits, as ADRs 10 and 11 have it: names of limits, each with the values of its key
+// beside the tenant and the user, and with all of them and a plus sign where it has a capacity.
 func (c codex) label(t *task) string {
 	var parts []string
 	for _, s := range c.named {
 		values, cost, lacks := s.asks(t)
-		if _, free := s.of(values); free || lacks || cost == 0 {
+		limit, free := s.of(values)
+		if free || lacks || cost == 0 {
 			continue
 		}
 		var own []string
 		for i, field := range s.key {
-			if field != "tenant" && field != "user" {
+			if limit.room > 0 || field != "tenant" && field != "user" {
 				own = append(own, strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20", "|", "%7C", "&", "%26", "=", "%3D", ",", "%2C").Replace(values[i]))
 			}
 		}
@@ -163,7 +164,13 @@ func (c codex) label(t *task) string {
 		if len(own) > 0 {
 			part += "=" + strings.Join(own, ",")
 		}
+		if limit.room > 0 {
+			part = "+" + part
+		}
 		parts = append(parts, part)
+	}
+	if len(parts) > 0 && c.userOf(t.lane).room > 0 {
+		parts = append([]string{"+user"}, parts...)
 	}
 	return strings.Join(parts, "&")
 }
@@ -212,7 +219,7 @@ func (c code) bounds() (b policyfile.Bounds) {
 	for _, n := range c.shadows {
 		b.Rules = append(b.Rules, n.written().AsShadow())
 	}
-	b.Concurrency.Jobs = c.most
+	b.Concurrency.Jobs, b.Capacity = c.most, c.room
 	return b
 }
 
@@ -257,7 +264,7 @@ func (w *world) bound(s statute) statute {
 }
 
 func (w *world) namedCode() code {
-	c := w.code(oneOf[int64](w, 1, 4, 10))
+	c := w.bounded(w.code(oneOf[int64](w, 1, 4, 10)))
 	if w.moving { // of what counts another thing tomorrow nobody can say how much runs
 		c.most = 0
 	}

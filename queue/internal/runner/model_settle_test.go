@@ -160,6 +160,9 @@ func (j *judge) checkRest() {
 			if len(claims) > 0 {
 				j.w.fail("", "", "claims are left: %s %v", key, claims)
 			}
+		case key == "wc:{q}:backlogs" && !j.miscounted:
+			scopes, _ := j.w.server.ZMembers(key)
+			j.w.fail("", "", "backlogs are left: %v", scopes)
 		case len(key) > 11 && key[:11] == "wc:{q}:lane" && !odd:
 			j.w.fail("", "", "a lane is left: %s", key)
 		case len(key) > 12 && key[:12] == "wc:{q}:state":

@@ -40,6 +40,7 @@ type world struct {
 	big        bool // there are costs above 1
 	limits     int  // by name, at most
 	moving     bool // they come to count other things
+	rooms      bool // users and limits by name have capacities
 
 	pausing chan struct{} // holds one while an operator's pause is under way
 	mu      sync.Mutex
@@ -115,6 +116,7 @@ func newWorld(t *testing.T, seed uint64, round int) *world {
 	if !w.chance(3) {
 		w.limits, w.moving = 1+w.IntN(3), w.chance(4)
 	}
+	w.rooms = w.chance(2)
 	w.judge = newJudge(w)
 	w.govern(w.codex())
 	for range 1 + w.IntN(3) {
