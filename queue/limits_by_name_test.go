@@ -230,60 +230,62 @@ func TestConcurrencyByName(t *testing.T) {
 
 // A limit's key is paused: its jobs wait, others of the same users do not.
 func TestPauseALimitsKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
-		setPolicies(t, client, limitsOnly(map[string]queue.Limit{
-			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}},
-		}))
-		var got recorder
-		down := true
-		got.then = func(_ context.Context, info queue.Info) error {
-			if info.Keys["domain"] == "down.example" && down {
-				down = false
-				return queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "down.example", For: time.Minute, Cause: errors.New("it is down")}
+	for _, rules := range [][]throttle.Rule{{throttle.Leak(1000, time.Second)}, nil} {
+		synctest.Test(t, func(t *testing.T) { pauseALimitsKey(t, rules) })
+	}
+}
+
+func pauseALimitsKey(t *testing.T, rules []throttle.Rule) {
+	client := redistest.Mini(t)
+	setPolicies(t, client, limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: rules}}))
+	var got recorder
+	down := true
+	got.then = func(_ context.Context, info queue.Info) error {
+		if info.Keys["domain"] == "down.example" && down {
+			down = false
+			return queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "down.example", For: time.Minute, Cause: errors.New("it is down")}
+		}
+		return nil
+	}
+	runWorker(t, client, &got, queue.WorkerConfig{})
+	inspector := newInspector(t, client, "push")
+	must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "a,b", For: time.Hour}))
+	must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "odd%2C%25", For: time.Hour}))
+	for i := range 5 {
+		user := fmt.Sprint("u", i)
+		enqueue(t, client, keyed(jobs("t", user, 2), "domain", "down.example")...)
+		enqueue(t, client, keyed(jobs("t", user, 2), "domain", "odd,%")...)
+		enqueue(t, client, keyed(jobs("t", user, 2), "domain", "up.example")...)
+	}
+	time.Sleep(30 * time.Second)
+	count := func(domain string) (n int) {
+		for _, start := range got.all() {
+			if start.Keys["domain"] == domain {
+				n++
 			}
-			return nil
 		}
-		runWorker(t, client, &got, queue.WorkerConfig{})
-		inspector := newInspector(t, client, "push")
-		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "a,b", For: time.Hour}))
-		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "odd%2C%25", For: time.Hour}))
-		for i := range 5 {
-			user := fmt.Sprint("u", i)
-			enqueue(t, client, keyed(jobs("t", user, 2), "domain", "down.example")...)
-			enqueue(t, client, keyed(jobs("t", user, 2), "domain", "odd,%")...)
-			enqueue(t, client, keyed(jobs("t", user, 2), "domain", "up.example")...)
-		}
-		time.Sleep(30 * time.Second)
-		count := func(domain string) (n int) {
-			for _, start := range got.all() {
-				if start.Keys["domain"] == domain {
-					n++
-				}
-			}
-			return n
-		}
-		if up, odd := count("up.example"), count("odd,%"); up != 10 || odd != 0 || count("down.example") > 10 {
-			t.Errorf("started: %d of 10 to who is up, %d to who is paused", up, odd)
-		}
-		before := count("down.example")
-		pauses, err := inspector.Pauses(t.Context())
-		must(t, err)
-		if !slices.ContainsFunc(pauses, func(p queue.Pause) bool {
-			return p.Scope == queue.ScopeLimit && p.Limit == "domain" && p.Key == "down.example" && p.Reason == "it is down"
-		}) {
-			t.Errorf("paused: %+v", pauses)
-		}
-		time.Sleep(time.Minute)
-		if after := count("down.example"); after != 11 || before >= after {
-			t.Errorf("%d starts to who was down before its pause has ended, %d after", before, after)
-		}
-		must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "odd%2C%25"}))
-		time.Sleep(time.Second)
-		if odd := count("odd,%"); odd != 10 {
-			t.Errorf("%d of 10 started after the pause was lifted", odd)
-		}
-	})
+		return n
+	}
+	if up, odd := count("up.example"), count("odd,%"); up != 10 || odd != 0 || count("down.example") > 10 {
+		t.Errorf("started: %d of 10 to who is up, %d to who is paused", up, odd)
+	}
+	before := count("down.example")
+	pauses, err := inspector.Pauses(t.Context())
+	must(t, err)
+	if !slices.ContainsFunc(pauses, func(p queue.Pause) bool {
+		return p.Scope == queue.ScopeLimit && p.Limit == "domain" && p.Key == "down.example" && p.Reason == "it is down"
+	}) {
+		t.Errorf("paused: %+v", pauses)
+	}
+	time.Sleep(time.Minute)
+	if after := count("down.example"); after != 11 || before >= after {
+		t.Errorf("%d starts to who was down before its pause has ended, %d after", before, after)
+	}
+	must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "odd%2C%25"}))
+	time.Sleep(time.Second)
+	if odd := count("odd,%"); odd != 10 {
+		t.Errorf("%d of 10 started after the pause was lifted", odd)
+	}
 }
 
 // A handler that pauses a limit which does not count its job, or that there is not, is not called again before the end of the

@@ -28,7 +28,8 @@ type Policies struct {
 
 // A Limit is a limit by name: of some types of jobs, counted for the values of a key. A job is subject to all limits that
 // are about it, up to 8, beside those of the queue, its tenant and its user; it starts when all of them let it, and then
-// all of them count it. docs/limits.md describes them.
+// all of them count it. A limit with Key or Types and nothing else can only be paused, see [Pause]. docs/limits.md
+// describes them.
 type Limit struct {
 	Types  []string // of jobs, exact or with * for any text; nil for all
 	Key    []string // "tenant", "user", "type", or "keys.NAME" for Job.Keys; nil for one counter for all

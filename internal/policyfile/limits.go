@@ -41,6 +41,7 @@ const (
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
+	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
 )
 
@@ -84,6 +85,9 @@ func (l Limit) check(path string) *Problem {
 	if l.Unlimited {
 		return &Problem{Path: path, Text: "unlimited; want " + wantBounds}
 	}
+	if len(l.Key) == 0 && len(l.Types) == 0 && l.limitsNothing() {
+		return &Problem{Path: path, Text: "limits nothing; want " + wantSubject}
+	}
 	if wrong := l.Bounds.check(path); wrong != nil {
 		return wrong
 	}
@@ -91,19 +95,24 @@ func (l Limit) check(path string) *Problem {
 		return &Problem{Path: path + ".each", Text: "values of no key; want a key, such as key: [tenant]"}
 	}
 	for _, value := range slices.Sorted(maps.Keys(l.Each)) {
-		if wrong := l.Each[value].check(join(path+".each", value)); wrong != nil {
+		path, bounds := join(path+".each", value), l.Each[value]
+		if !bounds.Unlimited && bounds.limitsNothing() {
+			return &Problem{Path: path, Text: "limits nothing; want " + wantBounds}
+		}
+		if wrong := bounds.check(path); wrong != nil {
 			return wrong
 		}
 	}
 	return nil
 }
 
+func (b Bounds) limitsNothing() bool {
+	return len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) && b.Capacity == 0
+}
+
 func (b Bounds) check(path string) *Problem {
 	if wrong := checkCapacity(path, b.Capacity); wrong != nil {
 		return wrong
-	}
-	if !b.Unlimited && len(b.Rules) == 0 && b.Concurrency == (Concurrency{}) && b.Capacity == 0 {
-		return &Problem{Path: path, Text: "limits nothing; want " + wantBounds}
 	}
 	return b.Limits.check(path)
 }

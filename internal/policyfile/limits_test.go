@@ -25,6 +25,9 @@ limits:
   tokens: {counts: tokens, key: [tenant], missing: refuse, rules: [{token_bucket: 90000/1m, burst: 90000}]}
   requests: {counts: jobs, rules: [{window: 570000/1m}]}
   bulk: {jobs: {type: bulk}, counts: cost, concurrency: 25%}
+  route: {key: keys.route}
+  chat: {jobs: {type: chat}}
+  shop: {key: tenant, each: {big: {concurrency: 5}}}
 `
 
 // What is read of limits by name is written again, and read as the same.
@@ -40,6 +43,9 @@ func TestLimits(t *testing.T) {
 		"tokens":   {Counts: "tokens", Key: []string{"tenant"}, Refuse: true, Bounds: Bounds{Limits: rules(throttle.TokenBucket(90000, time.Minute, 90000))}},
 		"requests": {Counts: CountsJobs, Bounds: Bounds{Limits: rules(throttle.Window(570000, time.Minute))}},
 		"bulk":     {Types: []string{"bulk"}, Bounds: Bounds{Limits: Limits{Concurrency: Concurrency{Percent: 25}}}},
+		"route":    {Key: []string{"keys.route"}},
+		"chat":     {Types: []string{"chat"}},
+		"shop":     {Key: []string{"tenant"}, Each: map[string]Bounds{"big": {Limits: Limits{Concurrency: Concurrency{Jobs: 5}}}}},
 	}
 	first, err := Parse("limits.yaml", []byte(named))
 	if err != nil {
@@ -64,7 +70,8 @@ func TestBadLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		"a b: {rules: [{leak: 1/s}]}":                                        `limits: name "a b"; want 1 to 64 letters, digits, dots, dashes or underscores`,
 		"tenant: {rules: [{leak: 1/s}]}":                                     `limits: name "tenant"; want another name: everybody has the limits queue, tenant and user, which stand in queue and policies`,
-		"a: {}":                                                              `limits.a: limits nothing; want rules, concurrency or capacity; unlimited only for a value in each`,
+		"a: {}":                                                              `limits.a: limits nothing; want a key or jobs, which can be paused, or rules, concurrency or capacity`,
+		"a: {counts: jobs, missing: refuse}":                                 `limits.a: limits nothing; want a key or jobs, which can be paused, or rules, concurrency or capacity`,
 		"a: {rule: [{leak: 1/s}]}":                                           `limits.a.rule: unknown key; want jobs, key, counts, rules, concurrency, capacity, each or missing`,
 		"a: {rules: [{leak: 1}]}":                                            `limits.a.rules[0]: leak "1": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)`,
 		"a: {key: [domain], rules: [{leak: 1/s}]}":                           `limits.a.key[0]: "domain"; want tenant, user, type, or keys.NAME for one of the job's own keys`,
@@ -75,7 +82,7 @@ func TestBadLimits(t *testing.T) {
 		"a: {missing: drop, rules: [{leak: 1/s}]}":                           `limits.a.missing: "drop"; want ignore or refuse`,
 		"a: {overflow: drop_oldest, rules: [{leak: 1/s}]}":                   `limits.a.overflow: unknown key; want jobs, key, counts, rules, concurrency, capacity, each or missing`,
 		"a: {capacity: -1}":                                                  `limits.a.capacity: "-1"; want a number of jobs such as 100000, or 0 for no bound`,
-		"a: {capacity: 0}":                                                   `limits.a: limits nothing; want rules, concurrency or capacity; unlimited only for a value in each`,
+		"a: {capacity: 0}":                                                   `limits.a: limits nothing; want a key or jobs, which can be paused, or rules, concurrency or capacity`,
 		"a: {key: type, capacity: 1, each: {x: {capacity: y}}}":              `limits.a.each.x.capacity: "y"; want a number of jobs such as 100000, or 0 for no bound`,
 		"a: {concurrency: 0}":                                                `limits.a.concurrency: "0"; want 1 to 1000000 jobs such as 20, or a share of all places from 1% to 100% such as 25%`,
 		"a: {jobs: {types: x}, rules: [{leak: 1/s}]}":                        `limits.a.jobs.types: unknown key; want type`,

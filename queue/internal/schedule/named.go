@@ -155,13 +155,19 @@ func (s *Scheduler) restInstance(i *instance) {
 	}
 }
 
+// lacks reports whether what an instance remembers has to be read before it decides. Without rules that decides
+// nothing: a limit that can only be paused costs no reading.
+func (i *instance) lacks() bool { return !i.known && i.rules.Len() > 0 }
+
 // askNamed asks for what the instances of a lane's label remember.
 func (s *Scheduler) askNamed(l *lane) {
 	if l.label == "" {
 		return
 	}
 	for _, of := range s.labelled(l.name()) {
-		s.ask(of)
+		if of.lacks() {
+			s.ask(of)
+		}
 	}
 }
 
@@ -170,12 +176,12 @@ func (s *Scheduler) askNamed(l *lane) {
 func (d *decision) known(t *tenant) bool {
 	known := true
 	for _, of := range d.of[3:] {
-		if of.of.known {
+		i := of.who.(*instance)
+		if !i.lacks() {
 			continue
 		}
 		known = false
-		d.s.ask(of.who)
-		i := of.who.(*instance)
+		d.s.ask(i)
 		i.asking = append(i.asking, t)
 	}
 	if !known {

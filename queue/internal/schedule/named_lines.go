@@ -238,7 +238,7 @@ func (s *Scheduler) arm(i *instance, now int64) {
 		return
 	}
 	at := now
-	if i.known {
+	if !i.lacks() {
 		at = i.opensFor(l, now)
 	}
 	s.opening.set(i, at)

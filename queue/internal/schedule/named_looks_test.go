@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,5 +86,44 @@ func TestLanesOfClosedTenantsAreNotLookedAt(t *testing.T) {
 	t.Logf("bounds of lanes that move for each start: %.1f with 100 lanes a tenant, %.1f with 1000", perStart[100], perStart[1000])
 	if perStart[1000] > 1.5*perStart[100] {
 		t.Error("they grow with the lanes")
+	}
+}
+
+// Nothing is read and nothing is written for the keys of a limit that can only be paused.
+func TestALimitWithoutRulesCostsNothing(t *testing.T) {
+	s := New(Settings{Policies: &Policies{Named: one{}}}, "")
+	const users = 100
+	now, starts, waiting := int64(1_763_600_000_000_000), 0, map[envelope.Lane][]Head{}
+	round := func() {
+		now += 1000
+		c := s.Decide(now, enough{}, users)
+		starts += len(c.Plan.Starts)
+		if slices.Contains(c.Needs.States, "l:all") || slices.ContainsFunc(c.States, func(of State) bool { return of.Scope == "l:all" }) {
+			t.Fatal("its state is read or written")
+		}
+		for _, left := range c.Plan.Left {
+			waiting[left.Lane] = nil
+		}
+		found := Found{States: make([]string, len(c.Needs.States)), Waiting: make([]int64, len(c.Needs.States))}
+		for range c.Needs.Lanes {
+			found.Fronts = append(found.Fronts, nil)
+		}
+		for _, lane := range c.Needs.Heads {
+			found.Heads = append(found.Heads, waiting[lane])
+		}
+		s.Learn(c, found, now)
+	}
+	round() // it knows by then that nothing waits
+	for i := range users {
+		env := &envelope.Envelope{Stamp: envelope.Stamp(now + int64(i)), Cost: 1, MaxAttempts: 1, Type: "x"}
+		lane := envelope.Lane{Tenant: "t", User: fmt.Sprint("u", i), Priority: envelope.Normal, Label: "all"}
+		waiting[lane] = []Head{{Entry: env.String(), Job: env.String(), Env: env}}
+		s.Step(now, First{lane, waiting[lane][0]})
+	}
+	for range 10 {
+		round()
+	}
+	if starts != users {
+		t.Errorf("%d of %d started", starts, users)
 	}
 }
