@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 // Info tells a handler about the job that it runs. All times are on Redis's clock.
@@ -29,8 +31,27 @@ type Info struct {
 	Keys  map[string]string
 	Costs map[string]int
 
+	// Limits are the limits by name that count the job, in the order of their names, as far as the worker knows the
+	// policies: a change of them is known after some seconds.
+	Limits []JobLimit
+
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
+}
+
+// A JobLimit is a limit by name that counts a job. A handler pauses it for others, too, with
+// Pause{Scope: ScopeLimit, Limit: l.Limit, Key: l.Key}.
+type JobLimit struct {
+	Limit  string   // its name
+	Fields []string // of its key, such as "keys.domain"; none for one counter for all. They must not be changed.
+	Key    string   // the values of these fields for the job, as in [Pause]
+}
+
+func jobLimits(uses []schedule.Use) (all []JobLimit) {
+	for _, use := range uses {
+		all = append(all, JobLimit{use.Name, use.Fields, limits.JoinKey(use.Values)})
+	}
+	return all
 }
 
 // FromContext returns what is known of the job in whose handler ctx was received, and

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
@@ -286,6 +288,41 @@ func pauseALimitsKey(t *testing.T, rules []throttle.Rule) {
 	if odd := count("odd,%"); odd != 10 {
 		t.Errorf("%d of 10 started after the pause was lifted", odd)
 	}
+}
+
+// A handler is told which limits count its job, and for which values: by the worker that leads and by the others.
+func TestAHandlerKnowsTheLimitsOfItsJob(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
+			"domain": {Key: []string{"tenant", "keys.domain"}, Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}, Each: map[string]queue.Limit{"*free.example": {Unlimited: true}}},
+			"mail":   {Types: []string{"mail"}, Concurrency: queue.Concurrency{Jobs: 50}},
+			"route":  {Key: []string{"keys.route"}},
+		}))
+		var first, second recorder
+		both := func() int { return first.count() + second.count() }
+		for _, r := range []*recorder{&first, &second} {
+			r.then = func(context.Context, queue.Info) error { <-time.After(s.unit / 2); return nil }
+			runWorker(t, s.client, r, queue.WorkerConfig{Concurrency: 10})
+		}
+		for i := range 30 {
+			enqueue(t, s.client, typed(keyed(jobs("t", fmt.Sprint("m", i), 1), "domain", "a,b"), "mail")...)
+			enqueue(t, s.client, keyed(jobs("t", fmt.Sprint("f", i), 1), "domain", "free.example")...)
+			enqueue(t, s.client, keyed(jobs("t", fmt.Sprint("r", i), 1), "route", "fcm")...)
+		}
+		s.eventually(t, "all have started", func() bool { return both() == 90 })
+		if first.count() == 0 || second.count() == 0 {
+			t.Fatalf("one worker has run all: %d, %d", first.count(), second.count())
+		}
+		want := map[byte][]queue.JobLimit{
+			'm': {{Limit: "domain", Fields: []string{"tenant", "keys.domain"}, Key: "t,a%2Cb"}, {Limit: "mail"}},
+			'r': {{Limit: "route", Fields: []string{"keys.route"}, Key: "fcm"}},
+		}
+		for _, start := range append(first.all(), second.all()...) {
+			if diff := cmp.Diff(want[start.User[0]], start.Limits); diff != "" {
+				t.Errorf("user %s (-want +got):\n%s", start.User, diff)
+			}
+		}
+	})
 }
 
 // A handler that pauses a limit which does not count its job, or that there is not, is not called again before the end of the

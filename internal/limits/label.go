@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/policyfile"
@@ -86,7 +85,7 @@ func (s *Set[B]) Labelled(tenant, user, label string) (uses []Use[B]) {
 		if len(own) > 0 || len(values) != len(l.Key) || bounds.unlimited {
 			continue
 		}
-		uses = append(uses, Use[B]{name, values, l.unknownCost(), bounds.compiled})
+		uses = append(uses, Use[B]{name, l.Key, values, l.unknownCost(), bounds.compiled})
 	}
 	return uses
 }
@@ -100,10 +99,4 @@ func (l *limit[B]) unknownCost() int {
 		return 0
 	}
 	return -1
-}
-
-// CountsForUsers reports whether a limit by name counts for each user.
-func (s *Set[B]) CountsForUsers(name string) bool {
-	l := s.find(name)
-	return l != nil && slices.Contains(l.Key, User)
 }

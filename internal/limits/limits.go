@@ -40,7 +40,8 @@ type Action struct {
 // A Use is a limit that an action is subject to. B is what its bounds were compiled to.
 type Use[B any] struct {
 	Limit  string
-	Values []string // of the fields of the limit's key, for which it counts
+	Fields []string // of the limit's key; nil for the limits that everybody has
+	Values []string // of these fields, for which it counts
 	Cost   int      // in what the limit counts
 	Bounds B
 }
@@ -133,9 +134,9 @@ func (s *Set[B]) Of(a Action) ([]Use[B], error) {
 	uses := []Use[B]{{Limit: Queue, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: s.file.Queue})}}
 	if a.Tenant != "" {
 		policy := s.policy(a.Tenant)
-		uses = append(uses, Use[B]{Tenant, []string{a.Tenant}, cost, s.compile(policyfile.Bounds{Limits: policy.Tenant})})
+		uses = append(uses, Use[B]{Limit: Tenant, Values: []string{a.Tenant}, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: policy.Tenant})})
 		if a.User != "" {
-			uses = append(uses, Use[B]{User, []string{a.Tenant, a.User}, cost, s.compile(policyfile.Bounds{Limits: policy.User})})
+			uses = append(uses, Use[B]{Limit: User, Values: []string{a.Tenant, a.User}, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: policy.User})})
 		}
 	}
 	named, err := s.Named(a)
@@ -162,7 +163,7 @@ func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
 		if lacks != "" || bounds.unlimited || cost == 0 {
 			continue
 		}
-		uses = append(uses, Use[B]{l.name, values, cost, bounds.compiled})
+		uses = append(uses, Use[B]{l.name, l.Key, values, cost, bounds.compiled})
 	}
 	if n := len(uses); n > MostNamed {
 		return uses[:MostNamed], fmt.Errorf("%d limits by name are about it, from %s to %s; want %d at most", n, uses[0].Limit, uses[n-1].Limit, MostNamed)

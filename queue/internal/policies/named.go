@@ -1,6 +1,8 @@
 package policies
 
 import (
+	"slices"
+
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/internal/rules"
@@ -74,7 +76,7 @@ func (n named) uses(from []limits.Use[bound]) []schedule.Use {
 	for i, u := range from {
 		uses[i] = schedule.Use{
 			Limit: u.Bounds.limit(u.Scope()),
-			Name:  u.Limit, Values: u.Values, Cost: u.Cost, OfUser: n.set.CountsForUsers(u.Limit),
+			Name:  u.Limit, Fields: u.Fields, Values: u.Values, Cost: u.Cost, OfUser: slices.Contains(u.Fields, limits.User),
 		}
 	}
 	return uses

@@ -117,3 +117,13 @@ func (w *Worker) InForce(ctx context.Context, source string, version int64) (*sc
 	}
 	return w.Policies.compile(w.cfg.Policies)
 }
+
+// named returns the limits by name that count a job, by the newest policies that this worker knows. They may be a beat
+// older than those by which the job was started.
+func (w *Worker) named(j *job) []schedule.Use {
+	p, err := w.Policies.compile(w.cfg.Policies)
+	if err != nil || p == nil || p.Named == nil {
+		return nil
+	}
+	return p.Named.Job(j.Claim.Lane, j.env)
+}

@@ -68,6 +68,7 @@ type Metrics interface {
 type Attempt struct {
 	Lane          envelope.Lane
 	Job           *envelope.Envelope // with its payload, also if that was kept apart
+	Limits        []schedule.Use     // by name: those that count the job, by the newest policies that the worker knows
 	Slot, Started int64              // on Redis's clock, in µs
 	Clock         func() int64       // what Redis's clock says by now
 }
