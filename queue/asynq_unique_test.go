@@ -90,19 +90,22 @@ func TestAttemptsThatAreLeft(t *testing.T) {
 	})
 }
 
-// InboxKey says whose job a task without headers is; one in three cannot be told, and the
+// InboxJob says what job a task without headers is; one in three cannot be told, and the
 // others do not notice.
-func TestInboxKey(t *testing.T) {
+func TestInboxJob(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
-		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true, InboxKey: func(task *asynq.Task) (string, string, error) {
+		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true, InboxJob: func(task *asynq.Task) (queue.Job, error) {
 			switch tenant, user, _ := strings.Cut(string(task.Payload()), "/"); tenant {
 			case "error":
-				return "", "", errors.New("no user in it")
+				return queue.Job{}, errors.New("no user in it")
 			case "panic":
 				panic("no slash")
 			default:
-				return tenant, user, nil
+				return queue.Job{
+					Tenant: tenant, User: user, Keys: map[string]string{"domain": "a.example"}, Costs: map[string]int{"tokens": 3}, Priority: queue.Low,
+					Type: "not this", Payload: []byte("nor this"), ID: "nor this",
+				}, nil
 			}
 		}})
 		producer := asynq.NewClientFromRedisClient(s.client)
@@ -118,6 +121,9 @@ func TestInboxKey(t *testing.T) {
 		count := make(map[string]int)
 		for _, start := range got.all() {
 			count[start.Tenant+"/"+start.User]++
+			if told := start.Tenant == "school"; told != (start.Keys["domain"] == "a.example" && start.Costs["tokens"] == 3) || start.Type != "push" || start.ID == "nor this" {
+				t.Errorf("ran %+v", start)
+			}
 		}
 		if want := map[string]int{"school/teacher": 3, "school/parent": 3, "club/coach": 1}; !maps.Equal(count, want) {
 			t.Errorf("ran %v, want %v", count, want)
@@ -133,7 +139,7 @@ func TestInboxKey(t *testing.T) {
 			return len(why) == 3
 		})
 		all := strings.Join(why, "\n")
-		for _, want := range []string{"InboxKey: no user in it", "InboxKey: panic: no slash", `InboxKey: tenant "school", user ""`} {
+		for _, want := range []string{"InboxJob: no user in it", "InboxJob: panic: no slash", `InboxJob: tenant "school", user ""`} {
 			if !strings.Contains(all, want) {
 				t.Errorf("want %q in\n%s", want, all)
 			}

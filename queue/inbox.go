@@ -22,7 +22,7 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 		return err
 	}
 	b := &inbox{
-		client: client, tasks: asynq.NewInspectorFromRedisClient(w.client), key: w.cfg.InboxKey,
+		client: client, tasks: asynq.NewInspectorFromRedisClient(w.client), of: w.cfg.InboxJob,
 		log: w.cfg.Logger.With("queue", queue, "part", "inbox"),
 	}
 	server := asynq.NewServerFromRedisClient(w.client, asynq.Config{
@@ -51,13 +51,13 @@ func (w *Worker) runInbox(ctx context.Context, queue string) error {
 type inbox struct {
 	client    *Client
 	tasks     *asynq.Inspector
-	key       func(*asynq.Task) (tenant, user string, err error)
+	of        func(*asynq.Task) (Job, error)
 	log       *slog.Logger
 	archiving sync.WaitGroup
 }
 
 func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
-	job, err := jobOf(ctx, t, b.key)
+	job, err := jobOf(ctx, t, b.of)
 	if err != nil {
 		b.log.Error("archived a task that is not a valid job", "id", job.ID, "type", t.Type(), "err", err)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
@@ -231,7 +231,7 @@ func (b *inbox) failed(ctx context.Context, t *asynq.Task, err error) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	job, invalid := jobOf(ctx, t, b.key)
+	job, invalid := jobOf(ctx, t, b.of)
 	b.archiving.Go(func() {
 		if err := b.archive(job.ID); err != nil {
 			b.log.Error("archiving a task whose asynq.Deadline has passed", "id", job.ID, "err", err)

@@ -137,52 +137,48 @@ func taskOptions(j Job) (options []asynq.Option) {
 
 // jobOf returns the job that a task carries. The error, wrapping ErrInvalidJob, becomes the
 // task's last error in asynq's archive.
-func jobOf(ctx context.Context, t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)) (Job, error) {
-	job := Job{Type: t.Type(), Payload: t.Payload(), Headers: make(map[string]string)}
+func jobOf(ctx context.Context, t *asynq.Task, of func(*asynq.Task) (Job, error)) (job Job, err error) {
+	headers := t.Headers()
+	if of != nil && headers[headerTenant] == "" && headers[headerUser] == "" {
+		job, err = read(t, of)
+	}
 	job.ID, _ = asynq.GetTaskID(ctx)
+	job.Type, job.Payload, job.Headers, job.MaxAttempts = t.Type(), t.Payload(), make(map[string]string), 0
 	if retries, ok := asynq.GetMaxRetry(ctx); ok {
 		used, _ := asynq.GetRetryCount(ctx) // at servers that had the queue before
 		job.MaxAttempts = min(max(0, retries-used), maxAttempts-1) + 1
 	}
-	headers := t.Headers()
-	if key != nil && headers[headerTenant] == "" && headers[headerUser] == "" {
-		tenant, user, err := whose(t, key)
-		if err != nil {
-			return job, fmt.Errorf("%w: WorkerConfig.InboxKey: %w", ErrInvalidJob, err)
-		}
-		headers = maps.Clone(headers)
-		if headers == nil {
-			headers = make(map[string]string)
-		}
-		headers[headerTenant], headers[headerUser] = tenant, user
-	}
-	for _, required := range []string{headerTenant, headerUser} {
-		if headers[required] == "" {
-			return job, fmt.Errorf("%w: the task has no header %q; make it with queue.NewTask, or with asynq.NewTaskWithHeaders and queue.Headers, or set WorkerConfig.InboxKey",
-				ErrInvalidJob, required)
-		}
+	if err != nil {
+		return job, fmt.Errorf("%w: WorkerConfig.InboxJob: %w", ErrInvalidJob, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if err := readHeader(&job, name, headers[name]); err != nil {
 			return job, fmt.Errorf("%w: header %q is %q; %w", ErrInvalidJob, name, headers[name], err)
 		}
 	}
+	for _, required := range [][2]string{{headerTenant, job.Tenant}, {headerUser, job.User}} {
+		if header, value := required[0], required[1]; value == "" {
+			return job, fmt.Errorf("%w: the task has no header %q; make it with queue.NewTask, or with asynq.NewTaskWithHeaders and queue.Headers, or set WorkerConfig.InboxJob",
+				ErrInvalidJob, header)
+		}
+	}
 	return job, job.Validate()
 }
 
-// whose calls the user's InboxKey for a task. A panic is returned as an error; otherwise asynq
+// read calls the user's InboxJob for a task. A panic is returned as an error; otherwise asynq
 // would repeat the task for ever.
-func whose(t *asynq.Task, key func(*asynq.Task) (tenant, user string, err error)) (tenant, user string, err error) {
+func read(t *asynq.Task, of func(*asynq.Task) (Job, error)) (job Job, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
-	tenant, user, err = key(t)
-	if err == nil && (tenant == "" || user == "") {
-		err = fmt.Errorf("tenant %q, user %q; both are needed", tenant, user)
+	job, err = of(t)
+	if err == nil && (job.Tenant == "" || job.User == "") {
+		err = fmt.Errorf("tenant %q, user %q; both are needed", job.Tenant, job.User)
 	}
-	return tenant, user, err
+	job.Keys, job.Costs = maps.Clone(job.Keys), maps.Clone(job.Costs) // headers may add to them
+	return job, err
 }
 
 // readHeader reads one header into the job. An unknown header with our prefix is an error:

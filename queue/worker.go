@@ -38,11 +38,11 @@ type WorkerConfig struct {
 	// into their lanes. See [Headers].
 	Inbox bool
 
-	// InboxKey returns the tenant and user of a task without the headers of [Headers], from its
-	// type and payload, so that producers need no change. A task for which it returns an error
-	// goes to asynq's archive. It must be safe for concurrent use. nil archives all tasks without
-	// headers.
-	InboxKey func(*asynq.Task) (tenant, user string, err error)
+	// InboxJob returns the job of a task without the headers of [Headers], from its type and payload, so that
+	// producers need no change. Tenant and User are required; ID, Type, Payload, Headers and MaxAttempts are the
+	// task's. A task for which it returns an error goes to asynq's archive. It must be safe for concurrent use. nil
+	// archives all tasks without headers.
+	InboxJob func(*asynq.Task) (Job, error)
 
 	// Lease is how long a worker keeps its jobs without a beat; after that other workers run them
 	// again. Defaults to 15 seconds; at least 1.

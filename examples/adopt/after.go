@@ -9,17 +9,17 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// keyOf says whose job a task is: the tenant is the school, the user the parent.
-func keyOf(t *asynq.Task) (tenant, user string, err error) {
+// jobOf says whose job a task is: the tenant is the school, the user the parent.
+func jobOf(t *asynq.Task) (queue.Job, error) {
 	var m mail
-	err = json.Unmarshal(t.Payload(), &m)
-	return m.School, m.Parent, err
+	err := json.Unmarshal(t.Payload(), &m)
+	return queue.Job{Tenant: m.School, User: m.Parent}, err
 }
 
 func (s service) runWorker(ctx context.Context) error {
 	worker, err := queue.NewWorker(s.rdb, queue.WorkerConfig{
 		Queues: []string{queueName}, Concurrency: 20, Inbox: true,
-		InboxKey: keyOf,
+		InboxJob: jobOf,
 	})
 	if err != nil {
 		return err
