@@ -197,10 +197,11 @@ type pass struct {
 // A hold is why there is none, and until when.
 type hold struct {
 	until     time.Time
-	suspended bool // the route is
-	local     bool // since the provider cannot be reached from here
-	busy      bool // its share of places is taken
-	quota     bool // the provider's quota is used up
+	suspended bool   // the route is
+	local     bool   // since the provider cannot be reached from here
+	busy      bool   // its share of places is taken
+	key       string // the key of the job that it is about; "" if it is about this worker alone
+	quota     bool   // the provider's quota is used up
 
 	// Others wait for the same instant, and one of them is enough to probe: the rest
 	// comes back within so long after it.
@@ -216,17 +217,17 @@ func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 	b := bs.of(r.name, now)
 	switch {
 	case b.until.After(now):
-		h = &hold{until: b.until, suspended: true, local: b.local}
+		h = b.held(b.until)
 		if b.turned++; b.turned > 1 {
 			h.spread = b.lasts
 		}
 		return nil, h
 	case !b.until.IsZero() && b.probing:
-		return nil, &hold{until: now.Add(probeWait), suspended: true, local: b.local}
+		return nil, b.held(now.Add(probeWait))
 	}
 	for _, s := range r.shares {
 		if v[s.of] == 0 && bs.inFlight[s.of] >= s.most {
-			return nil, &hold{until: now.Add(shareWait), busy: true}
+			return nil, &hold{until: now.Add(shareWait), busy: true, key: byRoute}
 		}
 	}
 	for _, s := range r.shares {
@@ -237,6 +238,15 @@ func (bs *breakers) enter(r route, v visit, now time.Time) (p *pass, h *hold) {
 	p = &pass{route: r, visit: v, begun: now, probe: !b.until.IsZero()}
 	b.probing = p.probe
 	return p, nil
+}
+
+// held is what an attempt is told while the route is suspended.
+func (b *breaker) held(until time.Time) *hold {
+	h := &hold{until: until, suspended: true, local: b.local, key: byRoute}
+	if b.local {
+		h.key = ""
+	}
+	return h
 }
 
 // of returns a route's breaker.

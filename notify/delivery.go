@@ -156,7 +156,7 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 		return result{fate: held, err: context.Cause(ctx)}
 	}
 	if until := d.backoffs.until(to, clockNow(ctx)); !until.IsZero() {
-		return result{fate: held, err: errClosed, wait: until.Sub(clockNow(ctx))}
+		return result{fate: held, err: errClosed, wait: until.Sub(clockNow(ctx)), hold: hold{key: byDevice}}
 	}
 	r := d.routeOf(p, d.info.Tenant, to)
 	pass, h := d.breakers.enter(r, d.visit, clockNow(ctx))
@@ -221,7 +221,7 @@ func (d *delivery) send(ctx context.Context, p Provider, to Target) (o Outcome) 
 func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target, o Outcome) result {
 	now := clockNow(ctx)
 	if errors.Is(o.Err, errCrowded) { // as if its share of places was taken
-		return result{fate: held, err: o.Err, wait: shareWait, hold: hold{busy: true}}
+		return result{fate: held, err: o.Err, wait: shareWait, hold: hold{busy: true, key: byRoute}}
 	}
 	r := result{err: o.Err, saw: o.Reached, wait: o.After, route: pass.route}
 	e := event{finding: findingOf(o), after: o.After}
@@ -240,7 +240,7 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 	case Drop:
 		r.fate = rejected
 	case Defer:
-		r.fate, r.wait = held, d.backoffs.next(to, now, o.After)
+		r.fate, r.wait, r.hold = held, d.backoffs.next(to, now, o.After), hold{key: byDevice}
 	case Retry:
 		r.fate, r.doubt = retried, o.Doubtful
 	case Pause:

@@ -137,10 +137,10 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		err = m.expired(clockNow(ctx))
 	}
 	if err != nil && isUnknown(err) {
-		return verdict{ending: retry, wait: unknownWait, err: err, refund: true}.asError(time.Time{}, info.Attempt, "")
+		return h.answer(ctx, info, verdict{ending: retry, wait: unknownWait, err: err, refund: true})
 	}
 	if err != nil {
-		return verdict{ending: dead, err: err, refund: true}.asError(time.Time{}, info.Attempt, "")
+		return h.answer(ctx, info, verdict{ending: dead, err: err, refund: true})
 	}
 	m.ID = cmp.Or(info.ID, m.ID)
 	d := &delivery{handler: h, m: m, info: info, visit: make(visit)}
@@ -148,7 +148,42 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if err != nil {
 		return queue.RefundUser{Err: err}
 	}
-	return v.asError(clockNow(ctx), info.Attempt, h.shared())
+	return h.answer(ctx, info, v)
+}
+
+// answer is the verdict in the words of the queue.
+func (h *handler) answer(ctx context.Context, job queue.Info, v verdict) error {
+	err := v.err
+	switch {
+	case v.ending == retry:
+		err = v.again(job.Attempt)
+	case v.ending == wait:
+		err = h.pause(ctx, job, v)
+	case v.ending == dead:
+		err = fmt.Errorf("%w: %w", v.err, asynq.SkipRetry)
+	case v.err != nil:
+		err = fmt.Errorf("%w: %w", v.err, asynq.RevokeTask)
+	case v.refund:
+		err = asynq.RevokeTask // done, and the user's slot goes back
+	}
+	if v.refund {
+		return queue.RefundUser{Err: err}
+	}
+	return err
+}
+
+// pause pauses what the message waits for: the key of a limit by name that counts it, if there is one. Otherwise all
+// wait who go through the suspended provider, or the user, if other messages go elsewhere.
+func (h *handler) pause(ctx context.Context, job queue.Info, v verdict) queue.Pause {
+	p := queue.Pause{Scope: queue.ScopeUser, Until: clockNow(ctx).Add(v.wait), Cause: v.err}
+	if limit, ok := h.limitBy(v.key, job); ok {
+		p.Scope, p.Limit, p.Key = queue.ScopeLimit, limit.Limit, limit.Key
+	} else if all := h.shared(); v.whole && all != "" {
+		p.Scope = all
+	} else {
+		p.Until = clockNow(ctx).Add(v.delay())
+	}
+	return p
 }
 
 // shared returns the scope of everything that goes through a suspended provider, or "" where other

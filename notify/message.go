@@ -133,6 +133,11 @@ func (m Message) ttl(now time.Time, most time.Duration) int64 {
 // NewJob returns the job that delivers the message to a user of a tenant: its collapse
 // key counts in the user's lane too, its end is the job's StartBy, its priority the
 // job's. ID and Type ("push") may be changed.
+//
+// Its Keys and Costs are for limits by name. The keys are provider ("fcm"), route ("fcm", or "apns/com.example.app" of a
+// target with an app), and a fingerprint of the target: endpoint of a webhook, device of any other. A route of browsers
+// is their push service, of a webhook its endpoint. A key on which the targets do not agree is not set, nor are provider
+// and route for a token that says no provider. The costs are the numbers of devices, in a unit for each provider.
 func NewJob(tenant, user string, m Message) (queue.Job, error) {
 	if err := m.check(); err != nil {
 		return queue.Job{}, err
@@ -148,6 +153,7 @@ func NewJob(tenant, user string, m Message) (queue.Job, error) {
 	return queue.Job{
 		Tenant: tenant, User: user, Type: "push", Payload: payload,
 		CollapseKey: m.CollapseKey, StartBy: m.Expires, Priority: priority,
+		Keys: keysOf(m.Targets), Costs: costsOf(m.Targets),
 	}, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/waterclock/waterclock/throttle"
@@ -165,35 +164,21 @@ func (p Provider) objection(to Target) string {
 // hasOrigins tells whether each target of the provider names the host that it is sent to.
 func (p Provider) hasOrigins() bool { return p.Name == "webpush" || p.Name == "webhook" }
 
-// routeOf returns the route to a target. An origin, and for webhooks an endpoint, has a route of
-// its own: a failure there does not affect others.
+// routeOf returns the route to a target, and the shares of the worker's places that bound it.
 func (h *handler) routeOf(p Provider, tenant string, to Target) route {
-	name := p.String()
+	r := route{name: p.route(to)}
 	if !h.cfg.Shared {
-		name += " " + tenant
+		r.name += " " + tenant
 	}
-	var shares []share
 	if len(h.providers.list) > 1 {
-		shares = append(shares, share{p.String(), max(1, h.cfg.Concurrency/2)})
+		r.shares = append(r.shares, share{p.String(), max(1, h.cfg.Concurrency/2)})
 	}
-	if !p.hasOrigins() {
-		return route{name, shares}
+	origin := p.Name + " " + endpointOrigin(to.Token)
+	switch p.Name {
+	case "webpush": // a push service has many users
+		r.shares = append(r.shares, share{origin, max(1, h.cfg.Concurrency/2)})
+	case "webhook":
+		r.shares = append(r.shares, share{origin, max(1, h.cfg.Concurrency/4)}, share{r.name, max(1, h.cfg.Concurrency/8)})
 	}
-	origin := endpointOrigin(to.Token)
-	if p.Name == "webpush" { // a push service has many users
-		shares = append(shares, share{p.Name + " " + origin, max(1, h.cfg.Concurrency/2)})
-		return route{name + " " + origin, shares}
-	}
-	endpoint := name + " " + fingerprint(to)
-	shares = append(shares, share{p.Name + " " + origin, max(1, h.cfg.Concurrency/4)}, share{endpoint, max(1, h.cfg.Concurrency/8)})
-	return route{endpoint, shares}
-}
-
-// endpointOrigin returns the origin of an endpoint, empty if it has none.
-func endpointOrigin(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return ""
-	}
-	return originOf(u)
+	return r
 }

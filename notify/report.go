@@ -60,7 +60,7 @@ func (d *delivery) announce(ctx context.Context, p Provider, r route, o Outcome,
 		attrs = append(attrs, "provider", name)
 	}
 	if p.hasOrigins() {
-		attrs = append(attrs, "origin", fingerprint(Target{Token: r.name}))
+		attrs = append(attrs, "origin", r.name)
 	}
 	if !d.cfg.Shared {
 		attrs = append(attrs, "tenant", d.info.Tenant)

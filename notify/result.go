@@ -1,11 +1,8 @@
 package notify
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/queue"
 )
@@ -47,7 +44,7 @@ const (
 // A verdict on a job sums up its devices:
 //
 //	some failed                         retry: for those
-//	all of them are held                wait: the user, or all if nothing else is sent here
+//	all of them are held                wait: those who go there, see [handler.pause]
 //	some are held, the others settled   retry: the user's next messages must not wait;
 //	                                    wait if a quota holds them, for it is soon over
 //	some were delivered                 done
@@ -57,6 +54,7 @@ type verdict struct {
 	ending ending
 	err    error
 	wait   time.Duration
+	key    string        // wait: for the value of this key of the job; "" if its devices wait for different things
 	whole  bool          // wait: everything waits, not only the user
 	spread time.Duration // more, at random: others wait for the same instant
 	refund bool          // the user saw nothing, or had seen the message before
@@ -105,7 +103,7 @@ func sumUp(results []result, s settled) verdict {
 		}
 	case len(waits) > 0:
 		v.ending, v.err, v.wait = wait, waits[0].err, longestWait
-		v.whole = true
+		v.key, v.whole = waits[0].hold.key, true
 		quota := true
 		for _, r := range waits {
 			if r.hold.busy && len(waits) < len(results) {
@@ -113,6 +111,9 @@ func sumUp(results []result, s settled) verdict {
 			}
 			v.wait, v.spread = min(v.wait, r.wait), max(v.spread, r.hold.spread)
 			v.whole = v.whole && r.hold.suspended && !r.hold.local
+			if r.hold.key != v.key {
+				v.key = ""
+			}
 			quota = quota && r.hold.quota
 		}
 		if len(waits) < len(results) && !quota {
@@ -127,30 +128,6 @@ func sumUp(results []result, s settled) verdict {
 		v.err = by[replaced][0].err
 	}
 	return v
-}
-
-// asError is the verdict in the words of the queue. all is the scope of what goes where
-// this message goes; "": there is more in the queue, and only the user waits.
-func (v verdict) asError(now time.Time, attempt int, all queue.Scope) error {
-	err := v.err
-	switch {
-	case v.ending == retry:
-		err = v.again(attempt)
-	case v.ending == wait && v.whole && all != "":
-		err = queue.Pause{Scope: all, Until: now.Add(v.wait), Cause: v.err}
-	case v.ending == wait:
-		err = queue.Pause{Scope: queue.ScopeUser, Until: now.Add(v.delay()), Cause: v.err}
-	case v.ending == dead:
-		err = fmt.Errorf("%w: %w", v.err, asynq.SkipRetry)
-	case v.err != nil:
-		err = fmt.Errorf("%w: %w", v.err, asynq.RevokeTask)
-	case v.refund:
-		err = asynq.RevokeTask // done, and the user's slot goes back
-	}
-	if v.refund {
-		return queue.RefundUser{Err: err}
-	}
-	return err
 }
 
 // again is the verdict of a failed attempt. Without a wait the worker's RetryDelay says when the
