@@ -48,8 +48,14 @@ func (s *school) logged() string {
 
 func newSchool(t *testing.T, sender notify.Sender, cfg notify.HandlerConfig, p queue.Policy) *school {
 	t.Helper()
-	s := &school{t: t, rdb: redistest.Mini(t), begin: time.Now()}
-	must(t, s.inspector().SetPolicies(t.Context(), queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": p}}))
+	return newLimitedSchool(t, redistest.Mini(t), sender, cfg, p, nil)
+}
+
+// newLimitedSchool is a school on a Redis, with limits by name.
+func newLimitedSchool(t *testing.T, rdb *redis.Client, sender notify.Sender, cfg notify.HandlerConfig, p queue.Policy, limits map[string]queue.Limit) *school {
+	t.Helper()
+	s := &school{t: t, rdb: rdb, begin: time.Now()}
+	must(t, s.inspector().SetPolicies(t.Context(), queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": p}, Limits: limits}))
 	cfg.Redis, cfg.Logger = s.rdb, slog.New(slog.NewTextHandler(s, nil))
 	handler, err := notify.NewHandler(sender, cfg)
 	must(t, err)
