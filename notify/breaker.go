@@ -201,7 +201,6 @@ type hold struct {
 	local     bool   // since the provider cannot be reached from here
 	busy      bool   // its share of places is taken
 	key       string // the key of the job that it is about; "" if it is about this worker alone
-	quota     bool   // the provider's quota is used up
 
 	// Others wait for the same instant, and one of them is enough to probe: the rest
 	// comes back within so long after it.

@@ -18,7 +18,6 @@ type delivery struct {
 	info    queue.Info
 	targets []Target
 	settled settled
-	turns   map[string]*turn // by provider, where there is a quota
 	visit   visit
 }
 
@@ -76,7 +75,6 @@ func (d *delivery) attempts(ctx context.Context) []result {
 	results := make([]result, len(d.targets))
 	first := make(map[Target]int) // where a device stands first: it may stand there twice
 	var needed []int
-	requests := make(map[string]int) // by provider
 	for i, to := range d.targets {
 		if _, again := first[to.device()]; again {
 			continue
@@ -87,11 +85,7 @@ func (d *delivery) attempts(ctx context.Context) []result {
 			continue
 		}
 		needed = append(needed, i)
-		if p, err := d.providers.of(to); err == nil {
-			requests[p.String()]++
-		}
 	}
-	d.turns = d.quotas.turnsOf(requests)
 	var sends sync.WaitGroup
 	for _, i := range needed {
 		if len(d.targets) == 1 {
@@ -168,9 +162,6 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 		return result{fate: held, err: err, hold: *h, wait: h.until.Sub(clockNow(ctx))}
 	}
 	defer d.breakers.release(pass)
-	if wait, err := d.quotas.take(ctx, p.String(), d.turns[p.String()]); err != nil {
-		return result{fate: held, err: err, wait: wait, hold: hold{suspended: true, quota: true}}
-	}
 	newest, err := d.newest.begins(ctx, d.info, d.m, to)
 	if err != nil {
 		d.cfg.Logger.WarnContext(ctx, "a message may replace a newer one on a device", "id", d.info.ID, "err", err)

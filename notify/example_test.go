@@ -11,7 +11,6 @@ import (
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // A worker delivers messages through FCM: here one that runs on this machine.
@@ -173,8 +172,7 @@ func ExampleNewWebhook() {
 	// Output: done order-17
 }
 
-// One worker serves an iPhone and an Android phone of a user, with one set of limits, and
-// keeps the quota of each provider.
+// One worker serves an iPhone and an Android phone of a user, with one set of limits.
 func ExampleNewProviders() {
 	apple, err := notifytest.NewAPNs(notifytest.Options{})
 	if err != nil {
@@ -209,7 +207,7 @@ func ExampleNewProviders() {
 	defer fcm.Close()
 	all, err := notify.NewProviders(
 		notify.Provider{Sender: apns},
-		notify.Provider{Sender: fcm, Quota: throttle.Leak(600_000, time.Minute)}, // kept by NewHandler
+		notify.Provider{Sender: fcm},
 	)
 	if err != nil {
 		fmt.Println(err)

@@ -53,7 +53,7 @@ type HandlerConfig struct {
 func Handler(s Sender) asynq.Handler {
 	h, err := NewHandler(s, HandlerConfig{})
 	if err != nil {
-		panic(err) // only a Registerer or a Quota can be refused
+		panic(err) // only a Registerer can be refused
 	}
 	return h
 }
@@ -64,7 +64,7 @@ func Handler(s Sender) asynq.Handler {
 //   - delivered to at least one device, and nothing left to try: the job is done
 //   - failed: a failed attempt, repeated after a backoff, for the devices that failed; at low
 //     priority (see [queue.Retry]) if another device has the message and the provider is in trouble
-//   - asked to wait, or the route is suspended or over its quota: the job waits at the front of its lane; no
+//   - asked to wait, or the route is suspended: the job waits at the front of its lane; no
 //     attempt counts
 //   - refused: the job is dead, and kept for [queue.Inspector.Dead]
 //   - all targets gone: the job is done, since no device is left
@@ -95,12 +95,8 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 			return nil, err
 		}
 	}
-	quotas, err := newQuotas(providers.list, cfg.Redis)
-	if err != nil {
-		return nil, err
-	}
 	h := &handler{
-		cfg: cfg, providers: providers, quotas: quotas, metrics: metrics,
+		cfg: cfg, providers: providers, metrics: metrics,
 		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis}, newest: newest{cfg.Redis},
 	}
 	return h, nil
@@ -109,7 +105,6 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 type handler struct {
 	cfg       HandlerConfig
 	providers *Providers
-	quotas    quotas
 	breakers  *breakers
 	backoffs  *backoffs
 	ledger    ledger

@@ -43,8 +43,7 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 // A job for each device, while Google is down: the same users' iPhones get theirs as on a calm day.
 func TestAnotherProviderIsDown(t *testing.T) {
 	redistest.Slow(t)
-	const users = 60
-	messages := sample.Size(120, 300, 1800)
+	const messages, users = 1800, 60
 	run := func(down bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
@@ -192,4 +191,42 @@ func TestKeysOfAJob(t *testing.T) {
 			t.Errorf("%s: keys %s, costs %v; want %s, %v", name, got, job.Costs, test.keys, test.costs)
 		}
 	}
+}
+
+// Users behind a provider's quota, which is a limit of the queue, wait there without being claimed: of all starts one in
+// twenty at most is none of a send. The quota counts devices.
+func TestQuotaIsALimit(t *testing.T) {
+	users := sample.Size(300, 1000, 10_000)
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond = 100
+		c := openCrowd(t, "fcm")
+		policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(9500, time.Second)}}
+		quota := map[string]queue.Limit{"fcm": {Counts: "fcm", Rules: []throttle.Rule{throttle.Leak(perSecond, time.Second)}}}
+		s := newLimitedSchool(t, redistest.Mini(t), c.sender, notify.HandlerConfig{Shared: true}, policy, quota)
+		var batch []queue.Job
+		for u := range users {
+			to := []notify.Target{of("fcm", c.target(2*u)), of("fcm", c.target(2*u+1))}
+			job, err := notify.NewJob("school", fmt.Sprint("user-", u), notify.Message{Title: "a", Targets: to})
+			must(t, err)
+			batch = append(batch, job)
+		}
+		for part := range slices.Chunk(batch, 500) {
+			_, err := newClient(t, s.rdb, "push").Enqueue(t.Context(), part...)
+			must(t, err)
+		}
+		alone := time.Duration(2*users) * time.Second / perSecond
+		time.Sleep(alone + alone/20 + time.Second)
+		var sends []throttle.Event
+		for _, r := range c.host.Received() {
+			sends = append(sends, throttle.Event{At: r.At})
+		}
+		if broken := throttle.Verify(sends, []throttle.Rule{throttle.Window(perSecond+4, time.Second)}); len(broken) > 0 {
+			t.Errorf("%d requests beyond the quota, the first %+v", len(broken), broken[0])
+		}
+		st := s.stats()
+		t.Logf("%d requests, %.3f claims for a message", len(sends), float64(st.Started)/float64(users))
+		if len(sends) != 2*users || st.Started*100 > int64(users)*105 {
+			t.Errorf("%d requests to %d devices, %d starts of %d messages", len(sends), 2*users, st.Started, users)
+		}
+	})
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // A Provider is a sender among several, and says which targets are for it.
@@ -21,12 +19,6 @@ type Provider struct {
 	App string
 
 	Sender Sender
-
-	// Quota bounds the requests to the provider, one for each device: its own quota, such
-	// as throttle.Leak(600_000, time.Minute). It counts in all workers with the same
-	// HandlerConfig.Redis. What goes over it waits, and no attempt counts. The zero value
-	// is no quota.
-	Quota throttle.Rule
 }
 
 // Providers are several senders as one: each target goes to its own. A user's iPhone,

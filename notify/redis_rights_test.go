@@ -16,7 +16,6 @@ import (
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // documentedUser is a client of a real Redis, with the rights of docs/operations.md alone.
@@ -37,7 +36,7 @@ func documentedUser(t *testing.T) *redis.Client {
 	return rdb
 }
 
-// A worker with each sender needs no more: tokens, ledger, quota, stream of forgotten
+// A worker with each sender needs no more: tokens, ledger, stream of forgotten
 // targets and the state of endpoints included.
 func TestWorkerWithTheDocumentedACL(t *testing.T) {
 	redistest.Slow(t)
@@ -76,7 +75,7 @@ func TestWorkerWithTheDocumentedACL(t *testing.T) {
 		return nil
 	})
 	all, err := notify.NewProviders(
-		notify.Provider{Sender: apns, Quota: throttle.Leak(1000, time.Second)}, notify.Provider{Sender: fcm},
+		notify.Provider{Sender: apns}, notify.Provider{Sender: fcm},
 		notify.Provider{Sender: web}, notify.Provider{Sender: webhook})
 	must(t, err)
 	var log redistest.Buffer

@@ -46,7 +46,6 @@ const (
 //	some failed                         retry: for those
 //	all of them are held                wait: those who go there, see [handler.pause]
 //	some are held, the others settled   retry: the user's next messages must not wait;
-//	                                    wait if a quota holds them, for it is soon over
 //	some were delivered                 done
 //	all of them were rejected or gone   dead if one was rejected, else done: nobody is there
 //	a newer message replaced it         as if that device was gone
@@ -104,7 +103,6 @@ func sumUp(results []result, s settled) verdict {
 	case len(waits) > 0:
 		v.ending, v.err, v.wait = wait, waits[0].err, longestWait
 		v.key, v.whole = waits[0].hold.key, true
-		quota := true
 		for _, r := range waits {
 			if r.hold.busy && len(waits) < len(results) {
 				r.wait = restWait
@@ -114,9 +112,8 @@ func sumUp(results []result, s settled) verdict {
 			if r.hold.key != v.key {
 				v.key = ""
 			}
-			quota = quota && r.hold.quota
 		}
-		if len(waits) < len(results) && !quota {
+		if len(waits) < len(results) {
 			v.ending, v.wait = retry, max(v.wait, time.Second)
 		}
 	case len(by[delivered]) > 0:

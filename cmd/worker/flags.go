@@ -55,8 +55,6 @@ Flags:
       --trust-answers       believe a provider that calls device after device bad
       --connections N       the most connections to a provider's host
       --provider-url URL    another place for the provider: a relay, a stand-in
-      --provider-quota RATE the most requests to the provider, one for each device, such as
-                            600000/1m: in all workers together; what goes over it waits
       --provider-ca FILE    the authorities that verify it, in PEM; by default the system's
       --proxy URL           a proxy for all requests to providers; by default that of HTTPS_PROXY
       --dry-run             deliver nothing: build and check messages, and have FCM validate them

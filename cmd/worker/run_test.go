@@ -47,8 +47,6 @@ func TestFlags(t *testing.T) {
 		{"--sender=fcm --webpush-private", "--webpush-private: only the sender webpush uses it"},
 		{"--sender=log --dry-run", "--dry-run: only the senders fcm, apns, webpush, webhook use it"},
 		{"--sender=forward --proxy=http://p:1", "--proxy: only the senders fcm, apns, webpush, webhook use it"},
-		{"--sender=log --provider-quota=10/s", "--provider-quota: only the senders fcm, apns, webpush, webhook use it"},
-		{"--sender=fcm --provider-quota=fast", `--provider-quota "fast": want requests in a time, such as 600000/1m`},
 		{"--sender=fcm --connections=-1", "--connections -1: want at least 1, or 0 for the sender's own choice"},
 		{"--sender=forward --log-file=x", "--log-file: only --sender log writes it"},
 		{"--sender=log --forward-queue=x", "--forward-queue: only --sender forward uses it"},

@@ -79,12 +79,7 @@ func openSenders(o options, rdb redis.UniversalClient, s *sink) (notify.Sender, 
 			return nil, nil, err
 		}
 		s.ends = append(s.ends, one.Close)
-		quota, err := o.senders.Quota()
-		if err != nil {
-			return nil, nil, err
-		}
-		sender, err := notify.NewProviders(notify.Provider{Sender: one, Quota: quota})
-		return sender, []senders.Sender{one}, err
+		return one, []senders.Sender{one}, nil
 	}
 	entries, err := senders.ReadFile(o.config)
 	if err != nil {

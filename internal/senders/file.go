@@ -116,11 +116,7 @@ func OpenAll(entries []Entry, rdb redis.UniversalClient) (*All, error) {
 			return nil, errors.Join(fmt.Errorf("provider %d: %w", i+1, err), all.Close())
 		}
 		all.Each = append(all.Each, s)
-		quota, err := e.Options.Quota()
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("provider %d: %w", i+1, err), all.Close())
-		}
-		list = append(list, notify.Provider{Name: e.Name, App: e.App, Sender: s, Quota: quota})
+		list = append(list, notify.Provider{Name: e.Name, App: e.App, Sender: s})
 	}
 	var err error
 	if all.Providers, err = notify.NewProviders(list...); err != nil {

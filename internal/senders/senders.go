@@ -21,7 +21,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/notify"
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // SecretVariable is the environment variable with the sender's secret, if that is in no
@@ -31,7 +30,6 @@ const SecretVariable = "WATERCLOCK_SECRET"
 // Options are the flags.
 type Options struct {
 	secretFile, url, ca, proxy string
-	quota                      string
 	secretVariable             string // in place of SecretVariable
 	connections                int
 	dryRun                     bool
@@ -53,7 +51,6 @@ type Options struct {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.secretFile, "secret-file", "", "the `file` with the secret of the sender, or in the environment "+SecretVariable)
 	flags.StringVar(&o.url, "provider-url", "", "another `URL` of the provider: a relay, a stand-in")
-	flags.StringVar(&o.quota, "provider-quota", "", "the most requests to the provider, a `rate` such as 600000/1m")
 	flags.StringVar(&o.ca, "provider-ca", "", "a `file` with the certificate authorities that verify it, in PEM")
 	flags.StringVar(&o.proxy, "proxy", "", "the `URL` of a proxy for all requests to providers")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "deliver nothing: build, check and, with FCM, validate messages")
@@ -83,7 +80,7 @@ func Names() []string { return []string{"fcm", "apns", "webpush", "webhook"} }
 // Check refuses flags of other senders, and says which are missing. The sender may be one that
 // has none of these flags.
 func (o Options) Check(sender string, said func(flag string) bool) error {
-	for _, flag := range []string{"secret-file", "provider-url", "provider-ca", "provider-quota", "proxy", "dry-run", "connections"} {
+	for _, flag := range []string{"secret-file", "provider-url", "provider-ca", "proxy", "dry-run", "connections"} {
 		if said(flag) && !slices.Contains(Names(), sender) {
 			return config.Usagef("--%s: only the senders %s use it", flag, strings.Join(Names(), ", "))
 		}
@@ -99,9 +96,6 @@ func (o Options) Check(sender string, said func(flag string) bool) error {
 	if o.connections < 0 {
 		return config.Usagef("--connections %d: want at least 1, or 0 for the sender's own choice", o.connections)
 	}
-	if _, err := o.Quota(); err != nil {
-		return err
-	}
 	required := map[string][]string{"apns": {"apns-key-id", "apns-team-id", "apns-topic"}, "webpush": {"webpush-subject"}}
 	for _, flag := range required[sender] {
 		if !said(flag) {
@@ -109,17 +103,6 @@ func (o Options) Check(sender string, said func(flag string) bool) error {
 		}
 	}
 	return nil
-}
-
-// Quota is the most requests to the provider, and the zero rule if there is no bound.
-func (o Options) Quota() (rule throttle.Rule, err error) {
-	if o.quota == "" {
-		return rule, nil
-	}
-	if rule, err = throttle.ParseRule("leak " + o.quota); err != nil {
-		return rule, config.Usagef("--provider-quota %q: want requests in a time, such as 600000/1m", o.quota)
-	}
-	return rule, nil
 }
 
 // A Sender is closed in the end.
