@@ -119,6 +119,9 @@ func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedul
 		invalid := b.check(policies)
 		if invalid == nil {
 			reply, err := c.sendUnder(ctx, b, policies)
+			if err == nil && !policies.HoldAt(reply.Now) { // an override has ended: no reason to offer again
+				_ = c.policies.Reload(ctx)
+			}
 			if !errors.Is(err, store.ErrStale) {
 				return reply, policies, err
 			}

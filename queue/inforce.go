@@ -2,15 +2,18 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // SetPolicies replaces the policies of the queue. They are checked whole first; the
 // error says what is wrong and nothing changes. The next start obeys them, also of a job
-// that waits already. Setting the same policies again changes nothing.
+// that waits already. Setting the same policies again changes nothing. Overrides stay
+// ([Inspector.Override]).
 func (i *Inspector) SetPolicies(ctx context.Context, p Policies) error {
 	return i.setPolicies(ctx, p, -1)
 }
@@ -26,16 +29,44 @@ func (i *Inspector) setPolicies(ctx context.Context, p Policies, expected int64)
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	source, err := p.file().Source()
-	if err != nil {
-		return err
+	for {
+		before, version, err := i.kept(ctx)
+		if err != nil && !errors.Is(err, ErrInvalidPolicies) { // what nobody can read is replaced
+			return err
+		}
+		if expected >= 0 && expected != version {
+			return i.failed("setting the policies of", ErrPoliciesChanged)
+		}
+		f := p.file()
+		f.Overrides = before.Overrides
+		if again, err := i.putInForce(ctx, f, version, i.note); !again || expected >= 0 {
+			return err
+		}
 	}
-	_, err = i.store.SetPolicies(ctx, store.NewPolicies{Source: source, Expected: expected, Note: i.note.store()})
+}
+
+// kept returns the policies that Redis keeps, with their overrides, and their version.
+func (i *Inspector) kept(ctx context.Context) (f policyfile.File, version int64, err error) {
+	source, version, err := i.store.Policies(ctx)
+	if err != nil || version == 0 {
+		return f, version, i.wrapped("reading the policies of", err)
+	}
+	f, err = policyfile.ParseKept("policies of queue "+i.store.Queue, []byte(source))
+	return f, version, err
+}
+
+// putInForce replaces the policies of a version. Again says that others were put in force meanwhile.
+func (i *Inspector) putInForce(ctx context.Context, f policyfile.File, version int64, note Note) (again bool, err error) {
+	source, err := f.Source()
 	if err != nil {
-		return i.failed("setting the policies of", err)
+		return false, err
+	}
+	_, err = i.store.SetPolicies(ctx, store.NewPolicies{Source: source, Expected: version, Note: note.store()})
+	if err != nil {
+		return errors.Is(err, ErrPoliciesChanged), i.failed("setting the policies of", err)
 	}
 	_ = i.store.Register(ctx) // the list of queues is only shown: a queue that is missing there works
-	return nil
+	return false, nil
 }
 
 // A PolicyVersion is one set of policies that was put in force.
@@ -44,6 +75,8 @@ type PolicyVersion struct {
 	Policies Policies  // the zero value for version 0
 	Since    time.Time // when they were set
 	Note
+
+	Overrides []Override // those that were in force then
 }
 
 // Policies returns the policies in force with their version, for [Inspector.ReplacePolicies].
@@ -76,6 +109,6 @@ func (i *Inspector) PolicyHistory(ctx context.Context, n int) ([]PolicyVersion, 
 }
 
 func (i *Inspector) policyVersion(v store.PolicyVersion) (PolicyVersion, error) {
-	p, err := ParsePolicies("policies of queue "+i.store.Queue, []byte(v.Source))
-	return PolicyVersion{v.Version, p, envelope.Instant(v.Version), Note{v.Author, v.Reason}}, err
+	f, err := policyfile.ParseKept("policies of queue "+i.store.Queue, []byte(v.Source))
+	return PolicyVersion{v.Version, policiesOf(f), envelope.Instant(v.Version), Note{v.Author, v.Reason}, overridesOf(f, v.Version)}, err
 }

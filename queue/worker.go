@@ -205,8 +205,8 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worke
 	return runner.New(worker.Config{
 		Store: s, Name: rand.Text()[:16], Host: host, Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
-		Policies: func(source string, version int64) (*schedule.Policies, error) {
-			return policies.Compile(queue, source, version)
+		Policies: func(source string, version, now int64) (*schedule.Policies, error) {
+			return policies.Compile(queue, source, version, now)
 		},
 		Handle: a.handle, Metrics: w.metrics.of(queue), Listened: events.listened, Log: a.log,
 	}), events, nil

@@ -82,7 +82,7 @@ func (s *Set[B]) Labelled(tenant, user, label string) (uses []Use[B]) {
 			}
 		}
 		bounds := l.of(values)
-		if len(own) > 0 || len(values) != len(l.Key) || bounds.unlimited {
+		if len(own) > 0 || len(values) != len(l.Key) || bounds.Unlimited {
 			continue
 		}
 		uses = append(uses, Use[B]{name, l.Key, values, l.unknownCost(), bounds.compiled})

@@ -100,18 +100,20 @@ type limit[B any] struct {
 }
 
 type bounds[B any] struct {
-	compiled  B
-	unlimited bool
+	policyfile.Bounds
+	compiled B
 }
 
-// Compile returns the limits of a valid file. What bounds are to a caller is compiled once for each limit.
+// Compile returns the limits of a valid file. What bounds are to a caller is compiled once for each limit. The overrides of
+// the file are those that count: of limits by name here, and of the other three where a caller has them.
 func Compile[B any](f policyfile.File, compile func(policyfile.Bounds) B) *Set[B] {
 	s := &Set[B]{file: f, compile: compile}
+	both := func(b policyfile.Bounds) bounds[B] { return bounds[B]{b, compile(b)} }
 	for _, name := range slices.Sorted(maps.Keys(f.Limits)) {
 		l := limit[B]{name: name, Limit: f.Limits[name], each: make(map[string]bounds[B])}
-		l.bounds = bounds[B]{compile(l.Bounds), false}
+		l.bounds = both(l.Bounds)
 		for value, b := range l.Each {
-			l.each[value] = bounds[B]{compile(b), b.Unlimited}
+			l.each[value] = both(b)
 			if strings.Contains(value, "*") {
 				l.patterns = append(l.patterns, value)
 			}
@@ -120,6 +122,11 @@ func Compile[B any](f policyfile.File, compile func(policyfile.Bounds) B) *Set[B
 			return cmp.Or(literals(b)-literals(a), strings.Compare(a, b))
 		})
 		s.limits = append(s.limits, l)
+	}
+	for _, o := range f.Overrides {
+		if l := s.find(o.Limit); l != nil {
+			l.each[l.value(o.Values)] = both(o.Over(l.of(o.Values).Bounds))
+		}
 	}
 	return s
 }
@@ -133,7 +140,7 @@ func (s *Set[B]) Of(a Action) ([]Use[B], error) {
 	cost := cmp.Or(a.Cost, 1)
 	uses := []Use[B]{{Limit: Queue, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: s.file.Queue})}}
 	if a.Tenant != "" {
-		policy := s.policy(a.Tenant)
+		policy := s.file.Of(a.Tenant)
 		uses = append(uses, Use[B]{Limit: Tenant, Values: []string{a.Tenant}, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: policy.Tenant})})
 		if a.User != "" {
 			uses = append(uses, Use[B]{Limit: User, Values: []string{a.Tenant, a.User}, Cost: cost, Bounds: s.compile(policyfile.Bounds{Limits: policy.User})})
@@ -160,7 +167,7 @@ func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
 			err = &Missing{l.name, lacks}
 		}
 		bounds := l.of(values)
-		if lacks != "" || bounds.unlimited || cost == 0 {
+		if lacks != "" || bounds.Unlimited || cost == 0 {
 			continue
 		}
 		uses = append(uses, Use[B]{l.name, l.Key, values, cost, bounds.compiled})
@@ -190,7 +197,7 @@ func (s *Set[B]) InForce(scope string) (compiled B, there bool) {
 		values[i] = unescape.Replace(value)
 	}
 	bounds := l.of(values)
-	return bounds.compiled, !bounds.unlimited
+	return bounds.compiled, !bounds.Unlimited
 }
 
 func (s *Set[B]) find(name string) *limit[B] {
@@ -199,14 +206,6 @@ func (s *Set[B]) find(name string) *limit[B] {
 		return nil
 	}
 	return &s.limits[i]
-}
-
-func (s *Set[B]) policy(tenant string) policyfile.Policy {
-	name, known := s.file.Tenants[tenant]
-	if !known {
-		name = s.file.Default
-	}
-	return s.file.Policies[name]
 }
 
 // about reports whether the limit is about jobs of a type.
@@ -251,10 +250,7 @@ func (l *limit[B]) cost(a Action) (cost int, counted bool) {
 // of returns the bounds for the values of the key: their own, those of the most specific pattern, or the limit's. Several
 // values stand as [JoinKey] writes them: a comma in one of them separates nothing.
 func (l *limit[B]) of(values []string) bounds[B] {
-	value := JoinKey(values)
-	if len(values) == 1 {
-		value = values[0]
-	}
+	value := l.value(values)
 	if bounds, exact := l.each[value]; exact {
 		return bounds
 	}
@@ -264,6 +260,14 @@ func (l *limit[B]) of(values []string) bounds[B] {
 		}
 	}
 	return l.bounds
+}
+
+// value returns the values of the key as they stand in each.
+func (l *limit[B]) value(values []string) string {
+	if len(values) == 1 {
+		return values[0]
+	}
+	return JoinKey(values)
 }
 
 // matches reports whether a text is as a pattern says, in which * stands for any text.

@@ -23,6 +23,8 @@ type File struct {
 	Policies map[string]Policy // by name
 	Tenants  map[string]string // tenant → name of its policy
 	Limits   map[string]Limit  // by name
+
+	Overrides []Override // of what Redis keeps; those that have ended may be among them
 }
 
 // Limits are the rules of a scope, and how much of it runs at once.
@@ -118,7 +120,16 @@ func (f File) Check() *Problem {
 			return p
 		}
 	}
-	return nil
+	return f.checkOverrides()
+}
+
+// Of returns the policy of a tenant.
+func (f File) Of(tenant string) Policy {
+	name, named := f.Tenants[tenant]
+	if !named {
+		name = f.Default
+	}
+	return f.Policies[name]
 }
 
 // knows checks the name of a policy that there must be.

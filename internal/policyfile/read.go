@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,10 +27,16 @@ var Err = errors.New("queue: invalid policies")
 // file's, for errors, which all wrap [Err] and say where, what is wrong and what would be right:
 //
 //	policies.yaml:7: policies.standard.user.rule: unknown key; want rules, concurrency or capacity
-//
-// Limits by name are an error: a queue does not know them yet.
 func Parse(name string, data []byte) (File, error) {
-	r := &policyReader{file: name, found: make(map[string]place)}
+	return parse(&policyReader{file: name, parts: parts, found: make(map[string]place)}, data)
+}
+
+// ParseKept reads policies as Redis keeps them ([File.Source]): overrides may be among them.
+func ParseKept(name string, data []byte) (File, error) {
+	return parse(&policyReader{file: name, parts: append(slices.Clone(parts), "overrides"), found: make(map[string]place)}, data)
+}
+
+func parse(r *policyReader, data []byte) (File, error) {
 	var f File
 	if root, ok := r.document(data); ok {
 		f = r.policies(root)
@@ -51,6 +58,7 @@ var parts = []string{"queue", "default", "policies", "tenants", "limits"}
 // a value is a number where one is wanted; [File.Check] knows which numbers are.
 type policyReader struct {
 	file  string
+	parts []string // what may stand at the top
 	err   error
 	found map[string]place // by path
 }
@@ -110,6 +118,10 @@ func (r *policyReader) locate(p *Problem) {
 		return
 	}
 	at, text := r.found[p.Path], p.Text
+	if at.Node == nil { // of an override, which no person has written
+		r.fail(1, p.Path, "%s", text)
+		return
+	}
 	if p.Value != "" {
 		text = strconv.Quote(at.Value) + "; want " + text
 	}
@@ -117,7 +129,7 @@ func (r *policyReader) locate(p *Problem) {
 }
 
 func (r *policyReader) policies(root place) File {
-	top := r.fields(root, parts...)
+	top := r.fields(root, r.parts...)
 	f := File{Queue: r.limits(r.fields(top["queue"], "rules", "concurrency")), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
 	for _, entry := range r.entries(top["policies"]) {
 		f.Policies[entry.name] = r.policy(entry.place)
@@ -137,6 +149,7 @@ func (r *policyReader) policies(root place) File {
 		}
 		f.Limits[entry.name] = r.named(entry.place)
 	}
+	f.Overrides = r.overrides(top["overrides"])
 	return f
 }
 

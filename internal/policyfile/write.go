@@ -18,6 +18,8 @@ type (
 		Policies map[string]policyEntry `yaml:",omitempty"`
 		Tenants  map[string]string      `yaml:",omitempty"`
 		Limits   map[string]limitEntry  `yaml:",omitempty"`
+
+		Overrides []overrideEntry `yaml:",omitempty"`
 	}
 	policyEntry struct {
 		Tenant  backlog       `yaml:",omitempty"`
@@ -67,7 +69,16 @@ func limitsOf(l Limits) limitList {
 
 // MarshalYAML returns the form that [Parse] reads.
 func (f File) MarshalYAML() (any, error) {
-	file := policyFile{limitsOf(f.Queue), f.Default, make(map[string]policyEntry), f.Tenants, make(map[string]limitEntry)}
+	file := policyFile{
+		Queue: limitsOf(f.Queue), Default: f.Default, Policies: make(map[string]policyEntry), Tenants: f.Tenants, Limits: make(map[string]limitEntry),
+	}
+	for _, o := range f.Overrides {
+		entry, err := o.entry()
+		if err != nil {
+			return nil, err
+		}
+		file.Overrides = append(file.Overrides, entry)
+	}
 	for name, limit := range f.Limits {
 		file.Limits[name] = limit.entry()
 	}
@@ -91,7 +102,7 @@ func (f File) Source() (string, error) {
 		return "", fmt.Errorf("queue: writing policies: %w", err)
 	}
 	// Nobody could enqueue under policies that cannot be read.
-	if _, err := Parse("policies", source); err != nil {
+	if _, err := ParseKept("policies", source); err != nil {
 		return "", fmt.Errorf("queue: policies that cannot be read again: %w", err)
 	}
 	return string(source), nil

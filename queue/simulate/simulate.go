@@ -80,7 +80,7 @@ func Run(c Config, offers []Offer) ([]Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalidPolicies, err)
 	}
-	policies, err := policies.Compile("simulated", string(source), 1)
+	policies, err := policies.Compile("simulated", string(source), 1, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func setOf(policies *schedule.Policies, scope string) *rules.Set {
 	case user == "":
 		return policies.Of(tenant).Tenant
 	default:
-		return policies.Of(tenant).User
+		return policies.Of(tenant).OfUser(user).Rules
 	}
 }
 
@@ -106,7 +106,11 @@ func longest(policies *schedule.Policies, tenant string) (most time.Duration) {
 		return 0
 	}
 	policy := policies.Of(tenant)
-	for _, set := range []*rules.Set{policies.Queue, policy.Tenant, policy.User} {
+	sets := []*rules.Set{policies.Queue, policy.Tenant, policy.User}
+	for _, user := range policy.Users {
+		sets = append(sets, user.Rules)
+	}
+	for _, set := range sets {
 		for i := range set.Len() {
 			most = max(most, set.Rule(i).Period)
 		}

@@ -27,22 +27,28 @@ func (c *PolicyCache) Known() *schedule.Policies {
 	return c.policies
 }
 
-// At returns the policies of a version, as long as that is in force.
-func (c *PolicyCache) At(ctx context.Context, want int64) (*schedule.Policies, error) {
-	if p := c.Known(); p.InForce() == want {
+// At returns the policies of a version as they hold at an instant, as long as that version is in force.
+func (c *PolicyCache) At(ctx context.Context, want, now int64) (*schedule.Policies, error) {
+	if p := c.Known(); p.InForce() == want && p.HoldAt(now) {
 		return p, nil
 	}
 	err := c.Reload(ctx)
 	return c.Known(), err
 }
 
-// Reload reads the policies in force.
+// Reload reads the policies in force. Only overrides make it look at the clock.
 func (c *PolicyCache) Reload(ctx context.Context) error {
 	source, version, err := c.store.Policies(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := policies.Compile(c.store.Queue, source, version)
+	p, err := policies.Compile(c.store.Queue, source, version, 0)
+	if err == nil && !p.HoldAt(schedule.Never-1) {
+		var clock store.Reading
+		if clock, err = c.store.Clock(ctx); err == nil {
+			p, err = policies.Compile(c.store.Queue, source, version, clock.Now)
+		}
+	}
 	if err != nil {
 		return err
 	}

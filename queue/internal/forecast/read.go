@@ -56,7 +56,7 @@ func (r *Reader) read(ctx context.Context, scopes, tenants []string) (*Forecast,
 	if err != nil {
 		return nil, err
 	}
-	policies, err := r.Policies.At(ctx, view.Policies)
+	policies, err := r.Policies.At(ctx, view.Policies, view.Now)
 	var running *Census
 	if err == nil && slices.ContainsFunc(tenants, policies.CountsFor) {
 		running, err = Take(ctx, r.Store, policies, view.Now)

@@ -64,7 +64,7 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 // lower gives a job that yields a low priority, once: its handler has asked that further attempts wait for the tenant's
 // other jobs. Under a rule that drops what it does not admit it keeps its priority: behind others it would be dropped.
 func (t *term) lower(lane *envelope.Lane, env *envelope.Envelope) {
-	if policy := t.sched.Policies().Of(lane.Tenant); env.Yields && !policy.User.Drops() && !policy.Tenant.Drops() {
+	if policy := t.sched.Policies().Of(lane.Tenant); env.Yields && !policy.OfUser(lane.User).Rules.Drops() && !policy.Tenant.Drops() {
 		lane.Priority, env.Priority = envelope.Low, envelope.Low
 	}
 	env.Yields = false

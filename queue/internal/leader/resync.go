@@ -13,6 +13,7 @@ import (
 //
 //  1. Somebody has changed something: the number of changes is part of the fence, so Redis refuses the next commit,
 //     and the term reads the settings again ([term.refresh]).
+//     An override that ends by itself changes nothing in Redis: the term reads the settings at that instant.
 //  2. The lease had run out before a commit: offers tell nobody then. The reply says so, and everything is read
 //     again ([errLapsed]).
 //  3. The reply to a commit is lost: the term takes a new token, learns which commits happened, and reads everything
@@ -87,7 +88,7 @@ func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 	if err != nil {
 		return schedule.Settings{}, err
 	}
-	t.fence.Changes, t.stale, t.paused = read.Changes, false, read.Paused
+	t.fence.Changes, t.stale, t.paused, t.policies = read.Changes, false, read.Paused, policies
 	return schedule.Settings{Policies: policies, Paused: read.Paused, Cancelled: read.Cancelled}, nil
 }
 
@@ -97,12 +98,12 @@ func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 // govern lets the bounds in Redis be swept if they were computed under other policies. A sweep for older policies ends
 // early: the new one lowers the same bounds.
 func (t *term) govern(ctx context.Context, p *schedule.Policies) {
-	if p == nil || p.Version == t.governed {
+	if p == nil || p.Since() == t.governed {
 		return
 	}
-	t.governed = p.Version
+	t.governed = p.Since()
 	t.sweeps()
 	replaced, replace := context.WithCancel(ctx)
 	t.sweeps = replace
-	t.workers.Go(func() { t.sweep(ctx, p.Version, replaced.Done()) })
+	t.workers.Go(func() { t.sweep(ctx, p.Since(), replaced.Done()) })
 }

@@ -17,7 +17,7 @@ import (
 //
 //	round ─▶ collect     takes in notices, and reports of the work beside the rounds
 //	      ─▶ prelude     only if something asks for it ([term.interrupted])
-//	           refresh   reads the settings, if policies or pauses have changed
+//	           refresh   reads the settings, if policies or pauses have changed, or an override has ended
 //	           muster    who works (every second)
 //	           ask       reads the claims that notices are about
 //	           amend     one commit that mends, and starts nothing
@@ -66,13 +66,13 @@ func (t *term) round(ctx context.Context) error {
 // interrupted reports whether there is something to do before more is decided. Then all commits under way are waited
 // for first: what they have decided must not be mixed with what is mended.
 func (t *term) interrupted(now int64) bool {
-	return t.stale || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
+	return t.stale || !t.policies.HoldAt(now) || len(t.requests)+len(t.full) > 0 || t.fleet.mourns() || now >= min(t.musterAt, t.ripeAt)
 }
 
 // prelude does what comes before more is decided. It reports whether there may be more of it: then the round decides
 // once, and the next prelude goes on.
 func (t *term) prelude(ctx context.Context, now int64) (more bool, err error) {
-	if t.stale {
+	if t.stale || !t.policies.HoldAt(now) {
 		if err := t.refresh(ctx); err != nil {
 			return false, err
 		}

@@ -42,13 +42,14 @@ type term struct {
 	wrote   time.Time       // the same, of the last one that did more than read
 
 	// What the term was told.
-	noticed  string           // the ID of the newest notice that was opened
-	requests []request        // notices about claims, not yet settled in a commit
-	full     map[string]bool  // tenants whose backlogs may be above their capacity: the next prelude looks
-	stale    bool             // settings have changed: the next prelude reads them
-	repaired bool             // keys were repaired: the next round reads everything again
-	paused   map[string]int64 // scope → until when; pauses that have ended stay until unpause
-	roomy    bool             // a job may start that could not at the last decision: decide at once
+	noticed  string             // the ID of the newest notice that was opened
+	requests []request          // notices about claims, not yet settled in a commit
+	full     map[string]bool    // tenants whose backlogs may be above their capacity: the next prelude looks
+	stale    bool               // settings have changed: the next prelude reads them
+	repaired bool               // keys were repaired: the next round reads everything again
+	paused   map[string]int64   // scope → until when; pauses that have ended stay until unpause
+	policies *schedule.Policies // in force; nil for none
+	roomy    bool               // a job may start that could not at the last decision: decide at once
 
 	// What the next commit is to write.
 	comebacks []comeback // jobs that come back into their lanes; collected and written by one amend
@@ -69,7 +70,7 @@ type term struct {
 
 	// The work beside the rounds.
 	workers  sync.WaitGroup         // its goroutines: the term ends after them
-	governed int64                  // the version of the policies under which bounds are swept, or were last
+	governed int64                  // schedule.Policies.Since of those under which bounds are swept, or were last
 	sweeps   context.CancelFunc     // ends the sweep under way between two tenants
 	trimmers map[string]*trimmer    // tenant → how its oldest jobs are found
 	resting  bool                   // tenants are being forgotten: one such work at a time

@@ -20,7 +20,7 @@ limits:
   domain: {key: [keys.domain], capacity: 2, each: {big: {capacity: 9}, fast: {concurrency: 1}}}
   pair: {jobs: {type: pair}, key: [tenant, user, keys.domain, type], capacity: 3}
   plain: {key: [tenant, user], concurrency: 5}
-`, 1)
+`, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,10 @@ type bound struct {
 	capacity    int
 }
 
+func compileBounds(b policyfile.Bounds) bound {
+	return bound{compileRules(b.Rules), schedule.Concurrency(b.Concurrency), b.Capacity}
+}
+
 func (b bound) limit(scope string) schedule.Limit {
 	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity}
 }
@@ -34,7 +38,7 @@ func compileNamed(f policyfile.File) schedule.Named {
 	n := named{}
 	n.set = limits.Compile(f, func(b policyfile.Bounds) bound {
 		n.counts = n.counts || b.Concurrency != (policyfile.Concurrency{})
-		return bound{compileRules(b.Rules), schedule.Concurrency(b.Concurrency), b.Capacity}
+		return compileBounds(b)
 	})
 	return n
 }

@@ -11,16 +11,21 @@ import (
 )
 
 // Compile reads policies as Redis keeps them, with their version, and returns them as jobs are
-// scheduled by them. Version 0 means that there are none.
-func Compile(queue, source string, version int64) (*schedule.Policies, error) {
+// scheduled by them at an instant: with the overrides that count then. Version 0 means that there are none.
+func Compile(queue, source string, version, now int64) (*schedule.Policies, error) {
 	if version == 0 {
 		return nil, nil
 	}
-	f, err := policyfile.Parse("policies of queue "+queue, []byte(source))
+	f, err := policyfile.ParseKept("policies of queue "+queue, []byte(source))
 	if err != nil {
 		return nil, err
 	}
-	return compile(f, version), nil
+	var ends, ended int64
+	f.Overrides, ends, ended = f.At(now)
+	p := compile(f, version)
+	p.Ends, p.Ended = ends, ended
+	override(p, f)
+	return p, nil
 }
 
 // compile returns the policies as jobs are scheduled by them. Distances are widened by the grace,

@@ -215,7 +215,7 @@ func (w *world) hire() *hired {
 }
 
 // policies reads what the worker has found in Redis.
-func (w *world) policies(source string, version int64) (*schedule.Policies, error) {
+func (w *world) policies(source string, version, _ int64) (*schedule.Policies, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, known := w.sources[source]

@@ -57,7 +57,7 @@ func testConfig(t *testing.T, s *store.Store, name string, p *schedule.Policies,
 	}
 	return Config{
 		Store: s, Name: name, Places: worker.NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Policies: func(string, int64) (*schedule.Policies, error) { return p, nil }, Handle: handler, Metrics: noMetrics{},
+		Policies: func(string, int64, int64) (*schedule.Policies, error) { return p, nil }, Handle: handler, Metrics: noMetrics{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

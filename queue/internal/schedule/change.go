@@ -52,7 +52,7 @@ func (s *Scheduler) govern(p *Policies, now int64) {
 		t.policy = p.Of(t.name)
 		t.rules, t.limit = t.policy.Tenant, t.policy.TenantConcurrency
 		for _, u := range t.users {
-			u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
+			u.govern()
 			for _, l := range u.lanes {
 				if len(l.heads) > 0 {
 					s.hold(l, l.heads) // it may be too late at another instant

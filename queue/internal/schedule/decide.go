@@ -29,8 +29,16 @@ type Place struct {
 // Decide takes the jobs that may start at now, or within the lead, n at most, and returns the commit that lets them
 // start, with all else that is to be written and read. The scheduler counts it as done: whoever calls it writes it, and
 // calls Learn or Undo. Jobs that are dropped count among the n.
+//
+// A start at or after the end of an override is decided by the policies that hold then: nothing is taken so far ahead, and
+// nothing at all once the policies hold no more. (A worker that is far away gets its jobs even further ahead.)
 func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
-	d := decision{s: s, now: now, horizon: now + s.lead, places: places, left: n}
+	end := s.policies.End()
+	d := decision{s: s, now: now, horizon: min(now+s.lead, end-1), places: places, left: n}
+	if now >= end {
+		d.plan.Next, d.plan.share = now, s.share
+		return s.commit(d.plan, now)
+	}
 	d.visits = 8*n + 200
 	d.early = d.horizon
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
@@ -92,9 +100,18 @@ const mostHeads = 1000
 // each other share a commit, and half of the lead is left for the way.
 func (s *Scheduler) nextInstant() int64 {
 	if first := min(s.due.first(), s.opening.first()); first < blocked {
-		return first - s.lead + Lead/2
+		return s.before(first)
 	}
 	return Never
+}
+
+// before returns when there is something to decide about what may start at an instant that lies beyond the horizon.
+func (s *Scheduler) before(at int64) int64 {
+	next := at - s.lead + Lead/2
+	if end := s.policies.End(); at >= end {
+		next = max(next, end)
+	}
+	return next
 }
 
 // frontKnown reports whether the front of the tenants is known as far as it matters: up to the horizon, or up to the

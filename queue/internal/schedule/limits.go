@@ -22,13 +22,14 @@ type Limit struct {
 // limits nothing.
 func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 	policy, cost := p.Of(lane.Tenant), 1
+	user := policy.OfUser(lane.User)
 	if env != nil {
 		cost = env.Cost
 	}
 	all := []Use{
 		{Name: "queue", Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
 		{Name: "tenant", Cost: cost, Limit: Limit{envelope.TenantScope(lane.Tenant), policy.Tenant, policy.TenantConcurrency, policy.Capacity}},
-		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), policy.User, policy.UserConcurrency, policy.UserCapacity}, OfUser: true},
+		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), user.Rules, user.Concurrency, user.Capacity}, OfUser: true},
 	}
 	if p == nil {
 		return all
@@ -75,7 +76,7 @@ func (p *Policies) Label(lane envelope.Lane, env *envelope.Envelope) string {
 		return ""
 	}
 	label := p.Named.Label(lane, env)
-	if label != "" && p.Of(lane.Tenant).UserCapacity > 0 {
+	if label != "" && p.Of(lane.Tenant).OfUser(lane.User).Capacity > 0 {
 		label = envelope.CountedUser + "&" + label
 	}
 	return label
@@ -100,8 +101,7 @@ func (p *Policies) CountsFor(tenant string) bool {
 	if p == nil {
 		return false
 	}
-	policy := p.Of(tenant)
-	return p.QueueConcurrency.Limits() || policy.TenantConcurrency.Limits() || policy.UserConcurrency.Limits() || p.Named != nil && p.Named.Counts()
+	return p.QueueConcurrency.Limits() || p.Of(tenant).counts() || p.Named != nil && p.Named.Counts()
 }
 
 // InForce returns the version of the policies, 0 for nil.

@@ -15,7 +15,26 @@ type Policies struct {
 	Policies         map[string]Policy // by name
 	Tenants          map[string]string // tenant → name of its policy
 	Named            Named             // limits by name; nil for none
+
+	// Overrides are a part of all this until they end. These policies hold until Ends, when the next of them does;
+	// the last of those that have ended by now ended at Ended. Both are 0 for never.
+	Ends, Ended int64
 }
+
+// HoldAt reports whether the policies hold at an instant: no override that they have has ended by then. It works on nil.
+func (p *Policies) HoldAt(now int64) bool { return now < p.End() }
+
+// End returns until when the policies hold; Never if no override ends. It works on nil.
+func (p *Policies) End() int64 {
+	if p == nil || p.Ends == 0 {
+		return Never
+	}
+	return p.Ends
+}
+
+// Since tells policies of one version with different overrides apart: it is that version, or when the last override has
+// ended. Bounds that were computed before may be too late.
+func (p *Policies) Since() int64 { return max(p.Version, p.Ended) }
 
 // Named are the limits by name of policies.
 type Named interface {
@@ -53,6 +72,36 @@ type Policy struct {
 	DropOldest                         bool  // a full backlog drops its oldest job rather than a new one
 	Weight                             int   // of its share under overload; 0 counts as 1
 	MaxWait                            int64 // µs from when a job may start until it is too late; 0 for no bound
+
+	Users map[string]UserLimit // whose limits are not User, UserConcurrency and UserCapacity
+}
+
+// A UserLimit is what limits one user.
+type UserLimit struct {
+	Rules       *rules.Set
+	Concurrency Concurrency
+	Capacity    int // waiting jobs; 0 for no bound
+}
+
+// OfUser returns what limits a user.
+func (p Policy) OfUser(name string) UserLimit {
+	if own, has := p.Users[name]; has {
+		return own
+	}
+	return UserLimit{p.User, p.UserConcurrency, p.UserCapacity}
+}
+
+// counts reports whether the policy limits how much runs at once.
+func (p Policy) counts() bool {
+	if p.TenantConcurrency.Limits() || p.UserConcurrency.Limits() {
+		return true
+	}
+	for _, user := range p.Users {
+		if user.Concurrency.Limits() {
+			return true
+		}
+	}
+	return false
 }
 
 // Of returns the policy of a tenant. It works on nil, which limits nothing.
@@ -76,7 +125,7 @@ func (p *Policies) Counts() bool {
 		return true
 	}
 	for _, policy := range p.Policies {
-		if policy.TenantConcurrency.Limits() || policy.UserConcurrency.Limits() {
+		if policy.counts() {
 			return true
 		}
 	}

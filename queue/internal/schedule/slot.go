@@ -189,7 +189,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	if cost > 1 {
 		s.held = t
 	}
-	d.plan.Next = slot - s.lead + Lead/2
+	d.plan.Next = s.before(slot)
 	return stop, true
 }
 

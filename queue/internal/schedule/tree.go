@@ -152,13 +152,19 @@ func (t *tenant) user(s *Scheduler, name string) *user {
 	u := t.users[name]
 	if u == nil {
 		u = &user{tenant: t, name: name}
-		u.rules, u.limit = t.policy.User, t.policy.UserConcurrency
+		u.govern()
 		if len(s.paused) > 0 {
 			u.paused = s.paused[u.scope()]
 		}
 		t.users[name] = u
 	}
 	return u
+}
+
+// govern puts the limits in force that the policy of the tenant has for the user.
+func (u *user) govern() {
+	limit := u.tenant.policy.OfUser(u.name)
+	u.rules, u.limit = limit.Rules, limit.Concurrency
 }
 
 // find returns a lane, if it is in memory.

@@ -28,6 +28,9 @@ type Policies struct {
 	compiled *schedule.Policies // nil if the source was not compiled yet
 }
 
+// A compiler returns policies of a version as they hold at an instant.
+type compiler = func(source string, version, now int64) (*schedule.Policies, error)
+
 var errPoliciesGone = errors.New("queue: the policies are gone from Redis; nothing starts until they are set again")
 
 // Saw notes that policies of a version are in force, and reports whether their source is unknown.
@@ -66,15 +69,15 @@ func (p *Policies) lost(version int64) (source string, lost bool, err error) {
 	return p.source, true, nil
 }
 
-// compile returns the newest policies, compiled once; nil if there are none. The same policies are the same pointer: by
-// that the scheduler sees whether they have changed.
-func (p *Policies) compile(how func(source string, version int64) (*schedule.Policies, error)) (*schedule.Policies, error) {
+// compile returns the newest policies as they hold at an instant, compiled once for as long as they do; nil if there are
+// none. The same policies are the same pointer: by that the scheduler sees whether they have changed.
+func (p *Policies) compile(how compiler, now int64) (*schedule.Policies, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.compiled != nil || p.version == 0 {
+	if p.version == 0 || p.compiled != nil && p.compiled.HoldAt(now) {
 		return p.compiled, nil
 	}
-	compiled, err := how(p.source, p.version)
+	compiled, err := how(p.source, p.version, now)
 	if err != nil {
 		return nil, fmt.Errorf("reading the policies in Redis: %w", err)
 	}
@@ -102,7 +105,7 @@ func (w *Worker) InForce(ctx context.Context, source string, version int64) (*sc
 		return nil, err
 	}
 	if lost {
-		p, err := w.Policies.compile(w.cfg.Policies)
+		p, err := w.Policies.compile(w.cfg.Policies, w.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -115,13 +118,13 @@ func (w *Worker) InForce(ctx context.Context, source string, version int64) (*sc
 			return nil, err
 		}
 	}
-	return w.Policies.compile(w.cfg.Policies)
+	return w.Policies.compile(w.cfg.Policies, w.Now())
 }
 
 // named returns the limits by name that count a job, by the newest policies that this worker knows. They may be a beat
 // older than those by which the job was started.
 func (w *Worker) named(j *job) []schedule.Use {
-	p, err := w.Policies.compile(w.cfg.Policies)
+	p, err := w.Policies.compile(w.cfg.Policies, w.Now())
 	if err != nil || p == nil || p.Named == nil {
 		return nil
 	}

@@ -39,8 +39,8 @@ type Config struct {
 	// ShutdownTimeout is how long handlers may run on when the worker stops, before their contexts end.
 	ShutdownTimeout time.Duration
 
-	// Policies compiles the source of policies. The result never changes.
-	Policies func(source string, version int64) (*schedule.Policies, error)
+	// Policies compiles the source of policies, as they hold at now. The result never changes.
+	Policies func(source string, version, now int64) (*schedule.Policies, error)
 
 	// Handle runs the handler of a job, in the job's own goroutine: as many at a time as there are places.
 	Handle func(ctx context.Context, a Attempt) Outcome

@@ -1,0 +1,190 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/internal/ruleyaml"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// An Override replaces bounds of exactly one that a limit counts for, until an instant. Overrides stand beside the
+// policies that Redis keeps, and in no file of people's: applying a file leaves them as they are.
+type Override struct {
+	Limit  string   // queue, tenant, user, or the name of a limit
+	Values []string // of its key: none of queue, the tenant's name of tenant, both names of user
+	Bounds          // what it does not say is as the policies say: its rules, its concurrency, its capacity
+	Since, Until   int64 // µs of Redis's clock; from Until on it counts no more
+	Author, Reason string
+}
+
+// Names reports whether two overrides are of the same limit and the same values.
+func (o Override) Names(other Override) bool {
+	return o.Limit == other.Limit && slices.Equal(o.Values, other.Values)
+}
+
+// Over returns bounds with what the override says in the place of theirs.
+func (o Override) Over(b Bounds) Bounds {
+	if len(o.Rules) > 0 {
+		b.Rules = o.Rules
+	}
+	if o.Concurrency != (Concurrency{}) {
+		b.Concurrency = o.Concurrency
+	}
+	if o.Capacity > 0 {
+		b.Capacity = o.Capacity
+	}
+	b.Unlimited = false
+	return b
+}
+
+// Key returns the fields of the key of a limit; false if the file has no such limit.
+func (f File) Key(limit string) (fields []string, known bool) {
+	switch limit {
+	case "queue":
+		return nil, true
+	case "tenant":
+		return []string{"tenant"}, true
+	case "user":
+		return []string{"tenant", "user"}, true
+	}
+	l, known := f.Limits[limit]
+	return l.Key, known
+}
+
+// At returns the overrides that count at an instant, when the next of them ends, and when the last one of the others has
+// ended; 0 for never. An override of a limit that is gone, or has another key by now, does not count.
+func (f File) At(now int64) (all []Override, ends, ended int64) {
+	for _, o := range f.Overrides {
+		switch fields, known := f.Key(o.Limit); {
+		case o.Until <= now:
+			ended = max(ended, o.Until)
+		case known && len(fields) == len(o.Values):
+			all = append(all, o)
+			if ends == 0 || o.Until < ends {
+				ends = o.Until
+			}
+		}
+	}
+	return all, ends, ended
+}
+
+// MaxOverrides is how many overrides there are at most at one time: each is a part of what every leader and client reads.
+const MaxOverrides = 200
+
+func (f File) checkOverrides() *Problem {
+	if n := len(f.Overrides); n > MaxOverrides {
+		return &Problem{Path: "overrides", Text: fmt.Sprintf("%d of them; want %d at most", n, MaxOverrides)}
+	}
+	for i, o := range f.Overrides {
+		path := fmt.Sprintf("overrides[%d]", i)
+		if o.Until <= o.Since {
+			return &Problem{Path: path, Text: "ends before it begins"}
+		}
+		if wrong := o.check(path); wrong != nil {
+			return wrong
+		}
+		if o.Limit == "queue" && o.Capacity > 0 {
+			return &Problem{Path: path, Text: "the queue has no capacity; want one of a tenant, a user or a limit by name"}
+		}
+		for _, value := range o.Values {
+			if value == "" || len(value) > MaxName {
+				return &Problem{Path: path, Text: fmt.Sprintf("a value of a key has 1 to %d bytes, not %d", MaxName, len(value))}
+			}
+		}
+	}
+	return nil
+}
+
+// An overrideEntry is an override as Redis keeps it.
+type overrideEntry struct {
+	Limit       string
+	Key         []string    `yaml:",omitempty,flow"`
+	Rules       []yaml.Node `yaml:",omitempty,flow"`
+	Concurrency string      `yaml:",omitempty"`
+	Capacity    int         `yaml:",omitempty"`
+	Since       int64
+	Until       int64
+	Author      string `yaml:",omitempty"`
+	Reason      string `yaml:",omitempty"`
+}
+
+func (o Override) entry() (overrideEntry, error) {
+	e := overrideEntry{Limit: o.Limit, Key: o.Values, Capacity: o.Capacity, Since: o.Since, Until: o.Until, Author: o.Author, Reason: o.Reason}
+	if o.Concurrency != (Concurrency{}) {
+		e.Concurrency = fmt.Sprint(written(o.Concurrency))
+	}
+	for _, rule := range o.Rules {
+		var node yaml.Node
+		if err := node.Encode(ruleEntry{rule}); err != nil {
+			return e, err
+		}
+		node.Style = yaml.FlowStyle
+		e.Rules = append(e.Rules, node)
+	}
+	return e, nil
+}
+
+// overrides reads what a program has written.
+func (r *policyReader) overrides(at place) (all []Override) {
+	if at.Node == nil {
+		return nil
+	}
+	var entries []overrideEntry
+	if err := at.Decode(&entries); err != nil {
+		r.fail(at.Line, at.path, "%v", err)
+		return nil
+	}
+	for _, e := range entries {
+		o := Override{Limit: e.Limit, Values: e.Key, Bounds: Bounds{Capacity: e.Capacity}, Since: e.Since, Until: e.Until, Author: e.Author, Reason: e.Reason}
+		for i := range e.Rules {
+			rule, err := ruleyaml.Read(&e.Rules[i])
+			if err != nil {
+				line, what := splitLine(err.Error())
+				r.fail(line, at.path, "%s", what)
+			}
+			o.Rules = append(o.Rules, rule)
+		}
+		if e.Concurrency != "" {
+			c, err := concurrency(e.Concurrency)
+			if o.Concurrency = c; err != nil {
+				r.fail(at.Line, at.path, "concurrency %q; want %s", e.Concurrency, wantConcurrency)
+			}
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// ParseConcurrency reads how much runs at once: 20, or 25%. The error says what would be right.
+func ParseConcurrency(text string) (Concurrency, error) {
+	c, err := concurrency(text)
+	if err != nil {
+		return c, fmt.Errorf("%q; want %s", text, wantConcurrency)
+	}
+	return c, nil
+}
+
+// ParseRule reads a rule as people write it in one line: a kind and its rate, and perhaps options, between commas.
+//
+//	leak 5/s
+//	window 50/24h, over: drop
+func ParseRule(text string) (throttle.Rule, error) {
+	kind, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	var node yaml.Node
+	if err := yaml.Unmarshal([]byte("{"+kind+": "+rest+"}"), &node); err != nil || len(node.Content) == 0 {
+		return throttle.Rule{}, fmt.Errorf("%q is no rule; want a kind and a rate, such as 'leak 5/s'", text)
+	}
+	rule, err := ruleyaml.Read(node.Content[0])
+	if err == nil {
+		err = rule.Validate()
+	}
+	if err != nil {
+		_, what := splitLine(err.Error())
+		return throttle.Rule{}, fmt.Errorf("%q: %s", text, what)
+	}
+	return rule, nil
+}
