@@ -157,7 +157,11 @@ func (i *Inspector) surveyLimits(ctx context.Context) (*limitsSurvey, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, err := i.forecasts.Policies.At(ctx, applied.Version)
+	clock, err := i.store.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := i.forecasts.Policies.At(ctx, applied.Version, clock.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -1,20 +1,27 @@
 package main
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/internal/policyfile"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 func (c *console) limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "limits", Short: "Limits by name: how full their keys are, and what waits for them",
-		Args: arguments(0, 0, "show"),
+		Use: "limits", Short: "Limits by name: how full their keys are; other rules for one value, for a time",
+		Args: arguments(0, 0, "show, set, list or unset"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.limitsShow())
+	cmd.AddCommand(c.limitsShow(), c.limitsSet(), c.limitsList(), c.limitsUnset())
 	return cmd
 }
 
@@ -24,4 +31,144 @@ func noLimit(name string, there []string) error {
 		return config.Usagef("there is no limit %s: the policies have no limits by name", name)
 	}
 	return config.Usagef("there is no limit %s; there are %s", name, strings.Join(there, ", "))
+}
+
+const wantLimit = "queue, tenant, user or the name of a limit, then the values of its key: nothing, a tenant, a tenant and a user, …"
+
+func (c *console) limitsSet() *cobra.Command {
+	var length time.Duration
+	until, concurrency := "", ""
+	cmd := &cobra.Command{
+		Use:   "set LIMIT [VALUE...] [RULE...]",
+		Short: "Replace the rules of exactly one value until they end by themselves",
+		Example: "  waterclock limits set domain gmail.com 'leak 5/s' --for 2h --reason \"they ask us to slow down\"\n" +
+			"  waterclock limits set tenant school-1 'leak 500/s' --for 2h\n" +
+			"  waterclock limits set user school-1 teacher-42 'window 10/1m, over: drop' 'spacing 3s' --for 2h",
+		Args: arguments(1, -1, wantLimit+", then rules"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
+				o, err := overrideOf(cmd, i, args, concurrency)
+				if err != nil {
+					return err
+				}
+				end, err := endOf("limits set", length, until)
+				if err != nil {
+					return err
+				}
+				if o.For = length; length == 0 {
+					o.Until = end
+				}
+				note := ""
+				if o.Limit == limits.Tenant || o.Limit == limits.User {
+					if note, err = known(cmd.Context(), i, o.Key, ""); err != nil {
+						return err
+					}
+				}
+				if err := i.Override(cmd.Context(), o); err != nil {
+					return err
+				}
+				return c.done("%s until %s.%s", o, end.Format(time.RFC3339), note)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 2h")
+	cmd.Flags().StringVar(&until, "until", "", "until when, such as 2026-11-23T08:00:00Z")
+	cmd.Flags().StringVar(&concurrency, "concurrency", "", "how many jobs run at once, such as 20 or 25%")
+	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for the list and the history")
+	return cmd
+}
+
+// overrideOf returns the override that the arguments of a command name: a limit, the values of its key, and rules.
+func overrideOf(cmd *cobra.Command, i *watch.Watcher, args []string, concurrency string) (o queue.Override, err error) {
+	o.Limit = args[0]
+	n := map[string]int{limits.Queue: 0, limits.Tenant: 1, limits.User: 2}
+	values, everybody := n[o.Limit]
+	if !everybody {
+		now, err := i.Policies(cmd.Context())
+		if err != nil {
+			return o, err
+		}
+		if values, err = fieldsOf(now.Policies.Limits, o.Limit); err != nil {
+			return o, err
+		}
+	}
+	if len(args)-1 < values {
+		return o, config.Usagef("limits set: want %s of limit %s, then rules such as 'leak 5/s'", human.Count(values, "value", "values"), o.Limit)
+	}
+	o.Key = args[1 : 1+values]
+	for _, text := range args[1+values:] {
+		rule, err := policyfile.ParseRule(text)
+		if err != nil {
+			return o, config.Usagef("limits set: %v", err)
+		}
+		o.Rules = append(o.Rules, rule)
+	}
+	if concurrency != "" {
+		c, err := policyfile.ParseConcurrency(concurrency)
+		if o.Concurrency = queue.Concurrency(c); err != nil {
+			return o, config.Usagef("limits set: --concurrency %v", err)
+		}
+	}
+	if len(o.Rules) == 0 && concurrency == "" {
+		return o, config.Usagef("limits set: want rules such as 'leak 5/s' behind the %s of limit %s, or --concurrency", human.Count(values, "value", "values"), o.Limit)
+	}
+	return o, nil
+}
+
+func (c *console) limitsList() *cobra.Command {
+	type entry struct {
+		Limit       string    `json:"limit"`
+		Key         []string  `json:"key,omitempty"`
+		Rules       []string  `json:"rules,omitempty"`
+		Concurrency string    `json:"concurrency,omitempty"`
+		Since       time.Time `json:"since"`
+		Until       time.Time `json:"until"`
+		queue.Note
+	}
+	return &cobra.Command{
+		Use: "list", Short: "What is replaced, until when, by whom and why", Args: arguments(0, 0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
+				found, err := i.Overrides(cmd.Context())
+				if err != nil {
+					return err
+				}
+				all := make([]entry, len(found))
+				for k, o := range found {
+					all[k] = entry{Limit: o.Limit, Key: o.Key, Concurrency: o.Concurrency.String(), Since: o.Since, Until: o.Until, Note: o.Note}
+					for _, rule := range o.Rules {
+						all[k].Rules = append(all[k].Rules, rule.String())
+					}
+				}
+				now := time.Now()
+				return c.show(all, func(t *table) {
+					t.row("OVERRIDE", "ENDS", "BY", "REASON")
+					for _, o := range found {
+						t.row(o, human.From(now, o.Until), o.Author, o.Reason)
+					}
+				})
+			})
+		},
+	}
+}
+
+func (c *console) limitsUnset() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "unset LIMIT [VALUE...]", Short: "Let the rules of the policies count again before the time", Args: arguments(1, -1, wantLimit),
+		Example: "  waterclock limits unset domain gmail.com",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
+				was, err := i.EndOverride(cmd.Context(), args[0], args[1:]...)
+				if err != nil {
+					return err
+				}
+				if !was {
+					return fmt.Errorf("limits unset: nothing is set for %s; see limits list", strings.Join(args, " "))
+				}
+				return c.done("%s: the rules of the policies count again.", strings.Join(args, " "))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for the history")
+	return cmd
 }

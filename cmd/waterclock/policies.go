@@ -42,7 +42,15 @@ func (c *console) policiesGet() *cobra.Command {
 				if c.json {
 					return c.show(map[string]any{"version": now.Version, "since": now.Since, "source": text}, nil)
 				}
-				fmt.Fprintf(c.out, "# version %d, in force since %s\n%s", now.Version, now.Since.Format(time.RFC3339), text)
+				overrides, err := i.Overrides(cmd.Context())
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.out, "# version %d, in force since %s\n", now.Version, now.Since.Format(time.RFC3339))
+				if n := len(overrides); n > 0 {
+					fmt.Fprintf(c.out, "# %s beside these for a time: see limits list\n", human.Count(n, "override counts", "overrides count"))
+				}
+				fmt.Fprint(c.out, text)
 				return nil
 			})
 		},

@@ -19,7 +19,7 @@ import (
 
 func (c *console) steering() []*cobra.Command {
 	return []*cobra.Command{
-		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.deleteCommand(), c.policiesCommand(),
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.deleteCommand(), c.limitsCommand(), c.policiesCommand(),
 	}
 }
 
@@ -81,15 +81,21 @@ func knownLimit(ctx context.Context, i *watch.Watcher, values []string, limit st
 	if err != nil {
 		return err
 	}
-	all := applied.Policies.Limits
+	n, err := fieldsOf(applied.Policies.Limits, limit)
+	if err == nil && len(values) != n {
+		return config.Usagef("limit %s has the key [%s]: want %s, not %d", limit, strings.Join(applied.Policies.Limits[limit].Key, ", "), human.Count(n, "value", "values"), len(values))
+	}
+	return err
+}
+
+// fieldsOf returns how many fields the key of a limit by name has.
+func fieldsOf(all map[string]queue.Limit, limit string) (int, error) {
 	of, there := all[limit]
 	switch {
 	case !there:
-		return noLimit(limit, slices.Sorted(maps.Keys(all)))
-	case len(values) != len(of.Key):
-		return config.Usagef("limit %s has the key [%s]: want %s, not %d", limit, strings.Join(of.Key, ", "), human.Count(len(of.Key), "value", "values"), len(values))
+		return 0, noLimit(limit, slices.Sorted(maps.Keys(all)))
 	}
-	return nil
+	return len(of.Key), nil
 }
 
 func (c *console) pauseCommand() *cobra.Command {
@@ -102,7 +108,7 @@ func (c *console) pauseCommand() *cobra.Command {
 		Args: arguments(0, 4, "nothing for the queue, a tenant, or a tenant and a user; with --limit the values of its key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
-				end, err := pauseEnd(length, until)
+				end, err := endOf("pause", length, until)
 				if err != nil {
 					return err
 				}
@@ -138,19 +144,19 @@ func (c *console) pauseCommand() *cobra.Command {
 	return c.asks(cmd)
 }
 
-// pauseEnd returns until when a pause lasts, by one of the two flags.
-func pauseEnd(length time.Duration, until string) (time.Time, error) {
+// endOf returns until when what a command sets lasts, by one of the two flags.
+func endOf(command string, length time.Duration, until string) (time.Time, error) {
 	switch {
 	case (length == 0) == (until == ""):
-		return time.Time{}, config.Usagef("pause: until when? Want --for 10m or --until 2026-11-23T08:00:00Z")
+		return time.Time{}, config.Usagef("%s: until when? Want --for 10m or --until 2026-11-23T08:00:00Z", command)
 	case until == "" && length < time.Second:
-		return time.Time{}, config.Usagef("pause: --for %v; want at least 1s", length)
+		return time.Time{}, config.Usagef("%s: --for %v; want at least 1s", command, length)
 	case until == "":
 		return time.Now().Add(length), nil
 	}
 	end, err := time.Parse(time.RFC3339, until)
 	if err != nil || time.Until(end) < 0 {
-		return time.Time{}, config.Usagef("pause: --until %q; want an instant that is to come, such as 2026-11-23T08:00:00Z", until)
+		return time.Time{}, config.Usagef("%s: --until %q; want an instant that is to come, such as 2026-11-23T08:00:00Z", command, until)
 	}
 	return end, nil
 }

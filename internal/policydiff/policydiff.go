@@ -8,6 +8,7 @@
 package policydiff
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,17 +48,28 @@ func History(versions []queue.PolicyVersion, n int) (all []Change, err error) {
 	for k, v := range versions[:min(len(versions), n)] {
 		var before []string
 		if k+1 < len(versions) {
-			text, err := Source(versions[k+1].Policies)
-			if err != nil {
+			if before, err = lines(versions[k+1]); err != nil {
 				return nil, err
 			}
-			before = strings.Split(text, "\n")
 		}
-		text, err := Source(v.Policies)
+		after, err := lines(v)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Change{v.Version, v.Since, v.Note, human.Diff(before, strings.Split(text, "\n"))})
+		all = append(all, Change{v.Version, v.Since, v.Note, human.Diff(before, after)})
 	}
 	return all, nil
+}
+
+// lines are those of a version: its file, and a line for each override.
+func lines(v queue.PolicyVersion) ([]string, error) {
+	text, err := Source(v.Policies)
+	all := strings.Split(text, "\n")
+	for k, o := range v.Overrides {
+		if k == 0 {
+			all = append(all, "overrides:")
+		}
+		all = append(all, fmt.Sprintf("    %s until %s", o, o.Until.UTC().Format(time.RFC3339)))
+	}
+	return all, err
 }
