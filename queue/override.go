@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// An Override replaces the rules and the concurrency of exactly one that a limit counts for, for a time: those of one tenant, of
+// An Override replaces rules, concurrency or capacity of exactly one that a limit counts for, for a time: of one tenant, of
 // one user, or of one value of a limit by name. It holds at once, also for jobs that wait, and ends by itself, on Redis's
 // clock. There are 200 at most at one time.
 type Override struct {
@@ -24,9 +24,11 @@ type Override struct {
 	// Key are the values of its key: nothing for the queue, the name of a tenant, or a tenant and a user.
 	Key []string
 
-	// Rules and Concurrency replace those that the policies say. One of them has to limit something.
+	// Rules, Concurrency and Capacity replace what the policies say, each where it is not zero. One of them has to be. The
+	// queue has no capacity.
 	Rules       []throttle.Rule
 	Concurrency Concurrency
+	Capacity    int
 
 	// Until is the end, on Redis's clock. For is the duration from the call; it counts where Until is the zero time.
 	// It is at least a second.
@@ -45,6 +47,9 @@ func (o Override) String() string {
 	}
 	if o.Concurrency != (Concurrency{}) {
 		says = append(says, "concurrency "+o.Concurrency.String())
+	}
+	if o.Capacity > 0 {
+		says = append(says, fmt.Sprint("capacity ", o.Capacity))
 	}
 	return strings.TrimSpace(o.Limit+" "+limits.JoinKey(o.Key)) + ": " + strings.Join(says, ", ")
 }
@@ -66,7 +71,8 @@ func (i *Inspector) Override(ctx context.Context, o Override) error {
 			return fmt.Errorf("%w: an override that does not last; want Until, or For of at least %v", ErrInvalidArgument, shortestPause)
 		}
 		f.Overrides = append(without(f.Overrides, o), policyfile.Override{
-			Limit: o.Limit, Values: o.Key, Limits: limitsOf(o.Rules, o.Concurrency), Since: now, Until: until, Author: o.Author, Reason: o.Reason,
+			Limit: o.Limit, Values: o.Key, Bounds: policyfile.Bounds{Limits: limitsOf(o.Rules, o.Concurrency), Capacity: o.Capacity},
+			Since: now, Until: until, Author: o.Author, Reason: o.Reason,
 		})
 		return nil
 	})
@@ -148,7 +154,7 @@ func overridesOf(f policyfile.File, now int64) []Override {
 	all := make([]Override, len(found))
 	for k, o := range found {
 		all[k] = Override{
-			Limit: o.Limit, Key: o.Values, Rules: o.Rules, Concurrency: Concurrency(o.Concurrency),
+			Limit: o.Limit, Key: o.Values, Rules: o.Rules, Concurrency: Concurrency(o.Concurrency), Capacity: o.Capacity,
 			Until: envelope.Instant(o.Until), Since: envelope.Instant(o.Since), Note: Note{o.Author, o.Reason},
 		}
 	}

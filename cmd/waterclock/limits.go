@@ -37,17 +37,24 @@ const wantLimit = "queue, tenant, user or the name of a limit, then the values o
 
 func (c *console) limitsSet() *cobra.Command {
 	var length time.Duration
-	until, concurrency := "", ""
+	until, concurrency, capacity := "", "", 0
 	cmd := &cobra.Command{
 		Use:   "set LIMIT [VALUE...] [RULE...]",
-		Short: "Replace the rules of exactly one value until they end by themselves",
+		Short: "Replace rules, concurrency or capacity of exactly one value; ends by itself",
 		Example: "  waterclock limits set domain gmail.com 'leak 5/s' --for 2h --reason \"they ask us to slow down\"\n" +
 			"  waterclock limits set tenant school-1 'leak 500/s' --for 2h\n" +
 			"  waterclock limits set user school-1 teacher-42 'window 10/1m, over: drop' 'spacing 3s' --for 2h",
 		Args: arguments(1, -1, wantLimit+", then rules"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
-				o, err := overrideOf(cmd, i, args, concurrency)
+				o := queue.Override{Capacity: capacity}
+				if concurrency != "" {
+					c, err := policyfile.ParseConcurrency(concurrency)
+					if o.Concurrency = queue.Concurrency(c); err != nil {
+						return config.Usagef("limits set: --concurrency %v", err)
+					}
+				}
+				o, err := overrideOf(cmd, i, o, args)
 				if err != nil {
 					return err
 				}
@@ -74,12 +81,13 @@ func (c *console) limitsSet() *cobra.Command {
 	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 2h")
 	cmd.Flags().StringVar(&until, "until", "", "until when, such as 2026-11-23T08:00:00Z")
 	cmd.Flags().StringVar(&concurrency, "concurrency", "", "how many jobs run at once, such as 20 or 25%")
+	cmd.Flags().IntVar(&capacity, "capacity", 0, "how many jobs wait at most, such as 1000")
 	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for the list and the history")
 	return cmd
 }
 
-// overrideOf returns the override that the arguments of a command name: a limit, the values of its key, and rules.
-func overrideOf(cmd *cobra.Command, i *watch.Watcher, args []string, concurrency string) (o queue.Override, err error) {
+// overrideOf returns an override with what the arguments of a command say: a limit, the values of its key, and rules.
+func overrideOf(cmd *cobra.Command, i *watch.Watcher, o queue.Override, args []string) (queue.Override, error) {
 	o.Limit = args[0]
 	n := map[string]int{limits.Queue: 0, limits.Tenant: 1, limits.User: 2}
 	values, everybody := n[o.Limit]
@@ -103,14 +111,8 @@ func overrideOf(cmd *cobra.Command, i *watch.Watcher, args []string, concurrency
 		}
 		o.Rules = append(o.Rules, rule)
 	}
-	if concurrency != "" {
-		c, err := policyfile.ParseConcurrency(concurrency)
-		if o.Concurrency = queue.Concurrency(c); err != nil {
-			return o, config.Usagef("limits set: --concurrency %v", err)
-		}
-	}
-	if len(o.Rules) == 0 && concurrency == "" {
-		return o, config.Usagef("limits set: want rules such as 'leak 5/s' behind the %s of limit %s, or --concurrency", human.Count(values, "value", "values"), o.Limit)
+	if len(o.Rules) == 0 && o.Concurrency == (queue.Concurrency{}) && o.Capacity == 0 {
+		return o, config.Usagef("limits set: want rules such as 'leak 5/s' behind the %s of limit %s, --concurrency or --capacity", human.Count(values, "value", "values"), o.Limit)
 	}
 	return o, nil
 }
@@ -121,6 +123,7 @@ func (c *console) limitsList() *cobra.Command {
 		Key         []string  `json:"key,omitempty"`
 		Rules       []string  `json:"rules,omitempty"`
 		Concurrency string    `json:"concurrency,omitempty"`
+		Capacity    int       `json:"capacity,omitempty"`
 		Since       time.Time `json:"since"`
 		Until       time.Time `json:"until"`
 		queue.Note
@@ -135,7 +138,7 @@ func (c *console) limitsList() *cobra.Command {
 				}
 				all := make([]entry, len(found))
 				for k, o := range found {
-					all[k] = entry{Limit: o.Limit, Key: o.Key, Concurrency: o.Concurrency.String(), Since: o.Since, Until: o.Until, Note: o.Note}
+					all[k] = entry{Limit: o.Limit, Key: o.Key, Concurrency: o.Concurrency.String(), Capacity: o.Capacity, Since: o.Since, Until: o.Until, Note: o.Note}
 					for _, rule := range o.Rules {
 						all[k].Rules = append(all[k].Rules, rule.String())
 					}

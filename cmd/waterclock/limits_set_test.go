@@ -14,8 +14,8 @@ limits:
   marketing: {jobs: {type: marketing}, key: [tenant, user], rules: [{window: 1/24h}]}
 `), "--yes"})
 	c.prints([]string{"limits", "set", "domain", "gmail.com", "leak 5/s", "--for", "2h", "--reason", "they ask us to"}, "domain gmail.com: leak 5/s until")
-	c.prints([]string{"limits", "set", "tenant", "school-1", "token_bucket 10/1m, burst: 20", "--concurrency", "25%", "--for", "1h"},
-		"tenant school-1: token_bucket 10/1m burst 20, concurrency 25% until", "No job of tenant school-1 is known.")
+	c.prints([]string{"limits", "set", "tenant", "school-1", "token_bucket 10/1m, burst: 20", "--concurrency", "25%", "--capacity", "500", "--for", "1h"},
+		"tenant school-1: token_bucket 10/1m burst 20, concurrency 25%, capacity 500 until", "No job of tenant school-1 is known.")
 	c.prints([]string{"limits", "set", "user", "school-1", "teacher-42", "window 10/1m, over: drop", "spacing 3s", "--for", "3h"},
 		"user school-1,teacher-42: window 10/1m", "spacing 3s until")
 	c.prints([]string{"limits", "set", "marketing", "shop", "ann", "window 5/24h", "--for", "3h"}, "marketing shop,ann: window 5/24h until")

@@ -14,10 +14,10 @@ import (
 // An Override replaces bounds of exactly one that a limit counts for, until an instant. Overrides stand beside the
 // policies that Redis keeps, and in no file of people's: applying a file leaves them as they are.
 type Override struct {
-	Limit  string   // queue, tenant, user, or the name of a limit
-	Values []string // of its key: none of queue, the tenant's name of tenant, both names of user
-	Bounds          // what it does not say is as the policies say: its rules, its concurrency, its capacity
-	Since, Until   int64 // µs of Redis's clock; from Until on it counts no more
+	Limit          string   // queue, tenant, user, or the name of a limit
+	Values         []string // of its key: none of queue, the tenant's name of tenant, both names of user
+	Bounds                  // what it does not say is as the policies say: its rules, its concurrency, its capacity
+	Since, Until   int64    // µs of Redis's clock; from Until on it counts no more
 	Author, Reason string
 }
 

@@ -205,7 +205,7 @@ func (c codex) limits() schedule.Named {
 	if err != nil {
 		panic(err)
 	}
-	compiled, err := policies.Compile("q", source, 1)
+	compiled, err := policies.Compile("q", source, 1, 0)
 	if err != nil {
 		panic(err)
 	}
