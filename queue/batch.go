@@ -157,7 +157,7 @@ func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 		}
 		start, known := since, true
 		if latest >= since && offered.NotBefore == 0 {
-			start, known = p.Earliest(b.lane(i), &e)
+			start, known = p.Start(b.lane(i), &e)
 		}
 		if known && start > latest {
 			offered.Refuse = string(ReasonExpired)

@@ -48,6 +48,11 @@ type RuleState struct {
 
 	Running int       `json:"running,omitempty"` // of a concurrency limit: how many jobs run
 	Oldest  time.Time `json:"oldest,omitzero"`   // and since when the oldest of them runs
+
+	// Until is when the override ends that the rule is a part of, and Note who has set that and why; both are zero if the
+	// rule is that of the policies.
+	Until time.Time `json:"until,omitzero"`
+	Note
 }
 
 // Explain says why the jobs of a tenant's user wait, and until when.
@@ -81,7 +86,7 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string, about stor
 		Rules: statesOf(p, next),
 	}
 	if next.Job != nil {
-		start, _ := p.Earliest(next.Lane, next.Job)
+		start, _ := p.Start(next.Lane, next.Job)
 		e.Estimate = estimate(start, p.Full(next.Lane, next.Job))
 		e.StartBy = envelope.Instant(latest(p.Policies, tenant, next.Job))
 		e.Binding = binding(e)
@@ -117,6 +122,9 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 			rule, r := s.Rules.Rule(i), of[k]
 			r.Rule, r.When = s.Rules.Name(i), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
 			r.Limit, r.Remaining, r.Drops, r.Shadow = most(rule), s.Rules.Room(&s.State, i, p.Now), rule.Drop, rule.Shadow
+			if o, is := p.Policies.Override(uses[k].Scope); is && o.Rules {
+				r.overridden(o)
+			}
 			all = append(all, r)
 		}
 	}
@@ -133,9 +141,20 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 		if n >= most {
 			r.When = time.Time{}
 		}
+		if o, is := p.Policies.Override(use.Scope); is && o.Concurrency {
+			r.overridden(o)
+		}
 		all = append(all, r)
 	}
 	return all
+}
+
+// overridden notes that the rule is a part of an override: it forbids no start from its end on.
+func (r *RuleState) overridden(o schedule.Override) {
+	r.Until, r.Note = envelope.Instant(o.Until), Note{o.Author, o.Reason}
+	if r.When.After(r.Until) {
+		r.When = r.Until
+	}
 }
 
 // everybodys are the limits that every job has.

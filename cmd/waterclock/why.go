@@ -92,6 +92,9 @@ func rules(t *table, e queue.Explanation) {
 		if r.Shadow {
 			mark = "(only watched)"
 		}
+		if !r.Until.IsZero() {
+			mark = strings.TrimSpace(mark + " override until " + human.Until(e.Now, r.Until, r.Note))
+		}
 		t.row(human.Scope(&r), r.Rule, strip(r), fmt.Sprintf("%d of %d left", max(0, r.Remaining), r.Limit), when, mark)
 	}
 }

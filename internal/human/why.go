@@ -2,6 +2,7 @@ package human
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
@@ -14,8 +15,20 @@ func Why(e queue.Explanation, tenant, user string) string {
 		return fmt.Sprintf("Nothing of %s waits; of the tenant: %s.", who, Jobs(e.TenantWaiting))
 	}
 	text := fmt.Sprintf("Waiting: %s of %s, %s of the tenant. %s.", Jobs(e.Waiting), who, Thousands(e.TenantWaiting), next(e))
+	if e.Binding != nil && !e.Binding.Until.IsZero() {
+		text += fmt.Sprintf(" That is an override until %s.", Until(e.Now, e.Binding.Until, e.Binding.Note))
+	}
 	if late := tooLate(e.Now, e.Estimate); late != "" {
 		text += " " + late
+	}
+	return text
+}
+
+// Until says when an override ends, who has set it and why: "12:00:00Z, in 2h (ann: they are slow)".
+func Until(now, end time.Time, by queue.Note) string {
+	text := end.UTC().Format(time.RFC3339) + ", " + From(now, end)
+	if who := Clean(strings.Trim(by.Author+": "+by.Reason, ": ")); who != "" {
+		text += " (" + who + ")"
 	}
 	return text
 }

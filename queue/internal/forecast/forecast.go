@@ -62,8 +62,25 @@ func (p *Forecast) Of(uses []schedule.Use) (all []*Subject) {
 	return all
 }
 
-// Earliest returns the first instant at which pauses and rules let a job of a lane start; a job of nil is one of cost 1.
-// It is false where that is not known.
+// from returns the forecast as of a later instant, when an override has ended.
+func (p *Forecast) from(at int64) *Forecast {
+	return &Forecast{
+		Now: at, Policies: p.Policies.At(at), pauses: p.pauses, states: p.states, subjects: make(map[string]*Subject), census: p.census,
+	}
+}
+
+// Start returns when pauses and rules let a job of a lane start: those in force until their overrides end, and from then on
+// those that follow. It is false where that is not known.
+func (p *Forecast) Start(lane store.Lane, env *envelope.Envelope) (int64, bool) {
+	at, known := p.Earliest(lane, env)
+	if end := p.Policies.EndFor(p.Policies.Uses(lane, env)); known && at >= end {
+		return p.from(end).Start(lane, env)
+	}
+	return at, known
+}
+
+// Earliest returns the first instant at which pauses and the rules in force let a job of a lane start; a job of nil is one of
+// cost 1. It is false where that is not known.
 func (p *Forecast) Earliest(lane store.Lane, env *envelope.Envelope) (int64, bool) {
 	return p.EarliestFrom(p.Now, lane, env)
 }
@@ -77,7 +94,13 @@ func (p *Forecast) EarliestFrom(at int64, lane store.Lane, env *envelope.Envelop
 // NextUnder returns the first instant at which a limit lets a job start, as far as its rules and its pause go; false where that
 // is not known.
 func (p *Forecast) NextUnder(limit schedule.Use) (int64, bool) {
-	return p.earliestUnder(p.Now, []schedule.Use{limit})
+	at, known := p.earliestUnder(p.Now, []schedule.Use{limit})
+	if end := p.Policies.EndFor([]schedule.Use{limit}); known && at >= end {
+		then := p.from(end)
+		limit.Limit, _ = then.Policies.Limit(limit.Scope)
+		return then.NextUnder(limit)
+	}
+	return at, known
 }
 
 func (p *Forecast) earliestUnder(at int64, uses []schedule.Use) (int64, bool) {
@@ -108,6 +131,11 @@ func (p *Forecast) Turn(lane store.Lane, env *envelope.Envelope, inTenant, ofUse
 		if at = max(at, from); s.Known {
 			at = max(at, s.after(from, int64(first(k, uses[k], inTenant, ofUser))))
 		}
+	}
+	if end := p.Policies.EndFor(uses); at >= end { // until then some of the jobs before it start, at an even pace
+		started := float64(end-p.Now) / float64(at-p.Now)
+		left := func(n int) int { return n - int(float64(n)*started) }
+		return p.from(end).Turn(lane, env, left(inTenant), left(ofUser))
 	}
 	return at, p.Crowded(lane, env, inTenant, ofUser)
 }

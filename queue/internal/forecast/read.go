@@ -75,7 +75,7 @@ type First struct {
 func (p *Forecast) Next(firsts []First) (next First) {
 	soonest := int64(math.MaxInt64)
 	for _, first := range firsts {
-		at, known := p.Earliest(first.Lane, first.Job)
+		at, known := p.Start(first.Lane, first.Job)
 		if !known {
 			at = p.Now
 		}

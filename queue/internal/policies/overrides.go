@@ -5,14 +5,20 @@ import (
 
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/policyfile"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
-// override lets overrides of the queue, of tenants and of users count. Those of limits by name are values of these limits by
-// now ([limits.Compile]).
+// override lets overrides of the queue, of tenants and of users count, and says of all of them whom they name. Those of limits
+// by name are values of these limits by now ([limits.Compile]).
 func override(p *schedule.Policies, f policyfile.File) {
 	o := overriding{p, make(map[string]bool)}
+	p.Overrides = make(map[string]schedule.Override, len(f.Overrides))
 	for _, by := range f.Overrides {
+		p.Overrides[scopeOf(by)] = schedule.Override{
+			Until: by.Until, Author: by.Author, Reason: by.Reason,
+			Rules: len(by.Rules) > 0, Concurrency: by.Concurrency != (policyfile.Concurrency{}), Capacity: by.Capacity > 0,
+		}
 		switch by.Limit {
 		case limits.Queue:
 			b := compileBounds(by.Over(policyfile.Bounds{Limits: f.Queue}))
@@ -31,6 +37,19 @@ func override(p *schedule.Policies, f policyfile.File) {
 			})
 		}
 	}
+}
+
+// scopeOf returns the scope of whom an override names.
+func scopeOf(o policyfile.Override) string {
+	switch o.Limit {
+	case limits.Queue:
+		return envelope.QueueScope
+	case limits.Tenant:
+		return envelope.TenantScope(o.Values[0])
+	case limits.User:
+		return envelope.UserScope(o.Values[0], o.Values[1])
+	}
+	return envelope.ScopeOfLimit(o.Limit, o.Values)
 }
 
 // A tenant with overrides has a policy of its own: that which it has by the file, changed. It keeps the name.

@@ -20,12 +20,21 @@ func Compile(queue, source string, version, now int64) (*schedule.Policies, erro
 	if err != nil {
 		return nil, err
 	}
+	return at(f, version, now), nil
+}
+
+// at returns policies as they hold at an instant.
+func at(f policyfile.File, version, now int64) *schedule.Policies {
+	kept := f
 	var ends, ended int64
 	f.Overrides, ends, ended = f.At(now)
 	p := compile(f, version)
 	p.Ends, p.Ended = ends, ended
 	override(p, f)
-	return p, nil
+	if ends > 0 {
+		p.At = func(now int64) *schedule.Policies { return at(kept, version, now) }
+	}
+	return p
 }
 
 // compile returns the policies as jobs are scheduled by them. Distances are widened by the grace,

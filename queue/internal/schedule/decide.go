@@ -31,7 +31,7 @@ type Place struct {
 // calls Learn or Undo. Jobs that are dropped count among the n.
 //
 // A start at or after the end of an override is decided by the policies that hold then: nothing is taken so far ahead, and
-// nothing at all once the policies hold no more. (A worker that is far away gets its jobs even further ahead.)
+// nothing at all once the policies hold no more.
 func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 	end := s.policies.End()
 	d := decision{s: s, now: now, horizon: min(now+s.lead, end-1), places: places, left: n}

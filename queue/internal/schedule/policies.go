@@ -19,6 +19,15 @@ type Policies struct {
 	// Overrides are a part of all this until they end. These policies hold until Ends, when the next of them does;
 	// the last of those that have ended by now ended at Ended. Both are 0 for never.
 	Ends, Ended int64
+	Overrides   map[string]Override       // by the scope of whom they name
+	At          func(now int64) *Policies // the same policies as they hold later; nil if no override ends
+}
+
+// An Override is a part of policies until it ends.
+type Override struct {
+	Until                        int64
+	Author, Reason               string
+	Rules, Concurrency, Capacity bool // what it replaces
 }
 
 // HoldAt reports whether the policies hold at an instant: no override that they have has ended by then. It works on nil.
@@ -30,6 +39,28 @@ func (p *Policies) End() int64 {
 		return Never
 	}
 	return p.Ends
+}
+
+// EndFor returns when the first override ends of those that govern one of some limits; Never if there is none. It works on nil.
+func (p *Policies) EndFor(uses []Use) int64 {
+	end := int64(Never)
+	if p == nil || len(p.Overrides) == 0 {
+		return end
+	}
+	for _, use := range uses {
+		if o, is := p.Overrides[use.Scope]; is {
+			end = min(end, o.Until)
+		}
+	}
+	return end
+}
+
+// Override returns the override that governs a scope; false if there is none. It works on nil.
+func (p *Policies) Override(scope string) (o Override, is bool) {
+	if p != nil {
+		o, is = p.Overrides[scope]
+	}
+	return o, is
 }
 
 // Since tells policies of one version with different overrides apart: it is that version, or when the last override has

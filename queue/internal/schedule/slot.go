@@ -59,7 +59,11 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot {
-		slot = d.earliest(ahead)
+		if slot = d.earliest(ahead); slot >= s.policies.End() { // decided by the policies that hold then
+			d.places.Free(place)
+			d.plan.Next = s.policies.End()
+			return stop
+		}
 		if reason, rule := d.unfit(t, h, slot); reason != "" { // it would get there too late
 			d.places.Free(place)
 			d.drop(l, reason, rule)
@@ -120,11 +124,13 @@ func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
 	return d.earliest(max(slot, d.now)), blame
 }
 
-// unfit returns why a job that may not start before its slot is not to start at all.
+// unfit returns why a job that may not start before its slot is not to start at all. Beyond the end of an override the slot is
+// not known: the job may start from the end on.
 func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
 		return Cancelled, ""
 	}
+	slot = min(slot, d.s.policies.End())
 	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin())
 	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
 		return Expired, ""
