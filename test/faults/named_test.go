@@ -23,7 +23,7 @@ var threeByName = map[string]queue.Limit{
 	},
 	"tokens": {
 		Key: []string{"tenant"}, Counts: "tokens",
-		Rules: []throttle.Rule{throttle.TokenBucket(1900, time.Second, 400)},
+		Rules: []throttle.Rule{throttle.TokenBucket(1900, time.Second, 200)},
 	},
 }
 
@@ -87,7 +87,7 @@ func (s *scene) brokenByName(executions []*execution) (found int) {
 		found += s.count("domain "+domain, append(overflows(all, 1, 80, one), s.tooManyAtOnce(all, 8)...))
 	}
 	for tenant, all := range tenants {
-		found += s.count("tokens of "+tenant, overflows(all, 400, 1900, func(e *execution) int { return e.Costs["tokens"] }))
+		found += s.count("tokens of "+tenant, overflows(all, 200, 1900, func(e *execution) int { return e.Costs["tokens"] }))
 	}
 	s.bound(users, domains, tenants)
 	return found
@@ -117,7 +117,7 @@ func (s *scene) bound(users, domains, tenants map[string][]*execution) {
 	})
 	used("domain, at once", domains, func(all []*execution) []string { return s.tooManyAtOnce(all, 7) })
 	used("tokens", tenants, func(all []*execution) []string {
-		return overflows(all, 360, 1900, func(e *execution) int { return e.Costs["tokens"] })
+		return overflows(all, 180, 1900, func(e *execution) int { return e.Costs["tokens"] })
 	})
 }
 
