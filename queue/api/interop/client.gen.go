@@ -190,6 +190,8 @@ type Receipts struct {
 
 // RuleState What one rule says about a user's next job.
 type RuleState struct {
+	Author *string `json:"author,omitempty"`
+
 	// Drops It drops rather than defers.
 	Drops *bool `json:"drops,omitempty"`
 
@@ -204,6 +206,7 @@ type RuleState struct {
 
 	// Oldest And since when the oldest of them.
 	Oldest *time.Time `json:"oldest,omitempty"`
+	Reason *string    `json:"reason,omitempty"`
 
 	// Remaining How many more it would let start now.
 	Remaining int `json:"remaining"`
@@ -219,6 +222,9 @@ type RuleState struct {
 
 	// Shadow It is only watched.
 	Shadow *bool `json:"shadow,omitempty"`
+
+	// Until Of an override: when it ends. The author and the reason are those of the override.
+	Until *time.Time `json:"until,omitempty"`
 
 	// When The earliest start that it allows; missing if nobody knows.
 	When *time.Time `json:"when,omitempty"`
