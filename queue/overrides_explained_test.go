@@ -48,7 +48,7 @@ func TestOverridesAreExplained(t *testing.T) {
 						t.Errorf("%+v, %v", k, err)
 					}
 				}
-				time.Sleep(until.Sub(time.Now()) + time.Second)
+				time.Sleep(time.Until(until) + time.Second)
 				if e, err = inspector.Explain(t.Context(), "school", "teacher"); err != nil || e.Binding == nil || e.Binding.Rule != "leak 10/s" || !e.Binding.Until.IsZero() || e.Binding.Author != "" {
 					t.Errorf("after the end: %+v, %v", e.Binding, err)
 				}
@@ -99,7 +99,7 @@ func TestAJobIsNotTooLateByRulesThatWillHaveEnded(t *testing.T) {
 		if got.count() != 2 {
 			t.Fatalf("%d started before the override", got.count())
 		}
-		time.Sleep(until.Sub(time.Now()) + 3*time.Second)
+		time.Sleep(time.Until(until) + 3*time.Second)
 		if got.count() != 15 {
 			t.Errorf("%d of 15 started", got.count())
 		}

@@ -79,7 +79,7 @@ func TestOverridesEndByThemselves(t *testing.T) {
 					until := override(t, client, queue.Override{
 						Limit: limit, Key: key, Rules: []throttle.Rule{throttle.Leak(rate.override, time.Second)}, For: 10 * time.Second,
 					})
-					time.Sleep(until.Sub(time.Now()) + 10*time.Second)
+					time.Sleep(time.Until(until) + 10*time.Second)
 					for _, span := range []struct {
 						what, tenant string
 						from, to     time.Time
@@ -128,7 +128,7 @@ func TestAnOverrideEndsWhileNobodyRuns(t *testing.T) {
 					if leaves {
 						stop()
 					}
-					time.Sleep(until.Sub(time.Now()) - time.Second)
+					time.Sleep(time.Until(until) - time.Second)
 					if got.count() != 1 {
 						t.Fatalf("%d of 1 started before the end", got.count())
 					}
