@@ -69,6 +69,7 @@ func (s *Scheduler) look(lane envelope.Lane, now int64) {
 	u.lane(lane.Priority, lane.Label)
 	u.paused = s.paused[u.scope()]
 	u.plain()
+	u.held = nil
 	for _, l := range u.lanes {
 		s.readAgain(l, now)
 	}
@@ -106,6 +107,9 @@ func (s *Scheduler) forgetLanes(tenant string, now int64) {
 // loosen lets all lanes of a tenant be looked at now, those that are not in memory included. They
 // keep their order.
 func (s *Scheduler) loosen(t *tenant, now int64) {
+	for _, u := range t.users {
+		u.held = nil
+	}
 	for p := range t.lanes {
 		index := &t.lanes[p]
 		index.lower(0)

@@ -3,7 +3,8 @@ package schedule
 // A job that costs more than others of its user would never find room in the user's rules if those took each bit that
 // becomes free. So the lanes behind its lane wait with it: those of a lower priority, and those of its own priority whose
 // turn comes after its turn. Lanes before it do not wait. The same holds for a tenant, whose lanes wait together (wait), and
-// for the queue ([Scheduler.held]).
+// for the queue ([Scheduler.held]). Lanes that have changed in Redis end that, too: the costly job may be gone, while only Redis
+// remembered its lane.
 
 // holdRoom lets the lanes behind a lane wait until the user's rules have room for its first job, if that job costs more
 // than 1.
@@ -13,9 +14,6 @@ func (s *Scheduler) holdRoom(l *lane, at, now int64) {
 	case l.heads[0].Env.Cost <= 1:
 		s.freeRoom(l, now)
 	case u.held == nil || u.held == l || u.held.behind(l):
-		if u.held == l && at < u.room {
-			s.freeRoom(l, now)
-		}
 		u.held, u.room = l, at
 	}
 }

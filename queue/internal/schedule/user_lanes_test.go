@@ -252,3 +252,25 @@ func TestLanesOfAUserBehindACostlyJobThatStarts(t *testing.T) {
 		t.Errorf("%v have started, want the costly job after 4 ms and the mail after 6", types)
 	}
 }
+
+// Nor when it is purged while only Redis remembers its lane.
+func TestACostlyJobThatIsPurgedHoldsNobody(t *testing.T) {
+	s := onUserShelf(t, slowBucket)
+	for range 5 {
+		s.put("t", "u", ofType("bulk"))
+	}
+	s.decide()
+	begun := s.now
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost = 5 })
+	s.put("t", "u", ofType("mail"))
+	s.after(500*time.Millisecond, nil)
+	if len(s.parks) == 0 {
+		t.Fatal("Redis was not told of the bound of the costly job's lane")
+	}
+	delete(s.lanes, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
+	s.s.Step(s.now, schedule.Replaced{Tenant: "t"})
+	s.after(2*time.Second, nil)
+	if types := s.types(); len(types) != 6 || s.starts[5].Slot != begun+1_000_000 {
+		t.Errorf("%v have started, want the mail a second after the others", types)
+	}
+}
