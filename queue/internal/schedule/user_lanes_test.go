@@ -253,24 +253,32 @@ func TestLanesOfAUserBehindACostlyJobThatStarts(t *testing.T) {
 	}
 }
 
-// Nor when it is purged while only Redis remembers its lane.
+// Nor when it is purged, or replaced by another one, while only Redis remembers its lane.
 func TestACostlyJobThatIsPurgedHoldsNobody(t *testing.T) {
-	s := onUserShelf(t, slowBucket)
-	for range 5 {
-		s.put("t", "u", ofType("bulk"))
-	}
-	s.decide()
-	begun := s.now
-	s.put("t", "u", func(e *envelope.Envelope) { e.Cost = 5 })
-	s.put("t", "u", ofType("mail"))
-	s.after(500*time.Millisecond, nil)
-	if len(s.parks) == 0 {
-		t.Fatal("Redis was not told of the bound of the costly job's lane")
-	}
-	delete(s.lanes, envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal})
-	s.s.Step(s.now, schedule.Replaced{Tenant: "t"})
-	s.after(2*time.Second, nil)
-	if types := s.types(); len(types) != 6 || s.starts[5].Slot != begun+1_000_000 {
-		t.Errorf("%v have started, want the mail a second after the others", types)
+	lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
+	for name, fact := range map[string]schedule.Fact{
+		"its tenant's lanes are others": schedule.Replaced{Tenant: "t"},
+		"its lane has changed":          schedule.Changed{Lane: lane},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := onUserShelf(t, slowBucket)
+			for range 5 {
+				s.put("t", "u", ofType("bulk"))
+			}
+			s.decide()
+			begun := s.now
+			s.put("t", "u", func(e *envelope.Envelope) { e.Cost = 5 })
+			s.put("t", "u", ofType("mail"))
+			s.after(500*time.Millisecond, nil)
+			if len(s.parks) == 0 {
+				t.Fatal("Redis was not told of the bound of the costly job's lane")
+			}
+			delete(s.lanes, lane)
+			s.s.Step(s.now, fact)
+			s.after(2*time.Second, nil)
+			if types := s.types(); len(types) != 6 || s.starts[5].Slot != begun+1_000_000 {
+				t.Errorf("%v have started, want the mail a second after the others", types)
+			}
+		})
 	}
 }
