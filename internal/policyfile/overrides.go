@@ -84,6 +84,9 @@ func (f File) checkOverrides() *Problem {
 		if o.Until <= o.Since {
 			return &Problem{Path: path, Text: "ends before it begins"}
 		}
+		if o.limitsNothing() {
+			return &Problem{Path: path, Text: "limits nothing; want rules, concurrency or capacity"}
+		}
 		if wrong := o.check(path); wrong != nil {
 			return wrong
 		}
