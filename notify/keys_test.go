@@ -44,7 +44,7 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 func TestAnotherProviderIsDown(t *testing.T) {
 	redistest.Slow(t)
 	const messages, users = 1800, 60
-	run := func(down bool) (n int, p99 time.Duration) {
+	arrive := func(down bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
 			all, err := notify.NewProviders(notify.Provider{Sender: apns.sender}, notify.Provider{Sender: fcm.sender})
@@ -77,8 +77,8 @@ func TestAnotherProviderIsDown(t *testing.T) {
 		})
 		return n, p99
 	}
-	_, calm := run(false)
-	n, p99 := run(true)
+	_, calm := arrive(false)
+	n, p99 := arrive(true)
 	t.Logf("%d of %d within %v; calm %v", n, messages, p99, calm)
 	if n != messages || p99 > calm*12/10 {
 		t.Errorf("%d of %d got theirs, p99 %v; on a calm day %v", n, messages, p99, calm)
@@ -90,7 +90,7 @@ func TestAnotherEndpointHangs(t *testing.T) {
 	redistest.Slow(t)
 	const endpoints = 10
 	rounds := sample.Size(30, 60, 300)
-	run := func(hangs bool) (n int, p99 time.Duration) {
+	arrive := func(hangs bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			c := openCrowd(t, "webhook")
 			policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(10, time.Second)}}
@@ -114,8 +114,8 @@ func TestAnotherEndpointHangs(t *testing.T) {
 		})
 		return n, p99
 	}
-	_, calm := run(false)
-	n, p99 := run(true)
+	_, calm := arrive(false)
+	n, p99 := arrive(true)
 	t.Logf("%d of %d within %v; calm %v", n, rounds*(endpoints-1), p99, calm)
 	if n != rounds*(endpoints-1) || p99 > calm*12/10 {
 		t.Errorf("%d of %d arrived, p99 %v; on a calm day %v", n, rounds*(endpoints-1), p99, calm)
