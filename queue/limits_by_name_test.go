@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,10 +242,9 @@ func pauseALimitsKey(t *testing.T, rules []throttle.Rule) {
 	client := redistest.Mini(t)
 	setPolicies(t, client, limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: rules}}))
 	var got recorder
-	down := true
+	var paused atomic.Bool
 	got.then = func(_ context.Context, info queue.Info) error {
-		if info.Keys["domain"] == "down.example" && down {
-			down = false
+		if info.Keys["domain"] == "down.example" && paused.CompareAndSwap(false, true) {
 			return queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "down.example", For: time.Minute, Cause: errors.New("it is down")}
 		}
 		return nil
