@@ -13,8 +13,8 @@ import (
 // A term has one goroutine, that of its rounds. All else reaches it here: notices, reports of the work beside the
 // rounds, and kicks from this worker's own jobs. So nothing of a term needs a lock.
 //
-// A term waits for as long as nothing is due: until the next bound, the next job that becomes ripe, the next muster, the end of an override,
-// or until its lease has to be renewed. What wakes it early is not acted on at once if the last commit was less than
+// A term waits for as long as nothing is due: until the next bound, the next job that becomes ripe, the next muster,
+// the end of an override, or until its lease has to be renewed. What wakes it early is not acted on at once if the last commit was less than
 // [gatherFor] ago: notices, and lanes that fall due, come in swarms, and one commit for ten costs little more than
 // one for one. Kicks are the exception, since a place is free and jobs wait for it.
 

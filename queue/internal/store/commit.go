@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
@@ -34,7 +33,8 @@ import (
 
 // A Commit is what a leader has decided and wants to last: all of it or nothing. Make it
 // with [Store.NewCommit], say what it does with its methods, send it with [Store.Send]. Its methods ask Redis
-// nothing. One goroutine uses it.
+// nothing. One goroutine uses it. Those about pauses, IDs, records and dead workers stand in pauses.go, ids.go, records.go and
+// reap.go.
 //
 // Methods that check something return the number of the check. Where the check fails the commit
 // does nothing, and the [DiffersError] has that number. The caller keeps the number if it can learn
@@ -147,12 +147,6 @@ func (c *Commit) Take(lane Lane, entries []Leaving) (check int) {
 // Claim gives a worker a job that comes from no lane: nothing is checked.
 func (c *Commit) Claim(worker string, claim Claim, job string) {
 	c.claims[worker] = append(c.claims[worker], claim.String(), job)
-}
-
-// Lives checks that a worker has not left the fleet. Only claims of workers in the fleet are reaped: what one that has
-// left was given would never come back.
-func (c *Commit) Lives(worker string) int {
-	return c.is("ZSCORE", c.own(c.s.key.Workers(), "zset"), worker, true)
 }
 
 // ClaimFolded gives a worker the job under a collapse key, whichever is there by then: it may have been replaced since
@@ -291,66 +285,6 @@ func (c *Commit) State(scope, text string, ms int64) {
 	c.memo.add(ms, text)
 }
 
-// Drop records that a job never runs, and why. Whoever calls it takes the job out of its lane, and counts it for the
-// tenant.
-func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
-	c.op(&c.extra, "XADD", c.s.key.Drops(), dropRecord(dropsKept, lane, reason, rule, job, now)...)
-	c.Count("", droppedFor+reason, 1)
-}
-
-// Bury keeps a job whose attempts are exhausted, or which cannot run, among the dead.
-func (c *Commit) Bury(lane Lane, job, why string, now int64) {
-	c.op(&c.extra, "XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(lane, why, job, now)...)
-	c.Count(lane.Tenant, "dead", 1)
-}
-
-// Unread buries a job that leaves its lane and cannot be read. It was neither started nor dropped: so that the backlog,
-// which is computed from counters, gets shorter by it, it counts as one that never came into a lane.
-func (c *Commit) Unread(lane Lane, entry, why string, now int64) {
-	c.Count(lane.Tenant, "in", -1)
-	c.Count(lane.Tenant, "other", 1)
-	c.Bury(lane, entry, why, now)
-}
-
-// Track notes what became of a job with the caller's own ID, or in which lane it waits. An ID that is not known any
-// more stays unknown, and one that is known keeps its time.
-func (c *Commit) Track(id, where string) {
-	c.op(&c.extra, "SET", c.s.key.ID(id), where, "XX", "KEEPTTL")
-}
-
-// Uncancel forgets that a job was cancelled, when it has been dropped. Its ID had no time, since the job could wait for
-// any time: now it is known for so long.
-func (c *Commit) Uncancel(id string, keep time.Duration) {
-	c.op(&c.extra, "SREM", c.own(c.s.key.Cancelled(), "set"), id)
-	c.op(&c.extra, "PEXPIRE", c.s.key.ID(id), keep.Milliseconds())
-}
-
-// Pause lets a scope wait at least until an instant: a longer pause stays. It is for pauses that handlers ask for. It
-// raises no number of changes: the leader that makes it knows it.
-func (c *Commit) Pause(scope string, until int64) {
-	c.op(&c.extra, "ZADD", c.own(c.s.key.Paused(), "zset"), "GT", until, scope)
-	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
-}
-
-// Explain keeps why a scope waits until an instant. Readers pass over a note whose instant is not that of the pause.
-func (c *Commit) Explain(scope string, until int64, reason string) {
-	c.op(&c.extra, "HSET", c.s.key.Notes(), scope, pauseNote(until, Note{Reason: reason}))
-}
-
-// Unpause forgets pauses that have ended. If there are no others, which all says, offers stop looking for pauses. A
-// pause that an Inspector makes meanwhile refuses the commit.
-func (c *Commit) Unpause(scopes []string, all bool) {
-	members := make([]any, len(scopes))
-	for i, scope := range scopes {
-		members[i] = scope
-	}
-	c.opEach(&c.extra, "ZREM", c.keys.number(c.own(c.s.key.Paused(), "zset")), nil, members)
-	c.opEach(&c.extra, "HDEL", c.keys.number(c.s.key.Notes()), nil, members)
-	if all {
-		c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "0")
-	}
-}
-
 // Discard deletes a payload that is kept apart.
 func (c *Commit) Discard(spilled string) { c.op(&c.extra, "UNLINK", c.s.key.Body(spilled)) }
 
@@ -374,26 +308,6 @@ const (
 	blockedBy  = "blocked:"
 	shadowedBy = "shadowed:"
 )
-
-// NotCancelled checks that a job was not cancelled since the leader has read it: a job whose cancelling was
-// acknowledged does not start.
-func (c *Commit) NotCancelled(id string) int {
-	return c.is("SISMEMBER", c.own(c.s.key.Cancelled(), "set"), id, false)
-}
-
-// Expired checks that the lease of a worker is over, and that workers whose leases have that length could have renewed
-// them: some worker's beat has reached Redis lately, and no amnesty holds. See [Meta.Amnesty].
-func (c *Commit) Expired(worker string, lease time.Duration) int {
-	return c.check.add("expired", c.keys.number(c.own(c.s.key.Workers(), "zset")), worker, silence(lease))
-}
-
-// Forget removes a worker that is dead from the fleet, with its record and its messages. The commit that ends its last
-// claims does it.
-func (c *Commit) Forget(worker string) {
-	c.op(&c.extra, "ZREM", c.own(c.s.key.Workers(), "zset"), worker)
-	c.op(&c.extra, "DEL", c.s.key.Mailbox(worker))
-	c.op(&c.extra, "DEL", c.s.key.Worker(worker))
-}
 
 // Read reads the first n entries of a lane after all writes of the commit; an empty lane leaves its
 // index. The reply has them in [Looks].Heads, in the order of the calls.

@@ -133,3 +133,22 @@ func (s *Store) ForgetID(ctx context.Context, id, was string) error {
 	}
 	return err
 }
+
+// Track notes what became of a job with the caller's own ID, or in which lane it waits. An ID that is not known any
+// more stays unknown, and one that is known keeps its time.
+func (c *Commit) Track(id, where string) {
+	c.op(&c.extra, "SET", c.s.key.ID(id), where, "XX", "KEEPTTL")
+}
+
+// Uncancel forgets that a job was cancelled, when it has been dropped. Its ID had no time, since the job could wait for
+// any time: now it is known for so long.
+func (c *Commit) Uncancel(id string, keep time.Duration) {
+	c.op(&c.extra, "SREM", c.own(c.s.key.Cancelled(), "set"), id)
+	c.op(&c.extra, "PEXPIRE", c.s.key.ID(id), keep.Milliseconds())
+}
+
+// NotCancelled checks that a job was not cancelled since the leader has read it: a job whose cancelling was
+// acknowledged does not start.
+func (c *Commit) NotCancelled(id string) int {
+	return c.is("SISMEMBER", c.own(c.s.key.Cancelled(), "set"), id, false)
+}

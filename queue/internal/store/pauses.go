@@ -112,3 +112,29 @@ func (s *Store) PausesNow(ctx context.Context) ([]Paused, error) {
 	slices.SortFunc(all, func(a, b Paused) int { return int(min(1, max(-1, a.Until-b.Until))) })
 	return all, nil
 }
+
+// Pause lets a scope wait at least until an instant: a longer pause stays. It is for pauses that handlers ask for. It
+// raises no number of changes: the leader that makes it knows it.
+func (c *Commit) Pause(scope string, until int64) {
+	c.op(&c.extra, "ZADD", c.own(c.s.key.Paused(), "zset"), "GT", until, scope)
+	c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "1")
+}
+
+// Explain keeps why a scope waits until an instant. Readers pass over a note whose instant is not that of the pause.
+func (c *Commit) Explain(scope string, until int64, reason string) {
+	c.op(&c.extra, "HSET", c.s.key.Notes(), scope, pauseNote(until, Note{Reason: reason}))
+}
+
+// Unpause forgets pauses that have ended. If there are no others, which all says, offers stop looking for pauses. A
+// pause that an Inspector makes meanwhile refuses the commit.
+func (c *Commit) Unpause(scopes []string, all bool) {
+	members := make([]any, len(scopes))
+	for i, scope := range scopes {
+		members[i] = scope
+	}
+	c.opEach(&c.extra, "ZREM", c.keys.number(c.own(c.s.key.Paused(), "zset")), nil, members)
+	c.opEach(&c.extra, "HDEL", c.keys.number(c.s.key.Notes()), nil, members)
+	if all {
+		c.op(&c.extra, "HSET", c.s.key.Meta(), "paused", "0")
+	}
+}

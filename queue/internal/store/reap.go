@@ -63,3 +63,23 @@ func (s *Store) Reapable(ctx context.Context, worker string, claims []Claim) (Re
 	}
 	return r, err
 }
+
+// Lives checks that a worker has not left the fleet. Only claims of workers in the fleet are reaped: what one that has
+// left was given would never come back.
+func (c *Commit) Lives(worker string) int {
+	return c.is("ZSCORE", c.own(c.s.key.Workers(), "zset"), worker, true)
+}
+
+// Expired checks that the lease of a worker is over, and that workers whose leases have that length could have renewed
+// them: some worker's beat has reached Redis lately, and no amnesty holds. See [Meta.Amnesty].
+func (c *Commit) Expired(worker string, lease time.Duration) int {
+	return c.check.add("expired", c.keys.number(c.own(c.s.key.Workers(), "zset")), worker, silence(lease))
+}
+
+// Forget removes a worker that is dead from the fleet, with its record and its messages. The commit that ends its last
+// claims does it.
+func (c *Commit) Forget(worker string) {
+	c.op(&c.extra, "ZREM", c.own(c.s.key.Workers(), "zset"), worker)
+	c.op(&c.extra, "DEL", c.s.key.Mailbox(worker))
+	c.op(&c.extra, "DEL", c.s.key.Worker(worker))
+}

@@ -120,3 +120,24 @@ func recordOf(message redis.XMessage) Record {
 		Entry: message.ID, Lane: lane, Reason: field("reason"), Rule: field("rule"), Error: field("error"), At: number(field("at")), Job: field("job"),
 	}
 }
+
+// Drop records that a job never runs, and why. Whoever calls it takes the job out of its lane, and counts it for the
+// tenant.
+func (c *Commit) Drop(lane Lane, job, reason, rule string, now int64) {
+	c.op(&c.extra, "XADD", c.s.key.Drops(), dropRecord(dropsKept, lane, reason, rule, job, now)...)
+	c.Count("", droppedFor+reason, 1)
+}
+
+// Bury keeps a job whose attempts are exhausted, or which cannot run, among the dead.
+func (c *Commit) Bury(lane Lane, job, why string, now int64) {
+	c.op(&c.extra, "XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(lane, why, job, now)...)
+	c.Count(lane.Tenant, "dead", 1)
+}
+
+// Unread buries a job that leaves its lane and cannot be read. It was neither started nor dropped: so that the backlog,
+// which is computed from counters, gets shorter by it, it counts as one that never came into a lane.
+func (c *Commit) Unread(lane Lane, entry, why string, now int64) {
+	c.Count(lane.Tenant, "in", -1)
+	c.Count(lane.Tenant, "other", 1)
+	c.Bury(lane, entry, why, now)
+}
