@@ -43,7 +43,8 @@ type Override struct {
 func (o Override) String() string {
 	var says []string
 	for _, rule := range o.Rules {
-		says = append(says, rule.String())
+		text, _ := rule.MarshalText() // with its options; of a rule that is wrong nothing
+		says = append(says, string(text))
 	}
 	if o.Concurrency != (Concurrency{}) {
 		says = append(says, "concurrency "+o.Concurrency.String())

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 func (c *console) limitsCommand() *cobra.Command {
@@ -43,7 +44,7 @@ func (c *console) limitsSet() *cobra.Command {
 		Short: "Replace rules, concurrency or capacity of exactly one value; ends by itself",
 		Example: "  waterclock limits set domain gmail.com 'leak 5/s' --for 2h --reason \"they ask us to slow down\"\n" +
 			"  waterclock limits set tenant school-1 'leak 500/s' --for 2h\n" +
-			"  waterclock limits set user school-1 teacher-42 'window 10/1m, over: drop' 'spacing 3s' --for 2h",
+			"  waterclock limits set user school-1 teacher-42 'window 10/1m over=drop' 'spacing 3s' --for 2h",
 		Args: arguments(1, -1, wantLimit+", then rules"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
@@ -105,7 +106,7 @@ func overrideOf(cmd *cobra.Command, i *watch.Watcher, o queue.Override, args []s
 	}
 	o.Key = args[1 : 1+values]
 	for _, text := range args[1+values:] {
-		rule, err := policyfile.ParseRule(text)
+		rule, err := throttle.ParseRule(text)
 		if err != nil {
 			return o, config.Usagef("limits set: %v", err)
 		}
@@ -119,13 +120,13 @@ func overrideOf(cmd *cobra.Command, i *watch.Watcher, o queue.Override, args []s
 
 func (c *console) limitsList() *cobra.Command {
 	type entry struct {
-		Limit       string    `json:"limit"`
-		Key         []string  `json:"key,omitempty"`
-		Rules       []string  `json:"rules,omitempty"`
-		Concurrency string    `json:"concurrency,omitempty"`
-		Capacity    int       `json:"capacity,omitempty"`
-		Since       time.Time `json:"since"`
-		Until       time.Time `json:"until"`
+		Limit       string          `json:"limit"`
+		Key         []string        `json:"key,omitempty"`
+		Rules       []throttle.Rule `json:"rules,omitempty"`
+		Concurrency string          `json:"concurrency,omitempty"`
+		Capacity    int             `json:"capacity,omitempty"`
+		Since       time.Time       `json:"since"`
+		Until       time.Time       `json:"until"`
 		queue.Note
 	}
 	return &cobra.Command{
@@ -138,10 +139,7 @@ func (c *console) limitsList() *cobra.Command {
 				}
 				all := make([]entry, len(found))
 				for k, o := range found {
-					all[k] = entry{Limit: o.Limit, Key: o.Key, Concurrency: o.Concurrency.String(), Capacity: o.Capacity, Since: o.Since, Until: o.Until, Note: o.Note}
-					for _, rule := range o.Rules {
-						all[k].Rules = append(all[k].Rules, rule.String())
-					}
+					all[k] = entry{o.Limit, o.Key, o.Rules, o.Concurrency.String(), o.Capacity, o.Since, o.Until, o.Note}
 				}
 				now := time.Now()
 				return c.show(all, func(t *table) {

@@ -3,11 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/waterclock/waterclock/internal/ruleyaml"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -105,30 +101,25 @@ func (f File) checkOverrides() *Problem {
 // An overrideEntry is an override as Redis keeps it.
 type overrideEntry struct {
 	Limit       string
-	Key         []string    `yaml:",omitempty,flow"`
-	Rules       []yaml.Node `yaml:",omitempty,flow"`
-	Concurrency string      `yaml:",omitempty"`
-	Capacity    int         `yaml:",omitempty"`
+	Key         []string        `yaml:",omitempty,flow"`
+	Rules       []throttle.Rule `yaml:",omitempty,flow"`
+	Concurrency string          `yaml:",omitempty"`
+	Capacity    int             `yaml:",omitempty"`
 	Since       int64
 	Until       int64
 	Author      string `yaml:",omitempty"`
 	Reason      string `yaml:",omitempty"`
 }
 
-func (o Override) entry() (overrideEntry, error) {
-	e := overrideEntry{Limit: o.Limit, Key: o.Values, Capacity: o.Capacity, Since: o.Since, Until: o.Until, Author: o.Author, Reason: o.Reason}
+func (o Override) entry() overrideEntry {
+	e := overrideEntry{
+		Limit: o.Limit, Key: o.Values, Rules: o.Rules, Capacity: o.Capacity,
+		Since: o.Since, Until: o.Until, Author: o.Author, Reason: o.Reason,
+	}
 	if o.Concurrency != (Concurrency{}) {
 		e.Concurrency = fmt.Sprint(written(o.Concurrency))
 	}
-	for _, rule := range o.Rules {
-		var node yaml.Node
-		if err := node.Encode(ruleEntry{rule}); err != nil {
-			return e, err
-		}
-		node.Style = yaml.FlowStyle
-		e.Rules = append(e.Rules, node)
-	}
-	return e, nil
+	return e
 }
 
 // overrides reads what a program has written.
@@ -142,14 +133,9 @@ func (r *policyReader) overrides(at place) (all []Override) {
 		return nil
 	}
 	for _, e := range entries {
-		o := Override{Limit: e.Limit, Values: e.Key, Bounds: Bounds{Capacity: e.Capacity}, Since: e.Since, Until: e.Until, Author: e.Author, Reason: e.Reason}
-		for i := range e.Rules {
-			rule, err := ruleyaml.Read(&e.Rules[i])
-			if err != nil {
-				line, what := splitLine(err.Error())
-				r.fail(line, at.path, "%s", what)
-			}
-			o.Rules = append(o.Rules, rule)
+		o := Override{
+			Limit: e.Limit, Values: e.Key, Bounds: Bounds{Limits: Limits{Rules: e.Rules}, Capacity: e.Capacity},
+			Since: e.Since, Until: e.Until, Author: e.Author, Reason: e.Reason,
 		}
 		if e.Concurrency != "" {
 			c, err := concurrency(e.Concurrency)
@@ -169,25 +155,4 @@ func ParseConcurrency(text string) (Concurrency, error) {
 		return c, fmt.Errorf("%q; want %s", text, wantConcurrency)
 	}
 	return c, nil
-}
-
-// ParseRule reads a rule as people write it in one line: a kind and its rate, and perhaps options, between commas.
-//
-//	leak 5/s
-//	window 50/24h, over: drop
-func ParseRule(text string) (throttle.Rule, error) {
-	kind, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
-	var node yaml.Node
-	if err := yaml.Unmarshal([]byte("{"+kind+": "+rest+"}"), &node); err != nil || len(node.Content) == 0 {
-		return throttle.Rule{}, fmt.Errorf("%q is no rule; want a kind and a rate, such as 'leak 5/s'", text)
-	}
-	rule, err := ruleyaml.Read(node.Content[0])
-	if err == nil {
-		err = rule.Validate()
-	}
-	if err != nil {
-		_, what := splitLine(err.Error())
-		return throttle.Rule{}, fmt.Errorf("%q: %s", text, what)
-	}
-	return rule, nil
 }

@@ -73,11 +73,7 @@ func (f File) MarshalYAML() (any, error) {
 		Queue: limitsOf(f.Queue), Default: f.Default, Policies: make(map[string]policyEntry), Tenants: f.Tenants, Limits: make(map[string]limitEntry),
 	}
 	for _, o := range f.Overrides {
-		entry, err := o.entry()
-		if err != nil {
-			return nil, err
-		}
-		file.Overrides = append(file.Overrides, entry)
+		file.Overrides = append(file.Overrides, o.entry())
 	}
 	for name, limit := range f.Limits {
 		file.Limits[name] = limit.entry()

@@ -31,22 +31,22 @@ overrides:
 		limit                          int // of the job's, which is looked at
 		during, after                  string
 	}{
-		{"limit: queue, rules: [{leak: 1/s}]", "t", "u", "x", 0, "leak 1/s 90 0", "leak 900/s 90 0"},
-		{"limit: tenant, key: [t], rules: [{leak: 1/s}]", "t", "u", "x", 1, "leak 1/s 9 99", "leak 9/s 9 99"},
+		{"limit: queue, rules: [leak 1/s]", "t", "u", "x", 0, "leak 1/s 90 0", "leak 900/s 90 0"},
+		{"limit: tenant, key: [t], rules: [leak 1/s]", "t", "u", "x", 1, "leak 1/s 9 99", "leak 9/s 9 99"},
 		{"limit: tenant, key: [t], concurrency: \"2\"", "t", "u", "x", 1, "leak 9/s 2 99", "leak 9/s 9 99"},
 		{"limit: tenant, key: [t], capacity: 3", "t", "u", "x", 1, "leak 9/s 9 3", "leak 9/s 9 99"},
 		{"limit: tenant, key: [t], capacity: 3", "t", "u", "x", 2, "spacing 1s 1 11", "spacing 1s 1 11"},
 		{"limit: tenant, key: [t], capacity: 3", "other", "u", "x", 1, "leak 9/s 9 99", "leak 9/s 9 99"},
-		{"limit: user, key: [t, u], rules: [{leak: 1/s}]", "t", "u", "x", 2, "leak 1/s 1 11", "spacing 1s 1 11"},
+		{"limit: user, key: [t, u], rules: [leak 1/s]", "t", "u", "x", 2, "leak 1/s 1 11", "spacing 1s 1 11"},
 		{"limit: user, key: [t, u], concurrency: \"2\", capacity: 3", "t", "u", "x", 2, "spacing 1s 2 3", "spacing 1s 1 11"},
 		{"limit: user, key: [t, u], capacity: 3", "t", "other", "x", 2, "spacing 1s 1 11", "spacing 1s 1 11"},
 		{"limit: user, key: [t, u], capacity: 3", "other", "u", "x", 2, "spacing 1s 1 11", "spacing 1s 1 11"},
-		{"limit: domain, key: [x], rules: [{leak: 1/s}]", "t", "u", "x", 3, "leak 1/s 5 55", "leak 5/s 5 55"},
+		{"limit: domain, key: [x], rules: [leak 1/s]", "t", "u", "x", 3, "leak 1/s 5 55", "leak 5/s 5 55"},
 		{"limit: domain, key: [x], capacity: 3", "t", "u", "x", 3, "leak 5/s 5 3", "leak 5/s 5 55"},
 		{"limit: domain, key: [x], capacity: 3", "t", "u", "y", 3, "leak 5/s 5 55", "leak 5/s 5 55"},
 		{"limit: domain, key: [big1], concurrency: \"2\"", "t", "u", "big1", 3, "leak 6/s 2 0", "leak 6/s 6 0"},
 		{"limit: domain, key: [big1], concurrency: \"2\"", "t", "u", "big2", 3, "leak 6/s 6 0", "leak 6/s 6 0"},
-		{"limit: domain, key: [free], rules: [{leak: 1/s}]", "t", "u", "free", 3, "leak 1/s 0 0", "none"},
+		{"limit: domain, key: [free], rules: [leak 1/s]", "t", "u", "free", 3, "leak 1/s 0 0", "none"},
 	} {
 		for now, want := range map[int64]string{999: test.during, 1000: test.after} {
 			p, err := Compile("q", kept+"  - {"+test.override+", since: 1, until: 1000}\n", 7, now)
