@@ -30,8 +30,8 @@ type Place struct {
 // start, with all else that is to be written and read. The scheduler counts it as done: whoever calls it writes it, and
 // calls Learn or Undo. Jobs that are dropped count among the n.
 //
-// A start at or after the end of an override is decided by the policies that hold then: nothing is taken so far ahead, and
-// nothing at all once the policies hold no more.
+// A start at or after the end of an override that governs the job is decided by the policies that hold then, and nothing at
+// all is decided once the policies hold no more.
 func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 	end := s.policies.End()
 	d := decision{s: s, now: now, horizon: min(now+s.lead, end-1), places: places, left: n}

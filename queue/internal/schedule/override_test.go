@@ -16,6 +16,7 @@ func ending(t *testing.T, period time.Duration, holds int64) *shelf {
 	leak := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1, Period: period})
 	s := onShelf(t, nil, schedule.Policy{Tenant: leak})
 	s.policies.Ends = s.now + holds
+	s.policies.Overrides = map[string]schedule.Override{envelope.TenantScope("t"): {Until: s.policies.Ends}}
 	s.put("t", "u", nil)
 	s.decide()
 	if len(s.starts) != 1 {
@@ -85,5 +86,22 @@ func TestTheLatestStartAndTheEndOfAnOverride(t *testing.T) {
 		if len(s.starts) != 1 || len(s.drops) != drops {
 			t.Errorf("latest start %d µs from now: %d starts, %d drops; want %d", latest, len(s.starts), len(s.drops), drops)
 		}
+	}
+}
+
+// A job that was late gets a slot that lies ahead. It waits for the end of an override of its own user, and nobody waits with
+// it, not even a late job of another user.
+func TestALateJobBeforeTheEndOfAnOverrideDelaysNobody(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	s.policies.Ends = s.now + 300_000
+	s.policies.Overrides = map[string]schedule.Override{envelope.UserScope("t", "late"): {Until: s.policies.Ends}}
+	late := func(e *envelope.Envelope) { e.Late = 500_000 }
+	s.put("t", "late", late)
+	s.put("t", "late too", late)
+	s.put("t", "other", nil)
+	s.put("another", "user", nil)
+	s.decide()
+	if got := s.order(); got != "late too user other" {
+		t.Errorf("started %q, want all but that of late", got)
 	}
 }

@@ -59,10 +59,12 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot {
-		if slot = d.earliest(ahead); slot >= s.policies.End() { // decided by the policies that hold then
+		slot = d.earliest(ahead)
+		if end := s.policies.EndFor(s.policies.Uses(l.name(), h.Env)); slot >= end { // decided by the rules that count then
 			d.places.Free(place)
-			d.plan.Next = s.policies.End()
-			return stop
+			s.release(l, d.now)
+			t.lanes[l.priority].due.set(l, end)
+			return on
 		}
 		if reason, rule := d.unfit(t, h, slot); reason != "" { // it would get there too late
 			d.places.Free(place)
