@@ -128,15 +128,15 @@ func (s *Scheduler) parks(now int64) (parks []Park) {
 
 // park notes that a lane's bound has moved so far that Redis should know, and that the
 // lane need not be remembered until then. Redis also has to know when the lane may be due before the bound that Redis has:
-// a job that costs more has left it. A lane with a label is remembered: whoever lowers the bounds of
-// all lanes of a user in Redis does not know which labels there are.
+// a job that costs more has left it. Where both are noted before the next commit, the last one holds. A lane with a label
+// is remembered: whoever lowers the bounds of all lanes of a user in Redis does not know which labels there are.
 func (s *Scheduler) park(l *lane, at, now int64) {
 	const far = 1_000_000
 	early, late := at < l.noted, at-now > far && at-l.noted > far
-	if !early && !late || l.label != "" {
+	if !early && !late && !l.parked || l.label != "" {
 		return
 	}
-	l.early = l.early || early
+	l.early = early
 	if !l.parked {
 		l.parked = true
 		s.parked = append(s.parked, l)

@@ -113,3 +113,20 @@ func TestALaneThatWaitsForLongIsForgotten(t *testing.T) {
 		t.Errorf("%d starts in the end, want 2", len(s.starts))
 	}
 }
+
+// A late notice of a job that has started lets its lane be looked at once more. Redis goes on to know until when the next
+// job waits.
+func TestALateNoticeLeavesTheBound(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})})
+	s.put("t", "u", nil)
+	s.put("t", "u", nil)
+	s.decide()
+	first := s.starts[0]
+	bound := s.bounds[first.Lane]
+	s.now += 1000
+	s.s.Step(s.now, schedule.First{Lane: first.Lane, Head: first.Head})
+	s.decide()
+	if got := s.bounds[first.Lane]; got != bound || bound < s.now+time.Minute.Microseconds() {
+		t.Errorf("Redis knows the bound %d µs from now, and knew %d", got-s.now, bound-s.now)
+	}
+}

@@ -38,7 +38,7 @@ func TestASuspendedMachine(t *testing.T) {
 					return claim
 				}
 				first := give("35d013b37e000")
-				time.Sleep(200 * time.Millisecond)
+				time.Sleep(looksAtClock * 3 / 4) // nobody looks at the clock before Redis's has gone on, too
 				w.Clock.Shift(0, slept)
 				wentOn()
 				time.Sleep(500 * time.Millisecond)
