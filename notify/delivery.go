@@ -38,9 +38,16 @@ func (d *delivery) run(ctx context.Context) (v verdict, err error) {
 		}
 	}
 	results := d.attempts(ctx)
+	if several && d.ledger.keeps(d.info) {
+		d.exhaust(results)
+	}
 	v = sumUp(results, d.settled)
+	v.least = patience(d.info.Attempt)
+	if several && v.ending == retry {
+		v.yields = d.yields(ctx, results)
+		v = d.plan(ctx, v, results)
+	}
 	if several {
-		v.yields = v.ending == retry && d.yields(ctx, results)
 		d.close(ctx, v, results)
 	}
 	return v, nil
@@ -59,7 +66,7 @@ func (d *delivery) yields(ctx context.Context, results []result) bool {
 			reached = true
 		case held:
 			trouble = true
-		case retried:
+		case retried, later:
 			trouble = trouble || r.doubt
 			routes = append(routes, r.route)
 		}
@@ -117,7 +124,7 @@ func (d *delivery) close(ctx context.Context, v verdict, results []result) {
 	switch {
 	case v.ending == done:
 		err = d.ledger.end(ctx, d.info)
-	case v.ending == dead, v.ending == retry && d.info.Attempt >= d.info.MaxAttempts:
+	case v.ending == dead, v.ending == retry && !v.uncounted && d.info.Attempt >= d.info.MaxAttempts:
 		err = d.ledger.bury(ctx, d.info, d.settled)
 	}
 	if err != nil {
@@ -127,6 +134,7 @@ func (d *delivery) close(ctx context.Context, v verdict, results []result) {
 
 // attempt is try, whose panic fails the attempt.
 func (d *delivery) attempt(ctx context.Context, device int, to Target) (r result) {
+	ctx = withAttempt(ctx, d.attemptOf(device))
 	err := contain("an attempt", func() error {
 		r = d.try(ctx, device, to)
 		return nil
@@ -149,10 +157,13 @@ func (d *delivery) try(ctx context.Context, device int, to Target) result {
 	if stopped(ctx) {
 		return result{fate: held, err: context.Cause(ctx)}
 	}
+	r := d.routeOf(p, d.info.Tenant, to)
+	if res, waits := d.notDue(ctx, device, r); waits {
+		return res
+	}
 	if until := d.backoffs.until(to, clockNow(ctx)); !until.IsZero() {
 		return result{fate: held, err: errClosed, wait: until.Sub(clockNow(ctx)), hold: hold{key: byDevice}}
 	}
-	r := d.routeOf(p, d.info.Tenant, to)
 	pass, h := d.breakers.enter(r, d.visit, clockNow(ctx))
 	if h != nil {
 		err := errClosed
@@ -216,7 +227,7 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 	}
 	r := result{err: o.Err, saw: o.Reached, wait: o.After, route: pass.route}
 	e := event{finding: findingOf(o), after: o.After}
-	if d.info.Attempt <= 1 {
+	if attemptFrom(ctx) <= 1 {
 		e.witness = d.witness(p, to)
 	}
 	switch o.Action {

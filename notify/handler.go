@@ -132,7 +132,7 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 		err = m.expired(clockNow(ctx))
 	}
 	if err != nil && isUnknown(err) {
-		return h.answer(ctx, info, verdict{ending: retry, wait: unknownWait, err: err, refund: true})
+		return h.answer(ctx, info, verdict{ending: retry, wait: unknownWait, least: patience(info.Attempt), err: err, refund: true})
 	}
 	if err != nil {
 		return h.answer(ctx, info, verdict{ending: dead, err: err, refund: true})
@@ -151,7 +151,7 @@ func (h *handler) answer(ctx context.Context, job queue.Info, v verdict) error {
 	err := v.err
 	switch {
 	case v.ending == retry:
-		err = v.again(job.Attempt)
+		err = v.again()
 	case v.ending == wait:
 		err = h.pause(ctx, job, v)
 	case v.ending == dead:

@@ -17,6 +17,8 @@ const (
 	replaced          // a newer message with the same collapse key was sent to it
 	retried           // it failed, and is attempted again
 	held              // it was not tried, or asked for time: that is no attempt
+	later             // its next attempt is not due
+	exhausted         // it has had all of its attempts
 )
 
 // A result is a device's part in an attempt.
@@ -24,10 +26,10 @@ type result struct {
 	fate fate
 	err  error         // why; nil if delivered
 	saw  bool          // the user may have seen something of this attempt
-	wait time.Duration // if retried or held: not before
+	wait time.Duration // if retried, held or later: not before
 	hold hold          // if held: by what
 
-	route route // if retried: through which it failed
+	route route // if retried or later: through which it failed
 	doubt bool  // if retried: a wrong configuration is the likely reason
 }
 
@@ -43,9 +45,10 @@ const (
 
 // A verdict on a job sums up its devices:
 //
-//	some failed                         retry: for those
+//	some failed, or are due later       retry: for those, each in its time (schedule.go)
 //	all of them are held                wait: those who go there, see [handler.pause]
 //	some are held, the others settled   retry: the user's next messages must not wait;
+//	some have had all their attempts    dead: it may be revived for those
 //	some were delivered                 done
 //	all of them were rejected or gone   dead if one was rejected, else done: nobody is there
 //	a newer message replaced it         as if that device was gone
@@ -58,6 +61,9 @@ type verdict struct {
 	spread time.Duration // more, at random: others wait for the same instant
 	refund bool          // the user saw nothing, or had seen the message before
 	yields bool          // retry: the user has the message on a device; the rest can wait for other messages
+
+	least     time.Duration // retry: if there is a wait, it is not shorter
+	uncounted bool          // retry: it is no failed attempt of the job
 }
 
 // delay is how long the message waits. What waits for a suspended route comes back spread
@@ -95,9 +101,10 @@ func sumUp(results []result, s settled) verdict {
 	v := verdict{refund: s.seen || !saw}
 	waits := by[held]
 	switch {
-	case len(by[retried]) > 0:
-		v.ending, v.err = retry, by[retried][0].err
-		for _, r := range by[retried] {
+	case len(by[retried])+len(by[later]) > 0:
+		again := append(by[retried], by[later]...)
+		v.ending, v.err = retry, again[0].err
+		for _, r := range again {
 			v.wait = max(v.wait, r.wait)
 		}
 	case len(waits) > 0:
@@ -116,6 +123,8 @@ func sumUp(results []result, s settled) verdict {
 		if len(waits) < len(results) {
 			v.ending, v.wait = retry, max(v.wait, time.Second)
 		}
+	case len(by[exhausted]) > 0:
+		v.ending, v.err = dead, by[exhausted][0].err
 	case len(by[delivered]) > 0:
 	case len(by[rejected]) > 0:
 		v.ending, v.err = dead, by[rejected][0].err
@@ -129,12 +138,12 @@ func sumUp(results []result, s settled) verdict {
 
 // again is the verdict of a failed attempt. Without a wait the worker's RetryDelay says when the
 // next one comes.
-func (v verdict) again(attempt int) error {
-	again := queue.Retry{Yield: v.yields, Cause: v.err}
+func (v verdict) again() error {
+	again := queue.Retry{Yield: v.yields, Uncounted: v.uncounted, Cause: v.err}
 	if v.wait > 0 {
-		again.After = max(v.delay(), patience(attempt))
+		again.After = max(v.delay(), v.least)
 	}
-	if again.After == 0 && !again.Yield {
+	if again == (queue.Retry{Cause: v.err}) {
 		return v.err
 	}
 	return again

@@ -156,7 +156,7 @@ func (w *Webhook) Send(ctx context.Context, m Message, to Target) Outcome {
 	if o.Action == Defer {
 		w.routes.close(endpoint, now, o.After)
 	}
-	return w.consequence(ctx, o, webhookAttempt{to, info, state})
+	return w.consequence(ctx, o, webhookAttempt{to, attemptFrom(ctx), state})
 }
 
 func (w *Webhook) post(ctx context.Context, address string, header http.Header, body []byte) Outcome {

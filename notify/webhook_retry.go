@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/waterclock/waterclock/queue"
 )
 
 // webhookDelays are those that Standard Webhooks suggests.
@@ -32,7 +30,7 @@ var (
 // A webhookAttempt is what the consequences of an answer depend on.
 type webhookAttempt struct {
 	to    Target
-	info  queue.Info
+	n     int // its number
 	state endpointState
 }
 
@@ -60,7 +58,7 @@ func (w *Webhook) consequence(ctx context.Context, o Outcome, a webhookAttempt) 
 		a.state.since = now
 		w.health.fails(ctx, a.to, now)
 	}
-	n := max(a.info.Attempt, 1)
+	n := max(a.n, 1)
 	if n <= len(w.delays) {
 		o.After = max(o.After, jittered(w.delays[n-1]))
 		return o

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
-	"github.com/waterclock/waterclock/queue"
 )
 
 // The schedule of Standard Webhooks: each attempt's delay, up to a tenth more, and not
@@ -20,7 +19,7 @@ func TestWebhookSchedule(t *testing.T) {
 	for i, want := range []time.Duration{
 		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 	} {
-		a := webhookAttempt{to: to, info: queue.Info{Attempt: i + 1}}
+		a := webhookAttempt{to: to, n: i + 1}
 		for _, action := range []Action{Retry, Defer} {
 			o := w.consequence(t.Context(), Outcome{Action: action, Err: answer}, a)
 			if o.Action != Retry || o.After < want || o.After > want+want/10 {
@@ -32,7 +31,7 @@ func TestWebhookSchedule(t *testing.T) {
 			t.Errorf("after attempt %d, and Retry-After two days: %v", i+1, o.After)
 		}
 	}
-	o := w.consequence(t.Context(), Outcome{Action: Retry, Err: answer}, webhookAttempt{to: to, info: queue.Info{Attempt: 10}})
+	o := w.consequence(t.Context(), Outcome{Action: Retry, Err: answer}, webhookAttempt{to: to, n: 10})
 	if o.Action != Drop || !errors.Is(o.Err, answer) || !errors.Is(o.Err, errGivenUp) {
 		t.Errorf("after the last attempt: %+v, want it dead", o)
 	}

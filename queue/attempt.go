@@ -97,7 +97,7 @@ func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() 
 	}
 	retry, _ := answer[Retry](err)
 	o.Failed, o.Error, o.Yield = true, err.Error(), retry.Yield
-	o.Uncounted = a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
+	o.Uncounted = retry.Uncounted || a.cfg.IsFailure != nil && !a.cfg.IsFailure(err)
 	if !o.Dead {
 		if o.Delay = retry.After; o.Delay <= 0 {
 			o.Delay = a.cfg.RetryDelay(info.Attempt, err, task)

@@ -46,7 +46,7 @@ var (
 //	nil, asynq.RevokeTask    done
 //	any other error          a failed attempt; the next comes after [WorkerConfig].RetryDelay
 //	asynq.SkipRetry          a failed attempt, and the last
-//	[Retry]                  a failed attempt, with the time and the priority of the next
+//	[Retry]                  a failed attempt, with the time and the priority of the next, and whether it counts
 //	[Pause]                  no attempt: the job waits at the front of its lane
 //	[RefundUser]             what the error in it says, and the user gets the slot back
 
@@ -63,6 +63,9 @@ type Retry struct {
 	// tenant or users have a rule with [throttle.Rule.OrDrop], which would drop the job that comes
 	// last.
 	Yield bool
+
+	// Uncounted uses up no attempt: the job may be attempted as often again as before.
+	Uncounted bool
 
 	// Cause is why the attempt has failed; its text is that of the Retry. It may be nil.
 	Cause error

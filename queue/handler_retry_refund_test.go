@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,30 @@ func TestRetryAfter(t *testing.T) {
 			if gap := starts[i+1].Started.Sub(starts[i].Started); gap < want || gap > want+5*time.Millisecond {
 				t.Errorf("attempt %d came %v after the one before, want %v", i+2, gap, want)
 			}
+		}
+	})
+}
+
+// A failed attempt that does not count leaves the job its attempts, the last one too.
+func TestUncountedRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		calls := 0
+		got := recorder{then: func(context.Context, queue.Info) error {
+			calls++
+			return queue.Retry{After: time.Second, Uncounted: calls != 3, Cause: errors.New("not yet")}
+		}}
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		job := jobs("school", "teacher", 1)
+		job[0].MaxAttempts = 2
+		enqueue(t, client, job...)
+		time.Sleep(5500 * time.Millisecond)
+		var attempts []int
+		for _, start := range got.all() {
+			attempts = append(attempts, start.Attempt)
+		}
+		if want := []int{1, 1, 1, 2, 2, 2}; !slices.Equal(attempts, want) {
+			t.Errorf("the numbers of the attempts are %v, want %v", attempts, want)
 		}
 	})
 }
