@@ -122,6 +122,54 @@ func TestAnotherEndpointHangs(t *testing.T) {
 	}
 }
 
+// Apple refuses one of two apps, of which a campaign is under way: the messages of the other one do not notice.
+func TestAnotherTopicIsRefused(t *testing.T) {
+	redistest.Slow(t)
+	const campaign, messages = 600, 900
+	arrive := func(refused bool) (n int, p99 time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			apple, err := notifytest.NewAPNs(notifytest.Options{})
+			must(t, err)
+			const other = "com.example.other"
+			apple.Topics = []string{other}
+			sender, err := notify.NewAPNs(notify.APNsConfig{
+				Key: apple.Key, KeyID: apple.KeyID, TeamID: apple.TeamID, Topic: apple.Topic, Topics: apple.Topics, Wire: wire(&apple.Host),
+			})
+			must(t, err)
+			closeLater(t, &apple.Host, sender)
+			policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second)}}
+			s := newLimitedSchool(t, redistest.Mini(t), sender, notify.HandlerConfig{Shared: true}, policy, byKeys())
+			apple.Answer(func(r notifytest.Received) *notifytest.Answer {
+				if refused && r.Topic == other {
+					return notifytest.Reason(400, "TopicDisallowed")
+				}
+				return nil
+			})
+			to := func(app string, n int) []notify.Target {
+				return []notify.Target{{Provider: "apns", App: app, Token: fmt.Sprintf("%064x", n+1)}}
+			}
+			for n := range campaign {
+				s.notify(fmt.Sprint("fan-", n), notify.Message{Title: "campaign", Targets: to(other, 10_000+n)})
+			}
+			offered := make(map[string]time.Time)
+			for n := range messages {
+				title := fmt.Sprint(n)
+				offered[title] = time.Now()
+				s.notify(fmt.Sprint("user-", n), notify.Message{Title: title, Targets: to("", n)})
+				time.Sleep(time.Second)
+			}
+			n, p99 = lateness(&apple.Host, offered)
+		})
+		return n, p99
+	}
+	_, calm := arrive(false)
+	n, p99 := arrive(true)
+	t.Logf("%d of %d within %v; calm %v", n, messages, p99, calm)
+	if n != messages || p99 > calm*12/10+10*time.Millisecond {
+		t.Errorf("%d of %d arrived, p99 %v; on a calm day %v", n, messages, p99, calm)
+	}
+}
+
 // A device that asks for a year holds back no other device of the user.
 func TestAnotherDeviceWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
