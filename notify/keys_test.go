@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,4 +278,38 @@ func TestQuotaIsALimit(t *testing.T) {
 			t.Errorf("%d requests to %d devices, %d starts of %d messages", len(sends), 2*users, st.Started, users)
 		}
 	})
+}
+
+// The same on a Redis of its own and in real time: while Google is down nothing but a few probes is sent there, each
+// user's iPhone has its message, and after the outage every device has one.
+func TestAnotherProviderIsDownOnARealRedis(t *testing.T) {
+	redistest.Slow(t)
+	const users = 100
+	apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
+	all, err := notify.NewProviders(notify.Provider{Sender: apns.sender}, notify.Provider{Sender: fcm.sender})
+	must(t, err)
+	server := redistest.Start(t)
+	s := newLimitedSchool(t, server.Client(t), all, notify.HandlerConfig{Shared: true}, queue.Policy{}, byKeys())
+	var down atomic.Bool
+	down.Store(true)
+	fcm.host.Answer(func(notifytest.Received) *notifytest.Answer {
+		if down.Load() {
+			return notifytest.Unavailable(time.Second)
+		}
+		return nil
+	})
+	for i := range users {
+		user := fmt.Sprint("user-", i)
+		s.notify(user, notify.Message{Title: user, Targets: []notify.Target{of("fcm", fcm.target(i))}})
+		s.notify(user, notify.Message{Title: user, Targets: []notify.Target{of("apns", apns.target(i))}})
+	}
+	redistest.Eventually(t, 20*time.Second, "each iPhone has its message", func() bool { return delivered(apns) == users })
+	if n := len(fcm.host.Received()); n == 0 || n > users {
+		t.Errorf("%d requests to Google meanwhile", n)
+	}
+	down.Store(false)
+	redistest.Eventually(t, time.Minute, "each of Google's devices has its message", func() bool { return delivered(fcm) == users })
+	if delivered(apns) != users {
+		t.Errorf("%d messages for %d iPhones", delivered(apns), users)
+	}
 }
