@@ -14,8 +14,8 @@ import (
 func named() queue.Policies {
 	p := unreached()
 	p.Limits = map[string]queue.Limit{
-		"all":    {Counts: "jobs", Rules: []throttle.Rule{throttle.Leak(200_000, time.Second)}},
-		"tenant": {Counts: "jobs", Key: []string{"tenant"}, Rules: []throttle.Rule{throttle.TokenBucket(200_000, time.Second, 1000)}},
+		"all":  {Counts: "jobs", Rules: []throttle.Rule{throttle.Leak(200_000, time.Second)}},
+		"each": {Counts: "jobs", Key: []string{"tenant"}, Rules: []throttle.Rule{throttle.TokenBucket(200_000, time.Second, 1000)}},
 	}
 	return p
 }
