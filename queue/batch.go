@@ -57,8 +57,9 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 			tenants[j.Tenant] = number
 			o.Tenants = append(o.Tenants, store.OfferTenant{Name: j.Tenant, Capacity: policy.Capacity, MakesRoom: policy.DropOldest})
 		}
-		offered := b.offerJob(i, number, policies)
-		for _, limit := range policies.Uses(b.lane(i), b.seals[i]) {
+		uses := policies.Uses(b.lane(i), b.seals[i])
+		offered := b.offerJob(i, number, policies, uses)
+		for _, limit := range uses {
 			if limit.Rules.Len() > 0 && !scopes[limit.Scope] {
 				scopes[limit.Scope] = true
 				o.Scopes = append(o.Scopes, limit.Scope)
@@ -119,7 +120,8 @@ func (b *batch) check(policies *schedule.Policies) error {
 	return nil
 }
 
-func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.OfferJob {
+// offerJob returns a job as the store takes it. It is refused if one of its limits never has room for it.
+func (b *batch) offerJob(i, tenant int, policies *schedule.Policies, uses []schedule.Use) store.OfferJob {
 	j, e := b.jobs[i], *b.seals[i]
 	offered := store.OfferJob{
 		Tenant: tenant, Lane: b.lane(i), NotBefore: envelope.Micros(j.NotBefore),
@@ -131,7 +133,7 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 	offered.Lane.Label = policies.Label(offered.Lane, &e)
 	e.NotBefore = offered.NotBefore
 	offered.Body = e.Body()
-	for _, limit := range policies.Uses(offered.Lane, &e) {
+	for _, limit := range uses {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			offered.Refuse, offered.Rule = string(ReasonImpossible), limit.RuleName(rule)
 			return offered

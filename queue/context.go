@@ -47,9 +47,13 @@ type JobLimit struct {
 	Key    string   // the values of these fields for the job, as in [Pause]
 }
 
-func jobLimits(uses []schedule.Use) (all []JobLimit) {
-	for _, use := range uses {
-		all = append(all, JobLimit{use.Name, use.Fields, limits.JoinKey(use.Values)})
+func jobLimits(uses []schedule.Use) []JobLimit {
+	if len(uses) == 0 {
+		return nil
+	}
+	all := make([]JobLimit, len(uses))
+	for i, use := range uses {
+		all[i] = JobLimit{use.Name, use.Fields, limits.JoinKey(use.Values)}
 	}
 	return all
 }

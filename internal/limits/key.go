@@ -9,11 +9,18 @@ var (
 
 // JoinKey writes the values of a limit's key between commas. In a value, a comma is %2C and a percent sign is %25.
 func JoinKey(values []string) string {
-	escaped := make([]string, len(values))
+	var b strings.Builder
 	for i, value := range values {
-		escaped[i] = keyEscaper.Replace(value)
+		value = keyEscaper.Replace(value)
+		if len(values) == 1 {
+			return value
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(value)
 	}
-	return strings.Join(escaped, ",")
+	return b.String()
 }
 
 // SplitKey reads what [JoinKey] wrote; nil for "".

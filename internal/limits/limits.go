@@ -52,19 +52,26 @@ func (u Use[B]) Scope() string {
 	case Queue:
 		return "q"
 	case Tenant:
-		return scope("t", u.Values)
+		return scope("t", "", u.Values)
 	case User:
-		return scope("u", u.Values)
+		return scope("u", "", u.Values)
 	}
-	return scope(named+u.Limit, u.Values)
+	return scope(named, u.Limit, u.Values)
 }
 
 // named begins the scopes of limits by name.
 const named = "l:"
 
-func scope(head string, values []string) string {
+// scope writes a scope in one piece of memory: it is asked for each job.
+func scope(head, name string, values []string) string {
+	size := len(head) + len(name)
+	for _, value := range values {
+		size += 1 + len(value)
+	}
 	var b strings.Builder
+	b.Grow(size)
 	b.WriteString(head)
+	b.WriteString(name)
 	for _, value := range values {
 		b.WriteByte(':')
 		b.WriteString(escape.Replace(value))
@@ -170,6 +177,9 @@ func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
 		if lacks != "" || bounds.Unlimited || cost == 0 {
 			continue
 		}
+		if uses == nil {
+			uses = make([]Use[B], 0, len(s.limits)-i)
+		}
 		uses = append(uses, Use[B]{l.name, l.Key, values, cost, bounds.compiled})
 	}
 	if n := len(uses); n > MostNamed {
@@ -215,6 +225,9 @@ func (l *limit[B]) about(typ string) bool {
 
 // values returns the values of the key's fields, or the name of one that the action lacks.
 func (l *limit[B]) values(a Action) (values []string, lacks string) {
+	if len(l.Key) > 0 {
+		values = make([]string, 0, len(l.Key))
+	}
 	for _, field := range l.Key {
 		value := ""
 		switch field {
@@ -250,6 +263,9 @@ func (l *limit[B]) cost(a Action) (cost int, counted bool) {
 // of returns the bounds for the values of the key: their own, those of the most specific pattern, or the limit's. Several
 // values stand as [JoinKey] writes them: a comma in one of them separates nothing.
 func (l *limit[B]) of(values []string) bounds[B] {
+	if len(l.each) == 0 {
+		return l.bounds
+	}
 	value := l.value(values)
 	if bounds, exact := l.each[value]; exact {
 		return bounds

@@ -150,6 +150,12 @@ func (e *Envelope) Name() string {
 	return e.Stamp
 }
 
+// CountsAs reports whether limits count a job as they count another one of its lane, which may be nil: both have the same type,
+// keys and costs.
+func (e *Envelope) CountsAs(other *Envelope) bool {
+	return e == other || other != nil && e.Type == other.Type && e.Cost == other.Cost && maps.Equal(e.Keys, other.Keys) && maps.Equal(e.Costs, other.Costs)
+}
+
 // Offered returns the instant of its offer, which its stamp is.
 func (e *Envelope) Offered() int64 {
 	n, _ := strconv.ParseInt(e.Stamp, 16, 64)

@@ -26,6 +26,7 @@ type shelf struct {
 	places   int
 	rounds   int
 	queue    string // what the queue's rules remember
+	read     int    // how many times first jobs of lanes were read
 	heads    int    // of how many lanes the first jobs were read at a time, at most
 	bounds   map[envelope.Lane]int64
 	parks    []schedule.Park
@@ -59,6 +60,7 @@ func (s *shelf) put(tenant, user string, change func(*envelope.Envelope)) {
 // find returns what the scheduler needs.
 func (s *shelf) find(needs schedule.Needs) (found schedule.Found) {
 	s.heads = max(s.heads, len(needs.Heads))
+	s.read += len(needs.Heads)
 	tenants, users := map[string]int64{}, map[string]map[string]int64{}
 	for lane, jobs := range s.lanes {
 		if len(jobs) > 0 {

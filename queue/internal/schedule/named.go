@@ -66,12 +66,13 @@ func (s *Scheduler) shares(all []share, l *lane) []share {
 		}
 		return all
 	}
-	fresh := l.usesOf == env && l.usesBy == s.policies
+	fresh := l.usesBy == s.policies && env.CountsAs(l.usesOf)
 	for _, of := range l.uses {
 		fresh = fresh && !of.who.(*instance).gone
 	}
 	if !fresh {
 		l.uses, l.usesOf, l.usesBy = s.named(l.name(), env), env, s.policies
+		l.usesLabel = s.policies.Label(l.name(), env)
 		about := false
 		for _, of := range l.uses {
 			about = about || of.who == toucher(l.line)

@@ -46,6 +46,7 @@ type standing struct {
 	uses      []share     // the instances that count its first job
 	usesOf    *envelope.Envelope
 	usesBy    *Policies
+	usesLabel string // of the lane in which that job waits by those policies
 }
 
 // InLine returns how many lanes wait for each limit by name that a lane has waited for. The caller does not keep it.
@@ -96,14 +97,18 @@ func (i *instance) leads(l *lane) bool {
 	return l.priority < first.priority || l.priority == first.priority && l.ticket > 0 && l.ticket < first.ticket
 }
 
+// wholeLanes is how many lanes may wait for a limit with all of their first jobs in memory. Of further ones, a hundred
+// thousand perhaps, only the first job stays there.
+const wholeLanes = 4096
+
 // join lets a lane wait in the line of an instance, which blocks it.
 func (s *Scheduler) join(l *lane, i *instance, now int64) {
 	if l.ticket == 0 {
 		s.tickets++
 		l.ticket, l.since = s.tickets, min(l.bound(), now)
 	}
-	if len(l.heads) > 1 {
-		l.heads = l.heads[:1:1] // a hundred thousand lanes may wait
+	if len(l.heads) > 1 && s.inLine[i.limit] >= wholeLanes {
+		l.heads = l.heads[:1:1]
 	}
 	l.heap().set(l, blocked)
 	s.freeRoom(l, now)

@@ -264,3 +264,28 @@ func TestNoticesOfJobsThatHaveStarted(t *testing.T) {
 		t.Errorf("%d starts, want 7", len(s.starts))
 	}
 }
+
+// A limit that binds for some microseconds makes no lane wait in its line: its first jobs are read once. Nor are those of a
+// lane that waits there for some time.
+func TestALooseLimitCostsNoReading(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits: ", waits), func(t *testing.T) {
+			s := onNamedShelf(t, nil, leakOf("loose", "", 200_000, time.Second))
+			for _, user := range []string{"ann", "bob"} {
+				for range 10 {
+					s.put("t", user, nil)
+				}
+			}
+			if waits {
+				s.s.Step(s.now, schedule.Paused{Scope: "l:loose", Until: s.now + time.Second.Microseconds()})
+				s.decide()
+				s.now += time.Second.Microseconds()
+			}
+			s.read = 0
+			s.decide()
+			if len(s.starts) != 20 || s.read > 4 {
+				t.Errorf("%d of 20 started; first jobs were read %d times, want no more than twice for each lane", len(s.starts), s.read)
+			}
+		})
+	}
+}

@@ -160,8 +160,8 @@ func (d *decision) countRefused() {
 }
 
 // wait moves the bound of whoever keeps a job from starting before its slot: of the lane,
-// where that is its user's rules (the user's lanes behind it wait with it for a costly job, see room.go); it lets the lane wait in the line of a limit by name, where that is
-// one; or moves the bound of the tenant, whose other lanes wait with it, since a job
+// where that is its user's rules (the user's lanes behind it wait with it for a costly job, see room.go); it lets the lane
+// wait in the line of a limit by name, where that is one and the slot does not come soon; or moves the bound of the tenant, whose other lanes wait with it, since a job
 // of a higher cost would never find room otherwise; or of all, for the rules of the
 // queue. It reports false where only the queue's rules do, and the slot comes soon.
 func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) {
@@ -176,7 +176,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		}
 		return on, true
 	}
-	if of := d.latest(max(by, t.bound, index.due.bound(l))); of != nil {
+	if of := d.latest(max(by, t.bound, index.due.bound(l))); of != nil && slot > d.horizon {
 		s.join(l, of, d.now)
 		return on, true
 	}
@@ -208,7 +208,10 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
 	lane := l.name()
-	lane.Label = s.policies.Label(lane, h.Env) // the lane's may be that of other policies
+	lane.Label = "" // the lane's own may be that of other policies
+	if l.usesBy == s.policies {
+		lane.Label = l.usesLabel
+	}
 	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: lane, Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
 	start.Objection = d.spend(spent)
 	named := d.instances()
