@@ -20,22 +20,22 @@ import (
 // clock. There are 200 at most at one time.
 type Override struct {
 	// Limit is the limit: "queue", "tenant", "user", or the name of a limit in the policies.
-	Limit string
+	Limit string `json:"limit"`
 	// Key are the values of its key: nothing for the queue, the name of a tenant, or a tenant and a user.
-	Key []string
+	Key []string `json:"key,omitempty"`
 
 	// Rules, Concurrency and Capacity replace what the policies say, each where it is not zero. One of them has to be. The
 	// queue has no capacity.
-	Rules       []throttle.Rule
-	Concurrency Concurrency
-	Capacity    int
+	Rules       []throttle.Rule `json:"rules,omitempty"`
+	Concurrency Concurrency     `json:"concurrency,omitzero"`
+	Capacity    int             `json:"capacity,omitempty"`
 
 	// Until is the end, on Redis's clock. For is the duration from the call; it counts where Until is the zero time.
 	// It is at least a second.
-	Until time.Time
-	For   time.Duration
+	Until time.Time     `json:"until"`
+	For   time.Duration `json:"-"`
 
-	Since time.Time // when it was set; [Inspector.Override] does not read it
+	Since time.Time `json:"since"` // when it was set; [Inspector.Override] does not read it
 	Note            // who set it, and why
 }
 

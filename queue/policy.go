@@ -227,3 +227,16 @@ func (c Concurrency) String() string {
 	}
 	return strings.TrimPrefix(schedule.Concurrency(c).String(), "concurrency ")
 }
+
+// MarshalText returns the limit as [Concurrency.String] does.
+func (c Concurrency) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads what policy files have: 20, or 25%. The error wraps [ErrInvalidPolicies].
+func (c *Concurrency) UnmarshalText(text []byte) error {
+	parsed, err := policyfile.ParseConcurrency(string(text))
+	if err != nil {
+		return fmt.Errorf("%w: concurrency %w", ErrInvalidPolicies, err)
+	}
+	*c = Concurrency(parsed)
+	return nil
+}

@@ -9,9 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/human"
-	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/policyfile"
-	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -54,20 +52,26 @@ func (c *console) checkCommand() *cobra.Command {
 }
 
 func (c *console) verifyCommand() *cobra.Command {
-	file := ""
+	var file, history string
 	cmd := &cobra.Command{
 		Use: "verify LOG...", Short: "Prove from the logs of workers that the limits were kept",
 		Long: `verify reads the lines that worker --sender log wrote, and the policies that were in force, and
 checks every start. It finds the limits of a start as the queue does, and checks their rules with
-code of its own. Windows and spacings are checked on the starts, leaks on the slots. It needs no Redis.`,
-		Example: "  waterclock verify --policies policies.yaml deliveries-1.jsonl deliveries-2.jsonl",
-		Args:    arguments(1, -1, "the files that worker --log-file wrote"),
+code of its own. Windows and spacings are checked on the starts, leaks on the slots. It needs no Redis.
+
+Where overrides were in force, --overrides names a file with what limits list --all --json prints: each
+start is judged by the rules in force at its slot. For a second after an override was set, or ended
+before its time, nothing of whom it names is judged: some starts were decided before.`,
+		Example: "  waterclock verify --policies policies.yaml deliveries-1.jsonl deliveries-2.jsonl\n" +
+			"  waterclock limits list --all --json > overrides.json\n" +
+			"  waterclock verify --policies policies.yaml --overrides overrides.json deliveries-*.jsonl",
+		Args: arguments(1, -1, "the files that worker --log-file wrote"),
 		RunE: func(_ *cobra.Command, logs []string) error {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				return fmt.Errorf("--policies: %w", err)
 			}
-			policies, err := queue.ParsePolicies(file, text)
+			policies, err := policyfile.Parse(file, text)
 			if err != nil {
 				return err
 			}
@@ -75,16 +79,24 @@ code of its own. Windows and spacings are checked on the starts, leaks on the sl
 			if err != nil {
 				return err
 			}
-			parsed, err := policyfile.Parse(file, text)
-			if err != nil {
-				return err
+			var overrides []pastOverride
+			if history != "" {
+				if text, err = c.contents(history); err == nil {
+					overrides, err = overridesOf(text, policies, starts)
+				}
+				if err != nil {
+					return fmt.Errorf("--overrides %s: %w", history, err)
+				}
 			}
-			broken := check(starts, policies, limits.Compile(parsed, func(b policyfile.Bounds) []throttle.Rule { return b.Rules }))
+			broken := check(starts, policies, overrides)
 			slices.SortFunc(broken, func(a, b throttle.Violation) int { return a.At.Compare(b.At) })
 			for _, v := range broken {
 				fmt.Fprintln(c.out, human.Clean(v.String()))
 			}
 			summarize(c.out, starts)
+			if history != "" {
+				fmt.Fprintf(c.out, "%s of rules in force meanwhile\n", human.Count(len(overrides), "override", "overrides"))
+			}
 			if len(broken) > 0 {
 				return fmt.Errorf("%s broke a limit", human.Count(len(broken), "start", "starts"))
 			}
@@ -93,5 +105,6 @@ code of its own. Windows and spacings are checked on the starts, leaks on the sl
 		},
 	}
 	cmd.Flags().StringVar(&file, "policies", "policies.yaml", "the policies that were in force")
+	cmd.Flags().StringVar(&history, "overrides", "", "the overrides that were in force, from limits list --all --json; - is standard input")
 	return cmd
 }

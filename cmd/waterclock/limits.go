@@ -118,41 +118,6 @@ func overrideOf(cmd *cobra.Command, i *watch.Watcher, o queue.Override, args []s
 	return o, nil
 }
 
-func (c *console) limitsList() *cobra.Command {
-	type entry struct {
-		Limit       string          `json:"limit"`
-		Key         []string        `json:"key,omitempty"`
-		Rules       []throttle.Rule `json:"rules,omitempty"`
-		Concurrency string          `json:"concurrency,omitempty"`
-		Capacity    int             `json:"capacity,omitempty"`
-		Since       time.Time       `json:"since"`
-		Until       time.Time       `json:"until"`
-		queue.Note
-	}
-	return &cobra.Command{
-		Use: "list", Short: "What is replaced, until when, by whom and why", Args: arguments(0, 0, "none"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.inspect(cmd.Context(), func(i *watch.Watcher) error {
-				found, err := i.Overrides(cmd.Context())
-				if err != nil {
-					return err
-				}
-				all := make([]entry, len(found))
-				for k, o := range found {
-					all[k] = entry{o.Limit, o.Key, o.Rules, o.Concurrency.String(), o.Capacity, o.Since, o.Until, o.Note}
-				}
-				now := time.Now()
-				return c.show(all, func(t *table) {
-					t.row("OVERRIDE", "ENDS", "BY", "REASON")
-					for _, o := range found {
-						t.row(o, human.From(now, o.Until), o.Author, o.Reason)
-					}
-				})
-			})
-		},
-	}
-}
-
 func (c *console) limitsUnset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unset LIMIT [VALUE...]", Short: "Let the rules of the policies count again before the time", Args: arguments(1, -1, wantLimit),

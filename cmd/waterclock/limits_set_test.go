@@ -25,6 +25,8 @@ limits:
 	c.prints([]string{"policies", "apply", c.file("q.yaml", "limits:\n  domain: {key: keys.domain, rules: [{leak: 20/s}]}\n"), "--yes"})
 	c.prints(words("limits list"), "domain gmail.com: leak 5/s")
 	c.prints([]string{"limits", "unset", "domain", "gmail.com", "--reason", "they are well"}, "domain gmail.com: the rules of the policies count again.")
+	c.prints(words("limits list --all"), "domain gmail.com: leak 5/s", ", before its time", "queue: leak 100/s")
+	c.prints(words("limits list --all --json"), `"limit": "domain"`, `"rules": [`, `"ended": "`)
 	c.prints(words("policies history"), "they are well", "-     domain gmail.com: leak 5/s until", "they ask us to", "+     domain gmail.com: leak 5/s until")
 	c.fails(1, "nothing is set for domain gmail.com", strings.Fields("limits unset domain gmail.com")...)
 	c.fails(2, "there is no limit domian; there are domain", "limits", "set", "domian", "x", "leak 5/s", "--for", "1h")

@@ -40,7 +40,8 @@ decide by, and says for each tenant how long its jobs wait, what is dropped and 
 A line of the log is one that producer reads, with the instant of its offer beside: "at", in
 seconds since 1970 or as 2026-11-22T08:00:00Z. --at names another field, such as payload.at. A
 line without it was offered together with the one before. Every attempt is taken to succeed.
-Without --against the policies in force are what is compared with, and Redis is needed.`,
+Without --against the policies in force are what is compared with, and Redis is needed. Overrides and
+pauses are not a part of policies, and plan knows none.`,
 		Example: "  waterclock plan --input offers.jsonl --against today.yaml --policies tomorrow.yaml --max-wait school-7=5m",
 		Args:    arguments(0, 0, "only flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {

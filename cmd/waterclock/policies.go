@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,17 +57,17 @@ func (c *console) policiesGet() *cobra.Command {
 	}
 }
 
+// contents reads a file; - is standard input.
+func (c *console) contents(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(c.in)
+	}
+	return os.ReadFile(name)
+}
+
 // readPolicies reads a policy file; - is standard input.
 func (c *console) readPolicies(name string) (queue.Policies, error) {
-	var data []byte
-	var err error
-	if name == "-" {
-		var b strings.Builder
-		_, err = c.in.WriteTo(&b)
-		data = []byte(b.String())
-	} else {
-		data, err = os.ReadFile(name)
-	}
+	data, err := c.contents(name)
 	if err != nil {
 		return queue.Policies{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
@@ -140,7 +141,11 @@ func (c *console) steer(ctx context.Context, do func(*watch.Watcher) error) erro
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("queue %s: nobody has ever used it; %s", c.queue, suggest(c.queue, names))
+		there := "there are no queues in this Redis"
+		if len(names) > 0 {
+			there = human.Suggest(c.queue, names)
+		}
+		return fmt.Errorf("queue %s: nobody has ever used it; %s", c.queue, there)
 	})
 }
 

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
-	"github.com/waterclock/waterclock/internal/limits"
-	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -71,44 +69,6 @@ func readLog(starts []start, name string, from io.Reader) ([]start, error) {
 	return starts, nil
 }
 
-// check returns every start that broke a rule of its queue, tenant or user, or of a limit by name.
-func check(starts []start, policies queue.Policies, named *limits.Set[[]throttle.Rule]) (broken []throttle.Violation) {
-	byPolicy := make(map[string][]start)
-	for _, s := range starts {
-		name, named := policies.Tenants[s.Tenant]
-		if !named {
-			name = policies.Default
-		}
-		byPolicy[name] = append(byPolicy[name], s)
-	}
-	for name, its := range byPolicy {
-		policy := policies.Policies[name]
-		broken = append(broken, verify(counted(its, func(s start) string { return subject(s.Tenant) }), policy.Tenant)...)
-		broken = append(broken, verify(counted(its, func(s start) string { return subject(s.Tenant, s.User) }), policy.User)...)
-	}
-	broken = append(broken, verify(counted(starts, func(start) string { return "the queue" }), policies.Queue)...)
-	byScope := make(map[string][]charge)
-	rules := make(map[string][]throttle.Rule)
-	for _, s := range starts {
-		uses, _ := named.Named(limits.Action{Tenant: s.Tenant, User: s.User, Type: s.Type, Keys: s.Keys, Cost: s.Cost, Costs: s.Costs})
-		for _, use := range uses {
-			scope := strings.TrimSpace("limit " + use.Limit + " " + subject(use.Values...))
-			byScope[scope], rules[scope] = append(byScope[scope], charge{s, scope, use.Cost}), use.Bounds
-		}
-	}
-	for scope, of := range byScope {
-		broken = append(broken, verify(of, rules[scope])...)
-	}
-	return broken
-}
-
-// A charge is a start as one limit counts it.
-type charge struct {
-	start
-	subject string
-	cost    int
-}
-
 // subject names whom a limit counts for. No two have the same name: one with a slash or a quote in it is quoted.
 func subject(names ...string) string {
 	quoted := slices.Clone(names)
@@ -118,29 +78,6 @@ func subject(names ...string) string {
 		}
 	}
 	return strings.Join(quoted, " / ")
-}
-
-func counted(starts []start, subject func(start) string) []charge {
-	all := make([]charge, len(starts))
-	for i, s := range starts {
-		all[i] = charge{s, subject(s), s.Cost}
-	}
-	return all
-}
-
-// verify checks rules on starts, or on slots where those are what a rule promises.
-func verify(starts []charge, rules []throttle.Rule) (broken []throttle.Violation) {
-	for _, rule := range rules {
-		log := make([]throttle.Event, len(starts))
-		for i, s := range starts {
-			log[i] = throttle.Event{Subject: s.subject, At: s.Slot, Cost: s.cost}
-			if keepsDistance(rule) {
-				log[i].At = s.Started
-			}
-		}
-		broken = append(broken, throttle.Verify(log, []throttle.Rule{rule})...)
-	}
-	return broken
 }
 
 // keepsDistance tells the rules that promise something about starts from those that

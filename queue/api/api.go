@@ -178,6 +178,19 @@ func act[In, Out any](method, path string, do func(c *call, in In) (Out, error))
 	return op
 }
 
+// drop makes an operation that removes what its parameters name.
+func drop[Out any](path string, query []string, do func(c *call) (Out, error)) operation {
+	op := look(path, query, do)
+	op.method, op.changes = http.MethodDelete, true
+	return op
+}
+
+// about returns the operation with parameters.
+func (op operation) about(query ...string) operation {
+	op.query = query
+	return op
+}
+
 // path answers the requests for one path.
 func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

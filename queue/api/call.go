@@ -47,7 +47,7 @@ func (c *call) open(op operation) (err error) {
 				want = "want " + strings.Join(op.query, ", ")
 			}
 			return badParameter(name, "unknown parameter", want)
-		case len(values) > 1:
+		case len(values) > 1 && name != repeated:
 			return badParameter(name, "appears twice", "want it once")
 		}
 	}
@@ -65,6 +65,9 @@ func (c *call) open(op operation) (err error) {
 	}
 	return nil
 }
+
+// repeated is the parameter that may appear several times: the values of a limit's key.
+const repeated = "key"
 
 func badParameter(name, detail, remedy string) *Problem {
 	p := problemf(http.StatusBadRequest, "invalid-query", "%s: %s; %s", name, detail, remedy)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding"
 	"fmt"
 	"maps"
 	"reflect"
@@ -79,6 +80,8 @@ func (d *document) same(where string, schema any, of reflect.Type) {
 		if d.at(schema, "format") != "date-time" {
 			d.t.Errorf("%s: want format date-time", where)
 		}
+	case of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		kind = "string"
 	case of.Kind() == reflect.Slice && of.Elem().Kind() == reflect.Uint8:
 		return // any JSON
 	}

@@ -27,22 +27,26 @@ func pause(c *call, in Pause) (all List[queue.Pause], err error) {
 	if err != nil {
 		return all, err
 	}
-	switch length := in.For.duration(); {
-	case in.Until.IsZero() == (in.For == ""):
-		return all, wrongField("/for", "it is not said until when", "want for or until, one of them")
-	case in.For != "" && length < time.Second:
-		return all, wrongField("/for", "is "+string(in.For), "want at least 1s")
-	case in.For != "":
-		p.For = length
-	case time.Until(in.Until) < 0:
-		return all, wrongField("/until", "has passed", "want an instant that is to come")
-	default:
-		p.Until = in.Until
+	if p.For, p.Until, err = lasting(in.For, in.Until); err != nil {
+		return all, err
 	}
 	if err := c.note(in.Author, in.Reason).Pause(c.ctx, p); err != nil {
 		return all, err
 	}
 	return listOf(c.inspector.Pauses(c.ctx))
+}
+
+// lasting returns for how long, or until when, something is to hold: one of them.
+func lasting(length span, until time.Time) (time.Duration, time.Time, error) {
+	switch {
+	case until.IsZero() == (length == ""):
+		return 0, until, wrongField("/for", "it is not said until when", "want for or until, one of them")
+	case length != "" && length.duration() < time.Second:
+		return 0, until, wrongField("/for", "is "+string(length), "want at least 1s")
+	case length == "" && time.Until(until) < 0:
+		return 0, until, wrongField("/until", "has passed", "want an instant that is to come")
+	}
+	return length.duration(), until, nil
 }
 
 // A Resume is a request to lift the pause of the queue, a tenant, a user of a tenant, or the values of a limit's key.

@@ -2,7 +2,7 @@
 //
 // It runs the scheduler of the queue ([Run]) over offers: jobs, and when each is offered. Time
 // passes from one event to the next, so that a day of offers takes as long as its decisions. It
-// assumes that every attempt succeeds and that all IDs differ, and ignores collapse keys.
+// assumes that every attempt succeeds and that all IDs differ, and ignores collapse keys, pauses and overrides.
 // [Compare] runs it twice, under the policies before and after a change.
 package simulate
 

@@ -1,23 +1,18 @@
-package main
+package human
 
 import (
 	"slices"
 	"strings"
-
-	"github.com/waterclock/waterclock/internal/human"
 )
 
-// suggest says which names there are, for somebody who has said another one.
-func suggest(name string, there []string) string {
+// Suggest says which names there are, one at least, for somebody who has said another one: the nearest, or the first ones.
+func Suggest(name string, there []string) string {
 	const most = 10
-	if len(there) == 0 {
-		return "there are no queues in this Redis"
-	}
 	nearest := slices.MinFunc(there, func(a, b string) int { return distance(name, a) - distance(name, b) })
 	if distance(name, nearest) <= 1+len(name)/4 {
-		return "did you mean " + human.Clean(nearest) + "?"
+		return "did you mean " + Clean(nearest) + "?"
 	}
-	text := "there are " + human.Clean(strings.Join(there[:min(most, len(there))], ", "))
+	text := "there are " + Clean(strings.Join(there[:min(most, len(there))], ", "))
 	if len(there) > most {
 		text += ", …"
 	}
