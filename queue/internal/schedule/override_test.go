@@ -105,3 +105,15 @@ func TestALateJobBeforeTheEndOfAnOverrideDelaysNobody(t *testing.T) {
 		t.Errorf("started %q, want all but that of late", got)
 	}
 }
+
+// A job that gets a slot beyond the end of somebody else's override is too late if that slot lies behind its latest start.
+func TestALatestStartBehindTheEndOfAnothersOverride(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	s.policies.Ends = s.now + 50_000
+	s.policies.Overrides = map[string]schedule.Override{envelope.UserScope("t", "other"): {Until: s.policies.Ends}}
+	s.put("t", "late", func(e *envelope.Envelope) { e.Late, e.Deadline = 500_000, s.now+100_000 })
+	s.decide()
+	if len(s.starts) != 0 || len(s.drops) != 1 || s.drops[0].Reason != schedule.Expired {
+		t.Errorf("%d starts, %d drops; want the job dropped as expired", len(s.starts), len(s.drops))
+	}
+}
