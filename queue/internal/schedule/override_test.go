@@ -117,3 +117,33 @@ func TestALatestStartBehindTheEndOfAnothersOverride(t *testing.T) {
 		t.Errorf("%d starts, %d drops; want the job dropped as expired", len(s.starts), len(s.drops))
 	}
 }
+
+// A limit by name has called a job for a slot within the lead. If an override that ends before comes into force meanwhile, the
+// job waits for the end.
+func TestNoSlotBeyondTheEndForALaneThatWasCalledBefore(t *testing.T) {
+	s := onNamedShelf(t, nil, leakOf("all", "", 1, time.Second))
+	for _, user := range []string{"a", "b"} {
+		s.put("t", user, nil)
+	}
+	s.decide()
+	if len(s.starts) != 1 || s.s.InLine()["all"] != 1 {
+		t.Fatalf("%d started, want one and another in line", len(s.starts))
+	}
+	s.now, s.places = s.now+985_000, 0 // the lane is called, and there is no place
+	s.decide()
+	p := *s.policies
+	p.Ends = s.now + 5000
+	p.Overrides = map[string]schedule.Override{envelope.TenantScope("t"): {Until: p.Ends}}
+	s.places = 1
+	s.s.Step(s.now, schedule.Settings{Policies: &p})
+	s.decide()
+	if len(s.starts) != 1 {
+		t.Errorf("a job has a slot %d µs after the end", s.starts[1].Slot-p.Ends)
+	}
+	s.now = p.Ends
+	s.s.Step(s.now, schedule.Settings{Policies: s.policies})
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Errorf("%d started, want 2 after the end", len(s.starts))
+	}
+}
