@@ -40,6 +40,8 @@ type ledger struct {
 	vague  bool  // older limits may still matter
 	starts []spend
 	paid   []spend
+
+	surplus bool // a job was given back that was not counted
 }
 
 // first returns the first instant >= from at which the limit lets a cost start.
@@ -163,7 +165,8 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 
 // lenient says that some refunds are not held against the scheduler, which give back more
 // than was spent: that of a slot ahead of the first that newer rules counted; and
-// that of a cost above what a log keeps, where longer rules were in force before.
+// that of a cost above what a log keeps, where longer rules were in force before; and that of a job
+// which the limit by name did not count when it started.
 const lenient = true
 
 // foreign tells whether a slot ahead that other rules had counted was given back.
@@ -173,7 +176,7 @@ func (led *ledger) foreign() bool {
 			return true
 		}
 	}
-	return false
+	return led.surplus
 }
 
 // first returns the first instant that all limits allow which defer.
