@@ -165,8 +165,9 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 
 // lenient says that some refunds are not held against the scheduler, which give back more
 // than was spent: that of a slot ahead of the first that newer rules counted; and
-// that of a cost above what a log keeps, where longer rules were in force before; and that of a job
-// which the limit by name did not count when it started.
+// that of a cost above what a log keeps, where longer rules were in force before; that of a slot in the
+// period of a fixed window that came into force later in it; and that of a job which the limit by name did
+// not count when it started.
 const lenient = true
 
 // foreign tells whether a slot ahead that other rules had counted was given back.
@@ -174,6 +175,11 @@ func (led *ledger) foreign() bool {
 	for _, s := range led.starts {
 		if s.gone && s.era < led.era && s.at > led.since || s.gone && led.era > 0 && s.cost > 1 {
 			return true
+		}
+		for _, l := range led.limits {
+			if s.gone && s.era < led.era && l.kind == rules.FixedWindow && s.at/l.period >= led.since/l.period {
+				return true
+			}
 		}
 	}
 	return led.surplus

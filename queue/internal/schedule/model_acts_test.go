@@ -288,6 +288,7 @@ func (m *model) trim() {
 			continue
 		}
 		m.note("the first of %s makes room", lane.Name())
+		m.now++ // no job is offered at the instant at which another leaves
 		m.over1(jobs[0])
 		delete(m.dead, jobs[0].env.ID)
 		m.lanes[lane] = jobs[1:]
