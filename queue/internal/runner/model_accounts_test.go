@@ -152,6 +152,7 @@ func (j *judge) checkExpired(t *task, now int64) {
 		j.fail(t, "%s is dropped as expired, and has no deadline", t)
 		return
 	}
+	j.checkKept(t, now)
 	if t.deadline < now+1_000_000 || !j.quiet(now-100_000) || j.rivals(t) {
 		return
 	}

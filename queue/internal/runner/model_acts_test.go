@@ -30,7 +30,7 @@ type act struct {
 
 var (
 	producers = []act{{30, (*world).offer}, {2, (*world).burst}}
-	operators = []act{{8, (*world).pause}, {4, (*world).resume}, {6, (*world).change}, {6, (*world).cancel}, {3, (*world).purge}, {3, (*world).revive}, {3, (*world).addUp}}
+	operators = []act{{8, (*world).pause}, {4, (*world).resume}, {6, (*world).change}, {6, (*world).override}, {6, (*world).cancel}, {3, (*world).purge}, {3, (*world).revive}, {3, (*world).addUp}}
 	fleet1    = []act{{1, (*world).join}, {1, (*world).leave}}
 	takeovers = []act{{1, (*world).takeOver}}
 	faults    = []act{
@@ -224,7 +224,7 @@ func (w *world) draw(tenant, user string) *draft {
 // does.
 func (w *world) enlist(drafts []*draft) (valid []*draft) {
 	c := w.judge.codex
-	in := c.policies(w.version)
+	in := c.policies(w.version, 0)
 	for _, d := range drafts {
 		var err error
 		if in.Named != nil {
@@ -356,7 +356,9 @@ func (w *world) change() {
 	c = cloneOf(c)
 	i := w.IntN(len(c.tenants))
 	if w.limits > 0 && w.chance(3) {
+		before := c
 		c.named = w.changeLimits(c.named)
+		c.tidy(before)
 		w.govern(c)
 		return
 	}

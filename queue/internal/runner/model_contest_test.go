@@ -9,7 +9,7 @@ import (
 )
 
 // storm is what operators do to others while tenants contend for places.
-var storm = []act{{4, (*world).pauseOther}, {4, (*world).resumeOther}, {3, (*world).changeOther}, {2, (*world).cancelOther}, {1, (*world).purgeOther}}
+var storm = []act{{4, (*world).pauseOther}, {4, (*world).resumeOther}, {3, (*world).changeOther}, {2, (*world).overrideOther}, {2, (*world).cancelOther}, {1, (*world).purgeOther}}
 
 // stock is how many jobs each contestant has waiting: more than all places serve in two seconds, after which it gets
 // others at the latest.

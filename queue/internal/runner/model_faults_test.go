@@ -159,7 +159,7 @@ func (w *world) olderPolicies() {
 	defer w.mu.Unlock()
 	w.lost, w.lostAt = governed{w.source, w.version}, time.Now()
 	w.source, w.version, w.before = older.source, older.version, governed{}
-	w.judge.govern(w.sources[older.source])
+	w.judge.govern(w.sources[older.source].at(time.Now().Add(w.offset).UnixMicro()))
 	w.judge.trouble(2*time.Second, "Redis has older policies")
 }
 
@@ -379,6 +379,9 @@ func (w *world) stepRedis() {
 	w.judge.stepped(d)
 	w.mu.Unlock()
 	w.tick()
+	if d < 0 { // of those that have ended nobody could say whether they count again
+		w.withoutDecrees()
+	}
 }
 
 // loseState lets what the rules of somebody remember vanish, or be of another type.

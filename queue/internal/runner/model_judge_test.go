@@ -86,6 +86,7 @@ type judge struct {
 	ledgers    map[string]*ledger
 	codex      codex
 	governed   int64            // since when
+	lapsed     map[string]int64 // scope → when an override of it has ended
 	paused     map[string]int64 // scope → until when
 	acked      map[string]int64 // scope → since when an operator's pause is acknowledged
 	asked      map[string]asked // scope → the last pause that a handler has asked for
@@ -157,7 +158,7 @@ const (
 func newJudge(w *world) *judge {
 	return &judge{
 		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
-		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{}, asked: map[string]asked{},
+		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{}, asked: map[string]asked{}, lapsed: map[string]int64{},
 		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]gift{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
 	}
 }
@@ -197,18 +198,23 @@ func (j *judge) codeOf(scope string) (limit code, counts string) {
 	if strings.HasPrefix(scope, envelope.LimitScope) {
 		return j.codex.limitOf(scope)
 	}
+	return j.codex.decreed(scope, j.codex.plain(scope)), ""
+}
+
+// plain returns what limits the queue, a tenant or a user without decrees.
+func (c codex) plain(scope string) code {
 	tenant, user := envelope.ParseScope(scope)
 	n := -1
 	fmt.Sscanf(tenant, "t%d", &n)
 	switch {
 	case tenant == "":
-		return j.codex.queue, ""
-	case n < 0 || n >= len(j.codex.tenants):
-		return code{}, ""
+		return c.queue
+	case n < 0 || n >= len(c.tenants):
+		return code{}
 	case user == "":
-		return j.codex.tenants[n], ""
+		return c.tenants[n]
 	}
-	return j.codex.users[n], ""
+	return c.users[n]
 }
 
 func scopesOf(l envelope.Lane) [3]string {
@@ -288,6 +294,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		gift.at, gift.codex = now, j.codex
 	}
 	at.charges = gift.codex.charges(t)
+	j.checkEnd(t, a, gift)
 	j.checkJob(t, at)
 	if !j.w.scene.contest {
 		j.checkProgress(t.lane.Tenant)

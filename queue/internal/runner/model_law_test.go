@@ -6,11 +6,11 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
@@ -55,14 +55,6 @@ func (c code) String() string {
 		words = append(words, fmt.Sprint("concurrency ", c.most))
 	}
 	return "[" + strings.Join(words, ", ") + "]"
-}
-
-func (c code) set() *rules.Set {
-	var all []rules.Rule
-	for _, n := range c.norms {
-		all = append(all, n.rule())
-	}
-	return rules.Compile(schedule.Grace*time.Microsecond, all...)
 }
 
 // lasting is the longest that the code remembers a start.
@@ -323,6 +315,7 @@ type codex struct {
 	users   []code
 	weights []int
 	named   []statute
+	decrees map[string]decree // by scope
 }
 
 func (c codex) String() string {
@@ -333,22 +326,21 @@ func (c codex) String() string {
 	for _, s := range c.named {
 		text += fmt.Sprint("; ", s)
 	}
+	for scope, d := range c.decrees {
+		text += fmt.Sprintf("; %s until %d: %v", scope, d.until, d.code)
+	}
 	return text
 }
 
-// policies returns the same for the engine: each tenant has a policy of its own.
-func (c codex) policies(version int64) *schedule.Policies {
-	p := &schedule.Policies{
-		Version: version, Queue: c.queue.set(), QueueConcurrency: schedule.Concurrency{Jobs: c.queue.most},
-		Default: "none", Policies: map[string]schedule.Policy{"none": {Name: "none"}}, Tenants: map[string]string{}, Named: c.limits(),
+// policies returns the same for the engine, from a policy file: each tenant has a policy of its own.
+func (c codex) policies(version, now int64) *schedule.Policies {
+	source, err := c.file().Source()
+	if err != nil {
+		panic(err)
 	}
-	for i := range c.tenants {
-		name := fmt.Sprint("p", i)
-		p.Tenants[fmt.Sprint("t", i)] = name
-		p.Policies[name] = schedule.Policy{
-			Name: name, Tenant: c.tenants[i].set(), User: c.users[i].set(), Weight: c.weights[i], UserCapacity: c.users[i].room,
-			TenantConcurrency: schedule.Concurrency{Jobs: c.tenants[i].most}, UserConcurrency: schedule.Concurrency{Jobs: c.users[i].most},
-		}
+	compiled, err := policies.Compile("q", source, version, now)
+	if err != nil {
+		panic(err)
 	}
-	return p
+	return compiled
 }

@@ -2,14 +2,13 @@ package runner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/clock"
-	"github.com/waterclock/waterclock/queue/internal/policies"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -138,7 +137,7 @@ func (c codex) limitOf(scope string) (limit code, counts string) {
 			continue
 		}
 		if limit, free := s.of(each(words[1:], strings.NewReplacer("%25", "%", "%3A", ":", "%20", " "))); !free {
-			return limit, fmt.Sprint(s.types, " by ", s.key, " in ", s.counts)
+			return c.decreed(scope, limit), fmt.Sprint(s.types, " by ", s.key, " in ", s.counts)
 		}
 	}
 	return code{}, ""
@@ -180,12 +179,9 @@ func (c codex) invalid(t *task) bool {
 	return slices.ContainsFunc(c.named, func(s statute) bool { _, _, lacks := s.asks(t); return s.refuse && lacks })
 }
 
-// limits returns the limits by name for the engine, as it has them from a policy file.
-func (c codex) limits() schedule.Named {
-	if len(c.named) == 0 {
-		return nil
-	}
-	file := policyfile.File{Limits: make(map[string]policyfile.Limit)}
+// limits returns the limits by name as a policy file has them.
+func (c codex) limits() map[string]policyfile.Limit {
+	all := make(map[string]policyfile.Limit)
 	for _, s := range c.named {
 		l := policyfile.Limit{Key: s.key, Counts: s.counts, Refuse: s.refuse, Bounds: s.code.bounds(), Each: make(map[string]policyfile.Bounds)}
 		if s.counts == "cost" {
@@ -199,17 +195,9 @@ func (c codex) limits() schedule.Named {
 				l.Each[e.value] = policyfile.Bounds{Unlimited: true}
 			}
 		}
-		file.Limits[s.name] = l
+		all[s.name] = l
 	}
-	source, err := file.Source()
-	if err != nil {
-		panic(err)
-	}
-	compiled, err := policies.Compile("q", source, 1, 0)
-	if err != nil {
-		panic(err)
-	}
-	return compiled.Named
+	return all
 }
 
 func (c code) bounds() (b policyfile.Bounds) {
@@ -397,6 +385,9 @@ func (j *judge) detour(all []charge) (longest int64) {
 					longest = max(longest, e.code.lasting())
 				}
 			}
+			for _, d := range j.codex.decrees {
+				longest = max(longest, d.code.lasting())
+			}
 		}
 	}
 	return 2 * longest
@@ -445,5 +436,8 @@ func (j *judge) otherLimits(l *ledger) {
 
 func cloneOf(c codex) codex {
 	c.tenants, c.users, c.weights, c.named = slices.Clone(c.tenants), slices.Clone(c.users), slices.Clone(c.weights), slices.Clone(c.named)
+	if c.decrees = maps.Clone(c.decrees); c.decrees == nil {
+		c.decrees = map[string]decree{}
+	}
 	return c
 }

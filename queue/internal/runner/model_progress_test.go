@@ -55,6 +55,11 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 		return never, "no place, or a bigger job"
 	}
 	subjects := j.subjects(tasks, now)
+	awaits, lapsed := j.awaitsEnd(subjects, now)
+	if awaits {
+		return never, "the end of an override"
+	}
+	postpone(lapsed, "the end of an override")
 	for _, l := range j.ledgersOf(subjects) {
 		if l.full() || j.haunted(l) {
 			return never, "concurrency"
@@ -82,7 +87,8 @@ func (j *judge) blockedByBigger(lane envelope.Lane, cost, now int64) bool {
 	if !j.w.big {
 		return false
 	}
-	queue := len(j.codex.queue.norms) > 0
+	limit, _ := j.codeOf(envelope.QueueScope)
+	queue := len(limit.norms) > 0
 	for other, tasks := range j.lanes {
 		if other.Tenant != lane.Tenant && !queue {
 			continue
@@ -133,8 +139,9 @@ func (j *judge) checkDeadlines(lane envelope.Lane, tasks []*task, now int64) {
 		}
 		latest = max(latest, t.deadline, t.ready, t.excused)
 	}
+	queue, _ := j.codeOf(envelope.QueueScope)
 	for other, at := range j.last { // while others have their turns it is not the first in line
-		if other.Tenant == lane.Tenant || len(j.codex.named) > 0 || len(j.codex.queue.norms) > 0 || j.codex.queue.most > 0 {
+		if other.Tenant == lane.Tenant || len(j.codex.named) > 0 || len(queue.norms) > 0 || queue.most > 0 {
 			latest = max(latest, at)
 		}
 	}

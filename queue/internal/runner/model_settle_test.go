@@ -11,6 +11,7 @@ import (
 
 // watch looks at everything.
 func (j *judge) watch() {
+	j.lapse()
 	j.read()
 	j.haunt()
 	now := clockNow()

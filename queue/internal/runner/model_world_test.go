@@ -215,14 +215,14 @@ func (w *world) hire() *hired {
 }
 
 // policies reads what the worker has found in Redis.
-func (w *world) policies(source string, version, _ int64) (*schedule.Policies, error) {
+func (w *world) policies(source string, version, now int64) (*schedule.Policies, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, known := w.sources[source]
 	if !known {
 		return nil, errors.New("unknown policies")
 	}
-	return c.policies(version), nil
+	return c.policies(version, now), nil
 }
 
 // command lets a command of a worker go by, unless a trap waits for it.
@@ -233,6 +233,7 @@ func (w *world) command(h *hired, cmd redis.Cmder, do func() error) error {
 		if source := w.server.HGet("wc:{q}:policies", "source"); source != w.source {
 			w.inForce()
 		}
+		w.judge.lapse()
 		w.judge.gives(cmd)
 	}
 	var sprung *trap
@@ -333,6 +334,7 @@ func (w *world) handle(ctx context.Context, h *hired, a Attempt) Outcome {
 	if source := w.server.HGet("wc:{q}:policies", "source"); source != w.source {
 		w.inForce() // Redis has taken them in, and who sets them does not know yet
 	}
+	w.judge.lapse()
 	at := w.judge.start(h, a)
 	w.mu.Unlock()
 	if at == nil {
@@ -396,7 +398,7 @@ func (w *world) inForce() {
 	}
 	w.source = source
 	w.version, _ = strconv.ParseInt(w.server.HGet("wc:{q}:meta", "policies"), 10, 64)
-	w.judge.govern(w.sources[source])
+	w.judge.govern(w.sources[source].at(time.Now().Add(w.offset).UnixMicro()))
 }
 
 func (w *world) ctx() context.Context { return context.Background() }

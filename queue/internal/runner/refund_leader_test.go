@@ -78,7 +78,7 @@ func TestARefundIsForAllLanesOfAUser(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
 			rules.Rule{Kind: rules.Window, Limit: 1, Period: time.Hour})}
-		s.policies.Named = codex{named: []statute{{name: "n", types: "x", counts: "jobs", code: code{most: 5}}}}.limits()
+		s.policies.Named = codex{named: []statute{{name: "n", types: "x", counts: "jobs", code: code{most: 5}}}}.policies(1, 0).Named
 		s.handler = func(_ string, a Attempt) Outcome {
 			time.Sleep(5 * time.Second)
 			return Outcome{Refund: a.Job.Type == "x"}

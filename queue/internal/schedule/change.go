@@ -54,6 +54,7 @@ func (s *Scheduler) govern(p *Policies, now int64) {
 		for _, u := range t.users {
 			u.govern()
 			for _, l := range u.lanes {
+				l.calledFor = 0 // it may lie behind the end of an override
 				if len(l.heads) > 0 {
 					s.hold(l, l.heads) // it may be too late at another instant
 				}

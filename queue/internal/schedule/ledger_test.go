@@ -40,6 +40,8 @@ type ledger struct {
 	vague  bool  // older limits may still matter
 	starts []spend
 	paid   []spend
+
+	surplus bool // a job was given back that was not counted
 }
 
 // first returns the first instant >= from at which the limit lets a cost start.
@@ -163,7 +165,9 @@ func (l limit) firstOfPeriod(led *ledger, t, cost int64, upper bool) int64 {
 
 // lenient says that some refunds are not held against the scheduler, which give back more
 // than was spent: that of a slot ahead of the first that newer rules counted; and
-// that of a cost above what a log keeps, where longer rules were in force before.
+// that of a cost above what a log keeps, where longer rules were in force before; that of a slot in the
+// period of a fixed window that came into force later in it; and that of a job which the limit by name did
+// not count when it started.
 const lenient = true
 
 // foreign tells whether a slot ahead that other rules had counted was given back.
@@ -172,8 +176,13 @@ func (led *ledger) foreign() bool {
 		if s.gone && s.era < led.era && s.at > led.since || s.gone && led.era > 0 && s.cost > 1 {
 			return true
 		}
+		for _, l := range led.limits {
+			if s.gone && s.era < led.era && l.kind == rules.FixedWindow && s.at/l.period >= led.since/l.period {
+				return true
+			}
+		}
 	}
-	return false
+	return led.surplus
 }
 
 // first returns the first instant that all limits allow which defer.

@@ -37,40 +37,26 @@ func (m *model) randomRules(most int) (*rules.Set, []limit) {
 	return rules.Compile(schedule.Grace*time.Microsecond, rs...), limits
 }
 
-// govern puts other policies in force.
+// govern puts other policies in force. Overrides stay, but for those of limits by name that count other things by now.
 func (m *model) govern() {
-	var queue, tenant, user []limit
-	p := &schedule.Policies{Default: "p", Version: m.now}
-	policy := schedule.Policy{Name: "p", Weight: m.IntN(3)}
+	var queue, tenant, user bounds
+	m.policy = schedule.Policy{Name: "p", Weight: m.IntN(3)}
 	if m.chance(3) {
-		p.Queue, queue = m.randomRules(2)
+		queue.set, queue.limits = m.randomRules(2)
 	}
-	policy.Tenant, tenant = m.randomRules(2)
-	policy.User, user = m.randomRules(3)
+	tenant.set, tenant.limits = m.randomRules(2)
+	user.set, user.limits = m.randomRules(3)
 	if m.chance(3) {
-		policy.MaxWait = int64(1 + m.IntN(5_000_000))
+		m.policy.MaxWait = int64(1 + m.IntN(5_000_000))
 	}
-	m.nameLimits(p)
-	m.limitRunning(p, &policy)
-	p.Policies = map[string]schedule.Policy{"p": policy}
-	m.policies, m.maxWait = p, policy.MaxWait
-	m.rules = func(scope string) []limit {
-		switch scope[0] {
-		case 'q':
-			return queue
-		case 't':
-			return tenant
-		case 'l':
-			return m.limitsOf(scope)
-		}
-		return user
+	m.nameLimits()
+	if m.chance(2) {
+		queue.concurrency, tenant.concurrency, user.concurrency = m.concurrency(), m.concurrency(), m.concurrency()
 	}
-	for scope, led := range m.ledgers {
-		led.limits, led.since, led.era, led.vague = m.rules(scope), m.now, led.era+1, true
-	}
-	m.unswept = slices.Sorted(maps.Keys(m.tenants))
-	m.law = fmt.Sprintf("queue %v %v, tenants %v %v, users %v %v, at most %d µs, by name %v",
-		queue, p.QueueConcurrency, tenant, policy.TenantConcurrency, user, policy.UserConcurrency, policy.MaxWait, m.named)
+	m.base, m.maxWait = map[byte]bounds{'q': queue, 't': tenant, 'u': user}, m.policy.MaxWait
+	m.policy.Tenant, m.policy.TenantConcurrency, m.policy.User, m.policy.UserConcurrency = tenant.set, tenant.concurrency, user.set, user.concurrency
+	m.rules = func(scope string) []limit { return m.boundsOf(scope).limits }
+	m.enact(slices.Collect(maps.Keys(m.ledgers))...)
 	m.note("policies: %s", m.law)
 }
 
@@ -157,7 +143,7 @@ func (m *model) hire() {
 	for i := range 1 + m.IntN(3) {
 		p := &schedule.Place{Worker: fmt.Sprint("w", i)}
 		if m.far && m.chance(2) {
-			p.Ahead, p.Spread = m.Int64N(60_000), m.Int64N(30_000)
+			p.Ahead, p.Spread = m.Int64N(farthest), m.Int64N(30_000)
 		}
 		m.places.all = append(m.places.all, p)
 		m.reach = max(m.reach, p.Ahead)
@@ -302,6 +288,7 @@ func (m *model) trim() {
 			continue
 		}
 		m.note("the first of %s makes room", lane.Name())
+		m.now++ // no job is offered at the instant at which another leaves
 		m.over1(jobs[0])
 		delete(m.dead, jobs[0].env.ID)
 		m.lanes[lane] = jobs[1:]

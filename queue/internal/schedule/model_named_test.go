@@ -2,26 +2,25 @@ package schedule_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
-	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 // A namedLimit is a limit by name: of jobs of a type, or of all, for the values of a key.
 type namedLimit struct {
-	name, typ   string // "" is all types
-	key         string // "", "tenant", "user", "domain" or "type"
-	unit        string // "jobs", "cost" or "tokens"
-	set         *rules.Set
-	limits      []limit
-	concurrency schedule.Concurrency
+	name, typ string // "" is all types
+	key       string // "", "tenant", "user", "domain" or "type"
+	unit      string // "jobs", "cost" or "tokens"
+	bounds
+	own map[string]bounds // of scopes that have an override
 }
 
 func (n namedLimit) String() string {
-	return fmt.Sprintf("%s(%s by %s in %s: %v %v)", n.name, n.typ, n.key, n.unit, n.limits, n.concurrency)
+	return fmt.Sprintf("%s(%s by %s in %s: %v)", n.name, n.typ, n.key, n.unit, n.bounds)
 }
 
 // of returns whom the limit counts a job for, and what that costs; 0 where it does not.
@@ -54,7 +53,7 @@ func (n namedLimit) of(lane envelope.Lane, env *envelope.Envelope) (scope string
 
 // nameLimits lets the policies have limits by name, in some worlds. Mostly they keep their names and keys when the
 // policies change.
-func (m *model) nameLimits(p *schedule.Policies) {
+func (m *model) nameLimits() {
 	if m.era++; m.era == 1 && m.chance(2) {
 		return
 	}
@@ -67,6 +66,7 @@ func (m *model) nameLimits(p *schedule.Policies) {
 	}
 	if fresh {
 		m.named = nil
+		maps.DeleteFunc(m.overrides, func(scope string, _ override) bool { return scope[0] == 'l' })
 		for i := range 1 + m.IntN(3) {
 			m.named = append(m.named, namedLimit{
 				name: fmt.Sprint("n", i), typ: pick(m, "", "x", "y"), key: pick(m, "", "", "tenant", "user", "domain", "domain", "type"),
@@ -83,16 +83,19 @@ func (m *model) nameLimits(p *schedule.Policies) {
 			n.concurrency.Jobs = pick(m, 1, 2, 5)
 		}
 	}
-	p.Named = namedLimits(m.named)
 }
 
-func (m *model) limitsOf(scope string) []limit {
-	for _, n := range m.named {
-		if scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":") {
-			return n.limits
-		}
+// counts reports whether a scope is one of the limit's.
+func (n namedLimit) counts(scope string) bool {
+	return scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":")
+}
+
+func (n namedLimit) limit(scope string) schedule.Limit {
+	b, own := n.own[scope]
+	if !own {
+		b = n.bounds
 	}
-	return nil
+	return schedule.Limit{Scope: scope, Rules: b.set, Concurrency: b.concurrency}
 }
 
 // subject gives a job what limits by name are about.
@@ -122,7 +125,7 @@ func (all namedLimits) Job(lane envelope.Lane, env *envelope.Envelope) (uses []s
 }
 
 func (n namedLimit) use(scope string, cost int) schedule.Use {
-	return schedule.Use{Limit: schedule.Limit{Scope: scope, Rules: n.set, Concurrency: n.concurrency}, Name: n.name, Cost: cost, OfUser: n.key == "user"}
+	return schedule.Use{Limit: n.limit(scope), Name: n.name, Cost: cost, OfUser: n.key == "user"}
 }
 
 // The label of a lane are the scopes of its jobs, with signs that it may have.
@@ -138,7 +141,7 @@ func (all namedLimits) Lane(lane envelope.Lane) (uses []schedule.Use) {
 	for _, scope := range strings.Split(lane.Label, "&") {
 		scope = strings.ReplaceAll(scope, "/", ":")
 		for _, n := range all {
-			if scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":") {
+			if n.counts(scope) {
 				uses = append(uses, n.use(scope, map[string]int{"jobs": 1, "cost": 0, "tokens": -1}[n.unit]))
 			}
 		}
@@ -148,15 +151,21 @@ func (all namedLimits) Lane(lane envelope.Lane) (uses []schedule.Use) {
 
 func (all namedLimits) Scope(scope string) (schedule.Limit, bool) {
 	for _, n := range all {
-		if scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":") {
-			return schedule.Limit{Scope: scope, Rules: n.set, Concurrency: n.concurrency}, true
+		if n.counts(scope) {
+			return n.limit(scope), true
 		}
 	}
 	return schedule.Limit{}, false
 }
 
 func (all namedLimits) Counts() bool {
-	return slices.ContainsFunc(all, func(n namedLimit) bool { return n.concurrency.Limits() })
+	return slices.ContainsFunc(all, func(n namedLimit) bool {
+		limits := n.concurrency.Limits()
+		for _, b := range n.own {
+			limits = limits || b.concurrency.Limits()
+		}
+		return limits
+	})
 }
 
 func (all namedLimits) Check(envelope.Lane, *envelope.Envelope) error { return nil }

@@ -49,6 +49,8 @@ type model struct {
 	done []string
 
 	policies *schedule.Policies
+	policy   schedule.Policy             // of tenants without overrides
+	base     map[byte]bounds             // what limits the queue, a tenant, a user without overrides
 	law      string                      // the same, for people
 	due      map[string]map[string]int64 // tenant and priority → user → bound
 	tenants  map[string]int64
@@ -66,15 +68,15 @@ type model struct {
 	size     [2]int // tenants, users
 	far      bool   // workers that are far away
 	changing bool
+	replaces bool // overrides are set and ended
 	places   fleet
-	replies  []func()            // to the commits under way
-	refused  []schedule.Commit   // commits under way that are refused
-	closed   bool                // nothing is offered any more
-	era      int                 // how often policies were put in force
-	moving   bool                // limits by name get other names and keys
-	most     func(scope int) int // how many run at once of a queue, a tenant, a user
-	size100  int                 // places of the fleet
-	finished []finished          // claims of whose end the leader has not heard
+	replies  []func()          // to the commits under way
+	refused  []schedule.Commit // commits under way that are refused
+	closed   bool              // nothing is offered any more
+	era      int               // how often policies were put in force
+	moving   bool              // limits by name get other names and keys
+	size100  int               // places of the fleet
+	finished []finished        // claims of whose end the leader has not heard
 	heard    []envelope.Claim
 }
 
@@ -108,8 +110,9 @@ func (f *fleet) Free(p *schedule.Place) { f.places = append([]*schedule.Place{p}
 func newModel(r *rand.Rand) *model {
 	m := &model{
 		Rand: r, due: map[string]map[string]int64{}, tenants: map[string]int64{}, states: map[string]state{},
-		size: [2]int{1 + r.IntN(3), 1 + r.IntN(4)}, far: r.IntN(4) == 0, changing: r.IntN(3) == 0,
+		size: [2]int{1 + r.IntN(3), 1 + r.IntN(4)}, far: r.IntN(4) == 0, changing: r.IntN(3) == 0, replaces: r.IntN(2) == 0,
 	}
+	m.far = m.far || m.replaces && r.IntN(2) == 0
 	switch r.IntN(12) {
 	case 0:
 		m.size = [2]int{1, 200}
@@ -118,7 +121,7 @@ func newModel(r *rand.Rand) *model {
 	}
 	m.world = &world{
 		now: 1_763_600_000_000_000 + r.Int64N(1_000_000), ledgers: map[string]*ledger{}, lanes: map[envelope.Lane][]*task{},
-		paused: map[string]int64{}, dead: map[string]bool{}, last: map[envelope.Lane]string{}, slots: map[envelope.Lane]int64{},
+		paused: map[string]int64{}, dead: map[string]bool{}, last: map[envelope.Lane]string{}, slots: map[envelope.Lane]int64{}, overrides: map[string]override{},
 	}
 	m.size100 = 10
 	m.govern()
@@ -151,7 +154,11 @@ func (m *model) step() {
 	if m.err != nil {
 		return
 	}
-	switch p := m.IntN(100); {
+	p := m.IntN(100)
+	if p < 30 || p >= 60 { // the leader knows by then
+		m.lapse()
+	}
+	switch {
 	case p < 30:
 		m.offer()
 	case p < 60:
@@ -176,6 +183,8 @@ func (m *model) step() {
 		} else {
 			m.depose()
 		}
+	case p < 83 && m.replaces:
+		m.replace()
 	case p < 86:
 		m.sweep()
 	default:
@@ -203,6 +212,10 @@ func (m *model) run() {
 		had := len(m.places.places)
 		c := m.s.Decide(m.now, &m.places, batch)
 		plan := c.Plan
+		if m.lapsed() {
+			m.idle(c)
+			continue
+		}
 		if m.chance(300) {
 			m.depose() // before the commit
 			continue
@@ -266,10 +279,17 @@ func (m *model) undo(window int, more bool) {
 	if more && len(m.replies)+len(m.refused) < window && m.chance(2) {
 		return
 	}
+	m.answer()
+}
+
+// answer lets the scheduler know what became of the commits under way.
+func (m *model) answer() {
 	for _, reply := range m.replies {
 		reply()
 	}
-	m.s.Undo(m.refused, m.now)
+	if len(m.refused) > 0 {
+		m.s.Undo(m.refused, m.now)
+	}
 	m.replies, m.refused = nil, nil
 }
 
@@ -303,7 +323,7 @@ func (m *model) over1(t *task) {
 	m.tasks = slices.DeleteFunc(m.tasks, func(o *task) bool { return o == t })
 }
 
-// left checks that a plan left nothing behind, and comes back in time.
+// left checks that a plan left nothing behind, and comes back in time, at the end of an override at the latest.
 func (m *model) left(plan schedule.Plan, places int) error {
 	if plan.Hungry && places > 0 {
 		return fmt.Errorf("hungry, with %d places", places)
@@ -321,6 +341,9 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		}
 		t := jobs[0]
 		slot := m.slot(t, max(m.now, m.slots[lane]), true)
+		if slot >= m.ends() || m.awaitsEnd(t) {
+			continue // the leader decides again at the end
+		}
 		if slot < max(m.now+schedule.Lead-1000, plan.Next) && !m.blocked(t) {
 			m.explain(lane)
 		}

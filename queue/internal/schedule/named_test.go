@@ -13,7 +13,7 @@ import (
 
 // leakOf is a limit by name of jobs of a type, all of which it counts together; each costs what it costs.
 func leakOf(name, typ string, n int, period time.Duration) namedLimit {
-	return namedLimit{name: name, typ: typ, unit: "cost", set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: n, Period: period})}
+	return namedLimit{name: name, typ: typ, unit: "cost", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: n, Period: period})}}
 }
 
 func onNamedShelf(t *testing.T, weights map[string]int, limits ...namedLimit) *shelf {
@@ -87,7 +87,7 @@ func TestLanesTakeTurnsInALine(t *testing.T) {
 
 // A job that costs much is not passed over for ever by newcomers that cost little.
 func TestNewcomersDoNotPassABigJob(t *testing.T) {
-	bucket := namedLimit{name: "all", unit: "cost", set: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 10, Period: time.Second, Burst: 5})}
+	bucket := namedLimit{name: "all", unit: "cost", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 10, Period: time.Second, Burst: 5})}}
 	s := onNamedShelf(t, nil, bucket)
 	for i := range 5 {
 		s.put("t", fmt.Sprint("first", i), nil)
@@ -194,7 +194,7 @@ func TestAClaimCountsForALimitThatCameAfterItsOffer(t *testing.T) {
 	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}})
 	s.put("t", "u", nil)
 	s.put("t", "u", nil)
-	one := namedLimit{name: "one", unit: "jobs", concurrency: schedule.Concurrency{Jobs: 1}}
+	one := namedLimit{name: "one", unit: "jobs", bounds: bounds{concurrency: schedule.Concurrency{Jobs: 1}}}
 	s.policies = &schedule.Policies{Version: 1, Default: "p", Policies: s.policies.Policies, Named: namedLimits{one}}
 	s.s.Step(s.now, schedule.Settings{Policies: s.policies})
 	s.decide()
@@ -218,7 +218,7 @@ func TestAClaimCountsForALimitThatCameAfterItsOffer(t *testing.T) {
 // A limit lets a cheap job start, and not the costly one behind it. The pause of the cheap job's user ends within the lead: it
 // gets a slot there, and is not sent back to the line of the limit again and again.
 func TestALaneThatIsDueWithinTheLeadDoesNotGoRound(t *testing.T) {
-	limit := namedLimit{name: "n", unit: "cost", set: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Second, Burst: 3})}
+	limit := namedLimit{name: "n", unit: "cost", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Second, Burst: 3})}}
 	s := onNamedShelf(t, nil, limit)
 	s.put("t", "first", func(e *envelope.Envelope) { e.Cost = 3 })
 	s.decide()
@@ -240,7 +240,7 @@ func TestALaneThatIsDueWithinTheLeadDoesNotGoRound(t *testing.T) {
 // The first jobs of lanes are found with the index of a tenant, before the notices of them are opened. Lanes whose jobs have
 // started by then wait for nothing.
 func TestNoticesOfJobsThatHaveStarted(t *testing.T) {
-	s := onNamedShelf(t, nil, namedLimit{name: "four", unit: "jobs", set: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 4, Period: time.Hour})})
+	s := onNamedShelf(t, nil, namedLimit{name: "four", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 4, Period: time.Hour})}})
 	var notices []schedule.Fact
 	for i := range 7 {
 		env := &envelope.Envelope{Stamp: envelope.Stamp(s.now + int64(i)), Cost: 1, MaxAttempts: 3, Priority: envelope.Normal, Type: "x"}

@@ -105,3 +105,45 @@ func TestALateJobBeforeTheEndOfAnOverrideDelaysNobody(t *testing.T) {
 		t.Errorf("started %q, want all but that of late", got)
 	}
 }
+
+// A job that gets a slot beyond the end of somebody else's override is too late if that slot lies behind its latest start.
+func TestALatestStartBehindTheEndOfAnothersOverride(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	s.policies.Ends = s.now + 50_000
+	s.policies.Overrides = map[string]schedule.Override{envelope.UserScope("t", "other"): {Until: s.policies.Ends}}
+	s.put("t", "late", func(e *envelope.Envelope) { e.Late, e.Deadline = 500_000, s.now+100_000 })
+	s.decide()
+	if len(s.starts) != 0 || len(s.drops) != 1 || s.drops[0].Reason != schedule.Expired {
+		t.Errorf("%d starts, %d drops; want the job dropped as expired", len(s.starts), len(s.drops))
+	}
+}
+
+// A limit by name has called a job for a slot within the lead. If an override that ends before comes into force meanwhile, the
+// job waits for the end.
+func TestNoSlotBeyondTheEndForALaneThatWasCalledBefore(t *testing.T) {
+	s := onNamedShelf(t, nil, leakOf("all", "", 1, time.Second))
+	for _, user := range []string{"a", "b"} {
+		s.put("t", user, nil)
+	}
+	s.decide()
+	if len(s.starts) != 1 || s.s.InLine()["all"] != 1 {
+		t.Fatalf("%d started, want one and another in line", len(s.starts))
+	}
+	s.now, s.places = s.now+985_000, 0 // the lane is called, and there is no place
+	s.decide()
+	p := *s.policies
+	p.Ends = s.now + 5000
+	p.Overrides = map[string]schedule.Override{envelope.TenantScope("t"): {Until: p.Ends}}
+	s.places = 1
+	s.s.Step(s.now, schedule.Settings{Policies: &p})
+	s.decide()
+	if len(s.starts) != 1 {
+		t.Errorf("a job has a slot %d µs after the end", s.starts[1].Slot-p.Ends)
+	}
+	s.now = p.Ends
+	s.s.Step(s.now, schedule.Settings{Policies: s.policies})
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Errorf("%d started, want 2 after the end", len(s.starts))
+	}
+}

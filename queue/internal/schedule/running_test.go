@@ -3,36 +3,20 @@ package schedule_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
-// limitRunning limits how much runs at once in some worlds.
-func (m *model) limitRunning(p *schedule.Policies, policy *schedule.Policy) {
-	random := func() (c schedule.Concurrency) {
-		switch m.IntN(6) {
-		case 0:
-			c.Jobs = pick(m, 1, 2, 5)
-		case 1:
-			c.Percent = pick(m, 1, 10, 50, 100)
-		}
-		return c
+// concurrency draws how much runs at once.
+func (m *model) concurrency() (c schedule.Concurrency) {
+	switch m.IntN(6) {
+	case 0:
+		c.Jobs = pick(m, 1, 2, 5)
+	case 1:
+		c.Percent = pick(m, 1, 10, 50, 100)
 	}
-	if m.chance(2) {
-		p.QueueConcurrency, policy.TenantConcurrency, policy.UserConcurrency = random(), random(), random()
-	}
-	limits := [...]schedule.Concurrency{p.QueueConcurrency, policy.TenantConcurrency, policy.UserConcurrency}
-	m.most = func(k int) int {
-		switch c := limits[k]; {
-		case c.Jobs > 0:
-			return c.Jobs
-		case c.Percent > 0:
-			return max(1, c.Percent*m.size100/100)
-		}
-		return 1 << 30
-	}
+	return c
 }
 
 // staff changes how many places the fleet has.
@@ -82,15 +66,11 @@ func (m *model) hear() {
 
 // mostOf returns how many jobs of a scope may run at once.
 func (m *model) mostOf(scope string) int {
-	for k, kind := range "qtu" {
-		if rune(scope[0]) == kind {
-			return m.most(k)
-		}
-	}
-	for _, n := range m.named {
-		if n.concurrency.Limits() && (scope == "l:"+n.name || strings.HasPrefix(scope, "l:"+n.name+":")) {
-			return n.concurrency.Jobs
-		}
+	switch c := m.boundsOf(scope).concurrency; {
+	case c.Jobs > 0:
+		return c.Jobs
+	case c.Percent > 0:
+		return max(1, c.Percent*m.size100/100)
 	}
 	return 1 << 30
 }

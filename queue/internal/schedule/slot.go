@@ -18,7 +18,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		return on
 	}
 	slot, blame := d.slot(l, at)
-	if reason, rule := d.unfit(t, h, slot); reason != "" {
+	if reason, rule := d.unfit(t, h, min(slot, s.policies.End())); reason != "" { // it may start from the end of an override on
 		d.drop(l, reason, rule)
 		if reason == Refused {
 			d.countRefused()
@@ -126,13 +126,11 @@ func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
 	return d.earliest(max(slot, d.now)), blame
 }
 
-// unfit returns why a job that may not start before its slot is not to start at all. Beyond the end of an override the slot is
-// not known: the job may start from the end on.
+// unfit returns why a job that may not start before its slot is not to start at all.
 func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
 		return Cancelled, ""
 	}
-	slot = min(slot, d.s.policies.End())
 	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin())
 	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
 		return Expired, ""

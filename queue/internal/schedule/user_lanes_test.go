@@ -135,7 +135,7 @@ func TestRoomIsKeptForTheHigherPriority(t *testing.T) {
 
 // A lane of a user that is new has its turn after those that wait: a new lane each time does not keep an old one waiting.
 func TestNewLanesOfAUserTakeTheLastTurn(t *testing.T) {
-	domain := namedLimit{name: "domain", key: "domain", unit: "jobs", set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1000, Period: time.Second})}
+	domain := namedLimit{name: "domain", key: "domain", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 1000, Period: time.Second})}}
 	s := newShelf(t, &schedule.Policies{
 		Default:  "p",
 		Policies: map[string]schedule.Policy{"p": {User: rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Second})}},

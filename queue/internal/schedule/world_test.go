@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -58,6 +59,8 @@ type world struct {
 	reach   int64                    // how far away the farthest worker is, µs
 	last    map[envelope.Lane]string // the stamp of the last first attempt
 	slots   map[envelope.Lane]int64  // the last slot: the next job of the lane is not before it
+
+	overrides map[string]override // by scope: those that count by now
 }
 
 func (w *world) ledger(scope string) *ledger {
@@ -136,6 +139,8 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 		return fmt.Errorf("job %d has a slot %d µs too early (in %d)", t.id, low-s.Slot, s.Slot-w.now)
 	case s.Slot > high && !w.vague(t):
 		return fmt.Errorf("job %d has a slot %d µs too late (in %d)", t.id, s.Slot-high, s.Slot-w.now)
+	case s.Slot >= w.endFor(t):
+		return fmt.Errorf("job %d has a slot %d µs after the end of an override that governs it", t.id, s.Slot-w.endFor(t))
 	case ahead > 0 && s.Slot < w.now+ahead:
 		return fmt.Errorf("job %d has a slot in %d µs, and its worker is %d µs away", t.id, s.Slot-w.now, ahead)
 	case s.Spent != s.Slot+place.Spread:
@@ -184,6 +189,8 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 		high = w.slot(t, max(w.now+max(w.reach, t.env.Late), w.slots[t.lane]), true) // nor does it overtake the one before it
 		if deadline := w.deadline(t); deadline == 0 || high <= deadline && !w.vague(t) {
 			return fmt.Errorf("job %d is dropped as expired, and may start %d µs before its deadline", t.id, deadline-high)
+		} else if w.endFor(t) <= deadline {
+			return fmt.Errorf("job %d is dropped as expired %d µs before its deadline, and an override ends before", t.id, deadline-w.now)
 		}
 		return nil
 	case schedule.Refused:
@@ -206,6 +213,11 @@ func (w *world) unspend(t *task, all bool) {
 		led := w.ledger(of.scope)
 		refund(led.starts, t.attempt)
 		refund(led.paid, t.attempt)
+	}
+	for _, of := range w.counts(t) { // limits by name that count it only by now give it back, too
+		if !slices.ContainsFunc(t.counted, func(c count) bool { return c.scope == of.scope }) {
+			w.ledger(of.scope).surplus = true
+		}
 	}
 }
 
