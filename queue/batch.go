@@ -19,6 +19,9 @@ type batch struct {
 	jobs  []Job
 	seals []*envelope.Envelope
 	idFor func(Job) time.Duration
+
+	uses   [][]schedule.Use // what limits each job, as usesOf has found out
+	usesBy *schedule.Policies
 }
 
 func newBatch(jobs []Job, idFor func(Job) time.Duration) *batch {
@@ -57,9 +60,8 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 			tenants[j.Tenant] = number
 			o.Tenants = append(o.Tenants, store.OfferTenant{Name: j.Tenant, Capacity: policy.Capacity, MakesRoom: policy.DropOldest})
 		}
-		uses := policies.Uses(b.lane(i), b.seals[i])
-		offered := b.offerJob(i, number, policies, uses)
-		for _, limit := range uses {
+		offered := b.offerJob(i, number, policies)
+		for _, limit := range b.usesOf(i, policies) {
 			if limit.Rules.Len() > 0 && !scopes[limit.Scope] {
 				scopes[limit.Scope] = true
 				o.Scopes = append(o.Scopes, limit.Scope)
@@ -92,7 +94,7 @@ func (b *batch) subject(o *store.Offer, known map[string]int, limit schedule.Use
 func (b *batch) scopes(policies *schedule.Policies) (all []string) {
 	seen := make(map[string]bool)
 	for i := range b.jobs {
-		for _, limit := range policies.Uses(b.lane(i), b.seals[i]) {
+		for _, limit := range b.usesOf(i, policies) {
 			if !seen[limit.Scope] {
 				seen[limit.Scope] = true
 				all = append(all, limit.Scope)
@@ -100,6 +102,17 @@ func (b *batch) scopes(policies *schedule.Policies) (all []string) {
 		}
 	}
 	return all
+}
+
+// usesOf returns what limits a job. For the policies that it was asked about last it knows.
+func (b *batch) usesOf(i int, policies *schedule.Policies) []schedule.Use {
+	if b.uses == nil || b.usesBy != policies {
+		b.uses, b.usesBy = make([][]schedule.Use, len(b.jobs)), policies
+		for k := range b.jobs {
+			b.uses[k] = policies.Uses(b.lane(k), b.seals[k])
+		}
+	}
+	return b.uses[i]
 }
 
 // lane returns the lane of a job, without its label.
@@ -121,7 +134,7 @@ func (b *batch) check(policies *schedule.Policies) error {
 }
 
 // offerJob returns a job as the store takes it. It is refused if one of its limits never has room for it.
-func (b *batch) offerJob(i, tenant int, policies *schedule.Policies, uses []schedule.Use) store.OfferJob {
+func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.OfferJob {
 	j, e := b.jobs[i], *b.seals[i]
 	offered := store.OfferJob{
 		Tenant: tenant, Lane: b.lane(i), NotBefore: envelope.Micros(j.NotBefore),
@@ -133,7 +146,7 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies, uses []sche
 	offered.Lane.Label = policies.Label(offered.Lane, &e)
 	e.NotBefore = offered.NotBefore
 	offered.Body = e.Body()
-	for _, limit := range uses {
+	for _, limit := range b.usesOf(i, policies) {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			offered.Refuse, offered.Rule = string(ReasonImpossible), limit.RuleName(rule)
 			return offered
@@ -180,7 +193,7 @@ func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, ru
 		j, r := b.jobs[i], receiptOf(b.jobs[i], from)
 		switch from.Status {
 		case store.StatusAccepted:
-			r.Estimate = estimate(p.Turn(b.lane(i), b.seals[i], from.Waiting, from.Place-1))
+			r.Estimate = estimate(p.TurnUnder(b.usesOf(i, policies), b.lane(i), b.seals[i], from.Waiting, from.Place-1))
 			r.StartBy = envelope.Instant(b.latest(policies, i, max(p.Now, envelope.Micros(j.NotBefore))))
 		case store.StatusLater:
 			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(policies, i, envelope.Micros(j.NotBefore)))

@@ -50,7 +50,8 @@ func (p *Forecast) Subjects(lane store.Lane, env *envelope.Envelope) (all []*Sub
 }
 
 // Of returns the subjects that limits are about.
-func (p *Forecast) Of(uses []schedule.Use) (all []*Subject) {
+func (p *Forecast) Of(uses []schedule.Use) []*Subject {
+	all := make([]*Subject, 0, len(uses))
 	for _, limit := range uses {
 		if p.subjects[limit.Scope] == nil {
 			s := &Subject{Rules: limit.Rules, Paused: p.pauses[limit.Scope]}
@@ -121,7 +122,12 @@ func (p *Forecast) earliestUnder(at int64, uses []schedule.Use) (int64, bool) {
 // as one without: so it does for the leader. Limit is the concurrency limit that may keep the job
 // waiting for longer, see [Forecast.Crowded].
 func (p *Forecast) Turn(lane store.Lane, env *envelope.Envelope, inTenant, ofUser int) (start int64, limit string) {
-	subjects, uses := p.Subjects(lane, env)
+	return p.TurnUnder(p.Policies.Uses(lane, env), lane, env, inTenant, ofUser)
+}
+
+// TurnUnder is [Forecast.Turn] of a job whose limits are known already.
+func (p *Forecast) TurnUnder(uses []schedule.Use, lane store.Lane, env *envelope.Envelope, inTenant, ofUser int) (start int64, limit string) {
+	subjects := p.Of(uses)
 	at, open := p.Now, max(p.Now, subjects[0].Paused, subjects[1].Paused)
 	for k, s := range subjects {
 		from := max(p.Now, s.Paused)

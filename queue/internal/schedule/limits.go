@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,9 +40,9 @@ func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 	case p.Named == nil:
 		return all
 	case env == nil:
-		return append(all, p.Named.Lane(lane)...)
+		return slices.Concat(all, p.Named.Lane(lane))
 	}
-	return append(all, p.Named.Job(lane, env)...)
+	return slices.Concat(all, p.Named.Job(lane, env))
 }
 
 // RuleName returns the name of a rule of a limit, by its number, as it stands in drops and counters: "window 10/1m", or
