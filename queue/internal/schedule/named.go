@@ -18,6 +18,7 @@ type instance struct {
 	opens  int                  // place among those that open
 	called *lane                // the lane that it waits for; nil for none
 	asking []*tenant            // wait for what it remembers
+	rests  bool                 // among those that may be forgotten
 	gone   bool                 // forgotten: another one has taken its place
 }
 
@@ -140,13 +141,18 @@ const idleInstances = 10_000
 // restInstance notes that nothing may wait for an instance, or run by it. The oldest of those is forgotten if there are
 // many: what its rules remember stands in Redis.
 func (s *Scheduler) restInstance(i *instance) {
+	if i.rests {
+		return
+	}
+	i.rests = true
 	s.resting = append(s.resting, i)
 	for len(s.resting) > idleInstances {
 		i := s.resting[0]
 		s.resting = s.resting[1:]
-		switch {
+		switch i.rests = false; {
 		case i.gone || i.awaited() || i.running > 0: // it comes to rest again
 		case i.changed || i.asked:
+			i.rests = true
 			s.resting = append(s.resting, i)
 			return
 		default:
@@ -160,11 +166,13 @@ func (s *Scheduler) restInstance(i *instance) {
 // nothing: a limit that can only be paused costs no reading.
 func (i *instance) lacks() bool { return !i.known && i.rules.Len() > 0 }
 
-// askNamed asks for what the instances of a lane's label remember.
+// askNamed asks for what the instances of a lane's label remember, once under the same policies: with the lane's first jobs,
+// as a rule. What is forgotten later is asked for when the first job is looked at ([decision.known]).
 func (s *Scheduler) askNamed(l *lane) {
-	if l.label == "" {
+	if l.label == "" || l.askedBy == s.policies {
 		return
 	}
+	l.askedBy = s.policies
 	for _, of := range s.labelled(l.name()) {
 		if of.lacks() {
 			s.ask(of)

@@ -46,7 +46,8 @@ type standing struct {
 	uses      []share     // the instances that count its first job
 	usesOf    *envelope.Envelope
 	usesBy    *Policies
-	usesLabel string // of the lane in which that job waits by those policies
+	usesLabel string    // of the lane in which that job waits by those policies
+	askedBy   *Policies // under which the instances of its label were asked for
 }
 
 // InLine returns how many lanes wait for each limit by name that a lane has waited for. The caller does not keep it.
