@@ -56,6 +56,7 @@ type queueDescs struct {
 	shadowed  *prometheus.Desc
 	policies  *prometheus.Desc
 	pausedKey *prometheus.Desc
+	overrides *prometheus.Desc
 
 	keyWaiting *prometheus.Desc
 	keyRunning *prometheus.Desc
@@ -76,6 +77,7 @@ func newQueueDescs() queueDescs {
 		blocked:    describe("queue_blocked_seconds_total", "For how long a rule, a concurrency limit or a pause has held its queue, tenants and users back: a rate of 3 is 3 of them at a time.", "rule"),
 		shadowed:   describe("queue_shadow_refused_total", "Starts that a shadow rule would have deferred or dropped.", "rule"),
 		pausedKey:  describe("queue_limit_paused_keys", "Values of the key of a limit by name that are paused.", "limit"),
+		overrides:  describe("queue_limit_overridden_keys", "Values of the key of a limit by name for which an override counts.", "limit"),
 		keyWaiting: describe("queue_limit_key_waiting_jobs", "Jobs that wait and that a limit by name counts for a value of its key, of the lanes that are due first; for limits with detailed: true.", "limit", "key"),
 		keyRunning: describe("queue_limit_key_running_jobs", "Jobs that run and that a limit by name counts for a value of its key; for limits with detailed: true.", "limit", "key"),
 		keyFull:    describe("queue_limit_key_used_ratio", "How much of the fullest rule of a limit by name is used for a value of its key, 0 to 1; for limits with detailed: true.", "limit", "key"),
@@ -86,7 +88,7 @@ func newQueueDescs() queueDescs {
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.descs.up, c.descs.jobs, c.descs.condition, c.descs.overdue, c.descs.overdueS, c.descs.workers, c.descs.places, c.descs.events, c.descs.dropped, c.descs.blocked, c.descs.shadowed, c.descs.policies, c.descs.pausedKey,
+		c.descs.up, c.descs.jobs, c.descs.condition, c.descs.overdue, c.descs.overdueS, c.descs.workers, c.descs.places, c.descs.events, c.descs.dropped, c.descs.blocked, c.descs.shadowed, c.descs.policies, c.descs.pausedKey, c.descs.overrides,
 		c.descs.keyWaiting, c.descs.keyRunning, c.descs.keyFull,
 	} {
 		to <- d
@@ -123,12 +125,8 @@ func (c *Collector) read(ctx context.Context, w *Watcher) {
 	if err == nil {
 		p, err = w.Policies(ctx)
 	}
-	var paused map[string]int
 	if err == nil {
-		paused, err = w.pausedKeys(ctx, p.Policies.Limits)
-	}
-	if err == nil {
-		err = c.readKeys(ctx, w, detailed(p.Policies.Limits))
+		err = c.readLimits(ctx, w, p)
 	}
 	if err != nil {
 		add(c.descs.up, gauge, 0)
@@ -163,28 +161,7 @@ func (c *Collector) read(ctx context.Context, w *Watcher) {
 	for rule, n := range s.Shadowed {
 		add(c.descs.shadowed, counter, float64(n), rule)
 	}
-	for limit, n := range paused {
-		add(c.descs.pausedKey, gauge, float64(n), limit)
-	}
 	if p.Version > 0 {
 		add(c.descs.policies, gauge, float64(p.Since.UnixMilli())/1000)
 	}
-}
-
-// pausedKeys counts the values of the keys of limits that are paused. Without limits by name it reads nothing.
-func (w *Watcher) pausedKeys(ctx context.Context, limits map[string]queue.Limit) (map[string]int, error) {
-	if len(limits) == 0 {
-		return nil, nil
-	}
-	paused := make(map[string]int, len(limits))
-	for name := range limits {
-		paused[name] = 0
-	}
-	all, err := w.Pauses(ctx)
-	for _, p := range all {
-		if _, there := limits[p.Limit]; there && p.Scope == queue.ScopeLimit {
-			paused[p.Limit]++
-		}
-	}
-	return paused, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// What is shown of a limit whose policies ask for its keys.
+// How many keys are shown of a limit whose policies ask for that.
 const (
 	otherKeys = 100  // that have labels, beside those that the policies name
 	keysRead  = 1000 // of each limit, at most
@@ -52,6 +52,42 @@ func detailed(all map[string]queue.Limit) map[string]queue.Limit {
 		}
 	}
 	return asked
+}
+
+// readLimits adds the metrics of limits by name. Without such limits it reads nothing.
+func (c *Collector) readLimits(ctx context.Context, w *Watcher, p queue.PolicyVersion) error {
+	all := p.Policies.Limits
+	if len(all) == 0 {
+		return nil
+	}
+	pauses, err := w.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	var overrides []queue.Override
+	if len(p.Overrides) > 0 { // some of them may have ended
+		if overrides, err = w.Overrides(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.readKeys(ctx, w, detailed(all)); err != nil {
+		return err
+	}
+	paused, overridden := make(map[string]int), make(map[string]int)
+	for _, p := range pauses {
+		if p.Scope == queue.ScopeLimit {
+			paused[p.Limit]++
+		}
+	}
+	for _, o := range overrides {
+		overridden[o.Limit]++
+	}
+	for name := range all {
+		for desc, n := range map[*prometheus.Desc]int{c.descs.pausedKey: paused[name], c.descs.overrides: overridden[name]} {
+			c.last = append(c.last, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), w.store.Queue, name))
+		}
+	}
+	return nil
 }
 
 // readKeys adds the metrics of the keys of limits whose policies ask for that. Without such limits it reads nothing.
