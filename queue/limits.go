@@ -34,16 +34,18 @@ type LimitNow struct {
 	Counts string   `json:"counts"`          // "jobs", "cost" or a unit
 	Rules  []string `json:"rules"`           // the concurrency limit and the capacity, too, as in the policies
 
-	// Keys are values of its key that something is known of: jobs that it counts wait or run, they are paused, or they have
-	// limits of their own. The fullest come first. Known is how many of these there are.
+	// Keys are values of its key that something is known of: jobs that it counts wait or run, they are paused, an override
+	// counts for them, or they have limits of their own. The fullest come first. Known is how many of these there are.
 	Keys  []LimitKey `json:"keys"`
 	Known int        `json:"known"`
 
 	Lanes   int           `json:"lanes"`      // in which jobs wait that it counts, of those looked at
 	Waiting int64         `json:"waiting"`    // these jobs
 	Running int           `json:"running"`    // jobs that run and that it counts
-	Paused  int           `json:"paused"`     // values of its key
+	Paused  int           `json:"paused"`     // values of its key that are paused
 	Blocked time.Duration `json:"blocked_ns"` // for how long its rules have held jobs back, as in Stats
+
+	Overridden int `json:"overridden"` // values of its key for which an override counts
 }
 
 // Fullest returns the fullest of the keys; nil if none of them is used.
@@ -83,6 +85,11 @@ type LimitKey struct {
 	Next   time.Time   `json:"next,omitzero"`   // the first instant at which it lets a job start; the zero time if one has to end before
 	Paused time.Time   `json:"paused,omitzero"` // until when; the zero time if it is not paused
 	Rules  []RuleState `json:"rules"`           // what its rules, its pause and its concurrency say about a job of cost 1
+
+	// Until is when the override ends that counts for these values, and Note who has set that and why; both are zero if the
+	// limit is that of the policies.
+	Until time.Time `json:"until,omitzero"`
+	Note
 }
 
 // Limits returns the limits by name, with at most n values of the key of each. It reads a bounded part of the queue,

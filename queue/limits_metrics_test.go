@@ -23,6 +23,7 @@ func TestMetricsOfLimits(t *testing.T) {
 		registry.MustRegister(watch.NewCollector(inspector))
 		stop := runWorker(t, client, new(recorder), queue.WorkerConfig{Registerer: registry})
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "domain", Key: "down.example", For: 30 * time.Minute}))
+		must(t, inspector.Override(t.Context(), queue.Override{Limit: "domain", Key: []string{"slow.example"}, Capacity: 9, For: 30 * time.Minute}))
 		for i := range 7 {
 			enqueue(t, client, keyed(jobs("a", fmt.Sprint("u", i), 1), "domain", "small.example")...)
 		}
@@ -32,9 +33,10 @@ func TestMetricsOfLimits(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			for metric, want := range map[string]map[string]float64{
-				"waterclock_limit_starts_total":      {"all": all, "domain": starts},
-				"waterclock_limit_waiting_lanes":     {"all": 0, "domain": lanes},
-				"waterclock_queue_limit_paused_keys": {"all": 0, "calls": 0, "domain": paused},
+				"waterclock_limit_starts_total":          {"all": all, "domain": starts},
+				"waterclock_limit_waiting_lanes":         {"all": 0, "domain": lanes},
+				"waterclock_queue_limit_paused_keys":     {"all": 0, "calls": 0, "domain": paused},
+				"waterclock_queue_limit_overridden_keys": {"all": 0, "calls": 0, "domain": paused}, // for as long as the pause
 			} {
 				for limit, got := range ofLimits(t, registry, metric) {
 					if got != want[limit] {

@@ -21,7 +21,7 @@ const (
 )
 
 // A limitsSurvey finds the keys of limits by name that something is known of. Nothing lists them: they are found in the
-// labels of lanes and claims, among the pauses, and in the policies.
+// labels of lanes and claims, among the pauses and the overrides, and in the policies.
 type limitsSurvey struct {
 	store    *store.Store
 	policies *schedule.Policies
@@ -45,6 +45,7 @@ func (s *limitsSurvey) read(ctx context.Context) error {
 		return err
 	}
 	s.ownLimits()
+	s.overrides()
 	if err := s.waiting(ctx); err != nil {
 		return err
 	}
@@ -79,6 +80,15 @@ func (s *limitsSurvey) ownLimits() {
 			if !strings.Contains(value, "*") {
 				s.key(envelope.ScopeOfLimit(name, values))
 			}
+		}
+	}
+}
+
+// overrides notes the keys for which an override counts.
+func (s *limitsSurvey) overrides() {
+	for scope, o := range s.policies.Overrides {
+		if key := s.key(scope); key != nil {
+			key.Until, key.Note = envelope.Instant(o.Until), Note{o.Author, o.Reason}
 		}
 	}
 }
@@ -132,17 +142,21 @@ func (s *limitsSurvey) sum(l *LimitNow) {
 		if !key.Paused.IsZero() {
 			l.Paused++
 		}
+		if !key.Until.IsZero() {
+			l.Overridden++
+		}
 	}
 }
 
-// busiest returns the scopes of at most n keys of a limit: those that are paused, then those that most lanes wait for.
+// busiest returns the scopes of at most n keys of a limit: those that are paused, those with an override, then those that
+// most lanes wait for.
 func (s *limitsSurvey) busiest(limit string, n int) (scopes []string) {
 	of := s.keys[limit]
 	for scope := range of {
 		scopes = append(scopes, scope)
 	}
 	slices.SortFunc(scopes, func(a, b string) int {
-		return cmp.Or(of[b].Paused.Compare(of[a].Paused), cmp.Compare(of[b].Lanes, of[a].Lanes), cmp.Compare(of[b].Running, of[a].Running), cmp.Compare(a, b))
+		return cmp.Or(of[b].Paused.Compare(of[a].Paused), of[b].Until.Compare(of[a].Until), cmp.Compare(of[b].Lanes, of[a].Lanes), cmp.Compare(of[b].Running, of[a].Running), cmp.Compare(a, b))
 	})
 	return scopes[:min(len(scopes), n, max(1, limitKeys/len(s.limits)))]
 }

@@ -44,7 +44,7 @@ func TestOverridesAreExplained(t *testing.T) {
 				}
 				if limit == "domain" {
 					k, err := inspector.LimitKey(t.Context(), "domain", "gmail.com")
-					if err != nil || !k.Next.Equal(until) || len(k.Rules) != 1 || !k.Rules[0].Until.Equal(until) {
+					if err != nil || !k.Next.Equal(until) || len(k.Rules) != 1 || !k.Rules[0].Until.Equal(until) || !k.Until.Equal(until) || k.Author != "ann" || k.Reason != "they are slow" {
 						t.Errorf("%+v, %v", k, err)
 					}
 				}

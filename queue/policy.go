@@ -39,6 +39,9 @@ type Limit struct {
 	// the limit. In files it is missing: refuse.
 	Refuse bool
 
+	// Detailed lets metrics have labels for values of the key: those that Each names, and 100 others. In files it is detailed: true.
+	Detailed bool
+
 	Rules       []throttle.Rule
 	Concurrency Concurrency // how many jobs run at once
 
@@ -157,7 +160,7 @@ func (p Policies) file() policyfile.File {
 	}
 	for name, from := range p.Limits {
 		l := policyfile.Limit{
-			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse,
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Detailed: from.Detailed,
 			Bounds: policyfile.Bounds{Limits: limitsOf(from.Rules, from.Concurrency), Capacity: from.Capacity},
 		}
 		if l.Counts == policyfile.CountsCost {
@@ -196,7 +199,8 @@ func policiesOf(f policyfile.File) Policies {
 	}
 	for name, from := range f.Limits {
 		l := Limit{
-			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Rules: from.Rules, Concurrency: Concurrency(from.Concurrency), Capacity: from.Capacity,
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Detailed: from.Detailed,
+			Rules: from.Rules, Concurrency: Concurrency(from.Concurrency), Capacity: from.Capacity,
 		}
 		for value, of := range from.Each {
 			if l.Each == nil {

@@ -16,6 +16,8 @@ type Limit struct {
 	Key    []string // fields: tenant, user, type, keys.NAME; nil for one counter for all
 	Counts string   // jobs, or a unit; "" for the cost
 	Refuse bool     // a job that lacks a field of the key is invalid; otherwise the limit is not about it
+
+	Detailed bool // metrics have labels for values of the key
 	Bounds
 	Each map[string]Bounds // values of the key, exact or patterns, whose bounds are others; the fields stand between commas
 }
@@ -40,6 +42,7 @@ const (
 	wantField   = "tenant, user, type, or keys.NAME for one of the job's own keys"
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
+	wantDetail  = "true or false"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
@@ -91,6 +94,9 @@ func (l Limit) check(path string) *Problem {
 	if wrong := l.Bounds.check(path); wrong != nil {
 		return wrong
 	}
+	if len(l.Key) == 0 && l.Detailed {
+		return &Problem{Path: path + ".detailed", Text: "values of no key; want a key, such as key: [tenant]"}
+	}
 	if len(l.Key) == 0 && len(l.Each) > 0 {
 		return &Problem{Path: path + ".each", Text: "values of no key; want a key, such as key: [tenant]"}
 	}
@@ -118,7 +124,7 @@ func (b Bounds) check(path string) *Problem {
 }
 
 func (r *policyReader) named(at place) (l Limit) {
-	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing")
+	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing", "detailed")
 	l.Types = r.texts(r.fields(fields["jobs"], "type")["type"], "a type of jobs, or a list of them")
 	l.Key = r.texts(fields["key"], wantField)
 	if c := fields["counts"]; c.Node != nil {
@@ -128,6 +134,9 @@ func (r *policyReader) named(at place) (l Limit) {
 	}
 	if m := fields["missing"]; m.Node != nil {
 		l.Refuse = read(r, m, missing, wantMissing)
+	}
+	if d := fields["detailed"]; d.Node != nil {
+		l.Detailed = read(r, d, truth, wantDetail)
 	}
 	l.Bounds = r.bounds(fields)
 	for _, entry := range r.entries(fields["each"]) {
@@ -155,6 +164,14 @@ func missing(text string) (bool, error) {
 	return text == "refuse", nil
 }
 
+// truth reads true or false.
+func truth(text string) (bool, error) {
+	if text != "true" && text != "false" {
+		return false, errForm
+	}
+	return text == "true", nil
+}
+
 // texts reads a list of single values, or one.
 func (r *policyReader) texts(at place, want string) (texts []string) {
 	switch {
@@ -179,6 +196,7 @@ type (
 		Key         []string       `yaml:",omitempty,flow"`
 		Counts      string         `yaml:",omitempty"`
 		Missing     string         `yaml:",omitempty"`
+		Detailed    bool           `yaml:",omitempty"`
 		Rules       []ruleEntry    `yaml:",omitempty,flow"`
 		Concurrency any            `yaml:",omitempty"`
 		Capacity    int            `yaml:",omitempty"`
@@ -196,7 +214,7 @@ type (
 
 func (l Limit) entry() limitEntry {
 	e := limitEntry{
-		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts,
+		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts, Detailed: l.Detailed,
 		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency), Capacity: l.Capacity,
 	}
 	if l.Refuse {

@@ -25,7 +25,7 @@ limits:
   tokens: {counts: tokens, key: [tenant], missing: refuse, rules: [{token_bucket: 90000/1m, burst: 90000}]}
   requests: {counts: jobs, rules: [{window: 570000/1m}]}
   bulk: {jobs: {type: bulk}, counts: cost, concurrency: 25%}
-  route: {key: keys.route}
+  route: {key: keys.route, detailed: true}
   chat: {jobs: {type: chat}}
   shop: {key: tenant, each: {big: {concurrency: 5}}}
 `
@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 		"tokens":   {Counts: "tokens", Key: []string{"tenant"}, Refuse: true, Bounds: Bounds{Limits: rules(throttle.TokenBucket(90000, time.Minute, 90000))}},
 		"requests": {Counts: CountsJobs, Bounds: Bounds{Limits: rules(throttle.Window(570000, time.Minute))}},
 		"bulk":     {Types: []string{"bulk"}, Bounds: Bounds{Limits: Limits{Concurrency: Concurrency{Percent: 25}}}},
-		"route":    {Key: []string{"keys.route"}},
+		"route":    {Key: []string{"keys.route"}, Detailed: true},
 		"chat":     {Types: []string{"chat"}},
 		"shop":     {Key: []string{"tenant"}, Each: map[string]Bounds{"big": {Limits: Limits{Concurrency: Concurrency{Jobs: 5}}}}},
 	}
@@ -72,15 +72,17 @@ func TestBadLimits(t *testing.T) {
 		"tenant: {rules: [{leak: 1/s}]}":                                     `limits: name "tenant"; want another name: everybody has the limits queue, tenant and user, which stand in queue and policies`,
 		"a: {}":                                                              `limits.a: limits nothing; want a key or jobs, which can be paused, or rules, concurrency or capacity`,
 		"a: {counts: jobs, missing: refuse}":                                 `limits.a: limits nothing; want a key or jobs, which can be paused, or rules, concurrency or capacity`,
-		"a: {rule: [{leak: 1/s}]}":                                           `limits.a.rule: unknown key; want jobs, key, counts, rules, concurrency, capacity, each or missing`,
+		"a: {rule: [{leak: 1/s}]}":                                           `limits.a.rule: unknown key; want jobs, key, counts, rules, concurrency, capacity, each, missing or detailed`,
 		"a: {rules: [{leak: 1}]}":                                            `limits.a.rules[0]: leak "1": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)`,
 		"a: {key: [domain], rules: [{leak: 1/s}]}":                           `limits.a.key[0]: "domain"; want tenant, user, type, or keys.NAME for one of the job's own keys`,
 		"a: {key: [type, type], rules: [{leak: 1/s}]}":                       `limits.a.key[1]: type stands twice in one key`,
 		"a: {key: [user], rules: [{leak: 1/s}]}":                             `limits.a.key: user without tenant; want [tenant, user]: users of different tenants may have one name`,
 		"a: {key: {tenant: 1}, rules: [{leak: 1/s}]}":                        `limits.a.key: keys and values; want tenant, user, type, or keys.NAME for one of the job's own keys`,
 		"a: {counts: Tokens, rules: [{leak: 1/s}]}":                          `limits.a.counts: "Tokens"; want jobs, cost, or the name of a unit of the job's own, such as tokens`,
+		"a: {key: tenant, detailed: yes please}":                             `limits.a.detailed: "yes please"; want true or false`,
+		"a: {detailed: true, rules: [{leak: 1/s}]}":                          `limits.a.detailed: values of no key; want a key, such as key: [tenant]`,
 		"a: {missing: drop, rules: [{leak: 1/s}]}":                           `limits.a.missing: "drop"; want ignore or refuse`,
-		"a: {overflow: drop_oldest, rules: [{leak: 1/s}]}":                   `limits.a.overflow: unknown key; want jobs, key, counts, rules, concurrency, capacity, each or missing`,
+		"a: {overflow: drop_oldest, rules: [{leak: 1/s}]}":                   `limits.a.overflow: unknown key; want jobs, key, counts, rules, concurrency, capacity, each, missing or detailed`,
 		"a: {capacity: -1}":                                                  `limits.a.capacity: "-1"; want a number of jobs such as 100000, or 0 for no bound`,
 		"a: {capacity: 0}":                                                   `limits.a: limits nothing; want a key or jobs, which can be paused, or rules, concurrency or capacity`,
 		"a: {key: type, capacity: 1, each: {x: {capacity: y}}}":              `limits.a.each.x.capacity: "y"; want a number of jobs such as 100000, or 0 for no bound`,

@@ -64,13 +64,15 @@ type action struct {
 
 // actions are those of a queue by their paths.
 var actions = map[string]action{
-	"pause":  {askPause, doPause},
-	"resume": {nil, doResume},
-	"cancel": {nil, doCancel},
-	"purge":  {askPurge, doPurge},
-	"revive": {nil, doRevive},
-	"delete": {askDelete, doDelete},
-	"apply":  {nil, doApply}, // the preview has asked
+	"pause":    {askPause, doPause},
+	"resume":   {nil, doResume},
+	"override": {askOverride, doOverride},
+	"restore":  {nil, doRestore},
+	"cancel":   {nil, doCancel},
+	"purge":    {askPurge, doPurge},
+	"revive":   {nil, doRevive},
+	"delete":   {askDelete, doDelete},
+	"apply":    {nil, doApply}, // the preview has asked
 }
 
 // act serves an action: who may do it is checked, then it is asked for, done and logged.

@@ -21,7 +21,8 @@ type limitsView struct{ queue.LimitsNow }
 // A limitView is the page of a limit by name.
 type limitView struct {
 	queue.LimitsNow
-	Of queue.LimitNow
+	Of     queue.LimitNow
+	Pauses map[string]queue.Pause // of its keys
 }
 
 // A keyView is the page of a limit by name for the values of its key.
@@ -47,7 +48,14 @@ func readLimit(ctx context.Context, w *watched, q url.Values) (any, error) {
 	if k < 0 {
 		return nil, notFound("The policies have no such limit.")
 	}
-	return limitView{now, now.Limits[k]}, nil
+	v := limitView{now, now.Limits[k], make(map[string]queue.Pause)}
+	all, err := w.inspector.Pauses(ctx)
+	for _, p := range all {
+		if p.Scope == queue.ScopeLimit && p.Limit == v.Of.Name {
+			v.Pauses[p.Key] = p
+		}
+	}
+	return v, err
 }
 
 func readKey(ctx context.Context, w *watched, q url.Values) (any, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,50 @@ func TestPausingAKey(t *testing.T) {
 		}
 		v.act("do/pause?l=calls", v.form("for", "10m", "sure", "yes"))
 		v.sees("key?l=calls", "is paused and goes on")
+	})
+}
+
+// Other rules count for a key for a time, and end before it, on its page.
+func TestOverridingAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := visit(t, redistest.Mini(t), secret)
+		v.signIn()
+		v.limit(namedLimits)
+		page, names := link("key", "l", "pair", "k", "shop,a%2Cb.example"), link("", "l", "pair", "k", "shop,a%2Cb.example")
+		if strings.Contains(v.page(page), "End the override") {
+			t.Error("there is no override to end")
+		}
+		got := v.act("do/override"+names, v.form("rules", "leak 5/s, window 9/1h over=drop", "for", "2h", "reason", "<b>421</b>\u202e"))
+		if got != "The limit pair shop,a%2Cb.example has other rules for 2h0m." {
+			t.Error(got)
+		}
+		body := v.sees(page, "An override counts, which ends", ", by ann: &lt;b&gt;421&lt;/b&gt;", "leak 5/s", "window 9/1h", "<small>drops</small>", "override, ends", "End the override")
+		v.harmless(page, body)
+		v.harmless("limit?l=pair", v.sees("limit?l=pair", "<dt>Overrides</dt><dd>1 <small>key<", "shop,a%2Cb.example", "<td>ends <time", ", by ann: &lt;b&gt;421"))
+		v.must(v.inspector().As(queue.Note{Author: "eve", Reason: "<i>slow</i>"}).Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: "pair", Key: "shop,x", For: time.Minute}))
+		time.Sleep(soon)
+		v.sees("limit?l=pair", "paused, goes on in", ", by eve: &lt;i&gt;slow")
+		for wrong, form := range map[string]url.Values{
+			link("do/override", "l", "pair", "k", "shop"): v.form("rules", "leak 5/s", "for", "1h"), link("do/override", "l", "none", "k", "a"): v.form("rules", "leak 5/s", "for", "1h"),
+			"do/override" + names: v.form("rules", "laek 5/s", "for", "1h"), "do/override?l=domain&k=a": v.form("rules", "leak 5/s", "for", "soon"),
+			"do/override?l=domain&k=b": v.form("rules", "", "for", "1h"), "do/override": v.form("rules", "leak 5/s", "for", "1h"),
+		} {
+			if w := v.send(http.MethodPost, "/dashboard/push/"+wrong, form); w.Code != http.StatusBadRequest {
+				t.Errorf("%s: %d\n%s", wrong, w.Code, w.Body)
+			}
+		}
+		if w := v.send(http.MethodPost, "/dashboard/push/do/override?l=calls", v.form("rules", "leak 5/s", "for", "1h")); !strings.Contains(w.Body.String(), "Replace the rules of the limit calls for a time?") {
+			t.Errorf("%d\n%s", w.Code, w.Body)
+		}
+		if got := v.act("do/restore"+names, v.form()); got != "The limit pair shop,a%2Cb.example has the rules of the policies again." {
+			t.Error(got)
+		}
+		if body := v.page(page); strings.Contains(body, "override, ends") || !strings.Contains(body, "leak 1/s") {
+			t.Errorf("the override still counts:\n%s", body)
+		}
+		if w := v.send(http.MethodPost, "/dashboard/push/do/restore"+names, v.form()); w.Code != http.StatusConflict {
+			t.Errorf("ended twice: %d", w.Code)
+		}
 	})
 }
 

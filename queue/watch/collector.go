@@ -13,7 +13,8 @@ import (
 // A Collector gives Prometheus the metrics of queues: how many jobs wait, run and are overdue,
 // the condition, and how long each rule has held jobs back. One collector for a queue is enough; a
 // worker has metrics of its own (see [queue.WorkerConfig.Registerer]). There are no labels for tenants,
-// since their number is unbounded.
+// since their number is unbounded, and labels for a bounded number of keys of those limits by name that ask for it
+// ([queue.Limit].Detailed).
 type Collector struct {
 	watchers []*Watcher
 	descs    queueDescs
@@ -21,6 +22,7 @@ type Collector struct {
 	mu    sync.Mutex
 	taken time.Time
 	last  []prometheus.Metric
+	keys  map[[2]string]*limitKeys // by queue and limit, of limits whose policies ask for their keys
 }
 
 // collectEvery is for how long a collector repeats what it has read: scraping it more often
@@ -32,7 +34,7 @@ const collectPatience = 3 * time.Second
 
 // NewCollector returns a collector of the watchers' queues.
 func NewCollector(watchers ...*Watcher) *Collector {
-	return &Collector{watchers: watchers, descs: newQueueDescs()}
+	return &Collector{watchers: watchers, descs: newQueueDescs(), keys: make(map[[2]string]*limitKeys)}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -54,30 +56,40 @@ type queueDescs struct {
 	shadowed  *prometheus.Desc
 	policies  *prometheus.Desc
 	pausedKey *prometheus.Desc
+	overrides *prometheus.Desc
+
+	keyWaiting *prometheus.Desc
+	keyRunning *prometheus.Desc
+	keyFull    *prometheus.Desc
 }
 
 func newQueueDescs() queueDescs {
 	return queueDescs{
-		up:        describe("queue_up", "1 if the queue could be read."),
-		jobs:      describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), run, or are dead.", "state"),
-		condition: describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.", "condition"),
-		overdue:   describe("queue_overdue_tenants", "Tenants with a job that may start now, of the twenty that are due first."),
-		overdueS:  describe("queue_overdue_seconds", "For how long limits have let the first of those jobs start."),
-		workers:   describe("queue_workers", "Workers whose leases hold."),
-		places:    describe("queue_places", "Places of those workers."),
-		events:    describe("queue_jobs_total", "Jobs since the beginning: offered, started, done, failed (attempts), dropped, dead.", "event"),
-		dropped:   describe("queue_dropped_total", "Jobs that never run, since the beginning: full, rule, expired, collapsed, impossible, cancelled, purged, duplicate, broken.", "reason"),
-		blocked:   describe("queue_blocked_seconds_total", "For how long a rule, a concurrency limit or a pause has held its queue, tenants and users back: a rate of 3 is 3 of them at a time.", "rule"),
-		shadowed:  describe("queue_shadow_refused_total", "Starts that a shadow rule would have deferred or dropped.", "rule"),
-		pausedKey: describe("queue_limit_paused_keys", "Values of the key of a limit by name that are paused.", "limit"),
-		policies:  describe("queue_policy_timestamp_seconds", "When the policies in force were set."),
+		up:         describe("queue_up", "1 if the queue could be read."),
+		jobs:       describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), run, or are dead.", "state"),
+		condition:  describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.", "condition"),
+		overdue:    describe("queue_overdue_tenants", "Tenants with a job that may start now, of the twenty that are due first."),
+		overdueS:   describe("queue_overdue_seconds", "For how long limits have let the first of those jobs start."),
+		workers:    describe("queue_workers", "Workers whose leases hold."),
+		places:     describe("queue_places", "Places of those workers."),
+		events:     describe("queue_jobs_total", "Jobs since the beginning: offered, started, done, failed (attempts), dropped, dead.", "event"),
+		dropped:    describe("queue_dropped_total", "Jobs that never run, since the beginning: full, rule, expired, collapsed, impossible, cancelled, purged, duplicate, broken.", "reason"),
+		blocked:    describe("queue_blocked_seconds_total", "For how long a rule, a concurrency limit or a pause has held its queue, tenants and users back: a rate of 3 is 3 of them at a time.", "rule"),
+		shadowed:   describe("queue_shadow_refused_total", "Starts that a shadow rule would have deferred or dropped.", "rule"),
+		pausedKey:  describe("queue_limit_paused_keys", "Values of the key of a limit by name that are paused.", "limit"),
+		overrides:  describe("queue_limit_overridden_keys", "Values of the key of a limit by name for which an override counts.", "limit"),
+		keyWaiting: describe("queue_limit_key_waiting_jobs", "Jobs that wait and that a limit by name counts for a value of its key, of the lanes that are due first; for limits with detailed: true.", "limit", "key"),
+		keyRunning: describe("queue_limit_key_running_jobs", "Jobs that run and that a limit by name counts for a value of its key; for limits with detailed: true.", "limit", "key"),
+		keyFull:    describe("queue_limit_key_used_ratio", "How much of the fullest rule of a limit by name is used for a value of its key, 0 to 1; for limits with detailed: true.", "limit", "key"),
+		policies:   describe("queue_policy_timestamp_seconds", "When the policies in force were set."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.descs.up, c.descs.jobs, c.descs.condition, c.descs.overdue, c.descs.overdueS, c.descs.workers, c.descs.places, c.descs.events, c.descs.dropped, c.descs.blocked, c.descs.shadowed, c.descs.policies, c.descs.pausedKey,
+		c.descs.up, c.descs.jobs, c.descs.condition, c.descs.overdue, c.descs.overdueS, c.descs.workers, c.descs.places, c.descs.events, c.descs.dropped, c.descs.blocked, c.descs.shadowed, c.descs.policies, c.descs.pausedKey, c.descs.overrides,
+		c.descs.keyWaiting, c.descs.keyRunning, c.descs.keyFull,
 	} {
 		to <- d
 	}
@@ -113,9 +125,8 @@ func (c *Collector) read(ctx context.Context, w *Watcher) {
 	if err == nil {
 		p, err = w.Policies(ctx)
 	}
-	var paused map[string]int
 	if err == nil {
-		paused, err = w.pausedKeys(ctx, p.Policies.Limits)
+		err = c.readLimits(ctx, w, p)
 	}
 	if err != nil {
 		add(c.descs.up, gauge, 0)
@@ -150,28 +161,7 @@ func (c *Collector) read(ctx context.Context, w *Watcher) {
 	for rule, n := range s.Shadowed {
 		add(c.descs.shadowed, counter, float64(n), rule)
 	}
-	for limit, n := range paused {
-		add(c.descs.pausedKey, gauge, float64(n), limit)
-	}
 	if p.Version > 0 {
 		add(c.descs.policies, gauge, float64(p.Since.UnixMilli())/1000)
 	}
-}
-
-// pausedKeys counts the values of the keys of limits that are paused. Without limits by name it reads nothing.
-func (w *Watcher) pausedKeys(ctx context.Context, limits map[string]queue.Limit) (map[string]int, error) {
-	if len(limits) == 0 {
-		return nil, nil
-	}
-	paused := make(map[string]int, len(limits))
-	for name := range limits {
-		paused[name] = 0
-	}
-	all, err := w.Pauses(ctx)
-	for _, p := range all {
-		if _, there := limits[p.Limit]; there && p.Scope == queue.ScopeLimit {
-			paused[p.Limit]++
-		}
-	}
-	return paused, err
 }
