@@ -407,11 +407,16 @@ func (j *judge) checkRefusals(now int64) {
 		if now < r.at+decided {
 			return false
 		}
-		if !r.t.oddly && !slices.ContainsFunc(r.charges, func(c charge) bool { return j.ledger(c.scope).refuses(c, r.at) }) {
+		if !r.t.oddly && !slices.ContainsFunc(r.charges, func(c charge) bool { return j.ledger(c.scope).refuses(c, r.at) || j.mayLackRefund(c, r.at) }) {
 			j.fail(r.t, "%s was dropped by a rule that lets it start", r.t)
 		}
 		return true
 	})
+}
+
+// mayLackRefund reports whether the leader may not have heard yet at an instant that a start was given back: there was trouble.
+func (j *judge) mayLackRefund(c charge, at int64) bool {
+	return j.calm > at-decided && j.ledger(c.scope).gone > at-patience
 }
 
 // refuses reports whether a rule of the subject may have dropped a job at about that instant.
