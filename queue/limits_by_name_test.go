@@ -484,3 +484,39 @@ func TestSimulatedJobsThatLackAKey(t *testing.T) {
 		}
 	}
 }
+
+// What the user has not seen takes nothing of a limit by name that counts each user in a unit of the job's own: whether the
+// job is done, has failed, or waits for a pause.
+func TestRefundOfAUnit(t *testing.T) {
+	for name, end := range map[string]error{
+		"done": nil, "failed": errors.New("not yet"), "paused": queue.Pause{Scope: queue.ScopeUser, For: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, queue.Policies{Limits: map[string]queue.Limit{
+					"tokens": {Counts: "tokens", Key: []string{"tenant", "user"}, Rules: []throttle.Rule{throttle.Window(10, time.Hour)}},
+				}})
+				calls := 0
+				got := recorder{then: func(context.Context, queue.Info) error {
+					if calls++; calls == 1 {
+						return queue.RefundUser{Err: end}
+					}
+					return nil
+				}}
+				runWorker(t, client, &got, queue.WorkerConfig{RetryDelay: after(time.Second)})
+				job := jobs("school", "teacher", 1)[0]
+				job.Costs = map[string]int{"tokens": 8}
+				enqueue(t, client, job)
+				if name == "done" {
+					time.Sleep(time.Second)
+					enqueue(t, client, job)
+				}
+				time.Sleep(5 * time.Second)
+				if got.count() != 2 {
+					t.Errorf("%d starts, want 2: the first one has taken nothing", got.count())
+				}
+			})
+		})
+	}
+}

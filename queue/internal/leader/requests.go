@@ -35,10 +35,9 @@ import (
 
 // A request is a notice about a claim, which has its effect in a commit.
 type request struct {
-	store.Return      // of a job; of a refund only the claim counts
-	refund       bool // it gives back what the user has not seen
-	cost         int
-	env          *envelope.Envelope // of the claim; nil if it is gone
+	store.Return                    // of a job; of a refund only the claim counts
+	refund       bool               // it gives back what the user has not seen
+	env          *envelope.Envelope // of the claim; nil if it is gone. Of a refund it is what limits count
 	own          *store.Notice      // of this worker's own jobs: posted if this term does not settle it
 }
 
@@ -46,7 +45,7 @@ type request struct {
 func readRequest(l store.Notice) (q request, ok bool) {
 	if l.Subject == store.NoticeRefund {
 		refund, ok := store.ParseRefund(l.Text)
-		return request{Return: store.Return{Claim: refund.Claim}, refund: true, cost: refund.Cost}, ok
+		return request{Return: store.Return{Claim: refund.Claim}, refund: true, env: refund.Job}, ok
 	}
 	q.Return, ok = store.ParseReturn(l.Text)
 	return q, ok
@@ -131,8 +130,6 @@ func (t *term) prepare(ctx context.Context) error {
 		seen[refs[k]] = true
 		if q.env, err = envelope.Open(jobs[k]); q.env == nil {
 			t.w.Log.Error("a claimed job cannot be read", "claim", q.Claim, "err", err)
-		} else {
-			q.cost = q.env.Cost
 		}
 	}
 	return nil
@@ -156,7 +153,7 @@ func (t *term) settle(c *store.Commit, now int64) {
 		q := &t.requests[i]
 		switch {
 		case q.refund:
-			t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Cost: q.cost})
+			t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env})
 			t.sooner(c, q.Claim.Lane, now)
 		case q.env != nil:
 			t.takeBack(c, q, now)
@@ -182,7 +179,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Late = 0
 	}
 	if unstarted {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env, Cost: q.cost, All: true})
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env, All: true})
 		t.sooner(c, q.Claim.Lane, now)
 		c.Count(q.Claim.Lane.Tenant, "started", -1)
 	} else {
@@ -190,7 +187,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Ready = now
 	}
 	if q.Kind == store.ReturnRefunded {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env, Cost: q.cost})
+		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env})
 		t.sooner(c, q.Claim.Lane, now)
 	}
 	if q.Scope != "" {

@@ -58,7 +58,7 @@ func refundIsLost(t *testing.T, dies bool) {
 		st, _ := store.New(s.client, "q")
 		slot := first.slot
 		claim := envelope.Claim{Stamp: fmt.Sprintf("%013x", slot-1000), Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: slot, Spent: slot}
-		if err := st.Write(t.Context(), store.Notice{Subject: store.NoticeRefund, Text: store.Pack(claim.String(), "1")}); err != nil {
+		if err := st.Write(t.Context(), store.Notice{Subject: store.NoticeRefund, Text: refundOf(claim).String()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -117,12 +117,17 @@ func TestARefundIsForAllLanesOfAUser(t *testing.T) {
 	})
 }
 
+// refundOf asks for what the job of a claim has cost.
+func refundOf(claim envelope.Claim) store.Refund {
+	return store.Refund{Claim: claim, Job: &envelope.Envelope{Stamp: claim.Stamp, Type: "x", Cost: 1}}
+}
+
 // More requests come than one commit settles, and the leader dies when it has given a refund among them: the next one
 // does not give it again. Two tokens, one of which comes back, are enough for three starts.
 func TestARefundAmongManyIsGivenOnce(t *testing.T) {
 	for name, other := range map[string]func(claim envelope.Claim) store.Notice{
 		"refunds": func(claim envelope.Claim) store.Notice {
-			return store.Notice{Subject: store.NoticeRefund, Text: store.Refund{Claim: claim, Cost: 1}.String()}
+			return store.Notice{Subject: store.NoticeRefund, Text: refundOf(claim).String()}
 		},
 		"returns": func(claim envelope.Claim) store.Notice {
 			return store.Return{Worker: "gone", Claim: claim, Kind: store.ReturnLate}.Notice()
@@ -160,7 +165,7 @@ func refundAmongMany(t *testing.T, other func(claim envelope.Claim) store.Notice
 		return envelope.Claim{Stamp: fmt.Sprintf("%013x", slot-1000), Lane: lane, Slot: slot, Spent: slot}
 	}
 	write(store.Notice{Subject: store.NoticeFinished}) // so that one reading brings fewer requests than a commit settles
-	write(store.Notice{Subject: store.NoticeRefund, Text: store.Refund{Claim: claim("u", slot), Cost: 1}.String()})
+	write(store.Notice{Subject: store.NoticeRefund, Text: refundOf(claim("u", slot)).String()})
 	for i := range 300 {
 		write(other(claim(fmt.Sprint("x", i), slot-1-int64(i))))
 	}

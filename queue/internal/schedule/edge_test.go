@@ -332,7 +332,7 @@ func TestAReturnedJobStartsAtOnce(t *testing.T) {
 	s.ahead = 0
 	s.now += 10_000
 	s.lanes[start.Lane] = append([]*envelope.Envelope{start.Head.Env}, s.lanes[start.Lane]...)
-	s.s.Step(s.now, schedule.Refunded{Claim: start.Claim, Cost: 1, All: true})
+	s.s.Step(s.now, schedule.Refunded{Claim: start.Claim, Env: &envelope.Envelope{Type: "x", Cost: 1}, All: true})
 	s.s.Step(s.now, schedule.Returned{Lane: start.Lane})
 	s.decide()
 	if len(s.starts) != 2 || s.starts[1].Slot > s.now {
@@ -351,7 +351,7 @@ func TestARefundLetsNobodyOvertake(t *testing.T) {
 	s.decide()
 	s.ahead = 0
 	s.now += 10_000
-	s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Cost: 1})
+	s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Env: &envelope.Envelope{Type: "x", Cost: 1}})
 	s.put("t", "u", nil)
 	s.decide()
 	if len(s.starts) != 3 || s.starts[2].Slot < s.starts[1].Slot {
@@ -416,7 +416,7 @@ func TestALiftedRuleGivesBackNothingThatItHasNotCounted(t *testing.T) {
 		}
 		s.learn(s.s.Amend(s.now))
 	}
-	s.s.Step(s.now, schedule.Refunded{Claim: missed.Claim, Cost: 1, All: true})
+	s.s.Step(s.now, schedule.Refunded{Claim: missed.Claim, Env: &envelope.Envelope{Type: "x", Cost: 1}, All: true})
 	if started("c") != 1 {
 		t.Fatal("the third does not start")
 	}

@@ -77,8 +77,7 @@ type TakenBack struct{ Claim envelope.Claim }
 // rules remember has to be known ([Scheduler.Knows]).
 type Refunded struct {
 	Claim envelope.Claim
-	Env   *envelope.Envelope // its job; nil where only the cost is known
-	Cost  int
+	Env   *envelope.Envelope // its job, of which what limits count matters
 	All   bool
 }
 

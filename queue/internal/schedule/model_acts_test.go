@@ -184,7 +184,7 @@ func (m *model) end() {
 		m.later = append(m.later, t)
 		if m.chance(2) {
 			m.note("  and its user has seen nothing of it")
-			m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Env: t.env, Cost: t.env.Cost})
+			m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Env: t.env})
 			m.unspend(t, false)
 			m.sooner(t.lane)
 			m.amend()
@@ -194,7 +194,7 @@ func (m *model) end() {
 		if t.env.Late = 0; m.far && m.chance(2) {
 			t.env.Late = m.Int64N(50_000)
 		}
-		m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Env: t.env, Cost: t.env.Cost, All: true})
+		m.s.Step(m.now, schedule.Refunded{Claim: t.claim, Env: t.env, All: true})
 		m.unspend(t, true)
 		m.back(t)
 		m.amend()

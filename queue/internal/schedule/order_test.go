@@ -170,7 +170,7 @@ func TestAParkedLaneGetsItsSlotBack(t *testing.T) {
 			s.lanes[left.Lane] = s.lanes[left.Lane][1:]
 		}
 		if len(c.Parks) > 0 { // its reply is on its way
-			s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Cost: 1, All: true})
+			s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Env: &envelope.Envelope{Type: "x", Cost: 1}, All: true})
 		}
 		s.learn(c)
 	}
@@ -332,7 +332,7 @@ func TestAReturnedJobIsNoTurnOfItsTenant(t *testing.T) {
 // putBack puts the job of a start back to the front of its lane, unstarted.
 func (s *shelf) putBack(start schedule.Start) {
 	s.lanes[start.Lane] = append([]*envelope.Envelope{start.Head.Env}, s.lanes[start.Lane]...)
-	s.s.Step(s.now, schedule.Refunded{Claim: start.Claim, Cost: 1, All: true})
+	s.s.Step(s.now, schedule.Refunded{Claim: start.Claim, Env: &envelope.Envelope{Type: "x", Cost: 1}, All: true})
 	s.s.Step(s.now, schedule.Returned{Lane: start.Lane, Since: start.Head.Env.Since()})
 	s.learn(s.s.Amend(s.now))
 }

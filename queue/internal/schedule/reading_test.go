@@ -79,7 +79,7 @@ func TestARefundWhileALaneIsRead(t *testing.T) {
 			claim = starts[0].Claim
 			// The commit is under way, which brings the rest of the lane. The job's slot is given back:
 			// its handler was quick, or its commit was refused.
-			s.s.Step(s.now, schedule.Refunded{Claim: claim, Cost: 1, All: true})
+			s.s.Step(s.now, schedule.Refunded{Claim: claim, Env: &envelope.Envelope{Type: "x", Cost: 1}, All: true})
 			s.learn(commit)
 			break
 		}

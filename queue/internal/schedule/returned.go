@@ -9,16 +9,14 @@ package schedule
 func (s *Scheduler) refund(f Refunded, now int64) {
 	t := s.tenant(f.Claim.Lane.Tenant)
 	u := t.user(s, f.Claim.Lane.User)
-	back := []share{{who: u, cost: f.Cost}}
+	cost := f.Env.Cost
+	back := []share{{who: u, cost: cost}}
 	if f.All {
-		back = append(back, share{who: s, cost: f.Cost}, share{who: t, cost: f.Cost})
-		s.serve(t, -f.Cost)
+		back = append(back, share{who: s, cost: cost}, share{who: t, cost: cost})
+		s.serve(t, -cost)
 	}
 	for _, of := range s.named(f.Claim.Lane, f.Env) {
-		if of.cost == 0 {
-			of.cost = f.Cost
-		}
-		if (f.All || of.ofUser) && of.cost > 0 {
+		if f.All || of.ofUser {
 			back = append(back, of)
 		}
 	}

@@ -75,12 +75,18 @@ func ParseReturn(text string) (r Return, ok bool) {
 // its claim is over, and names the slot that is given back.
 type Refund struct {
 	Claim envelope.Claim
-	Cost  int
+	Job   *envelope.Envelope // what limits count of it: its type, cost, keys and costs
 }
 
 // String returns the text of the notice that asks for the refund. The script that ends the claim writes it, if the
 // claim was still held.
-func (r Refund) String() string { return Pack(r.Claim.String(), strconv.Itoa(r.Cost)) }
+func (r Refund) String() string {
+	counted := envelope.Envelope{
+		Stamp: r.Job.Stamp, Priority: r.Job.Priority, MaxAttempts: envelope.DefaultAttempts,
+		Type: r.Job.Type, Cost: r.Job.Cost, Keys: r.Job.Keys, Costs: r.Job.Costs,
+	}
+	return Pack(r.Claim.String(), counted.String())
+}
 
 // ParseRefund reads the text of a notice about a refund; false for a malformed one.
 func ParseRefund(text string) (r Refund, ok bool) {
@@ -88,10 +94,10 @@ func ParseRefund(text string) (r Refund, ok bool) {
 	if len(words) != 2 {
 		return r, false
 	}
-	var err error
-	r.Claim, err = envelope.ParseClaim(words[0])
-	r.Cost = max(1, int(number(words[1])))
-	return r, err == nil
+	var malformed, unreadable error
+	r.Claim, malformed = envelope.ParseClaim(words[0])
+	r.Job, unreadable = envelope.Open(words[1])
+	return r, malformed == nil && unreadable == nil
 }
 
 // ParseFinished reads which claims have ended: each line is the name of one. A malformed one, which no

@@ -20,9 +20,13 @@ func TestNoticesAboutClaims(t *testing.T) {
 			t.Errorf("%+v, %v; want %+v", got, ok, want)
 		}
 	}
-	want := Refund{Claim: claim, Cost: 3}
-	if got, ok := ParseRefund(want.String()); !ok || got != want {
-		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	job := &envelope.Envelope{
+		Stamp: claim.Stamp, Priority: 1, MaxAttempts: 3, Type: "push", Payload: "hello", Failures: 2,
+		Cost: 3, Keys: map[string]string{"domain": "example.com"}, Costs: map[string]int{"tokens": 8},
+	}
+	got, ok := ParseRefund(Refund{Claim: claim, Job: job}.String())
+	if !ok || got.Claim != claim || !got.Job.CountsAs(job) || len(got.Job.Payload) > 0 {
+		t.Errorf("%+v of job %+v, %v; want %+v", got, got.Job, ok, job)
 	}
 	for _, malformed := range []string{"", "a", "4 late", Pack("a", "b", ReturnLate, "1", "", "0", "")} {
 		if got, ok := ParseReturn(malformed); ok {

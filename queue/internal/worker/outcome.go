@@ -31,7 +31,7 @@ import (
 func (w *Worker) finish(j *job, o Outcome) {
 	refund := ""
 	if o.Refund {
-		refund = store.Refund{Claim: j.Claim, Cost: j.env.Cost}.String()
+		refund = store.Refund{Claim: j.Claim, Job: j.env}.String()
 	}
 	switch {
 	case o.Pause != nil:
