@@ -72,7 +72,7 @@ func (i *Inspector) Override(ctx context.Context, o Override) error {
 			return fmt.Errorf("%w: an override that does not last; want Until, or For of at least %v", ErrInvalidArgument, shortestPause)
 		}
 		f.Overrides = append(without(f.Overrides, o), policyfile.Override{
-			Limit: o.Limit, Values: o.Key, Bounds: policyfile.Bounds{Limits: limitsOf(o.Rules, o.Concurrency), Capacity: o.Capacity},
+			Limit: o.Limit, Fields: f.Limits[o.Limit].Key, Values: o.Key, Bounds: policyfile.Bounds{Limits: limitsOf(o.Rules, o.Concurrency), Capacity: o.Capacity},
 			Since: now, Until: until, Author: o.Author, Reason: o.Reason,
 		})
 		return nil

@@ -191,6 +191,12 @@ func TestOverridesAndPoliciesThatAreSet(t *testing.T) {
 		if now := in(); !slices.Equal(now, []string{"tenant"}) {
 			t.Errorf("%q in force without limit domain", now)
 		}
+		region := overridden("domain", 20)
+		region.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.region"}, Rules: one}}
+		setPolicies(t, client, region)
+		if now := in(); !slices.Equal(now, []string{"tenant"}) {
+			t.Errorf("%q in force where limit domain has another key", now)
+		}
 		setPolicies(t, client, overridden("domain", 20))
 		if was, err := inspector.EndOverride(ctx, "tenant", "school"); !was || err != nil {
 			t.Errorf("%v, %v", was, err)

@@ -11,6 +11,7 @@ import (
 // policies that Redis keeps, and in no file of people's: applying a file leaves them as they are.
 type Override struct {
 	Limit          string   // queue, tenant, user, or the name of a limit
+	Fields         []string // of its key, when it was set; nil for queue, tenant and user
 	Values         []string // of its key: none of queue, the tenant's name of tenant, both names of user
 	Bounds                  // what it does not say is as the policies say: its rules, its concurrency, its capacity
 	Since, Until   int64    // µs of Redis's clock; from Until on it counts no more
@@ -58,7 +59,7 @@ func (f File) At(now int64) (all []Override, ends, ended int64) {
 		switch fields, known := f.Key(o.Limit); {
 		case o.Until <= now:
 			ended = max(ended, o.Until)
-		case known && len(fields) == len(o.Values):
+		case known && len(fields) == len(o.Values) && (o.Fields == nil || slices.Equal(fields, o.Fields)):
 			all = append(all, o)
 			if ends == 0 || o.Until < ends {
 				ends = o.Until
@@ -101,6 +102,7 @@ func (f File) checkOverrides() *Problem {
 // An overrideEntry is an override as Redis keeps it.
 type overrideEntry struct {
 	Limit       string
+	Fields      []string        `yaml:",omitempty,flow"`
 	Key         []string        `yaml:",omitempty,flow"`
 	Rules       []throttle.Rule `yaml:",omitempty,flow"`
 	Concurrency string          `yaml:",omitempty"`
@@ -113,7 +115,7 @@ type overrideEntry struct {
 
 func (o Override) entry() overrideEntry {
 	e := overrideEntry{
-		Limit: o.Limit, Key: o.Values, Rules: o.Rules, Capacity: o.Capacity,
+		Limit: o.Limit, Fields: o.Fields, Key: o.Values, Rules: o.Rules, Capacity: o.Capacity,
 		Since: o.Since, Until: o.Until, Author: o.Author, Reason: o.Reason,
 	}
 	if o.Concurrency != (Concurrency{}) {
@@ -134,7 +136,7 @@ func (r *policyReader) overrides(at place) (all []Override) {
 	}
 	for _, e := range entries {
 		o := Override{
-			Limit: e.Limit, Values: e.Key, Bounds: Bounds{Limits: Limits{Rules: e.Rules}, Capacity: e.Capacity},
+			Limit: e.Limit, Fields: e.Fields, Values: e.Key, Bounds: Bounds{Limits: Limits{Rules: e.Rules}, Capacity: e.Capacity},
 			Since: e.Since, Until: e.Until, Author: e.Author, Reason: e.Reason,
 		}
 		if e.Concurrency != "" {
