@@ -20,8 +20,15 @@ type batch struct {
 	seals []*envelope.Envelope
 	idFor func(Job) time.Duration
 
-	uses   [][]schedule.Use // what limits each job, as usesOf has found out
-	usesBy *schedule.Policies
+	limited []limited // what policies say of each job, as limitedBy has found out
+	by      *schedule.Policies
+}
+
+// limited is what policies say of a job: what limits it, the label of its lane, and why it is invalid.
+type limited struct {
+	uses    []schedule.Use
+	label   string
+	invalid error
 }
 
 func newBatch(jobs []Job, idFor func(Job) time.Duration) *batch {
@@ -61,7 +68,7 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 			o.Tenants = append(o.Tenants, store.OfferTenant{Name: j.Tenant, Capacity: policy.Capacity, MakesRoom: policy.DropOldest})
 		}
 		offered := b.offerJob(i, number, policies)
-		for _, limit := range b.usesOf(i, policies) {
+		for _, limit := range b.limitedBy(policies)[i].uses {
 			if limit.Rules.Len() > 0 && !scopes[limit.Scope] {
 				scopes[limit.Scope] = true
 				o.Scopes = append(o.Scopes, limit.Scope)
@@ -93,8 +100,8 @@ func (b *batch) subject(o *store.Offer, known map[string]int, limit schedule.Use
 // scopes returns the scopes of all jobs: what may limit or pause them.
 func (b *batch) scopes(policies *schedule.Policies) (all []string) {
 	seen := make(map[string]bool)
-	for i := range b.jobs {
-		for _, limit := range b.usesOf(i, policies) {
+	for _, of := range b.limitedBy(policies) {
+		for _, limit := range of.uses {
 			if !seen[limit.Scope] {
 				seen[limit.Scope] = true
 				all = append(all, limit.Scope)
@@ -104,15 +111,16 @@ func (b *batch) scopes(policies *schedule.Policies) (all []string) {
 	return all
 }
 
-// usesOf returns what limits a job. For the policies that it was asked about last it knows.
-func (b *batch) usesOf(i int, policies *schedule.Policies) []schedule.Use {
-	if b.uses == nil || b.usesBy != policies {
-		b.uses, b.usesBy = make([][]schedule.Use, len(b.jobs)), policies
-		for k := range b.jobs {
-			b.uses[k] = policies.Uses(b.lane(k), b.seals[k])
+// limitedBy returns what policies say of the jobs. Of the policies that it was asked about last it knows.
+func (b *batch) limitedBy(policies *schedule.Policies) []limited {
+	if b.limited == nil || b.by != policies {
+		b.limited, b.by = make([]limited, len(b.jobs)), policies
+		for i := range b.limited {
+			of := &b.limited[i]
+			of.uses, of.label, of.invalid = policies.Job(b.lane(i), b.seals[i])
 		}
 	}
-	return b.uses[i]
+	return b.limited
 }
 
 // lane returns the lane of a job, without its label.
@@ -122,12 +130,9 @@ func (b *batch) lane(i int) store.Lane {
 
 // check returns an error that wraps [ErrInvalidJob] if the limits of policies need something of a job that it lacks.
 func (b *batch) check(policies *schedule.Policies) error {
-	if policies == nil || policies.Named == nil {
-		return nil
-	}
-	for i := range b.jobs {
-		if err := policies.Named.Check(b.lane(i), b.seals[i]); err != nil {
-			return fmt.Errorf("job %d of %d: %w: %w", i+1, len(b.jobs), ErrInvalidJob, err)
+	for i, of := range b.limitedBy(policies) {
+		if of.invalid != nil {
+			return fmt.Errorf("job %d of %d: %w: %w", i+1, len(b.jobs), ErrInvalidJob, of.invalid)
 		}
 	}
 	return nil
@@ -143,10 +148,11 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 	if e.Spilled != "" {
 		offered.Payload = j.Payload
 	}
-	offered.Lane.Label = policies.Label(offered.Lane, &e)
+	limited := b.limitedBy(policies)[i]
+	offered.Lane.Label = limited.label
 	e.NotBefore = offered.NotBefore
 	offered.Body = e.Body()
-	for _, limit := range b.usesOf(i, policies) {
+	for _, limit := range limited.uses {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			offered.Refuse, offered.Rule = string(ReasonImpossible), limit.RuleName(rule)
 			return offered
@@ -188,12 +194,12 @@ func (b *batch) limitsRunning(policies *schedule.Policies) bool {
 // receipts returns the receipts of the batch.
 func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, running *forecast.Census) []Receipt {
 	p := forecast.New(policies, store.View{Now: reply.Now, Pauses: reply.Pauses, States: reply.States}, running)
-	receipts := make([]Receipt, len(b.jobs))
+	receipts, limited := make([]Receipt, len(b.jobs)), b.limitedBy(policies)
 	for i, from := range reply.Receipts {
 		j, r := b.jobs[i], receiptOf(b.jobs[i], from)
 		switch from.Status {
 		case store.StatusAccepted:
-			r.Estimate = estimate(p.TurnUnder(b.usesOf(i, policies), b.lane(i), b.seals[i], from.Waiting, from.Place-1))
+			r.Estimate = estimate(p.TurnUnder(limited[i].uses, b.lane(i), b.seals[i], from.Waiting, from.Place-1))
 			r.StartBy = envelope.Instant(b.latest(policies, i, max(p.Now, envelope.Micros(j.NotBefore))))
 		case store.StatusLater:
 			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(policies, i, envelope.Micros(j.NotBefore)))

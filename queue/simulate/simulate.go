@@ -202,12 +202,10 @@ func (w *memory) offer(i int) {
 // refuses returns why the door does not take a job.
 func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
 	lane := envelope.Lane{Tenant: r.Tenant, User: r.User}
-	if w.policies.Named != nil && !w.Accepted {
-		if err := w.policies.Named.Check(lane, env); err != nil {
-			return Invalid, err.Error()
-		}
+	uses, _, invalid := w.policies.Job(lane, env)
+	if invalid != nil && !w.Accepted {
+		return Invalid, invalid.Error()
 	}
-	uses := w.policies.Uses(lane, env)
 	for _, limit := range uses {
 		if rule := limit.Rules.Impossible(limit.Cost); rule >= 0 {
 			return queue.ReasonImpossible, limit.RuleName(rule)

@@ -51,23 +51,11 @@ func action(lane envelope.Lane, env *envelope.Envelope) limits.Action {
 	return limits.Action{Tenant: lane.Tenant, User: lane.User, Type: env.Type, Keys: env.Keys, Cost: env.Cost, Costs: env.Costs}
 }
 
-// Check returns what a job lacks for the limits of policies, or that more limits are about it than may be.
-func (n named) Check(lane envelope.Lane, env *envelope.Envelope) error {
-	_, err := n.set.Named(action(lane, env))
-	return err
-}
-
-// Label returns the label of the lane in which a job waits.
-func (n named) Label(lane envelope.Lane, env *envelope.Envelope) string {
-	uses, _ := n.set.Named(action(lane, env))
-	return n.set.Label(uses, func(b bound) bool { return b.capacity > 0 })
-}
-
-// Job returns the limits that a job is subject to. One that lacks what a limit needs is not subject to it: when it was
-// offered there was no such limit.
-func (n named) Job(lane envelope.Lane, env *envelope.Envelope) []schedule.Use {
-	uses, _ := n.set.Named(action(lane, env))
-	return n.uses(uses)
+// Job returns the limits that a job is subject to, and the label of its lane. One that lacks what a limit needs is not subject
+// to it: if the limit refuses such jobs, there was no such limit when it was offered.
+func (n named) Job(lane envelope.Lane, env *envelope.Envelope) ([]schedule.Use, string, error) {
+	uses, invalid := n.set.Named(action(lane, env))
+	return n.uses(uses), n.set.Label(uses, func(b bound) bool { return b.capacity > 0 }), invalid
 }
 
 // Lane returns the limits that the jobs of a lane are subject to, as its label says.

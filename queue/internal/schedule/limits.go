@@ -22,6 +22,32 @@ type Limit struct {
 // name. Of the job nil the latter are those of the lane's label, and what it costs them is not known. It works on nil, which
 // limits nothing.
 func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
+	if env == nil && p != nil && p.Named != nil {
+		return slices.Concat(p.ofEverybody(lane, env), p.Named.Lane(lane))
+	}
+	uses, _, _ := p.Job(lane, env)
+	return uses
+}
+
+// Job returns what limits a job of a user, as [Policies.Uses] does, and the label of the lane in which it waits. The error says
+// why the job is invalid: it lacks what a limit needs, or too many limits are about it. It works on nil.
+func (p *Policies) Job(lane envelope.Lane, env *envelope.Envelope) (uses []Use, label string, invalid error) {
+	uses = p.ofEverybody(lane, env)
+	if p == nil || p.Named == nil || env == nil {
+		return uses, "", nil
+	}
+	named, label, invalid := p.Named.Job(lane, env)
+	if label != "" && uses[2].Capacity > 0 {
+		label = envelope.CountedUser + "&" + label
+	}
+	return slices.Concat(uses, named), label, invalid
+}
+
+// everybodys is how many limits everybody has: those of the queue, of the tenant, of the user. They come before those by name.
+const everybodys = 3
+
+// ofEverybody returns those limits.
+func (p *Policies) ofEverybody(lane envelope.Lane, env *envelope.Envelope) []Use {
 	policy, cost := p.Of(lane.Tenant), 1
 	user := policy.OfUser(lane.User)
 	if env != nil {
@@ -36,13 +62,7 @@ func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 		return all
 	}
 	all[0].Rules, all[0].Concurrency = p.Queue, p.QueueConcurrency
-	switch {
-	case p.Named == nil:
-		return all
-	case env == nil:
-		return slices.Concat(all, p.Named.Lane(lane))
-	}
-	return slices.Concat(all, p.Named.Job(lane, env))
+	return all
 }
 
 // RuleName returns the name of a rule of a limit, by its number, as it stands in drops and counters: "window 10/1m", or
@@ -76,10 +96,7 @@ func (p *Policies) Label(lane envelope.Lane, env *envelope.Envelope) string {
 	if p == nil || p.Named == nil {
 		return ""
 	}
-	label := p.Named.Label(lane, env)
-	if label != "" && p.Of(lane.Tenant).OfUser(lane.User).Capacity > 0 {
-		label = envelope.CountedUser + "&" + label
-	}
+	_, label, _ := p.Job(lane, env)
 	return label
 }
 

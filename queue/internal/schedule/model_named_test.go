@@ -115,26 +115,20 @@ func (m *model) subject(env *envelope.Envelope) {
 // namedLimits are what the scheduler asks.
 type namedLimits []namedLimit
 
-func (all namedLimits) Job(lane envelope.Lane, env *envelope.Envelope) (uses []schedule.Use) {
+// The label of a lane are the scopes of its jobs, with signs that it may have.
+func (all namedLimits) Job(lane envelope.Lane, env *envelope.Envelope) (uses []schedule.Use, label string, invalid error) {
+	var scopes []string
 	for _, n := range all {
 		if scope, cost := n.of(lane, env); cost > 0 {
 			uses = append(uses, n.use(scope, int(cost)))
+			scopes = append(scopes, strings.ReplaceAll(scope, ":", "/"))
 		}
 	}
-	return uses
+	return uses, strings.Join(scopes, "&"), nil
 }
 
 func (n namedLimit) use(scope string, cost int) schedule.Use {
 	return schedule.Use{Limit: n.limit(scope), Name: n.name, Cost: cost, OfUser: n.key == "user"}
-}
-
-// The label of a lane are the scopes of its jobs, with signs that it may have.
-func (all namedLimits) Label(lane envelope.Lane, env *envelope.Envelope) string {
-	var scopes []string
-	for _, use := range all.Job(lane, env) {
-		scopes = append(scopes, strings.ReplaceAll(use.Scope, ":", "/"))
-	}
-	return strings.Join(scopes, "&")
 }
 
 func (all namedLimits) Lane(lane envelope.Lane) (uses []schedule.Use) {
@@ -167,5 +161,3 @@ func (all namedLimits) Counts() bool {
 		return limits
 	})
 }
-
-func (all namedLimits) Check(envelope.Lane, *envelope.Envelope) error { return nil }

@@ -72,8 +72,8 @@ func (s *Scheduler) shares(all []share, l *lane) []share {
 		fresh = fresh && !of.who.(*instance).gone
 	}
 	if !fresh {
-		l.uses, l.usesOf, l.usesBy = s.named(l.name(), env), env, s.policies
-		l.usesLabel = s.policies.Label(l.name(), env)
+		uses, label, _ := s.policies.Job(l.name(), env)
+		l.uses, l.usesLabel, l.usesOf, l.usesBy = s.instancesOf(uses[everybodys:]), label, env, s.policies
 		about := false
 		for _, of := range l.uses {
 			about = about || of.who == toucher(l.line)
@@ -87,17 +87,19 @@ func (s *Scheduler) shares(all []share, l *lane) []share {
 
 // named returns the instances that count a job of a lane. Of nil they are those of the lane's label,
 // without costs.
-func (s *Scheduler) named(lane envelope.Lane, env *envelope.Envelope) (all []share) {
+func (s *Scheduler) named(lane envelope.Lane, env *envelope.Envelope) []share {
 	if s.policies == nil || s.policies.Named == nil {
 		return nil
 	}
-	uses := s.policies.Named.Lane
-	if env != nil {
-		uses = func(lane envelope.Lane) []Use { return s.policies.Named.Job(lane, env) }
-	}
-	for _, use := range uses(lane) {
+	return s.instancesOf(s.policies.Uses(lane, env)[everybodys:])
+}
+
+// instancesOf returns the instances of limits by name.
+func (s *Scheduler) instancesOf(uses []Use) []share {
+	all := make([]share, len(uses))
+	for i, use := range uses {
 		of := s.instance(use)
-		all = append(all, share{who: of, of: &of.subject, cost: use.Cost, ofUser: use.OfUser})
+		all[i] = share{who: of, of: &of.subject, cost: use.Cost, ofUser: use.OfUser}
 	}
 	return all
 }

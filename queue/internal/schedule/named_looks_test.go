@@ -16,11 +16,11 @@ type one struct{ set *rules.Set }
 func (o one) Lane(envelope.Lane) []Use {
 	return []Use{{Limit: Limit{Scope: "l:all", Rules: o.set}, Name: "all", Cost: 1}}
 }
-func (o one) Job(lane envelope.Lane, _ *envelope.Envelope) []Use     { return o.Lane(lane) }
-func (o one) Scope(string) (Limit, bool)                             { return Limit{Rules: o.set}, true }
-func (o one) Label(envelope.Lane, *envelope.Envelope) string         { return "all" }
-func (o one) Counts() bool                                           { return false }
-func (o one) Check(lane envelope.Lane, env *envelope.Envelope) error { return nil }
+func (o one) Job(lane envelope.Lane, _ *envelope.Envelope) ([]Use, string, error) {
+	return o.Lane(lane), "all", nil
+}
+func (o one) Scope(string) (Limit, bool) { return Limit{Rules: o.set}, true }
+func (o one) Counts() bool               { return false }
 
 // enough has as many places as are asked for.
 type enough struct{}

@@ -163,18 +163,18 @@ func TestASlowLimitDoesNotSlowAFastOne(t *testing.T) {
 // A pairOf counts jobs whose type names a limit.
 type pairOf [2]namedLimit
 
-func (p pairOf) Job(_ envelope.Lane, env *envelope.Envelope) (uses []schedule.Use) {
+func (p pairOf) Job(_ envelope.Lane, env *envelope.Envelope) (uses []schedule.Use, label string, invalid error) {
 	for _, n := range p {
 		if strings.Contains(env.Type, n.name) {
 			uses = append(uses, n.use("l:"+n.name, env.Cost))
 		}
 	}
-	return uses
+	return uses, env.Type, nil
 }
 
-func (p pairOf) Label(_ envelope.Lane, env *envelope.Envelope) string { return env.Type }
 func (p pairOf) Lane(lane envelope.Lane) []schedule.Use {
-	return p.Job(lane, &envelope.Envelope{Type: lane.Label})
+	uses, _, _ := p.Job(lane, &envelope.Envelope{Type: lane.Label})
+	return uses
 }
 
 func (p pairOf) Scope(scope string) (schedule.Limit, bool) {
@@ -185,8 +185,7 @@ func (p pairOf) Scope(scope string) (schedule.Limit, bool) {
 	}
 	return schedule.Limit{}, false
 }
-func (p pairOf) Counts() bool                                  { return false }
-func (p pairOf) Check(envelope.Lane, *envelope.Envelope) error { return nil }
+func (p pairOf) Counts() bool { return false }
 
 // A job was offered before there was a limit that counts it. When it runs, it counts for that limit under the next leader, too,
 // which knows of it by its claim alone.

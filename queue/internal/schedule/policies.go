@@ -69,18 +69,15 @@ func (p *Policies) Since() int64 { return max(p.Version, p.Ended) }
 
 // Named are the limits by name of policies.
 type Named interface {
-	// Job returns those that a job of a lane is subject to.
-	Job(lane envelope.Lane, env *envelope.Envelope) []Use
+	// Job returns those that a job of a user is subject to, and the label of the lane in which it waits. The error says
+	// why the job is invalid: it lacks what a limit needs, or too many limits are about it.
+	Job(lane envelope.Lane, env *envelope.Envelope) (uses []Use, label string, invalid error)
 	// Lane returns those that the jobs of a lane are subject to, as its label says, without what they cost.
 	Lane(lane envelope.Lane) []Use
 	// Scope returns the limit of a scope; false if there is none.
 	Scope(scope string) (Limit, bool)
 	// Counts reports whether one of them limits how much runs at once.
 	Counts() bool
-	// Label returns the label of the lane in which a job waits.
-	Label(lane envelope.Lane, env *envelope.Envelope) string
-	// Check returns why a job is invalid: it lacks what a limit needs, or too many limits are about it.
-	Check(lane envelope.Lane, env *envelope.Envelope) error
 }
 
 // A Use is a limit by name that a job is subject to.
