@@ -20,13 +20,9 @@ import (
 
 // Label returns the label of the limits that a job is subject to; "" for none. Counted are bounds that count the jobs that
 // wait.
-func (s *Set[B]) Label(uses []Use[B], counted func(B) bool) string {
+func Label[B any](uses []Use[B], counted func(B) bool) string {
 	var b strings.Builder
 	for _, u := range uses {
-		l := s.find(u.Limit)
-		if l == nil {
-			continue
-		}
 		if b.Len() > 0 {
 			b.WriteByte('&')
 		}
@@ -36,10 +32,10 @@ func (s *Set[B]) Label(uses []Use[B], counted func(B) bool) string {
 		}
 		b.WriteString(u.Limit)
 		sign := byte('=')
-		for i, field := range l.Key {
+		for i, field := range u.Fields {
 			if whole || field != Tenant && field != User {
 				b.WriteByte(sign)
-				b.WriteString(labelEscape.Replace(u.Values[i]))
+				b.WriteString(labelEscape.escape(u.Values[i]))
 				sign = ','
 			}
 		}
@@ -48,7 +44,7 @@ func (s *Set[B]) Label(uses []Use[B], counted func(B) bool) string {
 }
 
 var (
-	labelEscape   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20", "|", "%7C", "&", "%26", "=", "%3D", ",", "%2C")
+	labelEscape   = newEscaper("%: |&=,", "%", "%25", ":", "%3A", " ", "%20", "|", "%7C", "&", "%26", "=", "%3D", ",", "%2C")
 	labelUnescape = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ", "%7C", "|", "%26", "&", "%3D", "=", "%2C", ",")
 )
 

@@ -74,13 +74,13 @@ func scope(head, name string, values []string) string {
 	b.WriteString(name)
 	for _, value := range values {
 		b.WriteByte(':')
-		b.WriteString(escape.Replace(value))
+		b.WriteString(escape.escape(value))
 	}
 	return b.String()
 }
 
 var (
-	escape   = strings.NewReplacer("%", "%25", ":", "%3A", " ", "%20")
+	escape   = newEscaper("%: ", "%", "%25", ":", "%3A", " ", "%20")
 	unescape = strings.NewReplacer("%25", "%", "%3A", ":", "%20", " ")
 )
 

@@ -221,12 +221,12 @@ func TestLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		label := set.Label(uses, func([]throttle.Rule) bool { return false })
+		label := Label(uses, func([]throttle.Rule) bool { return false })
 		if label != want || strings.ContainsAny(label, " :|") {
 			t.Errorf("%+v has the label %q, want %q", action, label, want)
 		}
 		again := set.Labelled(action.Tenant, action.User, label)
-		if counted := set.Label(uses, func([]throttle.Rule) bool { return true }); cmp.Diff(again, set.Labelled(action.Tenant, action.User, counted), cmp.AllowUnexported(throttle.Rule{})) != "" {
+		if counted := Label(uses, func([]throttle.Rule) bool { return true }); cmp.Diff(again, set.Labelled(action.Tenant, action.User, counted), cmp.AllowUnexported(throttle.Rule{})) != "" {
 			t.Errorf("%q says something else than %q", counted, label)
 		}
 		if len(again) != len(uses) {

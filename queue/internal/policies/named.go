@@ -55,7 +55,7 @@ func action(lane envelope.Lane, env *envelope.Envelope) limits.Action {
 // to it: if the limit refuses such jobs, there was no such limit when it was offered.
 func (n named) Job(lane envelope.Lane, env *envelope.Envelope) ([]schedule.Use, string, error) {
 	uses, invalid := n.set.Named(action(lane, env))
-	return n.uses(uses), n.set.Label(uses, func(b bound) bool { return b.capacity > 0 }), invalid
+	return n.uses(uses), limits.Label(uses, func(b bound) bool { return b.capacity > 0 }), invalid
 }
 
 // Lane returns the limits that the jobs of a lane are subject to, as its label says.

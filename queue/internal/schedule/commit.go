@@ -36,7 +36,7 @@ type Start struct {
 	Awaited   bool
 	Blame     Blame    // what held it back
 	Objection string   // name of a shadow rule that would not have let it start so early; "" for none
-	Limits    []string // names of the limits by name that count it
+	Limits    []string // names of the limits by name that count it; they are not changed
 
 	counted bool // as a job that runs, by this decision: what was read before may bring a job once more
 }

@@ -1,6 +1,10 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
+import (
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // A limit by name counts for the values of a key: the limit "domain", say, for gmail.com. Each such pair is an instance.
 // It is a subject like the queue, a tenant or a user: it has rules, a state, a concurrency limit, pauses. A job is counted
@@ -67,22 +71,39 @@ func (s *Scheduler) shares(all []share, l *lane) []share {
 		}
 		return all
 	}
-	fresh := l.usesBy == s.policies && env.CountsAs(l.usesOf)
-	for _, of := range l.uses {
-		fresh = fresh && !of.who.(*instance).gone
-	}
-	if !fresh {
-		uses, label, _ := s.policies.Job(l.name(), env)
-		l.uses, l.usesLabel, l.usesOf, l.usesBy = s.instancesOf(uses[everybodys:]), label, env, s.policies
-		about := false
-		for _, of := range l.uses {
-			about = about || of.who == toucher(l.line)
-		}
-		if l.line != nil && !about {
+	if !l.counted.holds(s.policies, env) {
+		l.counted = s.countedBy(l.name(), env)
+		if l.line != nil && !slices.Contains(l.counted.instances, l.line) {
 			s.leaveLine(l)
 		}
 	}
-	return append(all, l.uses...)
+	return append(all, l.counted.shares...)
+}
+
+// counted is which limits by name count a job of a lane, and all others of the lane that are counted as it is. It is not
+// changed once it is made.
+type counted struct {
+	job       *envelope.Envelope
+	by        *Policies
+	shares    []share
+	instances []*instance // of the shares
+	limits    []string    // their names
+	label     string      // of the lane in which such a job waits
+}
+
+func (s *Scheduler) countedBy(lane envelope.Lane, env *envelope.Envelope) counted {
+	uses, label, _ := s.policies.Job(lane, env)
+	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(uses[everybodys:])}
+	for _, of := range c.shares {
+		i := of.who.(*instance)
+		c.instances, c.limits = append(c.instances, i), append(c.limits, i.limit)
+	}
+	return c
+}
+
+// holds reports whether a job is counted so, under policies.
+func (c *counted) holds(p *Policies, env *envelope.Envelope) bool {
+	return c.by == p && env.CountsAs(c.job) && !slices.ContainsFunc(c.instances, func(i *instance) bool { return i.gone })
 }
 
 // named returns the instances that count a job of a lane. Of nil they are those of the lane's label,
@@ -111,16 +132,6 @@ func (s *Scheduler) labelled(lane envelope.Lane) (all []*instance) {
 	}
 	for _, of := range s.named(lane, nil) {
 		all = append(all, of.who.(*instance))
-	}
-	return all
-}
-
-// instances returns those that count the job that is looked at.
-func (d *decision) instances() (all []*instance) {
-	for _, of := range d.of {
-		if named, is := of.who.(*instance); is {
-			all = append(all, named)
-		}
 	}
 	return all
 }

@@ -1,7 +1,5 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
-
 // The lanes that an instance blocks wait in its line. A lane that its user's rules block has a bound of its own; a tenant's
 // rules give the tenant one bound. If each of a hundred thousand lanes that wait for one instance had that instance's next
 // free instant as its bound, all of them would be looked at each time, and one would start. In a line they wait without a
@@ -43,11 +41,8 @@ type standing struct {
 	since     int64       // its bound when it came into a line first
 	holds     []*instance // those that wait for it
 	calledFor int64       // the instant for which it was called last; 0 if none waits for it
-	uses      []share     // the instances that count its first job
-	usesOf    *envelope.Envelope
-	usesBy    *Policies
-	usesLabel string    // of the lane in which that job waits by those policies
-	askedBy   *Policies // under which the instances of its label were asked for
+	counted   counted     // what counts its first job
+	askedBy   *Policies   // under which the instances of its label were asked for
 }
 
 // InLine returns how many lanes wait for each limit by name that a lane has waited for. The caller does not keep it.
@@ -226,7 +221,7 @@ func (i *instance) first() *lane {
 // opensFor returns when the rules of an instance let the first job of a lane start.
 func (i *instance) opensFor(l *lane, now int64) int64 {
 	cost := 1
-	for _, of := range l.uses {
+	for _, of := range l.counted.shares {
 		if of.who == toucher(i) {
 			cost = of.cost
 		}

@@ -205,18 +205,15 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
-	lane := l.name()
-	lane.Label = "" // the lane's own may be that of other policies
-	if l.usesBy == s.policies {
-		lane.Label = l.usesLabel
+	lane, by := l.name(), counted{}
+	if len(d.of) > everybodys {
+		by = l.counted
 	}
+	lane.Label = by.label // the lane's own may be that of other policies
 	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: lane, Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
 	start.Objection = d.spend(spent)
-	named := d.instances()
-	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, named)
-	for _, of := range named {
-		start.Limits = append(start.Limits, of.limit)
-	}
+	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, by.instances)
+	start.Limits = by.limits
 	for _, who := range d.of {
 		start.Awaited = start.Awaited || s.crowded(who.of)
 	}
