@@ -14,7 +14,7 @@ import (
 func named() queue.Policies {
 	p := unreached()
 	p.Limits = map[string]queue.Limit{
-		"all":  {Counts: "jobs", Rules: []throttle.Rule{throttle.Leak(200_000, time.Second)}},
+		"all":  {Counts: "jobs", Rules: []throttle.Rule{throttle.Window(570_000, time.Minute)}},
 		"each": {Counts: "jobs", Key: []string{"tenant"}, Rules: []throttle.Rule{throttle.TokenBucket(200_000, time.Second, 1000)}},
 	}
 	return p

@@ -18,29 +18,24 @@ import (
 // It has no space, colon or bar. From the label, the tenant and the user it can be said which limits the jobs of a line are
 // subject to, without reading one. Under other policies a label may be out of date: then the jobs say something else.
 
-// Label returns the label of the limits that a job is subject to; "" for none. Counted are bounds that count the jobs that
-// wait.
-func Label[B any](uses []Use[B], counted func(B) bool) string {
-	var b strings.Builder
-	for _, u := range uses {
-		if b.Len() > 0 {
-			b.WriteByte('&')
-		}
-		whole := counted(u.Bounds)
-		if whole {
-			b.WriteByte('+')
-		}
-		b.WriteString(u.Limit)
-		sign := byte('=')
-		for i, field := range u.Fields {
-			if whole || field != Tenant && field != User {
-				b.WriteByte(sign)
-				b.WriteString(labelEscape.escape(u.Values[i]))
-				sign = ','
-			}
+// AppendLabel adds the part of a limit that a job is subject to to the label of its line. Whole says that the limit counts the
+// jobs that wait.
+func (u Use[B]) AppendLabel(b []byte, whole bool) []byte {
+	if len(b) > 0 {
+		b = append(b, '&')
+	}
+	if whole {
+		b = append(b, '+')
+	}
+	b = append(b, u.Limit...)
+	sign := byte('=')
+	for i, field := range u.Fields {
+		if whole || field != Tenant && field != User {
+			b = append(append(b, sign), labelEscape.escape(u.Values[i])...)
+			sign = ','
 		}
 	}
-	return b.String()
+	return b
 }
 
 var (

@@ -160,6 +160,13 @@ func (s *Set[B]) Of(a Action) ([]Use[B], error) {
 // Named returns the limits by name that an action is subject to, in the order of their names, [MostNamed] at most. The
 // error says what the action lacks, or that too many are about it; the limits are those that there are nevertheless.
 func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
+	err = s.Each(a, func(u Use[B]) { uses = append(uses, u) })
+	return uses, err
+}
+
+// Each calls a function with each limit that [Set.Named] returns.
+func (s *Set[B]) Each(a Action, do func(Use[B])) (err error) {
+	n, first, last := 0, "", ""
 	for i := range s.limits {
 		l := &s.limits[i]
 		if !l.about(a.Type) {
@@ -177,15 +184,18 @@ func (s *Set[B]) Named(a Action) (uses []Use[B], err error) {
 		if lacks != "" || bounds.Unlimited || cost == 0 {
 			continue
 		}
-		if uses == nil {
-			uses = make([]Use[B], 0, len(s.limits)-i)
+		if n++; n <= MostNamed {
+			do(Use[B]{l.name, l.Key, values, cost, bounds.compiled})
 		}
-		uses = append(uses, Use[B]{l.name, l.Key, values, cost, bounds.compiled})
+		if n == 1 {
+			first = l.name
+		}
+		last = l.name
 	}
-	if n := len(uses); n > MostNamed {
-		return uses[:MostNamed], fmt.Errorf("%d limits by name are about it, from %s to %s; want %d at most", n, uses[0].Limit, uses[n-1].Limit, MostNamed)
+	if n > MostNamed {
+		return fmt.Errorf("%d limits by name are about it, from %s to %s; want %d at most", n, first, last, MostNamed)
 	}
-	return uses, err
+	return err
 }
 
 // Any reports whether there are limits by name.

@@ -221,12 +221,12 @@ func TestLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		label := Label(uses, func([]throttle.Rule) bool { return false })
+		label := labelOf(uses, false)
 		if label != want || strings.ContainsAny(label, " :|") {
 			t.Errorf("%+v has the label %q, want %q", action, label, want)
 		}
 		again := set.Labelled(action.Tenant, action.User, label)
-		if counted := Label(uses, func([]throttle.Rule) bool { return true }); cmp.Diff(again, set.Labelled(action.Tenant, action.User, counted), cmp.AllowUnexported(throttle.Rule{})) != "" {
+		if counted := labelOf(uses, true); cmp.Diff(again, set.Labelled(action.Tenant, action.User, counted), cmp.AllowUnexported(throttle.Rule{})) != "" {
 			t.Errorf("%q says something else than %q", counted, label)
 		}
 		if len(again) != len(uses) {
@@ -257,4 +257,13 @@ func TestLabels(t *testing.T) {
 			t.Errorf("%s is in force", scope)
 		}
 	}
+}
+
+// labelOf returns the label of the limits that a job is subject to.
+func labelOf(uses []Use[[]throttle.Rule], whole bool) string {
+	var label []byte
+	for _, u := range uses {
+		label = u.AppendLabel(label, whole)
+	}
+	return string(label)
 }

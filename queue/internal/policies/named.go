@@ -51,27 +51,33 @@ func action(lane envelope.Lane, env *envelope.Envelope) limits.Action {
 	return limits.Action{Tenant: lane.Tenant, User: lane.User, Type: env.Type, Keys: env.Keys, Cost: env.Cost, Costs: env.Costs}
 }
 
-// Job returns the limits that a job is subject to, and the label of its lane. One that lacks what a limit needs is not subject
+// Job adds the limits that a job is subject to, and returns the label of its lane. One that lacks what a limit needs is not subject
 // to it: if the limit refuses such jobs, there was no such limit when it was offered.
-func (n named) Job(lane envelope.Lane, env *envelope.Envelope) ([]schedule.Use, string, error) {
-	uses, invalid := n.set.Named(action(lane, env))
-	return n.uses(uses), limits.Label(uses, func(b bound) bool { return b.capacity > 0 }), invalid
+func (n named) Job(uses []schedule.Use, lane envelope.Lane, env *envelope.Envelope) ([]schedule.Use, string, error) {
+	var room [128]byte
+	label := room[:0]
+	invalid := n.set.Each(action(lane, env), func(u limits.Use[bound]) {
+		uses = append(uses, use(u))
+		label = u.AppendLabel(label, u.Bounds.capacity > 0)
+	})
+	return uses, string(label), invalid
 }
 
 // Lane returns the limits that the jobs of a lane are subject to, as its label says.
 func (n named) Lane(lane envelope.Lane) []schedule.Use {
-	return n.uses(n.set.Labelled(lane.Tenant, lane.User, lane.Label))
-}
-
-func (n named) uses(from []limits.Use[bound]) []schedule.Use {
-	uses := make([]schedule.Use, len(from))
-	for i, u := range from {
-		uses[i] = schedule.Use{
-			Limit: u.Bounds.limit(u.Scope()),
-			Name:  u.Limit, Fields: u.Fields, Values: u.Values, Cost: u.Cost, OfUser: slices.Contains(u.Fields, limits.User),
-		}
+	labelled := n.set.Labelled(lane.Tenant, lane.User, lane.Label)
+	uses := make([]schedule.Use, len(labelled))
+	for i, u := range labelled {
+		uses[i] = use(u)
 	}
 	return uses
+}
+
+func use(u limits.Use[bound]) schedule.Use {
+	return schedule.Use{
+		Limit: u.Bounds.limit(u.Scope()),
+		Name:  u.Limit, Fields: u.Fields, Values: u.Values, Cost: u.Cost, OfUser: slices.Contains(u.Fields, limits.User),
+	}
 }
 
 // Scope returns the limit of a scope.

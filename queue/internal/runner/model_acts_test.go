@@ -228,7 +228,7 @@ func (w *world) enlist(drafts []*draft) (valid []*draft) {
 	for _, d := range drafts {
 		var err error
 		if in.Named != nil {
-			_, _, err = in.Named.Job(d.t.lane, &d.env)
+			_, _, err = in.Named.Job(nil, d.t.lane, &d.env)
 		}
 		if invalid := c.invalid(d.t); invalid != (err != nil) {
 			w.fail(d.t.lane.Tenant, d.t.lane.User, "%s is invalid: %v; by the engine: %v", d.t, invalid, err)

@@ -36,15 +36,18 @@ func (p *Policies) Job(lane envelope.Lane, env *envelope.Envelope) (uses []Use, 
 	if p == nil || p.Named == nil || env == nil {
 		return uses, "", nil
 	}
-	named, label, invalid := p.Named.Job(lane, env)
-	if label != "" && uses[2].Capacity > 0 {
+	all, label, invalid := p.Named.Job(uses, lane, env)
+	if label != "" && all[2].Capacity > 0 {
 		label = envelope.CountedUser + "&" + label
 	}
-	return slices.Concat(uses, named), label, invalid
+	return all, label, invalid
 }
 
 // everybodys is how many limits everybody has: those of the queue, of the tenant, of the user. They come before those by name.
 const everybodys = 3
+
+// usualNamed is for how many limits by name there is room beside them.
+const usualNamed = 3
 
 // ofEverybody returns those limits.
 func (p *Policies) ofEverybody(lane envelope.Lane, env *envelope.Envelope) []Use {
@@ -53,11 +56,15 @@ func (p *Policies) ofEverybody(lane envelope.Lane, env *envelope.Envelope) []Use
 	if env != nil {
 		cost = env.Cost
 	}
-	all := []Use{
+	room := everybodys
+	if p != nil && p.Named != nil {
+		room += usualNamed
+	}
+	all := append(make([]Use, 0, room), []Use{
 		{Name: "queue", Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
 		{Name: "tenant", Cost: cost, Limit: Limit{envelope.TenantScope(lane.Tenant), policy.Tenant, policy.TenantConcurrency, policy.Capacity}},
 		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), user.Rules, user.Concurrency, user.Capacity}, OfUser: true},
-	}
+	}...)
 	if p == nil {
 		return all
 	}

@@ -116,7 +116,7 @@ func (m *model) subject(env *envelope.Envelope) {
 type namedLimits []namedLimit
 
 // The label of a lane are the scopes of its jobs, with signs that it may have.
-func (all namedLimits) Job(lane envelope.Lane, env *envelope.Envelope) (uses []schedule.Use, label string, invalid error) {
+func (all namedLimits) Job(uses []schedule.Use, lane envelope.Lane, env *envelope.Envelope) (with []schedule.Use, label string, invalid error) {
 	var scopes []string
 	for _, n := range all {
 		if scope, cost := n.of(lane, env); cost > 0 {

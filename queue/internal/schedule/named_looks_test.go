@@ -16,8 +16,8 @@ type one struct{ set *rules.Set }
 func (o one) Lane(envelope.Lane) []Use {
 	return []Use{{Limit: Limit{Scope: "l:all", Rules: o.set}, Name: "all", Cost: 1}}
 }
-func (o one) Job(lane envelope.Lane, _ *envelope.Envelope) ([]Use, string, error) {
-	return o.Lane(lane), "all", nil
+func (o one) Job(uses []Use, lane envelope.Lane, _ *envelope.Envelope) ([]Use, string, error) {
+	return append(uses, o.Lane(lane)...), "all", nil
 }
 func (o one) Scope(string) (Limit, bool) { return Limit{Rules: o.set}, true }
 func (o one) Counts() bool               { return false }

@@ -163,7 +163,7 @@ func TestASlowLimitDoesNotSlowAFastOne(t *testing.T) {
 // A pairOf counts jobs whose type names a limit.
 type pairOf [2]namedLimit
 
-func (p pairOf) Job(_ envelope.Lane, env *envelope.Envelope) (uses []schedule.Use, label string, invalid error) {
+func (p pairOf) Job(uses []schedule.Use, _ envelope.Lane, env *envelope.Envelope) (all []schedule.Use, label string, invalid error) {
 	for _, n := range p {
 		if strings.Contains(env.Type, n.name) {
 			uses = append(uses, n.use("l:"+n.name, env.Cost))
@@ -173,7 +173,7 @@ func (p pairOf) Job(_ envelope.Lane, env *envelope.Envelope) (uses []schedule.Us
 }
 
 func (p pairOf) Lane(lane envelope.Lane) []schedule.Use {
-	uses, _, _ := p.Job(lane, &envelope.Envelope{Type: lane.Label})
+	uses, _, _ := p.Job(nil, lane, &envelope.Envelope{Type: lane.Label})
 	return uses
 }
 

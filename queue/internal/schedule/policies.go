@@ -69,9 +69,9 @@ func (p *Policies) Since() int64 { return max(p.Version, p.Ended) }
 
 // Named are the limits by name of policies.
 type Named interface {
-	// Job returns those that a job of a user is subject to, and the label of the lane in which it waits. The error says
+	// Job adds those that a job of a user is subject to, and returns the label of the lane in which it waits. The error says
 	// why the job is invalid: it lacks what a limit needs, or too many limits are about it.
-	Job(lane envelope.Lane, env *envelope.Envelope) (uses []Use, label string, invalid error)
+	Job(uses []Use, lane envelope.Lane, env *envelope.Envelope) (all []Use, label string, invalid error)
 	// Lane returns those that the jobs of a lane are subject to, as its label says, without what they cost.
 	Lane(lane envelope.Lane) []Use
 	// Scope returns the limit of a scope; false if there is none.

@@ -128,6 +128,6 @@ func (w *Worker) named(j *job) []schedule.Use {
 	if err != nil || p == nil || p.Named == nil {
 		return nil
 	}
-	uses, _, _ := p.Named.Job(j.Claim.Lane, j.env)
+	uses, _, _ := p.Named.Job(nil, j.Claim.Lane, j.env)
 	return uses
 }
