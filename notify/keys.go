@@ -112,7 +112,7 @@ func (h *handler) limitBy(key string, job queue.Info) (found queue.JobLimit, ok 
 	if key != "" && job.Keys[byEndpoint] != "" {
 		keys = []string{byRoute, byEndpoint}
 	}
-	for _, l := range job.Limits {
+	for _, l := range job.Limits() {
 		about := slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(l.Fields, policyfile.KeyField+key) })
 		if !h.cfg.Shared && !slices.Contains(l.Fields, "tenant") {
 			continue

@@ -65,7 +65,7 @@ func (a *attempts) info(at worker.Attempt) Info {
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
-		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs, Limits: jobLimits(at.Limits),
+		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs, limits: at.Limits,
 		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until),
 	}
 }

@@ -31,12 +31,19 @@ type Info struct {
 	Keys  map[string]string
 	Costs map[string]int
 
-	// Limits are the limits by name that count the job, in the order of their names, as far as the worker knows the
-	// policies: a change of them is known after some seconds.
-	Limits []JobLimit
-
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
+
+	limits func() []schedule.Use // nil outside of a worker
+}
+
+// Limits returns the limits by name that count the job, in the order of their names, as far as the worker knows the
+// policies: a change of them is known after some seconds.
+func (i Info) Limits() []JobLimit {
+	if i.limits == nil {
+		return nil
+	}
+	return jobLimits(i.limits())
 }
 
 // A JobLimit is a limit by name that counts a job. A handler pauses it for others, too, with

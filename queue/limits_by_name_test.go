@@ -318,7 +318,7 @@ func TestAHandlerKnowsTheLimitsOfItsJob(t *testing.T) {
 			'r': {{Limit: "route", Fields: []string{"keys.route"}, Key: "fcm"}},
 		}
 		for _, start := range append(first.all(), second.all()...) {
-			if diff := cmp.Diff(want[start.User[0]], start.Limits); diff != "" {
+			if diff := cmp.Diff(want[start.User[0]], start.Limits()); diff != "" {
 				t.Errorf("user %s (-want +got):\n%s", start.User, diff)
 			}
 		}

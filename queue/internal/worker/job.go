@@ -261,7 +261,7 @@ func (w *Worker) handle(j *job, at int64) Outcome {
 	}
 	w.Metrics.Started(clock.Micros(at - j.Claim.Slot))
 	w.delays.add(clock.Micros(at - j.Claim.Slot))
-	return w.cfg.Handle(ctx, Attempt{Lane: j.Claim.Lane, Job: j.env, Limits: w.named(j), Slot: j.Claim.Slot, Started: at, Clock: w.Now})
+	return w.cfg.Handle(ctx, Attempt{Lane: j.Claim.Lane, Job: j.env, Limits: func() []schedule.Use { return w.named(j) }, Slot: j.Claim.Slot, Started: at, Clock: w.Now})
 }
 
 // stuckAfter is how long after the end of its context a handler counts as stuck.

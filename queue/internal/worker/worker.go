@@ -67,10 +67,10 @@ type Metrics interface {
 // An Attempt is one execution of a job.
 type Attempt struct {
 	Lane          envelope.Lane
-	Job           *envelope.Envelope // with its payload, also if that was kept apart
-	Limits        []schedule.Use     // by name: those that count the job, by the newest policies that the worker knows
-	Slot, Started int64              // on Redis's clock, in µs
-	Clock         func() int64       // what Redis's clock says by now
+	Job           *envelope.Envelope    // with its payload, also if that was kept apart
+	Limits        func() []schedule.Use // by name: those that count the job, by the newest policies that the worker knows
+	Slot, Started int64                 // on Redis's clock, in µs
+	Clock         func() int64          // what Redis's clock says by now
 }
 
 // An Outcome is what an attempt came to. The zero value is a job that is done. If Pause is set Failed does not count.
