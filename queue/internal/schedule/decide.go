@@ -56,7 +56,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 // decide goes on until nothing more may start, or the plan is as long as it may be.
 func (d *decision) decide() {
 	s := d.s
-	for ; d.left > 0 && d.visits > 0 && len(s.needs.Heads) < mostHeads; d.visits-- {
+	for ; d.left > 0 && d.visits > 0 && len(s.needs.Heads) < mostHeads && len(s.needs.Lanes) < mostIndexes; d.visits-- {
 		if !s.frontKnown(d.horizon) {
 			d.plan.Next = Never // what is needed comes first
 			return
@@ -91,9 +91,12 @@ func (d *decision) expire() {
 	}
 }
 
-// mostHeads bounds how many lanes are read with one commit: Redis does nothing else meanwhile. The
-// lanes of the last tenant may exceed it.
-const mostHeads = 1000
+// mostHeads and mostIndexes bound how many lanes, and how many indexes of lanes, are read with one commit: Redis does nothing
+// else meanwhile. Those of the last tenant may exceed it.
+const (
+	mostHeads   = 1000
+	mostIndexes = 300
+)
 
 // nextInstant returns when there is something to decide, if nothing happens before; Never if there
 // is nothing. It lies before the first bound by the lead, less half of the usual lead: lanes that fall due soon after
