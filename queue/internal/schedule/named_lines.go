@@ -68,11 +68,12 @@ func (d *decision) latest(at int64) (last *instance) {
 
 // line returns an instance in whose line the lane has to wait although rules let it start: as much runs of it as may,
 // or others come first. nil for none. A lane that would be the first of the line does not go there: it would be called at
-// once, and come back here.
+// once, and come back here. A job that was late before has had its turn.
 func (d *decision) line(l *lane) *instance {
-	for _, of := range d.of[3:] {
+	waited := len(l.holds) > 0 || l.heads[0].Env.Late > 1 // and was late then
+	for _, of := range d.of[everybodys:] {
 		i := of.who.(*instance)
-		if d.s.full(&i.subject) || len(l.holds) == 0 && (i.called != nil || !i.leads(l)) {
+		if d.s.full(&i.subject) || !waited && (i.called != nil || !i.leads(l)) {
 			return i
 		}
 	}

@@ -288,3 +288,26 @@ func TestALooseLimitCostsNoReading(t *testing.T) {
 		})
 	}
 }
+
+// Jobs that were late again and again get slots that lie ahead: at one instant, and not each behind the one before, with
+// everybody else who is counted by a leak that they share.
+func TestLateJobsGoAheadTogether(t *testing.T) {
+	s := onNamedShelf(t, nil, leakOf("all", "", 200_000, time.Second))
+	const late = 50_000
+	for i := range 600 {
+		s.put(fmt.Sprint("t", i%20), fmt.Sprint("u", i), func(e *envelope.Envelope) {
+			if i%20 == 0 {
+				e.Late = late
+			}
+		})
+	}
+	begin := s.now
+	s.after(200*time.Millisecond, nil)
+	last := int64(0)
+	for _, start := range s.starts {
+		last = max(last, start.Slot-begin)
+	}
+	if len(s.starts) != 600 || last > 2*late {
+		t.Errorf("%d of 600 have started, the last after %d µs; want all within %d", len(s.starts), last, 2*late)
+	}
+}

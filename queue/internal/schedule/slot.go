@@ -1,6 +1,10 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
+import (
+	"slices"
+
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // judge decides about the first job of a lane whose tenant may start one at `at`: it is dropped, or waits by a bound,
 // or for the end of another job, or for a place, or it is taken.
@@ -58,8 +62,8 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	if far := max(place.Ahead, h.Env.Late); far > 0 {
 		ahead = max(ahead, d.now+far)
 	}
-	if ahead > slot {
-		slot = d.earliest(ahead)
+	if ahead > slot || slot > d.horizon {
+		slot = d.earliest(max(ahead, slot))
 		if end := s.policies.EndFor(s.policies.Uses(l.name(), h.Env)); slot >= end { // decided by the rules that count then
 			d.places.Free(place)
 			s.release(l, d.now)
@@ -74,6 +78,14 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	d.take(l, at, slot, place).Blame = blame
 	return on
+}
+
+// goesAhead reports whether the first job of a lane was late before, and has to go so far ahead that it may take a slot which
+// others wait for. Several such jobs go ahead together. If each waited for the slot of the one before, and then went ahead from
+// there, nobody whom a limit by name counts with them could start meanwhile. Where a rule may drop the job, it waits.
+func (d *decision) goesAhead(l *lane, slot int64) bool {
+	late := l.heads[0].Env.Late
+	return late > 1 && slot <= d.horizon+late && !slices.ContainsFunc(d.of, func(s share) bool { return s.of.rules.Drops() })
 }
 
 // earliest returns the first instant from one on at which all rules let the job start.
@@ -174,7 +186,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		}
 		return on, true
 	}
-	if of := d.latest(max(by, t.bound, index.due.bound(l))); of != nil && slot > d.horizon {
+	if of := d.latest(max(by, t.bound, index.due.bound(l))); of != nil && slot > d.horizon && !d.goesAhead(l, slot) {
 		s.join(l, of, d.now)
 		return on, true
 	}
@@ -184,7 +196,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		s.move(t, own)
 		return on, true
 	}
-	if slot <= d.horizon {
+	if slot <= d.horizon || d.goesAhead(l, slot) {
 		return on, false
 	}
 	if own, _ := s.queue.rules.Earliest(&s.queue.state, open, cost); own <= open {
