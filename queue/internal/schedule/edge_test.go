@@ -33,9 +33,11 @@ type shelf struct {
 }
 
 func newShelf(t *testing.T, p *schedule.Policies) *shelf {
-	return &shelf{
+	s := &shelf{
 		t: t, policies: p, s: schedule.New(schedule.Settings{Policies: p}, ""), now: 1_763_600_000_000_000, lanes: map[envelope.Lane][]*envelope.Envelope{}, bounds: map[envelope.Lane]int64{}, places: 1000,
 	}
+	s.s.Step(s.now - 1_000_000) // it has been there for a second
+	return s
 }
 
 // onShelf is a policy for everybody, and rules of the queue.

@@ -13,6 +13,9 @@ type Fact interface {
 // Step tells what has happened. It reports whether something may start by it that could not before, since a concurrency
 // limit was reached: then whoever waits for the next instant of a plan decides at once.
 func (s *Scheduler) Step(now int64, facts ...Fact) (frees bool) {
+	if s.begun == 0 {
+		s.begun = now
+	}
 	for _, f := range facts {
 		frees = f.happened(s, now) || frees
 	}

@@ -130,3 +130,18 @@ func TestALateNoticeLeavesTheBound(t *testing.T) {
 		t.Errorf("Redis knows the bound %d µs from now, and knew %d", got-s.now, bound-s.now)
 	}
 }
+
+// A new scheduler opens the notice of a costly job that left before it began. The user's other lanes do not wait for that.
+func TestANoticeOfACostlyJobThatLeftBefore(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 3, Period: time.Hour})})
+	gone := &envelope.Envelope{Stamp: envelope.Stamp(s.now - 2_000_000), Cost: 3, MaxAttempts: 3, Priority: envelope.High, Type: "x"}
+	s.now += 2000
+	s.put("t", "u", nil)
+	s.decide()
+	s.s.Step(s.now, schedule.First{Lane: envelope.Lane{Tenant: "t", User: "u"}, Head: schedule.Head{Entry: gone.String(), Job: gone.String(), Env: gone}})
+	s.put("t", "u", nil)
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Errorf("%d starts, want 2: the costly job was gone", len(s.starts))
+	}
+}

@@ -18,8 +18,8 @@ import "github.com/waterclock/waterclock/queue/internal/envelope"
 //  2. The job's bound lies behind the frontier: the lane is found with the index.
 //  3. The lane has first jobs: the notice is an old one, or one that was read twice.
 //  4. The lane is in a heap without first jobs: it is read when it is due, which is now.
-//  5. The job, or one that was offered after it, has left the lane, or the lane was read after the offer: the job may have
-//     left before the notice was opened. The lane is read again.
+//  5. The job, or one that was offered after it, has left the lane, or the lane was read after the offer, or the job was
+//     offered before this scheduler began: the job may have left before the notice was opened. The lane is read again.
 //  6. Otherwise the lane comes in with the job.
 func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 	t := s.tenant(lane.Tenant)
@@ -43,7 +43,7 @@ func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 		s.wake(l, now)
 		return
 	}
-	if head.Env != nil && head.Env.Offered() < l.looked {
+	if head.Env != nil && head.Env.Offered() < max(l.looked, s.begun) {
 		s.read(l, now)
 		s.rouse(t, now)
 		return

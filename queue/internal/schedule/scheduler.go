@@ -14,6 +14,7 @@ const Grace = 5_000
 
 // A Scheduler decides for one queue. One goroutine uses it.
 type Scheduler struct {
+	begun     int64            // the instant of the first fact: what happened before may not have been told
 	lead      int64            // how long before its slot a job may be given to a worker, in µs: Lead and Far
 	policies  *Policies        // in force; nil for none
 	queue     subject          // the queue's own rules, and what runs of all tenants
