@@ -108,6 +108,7 @@ func (d *delivery) plan(ctx context.Context, v verdict, results []result) verdic
 		}
 	}
 	if err := d.ledger.plan(ctx, d.info, failed); err != nil {
+		v.uncounted = false // the next attempt would not know of this one
 		d.cfg.Logger.WarnContext(ctx, "devices of a message may be attempted too early", "id", d.info.ID, "err", err)
 	}
 	return v

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -148,4 +152,42 @@ func (r *timed) attempts() []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Compact(r.at)
+}
+
+// A forgetful Redis takes no schedules of devices.
+type forgetful struct{}
+
+func (forgetful) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (forgetful) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hset" && strings.Contains(fmt.Sprint(cmd.Args()...), "notify:job:") {
+				return errors.New("OOM command not allowed")
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Where schedules cannot be written, a message has its attempts all the same, and no more.
+func TestAttemptsEndWithoutALedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		rdb := redistest.Mini(t)
+		rdb.AddHook(forgetful{})
+		s := newLimitedSchool(t, rdb, r, notify.HandlerConfig{Shared: true}, queue.Policy{}, nil)
+		failing := notify.Outcome{Action: notify.Retry, Err: errors.New("not yet"), After: time.Second}
+		r.set("a", failing)
+		r.set("b", failing)
+		job, err := notify.NewJob("school", "u", two("m"))
+		must(t, err)
+		job.MaxAttempts = 3
+		_, err = newClient(t, s.rdb, "push").Enqueue(t.Context(), job)
+		must(t, err)
+		time.Sleep(10 * time.Minute)
+		if got, stats := r.sent(), s.stats(); got != "[m a m a m a m b m b m b]" || stats.Dead != 1 {
+			t.Errorf("%v; %d dead, want three attempts at each device", got, stats.Dead)
+		}
+	})
 }

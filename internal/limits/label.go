@@ -18,8 +18,8 @@ import (
 // It has no space, colon or bar. From the label, the tenant and the user it can be said which limits the jobs of a line are
 // subject to, without reading one. Under other policies a label may be out of date: then the jobs say something else.
 
-// AppendLabel adds the part of a limit that a job is subject to to the label of its line. Whole says that the limit counts the
-// jobs that wait.
+// AppendLabel adds a limit that a job is subject to, as the next part of the label of its line. Whole says that the limit counts
+// the jobs that wait.
 func (u Use[B]) AppendLabel(b []byte, whole bool) []byte {
 	if len(b) > 0 {
 		b = append(b, '&')

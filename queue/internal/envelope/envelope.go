@@ -33,7 +33,9 @@ import (
 const StampLen = 13
 
 // Stamp writes the stamp of a job that was offered at an instant, in µs. The script of offers writes the same in Lua.
-func Stamp(at int64) string { return fmt.Sprintf("%013x", at) }
+func Stamp(at int64) string {
+	return fmt.Sprintf("%013x", at)
+}
 
 // Critical is the first tag of options that must be understood to run the job. No such option exists yet.
 const Critical = 128

@@ -23,7 +23,7 @@ type Limit struct {
 // limits nothing.
 func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 	if env == nil && p != nil && p.Named != nil {
-		return slices.Concat(p.ofEverybody(lane, env), p.Named.Lane(lane))
+		return slices.Concat(p.common(lane, env), p.Named.Lane(lane))
 	}
 	uses, _, _ := p.Job(lane, env)
 	return uses
@@ -32,7 +32,7 @@ func (p *Policies) Uses(lane envelope.Lane, env *envelope.Envelope) []Use {
 // Job returns what limits a job of a user, as [Policies.Uses] does, and the label of the lane in which it waits. The error says
 // why the job is invalid: it lacks what a limit needs, or too many limits are about it. It works on nil.
 func (p *Policies) Job(lane envelope.Lane, env *envelope.Envelope) (uses []Use, label string, invalid error) {
-	uses = p.ofEverybody(lane, env)
+	uses = p.common(lane, env)
 	if p == nil || p.Named == nil || env == nil {
 		return uses, "", nil
 	}
@@ -43,20 +43,20 @@ func (p *Policies) Job(lane envelope.Lane, env *envelope.Envelope) (uses []Use, 
 	return all, label, invalid
 }
 
-// everybodys is how many limits everybody has: those of the queue, of the tenant, of the user. They come before those by name.
-const everybodys = 3
+// commonLimits is how many limits every job has: those of the queue, of its tenant, of its user. They come before those by name.
+const commonLimits = 3
 
 // usualNamed is for how many limits by name there is room beside them.
 const usualNamed = 3
 
-// ofEverybody returns those limits.
-func (p *Policies) ofEverybody(lane envelope.Lane, env *envelope.Envelope) []Use {
+// common returns the limits that every job has.
+func (p *Policies) common(lane envelope.Lane, env *envelope.Envelope) []Use {
 	policy, cost := p.Of(lane.Tenant), 1
 	user := policy.OfUser(lane.User)
 	if env != nil {
 		cost = env.Cost
 	}
-	room := everybodys
+	room := commonLimits
 	if p != nil && p.Named != nil {
 		room += usualNamed
 	}

@@ -295,9 +295,9 @@ func (m *model) answer() {
 
 // explain notes what the rules of a lane go by.
 func (m *model) explain(l envelope.Lane) {
-	everybodys := scopesOf(l)
+	commonLimits := scopesOf(l)
 	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(m.ledgers)), func(scope string) bool {
-		return !slices.Contains(everybodys[:], scope) && !strings.HasPrefix(scope, envelope.LimitScope)
+		return !slices.Contains(commonLimits[:], scope) && !strings.HasPrefix(scope, envelope.LimitScope)
 	})
 	for _, scope := range slices.Sorted(slices.Values(scopes)) {
 		led := m.ledger(scope)

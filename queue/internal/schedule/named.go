@@ -93,7 +93,7 @@ type counted struct {
 
 func (s *Scheduler) countedBy(lane envelope.Lane, env *envelope.Envelope) counted {
 	uses, label, _ := s.policies.Job(lane, env)
-	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(uses[everybodys:])}
+	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(uses[commonLimits:])}
 	for _, of := range c.shares {
 		i := of.who.(*instance)
 		c.instances, c.limits = append(c.instances, i), append(c.limits, i.limit)
@@ -112,7 +112,7 @@ func (s *Scheduler) named(lane envelope.Lane, env *envelope.Envelope) []share {
 	if s.policies == nil || s.policies.Named == nil {
 		return nil
 	}
-	return s.instancesOf(s.policies.Uses(lane, env)[everybodys:])
+	return s.instancesOf(s.policies.Uses(lane, env)[commonLimits:])
 }
 
 // instancesOf returns the instances of limits by name.

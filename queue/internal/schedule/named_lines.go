@@ -71,7 +71,7 @@ func (d *decision) latest(at int64) (last *instance) {
 // once, and come back here. A job that was late before has had its turn.
 func (d *decision) line(l *lane) *instance {
 	waited := len(l.holds) > 0 || l.heads[0].Env.Late > 1 // and was late then
-	for _, of := range d.of[everybodys:] {
+	for _, of := range d.of[commonLimits:] {
 		i := of.who.(*instance)
 		if d.s.full(&i.subject) || !waited && (i.called != nil || !i.leads(l)) {
 			return i

@@ -218,7 +218,7 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	s, u, h := d.s, l.user, l.heads[0]
 	t, spent := u.tenant, slot+place.Spread
 	lane, by := l.name(), counted{}
-	if len(d.of) > everybodys {
+	if len(d.of) > commonLimits {
 		by = l.counted
 	}
 	lane.Label = by.label // the lane's own may be that of other policies
