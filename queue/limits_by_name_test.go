@@ -520,3 +520,20 @@ func TestRefundOfAUnit(t *testing.T) {
 		})
 	}
 }
+
+// Jobs that were offered before there was a limit wait in one lane, whatever their keys: the limit counts each for its own.
+func TestALaneWithSeveralValuesOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, queue.Policies{})
+		enqueue(t, client, keyed(jobs("shop", "ann", 1), "domain", "a")...)
+		enqueue(t, client, keyed(jobs("shop", "ann", 1), "domain", "b")...)
+		setPolicies(t, client, limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Window(1, time.Hour)}}}))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(10 * time.Second)
+		if got.count() != 2 {
+			t.Errorf("%d starts, want one for each domain", got.count())
+		}
+	})
+}
