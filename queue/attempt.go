@@ -30,9 +30,9 @@ func (a *attempts) handle(ctx context.Context, at worker.Attempt) (o worker.Outc
 	info := a.info(at)
 	task := asynq.NewTaskWithHeaders(at.Job.Type, []byte(at.Job.Payload), at.Job.Headers)
 	ctx = context.WithValue(context.WithValue(ctx, ctxkey.Info{}, info), ctxkey.Inboxes{}, a.cfg.inboxes())
-	a.events.started(&info)
+	a.events.started(info)
 	err := a.run(ctx, info, task)
-	defer func() { a.events.ended(&info, &o, at.Clock) }()
+	defer func() { a.events.ended(info, &o, at.Clock) }()
 	defer func() { // the error's own methods and RetryDelay are the user's code as well
 		if cause := recover(); cause != nil {
 			a.log.Error("reading a handler's error panicked", "id", info.ID, "type", info.Type, "panic", cause)
@@ -47,7 +47,7 @@ func (a *attempts) handle(ctx context.Context, at worker.Attempt) (o worker.Outc
 }
 
 // report tells the ErrorHandler of an error. What becomes of the job is decided by then.
-func (a *attempts) report(ctx context.Context, task *asynq.Task, info Info, err error) {
+func (a *attempts) report(ctx context.Context, task *asynq.Task, info *Info, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			a.log.Error("an ErrorHandler panicked", "id", info.ID, "type", info.Type, "panic", cause)
@@ -57,11 +57,11 @@ func (a *attempts) report(ctx context.Context, task *asynq.Task, info Info, err 
 }
 
 // info is what the handler may know of its job.
-func (a *attempts) info(at worker.Attempt) Info {
+func (a *attempts) info(at worker.Attempt) *Info {
 	job, lane := at.Job, at.Lane
 	started := time.UnixMicro(at.Started)
 	offered := time.UnixMicro(max(job.Offered(), job.Revived)) // what is revived begins anew
-	return Info{
+	return &Info{
 		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
@@ -71,7 +71,7 @@ func (a *attempts) info(at worker.Attempt) Info {
 }
 
 // run runs the handler; a panic is an error.
-func (a *attempts) run(ctx context.Context, info Info, task *asynq.Task) (err error) {
+func (a *attempts) run(ctx context.Context, info *Info, task *asynq.Task) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v", cause)
@@ -82,10 +82,13 @@ func (a *attempts) run(ctx context.Context, info Info, task *asynq.Task) (err er
 }
 
 // outcome reads what a handler has answered.
-func (a *attempts) outcome(err error, info Info, task *asynq.Task, clock func() int64) worker.Outcome {
+func (a *attempts) outcome(err error, info *Info, task *asynq.Task, clock func() int64) worker.Outcome {
+	if err == nil {
+		return worker.Outcome{}
+	}
 	_, refund := answer[RefundUser](err)
 	o := worker.Outcome{Refund: refund}
-	if err == nil || errors.Is(err, asynq.RevokeTask) {
+	if errors.Is(err, asynq.RevokeTask) {
 		return o
 	}
 	o.Dead = errors.Is(err, asynq.SkipRetry)

@@ -70,6 +70,9 @@ func jobLimits(uses []schedule.Use) []JobLimit {
 // only contexts that asynq itself has made, and a task's ResultWriter is nil here. For tests of a
 // handler alone, queuetest.NewContext makes such a context.
 func FromContext(ctx context.Context) (Info, bool) {
-	info, ok := ctx.Value(ctxkey.Info{}).(Info)
-	return info, ok
+	info, ok := ctx.Value(ctxkey.Info{}).(*Info)
+	if !ok {
+		return Info{}, false
+	}
+	return *info, true
 }

@@ -52,7 +52,7 @@ func TestWarningsOfPausesAreFew(t *testing.T) {
 		var out bytes.Buffer
 		a := &attempts{log: slog.New(slog.NewTextHandler(&out, nil))}
 		for i := range 1000 {
-			info := Info{ID: strconv.Itoa(i), Tenant: "school"}
+			info := &Info{ID: strconv.Itoa(i), Tenant: "school"}
 			if i == 500 {
 				info.Tenant = "other"
 				a.outcome(Pause{Scope: ScopeTenant, For: time.Minute, Cause: errors.New("429 Too Many Requests")}, info, nil, clock)

@@ -202,6 +202,9 @@ func (j Job) Validate() error {
 }
 
 func (j Job) validateKeys() error {
+	if len(j.Keys) == 0 {
+		return nil
+	}
 	if len(j.Keys) > maxKeys {
 		return fmt.Errorf("%w: keys: %d of them; at most %d", ErrInvalidJob, len(j.Keys), maxKeys)
 	}
@@ -217,6 +220,9 @@ func (j Job) validateKeys() error {
 }
 
 func (j Job) validateCosts() error {
+	if len(j.Costs) == 0 {
+		return nil
+	}
 	if len(j.Costs) > maxKeys {
 		return fmt.Errorf("%w: costs: %d of them; at most %d", ErrInvalidJob, len(j.Costs), maxKeys)
 	}

@@ -213,5 +213,5 @@ func verify(starts []queue.Info, rules []throttle.Rule, subject func(queue.Info)
 // NewContext returns a context in which [queue.FromContext] finds what is known of a job: for tests
 // of a handler alone.
 func NewContext(ctx context.Context, info queue.Info) context.Context {
-	return context.WithValue(ctx, ctxkey.Info{}, info)
+	return context.WithValue(ctx, ctxkey.Info{}, &info)
 }

@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -211,7 +210,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendText(b, tagError, e.Error)
 	b = appendTexts(b, tagHeader, e.Headers)
 	b = appendTexts(b, tagKey, e.Keys)
-	for _, unit := range slices.Sorted(maps.Keys(e.Costs)) {
+	for _, unit := range names(e.Costs) {
 		pair := appendString(nil, unit)
 		b = appendOption(b, tagUnit, binary.AppendUvarint(pair, uint64(e.Costs[unit])))
 	}

@@ -25,10 +25,18 @@ func appendText(b []byte, tag byte, text string) []byte {
 
 // appendTexts writes an option for each name, with the name and its text, in the order of the names.
 func appendTexts(b []byte, tag byte, texts map[string]string) []byte {
-	for _, name := range slices.Sorted(maps.Keys(texts)) {
+	for _, name := range names(texts) {
 		b = appendOption(b, tag, append(appendString(nil, name), texts[name]...))
 	}
 	return b
+}
+
+// names returns the keys of a map in their order. Most jobs have none of them, and cost nothing here.
+func names[V any](of map[string]V) []string {
+	if len(of) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(of))
 }
 
 func appendOption(b []byte, tag byte, value []byte) []byte {

@@ -222,8 +222,7 @@ local function enter(job)
   end
   tenant.waiting = tenant.waiting + 1
   count(tenant, 'in')
-  for number in string.gmatch(job.options.counted or '', '%d+') do
-    local subject = subjects[number]
+  for _, subject in ipairs(job.counted) do
     subject.waiting = subject.waiting + 1
     if string.find(member(job), '|', 1, true) then -- the lane has a label
       subject.labelled = subject.labelled + 1
@@ -232,11 +231,24 @@ local function enter(job)
   return place
 end
 
+local none = {}
+-- counted returns the subjects that count a job, of their numbers.
+local function counted(numbers)
+  if not numbers then
+    return none
+  end
+  local by = {}
+  for number in string.gmatch(numbers, '%d+') do
+    by[#by + 1] = subjects[number]
+  end
+  return by
+end
+
 -- crowded returns what a job is told if one of its subjects has no room.
 local function crowded(job)
-  for number in string.gmatch(job.options.counted or '', '%d+') do
-    if subjects[number].waiting >= subjects[number].capacity then
-      return subjects[number].rule
+  for _, subject in ipairs(job.counted) do
+    if subject.waiting >= subject.capacity then
+      return subject.rule
     end
   end
 end
@@ -278,14 +290,14 @@ local function offer(job)
 end
 
 local digits = { [0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f' }
-local none, job, high = {}, {}, nil
+local job, high = {}, nil
 for n = 1, tonumber(ARGV[8]) do
   local digit = stamp % 16
   if digit == 0 or not high then
     high = format('%012x', math.floor(stamp / 16)) -- is the same for 16 jobs
   end
   job.index, job.lane, job.options = indexes[ARGV[at]], KEYS[used + n], options[n] or none
-  job.rule = job.options.rule or ''
+  job.rule, job.counted = job.options.rule or '', counted(job.options.counted)
   job.tenant, job.text = job.index.tenant, high .. digits[digit] .. ARGV[at + 1]
   local fine, receipt = pcall(offer, job)
   if not fine then
