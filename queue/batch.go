@@ -32,9 +32,9 @@ type limited struct {
 }
 
 func newBatch(jobs []Job, idFor func(Job) time.Duration) *batch {
-	b := &batch{name: rand.Text(), jobs: jobs, idFor: idFor}
-	for _, j := range jobs {
-		b.seals = append(b.seals, seal(j))
+	b := &batch{name: rand.Text(), jobs: jobs, seals: make([]*envelope.Envelope, len(jobs)), idFor: idFor}
+	for i, j := range jobs {
+		b.seals[i] = seal(j)
 	}
 	return b
 }
@@ -57,7 +57,7 @@ func (b *batch) latest(policies *schedule.Policies, i int, since int64) int64 {
 
 // offer returns the batch as the store takes it.
 func (b *batch) offer(policies *schedule.Policies) store.Offer {
-	o := store.Offer{Batch: b.name, Keep: batchMemory, Policies: policies.InForce()}
+	o := store.Offer{Batch: b.name, Keep: batchMemory, Policies: policies.InForce(), Jobs: make([]store.OfferJob, 0, len(b.jobs))}
 	tenants, scopes, subjects := make(map[string]int), make(map[string]bool), make(map[string]int)
 	for i, j := range b.jobs {
 		policy := policies.Of(j.Tenant)

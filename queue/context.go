@@ -6,6 +6,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
@@ -60,9 +61,15 @@ func jobLimits(uses []schedule.Use) []JobLimit {
 	}
 	all := make([]JobLimit, len(uses))
 	for i, use := range uses {
-		all[i] = JobLimit{use.Name, use.Fields, limits.JoinKey(use.Values)}
+		all[i] = JobLimit{use.Name, use.Fields, keyOf(use)}
 	}
 	return all
+}
+
+// keyOf returns the values of the fields of a limit's key, for one of its counters.
+func keyOf(use schedule.Use) string {
+	_, values, _ := envelope.ParseLimitScope(use.Scope)
+	return limits.JoinKey(values)
 }
 
 // FromContext returns what is known of the job in whose handler ctx was received, and

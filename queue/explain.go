@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/forecast"
@@ -107,7 +106,7 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 	for k, use := range uses {
 		of[k] = RuleState{Scope: Scope(use.Name)}
 		if !slices.Contains(everybodys[:], of[k].Scope) {
-			of[k] = RuleState{Scope: ScopeLimit, Name: use.Name, Key: limits.JoinKey(use.Values)}
+			of[k] = RuleState{Scope: ScopeLimit, Name: use.Name, Key: keyOf(use)}
 		}
 	}
 	for k, s := range subjects {

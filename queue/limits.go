@@ -188,10 +188,10 @@ func blockedBy(all map[string]int64, limit string) (sum time.Duration) {
 
 // describe adds what a limit says for a key.
 func (k *LimitKey) describe(p *forecast.Forecast, scope string) {
-	limit, values, _ := envelope.ParseLimitScope(scope)
+	limit, _, _ := envelope.ParseLimitScope(scope)
 	bounds, _ := p.Policies.Limit(scope)
 	k.Capacity = bounds.Capacity
-	use := schedule.Use{Limit: bounds, Name: limit, Values: values, Cost: 1}
+	use := schedule.Use{Limit: bounds, Name: limit, Cost: 1}
 	k.Rules = statesUnder(p, []schedule.Use{use})
 	at, known := p.NextUnder(use)
 	if n, _, most, counts := p.Running(use); known && !(counts && n >= most) {

@@ -76,7 +76,7 @@ func (n named) Lane(lane envelope.Lane) []schedule.Use {
 func use(u limits.Use[bound]) schedule.Use {
 	return schedule.Use{
 		Limit: u.Bounds.limit(u.Scope()),
-		Name:  u.Limit, Fields: u.Fields, Values: u.Values, Cost: u.Cost, OfUser: slices.Contains(u.Fields, limits.User),
+		Name:  u.Limit, Fields: u.Fields, Cost: u.Cost, OfUser: slices.Contains(u.Fields, limits.User),
 	}
 }
 

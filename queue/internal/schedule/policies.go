@@ -85,7 +85,6 @@ type Use struct {
 	Limit
 	Name   string   // of the limit
 	Fields []string // of its key
-	Values []string // of these fields
 	Cost   int      // what the job costs of it. Where only the lane is known: 0 is the cost of the job, and -1 unknown
 	OfUser bool     // it counts for each user
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,6 +148,8 @@ func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 		s.key.Offers(), s.key.Backlogs(),
 	}
 	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs), len(o.Subjects)}
+	keys = slices.Grow(keys, len(o.Tenants)+len(o.Jobs)+len(o.Scopes)+len(o.Subjects))
+	args = slices.Grow(args, 3*len(o.Tenants)+2*len(o.Jobs)+4*len(o.Subjects))
 	for _, t := range o.Tenants {
 		capacity, most := t.bounds()
 		keys = append(keys, s.key.Tenant(t.Name))
