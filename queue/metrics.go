@@ -18,6 +18,8 @@ type metrics struct {
 	inLine  *prometheus.GaugeVec
 	leading *prometheus.GaugeVec
 	delay   *prometheus.HistogramVec
+	wait    *prometheus.HistogramVec
+	waited  *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -45,11 +47,18 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "waterclock_start_delay_seconds", Help: "Time from a job's slot to its start, or until it was found to be too late for it.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
 		}, queue),
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "waterclock_wait_seconds", Help: "Time from a job's offer, or from its NotBefore, to the start of its first attempt.",
+			Buckets: []float64{.005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
+		}, queue),
+		waited: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_waited_seconds_total", Help: "How long all jobs that were claimed have waited, by what for: rules, pauses, concurrency, places (by a leader, for all workers), and backoff.",
+		}, []string{"queue", "cause"}),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.delay} {
+	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.delay, m.wait, m.waited} {
 		var already prometheus.AlreadyRegisteredError
 		if err := registerer.Register(c); errors.As(err, &already) {
 			return nil, fmt.Errorf("queue: the registerer has a worker's metrics already: %w", err)
@@ -61,23 +70,28 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 }
 
 // of returns the metrics of one queue.
-func (m *metrics) of(queue string) queueMetrics { return queueMetrics{m, queue} }
+func (m *metrics) of(queue string) queueMetrics {
+	return queueMetrics{metrics: m, queue: queue, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue)}
+}
 
 // queueMetrics are what [runner.Metrics] asks for.
 type queueMetrics struct {
 	*metrics
-	queue string
+	queue          string
+	started, first prometheus.Observer
 }
 
 func (m queueMetrics) Claimed(jobs int) {
 	m.jobs.WithLabelValues(m.queue, "claimed").Add(float64(jobs))
 }
-func (m queueMetrics) Started(d time.Duration) {
-	m.delay.WithLabelValues(m.queue).Observe(d.Seconds())
+func (m queueMetrics) Started(d time.Duration) { m.started.Observe(d.Seconds()) }
+func (m queueMetrics) First(d time.Duration)   { m.first.Observe(d.Seconds()) }
+func (m queueMetrics) Waited(cause string, d time.Duration) {
+	m.waited.WithLabelValues(m.queue, cause).Add(d.Seconds())
 }
 func (m queueMetrics) Ended(outcome string) { m.jobs.WithLabelValues(m.queue, outcome).Inc() }
 func (m queueMetrics) Late(d time.Duration) {
-	m.delay.WithLabelValues(m.queue).Observe(d.Seconds())
+	m.started.Observe(d.Seconds())
 	m.late.WithLabelValues(m.queue).Inc()
 }
 func (m queueMetrics) Counted(limit string) { m.counted.WithLabelValues(m.queue, limit).Inc() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -192,8 +193,8 @@ func (b *inflight) start(s schedule.Start) {
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if s.Head.Env.Late == 0 { // what held it back was counted when it was claimed before
-		if s.Blame.Rule != "" {
-			b.c.Blame(s.Blame.Rule, s.Blame.For)
+		if s.Wait.Blame.Rule != "" {
+			b.c.Blame(s.Wait.Blame.Rule, s.Wait.Blame.For)
 		}
 		if s.Objection != "" {
 			b.c.Object(s.Objection)
@@ -344,6 +345,7 @@ func (b *inflight) decided(happened bool) {
 		}
 	}
 	t.requests = t.requests[b.requests:]
+	t.waited(b.commit.Plan.Starts)
 	for _, s := range b.commit.Plan.Starts {
 		if s.Worker == own {
 			given := worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited}
@@ -357,4 +359,22 @@ func (b *inflight) decided(happened bool) {
 		}
 	}
 	t.w.Metrics.Claimed(len(b.commit.Plan.Starts))
+}
+
+// waited counts what the jobs of a commit have waited for. That of a job which missed its slot was counted when it was claimed
+// before.
+func (t *term) waited(starts []schedule.Start) {
+	var sum schedule.Wait
+	for _, s := range starts {
+		if s.Head.Env.Late == 0 {
+			sum.Add(s.Wait)
+		}
+	}
+	for cause, us := range map[string]int64{
+		worker.WaitRules: sum.Rules, worker.WaitPauses: sum.Pauses, worker.WaitConcurrency: sum.Concurrency, worker.WaitPlaces: sum.Places,
+	} {
+		if us > 0 {
+			t.w.Metrics.Waited(cause, clock.Micros(us))
+		}
+	}
 }

@@ -34,7 +34,7 @@ type Start struct {
 	Worker string
 	// Awaited says that others may wait for the end of the job.
 	Awaited   bool
-	Blame     Blame    // what held it back
+	Wait      Wait     // what it waited for
 	Objection string   // name of a shadow rule that would not have let it start so early; "" for none
 	Limits    []string // names of the limits by name that count it; they are not changed
 

@@ -21,7 +21,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	if d.of = s.shares(d.of[:0], l); !d.known(t) {
 		return on
 	}
-	slot, blame := d.slot(l, at)
+	slot, wait := d.slot(l, at)
 	if reason, rule := d.unfit(t, h, min(slot, s.policies.End())); reason != "" { // it may start from the end of an override on
 		d.drop(l, reason, rule)
 		if reason == Refused {
@@ -76,7 +76,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 			return on
 		}
 	}
-	d.take(l, at, slot, place).Blame = blame
+	d.take(l, at, slot, place).Wait = wait.until(slot)
 	return on
 }
 
@@ -105,10 +105,10 @@ func (d *decision) earliest(at int64) int64 {
 // time in which it may (Spent): two jobs are never closer together than written, whenever in that time the first one
 // starts.
 
-// slot returns the slot of a lane's first job, and what bound it. Rules are asked from the instant at
+// slot returns the slot of a lane's first job, and what it waited for. Rules are asked from the instant at
 // which the job became ready, to find which of them delayed it; an earlier answer stays valid. Of
 // rules that allow it within a grace of each other, the one that has held longest is to blame.
-func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
+func (d *decision) slot(l *lane, at int64) (slot int64, wait Wait) {
 	ready := l.heads[0].Env.Since()
 	since := min(ready, at)
 	slot = since
@@ -120,22 +120,26 @@ func (d *decision) slot(l *lane, at int64) (slot int64, blame Blame) {
 	paused := int64(0)
 	for _, who := range d.of {
 		if who.rule >= 0 && who.allows > slot-Grace {
-			blame.longer(who.ruleName(who.rule), who.allows-max(ready, who.of.state.Last()))
+			wait.Blame.longer(who.ruleName(who.rule), who.allows-max(ready, who.of.state.Last()))
 		}
 		paused = max(paused, who.of.paused)
 	}
+	wait.allowed = max(ready, slot)
+	wait.Rules = wait.allowed - ready
 	if paused > slot {
-		slot, blame = paused, Blame{}
-		blame.longer("paused", paused-max(ready, l.last, l.user.state.Last()))
+		slot, wait.Blame = paused, Blame{}
+		wait.Blame.longer("paused", paused-max(ready, l.last, l.user.state.Last()))
 	}
+	wait.Pauses = wait.allow(paused)
 	until := slot
 	for _, who := range d.of {
 		if who.of.fullUntil > until {
-			until, blame = who.of.fullUntil, Blame{}
-			blame.longer(who.name(who.of.limit.String()), who.of.fullUntil-max(ready, who.of.fullSince))
+			until, wait.Blame = who.of.fullUntil, Blame{}
+			wait.Blame.longer(who.name(who.of.limit.String()), who.of.fullUntil-max(ready, who.of.fullSince))
 		}
 	}
-	return d.earliest(max(slot, d.now)), blame
+	wait.Concurrency = wait.allow(until)
+	return d.earliest(max(slot, d.now)), wait
 }
 
 // unfit returns why a job that may not start before its slot is not to start at all.
@@ -303,6 +307,39 @@ func (d *decision) leave(l *lane, first Left) {
 func (d *decision) drop(l *lane, reason, rule string) {
 	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
 	d.leave(l, l.first())
+}
+
+// A Wait says what a job waited for, from when it was ready until its slot, in µs. The parts follow each other: pauses have
+// what was left of the wait when its rules allowed the job, and so on.
+type Wait struct {
+	Rules       int64
+	Pauses      int64
+	Concurrency int64 // until a concurrency limit was reached no more
+	Places      int64 // until a worker had a free place for it, and it was its turn
+	Blame       Blame // what held its subject back
+
+	allowed int64 // when all that was looked at so far allowed the job
+}
+
+// allow notes that something else allows the job from an instant on, and returns for how long that has held it.
+func (w *Wait) allow(at int64) (held int64) {
+	held = max(0, at-w.allowed)
+	w.allowed += held
+	return held
+}
+
+// until returns the wait of a job that starts at an instant.
+func (w Wait) until(slot int64) Wait {
+	w.Places = w.allow(slot)
+	return w
+}
+
+// Add adds another job's wait. Nobody is to blame for both.
+func (w *Wait) Add(other Wait) {
+	w.Rules += other.Rules
+	w.Pauses += other.Pauses
+	w.Concurrency += other.Concurrency
+	w.Places += other.Places
 }
 
 // A Blame says how long a rule, a concurrency limit or a pause held its subject back

@@ -116,6 +116,9 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 		w.Claims.drop(j.Claim)
 	}
 	w.Metrics.Ended("failed")
+	if held && delay > 0 {
+		w.Metrics.Waited(WaitBackoff, delay)
+	}
 	if held && delay < 0 {
 		w.Metrics.Ended("dead")
 		w.Log.Error("a job is dead", "id", j.env.Name(), "type", j.env.Type, "attempt", next.Failures, "err", f.Error)

@@ -52,10 +52,13 @@ type Config struct {
 
 // Metrics are told what happens, by any goroutine. Claimed and Committed are told of commits of the term in which the
 // worker leads, and Counted of each limit by name that counts one of the jobs; InLine how many lanes wait for each limit by
-// name, while it leads; Started and Late how long after its slot a job has started, or was returned; Ended of each outcome.
+// name, while it leads. Started and Late are told how long after its slot a job has started, or was returned; First how long
+// after it was to start a job's first attempt begins; Waited what jobs have waited for, all of them together; Ended of each outcome.
 type Metrics interface {
 	Claimed(jobs int)
 	Started(delay time.Duration)
+	First(wait time.Duration)
+	Waited(cause string, d time.Duration)
 	Ended(outcome string)
 	Late(by time.Duration)
 	Counted(limit string)
@@ -63,6 +66,15 @@ type Metrics interface {
 	Committed()
 	Leads(leads bool)
 }
+
+// What jobs wait for, from when they were to start. Before another attempt that is its backoff.
+const (
+	WaitRules       = "rules"
+	WaitPauses      = "pauses"
+	WaitConcurrency = "concurrency"
+	WaitPlaces      = "places"
+	WaitBackoff     = "backoff"
+)
 
 // An Attempt is one execution of a job.
 type Attempt struct {

@@ -20,14 +20,16 @@ import (
 
 type noMetrics struct{}
 
-func (noMetrics) Claimed(int)           {}
-func (noMetrics) Started(time.Duration) {}
-func (noMetrics) Ended(string)          {}
-func (noMetrics) Late(time.Duration)    {}
-func (noMetrics) Committed()            {}
-func (noMetrics) Counted(string)        {}
-func (noMetrics) InLine(map[string]int) {}
-func (noMetrics) Leads(bool)            {}
+func (noMetrics) Claimed(int)                  {}
+func (noMetrics) First(time.Duration)          {}
+func (noMetrics) Waited(string, time.Duration) {}
+func (noMetrics) Started(time.Duration)        {}
+func (noMetrics) Ended(string)                 {}
+func (noMetrics) Late(time.Duration)           {}
+func (noMetrics) Committed()                   {}
+func (noMetrics) Counted(string)               {}
+func (noMetrics) InLine(map[string]int)        {}
+func (noMetrics) Leads(bool)                   {}
 
 type log struct {
 	mu  sync.Mutex
