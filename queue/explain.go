@@ -198,6 +198,9 @@ type JobState struct {
 
 	// Explanation is that of its user, if the job waits.
 	Explanation
+
+	// History is what became of the job until now.
+	History JobHistory `json:"history,omitzero"`
 }
 
 // ExplainJob says where a job with the caller's own ID is, and why it waits there; false
@@ -207,11 +210,15 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 	if err != nil {
 		return JobState{}, false, i.failed("explaining a job of", err)
 	}
+	past, err := i.store.Past(ctx, id)
+	if err != nil {
+		return JobState{}, false, i.failed("explaining a job of", err)
+	}
 	lane, bad := envelope.ParseLane(where)
 	if bad != nil {
-		return JobState{State: where}, where != "", nil
+		return JobState{State: where, History: historyOf(past)}, where != "", nil
 	}
-	state := JobState{State: "waiting", Tenant: lane.Tenant, User: lane.User}
+	state := JobState{State: "waiting", Tenant: lane.Tenant, User: lane.User, History: historyOf(past)}
 	at, err := i.find(ctx, lane, id)
 	if err != nil {
 		return JobState{}, false, i.failed("explaining a job of", err)

@@ -65,6 +65,10 @@ type WorkerConfig struct {
 	// or panics with, that does not ask for a pause.
 	ErrorHandler asynq.ErrorHandler
 
+	// History is for how long the history of a job with an ID of its own is known, from its last note on
+	// ([Inspector.ExplainJob]). It takes some 300 bytes of Redis a job. 0 is a day; below 0 nothing is noted.
+	History time.Duration
+
 	// Logger gets errors, warnings and notable events. nil is silent.
 	Logger *slog.Logger
 
@@ -87,6 +91,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
+	c.History = cmp.Or(c.History, 24*time.Hour)
 	switch {
 	case c.Concurrency < 1:
 		return c, fmt.Errorf("%w: Concurrency is %d; want at least 1", ErrInvalidArgument, c.Concurrency)
@@ -208,6 +213,6 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worke
 		Policies: func(source string, version, now int64) (*schedule.Policies, error) {
 			return policies.Compile(queue, source, version, now)
 		},
-		Handle: a.handle, Metrics: w.metrics.of(queue), Listened: events.listened, Log: a.log,
+		Handle: a.handle, Metrics: w.metrics.of(queue), History: w.cfg.History, Listened: events.listened, Log: a.log,
 	}), events, nil
 }

@@ -34,7 +34,14 @@ limits:
 	for i := range 5 {
 		c.offer(queue.Job{Tenant: "shop", User: fmt.Sprint("u", i), Type: "mail", Keys: map[string]string{"domain": "a\x1b.example"}})
 	}
-	redistest.Eventually(t, 10*time.Second, "two have started", func() bool { return len(started) == 2 })
+	inspector, err := queue.NewInspector(c.client, "push")
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, 10*time.Second, "two have started, and Redis knows that they have ended", func() bool {
+		s, err := inspector.Stats(t.Context())
+		return err == nil && len(started) == 2 && s.Done == 2
+	})
 	c.prints(words("limits show"), "LIMIT      RULES                        KEY           WAITING  LANES  RUNNING  PAUSED  OVERRIDES  FULLEST",
 		"domain     window 2/1h, concurrency 10  keys.domain   3        3      0        1       0          100 % a\\x1b.example", "marketing  window 1/24h", "tenant, user  0")
 	c.prints(words("limits show domain"), "a\\x1b.example  100 %  3        3      0        in ", "down.example   0 %    0        0      0        paused, goes on in ")

@@ -69,13 +69,28 @@ func (c *console) whyJob(cmd *cobra.Command, i *watch.Watcher, id string) error 
 	case !known:
 		return fmt.Errorf("no job %s is known: only jobs with an ID of their own are, until a day after they have ended", human.Clean(id))
 	case state.State != "waiting":
-		c.say("Job %s is %s.", id, state.State)
-		return c.show(state, func(*table) {})
+		c.say("Job %s %s. %s", id, human.WhatJob(state), human.Offered(state.History))
+		c.say("")
+		return c.show(state, func(t *table) { attempts(t, state.History) })
 	}
 	c.say("%s", human.WhyJob(state, fmt.Sprintf("Job %s of %s / %s", id, state.Tenant, state.User)))
 	c.say("%s", human.Why(state.Explanation, state.Tenant, state.User))
+	for _, a := range state.History.Attempts {
+		c.say("Attempt %d started at %s, having waited %s; %s.", a.Attempt, human.Instant(a.Started), human.WaitedFor(a), human.Ended(a))
+	}
 	c.say("")
 	return c.show(state, func(t *table) { rules(t, state.Explanation) })
+}
+
+// attempts lists what became of the attempts of a job.
+func attempts(t *table, h queue.JobHistory) {
+	if len(h.Attempts) == 0 {
+		return
+	}
+	t.row("ATTEMPT", "STARTED", "WAITED", "OUTCOME")
+	for _, a := range h.Attempts {
+		t.row(a.Attempt, human.Instant(a.Started), human.WaitedFor(a), human.Ended(a))
+	}
 }
 
 // rules lists what every rule says, each with a strip: filled is what is used.

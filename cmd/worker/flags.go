@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -59,6 +60,8 @@ Flags:
       --proxy URL           a proxy for all requests to providers; by default that of HTTPS_PROXY
       --dry-run             deliver nothing: build and check messages, and have FCM validate them
       --concurrency N       how many jobs run at once (default 100)
+      --history DURATION    how long waterclock why --job knows what became of a job with an ID of
+                            its own (default 24h); 0 notes nothing, and saves 300 bytes a job
       --inbox               also take the tasks of the asynq queues of the same names and
                             file them into the lanes; --inbox=false does not (default true)
       --http ADDR           serve /metrics for Prometheus, /healthz and /readyz, and the dashboard
@@ -93,6 +96,7 @@ type options struct {
 	queues                        []string
 	concurrency                   int
 	inbox, drain                  bool
+	history                       time.Duration
 	forgottenStream, trustAnswers bool
 	senders                       senders.Options
 	logLevel                      slog.Level
@@ -113,6 +117,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.StringVar(&o.logFile, "log-file", "-", "")
 	flags.StringVar(&o.forwardQueue, "forward-queue", "default", "")
 	flags.IntVar(&o.concurrency, "concurrency", 100, "")
+	flags.DurationVar(&o.history, "history", 24*time.Hour, "")
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
 	flags.StringVar(&o.http, "http", "", "")
@@ -145,6 +150,8 @@ func (o options) check(said func(flag string) bool) error {
 		}
 	}
 	switch {
+	case o.history < 0:
+		return config.Usagef("--history %v: want 0 or more", o.history)
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return config.Usagef("--concurrency %d: want 1 to %d", o.concurrency, maxConcurrency)
 	case o.record != "" && len(o.queues) > 1:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	}
 	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{
 		Registerer: registry,
-		Queues:     o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout,
+		Queues:     o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout, History: cmp.Or(o.history, -1),
 	})
 	if err != nil {
 		return errors.Join(err, out.close())

@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 		v.sees("tenant?t=flood", "The tenant is paused and goes on", "by ann: their endpoint is down", "<dt>Drains in</dt><dd>1h4m") // 59m30s and 5 times a minute
 		v.sees("user?t=school&u=teacher", "10 starts count now; it allows the next one in", "spacing 3s: no start counts now; it allows one now", "schoolteacher10")
 		v.sees("job?id=schoolteacher11", "at place 2 of its lane", "It starts in")
-		v.sees("job?id=schoolteacher0", "It is started.")
+		v.sees("job?id=schoolteacher0", "It is done.", "It was offered at 2000-01-01T00:00:00.000Z.", "<td class=\"n\">1</td>", "done after")
 		v.sees("job?id=nobody", "No job <bdi>nobody</bdi> is known")
 		v.sees("running", "1 running", "eve", "slow", "s ago")
 		v.sees("later", "bob", "in 23h")

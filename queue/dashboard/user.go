@@ -59,7 +59,16 @@ type jobView struct {
 	Known bool
 	Where string // and when it starts
 	Why   string
+	What  string // it is, if it does not wait
+	Past  string // when it was offered
+	Runs  []attemptView
 	queue.JobState
+}
+
+// An attemptView is a row of a job's attempts.
+type attemptView struct {
+	Number                 int
+	Started, Waited, Ended string
 }
 
 func readJob(ctx context.Context, w *watched, q url.Values) (any, error) {
@@ -72,6 +81,10 @@ func readJob(ctx context.Context, w *watched, q url.Values) (any, error) {
 		return nil, err
 	}
 	v.JobState, v.Known = state, known
+	v.What, v.Past = human.WhatJob(state), human.Offered(state.History)
+	for _, a := range state.History.Attempts {
+		v.Runs = append(v.Runs, attemptView{a.Attempt, human.Instant(a.Started), human.WaitedFor(a), human.Ended(a)})
+	}
 	if state.State == "waiting" {
 		v.Where = human.WhyJob(state, "It")
 		v.Why = human.Why(state.Explanation, state.Tenant, state.User)

@@ -85,6 +85,51 @@ type Job struct {
 	User    string  `json:"user"`
 }
 
+// JobAttempt One attempt of a job.
+type JobAttempt struct {
+	// Attempt Its number, from 1.
+	Attempt int `json:"attempt"`
+
+	// Ended When its handler returned.
+	Ended *time.Time `json:"ended,omitempty"`
+
+	// Error Its first 300 bytes.
+	Error *string `json:"error,omitempty"`
+
+	// Outcome done, failed, dead, paused or interrupted; missing while it has not ended.
+	Outcome *string `json:"outcome,omitempty"`
+
+	// Ready From when on it waited for its limits and a place: after its backoff.
+	Ready *time.Time `json:"ready,omitempty"`
+
+	// Started When its handler began; while it has not ended, when it was to.
+	Started *time.Time `json:"started,omitempty"`
+
+	// Waited What an attempt waited for, in nanoseconds.
+	Waited *WaitedFor `json:"waited,omitempty"`
+}
+
+// JobHistory What became of the job until now, as far as workers have noted it. Missing if nothing is known.
+type JobHistory struct {
+	// Attempts The first 19, and the last.
+	Attempts *[]JobAttempt `json:"attempts,omitempty"`
+
+	// Begin From when on it was to start: its offer, or not_before.
+	Begin *time.Time `json:"begin,omitempty"`
+
+	// Dropped When it was dropped.
+	Dropped *time.Time `json:"dropped,omitempty"`
+
+	// Offered When it was offered, or revived.
+	Offered *time.Time `json:"offered,omitempty"`
+
+	// Reason Why it was dropped.
+	Reason *string `json:"reason,omitempty"`
+
+	// Rule And by which rule.
+	Rule *string `json:"rule,omitempty"`
+}
+
 // JobState Where a job with an ID of its own is; and, if it waits, why.
 type JobState struct {
 	// AtEarliest A concurrency limit may keep it waiting beyond start: for how long depends on when other jobs end, which is unknown.
@@ -92,6 +137,9 @@ type JobState struct {
 
 	// Binding What one rule says about a user's next job.
 	Binding *RuleState `json:"binding,omitempty"`
+
+	// History What became of the job until now, as far as workers have noted it. Missing if nothing is known.
+	History *JobHistory `json:"history,omitempty"`
 
 	// Limit That limit and what runs, for people: "tenant concurrency 20: 20 running, the oldest for 31s".
 	Limit *string   `json:"limit,omitempty"`
@@ -228,6 +276,20 @@ type RuleState struct {
 
 	// When The earliest start that it allows; missing if nobody knows.
 	When *time.Time `json:"when,omitempty"`
+}
+
+// WaitedFor What an attempt waited for, in nanoseconds.
+type WaitedFor struct {
+	// ConcurrencyNs Until concurrency limits were reached no more.
+	ConcurrencyNs int64 `json:"concurrency_ns"`
+	PausesNs      int64 `json:"pauses_ns"`
+
+	// PlacesNs For a free place of a worker, and its turn.
+	PlacesNs int64 `json:"places_ns"`
+
+	// Rule The rule or the concurrency limit that held it back for longest, or paused.
+	Rule    *string `json:"rule,omitempty"`
+	RulesNs int64   `json:"rules_ns"`
 }
 
 // Why Why the next job of a user waits.

@@ -14,7 +14,7 @@ var typeOf = map[string]string{
 	"paused": "zset", "backlogs": "zset", "notes": "hash", "history": "stream", "cancelled": "set", "drops": "stream", "refused": "stream",
 	"dead": "stream", "events": "stream", "offers": "stream",
 	"lane": "list", "due": "zset", "fold": "hash", "body": "string", "state": "string", "tenant": "hash", "worker": "hash",
-	"running": "hash", "mailbox": "list", "id": "string", "batch": "string", "chart": "hash",
+	"running": "hash", "mailbox": "list", "id": "string", "past": "hash", "batch": "string", "chart": "hash",
 }
 
 // aside is what the name of a key that was set aside begins with, behind the prefix.

@@ -341,12 +341,14 @@ func (b *inflight) decided(happened bool) {
 	}
 	for _, d := range b.commit.Plan.Drops {
 		if d.Head.Env != nil {
+			t.w.Past.Dropped(d.Head.Env, b.at, d.Reason, d.Rule)
 			t.sched.Step(b.at, schedule.IDDropped{ID: d.Head.Env.ID})
 		}
 	}
 	t.requests = t.requests[b.requests:]
 	t.waited(b.commit.Plan.Starts)
 	for _, s := range b.commit.Plan.Starts {
+		t.w.Past.Claimed(s)
 		if s.Worker == own {
 			given := worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited}
 			if _, folded := s.Head.Collapse(); folded { // it may be another job by now

@@ -42,6 +42,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	beats.Go(func() { r.worker.Beat(beating) })
 	services.Go(func() { r.worker.TakeMessages(outlive) })
 	services.Go(func() { r.worker.Claims.AckAll(outlive) })
+	services.Go(func() { r.worker.Past.Write(outlive) })
 	election.Go(func() { r.stand(leading) })
 
 	<-ctx.Done()

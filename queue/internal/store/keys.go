@@ -34,6 +34,7 @@ import (
 //	wc:{q}:history                   stream  SetPolicies        versions of the policies, who set them, and why
 //	wc:{q}:cancelled                 set     I, leader, client  IDs of waiting jobs that never run
 //	wc:{q}:id:<id>                   string  offer, *           where a job with the caller's own ID is, or was
+//	wc:{q}:past:<id>                 hash    W, leader          what became of its attempts, for a day
 //	wc:{q}:batch:<name>              string  offer              the receipts of a batch, for a minute
 //	wc:{q}:drops                     stream  offer, leader, I   jobs that were dropped from lanes
 //	wc:{q}:refused                   stream  offer, inbox       jobs that were refused at the door
@@ -94,6 +95,7 @@ func (k Keys) Mailbox(name string) string  { return k.prefix + "mailbox:" + name
 func (k Keys) Tenant(tenant string) string { return k.prefix + "tenant:" + Escape(tenant) }
 func (k Keys) Body(stamp string) string    { return k.prefix + "body:" + stamp }
 func (k Keys) ID(id string) string         { return k.prefix + "id:" + Escape(id) }
+func (k Keys) Past(id string) string       { return k.prefix + "past:" + Escape(id) }
 func (k Keys) Batch(name string) string    { return k.prefix + "batch:" + name }
 
 // Due returns the key of the index of a tenant's lanes of one priority: it has a member for each lane with jobs.

@@ -41,7 +41,8 @@ type Given struct {
 // job is a claim that this worker holds, opened.
 type job struct {
 	Given
-	env *envelope.Envelope
+	env     *envelope.Envelope
+	started int64 // when its handler began; 0 before
 }
 
 // Accept takes a claim in and lets it run in a goroutine of its own. It reports false for a claim that is held already,
@@ -86,6 +87,7 @@ func (w *Worker) run(g Given) {
 	if !ok {
 		return
 	}
+	j.started = at
 	if !w.Claims.starts(j.Claim) {
 		return
 	}

@@ -35,17 +35,17 @@ func (w *Worker) finish(j *job, o Outcome) {
 	}
 	switch {
 	case o.Pause != nil:
-		w.Metrics.Ended("paused")
+		w.ended(j, "paused", o.Error)
 		w.giveBackAfter(j, o)
 	case o.Failed && !o.Dead && w.handling.Err() != nil:
 		// Its context ended because the worker stops: the attempt does not count.
-		w.Metrics.Ended("interrupted")
+		w.ended(j, "interrupted", o.Error)
 		o.Pause = &Pause{}
 		w.giveBackAfter(j, o)
 	case o.Failed:
 		w.fail(j, o, refund)
 	default:
-		w.Metrics.Ended("done")
+		w.ended(j, "done", "")
 		w.lift(j)
 		if refund != "" || j.env.Spilled != "" {
 			w.endAlone(j, refund)
@@ -53,6 +53,12 @@ func (w *Worker) finish(j *job, o Outcome) {
 		}
 		w.Claims.done(End{Claim: j.Claim, Awaited: j.Awaited})
 	}
+}
+
+// ended counts how an attempt has ended, and notes it.
+func (w *Worker) ended(j *job, outcome, text string) {
+	w.Metrics.Ended(outcome)
+	w.Past.ended(j, outcome, text)
 }
 
 // endAlone ends a job that is done, refunds its user, who has seen nothing of it, and deletes its
@@ -115,12 +121,12 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	}) {
 		w.Claims.drop(j.Claim)
 	}
-	w.Metrics.Ended("failed")
+	w.ended(j, "failed", o.Error)
 	if held && delay > 0 {
 		w.Metrics.Waited(WaitBackoff, delay)
 	}
 	if held && delay < 0 {
-		w.Metrics.Ended("dead")
+		w.ended(j, "dead", o.Error)
 		w.Log.Error("a job is dead", "id", j.env.Name(), "type", j.env.Type, "attempt", next.Failures, "err", f.Error)
 	}
 }

@@ -46,6 +46,7 @@ type Config struct {
 	Handle func(ctx context.Context, a Attempt) Outcome
 
 	Metrics  Metrics
+	History  time.Duration            // for which the past of a job with an ID of its own is known; below 1 nothing is noted
 	Listened func(left time.Duration) // told with each beat for how long somebody listens yet, below 0 if nobody does
 	Log      *slog.Logger
 }
@@ -112,7 +113,8 @@ type Worker struct {
 	Claims   *Claims
 	Places   *Share
 	Policies Policies // the newest that it has seen
-	Notices  Tray     // from its own jobs to the term in which it leads
+	Past     *past
+	Notices  Tray // from its own jobs to the term in which it leads
 	Metrics  Metrics
 	Log      *slog.Logger
 
@@ -150,7 +152,7 @@ func New(cfg Config, c *clock.Clock, elector *elect.Elector) *Worker {
 		cfg: cfg, elector: elector, listed: make(chan struct{}), missed: make(chan struct{}, 1), stop: make(chan struct{}),
 		commands: make(chan struct{}, commandsPerCore*runtime.GOMAXPROCS(0)),
 	}
-	w.Claims = newClaims(w)
+	w.Claims, w.Past = newClaims(w), newPast(w)
 	return w
 }
 
