@@ -42,7 +42,7 @@ type HandlerConfig struct {
 	// Sent is called after every attempt to send. It must not block. nil is allowed.
 	Sent func(ctx context.Context, s Sent)
 
-	// Logger gets alarms and forgotten targets, and every attempt at level debug. nil is silent.
+	// Logger gets alarms and forgotten targets, and every attempt at level debug. nil is slog.Default().
 	Logger *slog.Logger
 
 	// Registerer gets the metrics. nil keeps none.
@@ -86,7 +86,7 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 	}
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 100)
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = slog.Default()
 	}
 	cfg.Logger = slog.New(containedLog{cfg.Logger.Handler()})
 	providers, several := s.(*Providers)

@@ -70,12 +70,13 @@ func (a *attempts) info(at worker.Attempt) *Info {
 	}
 }
 
-// run runs the handler; a panic is an error.
+// run runs the handler; a panic is a [PanicError].
 func (a *attempts) run(ctx context.Context, info *Info, task *asynq.Task) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-			a.log.Error("a handler panicked", "id", info.ID, "type", info.Type, "panic", cause, "stack", string(debug.Stack()))
+			panicked := &PanicError{Value: cause, Stack: string(debug.Stack())}
+			a.log.Error("a handler panicked", "id", info.ID, "type", info.Type, "panic", cause, "stack", panicked.Stack)
+			err = panicked
 		}
 	}()
 	return a.handler.ProcessTask(ctx, task)

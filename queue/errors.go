@@ -97,6 +97,16 @@ func (r RefundUser) Unwrap() error {
 	return r.Err
 }
 
+// A PanicError is the error of an attempt whose handler panicked. [WorkerConfig].ErrorHandler gets it, IsFailure and RetryDelay,
+// too; it is found with [errors.As].
+type PanicError struct {
+	Value any    // what the handler panicked with
+	Stack string // where, as [debug.Stack] writes it
+}
+
+// Error returns the value as text, without the stack.
+func (p *PanicError) Error() string { return fmt.Sprint("panic: ", p.Value) }
+
 // answer finds a [Retry], [Pause] or [RefundUser] in an error, as a value or behind a pointer.
 func answer[T error](err error) (found T, ok bool) {
 	var pointer *T // an error too, by the methods of T

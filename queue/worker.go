@@ -69,7 +69,7 @@ type WorkerConfig struct {
 	// ([Inspector.ExplainJob]). It takes some 300 bytes of Redis a job. 0 is a day; below 0 nothing is noted.
 	History time.Duration
 
-	// Logger gets errors, warnings and notable events. nil is silent.
+	// Logger gets errors, warnings and notable events. nil is slog.Default().
 	Logger *slog.Logger
 
 	// Registerer gets the metrics. nil keeps none.
@@ -103,9 +103,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if c.RetryDelay == nil {
 		c.RetryDelay = backoff
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c, nil
 }
 

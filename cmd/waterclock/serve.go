@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -9,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/monitor"
+	"github.com/waterclock/waterclock/queue/service"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
@@ -41,7 +40,7 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 				}
 				registry := prometheus.NewRegistry()
 				registry.MustRegister(collector)
-				listener, err := monitor.Listen(address)
+				listener, err := config.Listen(address)
 				if err != nil {
 					return config.Usagef("%v", err)
 				}
@@ -54,8 +53,7 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 				if err != nil {
 					return err
 				}
-				ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
-				return monitor.Server{Metrics: registry, Ready: ready, API: api, Dashboard: board}.Run(cmd.Context(), listener)
+				return service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), API: api, Dashboard: board}.Run(cmd.Context(), listener)
 			})
 		},
 	}

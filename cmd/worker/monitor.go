@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 	"net"
 
@@ -9,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/monitor"
 	"github.com/waterclock/waterclock/queue/dashboard"
+	"github.com/waterclock/waterclock/queue/service"
 )
 
 // newRegistry returns a registry with what a process says of itself.
@@ -22,7 +21,7 @@ func newRegistry() *prometheus.Registry {
 
 // monitored is what the worker serves to monitors, and where.
 type monitored struct {
-	monitor.Server
+	service.Monitor
 	listener net.Listener
 }
 
@@ -39,11 +38,10 @@ func newMonitor(o options, registry *prometheus.Registry, rdb *config.Redis, log
 	if err != nil {
 		return nil, config.Usagef("%v", err)
 	}
-	listener, err := monitor.Listen(o.http)
+	listener, err := config.Listen(o.http)
 	if err != nil {
 		return nil, config.Usagef("%v", err)
 	}
 	log.Info("serving metrics, probes and the dashboard", "http", "http://"+listener.Addr().String())
-	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
-	return &monitored{monitor.Server{Metrics: registry, Ready: ready, Dashboard: board}, listener}, nil
+	return &monitored{service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), Dashboard: board}, listener}, nil
 }

@@ -4,17 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/service"
 )
 
 func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
@@ -26,7 +30,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	signal.Notify(hangups, syscall.SIGHUP) // before any file is opened: one that comes early would kill
 	defer signal.Stop(hangups)
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.logLevel}))
-	file, err := readPolicies(o.policies)
+	limits, err := readPolicies(o, log)
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	}
 	watched, err := newMonitor(o, registry, rdb, log)
 	if err == nil {
-		p := parts{worker: worker, handler: handler, policies: newPolicies(o, rdb, file, log), drain: newDrain(o, rdb), monitor: watched, out: &out, hangups: hangups}
+		p := parts{worker: worker, handler: handler, policies: limits, rdb: rdb, drain: newDrain(o, rdb), monitor: watched, out: &out, hangups: hangups}
 		if p.recorder, err = newRecorder(o, rdb, &out, log); err == nil {
 			err = p.serve(ctx, o, log)
 		}
@@ -68,10 +72,11 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 type parts struct {
 	worker   *queue.Worker
 	handler  asynq.Handler
-	policies *policies
+	policies *service.PolicyFile
+	rdb      redis.UniversalClient
 	drain    *drain
 	monitor  *monitored
-	recorder *recorder
+	recorder *service.Recorder
 	out      *sink
 	hangups  <-chan os.Signal
 }
@@ -79,7 +84,7 @@ type parts struct {
 // serve runs the parts until ctx ends or the queues are empty.
 func (p parts) serve(ctx context.Context, o options, log *slog.Logger) error {
 	if p.policies != nil {
-		if err := p.policies.apply(ctx); err != nil {
+		if err := p.policies.Apply(ctx, p.rdb, o.queues...); err != nil {
 			return err
 		}
 	}
@@ -90,16 +95,15 @@ func (p parts) serve(ctx context.Context, o options, log *slog.Logger) error {
 		defer stop()
 		return p.worker.Run(ctx, p.handler)
 	})
-	again := make(chan os.Signal, 1)
-	group.Go(func() error { return p.out.watchHangups(ctx, p.hangups, again, log) })
+	group.Go(func() error { return p.out.watchHangups(ctx, p.hangups, p.reload, log) })
 	if p.policies != nil {
-		group.Go(func() error { return p.policies.watch(ctx, again) })
+		group.Go(func() error { return p.policies.Run(ctx) })
 	}
 	if p.monitor != nil {
 		group.Go(func() error { return p.monitor.Run(ctx, p.monitor.listener) })
 	}
 	if p.recorder != nil {
-		group.Go(func() error { return p.recorder.run(ctx) })
+		group.Go(func() error { return p.recorder.Run(ctx) })
 	}
 	if o.drain {
 		group.Go(func() error {
@@ -111,4 +115,28 @@ func (p parts) serve(ctx context.Context, o options, log *slog.Logger) error {
 	err := group.Wait()
 	log.Info("stopped")
 	return err
+}
+
+// reload reads the policy file again.
+func (p parts) reload() {
+	if p.policies != nil {
+		p.policies.Reload()
+	}
+}
+
+// readPolicies reads the policy file; nil if there is none.
+func readPolicies(o options, log *slog.Logger) (*service.PolicyFile, error) {
+	if o.policies == "" {
+		return nil, nil
+	}
+	file, err := service.ReadPolicyFile(o.policies)
+	var unreadable *fs.PathError
+	switch {
+	case errors.As(err, &unreadable):
+		return nil, fmt.Errorf("--policies: %w", err)
+	case err != nil:
+		return nil, err
+	}
+	file.Logger = log
+	return file, nil
 }

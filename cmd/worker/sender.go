@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/journal"
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/service"
 )
 
 // shutdownTimeout is above the senders' own timeout of 15 s: a send that is cut off may
@@ -32,13 +32,13 @@ func openSender(o options, rdb redis.UniversalClient, stdout io.Writer, registry
 	case o.sender != "log":
 		return openProvider(o, rdb, registry, log, s)
 	case o.logFile == "-":
-		return journal.New(stdout), nil
+		return service.NewJournal(stdout), nil
 	}
 	f, err := s.open(o.logFile, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("--log-file: %w", err)
 	}
-	return journal.New(f), nil
+	return service.NewJournal(f), nil
 }
 
 // openProvider returns the handler that sends through one provider or several.
@@ -106,19 +106,16 @@ func checkCredentials(s notify.Sender, log *slog.Logger) error {
 }
 
 // watchHangups opens the files again on each SIGHUP, and passes it on.
-func (s *sink) watchHangups(ctx context.Context, hup <-chan os.Signal, on chan<- os.Signal, log *slog.Logger) error {
+func (s *sink) watchHangups(ctx context.Context, hup <-chan os.Signal, on func(), log *slog.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case signal := <-hup:
+		case <-hup:
 			if err := s.reopen(); err != nil {
 				log.Error("opening files again; the old ones stay in use", "err", err)
 			}
-			select {
-			case on <- signal:
-			default: // nobody listens, or it is about to look
-			}
+			on()
 		}
 	}
 }

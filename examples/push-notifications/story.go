@@ -138,6 +138,7 @@ func (s *story) work(ctx context.Context, n int, deliver asynq.Handler) error {
 		Queues:      []string{queueName},
 		Concurrency: places,
 		Inbox:       true,
+		Logger:      slog.New(slog.DiscardHandler), // the story is what is printed
 	})
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ type Config struct {
 	// Timeout is how long an answer may take. Defaults to 20 seconds.
 	Timeout time.Duration
 
-	// Logger gets every change with its author, and errors. nil is silent.
+	// Logger gets every change with its author, and errors. nil is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -85,7 +85,7 @@ func New(cfg Config) (http.Handler, error) {
 		}
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 20*time.Second)
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	h := &handler{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), places: make(chan struct{}, maxRequests)}
 	for path, operations := range byPath() {
 		h.mux.Handle(path, h.path(operations))

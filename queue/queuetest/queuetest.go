@@ -22,6 +22,7 @@ package queuetest
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -43,7 +44,7 @@ import (
 type Config struct {
 	Policies queue.Policies
 	Handler  asynq.Handler      // what the workers run; nil returns nil
-	Worker   queue.WorkerConfig // of every worker; Queues is set
+	Worker   queue.WorkerConfig // of every worker; Queues is set, and without a Logger it logs to the test
 	Workers  int                // how many; 0 is one
 }
 
@@ -93,6 +94,9 @@ func open(t *testing.T, cfg Config) *Queue {
 // work runs a worker until the test ends.
 func (q *Queue) work(cfg Config) {
 	cfg.Worker.Queues = []string{Name}
+	if cfg.Worker.Logger == nil {
+		cfg.Worker.Logger = slog.New(slog.NewTextHandler(q.t.Output(), nil))
+	}
 	worker, err := queue.NewWorker(q.Redis, cfg.Worker)
 	q.must(err)
 	ctx, cancel := context.WithCancel(context.Background())

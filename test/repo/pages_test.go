@@ -48,6 +48,24 @@ func TestReadmeCodeIsReal(t *testing.T) {
 	}
 }
 
+// What the page of a first service shows is code that runs, too, and its policies are those of the service.
+func TestFirstServiceIsReal(t *testing.T) {
+	page := read(t, "docs/first-service.md")
+	code := read(t, "examples/service/main.go") + read(t, "examples/service/main_test.go")
+	shown := blocks(page, "go")
+	if len(shown) < 4 {
+		t.Errorf("the page shows %d blocks of Go, want 4", len(shown))
+	}
+	for _, block := range shown {
+		if !strings.Contains(code, block) {
+			t.Errorf("not in examples/service:\n%s", block)
+		}
+	}
+	if yaml := blocks(page, "yaml"); len(yaml) != 1 || yaml[0] != read(t, "examples/service/policies.yaml") {
+		t.Error("the page's policies differ from examples/service/policies.yaml")
+	}
+}
+
 // The README's policies are those of the examples.
 func TestReadmePoliciesAreReal(t *testing.T) {
 	file := read(t, "examples/policies.yaml")

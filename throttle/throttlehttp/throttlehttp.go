@@ -92,7 +92,7 @@ type Config struct {
 	// for its own ReadTimeout.
 	Timeout time.Duration
 
-	// Logger gets warnings when OnTrouble applies. nil is silent.
+	// Logger gets warnings when OnTrouble applies. nil is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -108,7 +108,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 		cfg.Timeout = 200 * time.Millisecond
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = slog.Default()
 	}
 	var all []limits.Limit
 	for _, l := range cfg.Limits {

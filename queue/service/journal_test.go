@@ -1,4 +1,4 @@
-package journal
+package service
 
 import (
 	"bytes"
@@ -91,7 +91,7 @@ func (d *fullDisk) Write(p []byte) (int, error) {
 // room again.
 func TestAfterFullDisk(t *testing.T) {
 	disk := &fullDisk{room: 20}
-	log := New(disk)
+	log := NewJournal(disk)
 	for range 2 {
 		if err := log.write(start()); !errors.Is(err, errFull) {
 			t.Fatalf("a full disk: %v", err)
@@ -111,7 +111,7 @@ func TestAfterFullDisk(t *testing.T) {
 
 func BenchmarkJournal(b *testing.B) {
 	disk, info := &fullDisk{}, start()
-	log := New(disk)
+	log := NewJournal(disk)
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = log.write(info)
@@ -120,7 +120,7 @@ func BenchmarkJournal(b *testing.B) {
 }
 
 func TestOutsideOfAWorker(t *testing.T) {
-	err := New(io.Discard).ProcessTask(t.Context(), asynq.NewTask("push", nil))
+	err := NewJournal(io.Discard).ProcessTask(t.Context(), asynq.NewTask("push", nil))
 	if !errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("got %v", err)
 	}
@@ -149,7 +149,7 @@ func TestInAWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if err := worker.Run(ctx, New(&log)); err != nil {
+		if err := worker.Run(ctx, NewJournal(&log)); err != nil {
 			t.Fatal(err)
 		}
 		var line struct {

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"log/slog"
@@ -14,18 +14,27 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const someLimits = "default: a\npolicies: {a: {user: {rules: [{spacing: 20ms}]}}}\n"
+
 // Every kind of change of the file, looked at one by one.
 func TestReload(t *testing.T) {
 	client := redistest.Mini(t)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	var log redistest.Buffer
 	write(t, file, someLimits)
-	read, err := readPolicies(file)
+	p, err := ReadPolicyFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPolicies(options{queues: []string{"one", "two"}}, client, read, slog.New(slog.NewTextHandler(&log, nil)))
-	if err := p.apply(t.Context()); err != nil {
+	p.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	if err := p.Apply(t.Context(), client, "one", "two"); err != nil {
 		t.Fatal(err)
 	}
 	later := time.Now()
@@ -83,12 +92,15 @@ func TestReloadWithoutRedis(t *testing.T) {
 	defer gone.Close()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, file, someLimits)
-	read, err := readPolicies(file)
+	p, err := ReadPolicyFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log redistest.Buffer
-	p := newPolicies(options{queues: []string{"one"}}, gone, read, slog.New(slog.NewTextHandler(&log, nil)))
+	p.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	if err := p.Apply(t.Context(), gone, "one"); err == nil {
+		t.Error("the policies are in a Redis that is not there")
+	}
 	p.reload(t.Context(), true)
 	if !p.owed || !strings.Contains(log.String(), "setting the policies; trying again") {
 		t.Errorf("owed %v: %s", p.owed, log.String())

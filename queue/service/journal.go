@@ -1,14 +1,14 @@
-// Package journal writes down the starts of jobs: how a set-up is tried out, and what
-// throttle.Verify proves the limits from.
-package journal
+package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,8 +21,8 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A Journal is a handler that writes down each start, as a line of JSON, and does nothing
-// else:
+// A Journal writes down each start, as a line of JSON. waterclock verify proves from it that the limits were kept, and
+// waterclock plan tries other policies on it:
 //
 //	{"id":"7","tenant":"school-7","user":"teacher-42","type":"push",
 //	 "slot":"2026-11-21T08:00:00.250000Z","started_at":"2026-11-21T08:00:00.250412Z",
@@ -36,14 +36,29 @@ type Journal struct {
 	torn bool // the last line was cut off
 }
 
-// New returns a handler that writes to w. Each line is one call of Write and nothing
+// NewJournal returns a journal that writes to w. Each line is one call of Write and nothing
 // is held back: a worker that is killed loses none, and several may append to one file
 // that each has opened with [os.O_APPEND].
-func New(w io.Writer) *Journal { return &Journal{w: w} }
+func NewJournal(w io.Writer) *Journal { return &Journal{w: w} }
 
-var errNoJob = errors.New("journal: no job in the context; it runs only in a queue.Worker")
+var errNoJob = errors.New("service: no job in the context; it runs only in a queue.Worker")
 
-// ProcessTask writes the line, whatever the payload. A line that cannot be written is an
+// Middleware writes a line for each start, and then runs the handler. Where the line cannot be written, the job runs all the
+// same, and the log says so.
+func (j *Journal) Middleware(log *slog.Logger) asynq.MiddlewareFunc {
+	return func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			if info, ok := queue.FromContext(ctx); ok {
+				if err := j.write(info); err != nil {
+					cmp.Or(log, slog.Default()).Error("a start is not in the journal", "id", info.ID, "err", err)
+				}
+			}
+			return next.ProcessTask(ctx, t)
+		})
+	}
+}
+
+// ProcessTask is a handler that does nothing but write the line, whatever the payload. A line that cannot be written is an
 // attempt that failed.
 func (j *Journal) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 	info, ok := queue.FromContext(ctx)
@@ -51,7 +66,7 @@ func (j *Journal) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 		return fmt.Errorf("%w: %w", errNoJob, asynq.SkipRetry)
 	}
 	if err := j.write(info); err != nil {
-		return fmt.Errorf("journal: writing down a start: %w", err)
+		return fmt.Errorf("service: writing down a start: %w", err)
 	}
 	return nil
 }
