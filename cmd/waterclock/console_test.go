@@ -158,7 +158,9 @@ func TestADayAtTheConsole(t *testing.T) {
 	c.prints(words("why school teacher"), "Waiting: 2 jobs of school / teacher, 2 of the tenant.", "the user's rule window 2/2h", "◀ binds")
 	c.prints(words("why school"), "school / teacher")
 	c.prints(words("why --job d"), "at place 2 of its lane", "It starts in 2h")
-	c.prints(words("why --job a"), "Job a is started")
+	redistest.Eventually(t, 10*time.Second, "the end of job a is noted", func() bool {
+		return strings.Contains(c.prints(words("why --job a")), "Job a is done. It was offered at ")
+	})
 	c.fails(1, "no job nobody is known", "why", "--job", "nobody")
 	c.prints(words("retrying"), "eve", "once", "1", "try again")
 	c.prints(words("failures"), "try again", "out of paper")

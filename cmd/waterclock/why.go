@@ -26,11 +26,10 @@ func (c *console) whyCommand() *cobra.Command {
 				if id != "" {
 					return c.whyJob(cmd, i, id)
 				}
-				user := ""
-				if len(args) == 2 {
-					user = args[1]
+				if len(args) == 1 {
+					return c.whyTenant(cmd, i, args[0])
 				}
-				return c.whyUser(cmd, i, args[0], user)
+				return c.whyUser(cmd, i, args[0], args[1])
 			})
 		},
 	}
@@ -38,19 +37,35 @@ func (c *console) whyCommand() *cobra.Command {
 	return cmd
 }
 
-// whyUser explains the next job of a user; without a name, of the user that is due first.
-func (c *console) whyUser(cmd *cobra.Command, i *watch.Watcher, tenant, user string) error {
-	if user == "" {
-		first, err := i.Users(cmd.Context(), tenant, 0, 1)
-		if err != nil {
+// whyTenant says how long the backlog of a tenant takes, and explains the next job of the user that is due first.
+func (c *console) whyTenant(cmd *cobra.Command, i *watch.Watcher, tenant string) error {
+	b, err := i.Backlog(cmd.Context(), tenant)
+	if err != nil {
+		return err
+	}
+	e := queue.Explanation{}
+	if b.Looked == 0 {
+		c.say("Nothing of tenant %s waits.", tenant)
+	} else {
+		if e, err = i.Explain(cmd.Context(), tenant, b.Users[0].User); err != nil {
 			return err
 		}
-		if len(first) == 0 {
-			c.say("Nothing of tenant %s waits.", tenant)
-			return c.show(queue.Explanation{}, func(*table) {})
-		}
-		user = first[0].User
+		c.say("%s", human.Backlog(b))
+		c.say("%s", human.Why(e, tenant, b.Users[0].User))
+		c.say("")
 	}
+	return c.show(struct {
+		queue.Explanation
+		Backlog watch.Backlog `json:"backlog"`
+	}{e, b}, func(t *table) {
+		if b.Looked > 0 {
+			rules(t, e)
+		}
+	})
+}
+
+// whyUser explains the next job of a user.
+func (c *console) whyUser(cmd *cobra.Command, i *watch.Watcher, tenant, user string) error {
 	e, err := i.Explain(cmd.Context(), tenant, user)
 	if err != nil {
 		return err

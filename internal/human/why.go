@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // Why says why the next job of a user waits.
@@ -20,6 +21,23 @@ func Why(e queue.Explanation, tenant, user string) string {
 	}
 	if late := tooLate(e.Now, e.Estimate); late != "" {
 		text += " " + late
+	}
+	return text
+}
+
+// Backlog says how much of a tenant waits, since when, and how long that takes.
+func Backlog(b watch.Backlog) string {
+	text := fmt.Sprintf("Waiting: %s of %s", Jobs(b.Waiting), b.Tenant)
+	if !b.Oldest.IsZero() {
+		text += fmt.Sprintf(", the oldest for %s", Span(b.Now.Sub(b.Oldest)))
+	}
+	text += "."
+	switch {
+	case b.Drains == 0:
+	case b.User != "":
+		text += fmt.Sprintf(" The last one starts in %s at the earliest: %s of %s wait for their rule %s.", Span(b.Drains), Jobs(b.Jobs), Clean(b.User), b.Rule)
+	default:
+		text += fmt.Sprintf(" The last one starts in %s at the earliest, by the rule %s.", Span(b.Drains), b.Rule)
 	}
 	return text
 }

@@ -3,8 +3,8 @@ package dashboard
 import (
 	"context"
 	"math"
-	"time"
 
+	"github.com/waterclock/waterclock/internal/pace"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -19,15 +19,10 @@ type allowance struct {
 // Bounded reports whether any rule bounds the rate.
 func (a allowance) Bounded() bool { return !math.IsInf(a.PerSecond, 1) }
 
-// sustained returns how many starts a second rules allow in the long run.
-func sustained(rules []throttle.Rule) float64 {
-	least := math.Inf(1)
-	for _, r := range rules {
-		if !r.Shadows() && !r.Drops() {
-			least = min(least, float64(r.Limit())/r.Period().Seconds())
-		}
-	}
-	return least
+// startRate returns how many starts a second rules allow in the long run.
+func startRate(rules []throttle.Rule) float64 {
+	perSecond, _ := pace.Sustained(rules)
+	return perSecond
 }
 
 // policyOf returns the policy of a tenant, and its name.
@@ -58,7 +53,7 @@ func (w *watched) allowance(ctx context.Context, waiting int64) (allowance, erro
 func (w *watched) readAllowance(ctx context.Context, waiting int64) (allowance, error) {
 	p, err := w.policies(ctx)
 	if err != nil || waiting == 0 {
-		return allowance{PerSecond: sustained(p.Policies.Queue)}, err
+		return allowance{PerSecond: startRate(p.Policies.Queue)}, err
 	}
 	tenants, _, err := w.inspector.Tenants(ctx, 0, allowanceSample)
 	if err != nil {
@@ -68,14 +63,14 @@ func (w *watched) readAllowance(ctx context.Context, waiting int64) (allowance, 
 	seen := int64(0)
 	for _, t := range tenants {
 		policy, _ := policyOf(p.Policies, t.Tenant)
-		a.PerSecond += sustained(policy.Tenant)
+		a.PerSecond += startRate(policy.Tenant)
 		seen += t.Waiting
 	}
 	if len(tenants) == allowanceSample && seen < waiting {
 		a.Guess = true
 		a.PerSecond *= float64(waiting) / float64(max(1, seen))
 	}
-	a.PerSecond = min(a.PerSecond, sustained(p.Policies.Queue))
+	a.PerSecond = min(a.PerSecond, startRate(p.Policies.Queue))
 	return a, nil
 }
 
@@ -89,13 +84,4 @@ func (w *watched) policies(ctx context.Context) (queue.PolicyVersion, error) {
 	}
 	p, _ := value.(queue.PolicyVersion)
 	return p, nil
-}
-
-// drains returns how long so many jobs take at a rate; false if for ever, or at once.
-func drains(waiting int64, perSecond float64) (time.Duration, bool) {
-	if waiting == 0 || perSecond <= 0 || math.IsInf(perSecond, 1) {
-		return 0, false
-	}
-	seconds := float64(waiting) / perSecond
-	return time.Duration(seconds * float64(time.Second)), seconds < 100*365*24*3600
 }

@@ -22,6 +22,7 @@ type tenantView struct {
 	Allowed float64 // a second, by its rules
 	Bounded bool
 	Drains  time.Duration // if nothing comes
+	Oldest  time.Time     // when the oldest job was offered
 	Why     string
 	Because queue.Explanation
 	First   string // the user that is due first
@@ -34,8 +35,8 @@ type tenantView struct {
 	Charts  []chart // of the tenants with most waiting
 }
 
-// userSample is how many users are looked at to find those that have most waiting.
-const userSample, usersShown = 200, 20
+// usersShown is how many users are shown, those with most waiting.
+const usersShown = 20
 
 func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 	name := q.Get("t")
@@ -43,6 +44,10 @@ func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 		return nil, notFound("Which tenant?")
 	}
 	stats, err := w.inspector.Tenant(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	backlog, err := w.inspector.Backlog(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +60,9 @@ func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 		return nil, err
 	}
 	v.Policy, v.Name = policyOf(policies.Policies, name)
-	v.Allowed = min(sustained(v.Policy.Tenant), sustained(policies.Policies.Queue))
+	v.Allowed = min(startRate(v.Policy.Tenant), startRate(policies.Policies.Queue))
 	v.Bounded = !math.IsInf(v.Allowed, 1)
-	if v.Users, err = w.inspector.Users(ctx, name, 0, userSample); err != nil {
-		return nil, err
-	}
-	v.Looked = len(v.Users)
+	v.Users, v.Looked, v.Drains, v.Oldest = backlog.Users, backlog.Looked, backlog.Drains, backlog.Oldest
 	if v.Looked > 0 {
 		v.First = v.Users[0].User
 	}
@@ -76,28 +78,7 @@ func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 	if v.Pauses, err = w.pausesOf(ctx, name, ""); err != nil {
 		return nil, err
 	}
-	v.Drains = v.longest()
 	return v, w.chartsOfTenant(ctx, &v)
-}
-
-// longest returns how long the backlog takes, by the tenant's rules and by those of its users, when
-// the pauses have ended; 0 if nobody knows.
-func (v tenantView) longest() time.Duration {
-	takes, _ := drains(v.Stats.Waiting, v.Allowed)
-	each := sustained(v.Policy.User)
-	for _, u := range v.Users {
-		if d, ok := drains(int64(u.Waiting), each); ok {
-			takes = max(takes, d)
-		}
-	}
-	if takes == 0 {
-		return 0
-	}
-	held := time.Duration(0)
-	for _, p := range v.Pauses {
-		held = max(held, p.Until.Sub(v.Now))
-	}
-	return held + takes
 }
 
 // pausesOf returns the pauses that hold a tenant, or a user of it, back.
