@@ -71,14 +71,17 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 
 // of returns the metrics of one queue.
 func (m *metrics) of(queue string) queueMetrics {
-	return queueMetrics{metrics: m, queue: queue, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue)}
+	return queueMetrics{
+		metrics: m, queue: queue, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
+	}
 }
 
-// queueMetrics are what [runner.Metrics] asks for.
+// queueMetrics are what [worker.Metrics] asks for. Those that each job asks for are looked up once.
 type queueMetrics struct {
 	*metrics
 	queue          string
 	started, first prometheus.Observer
+	done           prometheus.Counter
 }
 
 func (m queueMetrics) Claimed(jobs int) {
@@ -89,7 +92,13 @@ func (m queueMetrics) First(d time.Duration)   { m.first.Observe(d.Seconds()) }
 func (m queueMetrics) Waited(cause string, d time.Duration) {
 	m.waited.WithLabelValues(m.queue, cause).Add(d.Seconds())
 }
-func (m queueMetrics) Ended(outcome string) { m.jobs.WithLabelValues(m.queue, outcome).Inc() }
+func (m queueMetrics) Ended(outcome string) {
+	if outcome == "done" {
+		m.done.Inc()
+		return
+	}
+	m.jobs.WithLabelValues(m.queue, outcome).Inc()
+}
 func (m queueMetrics) Late(d time.Duration) {
 	m.started.Observe(d.Seconds())
 	m.late.WithLabelValues(m.queue).Inc()

@@ -91,8 +91,8 @@ func (b *inflight) write(now int64) {
 	b.cancelled = make(map[int]string)
 	b.lives, b.given = make(map[int]string), make(map[string]bool)
 	b.leave()
-	for _, start := range b.commit.Plan.Starts {
-		b.start(start)
+	for i := range b.commit.Plan.Starts {
+		b.start(&b.commit.Plan.Starts[i])
 	}
 	for _, drop := range b.commit.Plan.Drops {
 		b.drop(drop, now)
@@ -173,7 +173,7 @@ func (b *inflight) heed(checks []int) {
 // start gives a job to its worker. The leader's own jobs need no message: they start when the reply is
 // there. Of each worker that is given something the commit checks that it has not left, and reads since when a message
 // waits for it. A job with an ID is checked for having been cancelled.
-func (b *inflight) start(s schedule.Start) {
+func (b *inflight) start(s *schedule.Start) {
 	job := s.Head.Job
 	if key, folded := s.Head.Collapse(); folded {
 		job = "" // the worker reads which one it is by then
@@ -262,8 +262,8 @@ func (b *inflight) post(ctx context.Context) {
 	}
 	fence := t.fence
 	fence.Seq, fence.Notice = b.seq, b.notice
-	for _, s := range b.commit.Plan.Starts {
-		fence.Slot = max(fence.Slot, s.Spent)
+	for i := range b.commit.Plan.Starts {
+		fence.Slot = max(fence.Slot, b.commit.Plan.Starts[i].Spent)
 	}
 	b.done = make(chan struct{})
 	wait := t.w.Store.Send(ctx, fence, b.c)
@@ -315,7 +315,8 @@ func (b *inflight) release() {
 	if b.mends {
 		b.t.stale, b.t.musterAt, b.t.ripeAt = true, 0, 0
 	}
-	for _, s := range b.commit.Plan.Starts {
+	for i := range b.commit.Plan.Starts {
+		s := &b.commit.Plan.Starts[i]
 		if s.Worker == b.t.w.Name {
 			b.t.w.Places.Give()
 		}
@@ -347,7 +348,8 @@ func (b *inflight) decided(happened bool) {
 	}
 	t.requests = t.requests[b.requests:]
 	t.waited(b.commit.Plan.Starts)
-	for _, s := range b.commit.Plan.Starts {
+	for i := range b.commit.Plan.Starts {
+		s := &b.commit.Plan.Starts[i]
 		t.w.Past.Claimed(s)
 		if s.Worker == own {
 			given := worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited}
@@ -367,9 +369,9 @@ func (b *inflight) decided(happened bool) {
 // before.
 func (t *term) waited(starts []schedule.Start) {
 	var sum schedule.Wait
-	for _, s := range starts {
-		if s.Head.Env.Late == 0 {
-			sum.Add(s.Wait)
+	for i := range starts {
+		if s := &starts[i]; s.Head.Env.Late == 0 {
+			sum.Add(&s.Wait)
 		}
 	}
 	for cause, us := range map[string]int64{

@@ -335,7 +335,7 @@ func (w Wait) until(slot int64) Wait {
 }
 
 // Add adds another job's wait. Nobody is to blame for both.
-func (w *Wait) Add(other Wait) {
+func (w *Wait) Add(other *Wait) {
 	w.Rules += other.Rules
 	w.Pauses += other.Pauses
 	w.Concurrency += other.Concurrency

@@ -42,7 +42,7 @@ func (p *past) add(n store.PastNote) {
 }
 
 // Claimed notes what a job has waited for until its slot, when it has been claimed.
-func (p *past) Claimed(s schedule.Start) {
+func (p *past) Claimed(s *schedule.Start) {
 	e := s.Head.Env
 	if _, folded := s.Head.Collapse(); folded || e.ID == "" { // under a collapse key it may be another job by now
 		return
