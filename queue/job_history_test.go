@@ -138,6 +138,25 @@ func TestHistoryOfADroppedJob(t *testing.T) {
 	})
 }
 
+// The history of a task to which asynq has given an ID is known as long as that: for ten minutes.
+func TestHistoryOfATask(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	stop := runWorker(t, client, new(recorder), queue.WorkerConfig{Inbox: true})
+	producer := asynq.NewClientFromRedisClient(client)
+	info, err := producer.EnqueueContext(t.Context(), asynq.NewTaskWithHeaders("t", nil, queue.Headers("a", "u")), asynq.Queue("push"))
+	must(t, err)
+	redistest.Eventually(t, 10*time.Second, "it is done", func() bool { return stats(t, client).Done == 1 })
+	stop()
+	key := "wc:{push}:past:" + info.ID
+	if left := client.TTL(t.Context(), key).Val(); left <= 0 || left > 10*time.Minute {
+		t.Errorf("the history is known for another %v, want as long as the ID: 10m at most", left)
+	}
+	job, known, err := newInspector(t, client, "push").ExplainJob(t.Context(), info.ID)
+	if err != nil || !known || len(job.History.Attempts) != 1 || job.History.Attempts[0].Outcome != "done" {
+		t.Errorf("%v, %v, %+v", known, err, job.History)
+	}
+}
+
 // What is noted expires, and a worker can do without.
 func TestHistoryExpires(t *testing.T) {
 	for name, c := range map[string]struct {

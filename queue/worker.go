@@ -65,8 +65,9 @@ type WorkerConfig struct {
 	// or panics with, that does not ask for a pause.
 	ErrorHandler asynq.ErrorHandler
 
-	// History is for how long the history of a job with an ID of its own is known, from its last note on
-	// ([Inspector.ExplainJob]). It takes some 300 bytes of Redis a job. 0 is a day; below 0 nothing is noted.
+	// History is for how long the history of a job with an ID of its own is known ([Inspector.ExplainJob]): from its last
+	// note on, and no longer than the ID itself ([Job.ID]). It takes some 300 bytes of Redis a job. 0 is a day; below 0 nothing
+	// is noted.
 	History time.Duration
 
 	// Logger gets errors, warnings and notable events. nil is slog.Default().

@@ -71,16 +71,33 @@ func words(numbers ...int64) string {
 	return string(b)
 }
 
-// NotePast writes notes, in one round trip. They are known for so long.
+// NotePast writes notes, in two round trips. They are known for so long, and no longer than the IDs of their jobs: of a job
+// whose ID is not known any more nothing is written.
 func (s *Store) NotePast(ctx context.Context, notes []PastNote, keep time.Duration) error {
-	fields := make(map[string][]any)
+	fields, known := make(map[string][]any), make(map[string]*redis.DurationCmd)
 	for _, n := range notes {
 		fields[n.ID] = append(fields[n.ID], n.field, n.text)
 	}
+	if _, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for id := range fields {
+			known[id] = pipe.PTTL(ctx, s.key.ID(id))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	const gone, forever = -2, -1 // as Redis says it; an ID that was cancelled has no time
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for id, of := range fields {
+			left := known[id].Val()
+			if left == gone {
+				continue
+			}
+			if left == forever || left > keep {
+				left = keep
+			}
 			pipe.HSet(ctx, s.key.Past(id), of...)
-			pipe.PExpire(ctx, s.key.Past(id), keep)
+			pipe.PExpire(ctx, s.key.Past(id), left)
 		}
 		return nil
 	})

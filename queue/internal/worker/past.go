@@ -79,12 +79,15 @@ func (p *past) Write(ctx context.Context) {
 		case <-p.ready:
 			retry.Pause(ctx, notesEvery)
 		}
-		p.write(ctx)
+		if err := p.write(ctx); err != nil {
+			retry.Pause(ctx, time.Second)
+			retry.Signal(p.ready)
+		}
 	}
 }
 
 // write writes what there is. What cannot be written is kept.
-func (p *past) write(ctx context.Context) {
+func (p *past) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for {
@@ -94,13 +97,13 @@ func (p *past) write(ctx context.Context) {
 		p.notes = p.notes[n:]
 		p.mu.Unlock()
 		if n == 0 {
-			return
+			return nil
 		}
 		if err := p.w.Store.NotePast(ctx, batch, p.w.cfg.History); err != nil {
 			p.mu.Lock()
 			p.notes = append(batch, p.notes...)
 			p.mu.Unlock()
-			return
+			return err
 		}
 	}
 }
