@@ -7,6 +7,8 @@
 // (job.go). The outcome is an end, a failure or a return (outcome.go). Ends are told together, by
 // [Claims.AckAll] or with a commit of the leader, if that is this worker (acks.go).
 //
+// What becomes of jobs with the callers' own IDs is noted beside all that, for whoever asks later (past.go).
+//
 // [Worker.Beat] keeps the lease, and finds by it what was lost on the way (lease.go): Redis says with
 // each beat how many claims it has of this worker. Where the numbers differ, the worker compares the
 // claims themselves (reconcile.go).

@@ -22,9 +22,9 @@ type past struct {
 }
 
 const (
-	mostNotes  = 10_000
+	mostNotes  = 50_000
 	notesEvery = 100 * time.Millisecond
-	notesBatch = 500
+	notesBatch = 1000
 )
 
 func newPast(w *Worker) *past { return &past{w: w, ready: make(chan struct{}, 1)} }
