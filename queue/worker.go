@@ -66,7 +66,7 @@ type WorkerConfig struct {
 	ErrorHandler asynq.ErrorHandler
 
 	// History is for how long the history of a job with an ID of its own is known ([Inspector.ExplainJob]): from its last
-	// note on, and no longer than the ID itself ([Job.ID]). It takes some 300 bytes of Redis a job. 0 is a day; below 0 nothing
+	// note on, and no longer than the ID itself ([Job.ID]). It takes some 220 bytes and 3 µs of Redis a job. 0 is a day; below 0 nothing
 	// is noted.
 	History time.Duration
 

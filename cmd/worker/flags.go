@@ -61,7 +61,7 @@ Flags:
       --dry-run             deliver nothing: build and check messages, and have FCM validate them
       --concurrency N       how many jobs run at once (default 100)
       --history DURATION    how long waterclock why --job knows what became of a job with an ID of
-                            its own (default 24h); 0 notes nothing, and saves 300 bytes a job
+                            its own (default 24h); 0 notes nothing, and saves 220 bytes a job
       --inbox               also take the tasks of the asynq queues of the same names and
                             file them into the lanes; --inbox=false does not (default true)
       --http ADDR           serve /metrics for Prometheus, /healthz and /readyz, and the dashboard
