@@ -104,28 +104,38 @@ func (s *Store) NotePast(ctx context.Context, notes []PastNote, keep time.Durati
 	return err
 }
 
-// Past returns what is known of a job's attempts.
+// Past returns what is known of a job's attempts: of the newest job with the ID, if there were several, and since it was revived.
 func (s *Store) Past(ctx context.Context, id string) (Past, error) {
 	fields, err := s.client.HGetAll(ctx, s.key.Past(id)).Result()
 	if err != nil {
 		return Past{}, err
 	}
 	var p Past
-	if n, rest := numbers(fields["d"], 1); n != nil {
+	for number := 1; number <= pastAttempts; number++ {
+		if claimed, _ := numbers(fields[field(number, "c")], 8); claimed != nil && claimed[0] > p.Offered {
+			p.Offered, p.Begin = claimed[0], claimed[0]+claimed[1]
+		}
+	}
+	if n, rest := numbers(fields["d"], 1); n != nil && n[0] >= p.Offered {
 		reason, rule, _ := strings.Cut(rest, " ")
 		p.Dropped, p.Reason, p.Rule = n[0], reason, rule
 	}
 	for number := 1; number <= pastAttempts; number++ {
 		a := PastAttempt{Number: number}
 		claimed, rule := numbers(fields[field(number, "c")], 8)
+		if claimed != nil && claimed[0] < p.Offered {
+			continue // of a job before
+		}
 		if claimed != nil {
-			p.Offered, p.Begin = claimed[0], claimed[0]+claimed[1]
 			a.Ready = p.Begin + claimed[2]
 			a.Slot = a.Ready + claimed[3]
 			a.Rules, a.Pauses, a.Concurrency, a.Places, a.Rule = claimed[4], claimed[5], claimed[6], claimed[7], rule
 		}
 		ended, how := numbers(fields[field(number, "e")], 2)
-		if ended != nil && ended[0] >= a.Slot { // otherwise it is of a time before: the attempt was claimed again
+		if ended != nil && ended[0] < max(a.Slot, p.Offered) { // of a time before: the attempt was claimed again
+			ended = nil
+		}
+		if ended != nil {
 			a.Started, a.Ended = ended[0], ended[0]+ended[1]
 			a.Outcome, a.Error, _ = strings.Cut(how, " ")
 		}
