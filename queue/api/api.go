@@ -90,10 +90,6 @@ func New(cfg Config) (http.Handler, error) {
 	for path, operations := range byPath() {
 		h.mux.Handle(path, h.path(operations))
 	}
-	h.mux.HandleFunc("GET /v1/openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/yaml")
-		_, _ = w.Write(openAPI)
-	})
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		write(w, problemf(http.StatusNotFound, "no-such-path", "there is nothing at %s; want a path of /v1/openapi.yaml", r.URL.Path))
 	})
@@ -112,11 +108,16 @@ func byPath() map[string]map[string]operation {
 	return all
 }
 
-// ServeHTTP lets those in who have the token, as many as there are places.
+// ServeHTTP lets those in who have the token, as many as there are places. The description of the API is everybody's.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
+	if r.URL.Path == "/v1/openapi.yaml" && r.Method == http.MethodGet { // generators of clients have no token, and it tells of no queue
+		header.Set("Content-Type", "application/yaml")
+		_, _ = w.Write(openAPI)
+		return
+	}
 	if !h.authorized(r) {
 		header.Set("WWW-Authenticate", `Bearer realm="waterclock"`)
 		write(w, problemf(http.StatusUnauthorized, "unauthorized", `the token is missing or wrong; want the header "Authorization: Bearer TOKEN"`))

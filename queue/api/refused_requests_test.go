@@ -35,10 +35,15 @@ func TestEveryRequestNeedsTheToken(t *testing.T) {
 			}
 		}
 	}
+	r := s.request("GET", "/v1/openapi.yaml", "", "")
+	r.Header.Del("Authorization")
+	if a := s.send(r); a.status != http.StatusOK || !strings.Contains(a.text, "openapi: 3") {
+		t.Errorf("the description of the API, without a token: %d, %s", a.status, a.text)
+	}
 	if keys, err := s.rdb.Keys(t.Context(), "*").Result(); err != nil || len(keys) > 0 {
 		t.Errorf("keys in Redis: %q, %v", keys, err)
 	}
-	r := s.request("GET", "/v1/queues", "", "")
+	r = s.request("GET", "/v1/queues", "", "")
 	r.Header.Set("Authorization", "bearer "+token) // schemes have no case
 	if a := s.send(r); a.status != http.StatusOK {
 		t.Error(a.text)
