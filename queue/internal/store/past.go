@@ -132,7 +132,11 @@ func (s *Store) Past(ctx context.Context, id string) (Past, error) {
 			a.Rules, a.Pauses, a.Concurrency, a.Places, a.Rule = claimed[4], claimed[5], claimed[6], claimed[7], rule
 		}
 		ended, how := numbers(fields[field(number, "e")], 2)
-		if ended != nil && ended[0] < max(a.Slot, p.Offered) { // of a time before: the attempt was claimed again
+		since := a.Slot // what began before is of a time before: the attempt was claimed again
+		if claimed == nil {
+			since = p.Offered
+		}
+		if ended != nil && ended[0] < since {
 			ended = nil
 		}
 		if ended != nil {

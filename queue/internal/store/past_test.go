@@ -30,6 +30,10 @@ func TestPast(t *testing.T) {
 			},
 			Past{Offered: offered, Begin: begin, Attempts: []PastAttempt{end(first, 1600, 1700, "failed", "status 503: later"), second}},
 		},
+		"a stamp lies ahead of the start, by its place in the batch": {
+			[]PastNote{ClaimedNote("a", 1005, 1005, PastAttempt{Number: 1, Ready: 1005, Slot: 1000}), EndedNote("a", PastAttempt{Number: 1, Started: 1000, Ended: 1100, Outcome: "done"})},
+			Past{Offered: 1005, Begin: 1005, Attempts: []PastAttempt{{Number: 1, Ready: 1005, Slot: 1000, Started: 1000, Ended: 1100, Outcome: "done"}}},
+		},
 		"its claim is not known": {
 			[]PastNote{EndedNote("a", end(PastAttempt{Number: 1}, 1600, 1700, "done", ""))},
 			Past{Attempts: []PastAttempt{end(PastAttempt{Number: 1}, 1600, 1700, "done", "")}},
