@@ -72,7 +72,7 @@ func words(numbers ...int64) string {
 }
 
 // NotePast writes notes, in two round trips. They are known for so long, and no longer than the IDs of their jobs: of a job
-// whose ID is not known any more nothing is written.
+// whose ID is not known any more nothing is written, nor into a key of another type. After an error all may be written again.
 func (s *Store) NotePast(ctx context.Context, notes []PastNote, keep time.Duration) error {
 	fields, known := make(map[string][]any), make(map[string]*redis.DurationCmd)
 	for _, n := range notes {
@@ -87,7 +87,7 @@ func (s *Store) NotePast(ctx context.Context, notes []PastNote, keep time.Durati
 		return err
 	}
 	const gone, forever = -2, -1 // as Redis says it; an ID that was cancelled has no time
-	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	written, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for id, of := range fields {
 			left := known[id].Val()
 			if left == gone {
@@ -101,13 +101,21 @@ func (s *Store) NotePast(ctx context.Context, notes []PastNote, keep time.Durati
 		}
 		return nil
 	})
-	return err
+	if err == nil {
+		return nil
+	}
+	for _, cmd := range written {
+		if err := cmd.Err(); err != nil && !wrongType(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Past returns what is known of a job's attempts: of the newest job with the ID, if there were several, and since it was revived.
 func (s *Store) Past(ctx context.Context, id string) (Past, error) {
 	fields, err := s.client.HGetAll(ctx, s.key.Past(id)).Result()
-	if err != nil {
+	if err != nil && !wrongType(err) { // a key of another type holds no past: doctor finds it
 		return Past{}, err
 	}
 	var p Past

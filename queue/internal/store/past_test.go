@@ -101,3 +101,23 @@ func TestPastExpiresWithItsID(t *testing.T) {
 		}
 	})
 }
+
+// A key of another type among the good ones keeps nobody else's notes from being written, and is no reason to write them again.
+func TestPastWithABrokenKey(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		var notes []PastNote
+		for _, id := range []string{"a", "broken", "b"} {
+			d.must(d.client.Set(t.Context(), d.key.ID(id), WasStarted, time.Hour).Err())
+			notes = append(notes, DroppedNote(id, 7, "rule", ""))
+		}
+		d.must(d.client.Set(t.Context(), d.key.Past("broken"), "odd", 0).Err())
+		d.must(d.NotePast(t.Context(), notes, time.Hour))
+		for id, want := range map[string]int64{"a": 7, "broken": 0, "b": 7} {
+			past, err := d.Past(t.Context(), id)
+			d.must(err)
+			if past.Dropped != want {
+				t.Errorf("%s was dropped at %d, want %d", id, past.Dropped, want)
+			}
+		}
+	})
+}

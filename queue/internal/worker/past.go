@@ -12,7 +12,7 @@ import (
 )
 
 // A past gathers notes of what becomes of jobs with the callers' own IDs, and writes them ten times a second: nothing waits for
-// them. Where Redis takes none, those of the last mostNotes are kept for later.
+// them. While Redis takes none, the newest are kept, mostNotes of them.
 type past struct {
 	w     *Worker
 	ready chan struct{}
