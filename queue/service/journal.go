@@ -21,8 +21,8 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A Journal writes down each start, as a line of JSON. waterclock verify proves from it that the limits were kept, and
-// waterclock plan tries other policies on it:
+// A Journal writes down each start, as a line of JSON. waterclock verify proves from it that the limits were
+// kept:
 //
 //	{"id":"7","tenant":"school-7","user":"teacher-42","type":"push",
 //	 "slot":"2026-11-21T08:00:00.250000Z","started_at":"2026-11-21T08:00:00.250412Z",

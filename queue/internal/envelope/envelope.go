@@ -14,8 +14,8 @@
 // An envelope is written many times: by the offer, when the job has failed or was returned, and when it is revived.
 // Each time the stamp stays, and the options say what the queue remembers of the job by then.
 //
-// The package also has what the parts of a queue call jobs by: claims (claim.go), lanes and scopes (lane.go), and
-// instants (instant.go). How numbers and texts are written is in wire.go.
+// The package also has what the parts of a queue call jobs by: claims (claim.go), lanes and scopes (lane.go),
+// stamps (stamp.go) and instants (instant.go). How numbers and texts are written is in wire.go.
 package envelope
 
 import (
@@ -25,15 +25,6 @@ import (
 	"maps"
 	"time"
 )
-
-// StampLen is the length of a stamp. So many digits hold every instant below 2^52 µs, which is in the year 2112; stamps
-// of one length sort as their instants do.
-const StampLen = 13
-
-// Stamp writes the stamp of a job that was offered at an instant, in µs. The script of offers writes the same in Lua.
-func Stamp(at int64) string {
-	return fmt.Sprintf("%013x", at)
-}
 
 // Critical is the first tag of options that must be understood to run the job. No such option exists yet.
 const Critical = 128
@@ -160,23 +151,6 @@ func (e *Envelope) CountsAs(other *Envelope) bool {
 func (e *Envelope) Offered() int64 {
 	n, _ := readStamp(e.Stamp)
 	return n
-}
-
-// readStamp reads a stamp, as strconv.ParseInt would. It is asked several times for each job.
-func readStamp(text string) (n int64, ok bool) {
-	for i := range len(text) {
-		digit := int64(text[i])
-		switch {
-		case '0' <= digit && digit <= '9':
-			digit -= '0'
-		case 'a' <= digit && digit <= 'f':
-			digit -= 'a' - 10
-		default:
-			return 0, false
-		}
-		n = n<<4 | digit
-	}
-	return n, len(text) == StampLen
 }
 
 // Since returns the instant from which it waits for its rules: what delays it from then on is their doing. After a

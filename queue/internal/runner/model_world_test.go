@@ -194,7 +194,7 @@ func (w *world) hire() *hired {
 	}
 	wire.intercept(func(cmd redis.Cmder, do func() error) error { return w.command(h, cmd, do) })
 	h.Runner = New(Config{
-		Store: st, Name: h.name, Places: worker.NewPlaces(h.places), Lease: modelLease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
+		Store: st, Name: h.name, Places: worker.NewPlaces(h.places), Lease: modelLease, ShutdownTimeout: time.Second,
 		Policies: w.policies, Handle: func(ctx context.Context, a Attempt) Outcome { return w.handle(ctx, h, a) },
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -21,19 +21,6 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
-type noMetrics struct{}
-
-func (noMetrics) Claimed(int)                  {}
-func (noMetrics) First(time.Duration)          {}
-func (noMetrics) Waited(string, time.Duration) {}
-func (noMetrics) Started(time.Duration)        {}
-func (noMetrics) Ended(string)                 {}
-func (noMetrics) Late(time.Duration)           {}
-func (noMetrics) Committed()                   {}
-func (noMetrics) Counted(string)               {}
-func (noMetrics) InLine(map[string]int)        {}
-func (noMetrics) Leads(bool)                   {}
-
 type log struct {
 	mu  sync.Mutex
 	all []Attempt
@@ -59,7 +46,7 @@ func testConfig(t *testing.T, s *store.Store, name string, p *schedule.Policies,
 	}
 	return Config{
 		Store: s, Name: name, Places: worker.NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Policies: func(string, int64, int64) (*schedule.Policies, error) { return p, nil }, Handle: handler, Metrics: noMetrics{},
+		Policies: func(string, int64, int64) (*schedule.Policies, error) { return p, nil }, Handle: handler,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

@@ -116,7 +116,7 @@ func (s *stage) joinWith(name string, places int) *actor {
 	st = st.WaitingOn(waits)
 	a := &actor{wire: w}
 	a.Runner = New(Config{
-		Store: st, Name: name, Places: worker.NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second, Metrics: noMetrics{},
+		Store: st, Name: name, Places: worker.NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second,
 		Policies: func(string, int64, int64) (*schedule.Policies, error) { return s.policies, nil },
 		Handle:   func(ctx context.Context, at Attempt) Outcome { return s.handle(ctx, name, at) },
 		Log:      cmp.Or(s.log, slog.New(slog.DiscardHandler)),

@@ -45,37 +45,11 @@ type Config struct {
 	// Handle runs the handler of a job, in the job's own goroutine: as many at a time as there are places.
 	Handle func(ctx context.Context, a Attempt) Outcome
 
-	Metrics  Metrics
+	Metrics  Metrics                  // nil keeps none
 	History  time.Duration            // for which the past of a job with an ID of its own is known; below 1 nothing is noted
 	Listened func(left time.Duration) // told with each beat for how long somebody listens yet, below 0 if nobody does
 	Log      *slog.Logger
 }
-
-// Metrics are told what happens, by any goroutine. Claimed and Committed are told of commits of the term in which the
-// worker leads, and Counted of each limit by name that counts one of the jobs; InLine how many lanes wait for each limit by
-// name, while it leads. Started and Late are told how long after its slot a job has started, or was returned; First how long
-// after it was to start a job's first attempt begins; Waited what jobs have waited for, all of them together; Ended of each outcome.
-type Metrics interface {
-	Claimed(jobs int)
-	Started(delay time.Duration)
-	First(wait time.Duration)
-	Waited(cause string, d time.Duration)
-	Ended(outcome string)
-	Late(by time.Duration)
-	Counted(limit string)
-	InLine(lanes map[string]int)
-	Committed()
-	Leads(leads bool)
-}
-
-// What jobs wait for, from when they were to start. Before another attempt that is its backoff.
-const (
-	WaitRules       = "rules"
-	WaitPauses      = "pauses"
-	WaitConcurrency = "concurrency"
-	WaitPlaces      = "places"
-	WaitBackoff     = "backoff"
-)
 
 // An Attempt is one execution of a job.
 type Attempt struct {
@@ -148,7 +122,7 @@ const commandsPerCore = 8
 // leadership.
 func New(cfg Config, c *clock.Clock, elector *elect.Elector) *Worker {
 	w := &Worker{
-		Name: cfg.Name, Lease: cfg.Lease, Store: cfg.Store, Clock: c, Places: cfg.Places.Share(), Metrics: cfg.Metrics, Log: cfg.Log,
+		Name: cfg.Name, Lease: cfg.Lease, Store: cfg.Store, Clock: c, Places: cfg.Places.Share(), Metrics: metricsOr(cfg.Metrics), Log: cfg.Log,
 		cfg: cfg, elector: elector, listed: make(chan struct{}), missed: make(chan struct{}, 1), stop: make(chan struct{}),
 		commands: make(chan struct{}, commandsPerCore*runtime.GOMAXPROCS(0)),
 	}

@@ -18,19 +18,6 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-type noMetrics struct{}
-
-func (noMetrics) Claimed(int)                  {}
-func (noMetrics) First(time.Duration)          {}
-func (noMetrics) Waited(string, time.Duration) {}
-func (noMetrics) Started(time.Duration)        {}
-func (noMetrics) Ended(string)                 {}
-func (noMetrics) Late(time.Duration)           {}
-func (noMetrics) Committed()                   {}
-func (noMetrics) Counted(string)               {}
-func (noMetrics) InLine(map[string]int)        {}
-func (noMetrics) Leads(bool)                   {}
-
 type log struct {
 	mu  sync.Mutex
 	all []Attempt
@@ -58,7 +45,7 @@ func beaten(t *testing.T, client redis.UniversalClient, l *log) (*Worker, store.
 	c, log := clock.New(nil), slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w := New(Config{
 		Store: s, Name: "a", Places: NewPlaces(100), Lease: 15 * time.Second, ShutdownTimeout: time.Second,
-		Handle: l.handle, Metrics: noMetrics{}, Log: log,
+		Handle: l.handle, Log: log,
 	}, c, elect.New(elect.Config{Store: s, Clock: c, Worker: "a", Log: log}))
 	w.Begin(t.Context())
 	reply, err := s.Beat(t.Context(), store.Beat{Worker: "a", Lease: time.Hour})
