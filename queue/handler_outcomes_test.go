@@ -303,3 +303,23 @@ func TestTheIDOfAJobWithoutItsPayload(t *testing.T) {
 		}
 	})
 }
+
+// The error of a handler that panicked says where, to an ErrorHandler; its text does not, which is kept in Redis.
+func TestAPanicHasItsStack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var reported *queue.PanicError
+		stop := runWorker(t, client, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("oh no") }), queue.WorkerConfig{
+			ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { errors.As(err, &reported) }),
+		})
+		defer stop()
+		enqueue(t, client, jobs("a", "u", 1)...)
+		time.Sleep(time.Second)
+		switch {
+		case reported == nil:
+			t.Error("the ErrorHandler got no PanicError")
+		case reported.Value != "oh no" || reported.Error() != "panic: oh no" || !strings.Contains(reported.Stack, "handler_outcomes_test.go"):
+			t.Errorf("%v, %q with the stack %s", reported.Value, reported.Error(), reported.Stack)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
@@ -41,5 +42,26 @@ func TestOrdersKeepTheirOrder(t *testing.T) {
 	}
 	if !slices.Equal(told, []string{"first", "second", "third"}) {
 		t.Errorf("told: %v", told)
+	}
+}
+
+// sums are what a leader counts jobs' waits as.
+type sums struct {
+	worker.Metrics
+	waited map[string]time.Duration
+}
+
+func (s sums) Waited(cause string, d time.Duration) { s.waited[cause] += d }
+
+// The wait of a job that missed its slot was counted when it was claimed before.
+func TestAWaitIsCountedOnce(t *testing.T) {
+	got := sums{waited: make(map[string]time.Duration)}
+	term := &term{w: worker.New(worker.Config{Name: "w", Places: worker.NewPlaces(100), Metrics: got, Log: slog.New(slog.DiscardHandler)}, clock.New(nil), nil)}
+	start := func(late int64) schedule.Start {
+		return schedule.Start{Head: schedule.Head{Env: &envelope.Envelope{Late: late}}, Wait: schedule.Wait{Rules: 1_000_000, Places: 2_000}}
+	}
+	term.waited([]schedule.Start{start(0), start(50_000), start(0)})
+	if len(got.waited) != 2 || got.waited[worker.WaitRules] != 2*time.Second || got.waited[worker.WaitPlaces] != 4*time.Millisecond {
+		t.Errorf("waited for %v, want 2s for rules and 4ms for places", got.waited)
 	}
 }
