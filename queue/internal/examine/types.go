@@ -33,6 +33,9 @@ func (l *look) types(ctx context.Context) error {
 			continue
 		}
 		problem := "the jobs, limits or counters of its owner cannot be read; others are not affected"
+		if class == "past" {
+			problem = "the history of its job is not known; nothing else is affected"
+		}
 		if owner == "" || class == "running" || class == "mailbox" || class == "worker" {
 			problem = "it belongs to the whole queue, which stands still"
 		}
