@@ -315,6 +315,7 @@ func TestAPanicHasItsStack(t *testing.T) {
 		defer stop()
 		enqueue(t, client, jobs("a", "u", 1)...)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		switch {
 		case reported == nil:
 			t.Error("the ErrorHandler got no PanicError")
