@@ -50,6 +50,11 @@ func (b *batch) timed(policies *schedule.Policies) bool {
 	return false
 }
 
+// callsBack reports whether somebody is to be told how one of the jobs has ended.
+func (b *batch) callsBack() bool {
+	return slices.ContainsFunc(b.jobs, func(j Job) bool { return j.Callback.URL != "" })
+}
+
 // latest returns the latest start of a job that may start from an instant on, 0 for none.
 func (b *batch) latest(policies *schedule.Policies, i int, since int64) int64 {
 	return latestSince(policies, b.jobs[i].Tenant, b.seals[i], since)

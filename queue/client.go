@@ -48,7 +48,7 @@ func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
-// take one round trip, two where one of them has a NotBefore or a latest start. Every job is
+// take one round trip, and one more where one of them has a NotBefore or a latest start, or a Callback. Every job is
 // checked first: if one is invalid, none is offered and the error, wrapping
 // [ErrInvalidJob], says which.
 //
@@ -60,6 +60,9 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	for i, j := range jobs {
 		if err := j.Validate(); err != nil {
 			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(jobs), err)
+		}
+		if name := store.CallbackQueue(c.store.Queue); j.Callback.URL != "" && store.CheckQueue(name) != nil {
+			return nil, fmt.Errorf("job %d of %d: %w: callback: the name of the queue %q is too long for one", i+1, len(jobs), ErrInvalidJob, name)
 		}
 	}
 	receipts := make([]Receipt, 0, len(jobs))
@@ -149,6 +152,11 @@ func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Pol
 			return store.OfferReply{}, store.ErrStale
 		}
 		b.judge(&o, forecast.New(policies, view, nil))
+	}
+	if b.callsBack() {
+		if err := c.store.CallsBack(ctx); err != nil {
+			return store.OfferReply{}, err
+		}
 	}
 	return c.store.Offer(ctx, o)
 }

@@ -27,8 +27,9 @@ const (
 	headerCollapseKey = headerPrefix + "collapse-key"
 	headerTimeout     = headerPrefix + "timeout"
 	headerFinishBy    = headerPrefix + "finish-by"
-	headerKey         = headerPrefix + "key-"  // and the name of a key
-	headerUnit        = headerPrefix + "cost-" // and the name of a unit
+	headerCallback    = headerPrefix + "callback" // its URL, and behind a space the secret
+	headerKey         = headerPrefix + "key-"     // and the name of a key
+	headerUnit        = headerPrefix + "cost-"    // and the name of a unit
 )
 
 // Headers returns the headers that turn an asynq task into a job of a user of a tenant, for
@@ -79,6 +80,9 @@ func NewTask(j Job) (*asynq.Task, error) {
 	}
 	if j.Timeout > 0 {
 		headers[headerTimeout] = j.Timeout.String()
+	}
+	if j.Callback != (Callback{}) {
+		headers[headerCallback] = j.Callback.text()
 	}
 	for name, value := range j.Keys {
 		headers[headerKey+name] = value
@@ -191,6 +195,8 @@ func readHeader(job *Job, name, value string) (err error) {
 		job.User = value
 	case headerCollapseKey:
 		job.CollapseKey = value
+	case headerCallback:
+		job.Callback = readCallback(value)
 	case headerCost:
 		if job.Cost, err = strconv.Atoi(value); err != nil || job.Cost < 1 {
 			return fmt.Errorf("a whole number from 1 to %d", maxCost)

@@ -7,9 +7,9 @@ import (
 	"github.com/waterclock/waterclock/queue/api"
 )
 
-// api returns the HTTP API of the queues, or of all that there are; nil, and says so, without a
+// api returns the HTTP API of the queues, or of all that there are if none is named; nil, and says so, without a
 // token.
-func (c *console) api(rdb *config.Redis, queues []string, all bool, tokenFile string) (http.Handler, error) {
+func (c *console) api(rdb *config.Redis, queues []string, tokenFile string) (http.Handler, error) {
 	token, err := config.Token(tokenFile)
 	if err != nil {
 		return nil, err
@@ -17,9 +17,6 @@ func (c *console) api(rdb *config.Redis, queues []string, all bool, tokenFile st
 	if token == "" {
 		c.say("the HTTP API is not served: it needs --token-file FILE, or WATERCLOCK_TOKEN")
 		return nil, nil
-	}
-	if all {
-		queues = nil
 	}
 	handler, err := api.New(api.Config{Redis: rdb, Token: token, Queues: queues, Logger: c.log})
 	if err != nil {

@@ -6,8 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue/callback"
 	"github.com/waterclock/waterclock/queue/service"
 	"github.com/waterclock/waterclock/queue/watch"
 )
@@ -23,7 +25,9 @@ five seconds at most, however often it is scraped.
 
 /dashboard/ shows the queue in a browser, and keeps the history of its charts. With a token, in
 --token-file or WATERCLOCK_TOKEN, operators who enter it there may pause, revive and change limits;
-and the HTTP API is served at /v1/, too: see docs/api.md.`,
+and the HTTP API is served at /v1/, too: see docs/api.md.
+
+It also offers the callbacks of jobs that have ended, as jobs of the queue QUEUE-callbacks.`,
 		Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
@@ -49,11 +53,20 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 					return err
 				}
 				c.say("serving http://%s/ for %s: /dashboard/ and /metrics", listener.Addr(), strings.Join(names, ", "))
-				api, err := c.api(rdb, names, all, tokenFile)
+				api, err := c.api(rdb, ofAll(names, all), tokenFile)
 				if err != nil {
 					return err
 				}
-				return service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), API: api, Dashboard: board}.Run(cmd.Context(), listener)
+				relay, err := callback.NewRelay(callback.Config{Redis: rdb, Queues: ofAll(names, all), Logger: c.log})
+				if err != nil {
+					return config.Usagef("%v", err)
+				}
+				group, ctx := errgroup.WithContext(cmd.Context())
+				group.Go(func() error { return relay.Run(ctx) })
+				group.Go(func() error {
+					return service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), API: api, Dashboard: board}.Run(ctx, listener)
+				})
+				return group.Wait()
 			})
 		},
 	}
@@ -61,6 +74,14 @@ and the HTTP API is served at /v1/, too: see docs/api.md.`,
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "a file with the token of the HTTP API, which operators enter at the dashboard, too")
 	cmd.Flags().BoolVar(&all, "all", false, "all queues that there are now, and not only --queue")
 	return cmd
+}
+
+// ofAll returns the names of queues as package api and package callback want them: none for all that there are.
+func ofAll(names []string, all bool) []string {
+	if all {
+		return nil
+	}
+	return names
 }
 
 func collectorOf(rdb *config.Redis, names []string) (*watch.Collector, error) {

@@ -23,7 +23,7 @@ const (
 )
 
 // Keys are the keys of a line.
-const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout, headers, keys or costs"
+const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout, headers, keys, costs or callback"
 
 // Parse reads a line. It is strict: a key that nobody reads would be a limit or a latest start
 // that silently does not hold. What is wrong with the text is a [*strictjson.Error].
@@ -62,7 +62,7 @@ func Field(err error) string {
 	first, _, _ := strings.Cut(err.Error(), " ")
 	first = strings.TrimSuffix(first, ":")
 	switch field, _, _ := strings.Cut(first, "."); {
-	case field == "keys" || field == "costs":
+	case field == "keys" || field == "costs" || field == "callback":
 		return field
 	case first == "max":
 		return "max_retry"
@@ -113,6 +113,8 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 		job.Keys, err = readTexts(value, `{"domain":"gmail.com"}`)
 	case "costs":
 		job.Costs, err = readCosts(value)
+	case "callback":
+		job.Callback, err = readCallback(value)
 	default:
 		err = errors.New("unknown key; want " + Keys)
 	}
@@ -162,6 +164,28 @@ func readCosts(value json.RawMessage) (map[string]int, error) {
 		return err
 	})
 	return costs, err
+}
+
+func readCallback(value json.RawMessage) (c queue.Callback, err error) {
+	const example = `{"url":"https://shop.example/hooks","secret":"whsec_…"}`
+	if strictjson.Kind(value) != "an object" {
+		return c, fmt.Errorf("%s; want an object such as %s", strictjson.Shown(value), example)
+	}
+	err = strictjson.Object(value, func(name string, value json.RawMessage) (err error) {
+		switch name {
+		case "url":
+			c.URL, err = strictjson.Text(value)
+		case "secret":
+			c.Secret, err = strictjson.Text(value)
+		default:
+			err = errors.New("unknown key; want url or secret")
+		}
+		return err
+	})
+	if err == nil && c == (queue.Callback{}) {
+		err = fmt.Errorf("an empty object; want one such as %s", example)
+	}
+	return c, err
 }
 
 func readPriority(value json.RawMessage) (queue.Priority, error) {

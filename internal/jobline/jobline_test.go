@@ -34,6 +34,9 @@ func TestParse(t *testing.T) {
 		`{"tenant":"t","user":"u","type":"push","keys":{"domain":"gmail.com"},"costs":{"tokens":812,"calls":0}}`: {
 			Tenant: "t", User: "u", Type: "push", Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 812, "calls": 0},
 		},
+		`{"tenant":"t","user":"u","type":"push","callback":{"url":"https://shop.example/hooks"}}`: {
+			Tenant: "t", User: "u", Type: "push", Callback: queue.Callback{URL: "https://shop.example/hooks"},
+		},
 		`{"tenant":"\ufffd","user":"` + "\ufffd" + `","type":"\ud83d\ude00"}`: {Tenant: "\ufffd", User: "\ufffd", Type: "😀"},
 	}
 	for line, want := range tests {
@@ -95,6 +98,12 @@ func TestBadJob(t *testing.T) {
 		field(`"costs":{"tokens":1,"tokens":2}`, `costs: tokens: appears twice`),
 		field(`"costs":{"tokens":-1}`, `costs: tokens: -1; want a whole number from 0 to 1000000000`),
 		field(`"costs":{"jobs":1}`, `costs: unit "jobs"; want a name such as tokens: a lower-case letter, then up to 31 of them, digits or underscores`),
+		field(`"callback":"https://shop.example"`, `callback: "https://shop.example"; want an object such as {"url":"https://shop.example/hooks","secret":"whsec_…"}`),
+		field(`"callback":{}`, `callback: an empty object; want one such as {"url":"https://shop.example/hooks","secret":"whsec_…"}`),
+		field(`"callback":{"URL":"x"}`, `callback: "URL": unknown key; want url or secret`),
+		field(`"callback":{"url":7}`, `callback: url: a number; want a string`),
+		field(`"callback":{"url":"shop"}`, `callback.url is no URL of an endpoint; want one such as "https://shop.example/hooks/waterclock"`),
+		field(`"callback":{"secret":"whsec_"}`, `callback.url is missing`),
 		field(`"timeout":30`, `timeout: 30; want a time such as "30s"`),
 		field(`"timeout":"-1s"`, `timeout: "-1s"; want a time such as "30s"`),
 		field(`"id":"`+strings.Repeat("x", 1025)+`"`, `id has 1025 bytes; at most 1024`),
@@ -111,7 +120,7 @@ func TestField(t *testing.T) {
 	for fields, want := range map[string]string{
 		`"keys":7`: "keys", `"keys":{"a":7}`: "keys", `"keys":{"a":""}`: "keys", `"keys":{"a b":"x"}`: "keys",
 		`"keys":{` + many(`"x"`) + `}`: "keys", `"costs":{` + many("1") + `}`: "costs",
-		`"costs":7`: "costs", `"costs":{"a":-1}`: "costs", `"costs":{"jobs":1}`: "costs", `"cost":0`: "cost", `"key":{}`: "key", `"max_retry":-1`: "max_retry",
+		`"costs":7`: "costs", `"costs":{"a":-1}`: "costs", `"costs":{"jobs":1}`: "costs", `"cost":0`: "cost", `"callback":{"url":"x"}`: "callback", `"callback":7`: "callback", `"key":{}`: "key", `"max_retry":-1`: "max_retry",
 	} {
 		_, err := Parse([]byte(`{"tenant":"t","user":"u","type":"push",` + fields + `}`))
 		if err == nil || Field(err) != want {

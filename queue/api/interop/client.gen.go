@@ -17,6 +17,17 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Callback An endpoint that is told when the job is done, dropped after it was accepted, or dead.
+type Callback struct {
+	// Secret Signs what the endpoint gets, as Standard Webhooks says. Without one the worker's own key does.
+	//
+	// Example: whsec_…
+	Secret *string `json:"secret,omitempty"`
+
+	// Url Example: https://shop.example/hooks
+	Url string `json:"url"`
+}
+
 // FieldError What is wrong with one part of a request.
 type FieldError struct {
 	// Column In bytes, from 1.
@@ -40,6 +51,9 @@ type FieldError struct {
 
 // Job A job to be offered. No other field is taken. See docs/jobs.md.
 type Job struct {
+	// Callback An endpoint that is told when the job is done, dropped after it was accepted, or dead.
+	Callback *Callback `json:"callback,omitempty"`
+
 	// CollapseKey The job takes the place of the user's waiting one with this key.
 	CollapseKey *string `json:"collapse_key,omitempty"`
 

@@ -53,6 +53,7 @@ const (
 	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
 	tagKey      = 20 // name and value
 	tagUnit     = 21 // what it costs in a unit: its name, and the number
+	tagCallback = 22 // who is told how it has ended
 	tagLate     = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
@@ -119,6 +120,9 @@ type Envelope struct {
 	// Spilled is the name of its payload, if that is kept apart: then Payload is "" in Redis, and the worker that
 	// starts the job reads it.
 	Spilled string
+
+	// Callback says who is told how it has ended, as the caller writes it; "" for nobody.
+	Callback string
 
 	// Lock is the key of a lock that is lifted when it is done; "" for none.
 	Lock string
@@ -194,6 +198,7 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagRevived, uint64(e.Revived), 0)
 	b = appendNumber(b, tagTimeout, uint64(e.Timeout), 0)
 	b = appendText(b, tagID, e.ID) // before all that is long: see Head
+	b = appendText(b, tagCallback, e.Callback)
 	b = appendText(b, tagSpilled, e.Spilled)
 	b = appendText(b, tagCollapse, e.CollapseKey)
 	b = appendText(b, tagLock, e.Lock)
@@ -292,6 +297,9 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 		return true, nil
 	case tagID:
 		e.ID = value
+		return true, nil
+	case tagCallback:
+		e.Callback = value
 		return true, nil
 	case tagError:
 		e.Error = value

@@ -73,17 +73,22 @@ type Ack struct {
 	Claims  []Claim // at least one
 	Payload string  // of the only claim, to be deleted, if it is kept apart
 	Refund  string  // what the leader is to refund for the only claim; "" for nothing
+	Done    string  // the job of the only claim, if somebody is told that it is done; "" if nobody is
 }
 
 // Ack ends claims of jobs that need no more attempts, in one round trip, and tells the leader. Claims that were lost
-// are passed over. A refund, and the deletion of a payload, happen if a claim was still held: so an Ack that is sent
-// twice has its effects once, and after an error the caller sends it again.
+// are passed over. A refund, the record of a job that is done, and the deletion of a payload happen if a claim was still
+// held: so an Ack that is sent twice has its effects once, and after an error the caller sends it again.
 func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
-	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices()}
+	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices(), s.key.Done()}
 	if a.Payload != "" {
 		keys = append(keys, s.key.Body(a.Payload))
 	}
-	args := []any{a.Refund}
+	lane := ""
+	if a.Done != "" {
+		lane = a.Claims[0].Lane.Name()
+	}
+	args := []any{a.Refund, lane, a.Done[:min(len(a.Done), headLen)]}
 	for _, claim := range a.Claims {
 		args = append(args, claim.String())
 	}

@@ -40,6 +40,7 @@
 //	lanes.go, bounds.go, tenants.go  what waits, and since when it may be due
 //	later.go                         jobs that wait for their time
 //	records.go                       jobs that never run
+//	told.go                          ends that somebody is told of
 //	inspect.go, tail.go, chart.go    what people look at
 //	read.go, scripts.go, once.go,    how commands and scripts are sent, and their replies and errors read
 //	waits.go, words.go, errors.go,

@@ -39,6 +39,8 @@ import (
 //	wc:{q}:drops                     stream  offer, leader, I   jobs that were dropped from lanes
 //	wc:{q}:refused                   stream  offer, inbox       jobs that were refused at the door
 //	wc:{q}:dead                      stream  leader, W, I       jobs without attempts left
+//	wc:{q}:done                      stream  W                  jobs that are done, of those who are to be told
+//	wc:{q}:told                      hash    who tells          stream → the last entry that its callbacks were offered for
 //	wc:{q}:events                    stream  W                  starts and ends of attempts, while somebody listens
 //	wc:{q}:offers                    stream  offer              what was offered, while somebody records it
 //	wc:{q}:chart:<seconds>           hash    whoever watches    place in a ring → the queue at an instant
@@ -78,6 +80,8 @@ func (k Keys) History() string   { return k.prefix + "history" }
 func (k Keys) Drops() string     { return k.prefix + "drops" }
 func (k Keys) Refused() string   { return k.prefix + "refused" }
 func (k Keys) Dead() string      { return k.prefix + "dead" }
+func (k Keys) Done() string      { return k.prefix + "done" }
+func (k Keys) Told() string      { return k.prefix + "told" }
 func (k Keys) Events() string    { return k.prefix + "events" }
 func (k Keys) Offers() string    { return k.prefix + "offers" }
 

@@ -47,7 +47,7 @@ func (w *Worker) finish(j *job, o Outcome) {
 	default:
 		w.ended(j, "done", "")
 		w.lift(j)
-		if refund != "" || j.env.Spilled != "" {
+		if refund != "" || j.env.Spilled != "" || j.env.Callback != "" {
 			w.endAlone(j, refund)
 			return
 		}
@@ -61,12 +61,17 @@ func (w *Worker) ended(j *job, outcome, text string) {
 	w.Past.ended(j, outcome, text)
 }
 
-// endAlone ends a job that is done, refunds its user, who has seen nothing of it, and deletes its
-// payload. One script does all, if the claim was still held. So the refund is given once, even
+// endAlone ends a job that is done, refunds its user, who has seen nothing of it, deletes its payload, and records that
+// it is done, for those who are told. One script does all, if the claim was still held. So the refund is given once, even
 // if the script is run again because its reply was lost, and a job that another worker has got
 // meanwhile keeps its payload.
 func (w *Worker) endAlone(j *job, refund string) {
 	ack := store.Ack{Worker: w.Name, Claims: []envelope.Claim{j.Claim}, Payload: j.env.Spilled, Refund: refund}
+	if j.env.Callback != "" {
+		ended := *j.env
+		ended.Payload = ""
+		ack.Done = ended.String()
+	}
 	if w.Retry("acknowledging", func(ctx context.Context) error {
 		_, err := retry.Persist(ctx, w.Patience(), func(ctx context.Context) (store.Reading, error) { return w.Store.Ack(ctx, ack) })
 		return err
