@@ -159,7 +159,8 @@ func (b *breaker) suspend(enough, probe bool, now time.Time, after time.Duration
 type breakers struct {
 	mu       sync.Mutex
 	routes   map[string]*breaker
-	sweepAt  int // so many routes
+	wayOut   breaker // of this worker, see wayout.go
+	sweepAt  int     // so many routes
 	inFlight map[string]int
 }
 

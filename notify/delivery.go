@@ -31,6 +31,11 @@ func (d *delivery) run(ctx context.Context) (v verdict, err error) {
 	if stopped(ctx) {
 		return verdict{ending: wait, err: context.Cause(ctx), refund: true}, nil
 	}
+	now := clockNow(ctx)
+	wait, probe := d.breakers.noWayOut(now)
+	if wait > 0 && !d.info.SentOn {
+		return verdict{ending: retry, err: errNoWayOut, elsewhere: wait, refund: true}, nil
+	}
 	several := len(d.targets) > 1
 	if several {
 		if d.settled, err = d.ledger.read(ctx, d.info); err != nil {
@@ -38,10 +43,15 @@ func (d *delivery) run(ctx context.Context) (v verdict, err error) {
 		}
 	}
 	results := d.attempts(ctx)
+	wait, began := d.breakers.wentOut(d.info.ID, results, now, clockNow(ctx), probe)
+	if began {
+		d.cfg.Logger.WarnContext(ctx, "this worker reaches nobody; other workers get its messages", "for", wait, "err", results[0].err)
+	}
 	if several && d.ledger.keeps(d.info) {
 		d.exhaust(results)
 	}
 	v = sumUp(results, d.settled)
+	v.elsewhere = wait
 	v.least = patience(d.info.Attempt)
 	if several && v.ending == retry {
 		v.yields = d.yields(ctx, results)
@@ -257,8 +267,7 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 	}
 	e.device, e.ours = fingerprint(to), o.Action == Retry
 	e.gone = r.fate == unregistered && e.finding == answers && !d.cfg.TrustAnswers
-	var provider *ProviderError
-	if o.Action == Retry && !o.Reached && !errors.As(o.Err, &provider) && !p.hasOrigins() {
+	if o.unreached() && !p.hasOrigins() {
 		e.local, e.witness = true, d.info.ID // no device has a part in that
 	}
 	n := d.breakers.leave(pass, e, now)
@@ -267,7 +276,9 @@ func (d *delivery) judge(ctx context.Context, p Provider, pass *pass, to Target,
 		r.doubt = true
 		r.fate, r.wait, r.err = retried, max(r.wait, doubtWait), fmt.Errorf("%w: %w", errDoubtful, r.err)
 	}
-	return d.apply(ctx, r, e, n, to, now)
+	r = d.apply(ctx, r, e, n, to, now)
+	r.reached, r.unreached = o.answered(), o.unreached()
+	return r
 }
 
 // confirmed waits a little for another message to get through, which proves that the

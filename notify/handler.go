@@ -116,6 +116,7 @@ var (
 	errNoCause  = errors.New("notify: the sender gave no cause")
 	errDoubtful = errors.New("notify: the provider calls too many devices in a row bad; a wrong configuration is more likely")
 	errBusy     = errors.New("notify: the provider's or endpoint's share of the worker's places is taken")
+	errNoWayOut = errors.New("notify: this worker reaches nobody; another one gets its messages")
 	errClosed   = errors.New("notify: the route to the provider or endpoint is suspended")
 )
 
@@ -162,7 +163,10 @@ func (h *handler) answer(ctx context.Context, job queue.Info, v verdict) error {
 		err = asynq.RevokeTask // done, and the user's slot goes back
 	}
 	if v.refund {
-		return queue.RefundUser{Err: err}
+		err = queue.RefundUser{Err: err}
+	}
+	if v.elsewhere > 0 && (v.ending == retry || v.ending == wait) {
+		err = queue.SendOn{For: v.elsewhere, Err: err}
 	}
 	return err
 }

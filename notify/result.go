@@ -29,6 +29,9 @@ type result struct {
 	wait time.Duration // if retried, held or later: not before
 	hold hold          // if held: by what
 
+	reached   bool // somebody has answered
+	unreached bool // it was tried, and nobody was reached
+
 	route route // if retried or later: through which it failed
 	doubt bool  // if retried: a wrong configuration is the likely reason
 }
@@ -64,6 +67,8 @@ type verdict struct {
 
 	least     time.Duration // retry: if there is a wait, it is not shorter
 	uncounted bool          // retry: it is no failed attempt of the job
+
+	elsewhere time.Duration // retry, wait: another worker is to have it, and this one nothing for so long; 0 if not
 }
 
 // delay is how long the message waits. What waits for a suspended route comes back spread

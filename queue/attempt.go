@@ -40,7 +40,7 @@ func (a *attempts) handle(ctx context.Context, at worker.Attempt) (o worker.Outc
 		}
 	}()
 	o = a.outcome(err, info, task, at.Clock)
-	if a.cfg.ErrorHandler != nil && err != nil && o.Pause == nil {
+	if a.cfg.ErrorHandler != nil && err != nil && o.Pause == nil && o.SentOn == 0 {
 		a.report(ctx, task, info, err)
 	}
 	return o
@@ -66,7 +66,7 @@ func (a *attempts) info(at worker.Attempt) *Info {
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
 		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs, limits: at.Limits,
-		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until),
+		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until), SentOn: job.SentOn,
 	}
 }
 
@@ -93,6 +93,11 @@ func (a *attempts) outcome(err error, info *Info, task *asynq.Task, clock func()
 		return o
 	}
 	o.Dead = errors.Is(err, asynq.SkipRetry)
+	if on, ok := answer[SendOn](err); ok && !o.Dead && !info.SentOn {
+		a.failed.warn(a.log, "this worker cannot run a job; another one gets it", err.Error(), "id", info.ID, "tenant", info.Tenant)
+		o.SentOn, o.Error = on.end(time.UnixMicro(clock())).UnixMicro(), err.Error()
+		return o
+	}
 	if pause, ok := answer[Pause](err); ok && !o.Dead {
 		a.failed.warn(a.log, "a handler asked for a pause", err.Error(), "id", info.ID, "tenant", info.Tenant)
 		o.Pause = &worker.Pause{Scope: pause.scope(info.Tenant, info.User), Until: pause.end(time.UnixMicro(clock())).UnixMicro()}

@@ -32,6 +32,9 @@ type Info struct {
 	Keys  map[string]string
 	Costs map[string]int
 
+	// SentOn says that the worker before could not run the job, see [SendOn].
+	SentOn bool
+
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
 

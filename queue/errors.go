@@ -40,7 +40,7 @@ var (
 	ErrBrokenKey = store.ErrBrokenKey
 )
 
-// Three errors of a handler say what becomes of its job, beside those of asynq. Each may be wrapped,
+// Four errors of a handler say what becomes of its job, beside those of asynq. Each may be wrapped,
 // and is found with [errors.As]; of two of a kind the outer one counts.
 //
 //	nil, asynq.RevokeTask    done
@@ -48,6 +48,7 @@ var (
 //	asynq.SkipRetry          a failed attempt, and the last
 //	[Retry]                  a failed attempt, with the time and the priority of the next, and whether it counts
 //	[Pause]                  no attempt: the job waits at the front of its lane
+//	[SendOn]                 no attempt: another worker gets the job
 //	[RefundUser]             what the error in it says, and the user gets the slot back
 
 // A Retry is the error of a failed attempt that says how the job is attempted again. The zero value
@@ -76,6 +77,26 @@ func (r Retry) Error() string { return textOf(r.Cause, "queue: to be attempted a
 
 // Unwrap returns the cause.
 func (r Retry) Unwrap() error { return r.Cause }
+
+// A SendOn is the error of a handler whose worker cannot run the job, though another worker may: it has no way out to a
+// provider, or its disk is full. The job returns to the front of its lane, the attempt does not count, and the user, who has
+// seen nothing, gets the slot back. This worker gets no jobs of the queue For so long, as long as others have places.
+//
+// If the next worker cannot run the job either (its [Info].SentOn is true, and it returns a SendOn too), the error in it decides,
+// as if that was returned: a job that no worker can run ends.
+type SendOn struct {
+	For time.Duration // at least a second
+	Err error         // why; it may be a [Retry]
+}
+
+// Error returns the text of Err.
+func (s SendOn) Error() string { return textOf(s.Err, "queue: this worker cannot run the job") }
+
+// Unwrap returns Err.
+func (s SendOn) Unwrap() error { return s.Err }
+
+// end returns until when the worker gets no jobs, on Redis's clock.
+func (s SendOn) end(now time.Time) time.Time { return Pause{For: s.For}.end(now) }
 
 // A RefundUser is the error of an attempt of which the user has seen nothing. The user's windows
 // and spacings get the attempt's slot back; the rules of the tenant and the queue do not, since the
@@ -107,7 +128,7 @@ type PanicError struct {
 // Error returns the value as text, without the stack.
 func (p *PanicError) Error() string { return fmt.Sprint("panic: ", p.Value) }
 
-// answer finds a [Retry], [Pause] or [RefundUser] in an error, as a value or behind a pointer.
+// answer finds a [Retry], [Pause], [SendOn] or [RefundUser] in an error, as a value or behind a pointer.
 func answer[T error](err error) (found T, ok bool) {
 	var pointer *T // an error too, by the methods of T
 	if errors.As(err, any(&pointer)) && pointer != nil {

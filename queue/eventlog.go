@@ -155,6 +155,8 @@ func eventOf(o *worker.Outcome) string {
 	switch {
 	case o.Pause != nil:
 		return "paused"
+	case o.SentOn > 0:
+		return "sent_on"
 	case o.Failed:
 		return "failed"
 	}

@@ -28,8 +28,8 @@ type JobAttempt struct {
 	Started time.Time `json:"started,omitzero"` // when its handler began. Of an attempt that has not ended: when it was to
 	Ended   time.Time `json:"ended,omitzero"`   // when its handler returned
 
-	// Outcome is "done", "failed", "dead" (the last one failed), "paused" (the handler asked for a pause) or "interrupted" (its
-	// worker stopped); empty for an attempt that has not ended.
+	// Outcome is "done", "failed", "dead" (the last one failed), "paused" (the handler asked for a pause), "sent_on" (another
+	// worker gets it, see [SendOn]) or "interrupted" (its worker stopped); empty for an attempt that has not ended.
 	Outcome string `json:"outcome,omitempty"`
 	Error   string `json:"error,omitempty"` // its first 300 bytes
 }

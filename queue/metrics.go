@@ -26,7 +26,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	queue := []string{"queue"}
 	m := &metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_jobs_total", Help: "Jobs by what happened to them: claimed (by a leader, for all workers), done, failed, dead, paused, interrupted (by the worker's stop).",
+			Name: "waterclock_jobs_total", Help: "Jobs by what happened to them: claimed (by a leader, for all workers), done, failed, dead, paused, sent_on (to another worker), interrupted (by the worker's stop).",
 		}, []string{"queue", "outcome"}),
 		commits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_commits_total", Help: "Commits of this worker while it led the queue.",

@@ -110,7 +110,7 @@ type JobAttempt struct {
 	// Error Its first 300 bytes.
 	Error *string `json:"error,omitempty"`
 
-	// Outcome done, failed, dead, paused or interrupted; missing while it has not ended.
+	// Outcome done, failed, dead, paused, sent_on or interrupted; missing while it has not ended.
 	Outcome *string `json:"outcome,omitempty"`
 
 	// Ready From when on it waited for its limits and a place: after its backoff.

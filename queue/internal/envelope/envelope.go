@@ -54,6 +54,7 @@ const (
 	tagKey      = 20 // name and value
 	tagUnit     = 21 // what it costs in a unit: its name, and the number
 	tagCallback = 22 // who is told how it has ended
+	tagSentOn   = 23 // 1 if its last worker could not run it
 	tagLate     = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
@@ -102,6 +103,9 @@ type Envelope struct {
 	// Late is 0, or, after a worker has returned it unstarted, how far ahead of the decision its next slot has to
 	// lie, in µs: 1 after the first time, and more by its lateness each time that it is late again.
 	Late int64
+
+	// SentOn says that the worker that had it last could not run it: it is another one's turn.
+	SentOn bool
 
 	// Yields says that further attempts wait for the tenant's other jobs: when its time has come it goes into
 	// the lane of low priority.
@@ -188,6 +192,9 @@ func (e *Envelope) append(b []byte) []byte {
 	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
 	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
 	b = appendNumber(b, tagLate, uint64(e.Late), 0)
+	if e.SentOn {
+		b = appendNumber(b, tagSentOn, 1, 0)
+	}
 	if e.Yields {
 		b = appendNumber(b, tagYields, 1, 0)
 	}
@@ -372,6 +379,8 @@ func (e *Envelope) number(tag byte) (set func(int64), most uint64) {
 		return count(&e.Lost)
 	case tagLate:
 		return instant(&e.Late)
+	case tagSentOn:
+		return func(n int64) { e.SentOn = n == 1 }, 1
 	case tagYields:
 		return func(n int64) { e.Yields = n == 1 }, 1
 	case tagAttempts:

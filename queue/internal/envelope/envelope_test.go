@@ -41,7 +41,7 @@ func (r random) envelope() *Envelope {
 	e := &Envelope{
 		Stamp: stamp, ID: r.text(), Cost: 1 + int(r.number(1e6)), Deadline: r.number(int64(maxInstant)), Until: r.number(int64(maxInstant)),
 		NotBefore: r.number(int64(maxInstant)), Ready: r.number(int64(maxInstant)), Revived: r.number(int64(maxInstant)), Failures: int(r.number(maxCount)),
-		Lost: int(r.number(maxCount)), Late: r.number(int64(maxInstant)), Yields: r.IntN(2) == 0, MaxAttempts: int(r.number(maxCount)), Priority: r.IntN(3), CollapseKey: r.text(),
+		Lost: int(r.number(maxCount)), Late: r.number(int64(maxInstant)), Yields: r.IntN(2) == 0, SentOn: r.IntN(2) == 0, MaxAttempts: int(r.number(maxCount)), Priority: r.IntN(3), CollapseKey: r.text(),
 		Timeout: time.Duration(r.number(1<<63 - 2)), Type: r.text(), Payload: r.text(), Spilled: r.text(), Lock: r.text(), Error: r.text(), Callback: r.text(),
 	}
 	for range r.IntN(4) {
@@ -57,7 +57,7 @@ func (r random) envelope() *Envelope {
 		e.Keys[r.text()], e.Costs[r.text()] = r.text(), int(r.number(maxCount))
 	}
 	for range r.IntN(3) {
-		e.unknown = appendOption(e.unknown, byte(23+r.IntN(Critical-23)), []byte(r.text()))
+		e.unknown = appendOption(e.unknown, byte(24+r.IntN(Critical-24)), []byte(r.text()))
 	}
 	return e
 }

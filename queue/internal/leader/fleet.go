@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 //     waits there, and so do all commits while it stalls;
 //   - after it has returned a job unstarted (unsure), until its record was read again: it may be stopping;
 //   - while it knows Redis's clock worse than [clock.Usable];
+//   - until an instant after it has sent a job on, unless no other worker has places (out);
 //   - when a commit has found that it left (heed).
 //
 // Slots for a worker that is far away, or knows the time badly, lie ahead by what its job needs to get there:
@@ -35,6 +37,7 @@ type fleet struct {
 	dead    []string                // whose leases have expired
 	reaping *reaping                // what is taken back from the first of those; nil for nothing yet
 	held    func(worker string) int // how many jobs a worker has
+	out     map[string]int64        // worker → until when it can run no job, as it has said with one that it sent on, µs
 	musters int
 	trip    time.Duration // from a decision until it is known, on average
 }
@@ -91,6 +94,29 @@ func (f *fleet) distrust(worker string) {
 			m.unsure, m.places = true, 0
 		}
 	}
+}
+
+// sitsOut notes that a worker can run no job until an instant.
+func (f *fleet) sitsOut(worker string, until int64) {
+	if f.out == nil {
+		f.out = make(map[string]int64)
+	}
+	f.out[worker] = until
+}
+
+// sitting returns the workers that sit out. If nobody else has places none does: they are as good as any.
+func (f *fleet) sitting() map[string]int64 {
+	now := f.w.Now()
+	maps.DeleteFunc(f.out, func(_ string, until int64) bool { return until <= now })
+	if len(f.out) == 0 {
+		return nil
+	}
+	for _, m := range f.members {
+		if f.out[m.Worker] == 0 && m.places > 0 && !m.stalled {
+			return f.out
+		}
+	}
+	return nil
 }
 
 // has notes that a worker's other queues leave so many places to this one, as a notice says. Of a worker in doubt only
@@ -165,7 +191,7 @@ func (f *fleet) Next() *schedule.Place {
 		own.Ahead, own.Spread = max(own.Ahead, doubt.Microseconds()), spreadOf(doubt.Microseconds())
 	}
 	if f.w.Stopping() || doubt >= clock.Usable {
-		own.free = 0
+		own.places, own.free = 0, 0
 	}
 	for _, m := range f.members[1:] {
 		if m.free = m.places - f.held(m.Worker); m.stalled {
@@ -173,8 +199,9 @@ func (f *fleet) Next() *schedule.Place {
 		}
 	}
 	var best *member
+	out := f.sitting()
 	for _, m := range f.members {
-		if m.free > 0 && (best == nil || m.before(best)) {
+		if m.free > 0 && out[m.Worker] == 0 && (best == nil || m.before(best)) {
 			best = m
 		}
 	}

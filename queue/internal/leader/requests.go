@@ -186,7 +186,11 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		c.Count(q.Claim.Lane.Tenant, "back", 1)
 		q.env.Ready = now
 	}
-	if q.Kind == store.ReturnRefunded {
+	if q.Kind == store.ReturnSentOn {
+		t.fleet.sitsOut(q.Worker, q.Until)
+	}
+	q.env.SentOn = q.Kind == store.ReturnSentOn || unstarted && q.env.SentOn
+	if q.Kind == store.ReturnRefunded || q.Kind == store.ReturnSentOn {
 		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env})
 		t.sooner(c, q.Claim.Lane, now)
 	}

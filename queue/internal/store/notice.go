@@ -40,6 +40,7 @@ const (
 	ReturnLate      = "late"      // all rules: the job has missed its slot
 	ReturnPaused    = "paused"    // none: the handler has run, or was interrupted
 	ReturnRefunded  = "refunded"  // the rules of the user, who has seen nothing of the job
+	ReturnSentOn    = "sent on"   // the same: this worker could not run it, nor others until an instant
 )
 
 // A Return asks the leader to take a job back from its worker. While the leader has not done so the worker holds the
@@ -50,7 +51,7 @@ type Return struct {
 	Kind   string // one of the words above
 	Late   int64  // how long after its slot a late job came, in µs
 	Scope  string // that it pauses; "" for none
-	Until  int64  // the end of that pause, µs
+	Until  int64  // the end of that pause, or until when the worker can run no job, µs
 	Reason string // of that pause; may be empty
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// An attempt ends in one of four ways:
+// An attempt ends in one of five ways:
 //
 //   - done: the claim ends. Ends are told together ([Claims.AckAll]); one that refunds or deletes a payload is told
 //     alone, by a script that does all of it or nothing.
@@ -17,6 +17,8 @@ import (
 //     dead ones. The job is always in exactly one place.
 //   - paused: the handler asks for a pause of its user, tenant or queue. The job is returned to the front of its
 //     lane, and the pause begins with the same commit of the leader: no other job starts in between.
+//   - sent on: the handler says that this worker cannot run the job. The leader gives it to another one. A job is sent on
+//     once between two attempts that count: if no worker can run it, that is a failure.
 //   - interrupted: the worker stops and has cancelled the handler. The job is returned; the attempt does not
 //     count.
 //
@@ -37,6 +39,9 @@ func (w *Worker) finish(j *job, o Outcome) {
 	case o.Pause != nil:
 		w.ended(j, "paused", o.Error)
 		w.giveBackAfter(j, o)
+	case o.SentOn > 0:
+		w.ended(j, "sent_on", o.Error)
+		w.returnClaim(store.Return{Claim: j.Claim, Kind: store.ReturnSentOn, Until: o.SentOn})
 	case o.Failed && !o.Dead && w.handling.Err() != nil:
 		// Its context ended because the worker stops: the attempt does not count.
 		w.ended(j, "interrupted", o.Error)
@@ -98,7 +103,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	if !o.Uncounted {
 		next.Failures++
 	}
-	next.Ready, next.Late = 0, 0
+	next.Ready, next.Late, next.SentOn = 0, 0, false
 	if next.Spilled != "" {
 		next.Payload = ""
 	}

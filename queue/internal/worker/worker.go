@@ -60,7 +60,7 @@ type Attempt struct {
 	Clock         func() int64          // what Redis's clock says by now
 }
 
-// An Outcome is what an attempt came to. The zero value is a job that is done. If Pause is set Failed does not count.
+// An Outcome is what an attempt came to. The zero value is a job that is done. If Pause or SentOn is set Failed does not count.
 type Outcome struct {
 	Failed    bool
 	Dead      bool          // no attempt more, whatever is left of them
@@ -70,6 +70,7 @@ type Outcome struct {
 	Refund    bool          // the user has seen nothing of it
 	Yield     bool          // if it failed: further attempts are at low priority
 	Pause     *Pause        // the attempt does not count: the job waits again, and others with it
+	SentOn    int64         // the attempt does not count: another worker gets the job, and this one no job until then, µs; 0 if not
 }
 
 // A Pause lets a scope wait until an instant. The zero value pauses nothing: the job alone waits again.
