@@ -54,6 +54,9 @@ func (d *Dashboard) show(name string, read reader) http.Handler {
 			d.fail(w, r, notFound("This dashboard does not show such a queue."))
 			return
 		}
+		if _, err := r.Cookie(doneCookie); err == nil && d.session(r) != nil {
+			of.cache.forget() // what was done, perhaps at another dashboard, is to be seen
+		}
 		q := r.URL.Query()
 		data, err := of.cache.get(r.Context(), reading{name + "?" + q.Encode(), pageAge, func(ctx context.Context) (any, error) { return read(ctx, of, q) }})
 		if err != nil {
