@@ -71,3 +71,36 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 }
+
+var (
+	ofQueue = regexp.MustCompile(`\bwaterclock_queue_[a-z_]+`)
+	once    = regexp.MustCompile(`(?:(?:max|group) by \([a-z, ]+\) |absent)\((?:(?:rate|increase|changes|max_over_time)\()?(waterclock_queue_[a-z_]+)`)
+)
+
+// repeated returns the metrics of a queue in an expression that it would count once for each serve, each of which exports
+// them: it takes no maximum over instances.
+func repeated(expression string) (names []string) {
+	return ofQueue.FindAllString(once.ReplaceAllString(expression, ""), -1)
+}
+
+// With two serve an alarm fires once, and no panel shows twice as much.
+func TestNothingIsCountedTwice(t *testing.T) {
+	if got := repeated(`sum(waterclock_queue_a) + max by (queue) (sum(waterclock_queue_b)) + max by (queue) (rate(waterclock_queue_c[5m])) + sum by (queue) (waterclock_jobs)`); len(got) != 2 {
+		t.Fatalf("repeated finds %q, want two", got)
+	}
+	n := 0
+	for _, name := range []string{"prometheus/alerts.yaml", "grafana/waterclock.json"} {
+		for line := range strings.Lines(regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(read(t, name), "")) {
+			if strings.Contains(line, "label_values(") {
+				continue
+			}
+			n += len(ofQueue.FindAllString(line, -1))
+			if names := repeated(line); len(names) > 0 {
+				t.Errorf("%s: %q would be counted once for each serve: %s", name, names, strings.TrimSpace(line))
+			}
+		}
+	}
+	if n < 25 {
+		t.Errorf("%d metrics: the test reads nothing", n)
+	}
+}

@@ -25,7 +25,7 @@ policies:
 var rolloutLimits = limits{perTenant: 40, atOnce: 5, spacing: 300 * time.Millisecond, window: 2 * time.Second, inWindow: 4}
 
 const (
-	rolloutJobs    = 1000
+	rolloutJobs    = 800
 	rolloutBacklog = 200 // of them are offered at once; the others 100 a second
 	rolloutTenants = 3
 	rolloutUsers   = 20 // of each tenant
@@ -77,7 +77,7 @@ func TestRollingUpgrade(t *testing.T) {
 	came := func(n int) {
 		redistest.Eventually(t, 60*time.Second, fmt.Sprint(n, " jobs have come"), func() bool { return judge.count() >= n })
 	}
-	came(100)
+	came(80)
 	var slowest, longest time.Duration
 	for i := range 2 * len(fleet) {
 		began := time.Now()
@@ -86,7 +86,7 @@ func TestRollingUpgrade(t *testing.T) {
 		slowest = max(slowest, time.Since(began))
 		longest = max(longest, fleet[0].stop(t))
 		fleet = append(fleet[1:], next)
-		came(100 + 100*(i+1))
+		came(80 + 90*(i+1))
 	}
 	upgraded := time.Now()
 	if err := <-producer.ended; err != nil {
