@@ -95,7 +95,7 @@ type limits struct {
 type verdict struct {
 	lost, twice []string      // IDs
 	broken      []string      // limits
-	gap         time.Duration // the longest time without an arrival, while there was something to start
+	gap         time.Duration // the longest time without an arrival of a tenant, while it had something to start
 }
 
 // verdict compares what came with what was offered, and with limits: a start may have been earlier than its arrival, by
@@ -107,13 +107,13 @@ func (j *judge) verdict(offered []string, l limits, slack time.Duration, until t
 	times := make(map[string]int)
 	users, tenants := make(map[string][]time.Time), make(map[string][]time.Time)
 	slices.SortFunc(j.arrivals, func(a, b arrival) int { return a.at.Compare(b.at) })
-	for i, a := range j.arrivals {
+	for _, a := range j.arrivals {
 		times[a.id]++
+		if before := tenants[a.tenant]; len(before) > 0 && a.at.Before(until) {
+			v.gap = max(v.gap, a.at.Sub(before[len(before)-1]))
+		}
 		users[a.tenant+"/"+a.user] = append(users[a.tenant+"/"+a.user], a.at)
 		tenants[a.tenant] = append(tenants[a.tenant], a.at)
-		if i > 0 && a.at.Before(until) {
-			v.gap = max(v.gap, a.at.Sub(j.arrivals[i-1].at))
-		}
 	}
 	for _, id := range offered {
 		switch times[id] {
