@@ -20,7 +20,7 @@ func (c *console) serveCommand() *cobra.Command {
 		Use: "serve", Short: "Serve the dashboard, the HTTP API, and the numbers of the queue to Prometheus, until it is stopped",
 		Long: `serve answers /metrics with what waits, runs and is overdue, the condition of the queue, and
 what limits have cost; /healthz; and /readyz, which fails while Redis cannot be reached. One of
-it is enough for a queue: workers serve their own numbers with worker --http. Redis is read every
+it is enough for a queue, and several may run side by side: workers serve their own numbers with worker --http. Redis is read every
 five seconds at most, however often it is scraped.
 
 /dashboard/ shows the queue in a browser, and keeps the history of its charts. With a token, in
