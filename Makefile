@@ -8,7 +8,7 @@ SEED      ?= 1
 ROUNDS    ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help build test short race exhaustive faults model demo up bench lint vuln tidy fmt deploy image ci clean
+.PHONY: help build test short race exhaustive faults model demo up bench lint vuln tidy fmt manifests deploy image ci clean
 
 ### help          show these lines
 help:
@@ -73,9 +73,13 @@ tidy:
 fmt:
 	gofmt -w .
 
+### manifests     make deploy/kubernetes from the Helm chart, after it, the alarms or the policies have changed
+manifests:
+	cd deploy/check && GOWORK=off $(GO) generate ./...
+
 ### deploy        check the files of deploy/, of releases, and the workflows
 deploy:
-	cd deploy/check && GOWORK=off $(GO) test ./...
+	cd deploy/check && GOWORK=off $(GO) test -count=1 ./...
 	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 ### image         build the image for several platforms, without emulation
