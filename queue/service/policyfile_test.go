@@ -111,3 +111,47 @@ func TestReloadWithoutRedis(t *testing.T) {
 		t.Errorf("owed %v: %s", p.owed, log.String())
 	}
 }
+
+// Kubernetes changes a ConfigMap's file by another target of a link in its path, and not by a write.
+func TestReloadOfConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	then := time.Now().Add(-time.Hour)
+	publish := func(version, limits string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, version, "policies.yaml")
+		write(t, file, limits)
+		then = then.Add(time.Second)
+		next := filepath.Join(dir, "..data_tmp")
+		for _, err := range []error{os.Chtimes(file, then, then), os.Symlink(version, next), os.Rename(next, filepath.Join(dir, "..data"))} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish("..first", "default: a\npolicies: {a: {}}\n")
+	file := filepath.Join(dir, "policies.yaml")
+	if err := os.Symlink("..data/policies.yaml", file); err != nil {
+		t.Fatal(err)
+	}
+	p, err := ReadPolicyFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redistest.Mini(t)
+	p.Logger = slog.New(slog.DiscardHandler)
+	if err := p.Apply(t.Context(), client, "one"); err != nil {
+		t.Fatal(err)
+	}
+	publish("..second", "default: b\npolicies: {b: {}}\n")
+	p.reload(t.Context(), false)
+	inspector, err := queue.NewInspector(client, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in, err := inspector.Policies(t.Context()); err != nil || in.Policies.Default != "b" {
+		t.Errorf("the default is %q, %v, want b", in.Policies.Default, err)
+	}
+}
