@@ -33,11 +33,7 @@ type ScaledObject struct {
 		MaxReplicas int `json:"maxReplicaCount"`
 		Polling     int `json:"pollingInterval"`
 		Cooldown    int `json:"cooldownPeriod"`
-		Fallback    struct {
-			FailureThreshold int `json:"failureThreshold"`
-			Replicas         int `json:"replicas"`
-		} `json:"fallback"`
-		Triggers []struct {
+		Triggers    []struct {
 			Type       string `json:"type"`
 			MetricType string `json:"metricType"`
 			Metadata   struct {
