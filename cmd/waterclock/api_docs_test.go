@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/access"
 )
 
 // What docs/api.md shows works: each call of curl is answered as the block behind it says, up
@@ -26,7 +27,9 @@ func TestTheCallsOfTheDocs(t *testing.T) {
 	c.prints([]string{"policies", "apply", c.file("p.yaml", "default: standard\npolicies: {standard: {user: {rules: [{window: 10/1m}]}}}\n"), "--yes"})
 	c.offer(queue.Job{Tenant: "school-9", User: "teacher-1", Type: "push"})
 	const token = "a-token-that-nobody-guesses"
-	address, _, stop := c.serving(1, "--token-file", c.file("token", token))
+	const readToken = "a-token-that-only-reads"
+	tokens := c.file("tokens.yaml", "tokens: [{name: grafana, hash: "+access.Hash(readToken)+", scopes: [read], queues: [push]}]\n")
+	address, _, stop := c.serving(1, "--token-file", c.file("token", token), "--tokens-file", tokens)
 	defer stop()
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n```json\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) < 4 {
@@ -34,7 +37,7 @@ func TestTheCallsOfTheDocs(t *testing.T) {
 	}
 	for _, block := range blocks {
 		cmd := exec.Command("bash", "-euc", block[1])
-		cmd.Env = append(os.Environ(), "WATERCLOCK_TOKEN="+token, "WATERCLOCK_URL="+address)
+		cmd.Env = append(os.Environ(), "WATERCLOCK_TOKEN="+token, "WATERCLOCK_READ_TOKEN="+readToken, "WATERCLOCK_URL="+address)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s%v: %s", block[1], err, out)

@@ -15,7 +15,7 @@ import (
 )
 
 func (c *console) checking() []*cobra.Command {
-	return []*cobra.Command{c.checkCommand(), c.doctorCommand(), c.verifyCommand(), c.planCommand(), c.serveCommand()}
+	return []*cobra.Command{c.checkCommand(), c.doctorCommand(), c.verifyCommand(), c.planCommand(), c.serveCommand(), c.tokenCommand()}
 }
 
 func (c *console) checkCommand() *cobra.Command {

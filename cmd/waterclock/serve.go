@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,13 +11,24 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue/access"
+	"github.com/waterclock/waterclock/queue/api"
 	"github.com/waterclock/waterclock/queue/callback"
+	"github.com/waterclock/waterclock/queue/dashboard"
 	"github.com/waterclock/waterclock/queue/service"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
+// A serving is what serve serves, to whom.
+type serving struct {
+	address               string
+	all                   bool
+	tokenFile, tokensFile string
+	signIn                bool
+}
+
 func (c *console) serveCommand() *cobra.Command {
-	address, all, tokenFile := "", false, ""
+	var s serving
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the dashboard, the HTTP API, and the numbers of the queue to Prometheus, until it is stopped",
 		Long: `serve answers /metrics with what waits, runs and is overdue, the condition of the queue, and
@@ -25,55 +38,95 @@ five seconds at most, however often it is scraped.
 
 /dashboard/ shows the queue in a browser, and keeps the history of its charts. With a token, in
 --token-file or WATERCLOCK_TOKEN, operators who enter it there may pause, revive and change limits;
-and the HTTP API is served at /v1/, too: see docs/api.md.
+and the HTTP API is served at /v1/, too. With --tokens-file there are several tokens, each of which
+may do what the file says: see docs/api.md.
 
 It also offers the callbacks of jobs that have ended, as jobs of the queue QUEUE-callbacks.`,
 		Args: arguments(0, 0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error {
-				names := []string{c.queue}
-				if all {
-					var err error
-					if names, err = watch.Queues(cmd.Context(), rdb); err != nil {
-						return err
-					}
-				}
-				collector, err := collectorOf(rdb, names)
-				if err != nil {
-					return err
-				}
-				registry := prometheus.NewRegistry()
-				registry.MustRegister(collector)
-				listener, err := config.Listen(address)
-				if err != nil {
-					return config.Usagef("%v", err)
-				}
-				board, err := c.dashboard(rdb, names, tokenFile)
-				if err != nil {
-					return err
-				}
-				c.say("serving http://%s/ for %s: /dashboard/ and /metrics", listener.Addr(), strings.Join(names, ", "))
-				api, err := c.api(rdb, ofAll(names, all), tokenFile)
-				if err != nil {
-					return err
-				}
-				relay, err := callback.NewRelay(callback.Config{Redis: rdb, Queues: ofAll(names, all), Logger: c.log})
-				if err != nil {
-					return config.Usagef("%v", err)
-				}
-				group, ctx := errgroup.WithContext(cmd.Context())
-				group.Go(func() error { return relay.Run(ctx) })
-				group.Go(func() error {
-					return service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), API: api, Dashboard: board}.Run(ctx, listener)
-				})
-				return group.Wait()
-			})
+			return c.withRedis(cmd.Context(), func(rdb *config.Redis) error { return c.serve(cmd.Context(), rdb, s) })
 		},
 	}
-	cmd.Flags().StringVar(&address, "http", "127.0.0.1:9091", "where; :9091 for all interfaces")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "a file with the token of the HTTP API, which operators enter at the dashboard, too")
-	cmd.Flags().BoolVar(&all, "all", false, "all queues that there are now, and not only --queue")
+	flags := cmd.Flags()
+	flags.StringVar(&s.address, "http", "127.0.0.1:9091", "where; :9091 for all interfaces")
+	flags.StringVar(&s.tokenFile, "token-file", "", "a file with a token that may do everything")
+	flags.StringVar(&s.tokensFile, "tokens-file", "", "a file of tokens, read again when it has changed; see waterclock token new")
+	flags.BoolVar(&s.signIn, "sign-in", false, "show the dashboard only to those who sign in with a token that may read")
+	flags.BoolVar(&s.all, "all", false, "all queues that there are now, and not only --queue")
 	return cmd
+}
+
+func (c *console) serve(ctx context.Context, rdb *config.Redis, s serving) error {
+	names := []string{c.queue}
+	if s.all {
+		var err error
+		if names, err = watch.Queues(ctx, rdb); err != nil {
+			return err
+		}
+	}
+	collector, err := collectorOf(rdb, names)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector)
+	tokens, err := config.Tokens(s.tokenFile, s.tokensFile, c.log)
+	if err != nil {
+		return err
+	}
+	monitor := service.Monitor{Metrics: registry, Ready: service.Reachable(rdb)}
+	if monitor.Dashboard, err = c.dashboard(rdb, names, tokens, s.signIn); err != nil {
+		return err
+	}
+	if monitor.API, err = c.api(rdb, ofAll(names, s.all), tokens); err != nil {
+		return err
+	}
+	listener, err := config.Listen(s.address)
+	if err != nil {
+		return config.Usagef("%v", err)
+	}
+	c.say("serving http://%s/ for %s: /dashboard/ and /metrics", listener.Addr(), strings.Join(names, ", "))
+	if tokens == nil {
+		c.say("the HTTP API is not served: it needs --token-file FILE, --tokens-file FILE or WATERCLOCK_TOKEN")
+	}
+	relay, err := callback.NewRelay(callback.Config{Redis: rdb, Queues: ofAll(names, s.all), Logger: c.log})
+	if err != nil {
+		return config.Usagef("%v", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return relay.Run(ctx) })
+	group.Go(func() error { return monitor.Run(ctx, listener) })
+	if tokens != nil {
+		group.Go(func() error { return tokens.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// dashboard returns the dashboard of queues; nil if there are none.
+func (c *console) dashboard(rdb *config.Redis, queues []string, tokens *access.Tokens, signIn bool) (*dashboard.Dashboard, error) {
+	if signIn && tokens == nil {
+		return nil, config.Usagef("--sign-in: nobody could sign in; want --tokens-file FILE or --token-file FILE, too")
+	}
+	if len(queues) == 0 {
+		return nil, nil
+	}
+	board, err := dashboard.New(dashboard.Config{Redis: rdb, Queues: queues, Tokens: tokens, SignIn: signIn, Logger: c.log})
+	if err != nil {
+		return nil, config.Usagef("%v", err)
+	}
+	return board, nil
+}
+
+// api returns the HTTP API of the queues, or of all that there are if none is named; nil without tokens.
+func (c *console) api(rdb *config.Redis, queues []string, tokens *access.Tokens) (http.Handler, error) {
+	if tokens == nil {
+		return nil, nil
+	}
+	handler, err := api.New(api.Config{Redis: rdb, Tokens: tokens, Queues: queues, Logger: c.log})
+	if err != nil {
+		return nil, config.Usagef("%v", err)
+	}
+	return handler, nil
 }
 
 // ofAll returns the names of queues as package api and package callback want them: none for all that there are.

@@ -68,7 +68,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: %s, want %q", path, got, want)
 		}
 	}
-	if !strings.Contains(printed[1], "the HTTP API is not served: it needs --token-file FILE, or WATERCLOCK_TOKEN") {
+	if !strings.Contains(printed[1], "the HTTP API is not served: it needs --token-file FILE, --tokens-file FILE or WATERCLOCK_TOKEN") {
 		t.Errorf("printed %q", printed)
 	}
 	stop()

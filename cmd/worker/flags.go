@@ -69,6 +69,8 @@ Flags:
                             all interfaces
       --token-file FILE     the token with which operators may act at the dashboard, or in the
                             environment, WATERCLOCK_TOKEN; without one it only shows
+      --tokens-file FILE    several tokens for the dashboard, each of which may do what the file
+                            says; it is read again when it has changed
       --record FILE         append what is offered to the queue, by whomever and as lines of
                             producer without payloads, with "at": for waterclock plan
       --drain               end once nothing waits, runs or is due later
@@ -91,7 +93,7 @@ Example:
 
 // options are the flags.
 type options struct {
-	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile string
+	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile, tokensFile string
 
 	queues                        []string
 	concurrency                   int
@@ -123,6 +125,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.StringVar(&o.http, "http", "", "")
 	flags.StringVar(&o.record, "record", "", "")
 	flags.StringVar(&o.tokenFile, "token-file", "", "")
+	flags.StringVar(&o.tokensFile, "tokens-file", "", "")
 	flags.StringVar(&o.forgottenFile, "forgotten-file", "", "")
 	o.senders.AddFlags(flags)
 	level := flags.String("log-level", "info", "")

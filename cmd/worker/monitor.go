@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/dashboard"
 	"github.com/waterclock/waterclock/queue/service"
 )
@@ -23,6 +24,7 @@ func newRegistry() *prometheus.Registry {
 type monitored struct {
 	service.Monitor
 	listener net.Listener
+	tokens   *access.Tokens
 }
 
 // newMonitor opens an address for monitors and the dashboard; nil if there is none.
@@ -30,11 +32,11 @@ func newMonitor(o options, registry *prometheus.Registry, rdb *config.Redis, log
 	if o.http == "" {
 		return nil, nil
 	}
-	token, err := config.Token(o.tokenFile)
+	tokens, err := config.Tokens(o.tokenFile, o.tokensFile, log)
 	if err != nil {
 		return nil, err
 	}
-	board, err := dashboard.New(dashboard.Config{Redis: rdb, Queues: o.queues, Token: token, Logger: log})
+	board, err := dashboard.New(dashboard.Config{Redis: rdb, Queues: o.queues, Tokens: tokens, Logger: log})
 	if err != nil {
 		return nil, config.Usagef("%v", err)
 	}
@@ -43,5 +45,5 @@ func newMonitor(o options, registry *prometheus.Registry, rdb *config.Redis, log
 		return nil, config.Usagef("%v", err)
 	}
 	log.Info("serving metrics, probes and the dashboard", "http", "http://"+listener.Addr().String())
-	return &monitored{service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), Dashboard: board}, listener}, nil
+	return &monitored{service.Monitor{Metrics: registry, Ready: service.Reachable(rdb), Dashboard: board}, listener, tokens}, nil
 }

@@ -101,6 +101,9 @@ func (p parts) serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	if p.monitor != nil {
 		group.Go(func() error { return p.monitor.Run(ctx, p.monitor.listener) })
+		if p.monitor.tokens != nil {
+			group.Go(func() error { return p.monitor.tokens.Run(ctx) })
+		}
 	}
 	if p.recorder != nil {
 		group.Go(func() error { return p.recorder.Run(ctx) })

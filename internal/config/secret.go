@@ -2,9 +2,12 @@ package config
 
 import (
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/waterclock/waterclock/queue/access"
 )
 
 // ReadSecret reads a file that holds a password or a token, without the end of its line.
@@ -27,6 +30,20 @@ func Token(file string) (string, error) {
 		return os.Getenv("WATERCLOCK_TOKEN"), nil
 	}
 	return ReadSecret("token-file", file)
+}
+
+// Tokens returns the tokens that a program accepts: that of [Token], and those of a file of tokens; nil if there are none. Who makes them
+// runs them.
+func Tokens(tokenFile, tokensFile string, log *slog.Logger) (*access.Tokens, error) {
+	token, err := Token(tokenFile)
+	if err != nil || token == "" && tokensFile == "" {
+		return nil, err
+	}
+	tokens, err := access.Open(access.Config{Token: token, File: tokensFile, Logger: log})
+	if err != nil {
+		return nil, Usagef("%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "access: invalid config: "), "access: invalid file: "))
+	}
+	return tokens, nil
 }
 
 // WithPassword returns a URL of Redis with the password in a file, so that it does not stand

@@ -3,8 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -18,17 +16,21 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
-// Config configures a handler. Redis and Token are required.
+// Config configures a handler. Redis, and one of Token and Tokens, are required.
 type Config struct {
 	// Redis is where the queues are.
 	Redis redis.UniversalClient
 
-	// Token is the token that every request needs, as "Authorization: Bearer …". It has at least
-	// [MinToken] bytes, none of them white space.
+	// Token is a token that allows everything, as "Authorization: Bearer …". It has at least
+	// [access.MinLength] bytes, none of them white space.
 	Token string
+
+	// Tokens are tokens each of which allows what its scopes say, in the place of Token. Who makes them runs them.
+	Tokens *access.Tokens
 
 	// Queues are the queues that are served. Empty means all queues, including those that are
 	// created later.
@@ -40,9 +42,6 @@ type Config struct {
 	// Logger gets every change with its author, and errors. nil is slog.Default().
 	Logger *slog.Logger
 }
-
-// MinToken is the least length of a token in bytes; shorter ones could be guessed.
-const MinToken = 16
 
 // ErrInvalidConfig is wrapped by the errors of [New].
 var ErrInvalidConfig = errors.New("api: invalid config")
@@ -63,7 +62,7 @@ const (
 // A handler answers requests.
 type handler struct {
 	cfg    Config
-	token  [sha256.Size]byte
+	tokens *access.Tokens
 	mux    *http.ServeMux
 	places chan struct{}
 }
@@ -74,8 +73,8 @@ func New(cfg Config) (http.Handler, error) {
 	switch {
 	case cfg.Redis == nil:
 		return nil, fmt.Errorf("%w: Redis is nil", ErrInvalidConfig)
-	case len(cfg.Token) < MinToken || strings.ContainsAny(cfg.Token, " \t\r\n"):
-		return nil, fmt.Errorf("%w: the token has %d bytes; want at least %d, without white space", ErrInvalidConfig, len(cfg.Token), MinToken)
+	case (cfg.Token == "") == (cfg.Tokens == nil):
+		return nil, fmt.Errorf("%w: want one of Token and Tokens", ErrInvalidConfig)
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("%w: Timeout is %v; want more than 0, or 0 for 20 seconds", ErrInvalidConfig, cfg.Timeout)
 	}
@@ -84,9 +83,15 @@ func New(cfg Config) (http.Handler, error) {
 			return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 		}
 	}
+	if cfg.Tokens == nil {
+		var err error
+		if cfg.Tokens, err = access.Open(access.Config{Token: cfg.Token}); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+		}
+	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 20*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	h := &handler{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), places: make(chan struct{}, maxRequests)}
+	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(chan struct{}, maxRequests)}
 	for path, operations := range byPath() {
 		h.mux.Handle(path, h.path(operations))
 	}
@@ -108,7 +113,7 @@ func byPath() map[string]map[string]operation {
 	return all
 }
 
-// ServeHTTP lets those in who have the token, as many as there are places. The description of the API is everybody's.
+// ServeHTTP lets those in who have a token, as many as there are places. The description of the API is everybody's.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -118,9 +123,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(openAPI)
 		return
 	}
-	if !h.authorized(r) {
+	token, problem := h.bearer(r)
+	if problem != nil {
 		header.Set("WWW-Authenticate", `Bearer realm="waterclock"`)
-		write(w, problemf(http.StatusUnauthorized, "unauthorized", `the token is missing or wrong; want the header "Authorization: Bearer TOKEN"`))
+		write(w, problem)
 		return
 	}
 	select {
@@ -131,29 +137,23 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, problemf(http.StatusServiceUnavailable, "busy", "%d requests are being answered; come again in a second", maxRequests))
 		return
 	}
-	h.mux.ServeHTTP(w, r)
-}
-
-// authorized compares the token in a time that does not tell how much of it is right.
-func (h *handler) authorized(r *http.Request) bool {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+	h.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), bearerKey{}, token)))
 }
 
 // An operation is one thing that can be asked for: how, with what, and what comes back.
 type operation struct {
 	method, path string
-	query        []string     // parameters that it knows
-	in, out      reflect.Type // of the bodies; in is nil for none
-	changes      bool         // it changes something
+	query        []string       // parameters that it knows
+	in, out      reflect.Type   // of the bodies; in is nil for none
+	scopes       []access.Scope // of which a token needs one
+	changes      bool           // it changes something
 	do           func(c *call) (any, error)
 }
 
 // look makes an operation that changes nothing.
 func look[Out any](path string, query []string, do func(c *call) (Out, error)) operation {
 	return operation{
-		method: http.MethodGet, path: path, query: query, out: reflect.TypeFor[Out](),
+		method: http.MethodGet, path: path, query: query, out: reflect.TypeFor[Out](), scopes: []access.Scope{access.Read},
 		do: func(c *call) (any, error) { return do(c) },
 	}
 }
@@ -161,7 +161,7 @@ func look[Out any](path string, query []string, do func(c *call) (Out, error)) o
 // ask makes an operation that has a body and changes nothing.
 func ask[In, Out any](path string, do func(c *call, in In) (Out, error)) operation {
 	return operation{
-		method: http.MethodPost, path: path, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](),
+		method: http.MethodPost, path: path, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), scopes: []access.Scope{access.Read},
 		do: func(c *call) (any, error) {
 			var in In
 			if err := c.read(&in); err != nil {
@@ -175,20 +175,26 @@ func ask[In, Out any](path string, do func(c *call, in In) (Out, error)) operati
 // act makes an operation that changes something.
 func act[In, Out any](method, path string, do func(c *call, in In) (Out, error)) operation {
 	op := ask(path, do)
-	op.method, op.changes = method, true
+	op.method, op.changes, op.scopes = method, true, []access.Scope{access.Steer}
 	return op
 }
 
 // drop makes an operation that removes what its parameters name.
 func drop[Out any](path string, query []string, do func(c *call) (Out, error)) operation {
 	op := look(path, query, do)
-	op.method, op.changes = http.MethodDelete, true
+	op.method, op.changes, op.scopes = http.MethodDelete, true, []access.Scope{access.Steer}
 	return op
 }
 
 // about returns the operation with parameters.
 func (op operation) about(query ...string) operation {
 	op.query = query
+	return op
+}
+
+// needing returns the operation for tokens with one of these scopes.
+func (op operation) needing(scopes ...access.Scope) operation {
+	op.scopes = scopes
 	return op
 }
 
@@ -213,9 +219,13 @@ func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
 		defer cancel()
-		answer, err := h.answer(&call{ctx: ctx, w: w, r: r, h: h}, op)
+		token, _ := r.Context().Value(bearerKey{}).(access.Token)
+		answer, err := h.answer(&call{ctx: ctx, w: w, r: r, h: h, token: token, author: token.Author("")}, op)
 		if err != nil {
 			p := problemOf(err)
+			if p.Missing != nil {
+				w.Header().Set("WWW-Authenticate", p.Missing.challenge())
+			}
 			if p.Status >= http.StatusInternalServerError {
 				h.cfg.Logger.Error("the API failed", "method", r.Method, "path", r.URL.Path, "err", err)
 			}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/strictjson"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
@@ -27,6 +29,7 @@ type call struct {
 	h     *handler
 	query url.Values
 	body  []byte
+	token access.Token
 	bad   error // the first parameter that is wrong
 
 	queue     string
@@ -34,8 +37,12 @@ type call struct {
 	author    string         // who changes something
 }
 
-// open looks at the path, the query and the body.
+// open looks at the path, the token, the query and the body.
 func (c *call) open(op operation) (err error) {
+	c.queue = c.r.PathValue("queue") // "" where the path names none
+	if err := c.allowed(op); err != nil {
+		return err
+	}
 	if c.query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
 		return problemf(http.StatusBadRequest, "invalid-query", "the query cannot be read: %v", err)
 	}
@@ -52,7 +59,6 @@ func (c *call) open(op operation) (err error) {
 		}
 	}
 	if strings.Contains(op.path, "{queue}") {
-		c.queue = c.r.PathValue("queue")
 		if len(c.h.cfg.Queues) > 0 && !slices.Contains(c.h.cfg.Queues, c.queue) {
 			return problemf(http.StatusNotFound, "no-such-queue", "queue %q is not served here", c.queue)
 		}
@@ -201,9 +207,6 @@ func clip(name string) string {
 
 // note says who changes something and why, for pauses and policies.
 func (c *call) note(author, reason string) *watch.Watcher {
-	if author == "" {
-		author = "HTTP"
-	}
-	c.author = author
-	return c.inspector.As(queue.Note{Author: author, Reason: reason})
+	c.author = cmp.Or(c.token.Author(author), "HTTP")
+	return c.inspector.As(queue.Note{Author: c.author, Reason: reason})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/waterclock/waterclock/internal/doctor"
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
@@ -40,6 +41,7 @@ func queues(c *call) (List[QueueHealth], error) {
 			return List[QueueHealth]{}, err
 		}
 	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !c.token.May(access.Read, name) })
 	from, n := c.page()
 	var all []QueueHealth
 	for _, name := range part(names, from, n) {

@@ -155,6 +155,9 @@ func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 			continue
 		}
 		d.parameters(where, from["parameters"], op.query)
+		if got, want := texts(from["x-scopes"]), slices.Sorted(slices.Values(op.scopes)); fmt.Sprint(got) != fmt.Sprint(want) || len(want) == 0 {
+			t.Errorf("%s: x-scopes %q; the handler asks for %q", where, got, want)
+		}
 		d.same(where+" answers", d.at(from, "responses", "200", "content", "application/json", "schema"), op.out)
 		d.same(where+" fails with", d.at(from, "responses", "default", "content", "application/problem+json", "schema"), reflect.TypeFor[Problem]())
 		body := d.at(from, "requestBody", "content", "application/json", "schema")

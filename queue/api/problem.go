@@ -23,6 +23,9 @@ type Problem struct {
 	// Errors say what is wrong with which part of a request, the first ones.
 	Errors []FieldError `json:"errors,omitempty"`
 
+	// Missing is what the token does not allow, if that is why.
+	Missing *Missing `json:"missing,omitempty"`
+
 	// Receipts are those of the jobs that were offered before the failure. Whether the others
 	// have arrived is unknown; jobs with an ID can safely be offered again.
 	Receipts []queue.Receipt `json:"receipts,omitempty"`

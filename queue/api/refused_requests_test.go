@@ -53,12 +53,12 @@ func TestEveryRequestNeedsTheToken(t *testing.T) {
 func TestConfig(t *testing.T) {
 	rdb := redistest.Mini(t)
 	for want, cfg := range map[string]api.Config{
-		"Redis is nil":                {Token: token},
-		"the token has 0 bytes":       {Redis: rdb},
-		"the token has 15 bytes":      {Redis: rdb, Token: strings.Repeat("x", 15)},
-		"without white space":         {Redis: rdb, Token: token + "\n"},
-		"Timeout is -1s":              {Redis: rdb, Token: token, Timeout: -time.Second},
-		"invalid queue name: \"a b\"": {Redis: rdb, Token: token, Queues: []string{"push", "a b"}},
+		"Redis is nil":                 {Token: token},
+		"want one of Token and Tokens": {Redis: rdb},
+		"the token has 15 bytes; want": {Redis: rdb, Token: strings.Repeat("x", 15)},
+		"white space in the token":     {Redis: rdb, Token: token + "\n"},
+		"Timeout is -1s":               {Redis: rdb, Token: token, Timeout: -time.Second},
+		"invalid queue name: \"a b\"":  {Redis: rdb, Token: token, Queues: []string{"push", "a b"}},
 	} {
 		if _, err := api.New(cfg); !errors.Is(err, api.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)

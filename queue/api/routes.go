@@ -1,6 +1,10 @@
 package api
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/waterclock/waterclock/queue/access"
+)
 
 // operations are all that can be asked for. openapi.yaml describes each.
 func operations() []operation {
@@ -16,7 +20,7 @@ func operations() []operation {
 		look(q+"/users", with("tenant"), users),
 		look(q+"/lane", with("tenant", "user"), lane),
 		look(q+"/why", []string{"tenant", "user"}, why),
-		look(q+"/job", []string{"id"}, job),
+		look(q+"/job", []string{"id"}, job).needing(access.Offer, access.Read),
 		look(q+"/running", page, running),
 		look(q+"/later", page, later),
 		look(q+"/retrying", page, retrying),
@@ -28,7 +32,7 @@ func operations() []operation {
 		look(q+"/overrides", nil, overrides),
 		look(q+"/policies", nil, getPolicies),
 		look(q+"/policies/history", page, history),
-		act(http.MethodPost, q+"/jobs", offer),
+		act(http.MethodPost, q+"/jobs", offer).needing(access.Offer),
 		act(http.MethodPost, q+"/pause", pause),
 		act(http.MethodPost, q+"/resume", resume),
 		act(http.MethodPost, q+"/cancel", cancel),

@@ -78,11 +78,7 @@ var actions = map[string]action{
 // act serves an action: who may do it is checked, then it is asked for, done and logged.
 func (d *Dashboard) act(name string, a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := d.operator(w, r)
-		of := d.queues[r.PathValue("queue")]
-		if err == nil && of == nil {
-			err = notFound("This dashboard does not show such a queue.")
-		}
+		s, of, err := d.operator(w, r)
 		if err != nil {
 			d.fail(w, r, err)
 			return
@@ -91,7 +87,7 @@ func (d *Dashboard) act(name string, a action) http.Handler {
 			d.fail(w, r, refusal{http.StatusBadRequest, "A user of which tenant?"})
 			return
 		}
-		note := queue.Note{Author: s.Name, Reason: r.PostForm.Get("reason")}
+		note := queue.Note{Author: s.author(), Reason: r.PostForm.Get("reason")}
 		o := order{of.inspector.As(note), r.URL.Query(), r.PostForm}
 		if a.asks != nil && r.PostForm.Get("sure") != "yes" {
 			question, err := a.asks(r.Context(), o)

@@ -11,9 +11,9 @@
 // data of a page is read from Redis at most once a second, however many browsers show it, and its
 // amount depends on the page and not on the queue.
 //
-// Everybody who reaches the dashboard can read it, so mount it where only operators come. Without
-// a token it is read-only. With one, an operator who signs in with the token and a name may
-// change things.
+// Everybody who reaches the dashboard can read it, so mount it where only operators come, or let
+// [Config.SignIn] ask for a token. Without tokens it is read-only. With them, an operator who signs
+// in with one may change what it allows.
 package dashboard
 
 import (
@@ -30,6 +30,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -43,9 +44,16 @@ type Config struct {
 	// "/dashboard/". Do not strip it from requests.
 	Prefix string
 
-	// Token is what operators enter to sign in, at least 16 bytes. Without a token the dashboard
-	// is read-only.
+	// Token is what operators enter to sign in, at least [access.MinLength] bytes. Without a token
+	// the dashboard is read-only.
 	Token string
+
+	// Tokens are several that operators may enter, in the place of Token. One with the scope steer
+	// acts, in the queues that it is for; one with the scope read looks.
+	Tokens *access.Tokens
+
+	// SignIn shows pages only to those who have signed in with a token for the queue. It needs Token or Tokens.
+	SignIn bool
 
 	// Logger gets every action: who did what, and why. nil means slog.Default().
 	Logger *slog.Logger
@@ -55,7 +63,7 @@ type Config struct {
 type Dashboard struct {
 	cfg     Config
 	log     *slog.Logger
-	keys    *keys // nil if nobody may act
+	keys    *keys // nil if nobody can sign in
 	queues  map[string]*watched
 	pages   *template.Template
 	assets  map[string]asset
@@ -67,9 +75,6 @@ type Dashboard struct {
 
 //go:embed templates assets
 var files embed.FS
-
-// minToken is the least length of a token in bytes; shorter ones could be guessed.
-const minToken = 16
 
 // New returns a dashboard. The error says which part of the configuration is wrong.
 func New(cfg Config) (*Dashboard, error) {
@@ -86,8 +91,10 @@ func New(cfg Config) (*Dashboard, error) {
 		return nil, errors.New("dashboard: Queues is empty; want at least one")
 	case !strings.HasPrefix(cfg.Prefix, "/") || !strings.HasSuffix(cfg.Prefix, "/"):
 		return nil, fmt.Errorf("dashboard: prefix %q; want a slash at both ends, such as /dashboard/", cfg.Prefix)
-	case cfg.Token != "" && len(cfg.Token) < minToken:
-		return nil, fmt.Errorf("dashboard: a token of %d bytes; want at least %d", len(cfg.Token), minToken)
+	case cfg.Token != "" && cfg.Tokens != nil:
+		return nil, errors.New("dashboard: both Token and Tokens are set; want one of them")
+	case cfg.SignIn && cfg.Token == "" && cfg.Tokens == nil:
+		return nil, errors.New("dashboard: SignIn without a token lets nobody in; want Token or Tokens")
 	}
 	d := &Dashboard{
 		cfg: cfg, log: cfg.Logger, queues: make(map[string]*watched), streams: newStreams(),
@@ -100,10 +107,15 @@ func New(cfg Config) (*Dashboard, error) {
 		}
 		d.queues[name] = newWatched(name, inspector)
 	}
-	if cfg.Token != "" {
-		d.keys = newKeys(cfg.Token)
-	}
 	var err error
+	if cfg.Token != "" {
+		if cfg.Tokens, err = access.Open(access.Config{Token: cfg.Token}); err != nil {
+			return nil, fmt.Errorf("dashboard: %w", err)
+		}
+	}
+	if cfg.Tokens != nil {
+		d.keys = newKeys(cfg.Tokens)
+	}
 	if d.assets, err = readAssets(); err != nil {
 		return nil, err
 	}

@@ -3,11 +3,14 @@ package dashboard
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -22,10 +25,14 @@ func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
 }
 
 // A loginView is the form for the token, and why it is shown again.
-type loginView struct{ Next, Name, Wrong string }
+type loginView struct {
+	Next, Name, Wrong string
+	Closed            bool // who has not signed in may not even look
+}
 
 func (d *Dashboard) loginForm(w http.ResponseWriter, r *http.Request, status int, v loginView) {
 	p := d.page(w, r)
+	v.Closed = d.cfg.SignIn
 	p.Data = v
 	d.render(w, "login", p, status)
 }
@@ -38,7 +45,7 @@ func (d *Dashboard) localPath(path string) string {
 	return path
 }
 
-// login begins the session of an operator who knows the token.
+// login begins the session of somebody who knows a token.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	if err := d.readForm(w, r); err != nil {
 		d.fail(w, r, err)
@@ -46,23 +53,31 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.TrimSpace(r.PostForm.Get("name"))
 	again := func(status int, wrong string) {
-		d.loginForm(w, r, status, loginView{d.localPath(r.PostForm.Get("next")), name, wrong})
+		d.loginForm(w, r, status, loginView{Next: d.localPath(r.PostForm.Get("next")), Name: name, Wrong: wrong})
 	}
-	switch {
-	case !d.mayTry(r):
+	if !d.mayTry(r) {
 		w.Header().Set("Retry-After", "60")
 		again(http.StatusTooManyRequests, "Too many tokens were tried. Wait a minute.")
 		return
-	case !d.keys.opens(r.PostForm.Get("token")):
+	}
+	token, err := d.keys.tokens.Find(r.PostForm.Get("token"))
+	switch {
+	case errors.Is(err, access.ErrExpired):
+		again(http.StatusForbidden, "This token has expired. Ask for another one.")
+		return
+	case err != nil:
 		d.log.Warn("a wrong token was entered at the dashboard", "remote", r.RemoteAddr)
 		again(http.StatusForbidden, "This is not the token.")
 		return
-	case name == "" || len(name) > maxAuthor:
+	case !slices.ContainsFunc(d.cfg.Queues, func(queue string) bool { return token.May(access.Read, queue) }):
+		again(http.StatusForbidden, "This token is not for this dashboard: that needs the scope read or steer, for a queue that is shown here.")
+		return
+	case token.Author(name) == "" || len(name) > maxAuthor:
 		again(http.StatusBadRequest, "Say who you are, in 80 letters: pauses and policies keep it.")
 		return
 	}
-	d.log.Info("an operator has signed in to the dashboard", "author", name, "remote", r.RemoteAddr)
-	http.SetCookie(w, d.cookie(r, sessionCookie, d.keys.begin(name, time.Now()), sessionLength))
+	d.log.Info("somebody has signed in to the dashboard", "author", token.Author(name), "remote", r.RemoteAddr)
+	http.SetCookie(w, d.cookie(r, sessionCookie, d.keys.begin(token, name, time.Now()), sessionLength))
 	http.Redirect(w, r, d.localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 
@@ -75,12 +90,40 @@ func (d *Dashboard) mayTry(r *http.Request) bool {
 }
 
 func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
-	if _, err := d.operator(w, r); err != nil {
+	if _, err := d.sender(w, r); err != nil {
 		d.fail(w, r, err)
 		return
 	}
 	http.SetCookie(w, d.cookie(r, sessionCookie, "", -time.Second))
 	http.Redirect(w, r, d.cfg.Prefix, http.StatusSeeOther)
+}
+
+// looking lets those look who may: with [Config.SignIn], whose session has a token for the queue.
+func (d *Dashboard) looking(next http.HandlerFunc) http.HandlerFunc {
+	if !d.cfg.SignIn {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		s, queue := d.session(r), r.PathValue("queue")
+		switch {
+		case s == nil:
+			http.Redirect(w, r, link(d.cfg.Prefix+"-/login", "next", r.URL.RequestURI()), http.StatusSeeOther)
+		case queue != "" && !s.token.May(access.Read, queue):
+			d.fail(w, r, refusal{http.StatusForbidden, "The token " + s.token.Name + " does not show queue " + queue + ": that needs the scope read or steer for it."})
+		default:
+			next(w, r)
+		}
+	}
+}
+
+// shownTo returns the queues that somebody may look at; s is nil for who has not signed in.
+func (d *Dashboard) shownTo(s *session) (names []string) {
+	for _, name := range d.cfg.Queues {
+		if !d.cfg.SignIn || s != nil && s.token.May(access.Read, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // readForm reads the form of a request that no other site has sent.
@@ -98,8 +141,24 @@ func (d *Dashboard) readForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// operator returns who sends a form, with the form read; an error if that is nobody who may.
-func (d *Dashboard) operator(w http.ResponseWriter, r *http.Request) (*session, error) {
+// operator returns who sends a form, with the form read, if that is somebody who may steer the queue of the path.
+func (d *Dashboard) operator(w http.ResponseWriter, r *http.Request) (*session, *watched, error) {
+	s, err := d.sender(w, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	of := d.queues[r.PathValue("queue")]
+	if of == nil {
+		return nil, nil, notFound("This dashboard does not show such a queue.")
+	}
+	if !s.token.May(access.Steer, of.name) {
+		return nil, nil, refusal{http.StatusForbidden, "The token " + s.token.Name + " may only look: to act here it needs the scope steer for queue " + of.name + "."}
+	}
+	return s, of, nil
+}
+
+// sender returns who sends a form, with the form read.
+func (d *Dashboard) sender(w http.ResponseWriter, r *http.Request) (*session, error) {
 	if err := d.readForm(w, r); err != nil {
 		return nil, err
 	}

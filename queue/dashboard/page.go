@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/human"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/access"
 )
 
 // A page is what a template is given.
@@ -23,12 +24,15 @@ type page struct {
 	Title   string
 	Tab     string // which entry of the menu it belongs to
 	Queue   string
-	Base    string // path of the queue's pages
-	Self    string // its own path and query
-	Live    bool   // it changes while it is open
+	Queues  []string // that can be chosen
+	Base    string   // path of the queue's pages
+	Self    string   // its own path and query
+	Live    bool     // it changes while it is open
 	Session *session
+	Author  string // who has signed in
+	Acts    bool   // and may act in the queue
 	Form    string // what every form has to carry
-	Steered bool   // there is a token: somebody may act
+	Steered bool   // there are tokens: somebody can sign in
 	Done    string // what was done just now
 	Data    any
 }
@@ -47,8 +51,8 @@ var pagesOf = map[string]reader{
 var within = map[string]string{"limit": "limits", "key": "limits"}
 
 // show serves a page out of what its reader has read a moment ago.
-func (d *Dashboard) show(name string, read reader) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (d *Dashboard) show(name string, read reader) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		of := d.queues[r.PathValue("queue")]
 		if of == nil {
 			d.fail(w, r, notFound("This dashboard does not show such a queue."))
@@ -66,15 +70,15 @@ func (d *Dashboard) show(name string, read reader) http.Handler {
 		p := d.page(w, r)
 		p.Title, p.Tab, p.Live, p.Data = strings.ToUpper(name[:1])+name[1:], cmp.Or(within[name], name), name != "policies", data
 		d.render(w, name, p, http.StatusOK)
-	})
+	}
 }
 
 // page returns what all pages have.
 func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) page {
 	p := page{Queue: r.PathValue("queue"), Self: r.URL.RequestURI(), Steered: d.keys != nil, Session: d.session(r)}
-	p.Base = d.base(p.Queue)
+	p.Base, p.Queues = d.base(p.Queue), d.shownTo(p.Session)
 	if p.Session != nil {
-		p.Form = p.Session.form
+		p.Author, p.Acts, p.Form = p.Session.author(), p.Session.token.May(access.Steer, p.Queue), p.Session.form
 	}
 	if cookie, err := r.Cookie(doneCookie); err == nil && r.Method == http.MethodGet {
 		text, _ := base64.RawURLEncoding.DecodeString(cookie.Value)
@@ -142,7 +146,7 @@ func (d *Dashboard) listQueues(w http.ResponseWriter, r *http.Request) {
 		Err         string
 	}
 	var rows []row
-	for _, name := range d.cfg.Queues {
+	for _, name := range d.shownTo(d.session(r)) {
 		one := row{Queue: name, Base: d.base(name)}
 		now, err := d.queues[name].now(r.Context())
 		if one.Now = now; err != nil {
@@ -176,7 +180,6 @@ func (d *Dashboard) functions() template.FuncMap {
 		"clock": func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") },
 		"asset": func(name string) string { return d.cfg.Prefix + "-/asset/" + d.assets[name].name },
 		"root":  func() string { return d.cfg.Prefix },
-		"all":   func() []string { return d.cfg.Queues },
 		"base":  d.base,
 		"link":  link,
 		"args":  func(values ...any) []any { return values },

@@ -99,11 +99,7 @@ type previewView struct {
 
 // preview shows what other policies would do, and changes nothing.
 func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request) {
-	_, err := d.operator(w, r)
-	of := d.queues[r.PathValue("queue")]
-	if err == nil && of == nil {
-		err = notFound("This dashboard does not show such a queue.")
-	}
+	_, of, err := d.operator(w, r)
 	if err != nil {
 		d.fail(w, r, err)
 		return

@@ -12,16 +12,16 @@ import (
 // routes returns what answers each path.
 func (d *Dashboard) routes() http.Handler {
 	mux, p := http.NewServeMux(), d.cfg.Prefix
-	mux.HandleFunc("GET "+p+"{$}", d.start)
+	mux.HandleFunc("GET "+p+"{$}", d.looking(d.start))
 	mux.HandleFunc("GET "+p+"-/asset/{name}", d.asset)
 	mux.HandleFunc("GET "+p+"-/login", d.loginPage)
 	mux.HandleFunc("POST "+p+"-/login", d.login)
 	mux.HandleFunc("POST "+p+"-/logout", d.logout)
-	mux.HandleFunc("GET "+p+"{queue}/-/events", d.events)
+	mux.HandleFunc("GET "+p+"{queue}/-/events", d.looking(d.events))
 	for name, read := range pagesOf {
-		mux.Handle("GET "+p+"{queue}/"+name, d.show(name, read))
+		mux.HandleFunc("GET "+p+"{queue}/"+name, d.looking(d.show(name, read)))
 	}
-	mux.Handle("GET "+p+"{queue}/{$}", d.show("queue", readQueue))
+	mux.HandleFunc("GET "+p+"{queue}/{$}", d.looking(d.show("queue", readQueue)))
 	for name, act := range actions {
 		mux.Handle("POST "+p+"{queue}/do/"+name, d.act(name, act))
 	}

@@ -9,35 +9,37 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/access"
 )
 
-// Keys make sessions that cannot be forged, out of the access token: so all dashboards with the
-// same token know them, and none of them keeps any. A new token ends all sessions.
-type keys struct{ token, sign [sha256.Size]byte }
-
-func newKeys(token string) *keys {
-	return &keys{sha256.Sum256([]byte(token)), sha256.Sum256([]byte("waterclock dashboard sessions\x00" + token))}
+// Keys make sessions that cannot be forged, and keep none of them. A session lasts as long as its
+// token counts at most.
+type keys struct {
+	tokens *access.Tokens
+	sign   []byte
 }
 
-// opens reports whether a token is the right one.
-func (k *keys) opens(token string) bool {
-	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], k.token[:]) == 1
-}
+func newKeys(tokens *access.Tokens) *keys { return &keys{tokens, tokens.Key("dashboard sessions")} }
 
 // mac signs a text for a purpose.
 func (k *keys) mac(purpose, text string) string {
-	m := hmac.New(sha256.New, k.sign[:])
+	m := hmac.New(sha256.New, k.sign)
 	m.Write([]byte(purpose + "\x00" + text))
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
-// A session is an operator who has entered the token.
+// A session is somebody who has entered a token.
 type session struct {
 	Name  string `json:"name"`
 	Until int64  `json:"until"` // Unix time
+	Token string `json:"token"` // its ID
 	form  string // what its forms have to carry
+	token access.Token
 }
+
+// author is who does what is done in the session.
+func (s *session) author() string { return s.token.Author(s.Name) }
 
 const (
 	sessionCookie = "waterclock_session"
@@ -46,8 +48,8 @@ const (
 )
 
 // begin returns the cookie of a new session.
-func (k *keys) begin(name string, now time.Time) string {
-	data, _ := json.Marshal(session{Name: name, Until: now.Add(sessionLength).Unix()}) // a text and a number
+func (k *keys) begin(token access.Token, name string, now time.Time) string {
+	data, _ := json.Marshal(session{Name: name, Until: now.Add(sessionLength).Unix(), Token: token.ID()}) // texts and a number
 	value := base64.RawURLEncoding.EncodeToString(data)
 	return value + "." + k.mac("session", value)
 }
@@ -61,6 +63,9 @@ func (k *keys) read(cookie string, now time.Time) *session {
 	data, err := base64.RawURLEncoding.DecodeString(value)
 	var s session
 	if err != nil || json.Unmarshal(data, &s) != nil || now.Unix() >= s.Until {
+		return nil
+	}
+	if s.token, err = k.tokens.ByID(s.Token); err != nil {
 		return nil
 	}
 	s.form = k.mac("form", cookie)

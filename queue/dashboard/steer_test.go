@@ -85,6 +85,7 @@ func TestNobodyElseActs(t *testing.T) {
 	now := time.Now()
 	forged, _, _ := strings.Cut(good, ".")
 	tokenless := visit(t, v.rdb, "")
+	another, mine, token := keysOf(t, "another-token-as-long"), keysOf(t, secret), tokenOf(t, secret)
 	type attempt struct {
 		at     *visitor
 		cookie string
@@ -94,14 +95,14 @@ func TestNobodyElseActs(t *testing.T) {
 	attempts := map[string]attempt{
 		"no token at the dashboard": {at: tokenless, cookie: good, form: form},
 		"no session":                {at: v, form: form},
-		"a session of another token": {at: v, cookie: newKeys("another token, as long").begin("eve", now),
-			form: newKeys("another token, as long").mac("form", newKeys("another token, as long").begin("eve", now))},
+		"a session of another token": {at: v, cookie: another.begin(token, "eve", now),
+			form: another.mac("form", another.begin(token, "eve", now))},
 		"a session without a signature": {at: v, cookie: forged + ".", form: form},
-		"a session that has ended": {at: v, cookie: newKeys(secret).begin("ann", now.Add(-sessionLength)),
-			form: newKeys(secret).mac("form", newKeys(secret).begin("ann", now.Add(-sessionLength)))},
+		"a session that has ended": {at: v, cookie: mine.begin(token, "ann", now.Add(-sessionLength)),
+			form: mine.mac("form", mine.begin(token, "ann", now.Add(-sessionLength)))},
 		"no form":                        {at: v, cookie: good},
 		"a forged form":                  {at: v, cookie: good, form: form[:len(form)-1] + "!"},
-		"the form of another session":    {at: v, cookie: good, form: newKeys(secret).mac("form", newKeys(secret).begin("eve", now))},
+		"the form of another session":    {at: v, cookie: good, form: mine.mac("form", mine.begin(token, "eve", now))},
 		"another site":                   {at: v, cookie: good, form: form, header: http.Header{"Sec-Fetch-Site": {"cross-site"}}},
 		"a sibling of the site":          {at: v, cookie: good, form: form, header: http.Header{"Sec-Fetch-Site": {"same-site"}}},
 		"another origin, an old browser": {at: v, cookie: good, form: form, header: http.Header{"Origin": {"https://evil.example"}}},

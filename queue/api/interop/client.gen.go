@@ -191,6 +191,15 @@ type JobState struct {
 // Jobs defines model for Jobs.
 type Jobs = []Job
 
+// Missing What the token would have to allow, if the status is 403.
+type Missing struct {
+	// Queue For this queue.
+	Queue *string `json:"queue,omitempty"`
+
+	// Scopes One of them.
+	Scopes []string `json:"scopes"`
+}
+
 // Offer A job, or several.
 type Offer struct {
 	union json.RawMessage
@@ -203,6 +212,9 @@ type Problem struct {
 
 	// Errors What is wrong with which part of a request, the first ones.
 	Errors *[]FieldError `json:"errors,omitempty"`
+
+	// Missing What the token would have to allow, if the status is 403.
+	Missing *Missing `json:"missing,omitempty"`
 
 	// Receipts Of the jobs that were offered before the trouble began. Whether the others have arrived is not known; jobs with an ID can safely be offered again.
 	Receipts *[]Receipt `json:"receipts,omitempty"`

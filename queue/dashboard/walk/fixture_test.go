@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
-const token = "a token for the walk"
+const token = "a-token-for-the-walk"
 
 const policies = `default: standard
 policies:

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue/access"
+)
+
+func (c *console) tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "token", Short: "Make tokens of the HTTP API and the dashboard, and check a file of tokens",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return config.Usagef("token %s: no such command; want new or check", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(c.tokenNewCommand(), c.tokenCheckCommand())
+	return cmd
+}
+
+// A tokenEntry is a token as a file has it.
+type tokenEntry struct {
+	Name    string         `yaml:"name" json:"name"`
+	Hash    string         `yaml:"hash" json:"hash,omitempty"`
+	Scopes  []access.Scope `yaml:"scopes,flow" json:"scopes"`
+	Queues  []string       `yaml:"queues,flow,omitempty" json:"queues,omitempty"`
+	Expires time.Time      `yaml:"expires,omitempty" json:"expires,omitzero"`
+}
+
+func (c *console) tokenNewCommand() *cobra.Command {
+	var entry tokenEntry
+	var scopes []string
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use: "new NAME", Short: "Make a token, and its entry for a file of tokens",
+		Long: `new makes a token that nobody can guess, and prints it with the entry for the file of
+serve --tokens-file. The entry has a hash: the token itself is printed once, and kept nowhere.
+The name is that of who is to have it: it is the author of what is done with the token.`,
+		Example: "  waterclock token new checkout --scopes offer\n" +
+			"  waterclock token new ann --scopes steer,offer --queues 'push,mail-*' --for 2160h",
+		Args: arguments(1, 1, "the name of who is to have it"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if entry.Name = args[0]; len(entry.Queues) == 0 {
+				entry.Queues = []string{c.queue}
+			}
+			asksAlone := true
+			for _, s := range scopes {
+				entry.Scopes = append(entry.Scopes, access.Scope(s))
+				asksAlone = asksAlone && !access.Scope(s).OfQueues()
+			}
+			if asksAlone {
+				entry.Queues = nil
+			}
+			if length > 0 {
+				entry.Expires = time.Now().Add(length).UTC().Truncate(time.Second)
+			}
+			token, hash := access.New()
+			entry.Hash = hash
+			text, err := yaml.Marshal(map[string][]tokenEntry{"tokens": {entry}})
+			if err == nil {
+				_, err = access.Parse("token new", text)
+			}
+			if err != nil {
+				_, wrong, _ := strings.Cut(err.Error(), "tokens[0].")
+				return config.Usagef("token new: %s", wrong)
+			}
+			if c.json {
+				return c.show(struct {
+					Token string `json:"token"`
+					tokenEntry
+				}{token, entry}, nil)
+			}
+			fmt.Fprintf(c.out, "%s\n\nThis is the token: it is shown once. Its entry for the file of tokens, which serve reads within a second:\n\n%s", token, text)
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&scopes, "scopes", []string{string(access.Read)}, "what it allows: offer, read, steer, decide")
+	flags.StringSliceVar(&entry.Queues, "queues", nil, "in which queues, exact or with * (default: that of --queue)")
+	flags.DurationVar(&length, "for", 0, "when it expires; 0 for never")
+	return cmd
+}
+
+func (c *console) tokenCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "Say whether a file of tokens is valid, and what its tokens allow",
+		Args: arguments(1, 1, "a file of tokens"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			tokens, err := access.Parse(args[0], text)
+			if err != nil {
+				return err
+			}
+			entries := make([]tokenEntry, len(tokens))
+			for i, t := range tokens {
+				entries[i] = tokenEntry{Name: t.Name, Scopes: t.Scopes, Queues: t.Queues, Expires: t.Expires}
+			}
+			return c.show(entries, func(t *table) {
+				t.row("NAME", "SCOPES", "QUEUES", "EXPIRES")
+				for _, e := range entries {
+					expires := "never"
+					if !e.Expires.IsZero() {
+						if expires = e.Expires.UTC().Format(time.RFC3339); !e.Expires.After(time.Now()) {
+							expires += ", expired"
+						}
+					}
+					t.row(e.Name, strings.Trim(fmt.Sprint(e.Scopes), "[]"), strings.Join(e.Queues, " "), expires)
+				}
+			})
+		},
+	}
+}
