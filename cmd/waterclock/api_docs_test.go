@@ -29,7 +29,7 @@ func TestTheCallsOfTheDocs(t *testing.T) {
 	const token = "a-token-that-nobody-guesses"
 	const readToken = "a-token-that-only-reads"
 	tokens := c.file("tokens.yaml", "tokens: [{name: grafana, hash: "+access.Hash(readToken)+", scopes: [read], queues: [push]}]\n")
-	address, _, stop := c.serving(1, "--token-file", c.file("token", token), "--tokens-file", tokens)
+	address, _, stop := c.serving(1, "--token-file", c.file("token", token), "--tokens-file", tokens, "--limits-file", c.file("limits.yaml", limitsOf(t, string(page))))
 	defer stop()
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n```json\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) < 4 {
@@ -47,6 +47,15 @@ func TestTheCallsOfTheDocs(t *testing.T) {
 			t.Errorf("%s\nis answered with %s\nof the form     %s\nthe docs say    %s", block[1], out, got, want)
 		}
 	}
+}
+
+// limitsOf returns the file of limits in the page.
+func limitsOf(t *testing.T, page string) string {
+	block := regexp.MustCompile("(?s)```yaml\n(limits:.*?)```").FindStringSubmatch(page)
+	if block == nil {
+		t.Fatal("no limits in the page")
+	}
+	return block[1]
 }
 
 // shape returns the fields of a document, without their values.

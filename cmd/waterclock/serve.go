@@ -17,6 +17,8 @@ import (
 	"github.com/waterclock/waterclock/queue/dashboard"
 	"github.com/waterclock/waterclock/queue/service"
 	"github.com/waterclock/waterclock/queue/watch"
+	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
 // A serving is what serve serves, to whom.
@@ -24,6 +26,7 @@ type serving struct {
 	address               string
 	all                   bool
 	tokenFile, tokensFile string
+	limitsFile            string
 	signIn                bool
 }
 
@@ -51,6 +54,7 @@ It also offers the callbacks of jobs that have ended, as jobs of the queue QUEUE
 	flags.StringVar(&s.address, "http", "127.0.0.1:9091", "where; :9091 for all interfaces")
 	flags.StringVar(&s.tokenFile, "token-file", "", "a file with a token that may do everything")
 	flags.StringVar(&s.tokensFile, "tokens-file", "", "a file of tokens, read again when it has changed; see waterclock token new")
+	flags.StringVar(&s.limitsFile, "limits-file", "", "a policy file, whose limits the HTTP API decides by at /v1/decide; read again when it has changed")
 	flags.BoolVar(&s.signIn, "sign-in", false, "show the dashboard only to those who sign in with a token that may read")
 	flags.BoolVar(&s.all, "all", false, "all queues that there are now, and not only --queue")
 	return cmd
@@ -78,7 +82,11 @@ func (c *console) serve(ctx context.Context, rdb *config.Redis, s serving) error
 	if monitor.Dashboard, err = c.dashboard(rdb, names, tokens, s.signIn); err != nil {
 		return err
 	}
-	if monitor.API, err = c.api(rdb, ofAll(names, s.all), tokens); err != nil {
+	deciding, err := c.limits(rdb, s.limitsFile, tokens)
+	if err != nil {
+		return err
+	}
+	if monitor.API, err = c.api(rdb, ofAll(names, s.all), tokens, deciding); err != nil {
 		return err
 	}
 	listener, err := config.Listen(s.address)
@@ -99,6 +107,9 @@ func (c *console) serve(ctx context.Context, rdb *config.Redis, s serving) error
 	if tokens != nil {
 		group.Go(func() error { return tokens.Run(ctx) })
 	}
+	if deciding != nil {
+		group.Go(func() error { return deciding.Run(ctx) })
+	}
 	return group.Wait()
 }
 
@@ -118,11 +129,15 @@ func (c *console) dashboard(rdb *config.Redis, queues []string, tokens *access.T
 }
 
 // api returns the HTTP API of the queues, or of all that there are if none is named; nil without tokens.
-func (c *console) api(rdb *config.Redis, queues []string, tokens *access.Tokens) (http.Handler, error) {
+func (c *console) api(rdb *config.Redis, queues []string, tokens *access.Tokens, deciding *limits.File) (http.Handler, error) {
 	if tokens == nil {
 		return nil, nil
 	}
-	handler, err := api.New(api.Config{Redis: rdb, Tokens: tokens, Queues: queues, Logger: c.log})
+	cfg := api.Config{Redis: rdb, Tokens: tokens, Queues: queues, Logger: c.log}
+	if deciding != nil {
+		cfg.Limits = deciding.Set
+	}
+	handler, err := api.New(cfg)
 	if err != nil {
 		return nil, config.Usagef("%v", err)
 	}
@@ -135,6 +150,26 @@ func ofAll(names []string, all bool) []string {
 		return nil
 	}
 	return names
+}
+
+// limitKeys is what the keys of the limiter begin with. No queue has such a name, and the braces put all of them into one slot of a
+// cluster, so that limits decide together.
+const limitKeys = "wc:{:limits}"
+
+// limits returns the limits of a policy file, which the API decides by; nil without a file.
+func (c *console) limits(rdb *config.Redis, file string, tokens *access.Tokens) (*limits.File, error) {
+	switch {
+	case file == "":
+		return nil, nil
+	case tokens == nil:
+		return nil, config.Usagef("--limits-file: the HTTP API, which it is for, needs --token-file FILE, --tokens-file FILE or WATERCLOCK_TOKEN")
+	}
+	all, err := limits.OpenFile(file, throttle.New(throttle.NewRedisStore(rdb.UniversalClient, limitKeys)))
+	if err != nil {
+		return nil, config.Usagef("--limits-file: %s", strings.TrimPrefix(err.Error(), "limits: invalid file: "))
+	}
+	all.Logger = c.log
+	return all, nil
 }
 
 func collectorOf(rdb *config.Redis, names []string) (*watch.Collector, error) {

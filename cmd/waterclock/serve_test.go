@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // serving runs serve until the returned function is called. It returns where it serves, and
@@ -106,4 +107,36 @@ func TestPasswordFile(t *testing.T) {
 	c := &terminal{t, nil, server.URL()}
 	c.fails(1, "NOAUTH", "stats")
 	c.prints([]string{"stats", "--password-file", file}, "queue push is idle")
+}
+
+// With a file of limits, serve decides by them, under keys that no queue has.
+func TestServeLimits(t *testing.T) {
+	c := openTerminal(t)
+	token := c.file("token", "a-token-that-nobody-guesses")
+	address, _, stop := c.serving(1, "--token-file", token, "--limits-file", c.file("limits.yaml", "limits: {all: {counts: jobs, rules: [{window: 1/1h}]}}"))
+	defer stop()
+	for _, want := range []string{`"allowed":true`, `"allowed":false`} {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", address+"/v1/decide", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer a-token-that-nobody-guesses")
+		r.Header.Set("Content-Type", "application/json")
+		reply, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, _ := io.ReadAll(reply.Body); reply.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Errorf("%s %s, want %s", reply.Status, body, want)
+		}
+		reply.Body.Close()
+	}
+	if keys := c.client.Keys(t.Context(), "wc:{:limits}*").Val(); len(keys) == 0 {
+		t.Error("nothing is counted in Redis")
+	}
+	if queues, err := watch.Queues(t.Context(), c.client); err != nil || len(queues) != 0 {
+		t.Errorf("queues %q, %v", queues, err)
+	}
+	c.fails(2, "limits.yaml:1: limits.all.rule: unknown key", "serve", "--http", "127.0.0.1:0", "--token-file", token, "--limits-file", c.file("limits.yaml", "limits: {all: {rule: []}}"))
+	c.fails(2, "--limits-file: the HTTP API, which it is for, needs", "serve", "--http", "127.0.0.1:0", "--limits-file", c.file("limits.yaml", "limits: {}"))
 }

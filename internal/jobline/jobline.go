@@ -110,9 +110,9 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 	case "headers":
 		job.Headers, err = readTexts(value, `{"traceparent":"00-…"}`)
 	case "keys":
-		job.Keys, err = readTexts(value, `{"domain":"gmail.com"}`)
+		job.Keys, err = ReadKeys(value)
 	case "costs":
-		job.Costs, err = readCosts(value)
+		job.Costs, err = ReadCosts(value)
 	case "callback":
 		job.Callback, err = readCallback(value)
 	default:
@@ -154,7 +154,13 @@ func readTexts(value json.RawMessage, example string) (map[string]string, error)
 	return texts, err
 }
 
-func readCosts(value json.RawMessage) (map[string]int, error) {
+// ReadKeys reads the fields for whose values limits by name count.
+func ReadKeys(value json.RawMessage) (map[string]string, error) {
+	return readTexts(value, `{"domain":"gmail.com"}`)
+}
+
+// ReadCosts reads costs by their units.
+func ReadCosts(value json.RawMessage) (map[string]int, error) {
 	if strictjson.Kind(value) != "an object" {
 		return nil, fmt.Errorf(`%s; want an object of numbers such as {"tokens":812}`, strictjson.Shown(value))
 	}

@@ -1,8 +1,6 @@
 package access
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -10,12 +8,12 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/livefile"
 )
 
 // Config says which tokens there are. One of Token and File is required; with both, all of them count.
@@ -43,11 +41,10 @@ var (
 
 // Tokens are those that are accepted. They are safe for concurrent use.
 type Tokens struct {
-	cfg     Config
-	key     []byte
-	now     atomic.Pointer[[]Token]
-	text    []byte // of the file, as it is in force
-	refused string // why the file was refused last time, not to say it every time
+	cfg  Config
+	key  []byte
+	now  atomic.Pointer[[]Token]
+	file livefile.File
 }
 
 // Open returns the tokens of a configuration, or an error that wraps [ErrInvalidConfig] or [ErrInvalidFile].
@@ -67,19 +64,27 @@ func Open(cfg Config) (*Tokens, error) {
 		sum := sha256.Sum256([]byte("waterclock sessions\x00" + cfg.Token))
 		t.key = sum[:]
 	}
-	var tokens []Token
-	if cfg.File != "" {
-		text, err := read(cfg.File)
-		if err != nil {
-			return nil, err
-		}
-		if tokens, err = Parse(cfg.File, text); err != nil {
-			return nil, err
-		}
-		t.text = text
+	if t.set(nil); cfg.File == "" {
+		return t, nil
 	}
-	t.set(tokens)
+	t.file = livefile.File{Name: cfg.File, What: "tokens", Logger: cfg.Logger, Use: t.use}
+	err := t.file.Load()
+	if err != nil && !errors.Is(err, ErrInvalidFile) {
+		err = fmt.Errorf("%w: %w", ErrInvalidFile, err)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return t, nil
+}
+
+// use puts the tokens of the file in force, if it is valid.
+func (t *Tokens) use(text []byte) error {
+	tokens, err := Parse(t.cfg.File, text)
+	if err == nil {
+		t.set(tokens)
+	}
+	return err
 }
 
 // set puts the tokens of the file in force, beside the one of the configuration.
@@ -128,9 +133,6 @@ func (t *Tokens) Key(purpose string) []byte {
 	return mac.Sum(nil)
 }
 
-// looksAtFile is how often Run looks at the file.
-const looksAtFile = time.Second
-
 // Run reads the file each second until ctx ends, and puts it in force when it has changed; it returns nil. A file that has a
 // mistake is refused as a whole, with one line in the log: the tokens in force stay.
 func (t *Tokens) Run(ctx context.Context) error {
@@ -138,55 +140,5 @@ func (t *Tokens) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(looksAtFile)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			t.reload()
-		}
-	}
-}
-
-func (t *Tokens) reload() {
-	log := cmp.Or(t.cfg.Logger, slog.Default())
-	text, err := read(t.cfg.File)
-	if err == nil && t.refused == "" && bytes.Equal(text, t.text) {
-		return
-	}
-	var tokens []Token
-	if err == nil {
-		tokens, err = Parse(t.cfg.File, text)
-	}
-	if err != nil {
-		if t.refused != err.Error() {
-			log.Error("refused the tokens; the old ones stay", "err", err)
-		}
-		t.refused = err.Error()
-		return
-	}
-	t.text, t.refused = text, ""
-	t.set(tokens)
-	log.Info("new tokens", "file", t.cfg.File, "tokens", len(tokens))
-}
-
-// maxFile is how many bytes a file of tokens has at most.
-const maxFile = 1 << 20
-
-func read(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidFile, err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrInvalidFile, err)
-	case len(text) > maxFile:
-		return nil, mistake(fmt.Sprintf("%s:1: the file has more than %d bytes", name, maxFile))
-	}
-	return text, nil
+	return t.file.Run(ctx)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
 // Config configures a handler. Redis, and one of Token and Tokens, are required.
@@ -36,6 +37,9 @@ type Config struct {
 	// created later.
 	Queues []string
 
+	// Limits returns the limits of /v1/decide, for each request anew: [limits.File.Set]. nil: there are none.
+	Limits func() *limits.Set
+
 	// Timeout is how long an answer may take. Defaults to 20 seconds.
 	Timeout time.Duration
 
@@ -52,19 +56,27 @@ var openAPI []byte
 // OpenAPI returns the description of the API, an OpenAPI document in YAML.
 func OpenAPI() []byte { return slices.Clone(openAPI) }
 
-// The bounds of what is answered at a time.
-const (
-	maxRequests = 64       // at once; further ones are told to come again
-	maxBody     = 16 << 20 // bytes
-	bodyTime    = 10 * time.Second
+// A weight is how many operations of a kind are carried out at once, further ones are told to come again; and how many bytes the body
+// of one has at most.
+type weight struct {
+	places int
+	body   int64
+}
+
+var (
+	heavy = weight{64, 16 << 20}    // most operations
+	light = weight{1024, 256 << 10} // decisions, which take one round trip
 )
+
+// bodyTime is how long the body of a request may take.
+const bodyTime = 10 * time.Second
 
 // A handler answers requests.
 type handler struct {
 	cfg    Config
 	tokens *access.Tokens
 	mux    *http.ServeMux
-	places chan struct{}
+	places map[weight]chan struct{}
 }
 
 // New returns a handler of all paths that begin with /v1/, or an error wrapping
@@ -91,7 +103,10 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 20*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(chan struct{}, maxRequests)}
+	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(map[weight]chan struct{})}
+	for _, kind := range []weight{heavy, light} {
+		h.places[kind] = make(chan struct{}, kind.places)
+	}
 	for path, operations := range byPath() {
 		h.mux.Handle(path, h.path(operations))
 	}
@@ -113,7 +128,7 @@ func byPath() map[string]map[string]operation {
 	return all
 }
 
-// ServeHTTP lets those in who have a token, as many as there are places. The description of the API is everybody's.
+// ServeHTTP lets those in who have a token. The description of the API is everybody's.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -129,14 +144,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, problem)
 		return
 	}
-	select {
-	case h.places <- struct{}{}:
-		defer func() { <-h.places }()
-	default:
-		header.Set("Retry-After", "1")
-		write(w, problemf(http.StatusServiceUnavailable, "busy", "%d requests are being answered; come again in a second", maxRequests))
-		return
-	}
 	h.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), bearerKey{}, token)))
 }
 
@@ -147,13 +154,14 @@ type operation struct {
 	in, out      reflect.Type   // of the bodies; in is nil for none
 	scopes       []access.Scope // of which a token needs one
 	changes      bool           // it changes something
+	kind         weight
 	do           func(c *call) (any, error)
 }
 
 // look makes an operation that changes nothing.
 func look[Out any](path string, query []string, do func(c *call) (Out, error)) operation {
 	return operation{
-		method: http.MethodGet, path: path, query: query, out: reflect.TypeFor[Out](), scopes: []access.Scope{access.Read},
+		method: http.MethodGet, path: path, query: query, out: reflect.TypeFor[Out](), scopes: []access.Scope{access.Read}, kind: heavy,
 		do: func(c *call) (any, error) { return do(c) },
 	}
 }
@@ -161,7 +169,7 @@ func look[Out any](path string, query []string, do func(c *call) (Out, error)) o
 // ask makes an operation that has a body and changes nothing.
 func ask[In, Out any](path string, do func(c *call, in In) (Out, error)) operation {
 	return operation{
-		method: http.MethodPost, path: path, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), scopes: []access.Scope{access.Read},
+		method: http.MethodPost, path: path, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), scopes: []access.Scope{access.Read}, kind: heavy,
 		do: func(c *call) (any, error) {
 			var in In
 			if err := c.read(&in); err != nil {
@@ -198,6 +206,12 @@ func (op operation) needing(scopes ...access.Scope) operation {
 	return op
 }
 
+// lightly returns the operation as one that takes little.
+func (op operation) lightly() operation {
+	op.kind = light
+	return op
+}
+
 // path answers the requests for one path.
 func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -210,6 +224,14 @@ func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 			slices.Sort(methods)
 			w.Header().Set("Allow", strings.Join(methods, ", "))
 			write(w, problemf(http.StatusMethodNotAllowed, "method", "%s is not for this path; want %s", r.Method, strings.Join(methods, " or ")))
+			return
+		}
+		select {
+		case h.places[op.kind] <- struct{}{}:
+			defer func() { <-h.places[op.kind] }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			write(w, problemf(http.StatusServiceUnavailable, "busy", "%d requests are being answered; come again in a second", op.kind.places))
 			return
 		}
 		// A change is carried out completely, also when the client has hung up.

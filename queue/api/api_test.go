@@ -146,13 +146,13 @@ func (s *site) work(handler asynq.HandlerFunc) {
 
 type fields map[string]any
 
-const limits = "default: standard\npolicies:\n  standard:\n    user: {rules: [{window: 2/1h}]}\n"
+const somePolicies = "default: standard\npolicies:\n  standard:\n    user: {rules: [{window: 2/1h}]}\n"
 
 // A job that is offered over HTTP starts with what it carries; a second one with its ID is a
 // duplicate; the answer says when the next one starts, and the API why.
 func TestAJobIsOfferedAndStarts(t *testing.T) {
 	s := open(t, redistest.Start(t).Client(t), nil)
-	s.post("/v1/queues/push/policies", fields{"source": limits, "version": 0, "author": "ann", "reason": "the first ones"}, nil)
+	s.post("/v1/queues/push/policies", fields{"source": somePolicies, "version": 0, "author": "ann", "reason": "the first ones"}, nil)
 	started := make(chan string, 10)
 	s.work(func(ctx context.Context, task *asynq.Task) error {
 		info, _ := queue.FromContext(ctx)
@@ -195,14 +195,14 @@ func TestADayOverHTTP(t *testing.T) {
 	s := open(t, redistest.Start(t).Client(t), nil)
 	const q = "/v1/queues/push"
 	var counted api.PolicyCount
-	s.post(q+"/policies/check", fields{"source": limits}, &counted)
+	s.post(q+"/policies/check", fields{"source": somePolicies}, &counted)
 	var changes api.PolicyChanges
-	s.post(q+"/policies/diff", fields{"source": limits}, &changes)
+	s.post(q+"/policies/diff", fields{"source": somePolicies}, &changes)
 	if counted.Policies != 1 || changes.Version != 0 || !strings.Contains(strings.Join(changes.Changes, "\n"), "+ default: standard") {
 		t.Errorf("%+v, %+v", counted, changes)
 	}
 	var now api.PoliciesInForce
-	s.post(q+"/policies", fields{"source": limits, "version": 0, "author": "ann", "reason": "the first ones"}, &now)
+	s.post(q+"/policies", fields{"source": somePolicies, "version": 0, "author": "ann", "reason": "the first ones"}, &now)
 	if now.Version == 0 || !strings.Contains(now.Source, "window: 2/1h") {
 		t.Errorf("%+v", now)
 	}

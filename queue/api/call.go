@@ -67,7 +67,7 @@ func (c *call) open(op operation) (err error) {
 		}
 	}
 	if op.in != nil {
-		return c.readBody()
+		return c.readBody(op.kind.body)
 	}
 	return nil
 }
@@ -119,10 +119,10 @@ func (c *call) page() (from, n int) {
 }
 
 // readBody reads the body of a request, which is not too long and does not take too long.
-func (c *call) readBody() (err error) {
+func (c *call) readBody(most int64) (err error) {
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // where the server can
-	c.body, err = io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	c.body, err = io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, most))
 	if err != nil {
 		// The server reads what is left of a body before it answers: the deadline stays for that.
 		c.w.Header().Set("Connection", "close")
@@ -158,8 +158,11 @@ func (c *call) kind(wanted ...string) (string, error) {
 
 // read reads the body as JSON, strictly.
 func (c *call) read(into any) error {
-	if raw, ok := into.(*jobsBody); ok {
+	switch raw := into.(type) {
+	case *jobsBody:
 		return c.readJobs(raw)
+	case *actionsBody:
+		return c.readActions(raw)
 	}
 	if _, err := c.kind(kindJSON); err != nil {
 		return err

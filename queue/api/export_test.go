@@ -7,3 +7,6 @@ func Routes() (all [][2]string) {
 	}
 	return all
 }
+
+// Milliseconds is how long a wait is told to be.
+var Milliseconds = milliseconds

@@ -166,6 +166,10 @@ func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 			kinds := d.at(body, "oneOf").([]any)
 			d.same(where+" takes", kinds[0], reflect.TypeFor[JobLine]())
 			d.same(where+" takes", kinds[1], reflect.TypeFor[[]JobLine]())
+		case op.in == reflect.TypeFor[actionsBody]():
+			kinds := d.at(body, "oneOf").([]any)
+			d.same(where+" takes", kinds[0], reflect.TypeFor[Action]())
+			d.same(where+" takes", kinds[1], reflect.TypeFor[[]Action]())
 		case op.in != nil:
 			d.same(where+" takes", body, op.in)
 		case body != nil:

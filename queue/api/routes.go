@@ -33,6 +33,7 @@ func operations() []operation {
 		look(q+"/policies", nil, getPolicies),
 		look(q+"/policies/history", page, history),
 		act(http.MethodPost, q+"/jobs", offer).needing(access.Offer),
+		ask("/v1/decide", decide).needing(access.Decide).lightly(),
 		act(http.MethodPost, q+"/pause", pause),
 		act(http.MethodPost, q+"/resume", resume),
 		act(http.MethodPost, q+"/cancel", cancel),

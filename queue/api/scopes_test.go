@@ -22,7 +22,8 @@ import (
 
 // needs says which scopes let a request in: this is the contract, and not what the handler has.
 var needs = map[string]string{
-	"GET /v1/queues": "read", "GET …": "read", "GET …/health": "read", "GET …/doctor": "read", "GET …/tenants": "read", "GET …/users": "read",
+	"POST /v1/decide": "decide",
+	"GET /v1/queues":  "read", "GET …": "read", "GET …/health": "read", "GET …/doctor": "read", "GET …/tenants": "read", "GET …/users": "read",
 	"GET …/lane": "read", "GET …/why": "read", "GET …/job": "offer read", "GET …/running": "read", "GET …/later": "read", "GET …/retrying": "read",
 	"GET …/failures": "read", "GET …/drops": "read", "GET …/dead": "read", "GET …/workers": "read", "GET …/pauses": "read", "GET …/overrides": "read",
 	"GET …/policies": "read", "GET …/policies/history": "read", "POST …/policies/check": "read", "POST …/policies/diff": "read", "POST …/plan": "read",
@@ -140,7 +141,7 @@ func TestScopesOfEveryRoute(t *testing.T) {
 func TestQueuesAndAuthors(t *testing.T) {
 	s, _ := openTokens(t, entry("reads", "read", "queues: [push]"), entry("offers", "offer", "queues: ['*']"), entry("steers", "steer", "queues: ['*']"))
 	for _, name := range []string{"push", "mail"} {
-		s.post("/v1/queues/"+name+"/policies", fields{"source": limits, "version": 0}, nil)
+		s.post("/v1/queues/"+name+"/policies", fields{"source": somePolicies, "version": 0}, nil)
 		if a := s.as("offers", "POST", "/v1/queues/"+name+"/jobs", `{"id":"x","tenant":"t","user":"u","type":"push"}`); a.status != 200 {
 			t.Fatal(a.text)
 		}

@@ -128,6 +128,37 @@ func (s *Set) Peek(ctx context.Context, f Fields) (Decision, error) {
 	return s.decide(ctx, f, s.limiter.Peek)
 }
 
+// AllowMany decides about the actions as that many calls of Allow, in one or a few round trips ([throttle.Limiter.AllowMany]). If one
+// of them is invalid, nothing is decided, and the error is an [*ActionError].
+func (s *Set) AllowMany(ctx context.Context, actions ...Fields) ([]Decision, error) {
+	requests, limits := make([]throttle.Request, len(actions)), make([][]Limit, len(actions))
+	for i, f := range actions {
+		all, err := s.Of(f)
+		if err != nil {
+			return nil, &ActionError{i, err}
+		}
+		requests[i].Cost, limits[i] = f.Cost, all
+		for _, l := range all {
+			requests[i].Subjects = append(requests[i].Subjects, l.Subject)
+		}
+	}
+	found, err := s.limiter.AllowMany(ctx, requests...)
+	decisions := make([]Decision, len(found))
+	for i, d := range found {
+		decisions[i] = binding(limits[i], d)
+	}
+	return decisions, err
+}
+
+// An ActionError says which action of several is invalid, and why.
+type ActionError struct {
+	Action int // its place, from 0
+	Err    error
+}
+
+func (e *ActionError) Error() string { return fmt.Sprintf("action %d: %v", e.Action, e.Err) }
+func (e *ActionError) Unwrap() error { return e.Err }
+
 func (s *Set) decide(ctx context.Context, f Fields, ask func(context.Context, int, ...throttle.Subject) (throttle.Decision, error)) (Decision, error) {
 	all, err := s.Of(f)
 	if err != nil {

@@ -13,6 +13,24 @@ import (
 	"github.com/waterclock/waterclock/throttle/limits"
 )
 
+// SetFields sets the fields RateLimit-Policy and RateLimit of an answer for a decision, and the limits that it was made under: for
+// handlers that decide themselves.
+func SetFields(header http.Header, all []limits.Limit, d limits.Decision) {
+	setFields(header, policyField(all), d)
+}
+
+// setFields returns the name of the rule that binds.
+func setFields(header http.Header, policy string, d limits.Decision) (name string) {
+	if policy != "" {
+		header.Set("RateLimit-Policy", policy)
+	}
+	name = nameOfRule(d.Limit, d.Rule)
+	if d.Rule != "" {
+		header.Set("RateLimit", stateField(name, d.Decision))
+	}
+	return name
+}
+
 // policyField returns RateLimit-Policy: each rule with its quota and, if it is a whole number of
 // seconds, its window.
 func policyField(all []limits.Limit) string {
@@ -62,12 +80,15 @@ func stateField(name string, d throttle.Decision) string {
 	return fmt.Sprintf("%q;r=%d;t=%d", name, max(0, d.Remaining), seconds(more(d)))
 }
 
-// more returns how long it takes until there is more of the rule that binds.
+// more returns how long it takes until there is more of the rule that binds: after a refusal, until it is worth to ask again.
 func more(d throttle.Decision) time.Duration {
-	if d.Outcome != throttle.Admitted {
-		return d.RetryAfter
+	switch d.Outcome {
+	case throttle.Admitted:
+		return d.NextAfter
+	case throttle.Dropped: // its slot is where a rule has refused it, and not when that rule would not
+		return max(d.RetryAfter, d.NextAfter)
 	}
-	return d.NextAfter
+	return d.RetryAfter
 }
 
 // seconds rounds up.
@@ -89,7 +110,7 @@ type problem struct {
 }
 
 func refuse(w http.ResponseWriter, name string, d throttle.Decision) {
-	after := max(1, seconds(d.RetryAfter))
+	after := max(1, seconds(more(d)))
 	w.Header().Set("Retry-After", strconv.FormatInt(after, 10))
 	writeProblem(w, problem{
 		Type: quotaExceeded, Title: "Too Many Requests", Status: http.StatusTooManyRequests,

@@ -189,15 +189,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.Set != nil {
 		policy = policyField(all)
 	}
-	if policy != "" {
-		w.Header().Set("RateLimit-Policy", policy)
-	}
-	name := nameOfRule(d.Limit, d.Rule)
-	if d.Rule != "" {
-		w.Header().Set("RateLimit", stateField(name, d.Decision))
-		if h.XRateLimit {
-			setXRateLimit(w.Header(), d.Decision)
-		}
+	name := setFields(w.Header(), policy, d)
+	if d.Rule != "" && h.XRateLimit {
+		setXRateLimit(w.Header(), d.Decision)
 	}
 	if d.Outcome == throttle.Admitted {
 		h.next.ServeHTTP(w, r)

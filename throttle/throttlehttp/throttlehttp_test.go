@@ -271,3 +271,25 @@ func TestInvalidConfig(t *testing.T) {
 		}
 	}
 }
+
+// Waiting for Retry-After is enough, also after a rule has dropped the request rather than deferred it.
+func TestDroppedRequestsComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := []throttle.Rule{throttle.Window(2, time.Minute).OrDrop()}
+		h := limited(t, throttlehttp.Config{
+			Limiter: throttle.New(throttle.NewMemoryStore()), OnTrouble: throttlehttp.Closed,
+			Limits: []throttlehttp.Limit{{Name: "key", Key: throttlehttp.Header("Authorization"), Rules: rules}},
+		})
+		get(h, "192.0.2.1:1", "secret")
+		time.Sleep(10 * time.Second)
+		get(h, "192.0.2.1:1", "secret")
+		w := get(h, "192.0.2.1:1", "secret")
+		if got := w.Header(); w.Code != http.StatusTooManyRequests || got.Get("Retry-After") != "50" || !strings.HasSuffix(got.Get("RateLimit"), ";r=0;t=50") {
+			t.Fatalf("%d, %v", w.Code, got)
+		}
+		time.Sleep(50 * time.Second)
+		if w := get(h, "192.0.2.1:1", "secret"); w.Code != http.StatusOK {
+			t.Errorf("%d, %v", w.Code, w.Header())
+		}
+	})
+}

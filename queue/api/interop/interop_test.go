@@ -16,6 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/api"
+	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
 const token = "a-token-that-nobody-guesses"
@@ -30,7 +32,10 @@ func must(t *testing.T, err error) {
 // serve serves the API of a Redis of its own, behind what wrap returns, and runs a worker.
 func serve(t *testing.T, wrap func(http.Handler) http.Handler) (url string, started chan queue.Info) {
 	rdb := redistest.Start(t).Client(t)
-	handler, err := api.New(api.Config{Redis: rdb, Token: token})
+	const file = "limits: {mails: {key: [tenant, user], counts: jobs, missing: refuse, rules: [{window: 2/1h, over: drop}]}}"
+	set, err := limits.Parse("limits.yaml", []byte(file), throttle.New(throttle.NewRedisStore(rdb, "{limits}")))
+	must(t, err)
+	handler, err := api.New(api.Config{Redis: rdb, Token: token, Limits: func() *limits.Set { return set }})
 	must(t, err)
 	server := httptest.NewServer(wrap(handler))
 	t.Cleanup(server.Close)
