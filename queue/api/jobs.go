@@ -38,6 +38,14 @@ type JobLine struct {
 	Headers map[string]string `json:"headers,omitempty"`
 	Keys    map[string]string `json:"keys,omitempty"`
 	Costs   map[string]int    `json:"costs,omitempty"`
+
+	Callback *Callback `json:"callback,omitempty"`
+}
+
+// A Callback is an endpoint that is told how a job has ended. It describes the API, as [JobLine] does.
+type Callback struct {
+	URL    string `json:"url"`
+	Secret string `json:"secret,omitempty"`
 }
 
 // Receipts say what became of the jobs of a request, in their order.

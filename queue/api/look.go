@@ -1,7 +1,9 @@
 package api
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/doctor"
@@ -197,6 +199,10 @@ func failures(c *call) (List[watch.FailureClass], error) {
 func drops(c *call) (List[queue.Drop], error) {
 	from, n := c.page()
 	tenant, reason := c.text("tenant"), c.text("reason")
+	if reason != "" && !slices.Contains(reasons, queue.Reason(reason)) {
+		c.refuse("reason", fmt.Sprintf("is %.40q", reason), fmt.Sprintf("want one of %s", strings.Trim(fmt.Sprint(reasons), "[]")))
+		return List[queue.Drop]{}, c.bad
+	}
 	read := from + n
 	if tenant != "" || reason != "" {
 		read = filtered
@@ -206,6 +212,12 @@ func drops(c *call) (List[queue.Drop], error) {
 		return tenant != "" && d.Tenant != tenant || reason != "" && string(d.Reason) != reason
 	})
 	return listOf(part(all, from, n), err)
+}
+
+// reasons are those for which jobs are dropped.
+var reasons = []queue.Reason{
+	queue.ReasonFull, queue.ReasonRule, queue.ReasonExpired, queue.ReasonCollapsed, queue.ReasonImpossible, queue.ReasonCancelled,
+	queue.ReasonPurged, queue.ReasonDuplicate, queue.ReasonBroken,
 }
 
 // filtered is how many records are looked through for those of a tenant: reading all that

@@ -134,6 +134,7 @@ func TestRefused(t *testing.T) {
 		{400, "GET", q + "/tenants?n=0", "", "want a whole number from 1 to 1000"},
 		{400, "GET", q + "/tenants?from=-1", "", "want a whole number from 0 to 1000000"},
 		{400, "GET", q + "/users", "", "tenant: is missing"},
+		{400, "GET", q + "/drops?reason=fulll", "", `"parameter":"reason","detail":"is \"fulll\"","remedy":"want one of full rule expired`},
 		{400, "GET", q + "/lane?tenant=t", "", "user: is missing"},
 		{400, "GET", q + "/tenants?n=%zz", "", "cannot be read"},
 		{400, "POST", q + "/pause", `{"for":"1h","why":"x"}`, `"pointer":"/why","line":1,"column":13,"detail":"unknown field"`},

@@ -17,6 +17,279 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AttemptOutcome.
+const (
+	AttemptOutcomeDead        AttemptOutcome = "dead"
+	AttemptOutcomeDone        AttemptOutcome = "done"
+	AttemptOutcomeFailed      AttemptOutcome = "failed"
+	AttemptOutcomeInterrupted AttemptOutcome = "interrupted"
+	AttemptOutcomePaused      AttemptOutcome = "paused"
+	AttemptOutcomeSentOn      AttemptOutcome = "sent_on"
+)
+
+// Valid indicates whether the value is a known member of the AttemptOutcome enum.
+func (e AttemptOutcome) Valid() bool {
+	switch e {
+	case AttemptOutcomeDead:
+		return true
+	case AttemptOutcomeDone:
+		return true
+	case AttemptOutcomeFailed:
+		return true
+	case AttemptOutcomeInterrupted:
+		return true
+	case AttemptOutcomePaused:
+		return true
+	case AttemptOutcomeSentOn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DropReason.
+const (
+	DropReasonBroken     DropReason = "broken"
+	DropReasonCancelled  DropReason = "cancelled"
+	DropReasonCollapsed  DropReason = "collapsed"
+	DropReasonDuplicate  DropReason = "duplicate"
+	DropReasonExpired    DropReason = "expired"
+	DropReasonFull       DropReason = "full"
+	DropReasonImpossible DropReason = "impossible"
+	DropReasonPurged     DropReason = "purged"
+	DropReasonRule       DropReason = "rule"
+)
+
+// Valid indicates whether the value is a known member of the DropReason enum.
+func (e DropReason) Valid() bool {
+	switch e {
+	case DropReasonBroken:
+		return true
+	case DropReasonCancelled:
+		return true
+	case DropReasonCollapsed:
+		return true
+	case DropReasonDuplicate:
+		return true
+	case DropReasonExpired:
+		return true
+	case DropReasonFull:
+		return true
+	case DropReasonImpossible:
+		return true
+	case DropReasonPurged:
+		return true
+	case DropReasonRule:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for JobStatus.
+const (
+	JobStatusCancelled JobStatus = "cancelled"
+	JobStatusDead      JobStatus = "dead"
+	JobStatusDropped   JobStatus = "dropped"
+	JobStatusStarted   JobStatus = "started"
+	JobStatusWaiting   JobStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the JobStatus enum.
+func (e JobStatus) Valid() bool {
+	switch e {
+	case JobStatusCancelled:
+		return true
+	case JobStatusDead:
+		return true
+	case JobStatusDropped:
+		return true
+	case JobStatusStarted:
+		return true
+	case JobStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for LimitScope.
+const (
+	LimitScopeLimit  LimitScope = "limit"
+	LimitScopeQueue  LimitScope = "queue"
+	LimitScopeTenant LimitScope = "tenant"
+	LimitScopeUser   LimitScope = "user"
+)
+
+// Valid indicates whether the value is a known member of the LimitScope enum.
+func (e LimitScope) Valid() bool {
+	switch e {
+	case LimitScopeLimit:
+		return true
+	case LimitScopeQueue:
+		return true
+	case LimitScopeTenant:
+		return true
+	case LimitScopeUser:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Priority.
+const (
+	High   Priority = "high"
+	Low    Priority = "low"
+	Normal Priority = "normal"
+)
+
+// Valid indicates whether the value is a known member of the Priority enum.
+func (e Priority) Valid() bool {
+	switch e {
+	case High:
+		return true
+	case Low:
+		return true
+	case Normal:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ProblemType.
+const (
+	UrnWaterclockBusy             ProblemType = "urn:waterclock:busy"
+	UrnWaterclockContentType      ProblemType = "urn:waterclock:content-type"
+	UrnWaterclockInternal         ProblemType = "urn:waterclock:internal"
+	UrnWaterclockInvalidAction    ProblemType = "urn:waterclock:invalid-action"
+	UrnWaterclockInvalidBody      ProblemType = "urn:waterclock:invalid-body"
+	UrnWaterclockInvalidJob       ProblemType = "urn:waterclock:invalid-job"
+	UrnWaterclockInvalidPolicies  ProblemType = "urn:waterclock:invalid-policies"
+	UrnWaterclockInvalidQuery     ProblemType = "urn:waterclock:invalid-query"
+	UrnWaterclockInvalidValue     ProblemType = "urn:waterclock:invalid-value"
+	UrnWaterclockMethod           ProblemType = "urn:waterclock:method"
+	UrnWaterclockMissingScope     ProblemType = "urn:waterclock:missing-scope"
+	UrnWaterclockNoLimits         ProblemType = "urn:waterclock:no-limits"
+	UrnWaterclockNoSuchJob        ProblemType = "urn:waterclock:no-such-job"
+	UrnWaterclockNoSuchPath       ProblemType = "urn:waterclock:no-such-path"
+	UrnWaterclockNoSuchQueue      ProblemType = "urn:waterclock:no-such-queue"
+	UrnWaterclockPoliciesChanged  ProblemType = "urn:waterclock:policies-changed"
+	UrnWaterclockRedisUnreachable ProblemType = "urn:waterclock:redis-unreachable"
+	UrnWaterclockSchema           ProblemType = "urn:waterclock:schema"
+	UrnWaterclockTimeout          ProblemType = "urn:waterclock:timeout"
+	UrnWaterclockTokenExpired     ProblemType = "urn:waterclock:token-expired"
+	UrnWaterclockTooLong          ProblemType = "urn:waterclock:too-long"
+	UrnWaterclockTooSlow          ProblemType = "urn:waterclock:too-slow"
+	UrnWaterclockUnauthorized     ProblemType = "urn:waterclock:unauthorized"
+)
+
+// Valid indicates whether the value is a known member of the ProblemType enum.
+func (e ProblemType) Valid() bool {
+	switch e {
+	case UrnWaterclockBusy:
+		return true
+	case UrnWaterclockContentType:
+		return true
+	case UrnWaterclockInternal:
+		return true
+	case UrnWaterclockInvalidAction:
+		return true
+	case UrnWaterclockInvalidBody:
+		return true
+	case UrnWaterclockInvalidJob:
+		return true
+	case UrnWaterclockInvalidPolicies:
+		return true
+	case UrnWaterclockInvalidQuery:
+		return true
+	case UrnWaterclockInvalidValue:
+		return true
+	case UrnWaterclockMethod:
+		return true
+	case UrnWaterclockMissingScope:
+		return true
+	case UrnWaterclockNoLimits:
+		return true
+	case UrnWaterclockNoSuchJob:
+		return true
+	case UrnWaterclockNoSuchPath:
+		return true
+	case UrnWaterclockNoSuchQueue:
+		return true
+	case UrnWaterclockPoliciesChanged:
+		return true
+	case UrnWaterclockRedisUnreachable:
+		return true
+	case UrnWaterclockSchema:
+		return true
+	case UrnWaterclockTimeout:
+		return true
+	case UrnWaterclockTokenExpired:
+		return true
+	case UrnWaterclockTooLong:
+		return true
+	case UrnWaterclockTooSlow:
+		return true
+	case UrnWaterclockUnauthorized:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ReceiptStatus.
+const (
+	ReceiptStatusAccepted  ReceiptStatus = "accepted"
+	ReceiptStatusDropped   ReceiptStatus = "dropped"
+	ReceiptStatusDuplicate ReceiptStatus = "duplicate"
+	ReceiptStatusReplaced  ReceiptStatus = "replaced"
+)
+
+// Valid indicates whether the value is a known member of the ReceiptStatus enum.
+func (e ReceiptStatus) Valid() bool {
+	switch e {
+	case ReceiptStatusAccepted:
+		return true
+	case ReceiptStatusDropped:
+		return true
+	case ReceiptStatusDuplicate:
+		return true
+	case ReceiptStatusReplaced:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TokenScope.
+const (
+	TokenScopeDecide TokenScope = "decide"
+	TokenScopeOffer  TokenScope = "offer"
+	TokenScopeRead   TokenScope = "read"
+	TokenScopeSteer  TokenScope = "steer"
+)
+
+// Valid indicates whether the value is a known member of the TokenScope enum.
+func (e TokenScope) Valid() bool {
+	switch e {
+	case TokenScopeDecide:
+		return true
+	case TokenScopeOffer:
+		return true
+	case TokenScopeRead:
+		return true
+	case TokenScopeSteer:
+		return true
+	default:
+		return false
+	}
+}
+
+// AttemptOutcome How an attempt ended: dead is a failed one that was the last; paused, its handler asked for a pause; sent_on, another worker gets it; interrupted, its worker stopped. Missing while it has not ended.
+type AttemptOutcome string
+
 // Callback An endpoint that is told when the job is done, dropped after it was accepted, or dead.
 type Callback struct {
 	// Secret Signs what the endpoint gets, as Standard Webhooks says. Without one the worker's own key does.
@@ -27,6 +300,9 @@ type Callback struct {
 	// Url Example: https://shop.example/hooks
 	Url string `json:"url"`
 }
+
+// DropReason Why a job was dropped: full, no room in a backlog; rule, one with over: drop; expired, its slot lay beyond its latest start; collapsed, a newer job took its place; impossible, it costs more than a rule ever admits; cancelled and purged, by an operator; duplicate, an asynq task whose ID a living job has; broken, a key of its tenant in Redis holds something else.
+type DropReason string
 
 // FieldError What is wrong with one part of a request.
 type FieldError struct {
@@ -87,9 +363,9 @@ type Job struct {
 	// Payload Any JSON, passed on to the handler byte for byte.
 	Payload interface{} `json:"payload,omitempty"`
 
-	// Priority high, normal or low.
-	Priority *string `json:"priority,omitempty"`
-	Tenant   string  `json:"tenant"`
+	// Priority normal if missing.
+	Priority *Priority `json:"priority,omitempty"`
+	Tenant   string    `json:"tenant"`
 
 	// Timeout Of one attempt.
 	//
@@ -110,8 +386,8 @@ type JobAttempt struct {
 	// Error Its first 300 bytes.
 	Error *string `json:"error,omitempty"`
 
-	// Outcome done, failed, dead, paused, sent_on or interrupted; missing while it has not ended.
-	Outcome *string `json:"outcome,omitempty"`
+	// Outcome How an attempt ended: dead is a failed one that was the last; paused, its handler asked for a pause; sent_on, another worker gets it; interrupted, its worker stopped. Missing while it has not ended.
+	Outcome *AttemptOutcome `json:"outcome,omitempty"`
 
 	// Ready From when on it waited for its limits and a place: after its backoff.
 	Ready *time.Time `json:"ready,omitempty"`
@@ -137,8 +413,8 @@ type JobHistory struct {
 	// Offered When it was offered, or revived.
 	Offered *time.Time `json:"offered,omitempty"`
 
-	// Reason Why it was dropped.
-	Reason *string `json:"reason,omitempty"`
+	// Reason Why a job was dropped: full, no room in a backlog; rule, one with over: drop; expired, its slot lay beyond its latest start; collapsed, a newer job took its place; impossible, it costs more than a rule ever admits; cancelled and purged, by an operator; duplicate, an asynq task whose ID a living job has; broken, a key of its tenant in Redis holds something else.
+	Reason *DropReason `json:"reason,omitempty"`
 
 	// Rule And by which rule.
 	Rule *string `json:"rule,omitempty"`
@@ -174,8 +450,8 @@ type JobState struct {
 	// StartBy Its latest start: later it is dropped. Missing without one.
 	StartBy *time.Time `json:"start_by,omitempty"`
 
-	// State waiting, started, dropped, dead or cancelled.
-	State string `json:"state"`
+	// State Where a job is. A started one may have ended: history says how.
+	State JobStatus `json:"state"`
 
 	// Tenant Of a waiting job.
 	Tenant *string `json:"tenant,omitempty"`
@@ -188,8 +464,14 @@ type JobState struct {
 	Waiting int `json:"waiting"`
 }
 
+// JobStatus Where a job is. A started one may have ended: history says how.
+type JobStatus string
+
 // Jobs defines model for Jobs.
 type Jobs = []Job
+
+// LimitScope Whom a rule or a pause is about; limit is one by name.
+type LimitScope string
 
 // Missing What the token would have to allow, if the status is 403.
 type Missing struct {
@@ -197,13 +479,16 @@ type Missing struct {
 	Queue *string `json:"queue,omitempty"`
 
 	// Scopes One of them.
-	Scopes []string `json:"scopes"`
+	Scopes []TokenScope `json:"scopes"`
 }
 
 // Offer A job, or several.
 type Offer struct {
 	union json.RawMessage
 }
+
+// Priority normal if missing.
+type Priority string
 
 // Problem Why a request was not answered (RFC 9457).
 type Problem struct {
@@ -223,9 +508,12 @@ type Problem struct {
 	// Title The status, in words.
 	Title string `json:"title"`
 
-	// Type For programs: urn:waterclock:invalid-body and the like.
-	Type string `json:"type"`
+	// Type What is wrong, for programs: see docs/api.md#errors.
+	Type ProblemType `json:"type"`
 }
+
+// ProblemType What is wrong, for programs: see docs/api.md#errors.
+type ProblemType string
 
 // Receipt What became of an offered job.
 type Receipt struct {
@@ -241,8 +529,8 @@ type Receipt struct {
 	// Place Its place in its lane; 1 is next. Missing if it is not in line.
 	Place *int `json:"place,omitempty"`
 
-	// Reason Why it was dropped.
-	Reason *string `json:"reason,omitempty"`
+	// Reason Why a job was dropped: full, no room in a backlog; rule, one with over: drop; expired, its slot lay beyond its latest start; collapsed, a newer job took its place; impossible, it costs more than a rule ever admits; cancelled and purged, by an operator; duplicate, an asynq task whose ID a living job has; broken, a key of its tenant in Redis holds something else.
+	Reason *DropReason `json:"reason,omitempty"`
 
 	// Rule Which rule, if the reason is impossible; whose capacity, if it is full and not the tenant's.
 	Rule *string `json:"rule,omitempty"`
@@ -253,9 +541,12 @@ type Receipt struct {
 	// StartBy Its latest start: later it is dropped. Missing without one.
 	StartBy *time.Time `json:"start_by,omitempty"`
 
-	// Status accepted, replaced (it took the place of a job with its collapse key), duplicate (a job with its ID was offered before) or dropped.
-	Status string `json:"status"`
+	// Status What became of an offered job: replaced took the place of a job with its collapse key; of duplicate, a job with its ID was offered before; dropped, see reason.
+	Status ReceiptStatus `json:"status"`
 }
+
+// ReceiptStatus What became of an offered job: replaced took the place of a job with its collapse key; of duplicate, a job with its ID was offered before; dropped, see reason.
+type ReceiptStatus string
 
 // Receipts What became of the jobs of a request, in their order.
 type Receipts struct {
@@ -291,8 +582,8 @@ type RuleState struct {
 	// Running Of a concurrency limit: how many jobs run.
 	Running *int `json:"running,omitempty"`
 
-	// Scope "queue", "tenant", "user" or "limit".
-	Scope string `json:"scope"`
+	// Scope Whom a rule or a pause is about; limit is one by name.
+	Scope LimitScope `json:"scope"`
 
 	// Shadow It is only watched.
 	Shadow *bool `json:"shadow,omitempty"`
@@ -303,6 +594,9 @@ type RuleState struct {
 	// When The earliest start that it allows; missing if nobody knows.
 	When *time.Time `json:"when,omitempty"`
 }
+
+// TokenScope What a token allows: see docs/api.md#tokens-with-scopes.
+type TokenScope string
 
 // WaitedFor What an attempt waited for, in nanoseconds.
 type WaitedFor struct {

@@ -73,7 +73,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"POST", "/v1/decide", `{"tenant":"t","user":"u","mode":"later"}`}, {"POST", "/v1/decide", `[]`}, {"POST", "/v1/decide", `{"tenent":"t"}`},
 		{"GET", q + "/job?id=c"}, {"GET", q + "/why?tenant=t&user=u"}, {"GET", q + "/why"}, {"GET", q + "/health"}, {"GET", q + "/doctor"},
 		{"GET", q + "/tenants?n=3&from=0"}, {"GET", q + "/tenants?n=0"}, {"GET", q + "/users?tenant=t"}, {"GET", q + "/users"}, {"GET", q + "/lane?tenant=t&user=u"},
-		{"GET", q + "/running"}, {"GET", q + "/later"}, {"GET", q + "/retrying"}, {"GET", q + "/failures"}, {"GET", q + "/drops?reason=full"}, {"GET", q + "/dead?tenant=t"}, {"GET", q + "/workers"},
+		{"GET", q + "/running"}, {"GET", q + "/later"}, {"GET", q + "/retrying"}, {"GET", q + "/failures"}, {"GET", q + "/drops?reason=full"}, {"GET", q + "/drops?reason=fulll"}, {"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","priority":"urgent"}`}, {"GET", q + "/dead?tenant=t"}, {"GET", q + "/workers"},
 		{"POST", q + "/pause", `{"tenant":"t","for":"10m"}`}, {"GET", q + "/pauses"}, {"POST", q + "/pause", `{"for":7}`}, {"POST", q + "/resume", `{"tenant":"t"}`},
 		{"PUT", q + "/overrides?limit=user&key=t&key=u", `{"rules":["leak 5/s","window 9/1m over=drop"],"concurrency":"25%","capacity":9,"for":"2h","author":"a","reason":"b"}`},
 		{"GET", q + "/overrides"}, {"PUT", q + "/overrides", `{"rules":["leak 5/s"],"for":"2h"}`}, {"PUT", q + "/overrides?limit=tenant&key=t", `{"rules":"leak 5/s","for":"2h"}`},
