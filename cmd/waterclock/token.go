@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -40,12 +43,13 @@ func (c *console) tokenNewCommand() *cobra.Command {
 	var entry tokenEntry
 	var scopes []string
 	var length time.Duration
+	file := ""
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Make a token, and its entry for a file of tokens",
 		Long: `new makes a token that nobody can guess, and prints it with the entry for the file of
-serve --tokens-file. The entry has a hash: the token itself is printed once, and kept nowhere.
-The name is that of who is to have it: it is the author of what is done with the token.`,
-		Example: "  waterclock token new checkout --scopes offer\n" +
+serve --tokens-file, to which --file adds it. The entry has a hash: the token itself is printed once,
+and kept nowhere. The name is that of who is to have it: it is the author of what is done with the token.`,
+		Example: "  waterclock token new checkout --scopes offer --file tokens.yaml\n" +
 			"  waterclock token new ann --scopes steer,offer --queues 'push,mail-*' --for 2160h",
 		Args: arguments(1, 1, "the name of who is to have it"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -73,11 +77,20 @@ The name is that of who is to have it: it is the author of what is done with the
 				_, wrong, _ := strings.Cut(err.Error(), "tokens[0].")
 				return config.Usagef("token new: %s", wrong)
 			}
-			if c.json {
+			if file != "" {
+				if err := addToken(file, entry); err != nil {
+					return err
+				}
+			}
+			switch {
+			case c.json:
 				return c.show(struct {
 					Token string `json:"token"`
 					tokenEntry
 				}{token, entry}, nil)
+			case file != "":
+				fmt.Fprintln(c.out, token)
+				return nil
 			}
 			fmt.Fprintf(c.out, "%s\n\nThis is the token: it is shown once. Its entry for the file of tokens, which serve reads within a second:\n\n%s", token, text)
 			return nil
@@ -86,9 +99,47 @@ The name is that of who is to have it: it is the author of what is done with the
 	flags := cmd.Flags()
 	flags.StringSliceVar(&scopes, "scopes", []string{string(access.Read)}, "what it allows: offer, read, steer, decide")
 	flags.StringSliceVar(&entry.Queues, "queues", nil, "in which queues, exact or with * (default: that of --queue)")
+	flags.StringVar(&file, "file", "", "a file of tokens, which the entry is added to; the token alone is printed")
 	flags.DurationVar(&length, "for", 0, "when it expires; 0 for never")
 	return cmd
 }
+
+// addToken adds an entry to a file of tokens, or makes the file. What else is in it stays as it is.
+func addToken(name string, entry tokenEntry) error {
+	text, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var known []access.Token
+	if err == nil {
+		if known, err = access.Parse(name, text); err != nil {
+			return err
+		}
+	}
+	if len(known) == 0 {
+		text = []byte("tokens:\n")
+	}
+	indent := "  "
+	if found := listItem.FindSubmatch(text); found != nil {
+		indent = string(found[1])
+	}
+	item, err := yaml.Marshal(entry)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(item), "\n"), "\n")
+	all := strings.TrimRight(string(text), "\n") + "\n" + indent + "- " + strings.Join(lines, "\n"+indent+"  ") + "\n"
+	if now, err := access.Parse(name, []byte(all)); err != nil || len(now) != len(known)+1 {
+		return fmt.Errorf("%s: an entry cannot be added to a list of this form; without --file it is printed, to be put there by hand", name)
+	}
+	if err := os.WriteFile(name+".new", []byte(all), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name) // in one step: serve reads it at any time
+}
+
+// listItem finds the first item of a list, and how far it is indented.
+var listItem = regexp.MustCompile(`(?m)^( *)- `)
 
 func (c *console) tokenCheckCommand() *cobra.Command {
 	return &cobra.Command{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,7 +16,53 @@ import (
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
+	"github.com/waterclock/waterclock/queue/access"
 )
+
+// A token of a file lets its owner act at the worker's dashboard, also one that comes while the worker runs.
+func TestTokensFile(t *testing.T) {
+	server := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tokens: []")
+	var stdout, stderr redistest.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- run(ctx, []string{"--redis", server.URL(), "--sender=log", "--http=127.0.0.1:0", "--tokens-file", file}, nil, &stdout, &stderr)
+	}()
+	redistest.Eventually(t, 10*time.Second, "it runs", func() bool { return strings.Contains(stderr.String(), "pulling") })
+	address := regexp.MustCompile(`http=(http://\S+)`).FindStringSubmatch(stderr.String())
+	if address == nil {
+		t.Fatalf("no address in %s", stderr.String())
+	}
+	token, hash := access.New()
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	enter := func() int {
+		reply, err := client.PostForm(address[1]+"/dashboard/-/login", url.Values{"token": {token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Body.Close()
+		return reply.StatusCode
+	}
+	if status := enter(); status != http.StatusForbidden {
+		t.Errorf("a token that is not in the file: status %d", status)
+	}
+	write("tokens: [{name: ann, hash: " + hash + ", scopes: [steer], queues: [push]}]")
+	redistest.Eventually(t, 10*time.Second, "the file is read", func() bool { return strings.Contains(stderr.String(), "new tokens") })
+	if status := enter(); status != http.StatusSeeOther {
+		t.Errorf("status %d", status)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
 
 // --http serves the worker's numbers, and whether it lives and reaches Redis.
 func TestMonitors(t *testing.T) {

@@ -106,7 +106,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s offers to act", path)
 		}
 	}
-	v.sees("", "<span>grafana</span>", "may look")
+	v.sees("", "<span>grafana</span>", "may only look")
 	refused("push", "The token grafana may only look: to act here it needs the scope steer for queue push.")
 
 	if code, _ := v.enter("", textOf("ann")); code != http.StatusSeeOther {

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// files returns the paths of all files whose names end so.
+// files returns the paths of all files whose names end so, without those that npm has installed.
 func files(t *testing.T, suffix string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if d.IsDir() && len(d.Name()) > 1 && strings.HasPrefix(d.Name(), ".") {
+		if d.IsDir() && (len(d.Name()) > 1 && strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") {
 			return fs.SkipDir
 		}
 		if strings.HasSuffix(path, suffix) {
