@@ -31,22 +31,37 @@ func TestTheCallsOfTheDocs(t *testing.T) {
 	tokens := c.file("tokens.yaml", "tokens: [{name: grafana, hash: "+access.Hash(readToken)+", scopes: [read], queues: [push]}]\n")
 	address, _, stop := c.serving(1, "--token-file", c.file("token", token), "--tokens-file", tokens, "--limits-file", c.file("limits.yaml", limitsOf(t, string(page))))
 	defer stop()
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n```json\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 4 {
-		t.Fatalf("%d calls in the page", len(blocks))
+	calls := callsOf(string(page))
+	if len(calls) < 4 {
+		t.Fatalf("%d calls in the page", len(calls))
 	}
-	for _, block := range blocks {
-		cmd := exec.Command("bash", "-euc", block[1])
+	for _, call := range calls {
+		cmd := exec.Command("bash", "-euc", call.command)
+		cmd.Dir = t.TempDir()
 		cmd.Env = append(os.Environ(), "WATERCLOCK_TOKEN="+token, "WATERCLOCK_READ_TOKEN="+readToken, "WATERCLOCK_URL="+address)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Errorf("%s%v: %s", block[1], err, out)
+			t.Errorf("%s%v: %s", call.command, err, out)
 			continue
 		}
-		if got, want := shape(t, string(out)), shape(t, block[2]); got != want {
-			t.Errorf("%s\nis answered with %s\nof the form     %s\nthe docs say    %s", block[1], out, got, want)
+		if got, want := shape(t, string(out)), shape(t, call.answer); got != want {
+			t.Errorf("%s\nis answered with %s\nof the form     %s\nthe docs say    %s", call.command, out, got, want)
 		}
 	}
+}
+
+// A documentedCall is a command, and the answer that the page shows right behind it.
+type documentedCall struct{ command, answer string }
+
+func callsOf(page string) (calls []documentedCall) {
+	blocks := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```\n").FindAllStringSubmatchIndex(page, -1)
+	for i := range len(blocks) - 1 {
+		this, next := blocks[i], blocks[i+1]
+		if page[this[2]:this[3]] == "sh" && page[next[2]:next[3]] == "json" && this[1] == next[0] {
+			calls = append(calls, documentedCall{page[this[4]:this[5]], page[next[4]:next[5]]})
+		}
+	}
+	return calls
 }
 
 // limitsOf returns the file of limits in the page.
