@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
@@ -71,12 +72,21 @@ var (
 // bodyTime is how long the body of a request may take.
 const bodyTime = 10 * time.Second
 
+// What a request makes of its body takes up to a dozen times the memory. So all bodies that are being answered share some room. A
+// small one needs none, and others wait for it for a moment.
+const (
+	bodyRoom = 64 << 20
+	smallest = 64 << 10
+	roomWait = 2 * time.Second
+)
+
 // A handler answers requests.
 type handler struct {
 	cfg    Config
 	tokens *access.Tokens
 	mux    *http.ServeMux
 	places map[weight]chan struct{}
+	room   *semaphore.Weighted // for bodies, in bytes
 }
 
 // New returns a handler of all paths that begin with /v1/, or an error wrapping
@@ -103,7 +113,7 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 20*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(map[weight]chan struct{})}
+	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(map[weight]chan struct{}), room: semaphore.NewWeighted(bodyRoom)}
 	for _, kind := range []weight{heavy, light} {
 		h.places[kind] = make(chan struct{}, kind.places)
 	}
@@ -234,6 +244,13 @@ func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 			write(w, problemf(http.StatusServiceUnavailable, "busy", "%d requests are being answered; come again in a second", op.kind.places))
 			return
 		}
+		size := bodySize(r, op.kind.body)
+		if !h.makeRoom(r.Context(), size) {
+			w.Header().Set("Retry-After", "1")
+			write(w, problemf(http.StatusServiceUnavailable, "busy", "bodies of %d MiB are being answered; come again in a second, or with smaller ones", bodyRoom>>20))
+			return
+		}
+		defer h.room.Release(size)
 		// A change is carried out completely, also when the client has hung up.
 		ctx := r.Context()
 		if op.changes {
@@ -256,6 +273,28 @@ func (h *handler) path(operations map[string]operation) http.HandlerFunc {
 		}
 		writeJSON(w, http.StatusOK, "application/json", answer)
 	}
+}
+
+// bodySize returns how much room the body of a request needs: as much as it says, or may have.
+func bodySize(r *http.Request, most int64) int64 {
+	switch n := r.ContentLength; {
+	case n >= 0 && n <= smallest:
+		return 0
+	case n < 0 || n > most:
+		return most
+	default:
+		return n
+	}
+}
+
+// makeRoom waits for room for a body, and reports whether there is.
+func (h *handler) makeRoom(ctx context.Context, size int64) bool {
+	if size == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomWait)
+	defer cancel()
+	return h.room.Acquire(ctx, size) == nil
 }
 
 // answer does what was asked for, after it has looked at what every operation has in common.

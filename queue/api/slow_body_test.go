@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +83,48 @@ func offerByHand(t *testing.T, listener pipes, length int, body string) (int, st
 		t.Error("the connection is kept, and what is left of the body would be taken for the next request")
 	}
 	return reply.StatusCode, string(text)
+}
+
+// While large bodies are on their way others of that size are told to come again, and small ones do not notice.
+func TestLargeBodiesSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler, err := api.New(api.Config{Redis: redistest.Mini(t), Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener := make(pipes)
+		server := &http.Server{Handler: handler}
+		go func() { _ = server.Serve(listener) }()
+		defer close(listener)
+
+		var large sync.WaitGroup
+		for range 4 {
+			large.Go(func() {
+				if status, text := offerByHand(t, listener, 16<<20, `{"tenant":`); status != http.StatusRequestTimeout {
+					t.Errorf("a large one: %d, %s", status, text)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		begun, small := time.Now(), `{"tenant":"t","user":"u","type":"push"}`
+		large.Go(func() {
+			if status, text := offerByHand(t, listener, 1<<20, `{"tenant":`); status != http.StatusServiceUnavailable || !strings.Contains(text, "bodies of 64 MiB are being answered") {
+				t.Errorf("one more: %d, %s", status, text)
+			}
+			if took := time.Since(begun); took > 3*time.Second {
+				t.Errorf("one more is answered after %v", took)
+			}
+		})
+		time.Sleep(time.Second)
+		for range 50 {
+			if status, text := offerByHand(t, listener, len(small), small); status != http.StatusOK || time.Since(begun) > 1500*time.Millisecond {
+				t.Errorf("a small one, after %v: %d, %s", time.Since(begun), status, text)
+			}
+		}
+		large.Wait()
+		if status, text := offerByHand(t, listener, 1<<20, small+strings.Repeat(" ", 1<<20-len(small))); status != http.StatusOK {
+			t.Errorf("a large one, later: %d, %s", status, text)
+		}
+		time.Sleep(time.Second)
+	})
 }
