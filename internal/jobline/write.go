@@ -9,9 +9,9 @@ import (
 	"github.com/waterclock/waterclock/queue/simulate"
 )
 
-// recorded is a line that says when it was offered, without its payload.
-type recorded struct {
-	At          time.Time `json:"at"`
+// written is a line without its payload; At says when it was offered.
+type written struct {
+	At          time.Time `json:"at,omitzero"`
 	Tenant      string    `json:"tenant"`
 	User        string    `json:"user"`
 	Type        string    `json:"type"`
@@ -25,17 +25,26 @@ type recorded struct {
 	MaxRetry    *int      `json:"max_retry,omitempty"`
 	Timeout     string    `json:"timeout,omitempty"`
 
-	Keys  map[string]string `json:"keys,omitempty"`
-	Costs map[string]int    `json:"costs,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Keys    map[string]string `json:"keys,omitempty"`
+	Costs   map[string]int    `json:"costs,omitempty"`
 }
 
-// Record returns a job as a line with the instant of its offer, "at", and without its payload:
+// Record returns a job as a line with the instant of its offer, "at", and without its payload and headers:
 // what plan replays.
 func Record(o simulate.Offer) []byte {
-	j := o.Job
-	line := recorded{
-		At: o.At.UTC(), Tenant: j.Tenant, User: j.User, Type: j.Type, ID: j.ID, NotBefore: inUTC(j.NotBefore), Deadline: inUTC(j.StartBy),
-		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, Keys: j.Keys, Costs: j.Costs,
+	line := lineOf(o.Job)
+	line.At, line.Headers = o.At.UTC(), nil
+	return line.text()
+}
+
+// Write returns a valid job as a line without its payload, for [Parse]. Names that are not UTF-8 are not what they were.
+func Write(j queue.Job) []byte { return lineOf(j).text() }
+
+func lineOf(j queue.Job) written {
+	line := written{
+		Tenant: j.Tenant, User: j.User, Type: j.Type, ID: j.ID, NotBefore: inUTC(j.NotBefore), Deadline: inUTC(j.StartBy),
+		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, Headers: j.Headers, Keys: j.Keys, Costs: j.Costs,
 	}
 	if j.Cost > 1 {
 		line.Cost = j.Cost
@@ -49,6 +58,10 @@ func Record(o simulate.Offer) []byte {
 	if j.Timeout > 0 {
 		line.Timeout = j.Timeout.String()
 	}
+	return line
+}
+
+func (line written) text() []byte {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)

@@ -2,6 +2,7 @@ package jobline
 
 import (
 	"maps"
+	"reflect"
 	"testing"
 	"time"
 
@@ -29,6 +30,25 @@ func TestRecord(t *testing.T) {
 		got, err := Parse(append([]byte("{"), line[len(stamp):]...))
 		if diff := cmp.Diff(job, got); err != nil || diff != "" || string(line[:len(stamp)]) != stamp {
 			t.Errorf("%s: %v\n%s", line, err, diff)
+		}
+	}
+}
+
+// What is written is read as the same job, but for the payload: whatever field is added to a job.
+func TestWrite(t *testing.T) {
+	job := queue.Job{Tenant: "<t>\x00", User: "\u2028", Type: "{}", ID: "7", Cost: 3, Priority: queue.High, CollapseKey: "k", MaxAttempts: 1, Timeout: 90 * time.Second,
+		NotBefore: time.Date(2026, 11, 22, 8, 0, 0, 1, time.UTC), StartBy: time.Date(2026, 11, 22, 8, 0, 0, 2, time.UTC), FinishBy: time.Date(2026, 11, 22, 8, 0, 0, 3, time.UTC),
+		Headers: map[string]string{"traceparent": "00-…", "": "x"}, Keys: map[string]string{"domain": "<x>"}, Costs: map[string]int{"tokens": 0, "bytes": 7}}
+	for i, fields := 0, reflect.ValueOf(job); i < fields.NumField(); i++ {
+		if name := fields.Type().Field(i).Name; fields.Field(i).IsZero() && name != "Payload" {
+			t.Errorf("the test gives the job no %s", name)
+		}
+	}
+	for _, job := range []queue.Job{job, {Tenant: "t", User: "u", Type: "push"}} {
+		line := Write(job)
+		got, err := Parse(line)
+		if diff := cmp.Diff(job, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", line, err, diff)
 		}
 	}
 }
