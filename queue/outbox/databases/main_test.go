@@ -9,6 +9,9 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis reports every failed dial of the tests that cut connections
+	if relay := os.Getenv(relayVariable); relay != "" {
+		runRelay(relay) // until it is killed
+	}
 	code := m.Run()
 	servers.postgres.stop()
 	servers.mariadb.stop()

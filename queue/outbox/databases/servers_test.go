@@ -35,9 +35,12 @@ type database struct {
 
 // each runs a test on a database of each kind.
 func each(t *testing.T, test func(t *testing.T, d database)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, newSQLite(t)) })
-	t.Run("postgres", func(t *testing.T) { test(t, newPostgres(t)) })
-	t.Run("mariadb", func(t *testing.T) { test(t, newMariaDB(t)) })
+	for name, start := range map[string]func(t *testing.T) database{"sqlite": newSQLite, "postgres": newPostgres, "mariadb": newMariaDB} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, start(t))
+		})
+	}
 }
 
 // open opens the database, as often as it is called.
