@@ -12,7 +12,7 @@ import (
 
 // The bounds of a round, in bytes.
 const (
-	maxRound = 8 << 20                              // of all its rows, or one row
+	maxRound = 2 << 20                              // of all its rows, or one row
 	maxRow   = jobline.MaxLine + jobline.MaxPayload // a row that is longer is no job, and not read
 )
 

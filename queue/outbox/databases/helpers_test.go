@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ type scene struct {
 	table outbox.Table
 	redis *redistest.Server
 	rdb   *redis.Client
-	log   redistest.Buffer
+	log   log
 }
 
 func newScene(t *testing.T, d database) *scene {
@@ -67,13 +69,19 @@ func (s *scene) relay(config outbox.RelayConfig) (stop func()) {
 	return stop
 }
 
-// insert inserts jobs in a transaction of their own.
-func (s *scene) insert(jobs ...queue.Job) []string {
+func (s *scene) begin() *sql.Tx {
 	s.t.Helper()
 	tx, err := s.db.BeginTx(s.t.Context(), nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return tx
+}
+
+// insert inserts jobs in a transaction of their own.
+func (s *scene) insert(jobs ...queue.Job) []string {
+	s.t.Helper()
+	tx := s.begin()
 	defer tx.Rollback()
 	ids, err := s.table.Insert(s.t.Context(), tx, "push", jobs...)
 	if err != nil {
@@ -151,4 +159,45 @@ func short(ids []string) string {
 // job returns a job of a user of school-7, with an ID or none.
 func job(id string) queue.Job {
 	return queue.Job{ID: id, Tenant: "school-7", User: "ann", Type: "push", Payload: []byte(`{"title":"Hello"}`)}
+}
+
+// refused wants the reasons of the rows that are not waiting: nil for none.
+func (s *scene) refused(reasons map[string]string) {
+	s.t.Helper()
+	if got := s.reasons(); !maps.Equal(got, reasons) {
+		s.t.Errorf("refused: %.500v, want %v", got, reasons)
+	}
+}
+
+// reasons returns the reasons of the rows that have one, by their IDs.
+func (s *scene) reasons() map[string]string {
+	s.t.Helper()
+	rows, err := s.db.Query("SELECT id, reason FROM waterclock_outbox WHERE reason IS NOT NULL")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	reasons := make(map[string]string)
+	for rows.Next() {
+		var id, reason string
+		if err := rows.Scan(&id, &reason); err != nil {
+			s.t.Fatal(err)
+		}
+		reasons[id] = reason
+	}
+	return reasons
+}
+
+// A log is what relays write.
+type log struct{ redistest.Buffer }
+
+// await waits until the log says something so often.
+func (l *log) await(t *testing.T, text string, times int) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Log(l.String())
+		}
+	}()
+	redistest.Eventually(t, 10*time.Second, fmt.Sprintf("the log says %q", text), func() bool { return strings.Count(l.String(), text) >= times })
 }
