@@ -32,14 +32,14 @@ const (
 // NewCollector returns a collector of the lag of some queues.
 func NewCollector(db *sql.DB, table Table, queues ...string) *Collector {
 	describe := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("waterclock_outbox_"+name, help, []string{"queue"}, nil)
+		return prometheus.NewDesc("waterclock_"+name, help, []string{"queue"}, nil)
 	}
 	return &Collector{
 		db: db, table: table, queues: queues,
-		up:      describe("up", "1 if the outbox could be read."),
-		waiting: describe("waiting_rows", "Rows that wait for a relay."),
-		oldest:  describe("oldest_seconds", "For how long the first of them has waited."),
-		refused: describe("refused_rows", "Rows that are dropped, invalid or unknown, and still in the table."),
+		up:      describe("outbox_up", "1 if the outbox could be read."),
+		waiting: describe("outbox_waiting_rows", "Rows that wait for a relay."),
+		oldest:  describe("outbox_oldest_seconds", "For how long the first of them has waited."),
+		refused: describe("outbox_refused_rows", "Rows that are dropped, invalid or unknown, and still in the table."),
 	}
 }
 

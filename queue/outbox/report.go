@@ -14,6 +14,11 @@ func (r *Relay) count(registerer prometheus.Registerer) error {
 	r.rows = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "waterclock_outbox_rows_total", Help: "Rows by how they ended: accepted, replaced (accepted in the place of a job with its collapse key), duplicate (its ID was accepted before), dropped, invalid, unknown.",
 	}, []string{"queue", "outcome"})
+	for _, queue := range r.config.Queues { // an increase from 0 is one
+		for _, outcome := range []string{"accepted", "replaced", "duplicate", "dropped", "invalid", "unknown"} {
+			r.rows.WithLabelValues(queue, outcome)
+		}
+	}
 	if registerer == nil {
 		return nil
 	}

@@ -213,6 +213,7 @@ func snippetImports() map[string]string {
 		"queuetest": module + "queue/queuetest", "throttlehttp": module + "throttle/throttlehttp", "notifytest": module + "notify/notifytest",
 		"asynq": "github.com/hibiken/asynq", "redis": "github.com/redis/go-redis/v9", "context": "context", "errors": "errors",
 		"fmt": "fmt", "http": "net/http", "log": "log", "slog": "log/slog", "os": "os", "strings": "strings", "testing": "testing", "time": "time",
+		"outbox": module + "queue/outbox", "sql": "database/sql", "driver": "database/sql/driver",
 		"json": "encoding/json", "synctest": "testing/synctest",
 	}
 }

@@ -135,7 +135,7 @@ func (p *proof) play(rows int, takes time.Duration) (k kills) {
 
 // repairAOF does what docs/outbox.md asks operators for. A Redis that is killed while it writes a transaction leaves a part of it in the
 // append-only file. It cuts off the part of the last command alone, and what is left of the transaction comes back with the start after
-// the next: so jobs are doubled about once in 200 kills.
+// the next: so jobs were doubled once in 800 kills.
 func (p *proof) repairAOF() {
 	files, err := filepath.Glob(filepath.Join(p.dir, "appendonlydir", "*.manifest"))
 	if err != nil || len(files) != 1 {
