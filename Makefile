@@ -33,6 +33,7 @@ race:
 ### exhaustive    every case of every test; SEED=1
 exhaustive:
 	WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_EXHAUSTIVE=1 WATERCLOCK_SEED=$(SEED) $(GO) test -p 1 -timeout 2h ./...
+	cd queue/outbox/databases && GOWORK=off WATERCLOCK_REQUIRE_REDIS=1 WATERCLOCK_EXHAUSTIVE=1 $(GO) test -count=1 -timeout 1h ./...
 
 ### faults        every fault, several times, under an hour; SEED=1 ROUNDS=10
 faults:

@@ -100,6 +100,16 @@ func (s *scene) exec(query string, args ...any) {
 	}
 }
 
+// number returns the number that a query finds; 0 for NULL.
+func (s *scene) number(query string) int64 {
+	s.t.Helper()
+	var n sql.NullInt64
+	if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n.Int64
+}
+
 // rows returns the IDs of the table's rows of a state, in order.
 func (s *scene) rows(state outbox.State) (ids []string) {
 	s.t.Helper()

@@ -321,7 +321,7 @@ func TestSeveralRelays(t *testing.T) {
 		registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry(), prometheus.NewRegistry()}
 		var stops []func()
 		for _, r := range registries {
-			stops = append(stops, s.relay(outbox.RelayConfig{Registerer: r, BatchSize: 20}))
+			stops = append(stops, s.relay(outbox.RelayConfig{Registerer: r, BatchSize: 20, Lease: time.Minute}))
 		}
 		var ids []string
 		for i := range 60 {
@@ -369,6 +369,12 @@ func TestTrouble(t *testing.T) {
 		lag, err := s.table.Lag(t.Context(), s.db, "push")
 		if err != nil || lag.Waiting != 1 || lag.Oldest <= 0 || lag.Oldest > time.Minute {
 			t.Errorf("lag %+v, %v", lag, err)
+		}
+		first := s.number("SELECT offered_at FROM waterclock_outbox")
+		lease := s.number("SELECT held_until FROM waterclock_outbox_relay")
+		redistest.Eventually(t, 5*time.Second, "the row is offered again", func() bool { return s.number("SELECT held_until FROM waterclock_outbox_relay") > lease })
+		if again := s.number("SELECT offered_at FROM waterclock_outbox"); first == 0 || again != first {
+			t.Errorf("first offered at %d, later at %d", first, again)
 		}
 		s.redis.Resume()
 		s.log.await(t, "are offered again", 1)

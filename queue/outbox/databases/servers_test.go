@@ -189,7 +189,7 @@ func startPostgres(s *server) (err error) {
 	if err != nil {
 		return err
 	}
-	serve, err := s.as("postgres", postgres, "-D", s.dir, "-h", "127.0.0.1", "-p", port, "-k", s.dir, "-c", "fsync=off", "-c", "max_connections=50")
+	serve, err := s.as("postgres", postgres, "-D", s.dir, "-h", "127.0.0.1", "-p", port, "-k", "", "-c", "fsync=off", "-c", "max_connections=50")
 	if err != nil {
 		return err
 	}
