@@ -117,7 +117,7 @@ func (p *proof) play(rows int, takes time.Duration) (k kills) {
 		}
 		if (k.relays+k.redis)%4 == 1 {
 			p.redis.Kill()
-			<-time.After(rand.N(300 * time.Millisecond))
+			<-time.After(200*time.Millisecond + rand.N(300*time.Millisecond)) // longer than a relay waits for an answer
 			p.repairAOF()
 			p.redis.Resume()
 			k.redis++
