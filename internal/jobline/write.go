@@ -28,13 +28,20 @@ type written struct {
 	Headers map[string]string `json:"headers,omitempty"`
 	Keys    map[string]string `json:"keys,omitempty"`
 	Costs   map[string]int    `json:"costs,omitempty"`
+
+	Callback *callback `json:"callback,omitempty"`
 }
 
-// Record returns a job as a line with the instant of its offer, "at", and without its payload and headers:
+type callback struct {
+	URL    string `json:"url"`
+	Secret string `json:"secret,omitempty"`
+}
+
+// Record returns a job as a line with the instant of its offer, "at", and without its payload, headers and callback:
 // what plan replays.
 func Record(o simulate.Offer) []byte {
 	line := lineOf(o.Job)
-	line.At, line.Headers = o.At.UTC(), nil
+	line.At, line.Headers, line.Callback = o.At.UTC(), nil, nil
 	return line.text()
 }
 
@@ -54,6 +61,9 @@ func lineOf(j queue.Job) written {
 	}
 	if retries := j.MaxAttempts - 1; j.MaxAttempts > 0 {
 		line.MaxRetry = &retries
+	}
+	if j.Callback != (queue.Callback{}) {
+		line.Callback = &callback{j.Callback.URL, j.Callback.Secret}
 	}
 	if j.Timeout > 0 {
 		line.Timeout = j.Timeout.String()

@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/queue"
 )
 
-// A feed offers the rows of one queue. It has one goroutine, that of [feed.run].
+// A feed offers the rows of one queue. It has two goroutines, those of [feed.run] and [feed.keep].
 type feed struct {
 	*Relay
 	queue  string
@@ -22,7 +22,6 @@ type feed struct {
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
-	upkeepEvery  = time.Minute
 	patience     = 30 * time.Second // with the database, for one statement or transaction
 	goodbye      = 3 * time.Second  // when ctx has ended
 )
@@ -30,8 +29,6 @@ const (
 // run plays rounds until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	backoff := firstBackoff
-	upkeep := time.NewTimer(0)
-	defer upkeep.Stop()
 	defer f.release(ctx)
 	for {
 		more, err := f.round(ctx)
@@ -51,9 +48,6 @@ func (f *feed) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-upkeep.C:
-			f.upkeep(ctx)
-			upkeep.Reset(upkeepEvery)
 		case <-time.After(wait):
 		}
 	}

@@ -39,7 +39,8 @@ type RelayConfig struct {
 	KeepRefused time.Duration
 
 	// Refused is told of each row that is dropped, invalid or unknown, after that was noted in the table. If the relay dies between,
-	// it is not told: the table is. It must return soon. May be nil; the relay's log tells it, too.
+	// it is not told; the table says it. It must return soon, and is called for several queues at the same time. May be nil: the
+	// relay's log tells it, too.
 	Refused func(Refusal)
 
 	// Registerer gets the counter waterclock_outbox_rows_total. May be nil. How many rows wait, a [Collector] tells.
@@ -138,6 +139,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for _, f := range r.feeds {
 		group.Go(func() error { f.run(ctx); return nil })
+		group.Go(func() error { f.keep(ctx); return nil })
 	}
 	return group.Wait()
 }

@@ -11,6 +11,20 @@ import (
 // behind is the age of the oldest row from which on a relay says that it is behind.
 const behind = time.Minute
 
+const upkeepEvery = time.Minute
+
+// keep looks after the table until ctx ends.
+func (f *feed) keep(ctx context.Context) {
+	for {
+		f.upkeep(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(upkeepEvery):
+		}
+	}
+}
+
 // upkeep says how far the relay is behind, deletes rows that were kept long enough, and warns of queues that no relay serves.
 // What fails is tried again the next time; that the database cannot be reached, rounds say.
 func (f *feed) upkeep(ctx context.Context) {

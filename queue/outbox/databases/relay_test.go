@@ -78,7 +78,7 @@ func TestFieldsSurvive(t *testing.T) {
 		full := queue.Job{
 			ID: "order-17 ✓", Tenant: "school-7", User: "ann", Type: "\x00 \u2028 😀", Payload: []byte("\x00\xff\n'\"\\"), Headers: map[string]string{"traceparent": "00-…", "": "x"},
 			Cost: 3, Keys: map[string]string{"domain": "пример"}, Costs: map[string]int{"tokens": 812, "calls": 0}, StartBy: at, FinishBy: at.Add(time.Second),
-			Priority: queue.High, CollapseKey: "weather", MaxAttempts: 6, Timeout: 90 * time.Second,
+			Priority: queue.High, CollapseKey: "weather", MaxAttempts: 6, Timeout: 90 * time.Second, Callback: queue.Callback{URL: "https://shop.example/hooks", Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 		}
 		large := job("large")
 		large.Cost, large.MaxAttempts = 1, 26 // as by default
@@ -497,6 +497,7 @@ func TestCollector(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		s := newScene(t, d)
 		s.insert(job("1"), job("2"))
+		s.exec("UPDATE waterclock_outbox SET created_at = created_at - 60000000 WHERE id = '1'") // a minute
 		metrics := func(table outbox.Table) map[string]float64 {
 			registry := prometheus.NewPedanticRegistry()
 			registry.MustRegister(outbox.NewCollector(s.db, table, "push"))
@@ -511,7 +512,7 @@ func TestCollector(t *testing.T) {
 			return values
 		}
 		got := metrics(s.table)
-		if got["up"] != 1 || got["waiting_rows"] != 2 || got["refused_rows"] != 0 || got["oldest_seconds"] <= 0 || got["oldest_seconds"] > 60 {
+		if got["up"] != 1 || got["waiting_rows"] != 2 || got["refused_rows"] != 0 || got["oldest_seconds"] < 60 || got["oldest_seconds"] > 120 {
 			t.Errorf("%v", got)
 		}
 		if got := metrics(outbox.Table{Dialect: d.dialect, Name: "nowhere"}); len(got) != 1 || got["up"] != 0 {
