@@ -165,7 +165,6 @@ type writer struct {
 	n         int
 	committed []string // in order
 	abandoned []string
-	late      sync.WaitGroup
 }
 
 const meanRows = 8 // of a transaction
@@ -335,6 +334,9 @@ func (r *relayProcess) start() {
 	r.cmd = exec.Command(self)
 	r.cmd.Env = append(os.Environ(), relayVariable+"="+string(of))
 	r.cmd.Stdout, r.cmd.Stderr = io.Discard, &r.out
+	if _, err := r.cmd.StdinPipe(); err != nil { // ends with the test
+		r.t.Fatal(err)
+	}
 	if err := r.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -348,8 +350,12 @@ func (r *relayProcess) kill() {
 	}
 }
 
-// runRelay is the process.
+// runRelay is the process. It ends with the test at the latest, when its standard input does.
 func runRelay(text string) {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
 	var of relayOf
 	err := json.Unmarshal([]byte(text), &of)
 	var db *sql.DB

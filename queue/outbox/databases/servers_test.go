@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -92,6 +93,7 @@ type server struct {
 	err  error
 	dir  string
 	cmd  *exec.Cmd
+	life io.Closer // the server ends when this is closed
 	out  strings.Builder
 }
 
@@ -113,8 +115,7 @@ func (s *server) get(t *testing.T) func(database string) string {
 // stop ends the server, and removes its data.
 func (s *server) stop() {
 	if s.cmd != nil {
-		s.cmd.Process.Signal(syscall.SIGQUIT)
-		s.cmd.Process.Kill()
+		s.life.Close()
 		s.cmd.Wait()
 	}
 	if s.dir != "" {
@@ -153,10 +154,16 @@ func (s *server) as(name string, path string, args ...string) (*exec.Cmd, error)
 	return cmd, os.Chown(s.dir, uid, gid)
 }
 
+// untilTheEnd is a script that runs a server until its standard input ends: so the server ends with the test, however that ends.
+const untilTheEnd = `"$@" & pid=$!; cat; kill -QUIT $pid; wait $pid`
+
 // runs runs a command to its end, and then another until it answers.
-func (s *server) runs(prepare, serve *exec.Cmd, driver, dsn string) error {
+func (s *server) runs(prepare, serve *exec.Cmd, driver, dsn string) (err error) {
 	if err := prepare.Run(); err != nil {
 		return fmt.Errorf("%s: %w", prepare.Path, err)
+	}
+	if s.life, err = serve.StdinPipe(); err != nil {
+		return err
 	}
 	if err := serve.Start(); err != nil {
 		return err
@@ -189,7 +196,7 @@ func startPostgres(s *server) (err error) {
 	if err != nil {
 		return err
 	}
-	serve, err := s.as("postgres", postgres, "-D", s.dir, "-h", "127.0.0.1", "-p", port, "-k", "", "-c", "fsync=off", "-c", "max_connections=50")
+	serve, err := s.as("postgres", "/bin/sh", "-c", untilTheEnd, "sh", postgres, "-D", s.dir, "-h", "127.0.0.1", "-p", port, "-k", "", "-c", "fsync=off", "-c", "max_connections=50")
 	if err != nil {
 		return err
 	}
@@ -212,7 +219,7 @@ func startMariaDB(s *server) (err error) {
 	if err != nil {
 		return err
 	}
-	serve, err := s.as("mysql", mariadbd, "--no-defaults", "--datadir="+s.dir, "--port="+port, "--bind-address=127.0.0.1", "--socket="+s.dir+"/socket",
+	serve, err := s.as("mysql", "/bin/sh", "-c", untilTheEnd, "sh", mariadbd, "--no-defaults", "--datadir="+s.dir, "--port="+port, "--bind-address=127.0.0.1", "--socket="+s.dir+"/socket",
 		"--pid-file="+s.dir+"/pid", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=16M")
 	if err != nil {
 		return err
