@@ -133,7 +133,7 @@ func (c RelayConfig) check() error {
 	return nil
 }
 
-// Run offers rows until ctx ends, and returns nil then. What a round has offered it notes in the table before it returns. While
+// Run offers rows until ctx ends, and returns nil then. What was answered it notes in the table before it returns. While
 // the database or Redis cannot be reached, or the tables are not there, it tries again and says so in the log, once.
 func (r *Relay) Run(ctx context.Context) error {
 	var group errgroup.Group

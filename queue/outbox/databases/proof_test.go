@@ -53,7 +53,7 @@ func TestEachCommittedRowIsAcceptedOnce(t *testing.T) {
 			want(t, "rows that are "+string(state), p.rows(state), nil)
 		}
 		t.Logf("%d rows committed, %d rolled back; relays were killed %d times, Redis %d times", len(committed), len(abandoned), kills.relays, kills.redis)
-		if kills.relays < 3 || kills.redis < 1 || len(abandoned) < 50 {
+		if !kills.enough() || len(abandoned) < 50 {
 			t.Error("too little has happened: the test proves nothing")
 		}
 	})
@@ -90,17 +90,22 @@ func newProof(t *testing.T, d database) *proof {
 // kills is what was killed, and how often.
 type kills struct{ relays, redis int }
 
+func (k kills) enough() bool { return k.relays >= 3 && k.redis >= 1 }
+
 // play lets writers commit so many rows in about that time, while others kill.
 func (p *proof) play(rows int, takes time.Duration) (k kills) {
 	ctx, cancel := context.WithTimeout(p.t.Context(), 5*takes+30*time.Second)
 	defer cancel()
 	var left atomic.Int64
 	left.Store(int64(rows))
+	var enough atomic.Bool // was killed
 	pace := takes / time.Duration(rows) * time.Duration(len(p.writers)) * meanRows
 	var group sync.WaitGroup
 	errs := make([]error, len(p.writers))
 	for i, w := range p.writers {
-		group.Go(func() { errs[i] = w.write(ctx, &left, pace) })
+		group.Go(func() {
+			errs[i] = w.write(ctx, func(n int) bool { return left.Add(-int64(n)) > 0 || !enough.Load() }, pace)
+		})
 	}
 	written := make(chan struct{})
 	go func() { group.Wait(); close(written) }()
@@ -115,6 +120,7 @@ func (p *proof) play(rows int, takes time.Duration) (k kills) {
 			return k
 		case <-time.After(50*time.Millisecond + rand.N(400*time.Millisecond)):
 		}
+		enough.Store(k.enough())
 		if (k.relays+k.redis)%4 == 1 {
 			p.redis.Kill()
 			<-time.After(200*time.Millisecond + rand.N(300*time.Millisecond)) // longer than a relay waits for an answer
@@ -169,23 +175,23 @@ type writer struct {
 
 const meanRows = 8 // of a transaction
 
-// write commits until no row is left.
-func (w *writer) write(ctx context.Context, left *atomic.Int64, pace time.Duration) error {
-	for left.Load() > 0 {
-		n := 1 + rand.IntN(2*meanRows-1)
-		ids, err := w.transaction(ctx, n)
+// write commits until more, which is told how many rows were committed, says that it is enough.
+func (w *writer) write(ctx context.Context, more func(rows int) bool, pace time.Duration) error {
+	for {
+		ids, err := w.transaction(ctx, 1+rand.IntN(2*meanRows-1))
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
-		left.Add(-int64(len(ids)))
 		w.committed = append(w.committed, ids...)
+		if !more(len(ids)) {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %d rows were left: %w", w.name, left.Load(), ctx.Err())
+			return fmt.Errorf("%s, after %d rows: %w", w.name, len(w.committed), ctx.Err())
 		case <-time.After(rand.N(2*pace + 1)):
 		}
 	}
-	return nil
 }
 
 // transaction inserts jobs, waits a while, and commits three times out of four. Otherwise it returns no IDs.
