@@ -254,7 +254,7 @@ limits: {domain: {jobs: {type: mail}, key: keys.domain, missing: refuse, rules: 
 				t.Errorf("%s has the reason %q", id, reason)
 			}
 		}
-		err = testutil.GatherAndCompare(registry, strings.NewReader(`
+		const counted = `
 # HELP waterclock_outbox_rows_total Rows by how they ended: accepted, replaced (accepted in the place of a job with its collapse key), duplicate (its ID was accepted before), dropped, invalid, unknown.
 # TYPE waterclock_outbox_rows_total counter
 waterclock_outbox_rows_total{outcome="accepted",queue="push"} 53
@@ -263,10 +263,8 @@ waterclock_outbox_rows_total{outcome="duplicate",queue="push"} 0
 waterclock_outbox_rows_total{outcome="invalid",queue="push"} 10
 waterclock_outbox_rows_total{outcome="replaced",queue="push"} 0
 waterclock_outbox_rows_total{outcome="unknown",queue="push"} 0
-`))
-		if err != nil {
-			t.Error(err)
-		}
+`
+		redistest.Eventually(t, 5*time.Second, "the rows are counted", func() bool { return testutil.GatherAndCompare(registry, strings.NewReader(counted)) == nil })
 		lag, err := s.table.Lag(t.Context(), s.db, "push")
 		if err != nil || lag != (outbox.Lag{Refused: 17}) {
 			t.Errorf("lag %+v, %v", lag, err)
