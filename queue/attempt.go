@@ -12,12 +12,14 @@ import (
 
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 // attempts runs a worker's handler, and reads what it answers.
 type attempts struct {
 	queue   string
+	store   *store.Store
 	handler asynq.Handler
 	cfg     WorkerConfig
 	log     *slog.Logger
@@ -67,6 +69,7 @@ func (a *attempts) info(at worker.Attempt) *Info {
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
 		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs, limits: at.Limits,
 		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until), SentOn: job.SentOn,
+		result: func(ctx context.Context, result []byte) error { return a.store.WriteResult(ctx, job.Name(), result) },
 	}
 }
 

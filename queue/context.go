@@ -38,7 +38,8 @@ type Info struct {
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
 
-	limits func() []schedule.Use // nil outside of a worker
+	limits func() []schedule.Use                          // nil outside of a worker
+	result func(ctx context.Context, result []byte) error // keeps the task's result; nil outside of a worker
 }
 
 // Limits returns the limits by name that count the job, in the order of their names, as far as the worker knows the
@@ -77,8 +78,8 @@ func keyOf(use schedule.Use) string {
 
 // FromContext returns what is known of the job in whose handler ctx was received, and
 // false outside of one. asynq.GetTaskID, GetRetryCount, GetMaxRetry and GetQueueName know
-// only contexts that asynq itself has made, and a task's ResultWriter is nil here. For tests of a
-// handler alone, queuetest.NewContext makes such a context.
+// only contexts that asynq itself has made, and a task's ResultWriter is nil here, see [WriteResult]. For
+// tests of a handler alone, queuetest.NewContext makes such a context.
 func FromContext(ctx context.Context) (Info, bool) {
 	info, ok := ctx.Value(ctxkey.Info{}).(*Info)
 	if !ok {

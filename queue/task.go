@@ -40,7 +40,7 @@ const (
 // Timeout and Deadline its FinishBy. While the job waits or runs, another task with its ID is
 // refused, logged and listed by [Inspector.Drops]. A lock of asynq.Unique holds until the job is
 // done; it is for a type and a payload, so the payload has to contain the user. A task's
-// ResultWriter is nil. docs/migrate-from-asynq.md goes through all options.
+// ResultWriter is nil, see [WriteResult]. docs/migrate-from-asynq.md goes through all options.
 //
 // The other fields of a [Job] have headers too, such as "waterclock-priority"; docs/jobs.md lists
 // them. [NewTask] sets them all.

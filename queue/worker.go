@@ -205,7 +205,7 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worke
 	name, _ := os.Hostname()
 	host := fmt.Sprintf("%s/%d", name, os.Getpid())
 	events := newEventLog(s, host)
-	a := &attempts{queue: queue, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue), events: events}
+	a := &attempts{queue: queue, store: s, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue), events: events}
 	return runner.New(worker.Config{
 		Store: s, Name: rand.Text()[:16], Host: host, Version: store.Schema,
 		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,

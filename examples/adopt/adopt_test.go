@@ -171,7 +171,7 @@ func TestMove(t *testing.T) {
 	stopServer := m.begin(m.runServer)
 	m.enqueues("before", 20)
 	m.accounted("before")
-	m.resultsKept(m.all[0], true)
+	m.resultsKept(m.all[0])
 	// 1. Policies that only watch.
 	shadows := m.block("yaml")
 	if strings.Count(shadows, "shadow: true") != 2 {
@@ -187,7 +187,7 @@ func TestMove(t *testing.T) {
 	stopServer()
 	m.enqueues("alone", 20)
 	m.accounted("3")
-	m.resultsKept(m.all[len(m.all)-1], false)
+	m.resultsKept(m.all[len(m.all)-1])
 	// 4. The limits go live.
 	m.apply(strings.ReplaceAll(shadows, ", shadow: true", ""))
 	m.limited()
@@ -222,6 +222,67 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// TestMoveByForward takes the steps of the page for a fleet that keeps its handlers, and the way back. Every mail is
+// accounted for after every step.
+func TestMoveByForward(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const limited = queueName + "-limited"
+	m := newMove(t)
+	for _, block := range []string{`Queues: map[string]int{"mail": 1, "mail-limited": 1}`, `queue.Forward(fleet, "mail-limited", asynq.Retention(time.Hour))`} {
+		if !strings.Contains(m.page, block) {
+			t.Fatalf("the page does not say %s", block)
+		}
+	}
+	fleet := func(queues map[string]int) (stop func()) {
+		server := asynq.NewServerFromRedisClient(m.rdb, asynq.Config{
+			Queues: queues, Concurrency: 10, LogLevel: asynq.ErrorLevel, TaskCheckInterval: 50 * time.Millisecond,
+		})
+		m.must(server.Start(m.mux()))
+		stop = sync.OnceFunc(server.Shutdown)
+		t.Cleanup(stop)
+		return stop
+	}
+	stop := fleet(map[string]int{queueName: 1})
+	m.enqueues("before", 10)
+	m.accounted("before")
+	shadows := m.block("yaml")
+	m.apply(shadows) // 1
+	stop()
+	stop = fleet(map[string]int{queueName: 1, limited: 1}) // 2
+	stopWorker := m.begin(m.forward(limited, true))        // 3
+	m.enqueues("beside", 40)
+	m.accounted("beside")
+	m.enqueues("scheduled", 5, asynq.ProcessIn(2*time.Second))
+	stop()
+	fleet(map[string]int{limited: 1})
+	m.enqueues("alone", 20)
+	m.accounted("alone")
+	m.apply(strings.ReplaceAll(shadows, ", shadow: true", "")) // 4
+	m.limited()
+	kept, err := asynq.NewInspectorFromRedisClient(m.rdb).ListCompletedTasks(limited, asynq.PageSize(100))
+	m.must(err)
+	for _, task := range kept {
+		if !strings.HasPrefix(string(task.Result), "sent at ") {
+			t.Errorf("the fleet has kept no result of %s", task.Payload)
+		}
+	}
+	if len(kept) < 30 { // what came alone, and ten of those that were limited
+		t.Errorf("asynq's tools see %d completed tasks of the fleet", len(kept))
+	}
+	// The way back.
+	stopWorker()
+	fleet(map[string]int{queueName: 1, limited: 1})
+	m.enqueues("back", 10)
+	m.apply("default: none\npolicies: {none: {}}\n")
+	m.begin(m.forward(queueName, false)) // which is what the page's command does
+	m.accounted("the way back")
+	if left := m.stats(); left.Waiting+left.Later+left.Running+left.Dead != 0 {
+		t.Errorf("left behind: %+v", left)
+	}
+}
+
 // limited sends one parent more than the limit: ten are sent, six wait. One is enough of the
 // last, as long as it waits.
 func (m *move) limited() {
@@ -242,14 +303,22 @@ func (m *move) limited() {
 	}
 }
 
-// resultsKept checks where the result of a mail is.
-func (m *move) resultsKept(id string, byAsynq bool) {
+// forward returns a worker that releases the service's jobs into an asynq queue.
+func (m *move) forward(to string, inbox bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		worker, err := queue.NewWorker(m.rdb, queue.WorkerConfig{Queues: []string{queueName}, Inbox: inbox, InboxJob: jobOf})
+		if err != nil {
+			return err
+		}
+		return worker.Run(ctx, queue.Forward(asynq.NewClientFromRedisClient(m.rdb), to, asynq.Retention(time.Hour)))
+	}
+}
+
+// resultsKept checks that asynq's tools show the result of a mail.
+func (m *move) resultsKept(id string) {
 	m.Helper()
 	m.eventually("a result is kept", func() bool {
-		if !byAsynq {
-			return strings.HasPrefix(m.rdb.Get(m.Context(), "mail:result:"+id).Val(), "sent at ")
-		}
-		tasks, err := asynq.NewInspectorFromRedisClient(m.rdb).ListCompletedTasks(queueName)
+		tasks, err := asynq.NewInspectorFromRedisClient(m.rdb).ListCompletedTasks(queueName, asynq.PageSize(1000))
 		m.must(err)
 		for _, task := range tasks {
 			if strings.Contains(string(task.Payload), id) && strings.HasPrefix(string(task.Result), "sent at ") {

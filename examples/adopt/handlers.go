@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/waterclock/waterclock/queue"
 )
 
 // mux is what servers and workers run.
@@ -35,16 +37,5 @@ func (s service) send(ctx context.Context, t *asynq.Task) error {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
 	s.sent(m)
-	return s.keepResult(ctx, t, m)
-}
-
-// keepResult keeps when a mail was sent. A task that asynq runs has a place for results; what
-// a worker runs has none, so that they move to a key of the service's own.
-func (s service) keepResult(ctx context.Context, t *asynq.Task, m mail) error {
-	result := "sent at " + time.Now().Format(time.RFC3339)
-	if w := t.ResultWriter(); w != nil {
-		_, err := w.Write([]byte(result))
-		return err
-	}
-	return s.rdb.Set(ctx, "mail:result:"+m.ID, result, time.Hour).Err()
+	return queue.WriteResult(ctx, t, []byte("sent at "+time.Now().Format(time.RFC3339)))
 }

@@ -1,5 +1,5 @@
 // Command adopt is an asynq service that moves over to waterclock, as docs/migrate-from-asynq.md
-// tells. Its test takes each step of that page, and the way back.
+// tells. Its tests take each step of that page, either way, and the way back.
 //
 //	tasks.go     what the service enqueues: single mails, unique ones, a schedule
 //	handlers.go  the mux, its middleware, and results; the same before and after

@@ -23,7 +23,7 @@ func lockHolder(task string) string { return "waterclock:" + task }
 // for the rest of its time. It returns the lock's key, "" for none. It takes two round trips, and may be called again
 // for the same task: the second step finds that the lock is kept.
 func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err error) {
-	lock, err = s.client.HGet(ctx, "asynq:{"+s.Queue+"}:t:"+task, "unique_key").Result()
+	lock, err = s.client.HGet(ctx, s.asynqTask(task), "unique_key").Result()
 	if errors.Is(err, redis.Nil) || err != nil || lock == "" {
 		return "", ignoreNil(err)
 	}
@@ -44,6 +44,20 @@ func (s *Store) LiftLock(ctx context.Context, lock, task string) error {
 	c := s.newChange()
 	c.when(lockHolder(task), "GET", []string{lock})
 	c.do("DEL", lock)
+	_, err := c.apply(ctx)
+	return err
+}
+
+// asynqTask returns the key of a task of the asynq queue.
+func (s *Store) asynqTask(id string) string { return "asynq:{" + s.Queue + "}:t:" + id }
+
+// WriteResult writes the result of a task that asynq retains, where asynq's own servers write it, in one round trip. For
+// a task that is not there it does nothing: the key would stay for ever.
+func (s *Store) WriteResult(ctx context.Context, task string, result []byte) error {
+	key := s.asynqTask(task)
+	c := s.newChange()
+	c.when(1, "EXISTS", []string{key})
+	c.must("HSET", key, "result", result)
 	_, err := c.apply(ctx)
 	return err
 }
