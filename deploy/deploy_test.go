@@ -21,7 +21,7 @@ func read(t *testing.T, name string) string {
 // Every metric that an alarm names is one that the programs have.
 func TestAlertsNameMetrics(t *testing.T) {
 	defined := make(map[string]bool)
-	for _, name := range []string{"../queue/metrics.go", "../queue/watch/collector.go", "../queue/outbox/collector.go", "../queue/outbox/report.go"} {
+	for _, name := range []string{"../queue/metrics.go", "../queue/watch/collector.go", "../queue/watch/tenantcollector.go", "../queue/outbox/collector.go", "../queue/outbox/report.go"} {
 		for _, m := range regexp.MustCompile(`(?:Name: "waterclock_|describe\(")([a-z_]+)"`).FindAllStringSubmatch(read(t, name), -1) {
 			defined["waterclock_"+m[1]] = true
 		}

@@ -13,8 +13,9 @@ type WaitingJob struct {
 	Job
 	Place   int // in line among the user's jobs of its priority; 1 is next
 	Offered time.Time
-	Attempt int    // what its next execution will be
-	Error   string // of its last attempt, if that failed: the first 300 bytes
+	Begin   time.Time // from when on it was to start: its offer, or its NotBefore, or when it was revived
+	Attempt int       // what its next execution will be
+	Error   string    // of its last attempt, if that failed: the first 300 bytes
 }
 
 // Lane returns the waiting jobs of a user in their order, from the given place on (0 is
@@ -46,7 +47,7 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 		if e.Spilled != "" {
 			spilled, missing = append(spilled, e.Spilled), append(missing, len(jobs))
 		}
-		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, envelope.Instant(e.Offered()), e.Failures + 1, e.Error})
+		jobs = append(jobs, WaitingJob{open(entry.Lane, e), entry.Place, envelope.Instant(e.Offered()), envelope.Instant(e.Begin()), e.Failures + 1, e.Error})
 	}
 	payloads, err := i.store.Payloads(ctx, spilled)
 	if err != nil {

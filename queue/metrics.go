@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what a worker counts. They have no labels for tenants, users or values of the keys of limits, of which
-// there is no bound.
+// metrics are what a worker counts. They have no labels for users or values of the keys of limits, of which
+// there is no bound, and for those tenants alone that are asked for.
 type metrics struct {
 	jobs    *prometheus.CounterVec
 	commits *prometheus.CounterVec
@@ -20,9 +20,12 @@ type metrics struct {
 	delay   *prometheus.HistogramVec
 	wait    *prometheus.HistogramVec
 	waited  *prometheus.CounterVec
+
+	tenants []string // that have metrics of their own
+	each    *prometheus.HistogramVec
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, tenants []string) (*metrics, error) {
 	queue := []string{"queue"}
 	m := &metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -54,11 +57,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		waited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_waited_seconds_total", Help: "How long all jobs that were claimed have waited, by what for: rules, pauses, concurrency, places (by a leader, for all workers), and backoff.",
 		}, []string{"queue", "cause"}),
+		tenants: tenants,
+		each: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "waterclock_tenant_wait_seconds", Help: "Time from a job's offer, or from its NotBefore, to the start of its first attempt, of tenants that are asked for.",
+			Buckets: []float64{1, 10, 60, 300, 900, 3600},
+		}, []string{"queue", "tenant"}),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.delay, m.wait, m.waited} {
+	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.delay, m.wait, m.waited, m.each} {
 		var already prometheus.AlreadyRegisteredError
 		if err := registerer.Register(c); errors.As(err, &already) {
 			return nil, fmt.Errorf("queue: the registerer has a worker's metrics already: %w", err)
@@ -71,8 +79,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 
 // of returns the metrics of one queue.
 func (m *metrics) of(queue string) queueMetrics {
+	each := make(map[string]prometheus.Observer, len(m.tenants))
+	for _, tenant := range m.tenants {
+		each[tenant] = m.each.WithLabelValues(queue, tenant)
+	}
 	return queueMetrics{
-		metrics: m, queue: queue, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
+		metrics: m, queue: queue, each: each, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
 	}
 }
 
@@ -81,6 +93,7 @@ type queueMetrics struct {
 	*metrics
 	queue          string
 	started, first prometheus.Observer
+	each           map[string]prometheus.Observer // first, by tenant
 	done           prometheus.Counter
 }
 
@@ -88,7 +101,12 @@ func (m queueMetrics) Claimed(jobs int) {
 	m.jobs.WithLabelValues(m.queue, "claimed").Add(float64(jobs))
 }
 func (m queueMetrics) Started(d time.Duration) { m.started.Observe(d.Seconds()) }
-func (m queueMetrics) First(d time.Duration)   { m.first.Observe(d.Seconds()) }
+func (m queueMetrics) First(tenant string, d time.Duration) {
+	m.first.Observe(d.Seconds())
+	if of := m.each[tenant]; of != nil {
+		of.Observe(d.Seconds())
+	}
+}
 func (m queueMetrics) Waited(cause string, d time.Duration) {
 	m.waited.WithLabelValues(m.queue, cause).Add(d.Seconds())
 }

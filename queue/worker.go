@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/internal/tenantlabel"
 	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -75,6 +76,10 @@ type WorkerConfig struct {
 
 	// Registerer gets the metrics. nil keeps none.
 	Registerer prometheus.Registerer
+
+	// MetricsTenants are the tenants, at most 100, of which there is a metric of their own: the histogram
+	// waterclock_tenant_wait_seconds. Without them no metric has a label for tenants.
+	MetricsTenants []string
 }
 
 func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
@@ -100,6 +105,9 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 		return c, fmt.Errorf("%w: Lease is %v; want at least 1s", ErrInvalidArgument, c.Lease)
 	case c.ShutdownTimeout < 0:
 		return c, fmt.Errorf("%w: ShutdownTimeout is %v; want 0 or more", ErrInvalidArgument, c.ShutdownTimeout)
+	}
+	if err := tenantlabel.Check(c.MetricsTenants, 0); err != nil {
+		return c, fmt.Errorf("%w: MetricsTenants: %w", ErrInvalidArgument, err)
 	}
 	if c.RetryDelay == nil {
 		c.RetryDelay = backoff
@@ -148,7 +156,7 @@ func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(cfg.Registerer)
+	metrics, err := newMetrics(cfg.Registerer, cfg.MetricsTenants)
 	if err != nil {
 		return nil, err
 	}

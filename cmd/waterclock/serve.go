@@ -28,6 +28,7 @@ type serving struct {
 	tokenFile, tokensFile string
 	limitsFile            string
 	signIn                bool
+	tenants               watch.TenantCollectorConfig
 }
 
 func (c *console) serveCommand() *cobra.Command {
@@ -36,8 +37,9 @@ func (c *console) serveCommand() *cobra.Command {
 		Use: "serve", Short: "Serve the dashboard, the HTTP API, and the numbers of the queue to Prometheus, until it is stopped",
 		Long: `serve answers /metrics with what waits, runs and is overdue, the condition of the queue, and
 what limits have cost; /healthz; and /readyz, which fails while Redis cannot be reached. One of
-it is enough for a queue, and several may run side by side: workers serve their own numbers with worker --http. Redis is read every
-five seconds at most, however often it is scraped.
+it is enough for a queue, and several may run side by side: workers serve their own numbers with
+worker --http. Redis is read every five seconds at most, however often it is scraped. No metric
+has a label for tenants, unless --metrics-tenants or --metrics-busiest asks for some.
 
 /dashboard/ shows the queue in a browser, and keeps the history of its charts. With a token, in
 --token-file or WATERCLOCK_TOKEN, operators who enter it there may pause, revive and change limits;
@@ -56,6 +58,8 @@ It also offers the callbacks of jobs that have ended, as jobs of the queue QUEUE
 	flags.StringVar(&s.tokensFile, "tokens-file", "", "a file of tokens, read again when it has changed; see waterclock token new")
 	flags.StringVar(&s.limitsFile, "limits-file", "", "a policy file, whose limits the HTTP API decides by at /v1/decide; read again when it has changed")
 	flags.BoolVar(&s.signIn, "sign-in", false, "show the dashboard only to those who sign in with a token that may read")
+	flags.StringSliceVar(&s.tenants.Tenants, "metrics-tenants", nil, "tenants that have metrics of their own, such as school-1,school-2")
+	flags.IntVar(&s.tenants.Busiest, "metrics-busiest", 0, "of how many others with most waiting there are such metrics; at most 100 tenants in all")
 	flags.BoolVar(&s.all, "all", false, "all queues that there are now, and not only --queue")
 	return cmd
 }
@@ -68,12 +72,10 @@ func (c *console) serve(ctx context.Context, rdb *config.Redis, s serving) error
 			return err
 		}
 	}
-	collector, err := collectorOf(rdb, names)
+	registry, err := registryOf(rdb, names, s.tenants)
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector)
 	tokens, err := config.Tokens(s.tokenFile, s.tokensFile, c.log)
 	if err != nil {
 		return err
@@ -172,14 +174,20 @@ func (c *console) limits(rdb *config.Redis, file string, tokens *access.Tokens) 
 	return all, nil
 }
 
-func collectorOf(rdb *config.Redis, names []string) (*watch.Collector, error) {
-	var inspectors []*watch.Watcher
+// registryOf returns the metrics of queues, and of the tenants that are asked for.
+func registryOf(rdb *config.Redis, names []string, tenants watch.TenantCollectorConfig) (*prometheus.Registry, error) {
 	for _, name := range names {
-		inspector, err := watch.New(rdb, name)
+		watcher, err := watch.New(rdb, name)
 		if err != nil {
 			return nil, fmt.Errorf("queue %q: %w", name, err)
 		}
-		inspectors = append(inspectors, inspector)
+		tenants.Watchers = append(tenants.Watchers, watcher)
 	}
-	return watch.NewCollector(inspectors...), nil
+	each, err := watch.NewTenantCollector(tenants)
+	if err != nil {
+		return nil, config.Usagef("--metrics-tenants, --metrics-busiest: %v", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(watch.NewCollector(tenants.Watchers...), each)
+	return registry, nil
 }

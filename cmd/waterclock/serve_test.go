@@ -73,6 +73,14 @@ func TestServe(t *testing.T) {
 		t.Errorf("printed %q", printed)
 	}
 	stop()
+	address, _, stop = c.serving(2, "--metrics-tenants", "nobody,school", "--metrics-busiest", "5")
+	for _, want := range []string{`waterclock_queue_tenant_waiting_jobs{queue="push",tenant="school"} 1`, `waterclock_queue_tenant_waiting_jobs{queue="push",tenant="nobody"} 0`} {
+		if got := c.ask(address+"/metrics", ""); !strings.Contains(got, want) {
+			t.Errorf("/metrics: %s, want %q", got, want)
+		}
+	}
+	stop()
+	c.fails(2, "101 tenants; want at most 100", "serve", "--metrics-busiest", "101")
 	c.fails(2, "want an address such as 127.0.0.1:9090", "serve", "--http", "nowhere")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/senders"
+	"github.com/waterclock/waterclock/internal/tenantlabel"
 )
 
 const usage = `worker pulls jobs when their limits allow, and delivers them.
@@ -67,6 +68,8 @@ Flags:
       --http ADDR           serve /metrics for Prometheus, /healthz and /readyz, and the dashboard
                             at /dashboard/, at an address such as 127.0.0.1:9090, or :9090 for
                             all interfaces
+      --metrics-tenants NAME,NAME
+                            tenants, at most 100, of which /metrics says how long their jobs wait
       --token-file FILE     the token with which operators may act at the dashboard, or in the
                             environment, WATERCLOCK_TOKEN; without one it only shows
       --tokens-file FILE    several tokens for the dashboard, each of which may do what the file
@@ -95,7 +98,7 @@ Example:
 type options struct {
 	redis, passwordFile, record, policies, sender, config, logFile, forwardQueue, forgottenFile, http, tokenFile, tokensFile string
 
-	queues                        []string
+	queues, metricsTenants        []string
 	concurrency                   int
 	inbox, drain                  bool
 	history                       time.Duration
@@ -123,6 +126,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.BoolVar(&o.inbox, "inbox", true, "")
 	flags.BoolVar(&o.drain, "drain", false, "")
 	flags.StringVar(&o.http, "http", "", "")
+	flags.StringSliceVar(&o.metricsTenants, "metrics-tenants", nil, "")
 	flags.StringVar(&o.record, "record", "", "")
 	flags.StringVar(&o.tokenFile, "token-file", "", "")
 	flags.StringVar(&o.tokensFile, "tokens-file", "", "")
@@ -152,7 +156,12 @@ func (o options) check(said func(flag string) bool) error {
 			return err
 		}
 	}
+	if err := tenantlabel.Check(o.metricsTenants, 0); err != nil {
+		return config.Usagef("--metrics-tenants: %v", err)
+	}
 	switch {
+	case len(o.metricsTenants) > 0 && o.http == "":
+		return config.Usagef("--metrics-tenants: nobody can read them; want --http, too")
 	case o.history < 0:
 		return config.Usagef("--history %v: want 0 or more", o.history)
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:

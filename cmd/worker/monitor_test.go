@@ -71,7 +71,7 @@ func TestMonitors(t *testing.T) {
 	var stdout, stderr redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	args := []string{"--redis", server.URL(), "--sender=log", "--http=127.0.0.1:0"}
+	args := []string{"--redis", server.URL(), "--sender=log", "--http=127.0.0.1:0", "--metrics-tenants=school-1,school-2"}
 	go func() { done <- run(ctx, args, nil, &stdout, &stderr) }()
 	redistest.Eventually(t, 10*time.Second, "it runs", func() bool { return strings.Contains(stderr.String(), "pulling") })
 	address := regexp.MustCompile(`http=(http://\S+)`).FindStringSubmatch(stderr.String())
@@ -91,6 +91,9 @@ func TestMonitors(t *testing.T) {
 		status, body := get("/metrics")
 		return status == http.StatusOK && strings.Contains(body, `waterclock_leading{queue="push"} 1`)
 	})
+	if _, body := get("/metrics"); !strings.Contains(body, `waterclock_tenant_wait_seconds_count{queue="push",tenant="school-2"} 0`) {
+		t.Errorf("no metrics of a tenant: %s", body)
+	}
 	if status, body := get("/dashboard/push/"); status != http.StatusOK || !strings.Contains(body, "nothing waits") || !strings.Contains(body, "read-only") {
 		t.Errorf("the dashboard: %d, %s", status, body)
 	}

@@ -52,8 +52,8 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 		return errors.Join(err, out.close())
 	}
 	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{
-		Registerer: registry,
-		Queues:     o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout, History: cmp.Or(o.history, -1),
+		Registerer: registry, MetricsTenants: o.metricsTenants,
+		Queues: o.queues, Concurrency: o.concurrency, Inbox: o.inbox, Logger: log, ShutdownTimeout: shutdownTimeout, History: cmp.Or(o.history, -1),
 	})
 	if err != nil {
 		return errors.Join(err, out.close())

@@ -54,6 +54,8 @@ func TestFlags(t *testing.T) {
 		{"--sender=forward --forward-queue=", `--forward-queue "": want the name of an asynq queue`},
 		{"--sender=forward --forward-queue=push", `--forward-queue "push": the inbox would file the released jobs again, ` +
 			"for ever; want another queue, or --inbox=false"},
+		{"--sender=log --metrics-tenants=a,b", "--metrics-tenants: nobody can read them; want --http, too"},
+		{"--sender=log --http=:0 --metrics-tenants=a,b,a", `--metrics-tenants: tenant "a" is named twice`},
 		{"--queue=a --queue=a", `--queue "a": named twice`},
 		{"--queue=a:b", `--queue "a:b": want 1 to 128 bytes without braces, colons or white space`},
 		{"--log-level=loud", `--log-level "loud": want debug, info, warn or error`},

@@ -25,7 +25,7 @@ type Backlog struct {
 	User   string        `json:"user,omitempty"` // whose rule that is, if it is a user's
 	Jobs   int64         `json:"jobs,omitempty"` // of how many jobs
 
-	Oldest time.Time         `json:"oldest,omitzero"` // when the oldest job was offered, of five users with most waiting
+	Oldest time.Time         `json:"oldest,omitzero"` // from when on the oldest job was to start, of five users with most waiting
 	Looked int               `json:"looked"`          // at so many users
 	Users  []queue.UserStats `json:"-"`               // these, in the order in which they are due
 	Pauses []queue.Pause     `json:"-"`               // that hold the tenant, or all of the queue
@@ -88,7 +88,7 @@ func (b *Backlog) takes(p queue.Policies) {
 	b.Drains += held
 }
 
-// oldest returns when the oldest job of the users with most waiting was offered.
+// oldest returns from when on the oldest job of the users with most waiting was to start: what was scheduled ahead is not late.
 func (w *Watcher) oldest(ctx context.Context, tenant string, users []queue.UserStats) (oldest time.Time, err error) {
 	most := slices.Clone(users)
 	slices.SortStableFunc(most, func(a, b queue.UserStats) int { return cmp.Compare(b.Waiting, a.Waiting) })
@@ -98,8 +98,8 @@ func (w *Watcher) oldest(ctx context.Context, tenant string, users []queue.UserS
 			return oldest, err
 		}
 		for _, j := range jobs {
-			if oldest.IsZero() || j.Offered.Before(oldest) {
-				oldest = j.Offered
+			if oldest.IsZero() || j.Begin.Before(oldest) {
+				oldest = j.Begin
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // A Collector gives Prometheus the metrics of queues: how many jobs wait, run and are overdue,
 // the condition, and how long each rule has held jobs back. One collector for a queue is enough; a
 // worker has metrics of its own (see [queue.WorkerConfig.Registerer]). There are no labels for tenants,
-// since their number is unbounded, and labels for a bounded number of keys of those limits by name that ask for it
+// since their number is unbounded (see [TenantCollector]), and labels for a bounded number of keys of those limits by name that ask for it
 // ([queue.Limit].Detailed).
 type Collector struct {
 	watchers []*Watcher

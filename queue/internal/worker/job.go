@@ -263,7 +263,7 @@ func (w *Worker) handle(j *job, at int64) Outcome {
 	}
 	w.Metrics.Started(clock.Micros(at - j.Claim.Slot))
 	if j.env.Failures == 0 {
-		w.Metrics.First(clock.Micros(at - j.env.Begin()))
+		w.Metrics.First(j.Claim.Lane.Tenant, clock.Micros(at-j.env.Begin()))
 	}
 	w.delays.add(clock.Micros(at - j.Claim.Slot))
 	return w.cfg.Handle(ctx, Attempt{Lane: j.Claim.Lane, Job: j.env, Limits: func() []schedule.Use { return w.named(j) }, Slot: j.Claim.Slot, Started: at, Clock: w.Now})

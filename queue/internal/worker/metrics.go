@@ -15,10 +15,10 @@ type Metrics interface {
 
 	// Of this worker's jobs:
 
-	First(wait time.Duration)    // from when a job was to start, until its first attempt
-	Started(delay time.Duration) // from its slot to its start
-	Late(by time.Duration)       // it was returned so long after its slot
-	Ended(outcome string)        // of an attempt; if another one follows, Waited is told of its backoff
+	First(tenant string, wait time.Duration) // from when a job was to start, until its first attempt
+	Started(delay time.Duration)             // from its slot to its start
+	Late(by time.Duration)                   // it was returned so long after its slot
+	Ended(outcome string)                    // of an attempt; if another one follows, Waited is told of its backoff
 }
 
 // What jobs wait for, from when they were to start. Before another attempt that is its backoff.
@@ -42,7 +42,7 @@ type none struct{}
 
 func (none) Claimed(int)                  {}
 func (none) Started(time.Duration)        {}
-func (none) First(time.Duration)          {}
+func (none) First(string, time.Duration)  {}
 func (none) Waited(string, time.Duration) {}
 func (none) Ended(string)                 {}
 func (none) Late(time.Duration)           {}
