@@ -7,7 +7,6 @@ import (
 
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Condition is the state of a queue in one word.
@@ -16,10 +15,10 @@ type Condition string
 // The conditions of a queue.
 const (
 	Idle      Condition = "idle"      // nothing waits
-	Throttled Condition = "throttled" // what waits, waits for its limits: all is as configured
-	Flowing   Condition = "flowing"   // what is due starts
+	Throttled Condition = "throttled" // what waits, waits for its limits: all is as configured, nothing is overdue
+	Flowing   Condition = "flowing"   // jobs are overdue, places are free, and they start one after the other
 	Failing   Condition = "failing"   // most of the last attempts have failed
-	Starved   Condition = "starved"   // jobs are due, and all places are taken
+	Starved   Condition = "starved"   // jobs are overdue, and all places are taken
 	Paused    Condition = "paused"    // the whole queue is paused
 	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads
 )
@@ -34,9 +33,9 @@ type Health struct {
 	Places  int   `json:"places"`  // of the workers that live
 	Workers int   `json:"workers"` // that live
 
-	// Overdue is how many of the tenants looked at have a job that may start now. Oldest is how
-	// long ago the limits allowed the first of these jobs to start; the time for which it waited
-	// for its limits does not count.
+	// Overdue is how many of the tenants looked at have a job that may start and does not: limits have let it start for
+	// longer than the quarter of a second that a leader may take. Oldest is how long ago they allowed the first of these
+	// jobs to start; the time for which it waited for its limits does not count.
 	Overdue int           `json:"overdue"`
 	Oldest  time.Duration `json:"oldest_ns"`
 
@@ -140,9 +139,7 @@ func count[N int | int64](n N, one, many string) string {
 	return fmt.Sprint(n, " ", many)
 }
 
-// overdue counts the tenants with a job that may start now. What the rules of all tenants say
-// is read at once, and the users are looked at of those alone whose rules let something start:
-// a queue whose jobs wait for their limits costs a few commands.
+// overdue counts the tenants with a job that is overdue, of those that are due first.
 func (w *Watcher) overdue(ctx context.Context, h *Health) error {
 	if h.Waiting == 0 {
 		return nil
@@ -151,85 +148,12 @@ func (w *Watcher) overdue(ctx context.Context, h *Health) error {
 	if err != nil {
 		return err
 	}
-	nobody := make([]string, len(tenants)) // stands for users whose rules have no state
-	open, err := w.startable(ctx, tenants, nobody)
-	if err != nil {
-		return err
-	}
-	for k, tenant := range tenants {
-		if !open[k] {
-			continue
-		}
-		if err := w.overdueOf(ctx, h, tenant); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// overdueOf counts a tenant, if a user of it has a job that may start now.
-func (w *Watcher) overdueOf(ctx context.Context, h *Health, tenant string) error {
-	users, err := w.Users(ctx, tenant, 0, healthSample)
-	if err != nil {
-		return err
-	}
-	tenants, names := make([]string, len(users)), make([]string, len(users))
-	for k, u := range users {
-		tenants[k], names[k] = tenant, u.User
-	}
-	open, err := w.startable(ctx, tenants, names)
-	if err != nil {
-		return err
-	}
-	for k := range names {
-		if !open[k] || users[k].Waiting == 0 {
-			continue
-		}
-		late, err := w.overdueFor(ctx, tenant, users[k])
-		if err != nil {
-			return err
-		}
-		if late > 0 {
+	late, err := w.lateness(ctx, tenants)
+	for _, d := range late {
+		if d > 0 {
 			h.Overdue++
-			h.Oldest = max(h.Oldest, late)
-			return nil
+			h.Oldest = max(h.Oldest, d)
 		}
 	}
-	return nil
-}
-
-// overdueFor returns for how long the limits have let the first waiting job of a user start;
-// 0 if they do not.
-func (w *Watcher) overdueFor(ctx context.Context, tenant string, u queue.UserStats) (time.Duration, error) {
-	p, _, firsts, err := w.forecasts.OfFirsts(ctx, tenant, u.User)
-	if err != nil || len(firsts) == 0 {
-		return 0, err
-	}
-	next := p.Next(firsts)
-	if p.Full(next.Lane, next.Job) != "" {
-		return 0, nil
-	}
-	at, known := p.EarliestFrom(min(max(next.Job.Since(), envelope.Micros(u.Next)), p.Now), next.Lane, next.Job)
-	if !known {
-		return 0, nil
-	}
-	return max(0, envelope.Instant(p.Now).Sub(envelope.Instant(at))), nil
-}
-
-// startable reports of each tenant and its user whether a job of cost 1 may start now.
-func (w *Watcher) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
-	if len(tenants) == 0 {
-		return nil, nil
-	}
-	p, err := w.forecasts.OfAll(ctx, tenants, users)
-	if err != nil {
-		return nil, err
-	}
-	open := make([]bool, len(tenants))
-	for k, tenant := range tenants {
-		lane := store.Lane{Tenant: tenant, User: users[k]}
-		at, known := p.Earliest(lane, nil)
-		open[k] = known && at <= p.Now && p.Full(lane, nil) == ""
-	}
-	return open, nil
+	return err
 }

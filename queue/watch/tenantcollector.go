@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/tenantlabel"
 	"github.com/waterclock/waterclock/queue"
@@ -49,9 +48,6 @@ const (
 	busiestSample = 500
 	busiestMemory = 10 * time.Minute
 )
-
-// tenantReads is how many tenants are looked at at a time.
-const tenantReads = 8
 
 // tenantDescs describe the metrics of a tenant.
 type tenantDescs struct{ waiting, oldest, overdue, events *prometheus.Desc }
@@ -102,18 +98,21 @@ func (c *TenantCollector) read(ctx context.Context, w *Watcher) ([]prometheus.Me
 	if err != nil {
 		return nil, err
 	}
-	looks := make([]tenantLook, len(all))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(tenantReads)
+	names, oldest := make([]string, len(all)), make([]time.Duration, len(all))
 	for i, t := range all {
-		if t.Waiting > 0 {
-			group.Go(func() (err error) {
-				looks[i], err = w.lookAtTenant(ctx, t.Tenant)
-				return err
-			})
-		}
+		names[i] = t.Tenant
 	}
-	if err := group.Wait(); err != nil {
+	overdue, err := w.lateness(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, len(all), func(ctx context.Context, i int) (err error) {
+		if all[i].Waiting > 0 {
+			oldest[i], err = w.oldestOf(ctx, names[i])
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	var metrics []prometheus.Metric
@@ -122,8 +121,8 @@ func (c *TenantCollector) read(ctx context.Context, w *Watcher) ([]prometheus.Me
 			metrics = append(metrics, prometheus.MustNewConstMetric(d, kind, value, append([]string{w.store.Queue, t.Tenant}, labels...)...))
 		}
 		add(c.descs.waiting, prometheus.GaugeValue, float64(t.Waiting))
-		add(c.descs.oldest, prometheus.GaugeValue, looks[i].oldest.Seconds())
-		add(c.descs.overdue, prometheus.GaugeValue, looks[i].overdue.Seconds())
+		add(c.descs.oldest, prometheus.GaugeValue, oldest[i].Seconds())
+		add(c.descs.overdue, prometheus.GaugeValue, overdue[i].Seconds())
 		for event, n := range map[string]int64{"offered": t.Counts.Offered, "started": t.Counts.Started, "dropped": t.Counts.Dropped} {
 			add(c.descs.events, prometheus.CounterValue, float64(n), event)
 		}
@@ -183,28 +182,19 @@ func (c *TenantCollector) busy(queue string, all []store.TenantView, now time.Ti
 	return names
 }
 
-// A tenantLook is how long a tenant's jobs have waited.
-type tenantLook struct{ oldest, overdue time.Duration }
-
-// lookAtTenant looks at a tenant with waiting jobs. It takes some twenty commands.
-func (w *Watcher) lookAtTenant(ctx context.Context, tenant string) (look tenantLook, err error) {
+// oldestOf returns for how long the oldest job of a tenant has waited, of five users with most waiting.
+func (w *Watcher) oldestOf(ctx context.Context, tenant string) (time.Duration, error) {
 	clock, err := w.store.Clock(ctx)
 	if err != nil {
-		return look, err
+		return 0, err
 	}
 	users, err := w.Users(ctx, tenant, 0, usersLooked)
 	if err != nil {
-		return look, err
+		return 0, err
 	}
 	since, err := w.oldest(ctx, tenant, users)
-	if err != nil {
-		return look, err
+	if err != nil || since.IsZero() {
+		return 0, err
 	}
-	if !since.IsZero() {
-		look.oldest = max(0, envelope.Instant(clock.Now).Sub(since))
-	}
-	var h Health
-	err = w.overdueOf(ctx, &h, tenant)
-	look.overdue = h.Oldest
-	return look, err
+	return max(0, envelope.Instant(clock.Now).Sub(since)), nil
 }

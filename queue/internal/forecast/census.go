@@ -105,6 +105,24 @@ func (p *Forecast) Full(lane store.Lane, env *envelope.Envelope) string {
 	return p.Crowded(lane, env, 0, 0)
 }
 
+// Concurrent reports whether a concurrency limit counts a job of a lane, and whether one that counts other users, too, is
+// half reached while the workers have places: then that is what its jobs wait for, also in the moment between the end of
+// one and the start of the next.
+func (p *Forecast) Concurrent(lane store.Lane, env *envelope.Envelope) (counted, narrow bool) {
+	if p.census == nil {
+		return false, false
+	}
+	free := p.census.scopes[envelope.QueueScope].n < p.census.places
+	for _, limit := range p.Policies.Uses(lane, env) {
+		if limit.Concurrency.Limits() {
+			counted = true
+			half := 2*p.census.scopes[limit.Scope].n >= limit.Concurrency.Most(p.census.places)
+			narrow = narrow || free && half && !limit.OfUser
+		}
+	}
+	return counted, narrow
+}
+
 // Crowded returns the concurrency limit that may keep a job waiting which has so many before it,
 // and what runs: one that is reached now, or else one that has no room for all of them at once.
 // It is empty if there is room.
