@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
@@ -20,6 +22,9 @@ type event struct {
 	User    string        `json:"user,omitempty"`
 	Type    string        `json:"type,omitempty"`
 	Attempt int           `json:"attempt,omitempty"`
+	Offered time.Time     `json:"offered,omitzero"`
+	Ready   time.Time     `json:"ready,omitzero"`
+	Waited  WaitedFor     `json:"waited,omitzero"`
 	Took    time.Duration `json:"took_ns,omitempty"`
 	Error   string        `json:"error,omitempty"`
 	Host    string        `json:"host,omitempty"`
@@ -126,6 +131,22 @@ func (l *eventLog) tell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = l.store.TellEvents(ctx, string(text)) // an event that cannot be sent is lost
+}
+
+// claimed tells what a job has waited for, if somebody listens.
+func (l *eventLog) claimed(s *schedule.Start) {
+	if !l.listens() {
+		return
+	}
+	e := s.Head.Env
+	l.note(event{
+		Kind: "claimed", At: envelope.Instant(s.Slot), ID: e.Name(), Tenant: s.Lane.Tenant, User: s.Lane.User, Type: e.Type, Attempt: e.Failures + 1,
+		Offered: envelope.Instant(max(e.Offered(), e.Revived)), Ready: envelope.Instant(e.Since()), Waited: waitedFor(&s.Wait),
+	})
+}
+
+func waitedFor(w *schedule.Wait) WaitedFor {
+	return WaitedFor{micros(w.Rules), micros(w.Pauses), micros(w.Concurrency), micros(w.Places), w.Blame.Rule}
 }
 
 // started tells that an attempt begins, if somebody listens.

@@ -69,7 +69,7 @@ func TestTail(t *testing.T) {
 		late := named("late", "works")
 		late.StartBy = time.Now().Add(-time.Minute)
 		enqueue(t, s.client, named("good", "works"), named("bad", "fails"), late)
-		want := fmt.Sprint(map[string]string{"good started": "", "good done": "", "bad started": "", "bad failed": "out of paper", "late dropped": "expired"})
+		want := fmt.Sprint(map[string]string{"good claimed": "", "good started": "", "good done": "", "bad claimed": "", "bad started": "", "bad failed": "out of paper", "late dropped": "expired"})
 		s.eventually(t, "all is told", func() bool {
 			seen := make(map[string]string)
 			for _, e := range events() {
@@ -106,7 +106,7 @@ func TestTailOfAFlood(t *testing.T) {
 					told++
 				}
 			}
-			return told >= 2*n
+			return told >= 3*n
 		})
 	})
 }

@@ -220,6 +220,6 @@ func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worke
 		Policies: func(source string, version, now int64) (*schedule.Policies, error) {
 			return policies.Compile(queue, source, version, now)
 		},
-		Handle: a.handle, Metrics: w.metrics.of(queue), History: w.cfg.History, Listened: events.listened, Log: a.log,
+		Handle: a.handle, Metrics: w.metrics.of(queue), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
 	}), events, nil
 }

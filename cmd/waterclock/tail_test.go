@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // tail prints what happens, of whom it is asked for, whatever names hold.
@@ -40,7 +43,7 @@ func TestTail(t *testing.T) {
 		}
 		close(next)
 	}()
-	wanted := []string{" started ", " done ", " failed ", "attempt 1", "out of paper", `sch\x1bool / teacher`}
+	wanted := []string{" claimed ", "offered at 20", ", waited ", " started ", " done ", " failed ", "attempt 1", "out of paper", `sch\x1bool / teacher`}
 	for deadline := time.After(20 * time.Second); len(wanted) > 0; {
 		c.offer(queue.Job{Tenant: "sch\x1bool", User: "teacher", Type: "push"}, queue.Job{Tenant: "sch\x1bool", User: "teacher", Type: "fails"},
 			queue.Job{Tenant: "other", User: "u", Type: "push"})
@@ -67,4 +70,40 @@ func TestTail(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// tail can be about one user, and end by itself: then its lines are what became of that user's jobs.
+func TestTailForATime(t *testing.T) {
+	c := openTerminal(t)
+	defer c.work(10, func(context.Context, *asynq.Task) error { return nil })()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+				c.offer(queue.Job{Tenant: "school", User: "ann", Type: "push"}, queue.Job{Tenant: "school", User: "ben", Type: "push"})
+			}
+		}
+	}()
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"tail", "--user", "ann", "--for", "6s", "--json", "--redis", c.url}, strings.NewReader(""), &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	kinds := make(map[watch.EventKind]int)
+	for line := range strings.Lines(out.String()) {
+		var e watch.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.User != "ann" {
+			t.Errorf("%v: %s", err, line)
+		}
+		if kinds[e.Kind]++; e.Kind == watch.EventClaimed && (e.Offered.IsZero() || e.At.Before(e.Offered)) {
+			t.Errorf("%+v", e)
+		}
+	}
+	if kinds[watch.EventClaimed] == 0 || kinds[watch.EventStarted] == 0 || kinds[watch.EventDone] == 0 {
+		t.Errorf("%v", kinds)
+	}
+	c.fails(2, "want a time such as 10m", "tail", "--for", "-1s")
 }

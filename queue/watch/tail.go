@@ -15,7 +15,8 @@ import (
 type EventKind string
 
 const (
-	EventStarted EventKind = "started" // an attempt begins
+	EventClaimed EventKind = "claimed" // an attempt got its slot: what it has waited for until then
+	EventStarted EventKind = "started" // it begins
 	EventDone    EventKind = "done"    // an attempt has ended well, and the job is done
 	EventFailed  EventKind = "failed"  // an attempt has failed; the job is attempted again, or dead
 	EventPaused  EventKind = "paused"  // an attempt that does not count: its handler has asked for a pause
@@ -25,19 +26,25 @@ const (
 
 // An Event is something that happened to a job.
 type Event struct {
-	Kind    EventKind     `json:"event"`
-	At      time.Time     `json:"at"` // on Redis's clock
-	ID      string        `json:"id,omitempty"`
-	Tenant  string        `json:"tenant,omitempty"`
-	User    string        `json:"user,omitempty"`
-	Type    string        `json:"type,omitempty"`
-	Attempt int           `json:"attempt,omitempty"`
-	Took    time.Duration `json:"took_ns,omitempty"` // the duration of the attempt that has ended
-	Error   string        `json:"error,omitempty"`   // the beginning of the error: of a failed attempt, or the cause of a pause
-	Reason  queue.Reason  `json:"reason,omitempty"`  // why it was dropped
-	Rule    string        `json:"rule,omitempty"`    // by which rule
-	Host    string        `json:"host,omitempty"`    // of the worker
-	Missed  int           `json:"missed,omitempty"`  // how many events were left out, of EventMissed alone
+	Kind    EventKind `json:"event"`
+	At      time.Time `json:"at"` // on Redis's clock
+	ID      string    `json:"id,omitempty"`
+	Tenant  string    `json:"tenant,omitempty"`
+	User    string    `json:"user,omitempty"`
+	Type    string    `json:"type,omitempty"`
+	Attempt int       `json:"attempt,omitempty"`
+	// Of EventClaimed alone: when the job was offered, or revived; from when on it waited for its limits and a place, which
+	// is later after a backoff or a NotBefore; and what for. At is its slot. Of a job with a collapse key there is no such event.
+	Offered time.Time       `json:"offered,omitzero"`
+	Ready   time.Time       `json:"ready,omitzero"`
+	Waited  queue.WaitedFor `json:"waited,omitzero"`
+
+	Took   time.Duration `json:"took_ns,omitempty"` // the duration of the attempt that has ended
+	Error  string        `json:"error,omitempty"`   // the beginning of the error: of a failed attempt, or the cause of a pause
+	Reason queue.Reason  `json:"reason,omitempty"`  // why it was dropped
+	Rule   string        `json:"rule,omitempty"`    // by which rule
+	Host   string        `json:"host,omitempty"`    // of the worker
+	Missed int           `json:"missed,omitempty"`  // how many events were left out, of EventMissed alone
 }
 
 // The times of a Tail: how long a request to the workers holds, how often it is repeated, and for

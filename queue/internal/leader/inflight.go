@@ -350,7 +350,7 @@ func (b *inflight) decided(happened bool) {
 	t.waited(b.commit.Plan.Starts)
 	for i := range b.commit.Plan.Starts {
 		s := &b.commit.Plan.Starts[i]
-		t.w.Past.Claimed(s)
+		t.w.Claimed(s)
 		if s.Worker == own {
 			given := worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited}
 			if _, folded := s.Head.Collapse(); folded { // it may be another job by now

@@ -41,10 +41,21 @@ func (p *past) add(n store.PastNote) {
 	retry.Signal(p.ready)
 }
 
-// Claimed notes what a job has waited for until its slot, when it has been claimed.
-func (p *past) Claimed(s *schedule.Start) {
+// Claimed notes what a job has waited for until its slot, when it has been claimed, and tells who listens. Under a
+// collapse key it may be another job by now: of that nothing is known.
+func (w *Worker) Claimed(s *schedule.Start) {
+	if _, folded := s.Head.Collapse(); folded {
+		return
+	}
+	w.Past.claimed(s)
+	if w.cfg.Claimed != nil {
+		w.cfg.Claimed(s)
+	}
+}
+
+func (p *past) claimed(s *schedule.Start) {
 	e := s.Head.Env
-	if _, folded := s.Head.Collapse(); folded || e.ID == "" { // under a collapse key it may be another job by now
+	if e.ID == "" {
 		return
 	}
 	p.add(store.ClaimedNote(e.ID, max(e.Offered(), e.Revived), e.Begin(), store.PastAttempt{

@@ -24,7 +24,7 @@ import (
 // its own jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads
 // notices from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
 
-// Config configures a [Worker]. All fields but Listened are required.
+// Config configures a [Worker]. All fields but Listened and Claimed are required.
 type Config struct {
 	Store         *store.Store
 	Name          string // never used before: claims of another run must not be taken for those of this one
@@ -48,6 +48,7 @@ type Config struct {
 	Metrics  Metrics                  // nil keeps none
 	History  time.Duration            // for which the past of a job with an ID of its own is known; below 1 nothing is noted
 	Listened func(left time.Duration) // told with each beat for how long somebody listens yet, below 0 if nobody does
+	Claimed  func(*schedule.Start)    // told of each job that was claimed, while this worker leads
 	Log      *slog.Logger
 }
 
