@@ -22,8 +22,8 @@ type Note struct {
 
 func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n.Reason} }
 
-// As returns an inspector of the same queue that notes with pauses and policies who made
-// them, and why.
+// As returns an inspector of the same queue that notes with pauses, policies, and the jobs that it cancels or purges, who
+// did it, and why.
 func (i *Inspector) As(n Note) *Inspector {
 	return &Inspector{rdb: i.rdb, store: i.store, forecasts: i.forecasts, note: n}
 }
@@ -109,23 +109,33 @@ func (i *Inspector) pause(ctx context.Context, p Pause, until time.Time) error {
 // Cancel makes sure that a waiting job never runs: it is dropped, with ReasonCancelled,
 // when its turn comes. It works for jobs with an ID of the caller's own, as long as that
 // is known (see [Job.ID]), and returns false if the job is not known, has started, or
-// has ended otherwise.
+// has ended otherwise. The history of the job ([JobHistory]) says who cancelled it, and why: see [Inspector.As].
 func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
 	was, err := i.store.Cancel(ctx, id)
 	if err != nil {
 		return false, i.failed(fmt.Sprintf("cancelling %q in", id), err)
 	}
-	_, ended := envelope.ParseLane(was)
-	return ended == nil || was == store.WasCancelled, nil
+	if _, ended := envelope.ParseLane(was); ended != nil {
+		return was == store.WasCancelled, nil
+	}
+	clock, err := i.store.Clock(ctx)
+	if err == nil {
+		err = i.store.NotePast(ctx, []store.PastNote{store.AskedNote(id, clock.Now, i.note.store())}, store.IDMemory)
+	}
+	if err != nil {
+		return true, i.failed(fmt.Sprintf("%q is cancelled; noting who did it in", id), err)
+	}
+	return true, nil
 }
 
 // Purge drops all jobs that wait in the tenant's lanes, with ReasonPurged, and returns
 // how many. It takes many short steps; jobs offered meanwhile may be dropped too. Jobs
-// that are scheduled for later, or back off, stay.
+// that are scheduled for later, or back off, stay. The history of a job with an ID of its own ([JobHistory]) says who
+// purged it, and why: see [Inspector.As].
 func (i *Inspector) Purge(ctx context.Context, tenant string) (int, error) {
 	const step = 200
 	for all := 0; ; {
-		n, empty, err := i.store.Purge(ctx, tenant, step)
+		n, empty, err := i.store.Purge(ctx, tenant, step, i.note.store())
 		all += n
 		if err != nil {
 			return all, i.failed(fmt.Sprintf("purging tenant %q of", tenant), err)

@@ -18,6 +18,9 @@ type JobHistory struct {
 	Dropped time.Time `json:"dropped,omitzero"` // when its turn came, and it was dropped
 	Reason  Reason    `json:"reason,omitempty"` // why
 	Rule    string    `json:"rule,omitempty"`   // and by which rule
+
+	Asked time.Time `json:"asked,omitzero"` // when somebody cancelled or purged it
+	By    Note      `json:"by,omitzero"`    // who, and why
 }
 
 // A JobAttempt is one attempt of a job. Times that are not known are zero.
@@ -49,6 +52,7 @@ func historyOf(p store.Past) JobHistory {
 	h := JobHistory{
 		Offered: envelope.Instant(p.Offered), Begin: envelope.Instant(p.Begin),
 		Dropped: envelope.Instant(p.Dropped), Reason: Reason(p.Reason), Rule: p.Rule,
+		Asked: envelope.Instant(p.Asked), By: Note{p.By.Author, p.By.Reason},
 	}
 	for _, a := range p.Attempts {
 		attempt := JobAttempt{

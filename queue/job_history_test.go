@@ -186,3 +186,56 @@ func TestHistoryExpires(t *testing.T) {
 		})
 	}
 }
+
+// The history of a job that somebody cancelled or purged says who did it, when and why. Jobs beside it know nothing of that.
+func TestHistorySaysWhoEndedAJob(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, s.units(10))}}))
+		ann := newInspector(t, s.client, "push").As(queue.Note{Author: "ann", Reason: strings.Repeat("they left: ", 100)})
+		must(t, ann.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, For: time.Hour}))
+		var all []queue.Job
+		for i := range 450 { // several steps
+			all = append(all, queue.Job{ID: fmt.Sprint("p", i), Tenant: "purged", User: fmt.Sprint("u", i%7), Type: "t"})
+		}
+		all = append(all, queue.Job{Tenant: "purged", User: "no ID", Type: "t"}, queue.Job{ID: "cancelled", Tenant: "c", User: "u", Type: "t"},
+			queue.Job{ID: "other", Tenant: "c", User: "u", Type: "t"})
+		enqueue(t, s.client, all...)
+		if n, err := ann.Purge(t.Context(), "purged"); n != 451 || err != nil {
+			t.Fatalf("%d purged, %v", n, err)
+		}
+		if ok, err := ann.Cancel(t.Context(), "cancelled"); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		look := func(id, state string, reason queue.Reason, asked bool) {
+			t.Helper()
+			job, known, err := newInspector(t, s.client, "push").ExplainJob(t.Context(), id)
+			must(t, err)
+			h := job.History
+			if !known || job.State != state || h.Reason != reason || h.Dropped.IsZero() != (reason == "") {
+				t.Errorf("%s: %q, %+v", id, job.State, h)
+			}
+			if !asked && h.Asked.IsZero() && h.By == (queue.Note{}) {
+				return
+			}
+			if !asked || h.By.Author != "ann" || len(h.By.Reason) != 300 || !strings.HasPrefix(h.By.Reason, "they left: ") || time.Since(h.Asked).Abs() > time.Minute {
+				t.Errorf("%s: asked at %v by %+v", id, h.Asked, h.By)
+			}
+		}
+		for i := range 450 {
+			look(fmt.Sprint("p", i), "dropped", queue.ReasonPurged, true)
+		}
+		look("cancelled", "cancelled", "", true)
+		look("other", "waiting", "", false)
+		must(t, ann.Resume(t.Context(), queue.Pause{Scope: queue.ScopeQueue}))
+		var got recorder
+		runWorker(t, s.client, &got, queue.WorkerConfig{})
+		s.eventually(t, "both are looked at", func() bool { n := stats(t, s.client); return n.Done == 1 && n.Waiting == 0 })
+		s.eventually(t, "it is noted", func() bool {
+			job, _, err := ann.ExplainJob(t.Context(), "cancelled")
+			must(t, err)
+			return job.History.Reason == queue.ReasonCancelled
+		})
+		look("cancelled", "dropped", queue.ReasonCancelled, true)
+		look("other", "started", "", false)
+	})
+}

@@ -178,7 +178,8 @@ func TestADayAtTheConsole(t *testing.T) {
 	if out := c.prints(words("pauses")); strings.Contains(out, "school") {
 		t.Errorf("still paused: %s", out)
 	}
-	c.prints(words("cancel d nobody"), "1 of 2 jobs are cancelled", "Job nobody does not wait")
+	c.prints(words("cancel d nobody --reason twice --author ann"), "1 of 2 jobs are cancelled", "Job nobody does not wait")
+	c.prints(words("why --job d"), " by ann: twice; it is dropped when its turn comes")
 	c.prints(words("revive --all --yes"), "1 of 1 jobs wait again")
 	redistest.Eventually(t, 10*time.Second, "the revived one is dead again", func() bool {
 		out, _ := c.call("", "dead")

@@ -77,7 +77,7 @@ Exit status: 0, 1 if something failed or check found something, 2 if it was call
 	flags.StringVar(&c.password, "password-file", "", "a file with Redis's password")
 	flags.StringVar(&c.queue, "queue", "push", "the queue")
 	flags.BoolVar(&c.json, "json", false, "print JSON")
-	flags.StringVar(&c.note.Author, "author", "", "who does it, for pauses and policies (default: you)")
+	flags.StringVar(&c.note.Author, "author", "", "who does it, for pauses, policies, and what ends jobs (default: you)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.FlagError(err) })
 	root.AddGroup(&cobra.Group{ID: "look", Title: "To look:"}, &cobra.Group{ID: "steer", Title: "To steer:"}, &cobra.Group{ID: "check", Title: "To check:"})
 	for id, commands := range map[string][]*cobra.Command{

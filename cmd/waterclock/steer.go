@@ -203,7 +203,7 @@ func (c *console) done(format string, args ...any) error {
 }
 
 func (c *console) cancelCommand() *cobra.Command {
-	return &cobra.Command{
+	return c.withReason(&cobra.Command{
 		Use: "cancel ID...", Short: "Make sure that waiting jobs never run, by the IDs that you gave them", Args: arguments(1, -1, "IDs of jobs"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
@@ -222,11 +222,17 @@ func (c *console) cancelCommand() *cobra.Command {
 				return c.done("%d of %d jobs are cancelled; each is dropped when its turn comes.", n, len(ids))
 			})
 		},
-	}
+	})
+}
+
+// withReason lets a command that ends jobs note why, in their histories.
+func (c *console) withReason(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&c.note.Reason, "reason", "", "why, for whoever asks what became of a job: why --job")
+	return cmd
 }
 
 func (c *console) purgeCommand() *cobra.Command {
-	return c.asks(&cobra.Command{
+	return c.withReason(c.asks(&cobra.Command{
 		Use: "purge TENANT", Short: "Drop all jobs that wait in the lanes of a tenant", Args: arguments(1, 1, "a tenant"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.steer(cmd.Context(), func(i *watch.Watcher) error {
@@ -244,7 +250,7 @@ func (c *console) purgeCommand() *cobra.Command {
 				return c.done("%s dropped.", human.Count(n, "job was", "jobs were"))
 			})
 		},
-	})
+	}))
 }
 
 func (c *console) reviveCommand() *cobra.Command {

@@ -21,7 +21,7 @@ func TestCalledTheWrongWay(t *testing.T) {
 		{`--for "10 minutes": want a time such as 10m`, []string{"pause", "school", "--for", "10 minutes"}},
 		{`--max-overdue "5": want a time such as 10m`, words("check --max-overdue 5")},
 		{`--reason "fulll": want full, rule, expired, collapsed, impossible, cancelled, purged, duplicate or broken`, words("drops --reason fulll")},
-		{`--only "failed,droped": want some of started, done, failed, paused, dropped, separated by commas`, words("tail --only failed,droped")},
+		{`--only "failed,droped": want some of claimed, started, done, failed, paused, dropped, separated by commas`, words("tail --only failed,droped")},
 	} {
 		c.fails(2, test.want, test.args...)
 	}

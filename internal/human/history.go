@@ -17,11 +17,28 @@ func WhatJob(s queue.JobState) string {
 		if h.Rule != "" {
 			text += " (" + Clean(h.Rule) + ")"
 		}
-		return text
+		if h.Reason == queue.ReasonCancelled && !h.Asked.IsZero() {
+			return text + " at " + Instant(h.Asked) + by(h.By)
+		}
+		return text + by(h.By)
+	case s.State == "cancelled" && !h.Asked.IsZero():
+		return "was cancelled at " + Instant(h.Asked) + by(h.By) + "; it is dropped when its turn comes"
 	case n > 0 && s.State == "started" && h.Attempts[n-1].Outcome == "done":
 		return "is done"
 	}
 	return "is " + s.State
+}
+
+// by says who did something, and why, as far as that is known: " by ann: their endpoint is gone".
+func by(n queue.Note) string {
+	text := ""
+	if n.Author != "" {
+		text = " by " + Clean(n.Author)
+	}
+	if n.Reason != "" {
+		text += ": " + Clean(n.Reason)
+	}
+	return text
 }
 
 // Offered says when a job was offered, and from when on it was to start; "" if that is not known.

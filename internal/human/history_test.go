@@ -36,7 +36,10 @@ func TestWhatJob(t *testing.T) {
 		"is dead":      {State: "dead", History: attempts("done", "dead")},
 		"is cancelled": {State: "cancelled"},
 		"is dropped":   {State: "dropped"},
-		"was dropped at 2026-03-01T08:00:00.000Z: rule (window 5/24h)": {State: "dropped", History: queue.JobHistory{Dropped: at, Reason: queue.ReasonRule, Rule: "window 5/24h"}},
+		"was cancelled at 2026-03-01T08:00:00.000Z by ann: twice; it is dropped when its turn comes": {State: "cancelled", History: queue.JobHistory{Asked: at, By: queue.Note{Author: "ann", Reason: "twice"}}},
+		"was dropped at 2026-03-01T08:00:00.000Z: purged by ann: they left":                          {State: "dropped", History: queue.JobHistory{Dropped: at, Reason: queue.ReasonPurged, Asked: at, By: queue.Note{Author: "ann", Reason: "they left"}}},
+		"was dropped at 2026-03-01T08:00:01.000Z: cancelled at 2026-03-01T08:00:00.000Z":             {State: "dropped", History: queue.JobHistory{Dropped: at.Add(time.Second), Reason: queue.ReasonCancelled, Asked: at}},
+		"was dropped at 2026-03-01T08:00:00.000Z: rule (window 5/24h)":                               {State: "dropped", History: queue.JobHistory{Dropped: at, Reason: queue.ReasonRule, Rule: "window 5/24h"}},
 	} {
 		if got := WhatJob(s); got != want {
 			t.Errorf("%+v: %q, want %q", s, got, want)

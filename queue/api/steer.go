@@ -110,8 +110,9 @@ func cancel(c *call, in IDs) (Cancelled, error) {
 	if len(in.IDs) > maxNames {
 		return all, tooMany("/ids")
 	}
+	inspector := c.note("", "")
 	for _, id := range in.IDs {
-		cancelled, err := c.inspector.Cancel(c.ctx, id)
+		cancelled, err := inspector.Cancel(c.ctx, id)
 		switch {
 		case err != nil:
 			return all, err
@@ -146,7 +147,7 @@ func purge(c *call, in Purge) (Affected, error) {
 	if in.Tenant == "" {
 		return Affected{}, wrongField("/tenant", "is empty", "want the name of a tenant")
 	}
-	n, err := c.inspector.Purge(c.ctx, in.Tenant)
+	n, err := c.note("", "").Purge(c.ctx, in.Tenant)
 	if errors.Is(err, context.DeadlineExceeded) && n > 0 {
 		return Affected{n, true}, nil
 	}

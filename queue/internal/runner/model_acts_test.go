@@ -432,7 +432,7 @@ func (w *world) purgeOf(tenant string) {
 	w.noteLocked(tenant, "", "PURGE finds %d", len(found))
 	w.mu.Unlock()
 	for range 100 {
-		if _, empty, err := w.store.Purge(w.ctx(), tenant, 200); err != nil || empty {
+		if _, empty, err := w.store.Purge(w.ctx(), tenant, 200, store.Note{}); err != nil || empty {
 			break
 		}
 	}

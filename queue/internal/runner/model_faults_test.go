@@ -230,7 +230,7 @@ func (w *world) befall(what, tenant string, pick int, leader *hired) {
 	switch what {
 	case "a purge":
 		w.note(tenant, "", "purges a job")
-		_, _, err := w.store.Purge(w.ctx(), tenant, 1+pick%3)
+		_, _, err := w.store.Purge(w.ctx(), tenant, 1+pick%3, store.Note{})
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if err == nil {

@@ -270,7 +270,7 @@ func TestPurge(t *testing.T) {
 		d.told(false)
 		var each []int
 		for range 20 {
-			n, empty, err := d.Purge(t.Context(), "t", 4)
+			n, empty, err := d.Purge(t.Context(), "t", 4, Note{})
 			d.must(err)
 			if empty {
 				break
@@ -311,7 +311,7 @@ func TestPurgeBesideABrokenIndex(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", id("a"))
 		d.must(d.client.Set(t.Context(), "wc:{q}:due:t:high", "broken", 0).Err())
-		n, _, err := d.Purge(t.Context(), "t", 10)
+		n, _, err := d.Purge(t.Context(), "t", 10, Note{})
 		if err != nil || n != 1 || d.lane("u") != "" {
 			t.Errorf("purged %d, %v; left %q", n, err, d.lane("u"))
 		}
@@ -388,7 +388,7 @@ func TestOtherSchema(t *testing.T) {
 		_, errs["set policies"] = d.SetPolicies(t.Context(), NewPolicies{Source: "x", Expected: -1})
 		_, errs["look"] = d.Look(t.Context(), nil)
 		_, errs["totals"] = d.Totals(t.Context())
-		_, _, errs["purge"] = d.Purge(t.Context(), "t", 10)
+		_, _, errs["purge"] = d.Purge(t.Context(), "t", 10, Note{})
 		_, errs["revive"] = d.Revive(t.Context(), []string{d.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "wc:{q}:dead", Values: []any{"lane", "t:u:1", "job", "x"}}).Val()})
 		c := d.newChange()
 		c.always()

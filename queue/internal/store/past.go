@@ -10,7 +10,8 @@ import (
 )
 
 // The past of a job with the caller's own ID is kept for whoever asks later why it was late. It is told apart from all that
-// decides: the leader notes what a job has waited for when it has claimed it, and a worker how an attempt has ended. Each writes
+// decides: the leader notes what a job has waited for when it has claimed it, a worker how an attempt has ended, and whoever cancels or
+// purges a job that. Each writes
 // fields of its own, so the order does not matter, and a note that is written twice has no effect. A note that is lost with its
 // writer is missing.
 
@@ -29,6 +30,9 @@ type Past struct {
 	Dropped int64 // when it was dropped; 0 if it was not
 	Reason  string
 	Rule    string
+
+	Asked int64 // when somebody cancelled or purged it; 0 if nobody did
+	By    Note  // who, and why
 }
 
 // A PastAttempt is one attempt of a job. All instants are in µs, and 0 if they are not known.
@@ -56,6 +60,12 @@ func EndedNote(id string, a PastAttempt) PastNote {
 // DroppedNote notes that a job was dropped.
 func DroppedNote(id string, at int64, reason, rule string) PastNote {
 	return PastNote{id, "d", words(at) + " " + reason + " " + rule}
+}
+
+// AskedNote notes who cancelled or purged a job, and why: the first 300 bytes of both, since a purge notes it for each job.
+func AskedNote(id string, at int64, by Note) PastNote {
+	clip := func(text string) string { return strings.ToValidUTF8(text[:min(300, len(text))], "") }
+	return PastNote{id, "b", words(at) + " " + Pack(clip(by.Author), clip(by.Reason))}
 }
 
 func field(attempt int, what string) string { return strconv.Itoa(min(attempt, pastAttempts)) + what }
@@ -127,6 +137,11 @@ func (s *Store) Past(ctx context.Context, id string) (Past, error) {
 	if n, rest := numbers(fields["d"], 1); n != nil && n[0] >= p.Offered {
 		reason, rule, _ := strings.Cut(rest, " ")
 		p.Dropped, p.Reason, p.Rule = n[0], reason, rule
+	}
+	if n, rest := numbers(fields["b"], 1); n != nil && n[0] >= p.Offered {
+		if by := Words(rest); len(by) == 2 {
+			p.Asked, p.By = n[0], Note{by[0], by[1]}
+		}
 	}
 	for number := 1; number <= pastAttempts; number++ {
 		a := PastAttempt{Number: number}

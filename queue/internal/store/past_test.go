@@ -46,6 +46,14 @@ func TestPast(t *testing.T) {
 			[]PastNote{DroppedNote("a", 2000, "rule", "marketing: window 5/24h")},
 			Past{Dropped: 2000, Reason: "rule", Rule: "marketing: window 5/24h"},
 		},
+		"purged by somebody": {
+			[]PastNote{ClaimedNote("a", offered, begin, first), DroppedNote("a", 2000, "purged", ""), AskedNote("a", 2000, Note{"ann", "gone: all 3 of them"})},
+			Past{Offered: offered, Begin: begin, Attempts: []PastAttempt{first}, Dropped: 2000, Reason: "purged", Asked: 2000, By: Note{"ann", "gone: all 3 of them"}},
+		},
+		"one before was purged": {
+			[]PastNote{DroppedNote("a", 800, "purged", ""), AskedNote("a", 800, Note{"ann", "gone"}), ClaimedNote("a", offered, begin, first)},
+			Past{Offered: offered, Begin: begin, Attempts: []PastAttempt{first}},
+		},
 		"one before had more attempts, and was dropped": {
 			[]PastNote{
 				ClaimedNote("a", 100, 100, PastAttempt{Number: 1, Ready: 100, Slot: 100}), ClaimedNote("a", 100, 100, PastAttempt{Number: 2, Ready: 200, Slot: 200}),

@@ -18,8 +18,9 @@ var priorities = [...]int{envelope.High, envelope.Normal, envelope.Low}
 
 // Purge drops up to n jobs that wait in a tenant's lanes. It returns how many, and
 // whether nothing was left. The caller calls it again until nothing is: a step that has dropped no job may have taken
-// empty lanes out of their indexes. It takes some eight round trips.
-func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, empty bool, err error) {
+// empty lanes out of their indexes. In the past of jobs with IDs it notes who has purged them, after the change. It takes some ten
+// round trips.
+func (s *Store) Purge(ctx context.Context, tenant string, n int, by Note) (purged int, empty bool, err error) {
 	view, err := s.Look(ctx, nil)
 	if err != nil {
 		return 0, false, err
@@ -58,7 +59,15 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int) (purged int, em
 			ids, spilled = appendOwn(ids, head.ID), appendOwn(spilled, head.Spilled)
 		}
 	}
-	return purged, len(entries)+len(done) == 0, errors.Join(err, s.Dropped(ctx, ids, spilled))
+	err = errors.Join(err, s.Dropped(ctx, ids, spilled))
+	var notes []PastNote
+	for _, id := range ids {
+		notes = append(notes, DroppedNote(id, view.Now, "purged", ""), AskedNote(id, view.Now, by))
+	}
+	if len(notes) > 0 {
+		err = errors.Join(err, s.NotePast(ctx, notes, IDMemory))
+	}
+	return purged, len(entries)+len(done) == 0, err
 }
 
 // purge adds the step that takes one entry out of its lane, unless the entry has left the lane, or the job was replaced
