@@ -90,7 +90,7 @@ func TestTheIDOfACancelledJobThatWasPurged(t *testing.T) {
 		_, err = operator.Cancel(t.Context(), "mine")
 		must(err)
 		time.Sleep(time.Second)
-		n, _, err := operator.Purge(t.Context(), "t", 10)
+		n, _, err := operator.Purge(t.Context(), "t", 10, store.Note{})
 		if must(err); n != 1 {
 			t.Errorf("%d jobs were purged", n)
 		}
