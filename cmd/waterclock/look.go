@@ -114,7 +114,7 @@ func (c *console) statsCommand() *cobra.Command {
 						t.row("held back", human.Span(s.Blocked[rule]), "by "+rule+": queue, tenants and users, all together")
 					}
 					for _, rule := range slices.Sorted(maps.Keys(s.Shadowed)) {
-						t.row("shadow", human.Thousands(s.Shadowed[rule]), "starts that "+rule+" would not have let be")
+						t.row("shadow", human.Thousands(s.Shadowed[rule]), "starts that "+rule+" would have held back")
 					}
 				})
 			})
