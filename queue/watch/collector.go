@@ -68,7 +68,7 @@ func newQueueDescs() queueDescs {
 		up:         describe("queue_up", "1 if the queue could be read."),
 		jobs:       describe("queue_jobs", "Jobs that wait in lanes, wait for their time (later), run, or are dead.", "state"),
 		condition:  describe("queue_condition", "1 for the condition that the queue is in: idle, throttled, flowing, failing, starved, paused, stalled.", "condition"),
-		overdue:    describe("queue_overdue_tenants", "Tenants with a job that may start now, of the twenty that are due first."),
+		overdue:    describe("queue_overdue_tenants", "Tenants with a job that limits let start and that has not started, of the twenty that are due first."),
 		overdueS:   describe("queue_overdue_seconds", "For how long limits have let the first of those jobs start."),
 		workers:    describe("queue_workers", "Workers whose leases hold."),
 		places:     describe("queue_places", "Places of those workers."),
