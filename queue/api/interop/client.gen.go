@@ -401,11 +401,20 @@ type JobAttempt struct {
 
 // JobHistory What became of the job until now, as far as workers have noted it. Missing if nothing is known.
 type JobHistory struct {
+	// Asked When somebody cancelled or purged it.
+	Asked *time.Time `json:"asked,omitempty"`
+
 	// Attempts The first 19, and the last.
 	Attempts *[]JobAttempt `json:"attempts,omitempty"`
 
 	// Begin From when on it was to start: its offer, or not_before.
 	Begin *time.Time `json:"begin,omitempty"`
+
+	// By Who did, and why.
+	By *struct {
+		Author *string `json:"author,omitempty"`
+		Reason *string `json:"reason,omitempty"`
+	} `json:"by,omitempty"`
 
 	// Dropped When it was dropped.
 	Dropped *time.Time `json:"dropped,omitempty"`
