@@ -16,7 +16,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/throttle"
 	"github.com/waterclock/waterclock/throttle/limits"
 )
@@ -98,8 +100,8 @@ func TestExamplesOfPoliciesAreShown(t *testing.T) {
 	}
 }
 
-// Every file of policies that a page shows can be read.
-func TestShownPoliciesAreUnderstood(t *testing.T) {
+// Every file of policies, tokens or senders that a page shows can be read.
+func TestShownFilesAreUnderstood(t *testing.T) {
 	n := 0
 	for _, page := range files(t, ".md") {
 		for _, text := range blocks(read(t, page), "yaml") {
@@ -115,7 +117,17 @@ func TestShownPoliciesAreUnderstood(t *testing.T) {
 				}
 			case regexp.MustCompile(`(?m)^policies:`).MatchString(text):
 				_, err = queue.ParsePolicies(page, []byte(text))
+			case regexp.MustCompile(`(?m)^tokens:`).MatchString(text):
+				_, err = access.Parse(page, []byte(text))
+			case regexp.MustCompile(`(?m)^providers:`).MatchString(text):
+				name := filepath.Join(t.TempDir(), "notify.yaml")
+				if err = os.WriteFile(name, []byte(text), 0o600); err == nil {
+					_, err = senders.ReadFile(name)
+				}
 			default:
+				if held[page+" yaml"] == "" {
+					t.Errorf("%s: no test reads this block:\n%s", page, text)
+				}
 				continue
 			}
 			n++
@@ -124,7 +136,7 @@ func TestShownPoliciesAreUnderstood(t *testing.T) {
 			}
 		}
 	}
-	if n < 14 {
+	if n < 16 {
 		t.Errorf("%d files of policies: the test reads nothing", n)
 	}
 }
