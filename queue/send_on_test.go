@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,4 +124,42 @@ func TestNoWorkerCanRunAJob(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The leader cannot run anything, and the only place elsewhere is taken for long: what waits, waits without a busy leader, and the
+// leader's own places count again when it has sat out.
+func TestALeaderSitsOutWhileOthersAreFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		var well atomic.Bool
+		var done atomic.Int64
+		leads := runWorker(t, client, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			if !well.Load() {
+				return queue.SendOn{For: 10 * time.Second, Err: errors.New("the disk is full")}
+			}
+			done.Add(1)
+			return nil
+		}), queue.WorkerConfig{Concurrency: 10})
+		t.Cleanup(leads)
+		time.Sleep(time.Second)
+		full := runWorker(t, client, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			time.Sleep(time.Minute)
+			return nil
+		}), queue.WorkerConfig{Concurrency: 1, ShutdownTimeout: 2 * time.Minute})
+		t.Cleanup(full)
+		time.Sleep(time.Second)
+		for i := range 5 {
+			enqueue(t, client, queue.Job{Tenant: "a", User: fmt.Sprint(i), Type: "t"})
+			time.Sleep(100 * time.Millisecond)
+		}
+		well.Store(true)
+		time.Sleep(9 * time.Second)
+		if n := done.Load(); n > 0 {
+			t.Errorf("%d jobs done while it sat out", n)
+		}
+		time.Sleep(3 * time.Second)
+		if n := done.Load(); n != 4 { // the other worker has one
+			t.Errorf("%d jobs done after that, want 4", n)
+		}
+	})
 }

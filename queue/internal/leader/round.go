@@ -204,7 +204,7 @@ func (t *term) again(b *inflight) bool {
 		return true
 	}
 	// One may have become free before anybody knew that it was waited for.
-	return b.commit.Plan.Hungry && t.w.Places.Free() > 0 && !t.w.Stopping()
+	return b.commit.Plan.Hungry && t.w.Places.Free() > 0 && !t.w.Stopping() && t.fleet.sitting()[t.w.Name] == 0
 }
 
 // portion returns how many jobs the next commit starts at most: half of what the fleet has
