@@ -61,7 +61,10 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 		if err := j.Validate(); err != nil {
 			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(jobs), err)
 		}
-		if name := store.CallbackQueue(c.store.Queue); j.Callback.URL != "" && store.CheckQueue(name) != nil {
+		if j.Callback.URL == "" {
+			continue
+		}
+		if name := store.CallbackQueue(c.store.Queue); store.CheckQueue(name) != nil {
 			return nil, fmt.Errorf("job %d of %d: %w: callback: the name of the queue %q is too long for one", i+1, len(jobs), ErrInvalidJob, name)
 		}
 	}

@@ -80,15 +80,18 @@ type Ack struct {
 // are passed over. A refund, the record of a job that is done, and the deletion of a payload happen if a claim was still
 // held: so an Ack that is sent twice has its effects once, and after an error the caller sends it again.
 func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
-	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices(), s.key.Done()}
+	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices()}
+	args := []any{a.Refund}
+	if a.Payload != "" || a.Done != "" {
+		lane := ""
+		if a.Done != "" {
+			lane = a.Claims[0].Lane.Name()
+		}
+		keys, args = append(keys, s.key.Done()), append(args, lane, a.Done[:min(len(a.Done), headLen)])
+	}
 	if a.Payload != "" {
 		keys = append(keys, s.key.Body(a.Payload))
 	}
-	lane := ""
-	if a.Done != "" {
-		lane = a.Claims[0].Lane.Name()
-	}
-	args := []any{a.Refund, lane, a.Done[:min(len(a.Done), headLen)]}
 	for _, claim := range a.Claims {
 		args = append(args, claim.String())
 	}
