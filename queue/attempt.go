@@ -41,8 +41,11 @@ func (a *attempts) handle(ctx context.Context, at worker.Attempt) (o worker.Outc
 			o = worker.Outcome{Failed: true, Error: fmt.Sprintf("panic while reading the error: %v", cause), Delay: backoff(info.Attempt, nil, nil)}
 		}
 	}()
+	if err == nil {
+		return o // most jobs are done, and their goroutines need no larger stacks for what follows
+	}
 	o = a.outcome(err, info, task, at.Clock)
-	if a.cfg.ErrorHandler != nil && err != nil && o.Pause == nil && o.SentOn == 0 {
+	if a.cfg.ErrorHandler != nil && o.Pause == nil && o.SentOn == 0 {
 		a.report(ctx, task, info, err)
 	}
 	return o
@@ -69,7 +72,7 @@ func (a *attempts) info(at worker.Attempt) *Info {
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
 		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs, limits: at.Limits,
 		Timeout: job.Timeout, FinishBy: envelope.Instant(job.Until), SentOn: job.SentOn,
-		result: func(ctx context.Context, result []byte) error { return a.store.WriteResult(ctx, job.Name(), result) },
+		store: a.store,
 	}
 }
 
@@ -85,11 +88,8 @@ func (a *attempts) run(ctx context.Context, info *Info, task *asynq.Task) (err e
 	return a.handler.ProcessTask(ctx, task)
 }
 
-// outcome reads what a handler has answered.
+// outcome reads the error that a handler has answered.
 func (a *attempts) outcome(err error, info *Info, task *asynq.Task, clock func() int64) worker.Outcome {
-	if err == nil {
-		return worker.Outcome{}
-	}
 	_, refund := answer[RefundUser](err)
 	o := worker.Outcome{Refund: refund}
 	if errors.Is(err, asynq.RevokeTask) {

@@ -8,6 +8,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // Info tells a handler about the job that it runs. All times are on Redis's clock.
@@ -38,8 +39,8 @@ type Info struct {
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
 
-	limits func() []schedule.Use                          // nil outside of a worker
-	result func(ctx context.Context, result []byte) error // keeps the task's result; nil outside of a worker
+	limits func() []schedule.Use // nil outside of a worker
+	store  *store.Store          // for results; nil outside of a worker
 }
 
 // Limits returns the limits by name that count the job, in the order of their names, as far as the worker knows the

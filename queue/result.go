@@ -27,8 +27,8 @@ func WriteResult(ctx context.Context, t *asynq.Task, result []byte) error {
 	if !ok {
 		return errors.New("queue: WriteResult wants the context and the task of a handler")
 	}
-	if info.result == nil {
+	if info.store == nil {
 		return nil
 	}
-	return info.result(ctx, result)
+	return info.store.WriteResult(ctx, info.ID, result)
 }

@@ -106,11 +106,11 @@ func (f *fleet) sitsOut(worker string, until int64) {
 
 // sitting returns the workers that sit out. If nobody else has places none does: they are as good as any.
 func (f *fleet) sitting() map[string]int64 {
-	now := f.w.Now()
-	maps.DeleteFunc(f.out, func(_ string, until int64) bool { return until <= now })
 	if len(f.out) == 0 {
 		return nil
 	}
+	now := f.w.Now()
+	maps.DeleteFunc(f.out, func(_ string, until int64) bool { return until <= now })
 	for _, m := range f.members {
 		if f.out[m.Worker] == 0 && m.places > 0 && !m.stalled {
 			return f.out

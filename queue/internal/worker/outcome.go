@@ -41,7 +41,7 @@ func (w *Worker) finish(j *job, o Outcome) {
 		w.giveBackAfter(j, o)
 	case o.SentOn > 0:
 		w.ended(j, "sent_on", o.Error)
-		w.returnClaim(store.Return{Claim: j.Claim, Kind: store.ReturnSentOn, Until: o.SentOn})
+		w.sendOn(j, o.SentOn)
 	case o.Failed && !o.Dead && w.handling.Err() != nil:
 		// Its context ended because the worker stops: the attempt does not count.
 		w.ended(j, "interrupted", o.Error)
@@ -182,6 +182,11 @@ func (w *Worker) giveBack(claim envelope.Claim) {
 // the job gets another one.
 func (w *Worker) giveBackLate(claim envelope.Claim, by int64) {
 	w.returnClaim(store.Return{Claim: claim, Kind: store.ReturnLate, Late: by})
+}
+
+// sendOn returns a claim that another worker is to have; this one can run none until then.
+func (w *Worker) sendOn(j *job, until int64) {
+	w.returnClaim(store.Return{Claim: j.Claim, Kind: store.ReturnSentOn, Until: until})
 }
 
 // giveBackAfter returns a claim whose attempt does not count, and pauses its scope, if it has one.
