@@ -7,7 +7,8 @@
 -- KEYS[5]  its payload, if that is kept apart. Where the claim was lost, the payload stays for whoever
 --          has the job
 -- ARGV[1]  what the leader is told to refund, if one of the claims was still held; or ""
--- then, if there is KEYS[4], the lane and the beginning of the job that somebody is told is done, or "" and "";
+-- ARGV[2]  if there is KEYS[4]: the lane of the job that somebody is told is done, or ""; and then
+-- ARGV[3]  its beginning
 -- then the claims
 --
 -- Returns {now, how many of the claims were still held}.
