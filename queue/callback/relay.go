@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,51 +52,35 @@ const (
 	batch   = 500
 )
 
-// Run offers callbacks until ctx ends, and returns nil. While Redis cannot be reached it waits.
+// Run offers callbacks until ctx ends, and returns nil. While Redis cannot be reached it waits. A queue in trouble holds up no
+// other.
 func (r *Relay) Run(ctx context.Context) error {
-	lines, surveyed := make(map[string]*line), time.Time{}
-	trouble := retry.NewTrouble(r.cfg.Logger, "telling how jobs have ended")
+	var lines sync.WaitGroup
+	defer lines.Wait()
+	running := make(map[string]bool)
+	trouble := retry.NewTrouble(r.cfg.Logger, "looking for queues")
 	for ctx.Err() == nil {
-		err := error(nil)
-		if time.Since(surveyed) >= surveys {
-			if err = r.survey(ctx, lines); err == nil {
-				surveyed = time.Now()
+		names, err := r.queues(ctx)
+		for _, name := range names {
+			if running[name] {
+				continue
+			}
+			running[name] = true
+			if l, err := open(r.cfg, name); err == nil { // otherwise no queue of callbacks can have such a name, and no job has one
+				lines.Go(func() { l.run(ctx) })
 			}
 		}
-		again := false
-		for _, l := range lines {
-			more, failed := l.tell(ctx)
-			again, err = again || more, cmp.Or(err, failed)
-		}
-		wait := max(looks, trouble.After(err))
-		if again && err == nil {
-			wait = 0
-		}
-		retry.Pause(ctx, wait)
+		retry.Pause(ctx, max(surveys, trouble.After(err)))
 	}
 	return nil
 }
 
-// survey opens lines of queues that have none.
-func (r *Relay) survey(ctx context.Context, lines map[string]*line) error {
-	names := r.cfg.Queues
-	if len(names) == 0 {
-		var err error
-		if names, err = store.Queues(ctx, r.cfg.Redis); err != nil {
-			return err
-		}
+// queues returns the names of the queues that there are, or that the relay is for.
+func (r *Relay) queues(ctx context.Context) ([]string, error) {
+	if len(r.cfg.Queues) > 0 {
+		return r.cfg.Queues, nil
 	}
-	for _, name := range names {
-		if lines[name] != nil {
-			continue
-		}
-		l, err := open(r.cfg, name)
-		if err != nil {
-			continue // no queue for callbacks can have such a name, so no job of it has one
-		}
-		lines[name] = l
-	}
-	return nil
+	return store.Queues(ctx, r.cfg.Redis)
 }
 
 // A line is the way from the ends of a queue's jobs to the queue of their callbacks.
@@ -117,6 +101,17 @@ func open(cfg Config, name string) (*line, error) {
 		return nil, err
 	}
 	return &line{name, ends, client, cfg.Logger.With("queue", name)}, nil
+}
+
+// run tells of ends until ctx ends.
+func (l *line) run(ctx context.Context) {
+	trouble := retry.NewTrouble(l.log, "telling how jobs have ended")
+	for ctx.Err() == nil {
+		more, err := l.tell(ctx)
+		if wait := max(looks, trouble.After(err)); !more {
+			retry.Pause(ctx, wait)
+		}
+	}
 }
 
 // tell offers the callbacks of some ends, and reports whether there may be more. In this order: a relay that dies in
@@ -156,6 +151,4 @@ func (l *line) tell(ctx context.Context) (more bool, err error) {
 }
 
 // idOf names an end: no two have the same.
-func idOf(end store.End) string {
-	return strings.Join([]string{end.Stream, end.Entry}, "/")
-}
+func idOf(end store.End) string { return end.Stream + "/" + end.Entry }

@@ -272,3 +272,31 @@ func TestCallbacksAreValidated(t *testing.T) {
 		}
 	}
 }
+
+// A queue whose key has another type holds up no other queue's callbacks.
+func TestOneBadQueueAmongGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.Mini(t)
+		offer(t, rdb, queue.Job{ID: "a", User: "1"})
+		for _, bad := range []string{"bad", "worse", "worst"} {
+			if err := rdb.Set(t.Context(), "wc:{"+bad+"}:told", "x", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		relay, err := callback.NewRelay(callback.Config{Redis: rdb, Queues: []string{"bad", "worse", "push", "worst"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(told)
+		worker, sender := newWorker(t, rdb, "push"), newWorker(t, rdb, callback.Queue("push"))
+		defer run(t, relay.Run)()
+		time.Sleep(10 * time.Minute) // the others' trouble is as old as that
+		done := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+		defer run(t, func(ctx context.Context) error { return worker.Run(ctx, done) })()
+		defer run(t, func(ctx context.Context) error { return sender.Run(ctx, got) })()
+		time.Sleep(700 * time.Millisecond) // a start, a look, and the acknowledgements
+		if all := got.read(); len(all["a"]) != 1 {
+			t.Errorf("told %v within 0.7 s", all)
+		}
+	})
+}

@@ -40,7 +40,7 @@ func (s *Store) CallsBack(ctx context.Context) error {
 }
 
 // Ends returns ends of jobs with callbacks that were not told, and how far they reach: of up to n entries of each stream. It
-// takes two round trips, and one in a queue that has had no such jobs. More may be there.
+// takes two round trips, and one in a queue that has had no such jobs. More says that there may be others.
 func (s *Store) Ends(ctx context.Context, n int) (ends []End, until ToldUntil, more bool, err error) {
 	told, err := s.client.HGetAll(ctx, s.key.Told()).Result()
 	if err != nil || len(told) == 0 {
