@@ -27,7 +27,8 @@ import (
 // A job is late if its start would come later than its slot + grace, with the worker's doubt about Redis's
 // clock added, and beyond what the leader has allowed for (the claim's Spent − Slot). The rules count the
 // start at Spent: a later one could come too close to the next. So a late job does not start under
-// this claim. It goes back, and the leader decides about it again.
+// this claim. It goes back, and the leader decides about it again. What is asked of Redis is asked before: after awaitSlot an
+// answer that takes long would make the start late, and nobody would notice.
 
 // Given is a claim as it comes to a worker: in a message, by a comparison, or from the term in which this worker leads.
 type Given struct {
