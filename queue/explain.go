@@ -16,6 +16,7 @@ import (
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
 type Explanation struct {
 	Now           time.Time `json:"now"`
+	Workers       int       `json:"workers"`        // of the queue that live: without one nothing starts, whatever the rules say
 	Policy        string    `json:"policy"`         // the tenant's policy; empty if it has none
 	TenantWaiting int64     `json:"tenant_waiting"` // jobs in the tenant's lanes
 	Waiting       int64     `json:"waiting"`        // of these, in the user's lanes
@@ -71,6 +72,10 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string, about stor
 	if err != nil {
 		return Explanation{}, nil, i.failed("explaining in", err)
 	}
+	leases, err := i.store.Leases(ctx)
+	if err != nil {
+		return Explanation{}, nil, i.failed("explaining in", err)
+	}
 	next := p.Next(firsts)
 	for _, first := range firsts {
 		if about.Label != "" && first.Lane == about {
@@ -83,6 +88,11 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string, about stor
 	e := Explanation{
 		Now: envelope.Instant(p.Now), Policy: p.Policies.Of(tenant).Name, TenantWaiting: views[0].Waiting, Waiting: int64(waiting),
 		Rules: statesOf(p, next),
+	}
+	for _, end := range leases {
+		if end > p.Now {
+			e.Workers++
+		}
 	}
 	if next.Job != nil {
 		start, _ := p.Start(next.Lane, next.Job)

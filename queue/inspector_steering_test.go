@@ -166,6 +166,35 @@ func TestPauseFor(t *testing.T) {
 	})
 }
 
+// Whoever asks why a job waits is told how many workers live: without one the rules alone let nothing start.
+func TestExplainCountsTheWorkers(t *testing.T) {
+	onStages(t, func(t *testing.T, s stage) {
+		inspector := newInspector(t, s.client, "push")
+		enqueue(t, s.client, queue.Job{ID: "a", Tenant: "school", User: "ann", Type: "push"})
+		workers := func() int {
+			e, err := inspector.Explain(t.Context(), "school", "ann")
+			must(t, err)
+			return e.Workers
+		}
+		if n := workers(); n != 0 {
+			t.Errorf("%d workers, want none", n)
+		}
+		if job, _, err := inspector.ExplainJob(t.Context(), "a"); err != nil || job.Workers != 0 {
+			t.Errorf("of the job: %d workers, %v", job.Workers, err)
+		}
+		// One whose lease has ended lives no more, though its jobs may not have come back.
+		must(t, s.client.ZAdd(t.Context(), "wc:{push}:workers", redis.Z{Score: 1, Member: "dead"}).Err())
+		if n := workers(); n != 0 {
+			t.Errorf("%d workers beside a dead one, want none", n)
+		}
+		var got recorder
+		stop := runWorker(t, s.client, &got, queue.WorkerConfig{})
+		s.eventually(t, "a worker lives", func() bool { return workers() == 1 })
+		stop()
+		s.eventually(t, "it has left", func() bool { return workers() == 0 })
+	})
+}
+
 func TestExplain(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client

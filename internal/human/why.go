@@ -19,6 +19,9 @@ func Why(e queue.Explanation, tenant, user string) string {
 	if e.Binding != nil && !e.Binding.Until.IsZero() {
 		text += fmt.Sprintf(" That is an override until %s.", Until(e.Now, e.Binding.Until, e.Binding.Note))
 	}
+	if e.Workers == 0 && (e.Binding != nil || e.AtEarliest) {
+		text += " No worker lives: nothing starts until one does."
+	}
 	if late := tooLate(e.Now, e.Estimate); late != "" {
 		text += " " + late
 	}
@@ -57,6 +60,8 @@ func next(e queue.Explanation) string {
 	switch {
 	case b == nil && e.AtEarliest:
 		return "The next one waits for a limit: " + e.Limit
+	case b == nil && e.Workers == 0:
+		return "Limits let the next one start now, but no worker lives: nothing starts until one does"
 	case b == nil:
 		return "The next one may start now, when its turn comes and a place is free"
 	case b.Running == 1:

@@ -27,11 +27,36 @@ func TestWhyNamesTheLimit(t *testing.T) {
 		{queue.RuleState{Scope: queue.ScopeUser, Rule: "window 10/1m"}, "user", "it waits for the user's rule window 10/1m."},
 		{queue.RuleState{Scope: queue.ScopeTenant, Rule: "concurrency 2", Running: 2, Oldest: now.Add(-time.Second)}, "tenant", "waits for the tenant's limit concurrency 2: 2 jobs run"},
 	} {
-		e := queue.Explanation{Now: now, Waiting: 3, TenantWaiting: 5, Estimate: queue.Estimate{Start: now.Add(time.Minute)}, Binding: &test.rule}
+		e := queue.Explanation{Now: now, Workers: 1, Waiting: 3, TenantWaiting: 5, Estimate: queue.Estimate{Start: now.Add(time.Minute)}, Binding: &test.rule}
 		if got := Scope(&test.rule); got != test.scope {
 			t.Errorf("scope %q, want %q", got, test.scope)
 		}
 		if got := Why(e, "shop", "ann"); !strings.Contains(got, test.want) {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+// Where no worker lives nothing may start now, whatever the rules say.
+func TestWhyWithoutWorkers(t *testing.T) {
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	window := queue.RuleState{Scope: queue.ScopeUser, Rule: "window 10/1m", When: now.Add(time.Minute)}
+	for _, test := range []struct {
+		workers int
+		binding *queue.RuleState
+		want    string
+	}{
+		{1, nil, "Waiting: 1 job of shop / ann, 1 of the tenant. The next one may start now, when its turn comes and a place is free."},
+		{0, nil, "Waiting: 1 job of shop / ann, 1 of the tenant. Limits let the next one start now, but no worker lives: nothing starts until one does."},
+		{1, &window, "Waiting: 1 job of shop / ann, 1 of the tenant. The next one starts in 1m: it waits for the user's rule window 10/1m."},
+		{0, &window, "Waiting: 1 job of shop / ann, 1 of the tenant. The next one starts in 1m: it waits for the user's rule window 10/1m. No worker lives: nothing starts until one does."},
+	} {
+		e := queue.Explanation{Now: now, Workers: test.workers, Waiting: 1, TenantWaiting: 1, Binding: test.binding}
+		e.Start = now
+		if test.binding != nil {
+			e.Start = test.binding.When
+		}
+		if got := Why(e, "shop", "ann"); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}

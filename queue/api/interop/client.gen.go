@@ -471,6 +471,9 @@ type JobState struct {
 
 	// Waiting Of these, in the user's lanes.
 	Waiting int `json:"waiting"`
+
+	// Workers Of the queue that live: without one nothing starts, whatever the rules say.
+	Workers int `json:"workers"`
 }
 
 // JobStatus Where a job is. A started one may have ended: history says how.
@@ -657,6 +660,9 @@ type Why struct {
 
 	// Waiting Of these, in the user's lanes.
 	Waiting int `json:"waiting"`
+
+	// Workers Of the queue that live: without one nothing starts, whatever the rules say.
+	Workers int `json:"workers"`
 }
 
 // Id defines model for id.
