@@ -19,10 +19,15 @@ type Collector struct {
 	watchers []*Watcher
 	descs    queueDescs
 
+	readings
+	keys map[[2]string]*limitKeys // by queue and limit, of limits whose policies ask for their keys
+}
+
+// readings are what a collector has read of its queues, and when. What else it remembers is guarded by their mutex, too.
+type readings struct {
 	mu    sync.Mutex
 	taken time.Time
 	last  []prometheus.Metric
-	keys  map[[2]string]*limitKeys // by queue and limit, of limits whose policies ask for their keys
 }
 
 // collectEvery is for how long a collector repeats what it has read: scraping it more often
@@ -31,6 +36,24 @@ const collectEvery = 5 * time.Second
 
 // collectPatience is how long one reading may take.
 const collectPatience = 3 * time.Second
+
+// collect sends the readings of all queues. If the last ones are too old, read adds new ones of each queue before.
+func (r *readings) collect(to chan<- prometheus.Metric, watchers []*Watcher, read func(context.Context, *Watcher)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.taken) >= collectEvery {
+		r.last = r.last[:0]
+		ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
+		defer cancel()
+		for _, w := range watchers {
+			read(ctx, w)
+		}
+		r.taken = time.Now()
+	}
+	for _, m := range r.last {
+		to <- m
+	}
+}
 
 // NewCollector returns a collector of the watchers' queues.
 func NewCollector(watchers ...*Watcher) *Collector {
@@ -96,22 +119,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector].
-func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.taken) >= collectEvery {
-		c.last = c.last[:0]
-		ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
-		defer cancel()
-		for _, w := range c.watchers {
-			c.read(ctx, w)
-		}
-		c.taken = time.Now()
-	}
-	for _, m := range c.last {
-		to <- m
-	}
-}
+func (c *Collector) Collect(to chan<- prometheus.Metric) { c.collect(to, c.watchers, c.read) }
 
 // read reads the numbers of one queue.
 func (c *Collector) read(ctx context.Context, w *Watcher) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -24,9 +23,7 @@ type TenantCollector struct {
 	cfg   TenantCollectorConfig
 	descs tenantDescs
 
-	mu      sync.Mutex
-	taken   time.Time
-	last    []prometheus.Metric
+	readings
 	busiest map[string]map[string]time.Time // by queue, when a tenant was last one of the busiest
 }
 
@@ -74,22 +71,11 @@ func (c *TenantCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector]. Of a queue that cannot be read there are no metrics; [Collector] says so.
 func (c *TenantCollector) Collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.taken) >= collectEvery {
-		c.last = c.last[:0]
-		ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
-		defer cancel()
-		for _, w := range c.cfg.Watchers {
-			if metrics, err := c.read(ctx, w); err == nil {
-				c.last = append(c.last, metrics...)
-			}
+	c.collect(to, c.cfg.Watchers, func(ctx context.Context, w *Watcher) {
+		if metrics, err := c.read(ctx, w); err == nil {
+			c.last = append(c.last, metrics...)
 		}
-		c.taken = time.Now()
-	}
-	for _, m := range c.last {
-		to <- m
-	}
+	})
 }
 
 // read reads the numbers of the tenants of one queue.
