@@ -192,7 +192,7 @@ func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
 	}
 	c.op(&c.write, command, c.s.key.Lane(lane), entry)
 	c.wait(lane, 1)
-	c.Look(lane, now)
+	c.Wake(lane, now)
 	if !c.put[lane] {
 		c.put[lane] = true
 		c.lanesOf[c.isA(c.s.key.Lane(lane), "list")] = lane
@@ -211,9 +211,9 @@ func (c *Commit) Broken(checks []int) (lanes []Lane) {
 	return lanes
 }
 
-// Look makes a lane due at an instant, unless it is due before, and adds the lane and its tenant to their indexes if
+// Wake makes a lane due at an instant, unless it is due before, and adds the lane and its tenant to their indexes if
 // they are not there. The counters of a tenant that was out of the index were to expire: they stay.
-func (c *Commit) Look(lane Lane, at int64) {
+func (c *Commit) Wake(lane Lane, at int64) {
 	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), false, at}, lane.Member())
 	if c.lower(lowering{c.own(c.s.key.Tenants(), "zset"), false, at}, Escape(lane.Tenant)) {
 		c.op(&c.extra, "PERSIST", c.s.key.Tenant(lane.Tenant))

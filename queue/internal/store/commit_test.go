@@ -290,7 +290,7 @@ func TestWrongTypeOfOneTenant(t *testing.T) {
 		c := d.NewCommit()
 		claim := d.take(c, "a", "u", stamp, 5)
 		c.Count("x", "started", 1)
-		c.Look(Lane{Tenant: "x", User: "y", Priority: 1}, 7)
+		c.Wake(Lane{Tenant: "x", User: "y", Priority: 1}, 7)
 		c.Read(Lane{Tenant: "x", User: "y", Priority: 1}, 7)
 		reply, err := d.Commit(t.Context(), f, c)
 		d.must(err)
@@ -408,8 +408,8 @@ func TestBoundsOfACommit(t *testing.T) {
 			c.Sooner(of(user), 50)
 		}
 		c.Bound(of("w"), 70)
-		c.Look(of("x"), 60)
-		c.Look(of("y"), 60)
+		c.Wake(of("x"), 60)
+		c.Wake(of("y"), 60)
 		_, err := d.Commit(t.Context(), f, c)
 		d.must(err)
 		for user, want := range map[string]int64{"u": 50, "v": 50, "w": 70, "early": 3, "nobody": 0, "x": 60, "y": 60} {

@@ -24,7 +24,7 @@ func TestResetCommit(t *testing.T) {
 		c.Ack("w", []Claim{claim})
 		c.Tell("w", "!job")
 		c.Put(lane, "entry", true, 5)
-		c.Look(lane, 7)
+		c.Wake(lane, 7)
 		c.Sooner(lane, 9)
 		c.Fold(fold, "job")
 		c.Mature("member")
