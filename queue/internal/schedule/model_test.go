@@ -323,40 +323,6 @@ func (m *model) over1(t *task) {
 	m.tasks = slices.DeleteFunc(m.tasks, func(o *task) bool { return o == t })
 }
 
-// left checks that a plan left nothing behind, and comes back in time, at the end of an override at the latest.
-func (m *model) left(plan schedule.Plan, places int) error {
-	if plan.Hungry && places > 0 {
-		return fmt.Errorf("hungry, with %d places", places)
-	}
-	if plan.Hungry {
-		return nil
-	}
-	secret := map[envelope.Lane]bool{} // the scheduler has not been told of them
-	for _, n := range m.notices[m.read:] {
-		secret[n.lane] = true
-	}
-	for lane, jobs := range m.lanes {
-		if len(jobs) == 0 || secret[lane] || m.full(jobs[0]) || m.vague(jobs[0]) || slices.Contains(m.unswept, lane.Tenant) {
-			continue
-		}
-		t := jobs[0]
-		slot := m.slot(t, max(m.now, m.slots[lane]), true)
-		if slot >= m.ends() || m.awaitsEnd(t) {
-			continue // the leader decides again at the end
-		}
-		if slot < max(m.now+schedule.Lead-1000, plan.Next) && !m.blocked(t) {
-			m.explain(lane)
-		}
-		if slot < m.now+schedule.Lead-1000 && !m.blocked(t) {
-			return fmt.Errorf("job %d of %s may start in %d µs and was left behind (next in %d)", t.id, lane.Name(), slot-m.now, plan.Next-m.now)
-		}
-		if slot < plan.Next && !m.blocked(t) && len(m.stale) == 0 { // or it waits for a job that is not there any more, until it looks
-			return fmt.Errorf("job %d may start in %d µs, and the leader sleeps for %d", t.id, slot-m.now, plan.Next-m.now)
-		}
-	}
-	return nil
-}
-
 // knows lets the scheduler know the states that count a job.
 func (m *model) knows(t *task) {
 	for range 10 {

@@ -72,8 +72,10 @@ func (m *model) mostOf(scope string) int {
 	case c.Percent > 0:
 		return max(1, c.Percent*m.size100/100)
 	}
-	return 1 << 30
+	return unlimited
 }
+
+const unlimited = 1 << 30
 
 // runs returns how many jobs run of each scope.
 func (m *model) runs() map[string]int {
@@ -90,18 +92,26 @@ func (m *model) runs() map[string]int {
 
 // full tells whether as many jobs run as may beside a job, as far as the leader has heard.
 func (m *model) full(t *task) bool {
+	var scopes []string
+	for _, of := range m.counts(t) {
+		scopes = append(scopes, of.scope)
+	}
+	return m.reached(scopes...)
+}
+
+// reached tells whether as many jobs of one of the scopes run as may, as far as the leader has heard.
+func (m *model) reached(scopes ...string) bool {
+	scopes = slices.DeleteFunc(scopes, func(scope string) bool { return m.mostOf(scope) == unlimited })
+	if len(scopes) == 0 {
+		return false
+	}
 	n := m.runs()
 	for _, e := range m.finished {
 		for _, of := range e.counted {
 			n[of.scope]++
 		}
 	}
-	for _, of := range m.counts(t) {
-		if n[of.scope] >= m.mostOf(of.scope) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(scopes, func(scope string) bool { return n[scope] >= m.mostOf(scope) })
 }
 
 // claim notes under which claim a job starts, beside others that run.
