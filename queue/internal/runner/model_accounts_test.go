@@ -270,6 +270,7 @@ func (j *judge) stepped(d time.Duration) {
 			t.ready = max(t.ready, t.ready-d.Microseconds())
 		}
 	}
+	j.wakes("")
 	for scope, until := range j.paused {
 		if until > now {
 			j.paused[scope] = max(until, until-d.Microseconds())

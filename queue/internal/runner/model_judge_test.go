@@ -37,6 +37,8 @@ type task struct {
 	doubtful  bool     // a worker that had it may have lost it
 	oddly     bool     // a key that it needs was tampered with: anything may become of it
 	reason    string   // why it was dropped
+	rest      rest     // for how long its handler has paused it
+	sentOn    bool     // its worker could not run it
 
 	typ, domain string   // what limits by name are about
 	tokens      int64    // -1 if it does not say
@@ -111,6 +113,7 @@ type judge struct {
 	limited    int64            // since when there are these limits by name
 	biggest    map[string]int64 // limit by name → the most that a job costs that waits for it
 	detours    map[string]bool  // those for which jobs wait that wait for another one, too
+	out        map[*hired]sitting
 }
 
 // given names a claim.
@@ -119,9 +122,10 @@ type given struct {
 	slot  int64
 }
 
-// A gift says when a claim was given, and under which policies.
+// A gift says when a claim was given, by whom, and under which policies.
 type gift struct {
 	at    int64
+	term  string
 	codex codex
 }
 
@@ -131,7 +135,7 @@ func (j *judge) gives(cmd redis.Cmder) {
 	for _, arg := range cmd.Args() {
 		text, _ := arg.(string)
 		if claim, err := envelope.ParseClaim(text); err == nil && claim.Valid() {
-			j.given[given{claim.Stamp, claim.Slot}] = gift{clockNow(), j.codex}
+			j.given[given{claim.Stamp, claim.Slot}] = gift{clockNow(), j.w.term(), j.codex}
 		}
 	}
 }
@@ -160,6 +164,7 @@ func newJudge(w *world) *judge {
 		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
 		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{}, asked: map[string]asked{}, lapsed: map[string]int64{},
 		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]gift{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
+		out: map[*hired]sitting{},
 	}
 }
 
@@ -234,6 +239,7 @@ func (j *judge) govern(c codex) {
 	now := clockNow()
 	if fmt.Sprint(j.codex.named) != fmt.Sprint(c.named) {
 		j.limited = now
+		j.wakes(envelope.LimitScope)
 	}
 	j.codex, j.governed = c, max(now, j.beyond)
 	j.eras++
@@ -294,7 +300,10 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		gift.at, gift.codex = now, j.codex
 	}
 	at.charges = gift.codex.charges(t)
+	at.fate.sendsOn = at.fate.sendsOn && !a.Job.SentOn // it is sent on once
 	j.checkEnd(t, a, gift)
+	j.checkRested(t, a)
+	j.checkSentOn(t, h, a, gift)
 	j.checkJob(t, at)
 	if !j.w.scene.contest {
 		j.checkProgress(t.lane.Tenant)
@@ -313,7 +322,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		j.move(t, a.Lane)
 	}
 	t.purged = 0 // it had left its lane before
-	s := spend{t: t, lane: waited, at: now, given: gift.at, slot: at.slot, unseen: at.fate.outcome.Refund}
+	s := spend{t: t, lane: waited, at: now, given: gift.at, slot: at.slot, unseen: at.fate.outcome.Refund || at.fate.sendsOn}
 	for _, c := range at.charges {
 		l := j.ledger(c.scope)
 		s.cost = c.cost
@@ -413,7 +422,7 @@ func (j *judge) end(at *attempt, o Outcome) {
 		}
 	}
 	j.countPlaces()
-	if o.Refund {
+	if o.Refund || o.SentOn > 0 {
 		for _, c := range at.charges {
 			l := j.ledger(c.scope)
 			if named := strings.HasPrefix(c.scope, envelope.LimitScope); !c.ofUser || named && l.since > at.at {
@@ -433,8 +442,10 @@ func (j *judge) end(at *attempt, o Outcome) {
 	if at.h.lost {
 		t.doubtful, t.excused = true, max(t.excused, now+2*modelLease.Microseconds())
 	}
-	t.plain, t.ready, t.state, t.at = false, now, waits, nil
+	t.plain, t.ready, t.state, t.at, t.sentOn = false, now, waits, nil, o.SentOn > 0
 	switch {
+	case o.SentOn > 0:
+		j.sitsOut(at.h, o.SentOn-j.w.offset.Microseconds())
 	case o.Pause != nil:
 		j.pauseFrom(t, o.Pause.Scope, o.Pause.Until-j.w.offset.Microseconds())
 	case !o.Failed:
@@ -453,7 +464,7 @@ func (j *judge) end(at *attempt, o Outcome) {
 
 func told(o Outcome) string {
 	var words []string
-	for word, is := range map[string]bool{"failed": o.Failed, "dead": o.Dead, "refund": o.Refund, "yield": o.Yield, "cut": o.Error == "cut"} {
+	for word, is := range map[string]bool{"failed": o.Failed, "dead": o.Dead, "refund": o.Refund, "yield": o.Yield, "cut": o.Error == "cut", "sent on": o.SentOn > 0} {
 		if is {
 			words = append(words, word)
 		}
@@ -480,6 +491,7 @@ const underWay = 2_000_000
 // pauseFrom takes in that a handler pauses somebody. A limit by name that does not count its job pauses the job's user, too:
 // the job would start again at once.
 func (j *judge) pauseFrom(t *task, scope string, until int64) {
+	t.rest = rest{scope, clockNow(), until}
 	j.pause(scope, until, false)
 	if !strings.HasPrefix(scope, envelope.LimitScope) {
 		return
@@ -506,7 +518,9 @@ func (j *judge) pauseUsersToo() {
 // pause takes in that a scope is paused until an instant, or resumed by one that has passed.
 func (j *judge) pause(scope string, until int64, operator bool) {
 	now := clockNow()
-	if !operator {
+	if operator {
+		j.wakes(scope)
+	} else {
 		j.asked[scope] = asked{at: now, until: max(until, j.asked[scope].until)}
 	}
 	if by := j.asked[scope]; operator && by.at+underWay > now && by.until > max(until, now) {

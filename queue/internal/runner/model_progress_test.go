@@ -10,9 +10,9 @@ import (
 
 // countPlaces notes since when there are free places.
 func (j *judge) countPlaces() {
-	free := 0
+	free, out := 0, j.sitting(clockNow())
 	for _, h := range j.w.hired {
-		if !h.left && !h.held {
+		if !h.left && !h.held && !out[h] {
 			free += max(0, h.places-h.running)
 		}
 	}

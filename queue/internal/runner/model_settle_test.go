@@ -14,6 +14,7 @@ func (j *judge) watch() {
 	j.lapse()
 	j.read()
 	j.haunt()
+	j.countPlaces()
 	now := clockNow()
 	for lane, until := range j.odd { // what comes meanwhile may find no place
 		if until < now {

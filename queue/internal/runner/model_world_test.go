@@ -19,6 +19,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
@@ -294,7 +295,8 @@ func (w *world) leading() *hired {
 type fated struct {
 	lasts   time.Duration
 	outcome Outcome
-	pauses  string // whom it pauses: "queue", "tenant", "user", "limit" or nobody
+	pauses  string // whom it pauses: "queue", "tenant", "user", "limit", "other" or nobody
+	sendsOn bool   // its worker can run no job for some time
 	rests   time.Duration
 }
 
@@ -322,8 +324,11 @@ func (w *world) fate(t *task, n int) (f fated) {
 	case p < 18:
 		f.outcome.Refund = true
 	case p < 22:
-		f.pauses, f.rests = []string{"user", "user", "tenant", "tenant", "queue", "limit", "limit"}[r.IntN(7)], time.Duration(20+r.IntN(700))*time.Millisecond
+		f.pauses, f.rests = []string{"user", "user", "tenant", "tenant", "queue", "limit", "limit", "other"}[r.IntN(8)], time.Duration(20+r.IntN(700))*time.Millisecond
 		f.outcome.Refund = r.IntN(2) == 0
+	case p < 25:
+		f.sendsOn, f.rests = true, time.Duration(100+r.IntN(2000))*time.Millisecond
+		f.lasts += time.Millisecond // the next slot of the job is another one
 	}
 	return f
 }
@@ -353,6 +358,8 @@ func (w *world) handle(ctx context.Context, h *hired, a Attempt) Outcome {
 	o := at.fate.outcome
 	if cut {
 		o = Outcome{Failed: true, Error: "cut", Uncounted: h.left} // a worker that stops gives it back
+	} else if at.fate.sendsOn {
+		o = Outcome{SentOn: a.Clock() + at.fate.rests.Microseconds()}
 	} else if at.fate.pauses != "" {
 		o.Pause = &Pause{Scope: at.scopeOf(at.fate.pauses), Until: a.Clock() + at.fate.rests.Microseconds()}
 	}
@@ -366,6 +373,8 @@ func (at *attempt) scopeOf(whose string) string {
 	switch whose {
 	case "limit":
 		return at.charges[len(at.charges)-1].scope
+	case "other": // a limit that does not count the job
+		return envelope.LimitScope + "nobody"
 	case "user":
 		return scopes[2]
 	case "tenant":
