@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -45,12 +46,13 @@ type Claims struct {
 	compared       map[envelope.Claim]time.Time // brought by a comparison, and when: a message may come later
 }
 
-// held is a claim that is held. It goes from waiting (the zero value) to running (cancel) to over; it may be lost
+// held is a claim that is held. It goes from waiting (the zero value) to running (started) to over; it may be lost
 // before it is over.
 type held struct {
-	cancel context.CancelCauseFunc // of its handler; nil before the start
-	over   bool                    // it has ended
-	lost   bool                    // it is another worker's now
+	cancel  context.CancelCauseFunc // of its handler's context; nil until its job is read, and when it is over
+	started atomic.Bool             // its handler has begun, or is about to. A start takes no lock (job.go)
+	over    bool                    // it has ended
+	lost    bool                    // it is another worker's now
 }
 
 // returned is a claim that the leader was asked to take back. Redis has it until the leader has done so.
@@ -84,32 +86,19 @@ func (c *Claims) note(claim envelope.Claim) {
 	}
 }
 
-// starts reports whether a job may start: it does not if it was lost while it waited. Then the claim is let go of, and
-// nothing has to be told.
-func (c *Claims) starts(claim envelope.Claim) bool {
+// opened notes that a claim's job waits for its slot; cancel is called if the claim is lost from now on, before its
+// handler begins or after. If it is lost already it is let go of, nothing has to be told, and nil is returned.
+func (c *Claims) opened(claim envelope.Claim, cancel context.CancelCauseFunc) *held {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[claim]
 	if h == nil || h.lost {
 		delete(c.held, claim)
 		c.note(claim)
-		return false
+		return nil
 	}
-	return true
-}
-
-// begins notes that a handler starts; cancel is called if the claim is lost. It may have been lost after starts has
-// looked: then cancel is called at once.
-func (c *Claims) begins(claim envelope.Claim, cancel context.CancelCauseFunc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h := c.held[claim]
-	if h == nil {
-		return
-	}
-	if h.cancel = cancel; h.lost {
-		cancel(errLeaseLost)
-	}
+	h.cancel = cancel
+	return h
 }
 
 // drop lets go of a claim whose end Redis knows.

@@ -2,7 +2,7 @@ package worker
 
 import (
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,10 +13,10 @@ import (
 
 // delays are how long after their slots the newest jobs have started: those of the last minute,
 // and no more than a thousand. A job that was returned since it would have been late counts with its lateness.
+// It is a ring without a lock, since a start must not wait for one (job.go).
 type delays struct {
-	mu   sync.Mutex
-	kept []delay // a ring
-	next int
+	kept [delaysKept]atomic.Pointer[delay]
+	next atomic.Uint64 // how many there have been
 }
 
 // delay is how long after its slot a job has started, and when that was.
@@ -32,24 +32,15 @@ const (
 
 // add notes one delay.
 func (d *delays) add(took time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.kept) < delaysKept {
-		d.kept = append(d.kept, delay{time.Now(), took})
-		return
-	}
-	d.kept[d.next] = delay{time.Now(), took}
-	d.next = (d.next + 1) % delaysKept
+	d.kept[(d.next.Add(1)-1)%delaysKept].Store(&delay{time.Now(), took})
 }
 
 // p99 returns the delay that 99 of 100 jobs do not exceed; 0 if nothing has started in the last minute. It sorts all of
 // them, which a beat can afford.
 func (d *delays) p99() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	var all []time.Duration
-	for _, one := range d.kept {
-		if time.Since(one.at) < delaysFor {
+	for i := range d.kept {
+		if one := d.kept[i].Load(); one != nil && time.Since(one.at) < delaysFor {
 			all = append(all, one.took)
 		}
 	}

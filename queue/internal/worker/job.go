@@ -17,9 +17,9 @@ import (
 //	Accept        it is new to this worker, and the worker does not stop
 //	awaitPlace    it has a place: the leader's own jobs come with one
 //	open          its job is read, and its payload, if that is kept apart
+//	claims.opened it was not lost, and from now on its context is cancelled if it is
 //	awaitSlot     Redis's clock has reached the slot, and the job is not late
-//	claims.starts it was not lost while it waited
-//	handle        the handler runs
+//	handle        the handler runs, unless the context is cancelled
 //	finish        the outcome is told (outcome.go)
 //
 // Wherever it goes no further, it is returned to the leader (giveBack), or dropped if another worker has it.
@@ -27,8 +27,11 @@ import (
 // A job is late if its start would come later than its slot + grace, with the worker's doubt about Redis's
 // clock added, and beyond what the leader has allowed for (the claim's Spent − Slot). The rules count the
 // start at Spent: a later one could come too close to the next. So a late job does not start under
-// this claim. It goes back, and the leader decides about it again. What is asked of Redis is asked before: after awaitSlot an
-// answer that takes long would make the start late, and nobody would notice.
+// this claim. It goes back, and the leader decides about it again.
+//
+// Nothing is waited for between that look at the clock and the handler: it would make the start late, and nobody would
+// notice. What is asked of Redis is asked before. So is everything that takes a lock which other goroutines of this
+// worker take: one that gets no CPU while it has the lock would hold up all others.
 
 // Given is a claim as it comes to a worker: in a message, by a comparison, or from the term in which this worker leads.
 type Given struct {
@@ -84,17 +87,25 @@ func (w *Worker) run(g Given) {
 	if !ok {
 		return
 	}
+	ctx, cancel := context.WithCancelCause(w.handling)
+	defer cancel(nil)
+	h := w.Claims.opened(j.Claim, cancel)
+	if h == nil {
+		return
+	}
 	at, ok := w.awaitSlot(j)
 	if !ok {
 		return
 	}
-	j.started = at
-	if !w.Claims.starts(j.Claim) {
+	if context.Cause(ctx) == errLeaseLost {
+		w.Claims.drop(j.Claim)
 		return
 	}
+	h.started.Store(true)
+	j.started = at
 	outcome := Outcome{Failed: true, Error: "the handler ended its goroutine"}
 	defer func() { w.finish(j, outcome) }() // even then
-	outcome = w.handle(j, at)
+	outcome = w.handle(ctx, j, at)
 }
 
 // freed gives a place back, and tells a leader that waits for one.
@@ -248,10 +259,7 @@ func (w *Worker) sleepUnlessStopped(d time.Duration) bool {
 
 // handle runs the handler once. What it returns decides; its context only asks. A handler that ignores the end
 // of its context keeps its place: nobody can stop a goroutine.
-func (w *Worker) handle(j *job, at int64) Outcome {
-	ctx, cancel := context.WithCancelCause(w.handling)
-	defer cancel(nil)
-	w.Claims.begins(j.Claim, cancel)
+func (w *Worker) handle(ctx context.Context, j *job, at int64) Outcome {
 	if limit := limitOf(j.env, at); limit > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, limit)

@@ -154,7 +154,7 @@ func (w *Worker) startedThrough(now int64) int64 {
 	w.Claims.mu.Lock()
 	defer w.Claims.mu.Unlock()
 	for claim, h := range w.Claims.held {
-		if h.cancel == nil && !h.over {
+		if !h.started.Load() && !h.over {
 			if claim.Valid() {
 				now = min(now, claim.Spent)
 			}

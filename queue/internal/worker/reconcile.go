@@ -105,8 +105,8 @@ func (c *Claims) remember(claim envelope.Claim) {
 	c.compared[claim] = time.Now()
 }
 
-// lose notes that a claim is another worker's now, and cancels its handler. One that still waits does not start
-// (starts). A claim that is over needs nothing: its end has no effect in Redis.
+// lose notes that a claim is another worker's now, and cancels its handler's context. A job that still waits does not
+// start (opened, run). A claim that is over needs nothing: its end has no effect in Redis.
 func (c *Claims) lose(claim envelope.Claim) {
 	c.mu.Lock()
 	h := c.held[claim]
@@ -115,8 +115,11 @@ func (c *Claims) lose(claim envelope.Claim) {
 		cancel, h.lost = h.cancel, true
 	}
 	c.mu.Unlock()
-	if cancel != nil {
-		c.w.Log.Warn("lost the lease of a running job: it will run again elsewhere", "claim", claim)
-		cancel(errLeaseLost)
+	if cancel == nil {
+		return
 	}
+	if h.started.Load() {
+		c.w.Log.Warn("lost the lease of a running job: it will run again elsewhere", "claim", claim)
+	}
+	cancel(errLeaseLost)
 }
