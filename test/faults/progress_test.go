@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -24,11 +25,28 @@ func (s *scene) standstills(executions []*execution) (found int) {
 			}
 			if waits := s.waiting(starts, from, to); waits != nil && !s.crowded(starts, from, to) {
 				found++
-				s.t.Errorf("%s has started nothing from %s to %s, and %s of %s waited; harm: %v", tenant, clock(from), clock(to), waits.ID, waits.User, s.harm)
+				s.t.Errorf("%s has started nothing from %s to %s, and %s of %s waited; harm: %v; %s",
+					tenant, clock(from), clock(to), waits.ID, waits.User, s.harm, meanwhile(executions, from, to))
 			}
 		}
 	}
 	return found
+}
+
+// meanwhile says what has started between two instants. Where most starts are late the machine is short of CPU: a late job
+// goes back and needs another slot, so that the queue starts fewer jobs than its rules allow.
+func meanwhile(executions []*execution, from, to time.Time) string {
+	all, late, latest := 0, 0, time.Duration(0)
+	for _, e := range executions {
+		if e.began.After(from) && e.began.Before(to) {
+			all++
+			if e.late > 5*time.Millisecond {
+				late++
+			}
+			latest = max(latest, e.late)
+		}
+	}
+	return fmt.Sprintf("%d others started meanwhile, %d of them more than 5 ms after their slots, by up to %v", all, late, latest)
 }
 
 // A hold is a time in which a tenant, or a user if one is named, was not to start anything.
