@@ -97,9 +97,6 @@ func (b *inflight) write(now int64) {
 	for _, drop := range b.commit.Plan.Drops {
 		b.drop(drop, now)
 	}
-	for _, worker := range t.fleet.stalled() {
-		b.lookAt(worker)
-	}
 	for _, state := range b.commit.States {
 		ms := (state.Until-now)/1000 + 1
 		if ms <= 0 {
@@ -115,6 +112,13 @@ func (b *inflight) write(now int64) {
 		c.Tell(o.worker, o.words...)
 	}
 	b.want(b.commit.Needs)
+	// A look alone is no reason for a commit while others are under way: each would be the reason for the next, as fast as
+	// Redis answers.
+	if len(t.flights) == 0 || !c.Empty() {
+		for _, worker := range t.fleet.stalled() {
+			b.lookAt(worker)
+		}
+	}
 }
 
 // stateKept is for how long what rules remember is kept after it binds nobody any more, in ms:
