@@ -253,6 +253,9 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 // latest returns the latest start of a job, 0 for none. There is no sense in a start after the end
 // of its handler's context.
 func latest(policies *schedule.Policies, tenant string, job *envelope.Envelope) int64 {
+	if len(job.Members) > 0 {
+		return policies.Of(tenant).Latest(job, nil)
+	}
 	return latestSince(policies, tenant, job, job.Begin())
 }
 

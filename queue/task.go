@@ -25,6 +25,7 @@ const (
 	headerDeadline    = headerPrefix + "deadline"
 	headerPriority    = headerPrefix + "priority"
 	headerCollapseKey = headerPrefix + "collapse-key"
+	headerDigestKey   = headerPrefix + "digest-key"
 	headerTimeout     = headerPrefix + "timeout"
 	headerFinishBy    = headerPrefix + "finish-by"
 	headerCallback    = headerPrefix + "callback" // its URL, and behind a space the secret
@@ -78,6 +79,9 @@ func NewTask(j Job) (*asynq.Task, error) {
 	if j.CollapseKey != "" {
 		headers[headerCollapseKey] = j.CollapseKey
 	}
+	if j.DigestKey != "" {
+		headers[headerDigestKey] = j.DigestKey
+	}
 	if j.Timeout > 0 {
 		headers[headerTimeout] = j.Timeout.String()
 	}
@@ -97,7 +101,7 @@ func NewTask(j Job) (*asynq.Task, error) {
 // fitsTask refuses jobs that asynq would refuse, or that a task cannot carry unchanged.
 func fitsTask(j Job) error {
 	texts := map[string]string{
-		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey,
+		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey, "digest_key": j.DigestKey,
 	}
 	for name, value := range j.Keys {
 		texts["key "+strconv.Quote(name)] = value
@@ -195,6 +199,8 @@ func readHeader(job *Job, name, value string) (err error) {
 		job.User = value
 	case headerCollapseKey:
 		job.CollapseKey = value
+	case headerDigestKey:
+		job.DigestKey = value
 	case headerCallback:
 		job.Callback = readCallback(value)
 	case headerCost:

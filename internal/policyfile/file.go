@@ -45,6 +45,13 @@ type Policy struct {
 	DropOldest   bool
 	Weight       int           // 0 counts as 1
 	MaxWait      time.Duration // 0 for no bound
+	Digest       Digest
+}
+
+// A Digest says when jobs with one digest key start together.
+type Digest struct {
+	Max        int           // of its members; 0 counts as 100
+	Wait, Idle time.Duration // from its first, and from its last member; 0 for none
 }
 
 // The bounds of values.
@@ -53,6 +60,8 @@ const (
 	MaxConcurrency = 1_000_000
 	MaxPercent     = 100
 	maxWeight      = 100
+	maxDigest      = 1000
+	maxDigestWait  = 366 * 24 * time.Hour
 )
 
 // What would be right, for the values of which that can be said without knowing them.
@@ -62,6 +71,8 @@ const (
 	wantOverflow    = "drop_newest or drop_oldest"
 	wantWeight      = "a weight from 1 to 100"
 	wantMaxWait     = "a time such as 15m, at least 1ms, or 0 for no bound"
+	wantDigestMax   = "1 to 1000 members"
+	wantDigestWait  = "a time such as 30s, from 1ms to 366 days"
 	wantName        = "1 to 64 letters, digits, dots, dashes or underscores"
 )
 
@@ -162,6 +173,21 @@ func (p Policy) check(path string) *Problem {
 		return &Problem{Path: path + ".weight", Value: strconv.Itoa(p.Weight), Text: wantWeight}
 	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
 		return &Problem{Path: path + ".max_wait", Value: p.MaxWait.String(), Text: wantMaxWait}
+	}
+	return p.Digest.check(path + ".digest")
+}
+
+func (d Digest) check(path string) *Problem {
+	if d.Max < 0 || d.Max > maxDigest {
+		return &Problem{Path: path + ".max", Value: strconv.Itoa(d.Max), Text: wantDigestMax}
+	}
+	for _, of := range []struct {
+		name string
+		time time.Duration
+	}{{"wait", d.Wait}, {"idle", d.Idle}} {
+		if of.time < 0 || 0 < of.time && of.time < time.Millisecond || of.time > maxDigestWait {
+			return &Problem{Path: path + "." + of.name, Value: of.time.String(), Text: wantDigestWait}
+		}
 	}
 	return nil
 }

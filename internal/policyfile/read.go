@@ -152,7 +152,7 @@ func (r *policyReader) policies(root place) File {
 }
 
 func (r *policyReader) policy(at place) (p Policy) {
-	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
+	fields := r.fields(at, "tenant", "user", "max_wait", "weight", "digest")
 	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
 	user := r.fields(fields["user"], "rules", "concurrency", "capacity")
 	p.Tenant, p.User = r.limits(tenant), r.limits(user)
@@ -166,7 +166,21 @@ func (r *policyReader) policy(at place) (p Policy) {
 	if w := fields["max_wait"]; w.Node != nil {
 		p.MaxWait = read(r, w, time.ParseDuration, wantMaxWait)
 	}
+	p.Digest = r.digest(r.fields(fields["digest"], "max", "wait", "idle"))
 	return p
+}
+
+func (r *policyReader) digest(fields map[string]place) (d Digest) {
+	if at := fields["max"]; at.Node != nil {
+		d.Max = read(r, at, notZero, wantDigestMax)
+	}
+	if at := fields["wait"]; at.Node != nil {
+		d.Wait = read(r, at, time.ParseDuration, wantDigestWait)
+	}
+	if at := fields["idle"]; at.Node != nil {
+		d.Idle = read(r, at, time.ParseDuration, wantDigestWait)
+	}
+	return d
 }
 
 // limits reads the rules of a scope, and how much of it runs at once.

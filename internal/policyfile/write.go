@@ -26,6 +26,12 @@ type (
 		User    backlog       `yaml:",omitempty"`
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
 		Weight  int           `yaml:",omitempty"`
+		Digest  digestEntry   `yaml:",omitempty,flow"`
+	}
+	digestEntry struct {
+		Max  int           `yaml:",omitempty"`
+		Wait time.Duration `yaml:",omitempty"`
+		Idle time.Duration `yaml:",omitempty"`
 	}
 	backlog struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
@@ -85,7 +91,7 @@ func (f File) MarshalYAML() (any, error) {
 		}
 		file.Policies[name] = policyEntry{
 			backlog{ruleEntries(from.Tenant.Rules), written(from.Tenant.Concurrency), from.Capacity, overflow},
-			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, ""}, from.MaxWait, from.Weight,
+			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, ""}, from.MaxWait, from.Weight, digestEntry(from.Digest),
 		}
 	}
 	return file, nil

@@ -84,7 +84,7 @@ func (d *decision) expire() {
 	for d.left > 0 && d.s.expiring.first() <= d.now {
 		l := d.s.expiring.entries[0].item
 		reason := Expired
-		if d.s.cancelled[l.heads[0].Env.ID] {
+		if d.s.CancelledAll(l.heads[0].Env) {
 			reason = Cancelled
 		}
 		d.drop(l, reason, "")

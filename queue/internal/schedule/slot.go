@@ -144,10 +144,10 @@ func (d *decision) slot(l *lane, at int64) (slot int64, wait Wait) {
 
 // unfit returns why a job that may not start before its slot is not to start at all.
 func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
-	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
+	if d.s.CancelledAll(h.Env) {
 		return Cancelled, ""
 	}
-	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin())
+	deadline := t.policy.Latest(h.Env, d.s.cancelled)
 	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
 		return Expired, ""
 	}

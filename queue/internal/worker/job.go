@@ -153,6 +153,9 @@ func (w *Worker) open(g Given) (*job, bool) {
 			return nil, false
 		}
 	}
+	if len(j.env.Members) > 0 {
+		return j, w.settle(j) && w.readPayloads(j)
+	}
 	if j.env.CollapseKey != "" && j.env.ID != "" && w.wasCancelled(j.env.ID) {
 		w.giveBack(g.Claim) // the leader drops it
 		return nil, false
