@@ -43,6 +43,7 @@ const (
 // those it is about, and with what plays its world again. There is still one in some 200,000
 // operations: each wants a look at its log. The last dozen were the judge, or the wires of the tests.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	seed, only := fromEnvironment(t, seedVariable, 0), fromEnvironment(t, worldVariable, -1)
 	usual := usualOperations
 	if testing.Short() {

@@ -55,6 +55,7 @@ func TestWaitsHaveTheOptions(t *testing.T) {
 // A client of sentinels waits at the master, and after a failover at the new one.
 func TestWaitsOfSentinels(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	s := redistest.StartSentinels(t)
 	client := s.Client(t)
 	waits, done := Waits(client, 1)
