@@ -25,7 +25,7 @@ func (c *Claims) done(e End) {
 	c.mu.Lock()
 	if h := c.held[e.Claim]; h != nil {
 		h.over, h.cancel = true, nil
-		if h.lost { // its end means nothing any more
+		if h.lost.Load() { // its end means nothing any more
 			delete(c.held, e.Claim)
 			c.mu.Unlock()
 			return
@@ -174,7 +174,7 @@ func (c *Claims) untold() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range c.held {
-		if h.over && !h.lost {
+		if h.over && !h.lost.Load() {
 			n++
 		}
 	}

@@ -51,8 +51,8 @@ type Claims struct {
 type held struct {
 	cancel  context.CancelCauseFunc // of its handler's context; nil until its job is read, and when it is over
 	started atomic.Bool             // its handler has begun, or is about to. A start takes no lock (job.go)
+	lost    atomic.Bool             // it is another worker's now; a start looks at it without the lock
 	over    bool                    // it has ended
-	lost    bool                    // it is another worker's now
 }
 
 // returned is a claim that the leader was asked to take back. Redis has it until the leader has done so.
@@ -92,7 +92,7 @@ func (c *Claims) opened(claim envelope.Claim, cancel context.CancelCauseFunc) *h
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[claim]
-	if h == nil || h.lost {
+	if h == nil || h.lost.Load() {
 		delete(c.held, claim)
 		c.note(claim)
 		return nil
@@ -135,7 +135,7 @@ func (c *Claims) count() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range c.held {
-		if !h.lost {
+		if !h.lost.Load() {
 			n++
 		}
 	}

@@ -17,9 +17,9 @@ import (
 //	Accept        it is new to this worker, and the worker does not stop
 //	awaitPlace    it has a place: the leader's own jobs come with one
 //	open          its job is read, and its payload, if that is kept apart
-//	claims.opened it was not lost, and from now on its context is cancelled if it is
+//	claims.opened it was not lost; if it is from now on, its context is cancelled
 //	awaitSlot     Redis's clock has reached the slot, and the job is not late
-//	handle        the handler runs, unless the context is cancelled
+//	handle        the handler runs, unless the claim was lost while it waited
 //	finish        the outcome is told (outcome.go)
 //
 // Wherever it goes no further, it is returned to the leader (giveBack), or dropped if another worker has it.
@@ -97,7 +97,7 @@ func (w *Worker) run(g Given) {
 	if !ok {
 		return
 	}
-	if context.Cause(ctx) == errLeaseLost {
+	if h.lost.Load() {
 		w.Claims.drop(j.Claim)
 		return
 	}

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,22 +55,54 @@ func TestALateJobIsReturned(t *testing.T) {
 	})
 }
 
-// TestLostBeforeStart takes a job away that waits for its slot: it does not start.
+// A job whose claim is taken away before its slot does not start: before the worker has read it, and while it waits.
 func TestLostBeforeStart(t *testing.T) {
+	for name, wait := range map[string]func(){"not read yet": func() {}, "waiting for its slot": synctest.Wait} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				var l log
+				w, reply := beaten(t, client, &l)
+				env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+				slot := reply.Now + 3_000_000
+				claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
+				w.Accept(Given{Claim: claim, Job: env.String()})
+				wait()
+				if err := w.Claims.Reconcile(t.Context()); err != nil { // Redis holds no such claim
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				if l.count() != 0 || w.Claims.count() != 0 {
+					t.Errorf("%d starts, %d claims held", l.count(), w.Claims.count())
+				}
+			})
+		})
+	}
+}
+
+// A handler whose claim is another worker's by now is told by its context, with the reason, and its end is told to nobody.
+func TestLostWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
-		var l log
-		w, reply := beaten(t, client, &l)
+		w, reply := beaten(t, redistest.Mini(t), new(log))
+		var cause error
+		w.cfg.Handle = func(ctx context.Context, _ Attempt) Outcome {
+			select {
+			case <-ctx.Done():
+				cause = context.Cause(ctx)
+			case <-time.After(time.Minute):
+			}
+			return Outcome{}
+		}
 		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
-		slot := reply.Now + 3_000_000
-		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: slot, Spent: slot}
+		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
 		w.Accept(Given{Claim: claim, Job: env.String()})
+		synctest.Wait()                                         // it runs
 		if err := w.Claims.Reconcile(t.Context()); err != nil { // Redis holds no such claim
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Second)
-		if l.count() != 0 || w.Claims.count() != 0 {
-			t.Errorf("%d starts, %d claims held", l.count(), w.Claims.count())
+		w.running.Wait()
+		if n, _ := w.Claims.Due(); !errors.Is(cause, errLeaseLost) || n != 0 || w.Claims.count() != 0 {
+			t.Errorf("cancelled by %v; %d ends to be told, %d claims held", cause, n, w.Claims.count())
 		}
 	})
 }

@@ -111,8 +111,8 @@ func (c *Claims) lose(claim envelope.Claim) {
 	c.mu.Lock()
 	h := c.held[claim]
 	var cancel context.CancelCauseFunc
-	if h != nil && !h.over && !h.lost {
-		cancel, h.lost = h.cancel, true
+	if h != nil && !h.over && h.lost.CompareAndSwap(false, true) {
+		cancel = h.cancel
 	}
 	c.mu.Unlock()
 	if cancel == nil {
