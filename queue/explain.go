@@ -16,7 +16,7 @@ import (
 // An Explanation says why the jobs of a user wait. All times are on Redis's clock.
 type Explanation struct {
 	Now           time.Time `json:"now"`
-	Workers       int       `json:"workers"`        // of the queue that live: without one nothing starts, whatever the rules say
+	Workers       int       `json:"workers"`        // how many of the queue live: while none does nothing starts, whatever the rules say
 	Policy        string    `json:"policy"`         // the tenant's policy; empty if it has none
 	TenantWaiting int64     `json:"tenant_waiting"` // jobs in the tenant's lanes
 	Waiting       int64     `json:"waiting"`        // of these, in the user's lanes

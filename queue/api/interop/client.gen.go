@@ -472,7 +472,7 @@ type JobState struct {
 	// Waiting Of these, in the user's lanes.
 	Waiting int `json:"waiting"`
 
-	// Workers Of the queue that live: without one nothing starts, whatever the rules say.
+	// Workers How many workers of the queue live. While none does nothing starts, whatever the rules say.
 	Workers int `json:"workers"`
 }
 
@@ -661,7 +661,7 @@ type Why struct {
 	// Waiting Of these, in the user's lanes.
 	Waiting int `json:"waiting"`
 
-	// Workers Of the queue that live: without one nothing starts, whatever the rules say.
+	// Workers How many workers of the queue live. While none does nothing starts, whatever the rules say.
 	Workers int `json:"workers"`
 }
 

@@ -17,7 +17,7 @@ import (
 // A worker gets no jobs
 //
 //   - while it does not take its messages (stalled): each commit that gives it something reads since when one
-//     waits there, and so do all commits while it stalls;
+//     waits there, and so do other commits while it stalls (write);
 //   - after it has returned a job unstarted (unsure), until its record was read again: it may be stopping;
 //   - while it knows Redis's clock worse than [clock.Usable];
 //   - until an instant after it has sent a job on, unless no other worker has places (out);
