@@ -59,3 +59,27 @@ func (m *model) tooLate(t *task, slot int64) error {
 	m.explain(t.lane)
 	return fmt.Errorf("job %d of %s waits %d µs after its deadline", t.id, t.lane.Name(), m.now-deadline)
 }
+
+// first checks that a job which starts leaves none of its tenant behind that has a higher priority and may start now, or before
+// the job's slot. Which of those that wait for limits by name comes first, these say.
+func (m *model) first(t *task, s schedule.Start) error {
+	before := int64(schedule.Never)
+	for lane, jobs := range m.lanes {
+		if lane.Priority >= t.lane.Priority || len(jobs) == 0 || lane.Tenant != t.lane.Tenant || m.stale[lane] || m.untold(lane) {
+			continue
+		}
+		o := jobs[0]
+		if late := m.deadline(o); late > 0 && late <= s.Slot || m.dead[o.env.ID] || o.cost() > t.cost() || len(m.counts(o)) > 3 || m.awaitsEnd(o) {
+			continue
+		}
+		if before == schedule.Never {
+			before = max(m.now, m.slot(t, m.now, false)-1)
+		}
+		if m.slot(o, max(m.now, m.slots[lane]), true) > before || m.vague(o) || m.full(o) || m.blocked(o) {
+			continue
+		}
+		m.explain(lane)
+		return fmt.Errorf("job %d of %s starts before job %d of %s, which may start", t.id, t.lane.Name(), o.id, lane.Name())
+	}
+	return nil
+}

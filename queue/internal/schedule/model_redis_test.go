@@ -65,7 +65,9 @@ func (m *model) commit(plan schedule.Plan) (bool, error) {
 			if want := m.policies.Label(t.lane, t.env); starts[0].Lane.Label != want {
 				return false, fmt.Errorf("job %d has a claim of label %q, want %q", t.id, starts[0].Lane.Label, want)
 			}
-			err = m.start(t, starts[0], m.placeOf(starts[0]))
+			if err = m.first(t, starts[0]); err == nil {
+				err = m.start(t, starts[0], m.placeOf(starts[0]))
+			}
 			if err == nil {
 				err = m.claim(t, starts[0])
 			}

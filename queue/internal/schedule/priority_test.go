@@ -160,3 +160,26 @@ func TestABigJobWaitsForHigherPriorities(t *testing.T) {
 		t.Errorf("starts %+v, want the second one of v at 997 ms as the third", s.starts)
 	}
 }
+
+// A job that is due within the lead starts before one of a lower priority that the queue's rules let start only after
+// that: both would need the queue's next slot.
+func TestLowPrioritiesTakeNoLaterSlotFirst(t *testing.T) {
+	spacing := func(ms int) *rules.Set {
+		return rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Duration(ms) * time.Millisecond})
+	}
+	s := onShelf(t, spacing(15), schedule.Policy{User: spacing(9)})
+	begun := s.now
+	s.put("t", "v", func(e *envelope.Envelope) { e.Priority = envelope.High })
+	s.decide()
+	s.put("t", "v", func(e *envelope.Envelope) { e.Priority = envelope.High }) // its user lets it start at 9 ms
+	s.put("t", "u", nil)                                                       // its user lets it start at once
+	s.decide()
+	s.now = begun + 15_000
+	s.decide()
+	if order := s.order(); order != "v v u" {
+		t.Errorf("started %s, want v v u", order)
+	}
+	if slot := s.starts[1].Slot; slot != begun+15_000 {
+		t.Errorf("the second slot is at %d µs, want 15 ms", slot-begun)
+	}
+}

@@ -39,6 +39,10 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 			return v
 		}
 	}
+	if from := max(slot, l.last); from > max(at, t.bound) && t.above(l.priority) < from && !d.goesAhead(l, slot) {
+		t.lanes[l.priority].due.set(l, from) // a job of a higher priority may start before
+		return on
+	}
 	if s.full(&u.subject) {
 		s.release(l, d.now)
 		t.lanes[l.priority].due.set(l, blocked)
@@ -78,6 +82,15 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 	}
 	d.take(l, at, slot, place).Wait = wait.until(slot)
 	return on
+}
+
+// above returns from when on a lane of a higher priority may start something, as far as is known; Never if none may.
+func (t *tenant) above(priority int) int64 {
+	first := int64(Never)
+	for p := range priority {
+		first = min(first, t.lanes[p].due.first(), t.lanes[p].reading.first())
+	}
+	return first
 }
 
 // goesAhead reports whether the first job of a lane was late before, and has to go so far ahead that it may take a slot which
