@@ -146,11 +146,11 @@ type Worker struct {
 
 // NewWorker returns a worker, or an error wrapping [ErrInvalidArgument].
 //
-// While it runs it waits for jobs on connections of its own, with the options of rdb: two for
-// each queue beside rdb's pool, which may be as small as one connection. Hooks of rdb do not see
-// these waits. A client that wraps another needs a method Unwrap() redis.UniversalClient for
-// that; otherwise it waits on the client's own pool, whose PoolSize has to be larger than twice
-// the number of queues.
+// While it runs it waits for jobs, renews its lease and acknowledges on connections of its own,
+// with the options of rdb: four for each queue, as a rule, beside rdb's pool, which may be as small
+// as one connection. Hooks of rdb do not see what goes by them. A client that wraps another needs
+// a method Unwrap() redis.UniversalClient for that; otherwise all goes by the client's own pool,
+// whose PoolSize has to be larger than four times the number of queues.
 func NewWorker(rdb redis.UniversalClient, cfg WorkerConfig) (*Worker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -188,10 +188,10 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	}
 	places := worker.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
-	waits, done := store.Waits(w.client, store.WaitsEach*len(w.cfg.Queues))
+	dedicated, done := store.Dedicated(w.client, len(w.cfg.Queues))
 	defer done()
 	for _, queue := range w.cfg.Queues {
-		r, events, err := w.runner(queue, waits, places, h)
+		r, events, err := w.runner(queue, dedicated, places, h)
 		if err != nil {
 			return err
 		}
@@ -204,12 +204,12 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 }
 
 // runner returns this worker's part in a queue, under a name that no worker has had before.
-func (w *Worker) runner(queue string, waits redis.UniversalClient, places *worker.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
+func (w *Worker) runner(queue string, dedicated redis.UniversalClient, places *worker.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
 	s, err := store.New(w.client, queue)
 	if err != nil {
 		return nil, nil, err
 	}
-	s = s.WaitingOn(waits)
+	s = s.Dedicating(dedicated)
 	name, _ := os.Hostname()
 	host := fmt.Sprintf("%s/%d", name, os.Getpid())
 	events := newEventLog(s, host)

@@ -112,8 +112,8 @@ func (s *stage) joinWith(name string, places int) *actor {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	waits, done := store.Waits(client, store.WaitsEach)
-	st = st.WaitingOn(waits)
+	dedicated, done := store.Dedicated(client, 1)
+	st = st.Dedicating(dedicated)
 	a := &actor{wire: w}
 	a.Runner = New(Config{
 		Store: st, Name: name, Places: worker.NewPlaces(places), Lease: s.lease, ShutdownTimeout: time.Second,

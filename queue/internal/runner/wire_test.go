@@ -269,8 +269,7 @@ func (w *wire) client(t *testing.T) redis.UniversalClient {
 		w.open[conn] = true
 		return conn, nil
 	})
-	// go-redis looks whether a connection to a socket is alive before it uses it. Of one in memory it learns only by an
-	// error: a pool of a hundred dead ones would hold a worker up for seconds.
+	// A connection that is silent looks alive: a leader whose pool has a hundred of them would be held up for seconds.
 	options.MaxIdleConns = 4
 	client := redis.NewClient(options)
 	if w.streams {

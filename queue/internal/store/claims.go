@@ -31,7 +31,7 @@ func parseClaim(name string) Claim {
 // Claimed returns all that a worker has, in no order, in one round trip. What changes while the reply is on its way is
 // not in it: callers that start or give up claims by it have to allow for that.
 func (s *Store) Claimed(ctx context.Context, worker string) ([]Claimed, error) {
-	found, err := s.client.HGetAll(ctx, s.key.Running(worker)).Result()
+	found, err := s.dedicated.HGetAll(ctx, s.key.Running(worker)).Result()
 	all := make([]Claimed, 0, len(found))
 	for name, job := range found {
 		if job != "" {
@@ -78,10 +78,15 @@ type Ack struct {
 
 // Ack ends claims of jobs that need no more attempts, in one round trip, and tells the leader. Claims that were lost
 // are passed over. A refund, the record of a job that is done, and the deletion of a payload happen if a claim was still
-// held: so an Ack that is sent twice has its effects once, and after an error the caller sends it again.
+// held: so an Ack that is sent twice has its effects once, and after an error the caller sends it again. Those of many jobs
+// go by the dedicated connections; of those of one job there may be as many at once as jobs end.
 func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 	keys := []string{s.key.Meta(), s.key.Running(a.Worker), s.key.Notices()}
 	args := []any{a.Refund}
+	run := s.run
+	if a.Refund == "" && a.Payload == "" && a.Done == "" {
+		run = s.runDedicated
+	}
 	if a.Payload != "" || a.Done != "" {
 		lane := ""
 		if a.Done != "" {
@@ -96,6 +101,6 @@ func (s *Store) Ack(ctx context.Context, a Ack) (Reading, error) {
 		args = append(args, claim.String())
 	}
 	asked := time.Now()
-	reply := readFields(s.run(ctx, "ack", keys, args...), 2)
+	reply := readFields(run(ctx, "ack", keys, args...), 2)
 	return Reading{reply.int(0), asked, time.Now()}, reply.err
 }

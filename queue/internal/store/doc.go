@@ -43,6 +43,6 @@
 //	told.go                          ends that somebody is told of
 //	inspect.go, tail.go, chart.go    what people look at
 //	read.go, scripts.go, once.go,    how commands and scripts are sent, and their replies and errors read
-//	waits.go, words.go, errors.go,
+//	dedicated.go, words.go, errors.go,
 //	types.go
 package store

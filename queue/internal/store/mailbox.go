@@ -23,7 +23,7 @@ import (
 // It blocks a connection of the waiting client. After an error a message may have been taken out and lost: the caller
 // compares its claims.
 func (s *Store) Message(ctx context.Context, worker string, patience time.Duration) (message string, at int64, err error) {
-	popped, err := s.waits.BLPop(ctx, patience, s.key.Mailbox(worker)).Result()
+	popped, err := s.dedicated.BLPop(ctx, patience, s.key.Mailbox(worker)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", 0, nil
 	}

@@ -22,7 +22,7 @@ const noticesEach = 200
 // what to read after next. It waits for one if there is none; a patience below zero does not wait. First jobs of
 // lanes that were offered together come in the order of the offer. Reading takes nothing out of the stream.
 func (s *Store) ReadNotices(ctx context.Context, after string, patience time.Duration) (string, []Notice, error) {
-	streams, err := s.waits.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Notices(), after}, Count: noticesEach, Block: patience}).Result()
+	streams, err := s.dedicated.XRead(ctx, &redis.XReadArgs{Streams: []string{s.key.Notices(), after}, Count: noticesEach, Block: patience}).Result()
 	if errors.Is(err, redis.Nil) {
 		return after, nil, nil
 	}

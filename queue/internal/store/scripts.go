@@ -53,8 +53,9 @@ type Store struct {
 
 	// client is the user's. A command may be sent twice by it, see once.go.
 	client redis.UniversalClient
-	// waits is for commands that block, see [Waits]; the same as client until WaitingOn was called.
-	waits redis.UniversalClient
+	// dedicated is for commands that block and for those that keep a lease, see [Dedicated]; the same as client until
+	// Dedicating was called.
+	dedicated redis.UniversalClient
 }
 
 // New returns the store of a queue, or an error wrapping [ErrInvalidQueue]. It asks Redis nothing.
@@ -62,13 +63,13 @@ func New(client redis.UniversalClient, queue string) (*Store, error) {
 	if err := CheckQueue(queue); err != nil {
 		return nil, err
 	}
-	return &Store{key: NewKeys(queue), Queue: queue, client: client, waits: client}, nil
+	return &Store{key: NewKeys(queue), Queue: queue, client: client, dedicated: client}, nil
 }
 
-// WaitingOn returns a copy of the store that sends commands that block by another client, see [Waits].
-func (s *Store) WaitingOn(waits redis.UniversalClient) *Store {
+// Dedicating returns a copy of the store that has another client for some commands, see [Dedicated].
+func (s *Store) Dedicating(client redis.UniversalClient) *Store {
 	other := *s
-	other.waits = waits
+	other.dedicated = client
 	return &other
 }
 
@@ -76,6 +77,11 @@ func (s *Store) WaitingOn(waits redis.UniversalClient) *Store {
 // see once.go. The error is one of those that callers understand, see checked.
 func (s *Store) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
 	return s.checked(scripts()[name].Run(ctx, s.client, keys, args...))
+}
+
+// runDedicated runs a script as run does, by the other client.
+func (s *Store) runDedicated(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	return s.checked(scripts()[name].Run(ctx, s.dedicated, keys, args...))
 }
 
 // runPatiently runs a script as run does, and again while the queue's hash slot moves to another node of a cluster,

@@ -82,7 +82,7 @@ func (s *Store) follow(ctx context.Context, streams ...string) (*Follower, error
 		}
 		f.last = append(f.last, last)
 	}
-	f.waits, f.done = Waits(s.client, 1)
+	f.waits, f.done = Dedicated(s.client, 1)
 	return f, nil
 }
 

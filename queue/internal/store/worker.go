@@ -60,7 +60,7 @@ type BeatReply struct {
 func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 	asked := time.Now()
 	r := b.Record
-	reply := readFields(s.run(ctx, "beat",
+	reply := readFields(s.runDedicated(ctx, "beat",
 		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Notices()},
 		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased), silence(b.Lease),
 		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,

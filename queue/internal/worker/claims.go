@@ -33,8 +33,9 @@ var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to ano
 //
 // Any goroutine may call the methods; mu guards all fields below it.
 type Claims struct {
-	w     *Worker
-	ready chan struct{} // something has ended
+	w       *Worker
+	ready   chan struct{} // something has ended
+	telling aside         // of claims that the leader has not taken back
 
 	mu             sync.Mutex
 	held           map[envelope.Claim]*held

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
@@ -20,6 +21,9 @@ import (
 //     and how many claims Redis has of this worker.
 //  4. Where that number differs from what is held here twice in a row, a message was lost: the claims are compared.
 //
+// Nothing that goes by other connections comes between two beats: one that is dead would be waited for as long as a lease
+// lasts. It is done beside them ([aside]).
+//
 // A worker whose lease has ended and whose claims were taken back, since it was frozen or cut off, learns that by a beat,
 // and begins anew with the next one. The claims are lost: their handlers' contexts end. A beat that arrives when its
 // worker has left has no effect.
@@ -33,7 +37,7 @@ func (w *Worker) Beat(ctx context.Context) {
 	since := int64(0)
 	listed := sync.OnceFunc(func() {
 		close(w.listed)
-		w.register(ctx)
+		go w.register(ctx)
 	})
 	for ctx.Err() == nil {
 		if !leased {
@@ -64,7 +68,9 @@ func (w *Worker) Beat(ctx context.Context) {
 			continue
 		}
 		w.Clock.Observe(reply.Reading)
-		w.sawPolicies(ctx, reply.Policies)
+		if w.Policies.Saw(reply.Policies) {
+			w.reading.run(func() { w.readPolicies(ctx) })
+		}
 		if w.cfg.Listened != nil {
 			w.cfg.Listened(clock.Micros(reply.Listened - reply.Now))
 		}
@@ -93,6 +99,18 @@ func (w *Worker) Beat(ctx context.Context) {
 			mismatches = 0
 		}
 		w.rest(ctx, wait, places)
+	}
+}
+
+// An aside does something beside its caller, unless it is still doing so.
+type aside struct{ busy atomic.Bool }
+
+func (a *aside) run(act func()) {
+	if a.busy.CompareAndSwap(false, true) {
+		go func() {
+			defer a.busy.Store(false)
+			act()
+		}()
 	}
 }
 

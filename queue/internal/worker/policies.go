@@ -85,12 +85,9 @@ func (p *Policies) compile(how compiler, now int64) (*schedule.Policies, error) 
 	return compiled, nil
 }
 
-// sawPolicies notes that policies of a version are in force, as a beat says, and reads them if they are new: so that a
-// worker that does not lead can put them in force again when it does.
-func (w *Worker) sawPolicies(ctx context.Context, version int64) {
-	if !w.Policies.Saw(version) {
-		return
-	}
+// readPolicies reads policies that are new, as a beat says: so that a worker that does not lead can put them in force
+// again when it does.
+func (w *Worker) readPolicies(ctx context.Context) {
 	if source, version, err := w.Store.Policies(ctx); err == nil {
 		w.Policies.learn(source, version)
 	}

@@ -53,8 +53,12 @@ func (c *Claims) Reconcile(ctx context.Context) error {
 			c.lose(claim)
 		}
 	}
-	for _, notice := range c.untaken(there) {
-		c.w.tell(notice)
+	if untaken := c.untaken(there); len(untaken) > 0 {
+		c.telling.run(func() {
+			for _, notice := range untaken {
+				c.w.tell(notice)
+			}
+		})
 	}
 	return nil
 }

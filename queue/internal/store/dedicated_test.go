@@ -11,9 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 )
 
-// The client for waits has the options of the given one, also those that say "none", and a pool of
-// the size that is asked for.
-func TestWaitsHaveTheOptions(t *testing.T) {
+// The dedicated client has the options of the given one, also those that say "none", and another pool.
+func TestDedicatedHasTheOptions(t *testing.T) {
 	for name, given := range map[string]redis.Options{
 		"defaults": {},
 		"none":     {ReadTimeout: -1, WriteTimeout: -1, MaxRetries: -1, MinRetryBackoff: -1, MaxRetryBackoff: -1},
@@ -24,9 +23,9 @@ func TestWaitsHaveTheOptions(t *testing.T) {
 			given.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			client := redis.NewClient(&given)
 			defer client.Close()
-			waits, done := Waits(client, 24)
+			dedicated, done := Dedicated(client, 3)
 			defer done()
-			want, got := *client.Options(), *waits.(*redis.Client).Options()
+			want, got := *client.Options(), *dedicated.(*redis.Client).Options()
 			if got.ReadTimeout != want.ReadTimeout || got.WriteTimeout != want.WriteTimeout || got.MaxRetries != want.MaxRetries ||
 				got.MinRetryBackoff != want.MinRetryBackoff || got.MaxRetryBackoff != want.MaxRetryBackoff {
 				t.Errorf("got %+v\nwant %+v", got, want)
@@ -35,7 +34,7 @@ func TestWaitsHaveTheOptions(t *testing.T) {
 				got.ContextTimeoutEnabled != want.ContextTimeoutEnabled || got.Addr != want.Addr || got.Dialer == nil {
 				t.Errorf("got %+v\nwant %+v", got, want)
 			}
-			if got.PoolSize != 24 || got.MaxActiveConns != 0 || got.MinIdleConns != 0 || got.ConnMaxLifetime > waitLife {
+			if got.PoolSize != 240 || got.MaxIdleConns != 12 || got.MaxActiveConns != 0 || got.MinIdleConns != 0 || got.ConnMaxLifetime > dedicatedLife {
 				t.Errorf("the pool: %+v", got)
 			}
 		})
@@ -44,27 +43,27 @@ func TestWaitsHaveTheOptions(t *testing.T) {
 		Addrs: []string{"a:1"}, ReadTimeout: -1, MaxRedirects: -1, MinRetryBackoff: -1, RouteRandomly: true, PoolSize: 1,
 	})
 	defer cluster.Close()
-	waits, done := Waits(cluster, 24)
+	dedicated, done := Dedicated(cluster, 3)
 	defer done()
-	got := waits.(*redis.ClusterClient).Options()
-	if got.ReadTimeout != 0 || got.MaxRedirects != 0 || got.MinRetryBackoff != 0 || got.ReadOnly || got.PoolSize != 24 || got.Addrs[0] != "a:1" {
+	got := dedicated.(*redis.ClusterClient).Options()
+	if got.ReadTimeout != 0 || got.MaxRedirects != 0 || got.MinRetryBackoff != 0 || got.ReadOnly || got.PoolSize != 240 || got.MaxIdleConns != 12 || got.Addrs[0] != "a:1" {
 		t.Errorf("of a cluster: %+v", got)
 	}
 }
 
 // A client of sentinels waits at the master, and after a failover at the new one.
-func TestWaitsOfSentinels(t *testing.T) {
+func TestDedicatedOfSentinels(t *testing.T) {
 	redistest.Slow(t)
 	s := redistest.StartSentinels(t)
 	client := s.Client(t)
-	waits, done := Waits(client, 1)
+	dedicated, done := Dedicated(client, 1)
 	defer done()
 	for _, when := range []string{"before the failover", "after it"} {
 		redistest.Eventually(t, time.Minute, when+" a message is written and taken", func() bool {
 			if client.RPush(t.Context(), "mailbox", when).Err() != nil {
 				return false
 			}
-			got, err := waits.BLPop(t.Context(), time.Second, "mailbox").Result()
+			got, err := dedicated.BLPop(t.Context(), time.Second, "mailbox").Result()
 			return err == nil && len(got) == 2 && got[1] == when
 		})
 		if when == "before the failover" {
