@@ -57,7 +57,7 @@ func (b *batch) callsBack() bool {
 
 // latest returns the latest start of a job that may start from an instant on, 0 for none.
 func (b *batch) latest(policies *schedule.Policies, i int, since int64) int64 {
-	return latestSince(policies, b.jobs[i].Tenant, b.seals[i], since)
+	return latestSince(policies, b.lane(i), b.seals[i], since)
 }
 
 // offer returns the batch as the store takes it.

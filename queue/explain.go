@@ -40,6 +40,7 @@ type RuleState struct {
 	Name      string    `json:"name,omitempty"`   // of the limit, for ScopeLimit
 	Key       string    `json:"key,omitempty"`    // and the values of its key for which that counts, as in Pause
 	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
+	Zone      string    `json:"zone,omitempty"`   // by whose clock it goes: of hours, and of windows by the calendar
 	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once
 	Remaining int       `json:"remaining"`        // how many more it would let start now
@@ -97,7 +98,7 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string, about stor
 	if next.Job != nil {
 		start, _ := p.Start(next.Lane, next.Job)
 		e.Estimate = estimate(start, p.Full(next.Lane, next.Job))
-		e.StartBy = envelope.Instant(latest(p.Policies, tenant, next.Job))
+		e.StartBy = envelope.Instant(latest(p.Policies, next.Lane, next.Job))
 		e.Binding = binding(e)
 	}
 	return e, p, nil
@@ -126,17 +127,22 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 			all = append(all, r)
 		}
 	}
+	latest := p.Now // until then something keeps the job that is no hours
 	for k, s := range subjects {
 		for i := range s.Rules.Len() {
 			rule, r := s.Rules.Rule(i), of[k]
 			r.Rule, r.When = s.Rules.Name(i), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
 			r.Limit, r.Remaining, r.Drops, r.Shadow = most(rule), s.Rules.Room(&s.State, i, p.Now), rule.Drop, rule.Shadow
+			r.Zone = rule.Zone
 			if o, is := p.Policies.Override(uses[k].Scope); is && o.Rules {
 				r.overridden(o)
 			}
-			all = append(all, r)
+			if all = append(all, r); !r.Drops && !r.Shadow {
+				latest = max(latest, envelope.Micros(r.When))
+			}
 		}
 	}
+	closedThen(all, subjects, latest)
 	for k, use := range uses {
 		n, oldest, most, ok := p.Running(use)
 		if !ok {
@@ -156,6 +162,21 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 		all = append(all, r)
 	}
 	return all
+}
+
+// closedThen lets hours say when they open after the instant at which all else allows the job: they may have closed by then.
+func closedThen(all []RuleState, subjects []*forecast.Subject, latest int64) {
+	for _, s := range subjects {
+		if !s.Rules.Closes() {
+			continue
+		}
+		for k := range all {
+			if r := &all[k]; r.Rule == s.Rules.HoursName() && !envelope.Instant(latest).Before(r.When) {
+				from, _ := s.Rules.Open(latest)
+				r.When = envelope.Instant(from)
+			}
+		}
+	}
 }
 
 // overridden notes that the rule is a part of an override: it forbids no start from its end on.
@@ -246,19 +267,23 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 	default:
 		state.Estimate = estimate(p.Turn(lane, at.job, at.before, at.before))
 	}
-	state.StartBy = envelope.Instant(latest(p.Policies, lane.Tenant, at.job))
+	state.StartBy = envelope.Instant(latest(p.Policies, lane, at.job))
 	return state, true, nil
 }
 
 // latest returns the latest start of a job, 0 for none. There is no sense in a start after the end
 // of its handler's context.
-func latest(policies *schedule.Policies, tenant string, job *envelope.Envelope) int64 {
-	return latestSince(policies, tenant, job, job.Begin())
+func latest(policies *schedule.Policies, lane store.Lane, job *envelope.Envelope) int64 {
+	return latestSince(policies, lane, job, job.Begin())
 }
 
 // latestSince is latest for a job that may start from an instant on.
-func latestSince(policies *schedule.Policies, tenant string, job *envelope.Envelope, since int64) int64 {
-	by := policies.Of(tenant).Deadline(job.Deadline, since)
+func latestSince(policies *schedule.Policies, lane store.Lane, job *envelope.Envelope, since int64) int64 {
+	var hours []*rules.Set
+	if policies.Closes() {
+		hours = schedule.HoursOf(policies.Uses(lane, job))
+	}
+	by := policies.Of(lane.Tenant).Deadline(job.Deadline, since, hours)
 	if job.Until > 0 && (by == 0 || job.Until < by) {
 		return job.Until
 	}

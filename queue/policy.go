@@ -82,8 +82,10 @@ type Policy struct {
 	Weight int
 
 	// MaxWait is how long jobs without a StartBy may wait after their offer, or after their
-	// NotBefore; then they are dropped. 0 means no bound.
-	MaxWait time.Duration
+	// NotBefore; then they are dropped. 0 means no bound. The time in which hours of their limits are closed does not
+	// count, unless ClosedCounts says so.
+	MaxWait      time.Duration
+	ClosedCounts bool // in files it is closed_counts: true
 }
 
 // ParsePolicies reads a policy file. It is strict: whatever it does not know is an
@@ -125,6 +127,8 @@ type Policy struct {
 //	{spacing: 3s}
 //	{fixed_window: 100/1h, shadow: true}
 //	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
+//	{window: 3/day, zone: Europe/Paris}
+//	{hours: 08:00-21:00, days: mon-fri, zone: Europe/Paris, holidays: [12-25, 2026-04-06]}
 //
 // A tenant whose name is not UTF-8 is written as YAML's !!binary, in base64.
 func ParsePolicies(name string, data []byte) (Policies, error) {
@@ -152,7 +156,7 @@ func (p Policies) file() policyfile.File {
 	for name, from := range p.Policies {
 		f.Policies[name] = policyfile.Policy{
 			Tenant: limitsOf(from.Tenant, from.TenantConcurrency), User: limitsOf(from.User, from.UserConcurrency),
-			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
+			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts,
 		}
 	}
 	if p.Limits != nil {
@@ -191,7 +195,7 @@ func policiesOf(f policyfile.File) Policies {
 		p.Policies[name] = Policy{
 			Tenant: from.Tenant.Rules, User: from.User.Rules,
 			TenantConcurrency: Concurrency(from.Tenant.Concurrency), UserConcurrency: Concurrency(from.User.Concurrency),
-			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait,
+			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts,
 		}
 	}
 	if f.Limits != nil {

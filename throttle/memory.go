@@ -14,7 +14,7 @@ import (
 type memoryStore struct {
 	mu       sync.Mutex
 	subjects map[string]*memory
-	sets     []compiled
+	sets     []*compiled
 	sweep    int // decisions until the next sweep
 	clock    func() time.Time
 }
@@ -34,27 +34,35 @@ type memory struct {
 
 // compiled are the rules of some subjects.
 type compiled struct {
-	rules []Rule
-	set   *rules.Set
+	rules  []Rule
+	set    *rules.Set
+	places []int // in rules, of those of the set: all hours are one of them
 }
 
 // mostSets bounds how many compiled sets are kept. Programs have a few.
 const mostSets = 64
 
 // compile returns the rules as a set, one that was made before if there is one.
-func (s *memoryStore) compile(of []Rule) *rules.Set {
-	if i := slices.IndexFunc(s.sets, func(c compiled) bool { return slices.Equal(c.rules, of) }); i >= 0 {
-		return s.sets[i].set
+func (s *memoryStore) compile(of []Rule) *compiled {
+	if i := slices.IndexFunc(s.sets, func(c *compiled) bool { return slices.Equal(c.rules, of) }); i >= 0 {
+		return s.sets[i]
 	}
+	c := &compiled{rules: slices.Clone(of)}
 	plain := make([]rules.Rule, len(of))
+	hours := false
 	for i, r := range of {
-		plain[i] = r.plain()
+		if plain[i] = r.plain(); r.kind == KindHours && hours {
+			continue
+		}
+		hours = hours || r.kind == KindHours
+		c.places = append(c.places, i)
 	}
+	c.set = rules.Compile(0, plain...)
 	if len(s.sets) == mostSets {
 		s.sets = nil
 	}
-	s.sets = append(s.sets, compiled{slices.Clone(of), rules.Compile(0, plain...)})
-	return s.sets[len(s.sets)-1].set
+	s.sets = append(s.sets, c)
+	return c
 }
 
 func (s *memoryStore) decide(ctx context.Context, r request) (Decision, error) {
@@ -126,7 +134,8 @@ func (s *memoryStore) open(subjects []Subject, now int64) *memoryDecision {
 		if now >= m.expires {
 			m.state.Reset()
 		}
-		d.subjects[i] = memorySubject{s.compile(subject.Rules), m, subject.Cost}
+		of := s.compile(subject.Rules)
+		d.subjects[i] = memorySubject{of.set, m, subject.Cost, of.places}
 	}
 	return d
 }
@@ -136,6 +145,7 @@ type memorySubject struct {
 	set    *rules.Set
 	memory *memory
 	cost   int
+	places []int // of the set's rules among those of the request
 }
 
 // save sets when a state that was written expires, rounded up as in Redis.
@@ -153,7 +163,8 @@ type memoryDecision struct {
 	subjects []memorySubject
 }
 
-// A place is that of a rule in a request: its subject, and the rule among the subject's.
+// A place is that of a rule in a request: its subject, and the rule among the subject's. Within a decision in
+// memory it is that among the rules of the set.
 type place struct{ subject, rule int }
 
 var nowhere = place{-1, -1}
@@ -192,21 +203,39 @@ func (d *memoryDecision) rule(r request) ruling {
 		found.next = of.set.NextFree(&of.memory.state, binding.rule, d.now, found.remaining)
 		found.full = of.set.FullOf(&of.memory.state, binding.rule)
 	}
-	found.slot, found.binding, found.objector = slot, binding, objector
+	found.slot, found.binding, found.objector = slot, d.asked(binding), d.asked(objector)
 	return found
 }
 
+// asked returns the place of a rule in the request.
+func (d *memoryDecision) asked(p place) place {
+	if p != nowhere {
+		p.rule = d.subjects[p.subject].places[p.rule]
+	}
+	return p
+}
+
 // earliest returns the first instant that every rule of every subject allows, and the rule
-// that moved it last. What a rule allows it allows later too: so nobody is asked again.
+// that moved it last. What a rule allows it allows later too, and nobody is asked again; but for hours.
 func (d *memoryDecision) earliest() (slot int64, binding place) {
 	slot, binding = d.now, nowhere
-	for i, s := range d.subjects {
-		if at, rule := s.set.Earliest(&s.memory.state, slot, s.cost); rule >= 0 {
-			slot, binding = at, place{i, rule}
+	for range passes {
+		before, closes := slot, false
+		for i, s := range d.subjects {
+			closes = closes || s.set.Closes()
+			if at, rule := s.set.Earliest(&s.memory.state, slot, s.cost); rule >= 0 {
+				slot, binding = at, place{i, rule}
+			}
+		}
+		if !closes || slot == before {
+			break
 		}
 	}
 	return slot, binding
 }
+
+// passes bounds how often the rules are asked again.
+const passes = 100
 
 func (d *memoryDecision) refusing(slot int64) place {
 	for i, s := range d.subjects {
@@ -231,7 +260,7 @@ func (d *memoryDecision) strictest() place {
 	found, least := nowhere, 0
 	for i, s := range d.subjects {
 		for rule := range s.set.Len() {
-			if s.set.Rule(rule).Shadow {
+			if r := s.set.Rule(rule); r.Shadow || r.Kind == rules.Hours {
 				continue
 			}
 			if left := s.set.Room(&s.memory.state, rule, d.now); found == nowhere || left < least {

@@ -100,13 +100,34 @@ func hashTag(key string) string {
 	return key
 }
 
+// errLocal is returned for rules that depend on a zone: the scripts know none.
+var errLocal = errors.New("hours and windows by the calendar are decided by a queue, or by a store in memory; in Redis, want a fixed_window")
+
+// local returns an error if one of the rules depends on a zone.
+func local(r request) error {
+	for _, subject := range r.subjects {
+		for i := range subject.Rules {
+			if subject.Rules[i].zone != "" {
+				return fmt.Errorf("%w: %s of %q: %w", ErrInvalidRule, subject.Rules[i], subject.Key, errLocal)
+			}
+		}
+	}
+	return nil
+}
+
 func (s *redisStore) decide(ctx context.Context, r request) (Decision, error) {
+	if err := local(r); err != nil {
+		return Decision{}, err
+	}
 	return s.combine.decide(ctx, r)
 }
 
 func (s *redisStore) decideMany(ctx context.Context, requests []request) ([]Decision, error) {
 	calls := make([]*call, len(requests))
 	for i, r := range requests {
+		if err := local(r); err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
 		calls[i] = &call{request: r}
 	}
 	s.run(ctx, calls)

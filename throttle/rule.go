@@ -3,9 +3,11 @@ package throttle
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/wallclock"
 )
 
 // ErrInvalidRule is returned when a rule has numbers that mean nothing, such as zero
@@ -23,10 +25,12 @@ const (
 	KindSpacing        Kind = "spacing"
 	KindFixedWindow    Kind = "fixed_window"
 	KindSlidingCounter Kind = "sliding_counter"
+	KindHours          Kind = "hours"
+	KindCalendar       Kind = "calendar" // written as window 3/day
 )
 
 // A Rule is one limit. Make it with [Leak], [TokenBucket], [Window], [Spacing],
-// [FixedWindow] or [SlidingCounter]. The zero value is not a rule.
+// [FixedWindow], [SlidingCounter], [CalendarWindow] or [Hours]. The zero value is not a rule.
 //
 // A rule over its limit defers: its slot lies ahead. [Rule.OrDrop] makes it drop instead,
 // [Rule.AsShadow] makes it only report, and [Rule.CountingDropped] makes it count refused actions
@@ -40,6 +44,9 @@ type Rule struct {
 	drop    bool
 	shadow  bool
 	counts  bool
+
+	unit                        wallclock.Unit // of a calendar window
+	zone, hours, days, holidays string
 }
 
 // Leak lets n actions start per period, evenly spaced. Idle time accumulates nothing: after an
@@ -84,6 +91,25 @@ func SlidingCounter(n int, per time.Duration, buckets int) Rule {
 	return Rule{kind: KindSlidingCounter, limit: n, period: per, buckets: buckets}
 }
 
+// CalendarWindow lets at most n actions start in each "day", "week" (from Monday on) or "month" of a zone such as Europe/Paris: from
+// midnight to midnight on the clocks there, whether that day has 23, 24 or 25 hours. As with [FixedWindow], 2n may
+// start around an edge. The store in Redis does not know it.
+func CalendarWindow(n int, per, zone string) Rule {
+	unit := wallclock.Unit(per)
+	return Rule{kind: KindCalendar, limit: n, unit: unit, period: unit.Nominal(), zone: zone}
+}
+
+// Hours lets actions start while the clocks of a zone show such hours: "08:00-21:00", several with commas between them, or across
+// midnight as in "22:00-06:00". Days are such as "mon-fri" or "sat,sun", and "" for all; what goes on behind
+// midnight belongs to the day on which it began. On holidays, "2026-12-25" or "12-25" for every year, nothing starts from midnight to
+// midnight. What the clocks show twice is open twice, and what they skip does not exist.
+//
+// Hours of one subject are alternatives: one of them has to be open. The store in Redis does not know them.
+func Hours(hours, days, zone string, holidays ...string) Rule {
+	r := rules.Rule{Kind: rules.Hours, Hours: hours, Days: days, Zone: zone, Holidays: strings.Join(holidays, ",")}.Tidied()
+	return Rule{kind: KindHours, zone: zone, hours: r.Hours, days: r.Days, holidays: r.Holidays}
+}
+
 // OrDrop returns the rule as one that drops an action where it would defer it.
 func (r Rule) OrDrop() Rule {
 	r.drop = true
@@ -111,11 +137,12 @@ func (r Rule) CountingDropped() Rule {
 // Kind returns the algorithm of the rule. The zero Rule has none.
 func (r Rule) Kind() Kind { return r.kind }
 
-// Limit returns how many actions the rule admits per [Rule.Period]: 1 for a spacing.
+// Limit returns how many actions the rule admits per [Rule.Period]: 1 for a spacing, and 0 for hours.
 func (r Rule) Limit() int { return r.limit }
 
 // Period returns the time that [Rule.Limit] is for. A leak and a token bucket are a rate,
-// Limit/Period; a spacing is a Period long.
+// Limit/Period; a spacing is a Period long. That of a calendar window is the usual one, 24h for a day, and the
+// longest one of a month; that of hours is 0.
 func (r Rule) Period() time.Duration { return r.period }
 
 // Burst returns how many tokens a token bucket holds, and 0 for other rules.
@@ -134,8 +161,18 @@ func (r Rule) Shadows() bool { return r.shadow }
 // [Rule.CountingDropped].
 func (r Rule) CountsDropped() bool { return r.counts }
 
+// Zone returns the zone of a calendar window or of hours, and "" for other rules.
+func (r Rule) Zone() string { return r.zone }
+
+// Unit returns "day", "week" or "month" of a calendar window, and "" for other rules.
+func (r Rule) Unit() string { return string(r.unit) }
+
+// Hours returns what [Hours] was given, in one form, and "" for other rules. Several hours, days and holidays stand between commas.
+func (r Rule) Hours() (hours, days, holidays string) { return r.hours, r.days, r.holidays }
+
 // String returns the rule as it is written in a policy, without its options: "leak
-// 50/s", "spacing 3s", "token_bucket 10/1m burst 20". Decisions name rules this way.
+// 50/s", "spacing 3s", "token_bucket 10/1m burst 20", "window 3/day Europe/Paris", "hours 08:00-21:00 mon-fri
+// Europe/Paris". Decisions name rules this way.
 func (r Rule) String() string { return r.plain().String() }
 
 // plain returns the rule as package rules knows it.
@@ -143,6 +180,16 @@ func (r Rule) plain() rules.Rule {
 	return rules.Rule{
 		Kind: rules.Kind(r.kind), Limit: r.limit, Period: r.period, Burst: r.burst, Buckets: r.buckets,
 		Drop: r.drop, Shadow: r.shadow, Counts: r.counts,
+		Unit: r.unit, Zone: r.zone, Hours: r.hours, Days: r.days, Holidays: r.holidays,
+	}
+}
+
+// fromPlain returns the rule that package rules knows, as it is.
+func fromPlain(r rules.Rule) Rule {
+	r = r.Tidied()
+	return Rule{
+		kind: Kind(r.Kind), limit: r.Limit, period: r.Period, burst: r.Burst, buckets: r.Buckets, drop: r.Drop, shadow: r.Shadow, counts: r.Counts,
+		unit: r.Unit, zone: r.Zone, hours: r.Hours, days: r.Days, holidays: r.Holidays,
 	}
 }
 

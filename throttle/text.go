@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/wallclock"
 )
 
 // ParseRule reads a rule as [Rule.MarshalText] writes it: the kind and its rate, as
@@ -17,6 +18,8 @@ import (
 //	spacing 3s
 //	fixed_window 100/1h shadow
 //	sliding_counter 1000/1h buckets 12 count_dropped
+//	window 3/day Europe/Paris
+//	hours 08:00-12:00,13:00-18:00 mon-fri Europe/Paris holidays=12-25,2026-04-06
 //
 // A rate is COUNT/PERIOD and a period is Go's, where 50/s is 50/1s. A sliding counter has
 // 2 buckets unless it says otherwise. The error wraps [ErrInvalidRule], and says what is
@@ -37,10 +40,7 @@ func ParseRule(text string) (Rule, error) {
 	if r.Kind == rules.SlidingCounter && r.Buckets == 0 {
 		r.Buckets = 2
 	}
-	read := Rule{
-		kind: Kind(r.Kind), limit: r.Limit, period: r.Period, burst: r.Burst, buckets: r.Buckets,
-		drop: r.Drop, shadow: r.Shadow, counts: r.Counts,
-	}
+	read := fromPlain(r)
 	return read, read.Validate()
 }
 
@@ -61,8 +61,14 @@ func setOption(r *rules.Rule, words []string) (rest []string, err error) {
 	case words[0] == "buckets" && r.Kind == rules.SlidingCounter && len(words) > 1:
 		r.Buckets, err = strconv.Atoi(words[1])
 		words = words[1:]
+	case r.Kind == rules.Hours && strings.HasPrefix(words[0], "holidays="):
+		r.Holidays = strings.TrimPrefix(words[0], "holidays=")
+	case r.Kind == rules.Hours && r.Days == "" && r.Zone == "" && len(words) > 1 && wallclock.AreDays(words[0]):
+		r.Days = words[0]
+	case (r.Kind == rules.Hours || r.Kind == rules.Calendar) && r.Zone == "":
+		r.Zone = words[0]
 	default:
-		return nil, fmt.Errorf("%q: want over=drop, shadow or count_dropped, burst N of a token_bucket, buckets N of a sliding_counter",
+		return nil, fmt.Errorf("%q: want over=drop, shadow or count_dropped, burst N of a token_bucket, buckets N of a sliding_counter, holidays=DATES of hours",
 			words[0])
 	}
 	if err != nil {
@@ -78,6 +84,9 @@ func (r Rule) MarshalText() ([]byte, error) {
 		return nil, err
 	}
 	text := r.String()
+	if r.holidays != "" {
+		text += " holidays=" + r.holidays
+	}
 	if r.drop {
 		text += " over=drop"
 	}

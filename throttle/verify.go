@@ -33,7 +33,7 @@ func (v Violation) String() string {
 // Leaks and token buckets hold for slots, and a start is always a little after its slot: so give
 // Verify the slots for these rules. They may be off by one microsecond, the resolution of slots.
 // A sliding counter is checked against its own estimate, not against the window that it
-// approximates. Shadow rules are ignored.
+// approximates. Hours are alternatives: of several, one has to be open. Shadow rules are ignored.
 func Verify(events []Event, rules []Rule) []Violation {
 	bySubject := make(map[string][]Event)
 	for _, e := range events {
@@ -43,10 +43,14 @@ func Verify(events []Event, rules []Rule) []Violation {
 		bySubject[e.Subject] = append(bySubject[e.Subject], e)
 	}
 	var found []Violation
+	hours := slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return r.kind != KindHours || r.shadow })
 	for _, log := range bySubject {
 		slices.SortStableFunc(log, func(a, b Event) int { return a.At.Compare(b.At) })
 		for _, r := range rules {
 			found = append(found, verify(log, r)...)
+		}
+		if len(hours) > 0 {
+			found = append(found, verifyHours(log, hours)...)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b Violation) int { return strings.Compare(a.Subject, b.Subject) })
@@ -71,6 +75,8 @@ func verify(log []Event, r Rule) []Violation {
 		return verifyFixedWindow(log, r)
 	case KindSlidingCounter:
 		return verifySlidingCounter(log, r)
+	case KindCalendar:
+		return verifyCalendar(log, r)
 	}
 	return nil
 }

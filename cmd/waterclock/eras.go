@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/judged"
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/throttle"
@@ -153,13 +154,14 @@ func counted(use limits.Use[[]throttle.Rule]) string {
 
 // judge returns the starts of the era that broke its rules.
 func (e era) judge(before []era) (broken []throttle.Violation) {
-	for _, rule := range e.rules {
+	for _, together := range judged.Together(e.rules) {
+		rule := together[0]
 		log := e.log(rule)
 		own := make(map[int64]bool)
 		for _, event := range log {
 			own[event.At.UnixNano()] = true
 		}
-		for _, v := range throttle.Verify(append(memory(before, rule, e.starts[0].slot), log...), []throttle.Rule{rule}) {
+		for _, v := range throttle.Verify(append(memory(before, rule, e.starts[0].slot), log...), together) {
 			if own[v.At.UnixNano()] {
 				broken = append(broken, v)
 			}
@@ -173,7 +175,7 @@ func (e era) log(rule throttle.Rule) []throttle.Event {
 	log := make([]throttle.Event, len(e.starts))
 	for i, s := range e.starts {
 		log[i] = throttle.Event{Subject: e.subject, At: s.slot, Cost: s.cost}
-		if keepsDistance(rule) {
+		if judged.ByStarts(rule) {
 			log[i].At = s.started
 		}
 	}
@@ -207,9 +209,11 @@ func (e era) feeds(rule throttle.Rule) bool {
 		case throttle.KindLeak:
 			return r.Kind() == rule.Kind()
 		case throttle.KindWindow, throttle.KindSpacing:
-			return keepsDistance(r) && r.Period() >= rule.Period()
+			return (r.Kind() == throttle.KindWindow || r.Kind() == throttle.KindSpacing) && r.Period() >= rule.Period()
 		case throttle.KindFixedWindow, throttle.KindSlidingCounter:
 			return r.Kind() == rule.Kind() && r.Period() == rule.Period() && r.Buckets() == rule.Buckets()
+		case throttle.KindCalendar:
+			return r.Kind() == rule.Kind() && r.Unit() == rule.Unit() && r.Zone() == rule.Zone()
 		}
 		return false
 	})

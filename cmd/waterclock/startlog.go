@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // A start is one line of the log sender.
@@ -78,12 +77,6 @@ func subject(names ...string) string {
 		}
 	}
 	return strings.Join(quoted, " / ")
-}
-
-// keepsDistance tells the rules that promise something about starts from those that
-// give out slots.
-func keepsDistance(rule throttle.Rule) bool {
-	return strings.HasPrefix(rule.String(), "window ") || strings.HasPrefix(rule.String(), "spacing ")
 }
 
 // summarize says how many there were, and how exact.

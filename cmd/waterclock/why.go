@@ -115,6 +115,8 @@ func rules(t *table, e queue.Explanation) {
 		when, mark := human.From(e.Now, r.When), ""
 		if r.When.IsZero() {
 			when = "when one has ended"
+		} else if r.Zone != "" && r.When.After(e.Now) {
+			when += ", at " + human.Local(e.Now, r.When, r.Zone)
 		}
 		if e.Binding != nil && *e.Binding == r {
 			mark = "◀ binds"

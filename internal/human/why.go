@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
@@ -70,8 +71,30 @@ func next(e queue.Explanation) string {
 		return fmt.Sprintf("The next one waits for %s: %s run, the oldest for %s", of(b, "limit"), Jobs(b.Running), Span(e.Now.Sub(b.Oldest)))
 	case b.Rule == "paused":
 		return fmt.Sprintf("The %s is paused; the next one starts %s", Scope(b), From(e.Now, e.Start))
+	case b.Zone != "":
+		return fmt.Sprintf("The next one waits until %s, %s: it waits for %s", Local(e.Now, e.Start, b.Zone), From(e.Now, e.Start), of(b, "rule"))
 	}
 	return fmt.Sprintf("The next one starts %s: it waits for %s", From(e.Now, e.Start), of(b, "rule"))
+}
+
+// Local says what the clock of a zone shows at an instant, and on which day: "08:00 in Asia/Tokyo, tomorrow".
+func Local(now, at time.Time, zone string) string {
+	where, err := wallclock.Zone(zone)
+	if err != nil {
+		return at.UTC().Format(time.RFC3339)
+	}
+	here, there := now.In(where), at.In(where)
+	text := there.Format("15:04")
+	if there.Second() != 0 {
+		text = there.Format("15:04:05")
+	}
+	day := "on " + there.Format("Monday, 2 January 2006")
+	for days, word := range []string{"today", "tomorrow"} {
+		if here.AddDate(0, 0, days).Format(time.DateOnly) == there.Format(time.DateOnly) {
+			day = word
+		}
+	}
+	return fmt.Sprintf("%s in %s, %s", text, zone, day)
 }
 
 // Scope says whose a rule is: "tenant", or "limit domain (gmail.com)".

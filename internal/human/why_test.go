@@ -61,3 +61,22 @@ func TestWhyWithoutWorkers(t *testing.T) {
 		}
 	}
 }
+
+// What waits for hours, or for a new day, is told by the clock that counts there.
+func TestWhyTellsTheLocalTime(t *testing.T) {
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC) // 17:00 in Tokyo
+	for _, test := range []struct {
+		start      time.Time
+		zone, want string
+	}{
+		{now.Add(15 * time.Hour), "Asia/Tokyo", "waits until 08:00 in Asia/Tokyo, tomorrow, in 15h"},
+		{now.Add(time.Hour + 30*time.Second), "Europe/Paris", "waits until 10:00:30 in Europe/Paris, today"},
+		{now.Add(72 * time.Hour), "UTC", "waits until 08:00 in UTC, on Wednesday, 25 November 2026"},
+	} {
+		rule := queue.RuleState{Scope: queue.ScopeLimit, Name: "marketing", Rule: "hours 08:00-21:00 " + test.zone, Zone: test.zone}
+		e := queue.Explanation{Now: now, Workers: 1, Waiting: 3, TenantWaiting: 5, Estimate: queue.Estimate{Start: test.start}, Binding: &rule}
+		if got := Why(e, "shop", "ann"); !strings.Contains(got, test.want) || !strings.Contains(got, "it waits for hours 08:00-21:00 "+test.zone+" of limit marketing") {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}

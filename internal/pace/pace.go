@@ -13,7 +13,7 @@ import (
 func Sustained(rules []throttle.Rule) (perSecond float64, by *throttle.Rule) {
 	perSecond = math.Inf(1)
 	for i, r := range rules {
-		if r.Shadows() || r.Drops() {
+		if r.Shadows() || r.Drops() || r.Kind() == throttle.KindHours {
 			continue
 		}
 		if of := float64(r.Limit()) / r.Period().Seconds(); of < perSecond {

@@ -45,6 +45,7 @@ type Policy struct {
 	DropOldest   bool
 	Weight       int           // 0 counts as 1
 	MaxWait      time.Duration // 0 for no bound
+	ClosedCounts bool          // the time in which hours are closed counts for MaxWait
 }
 
 // The bounds of values.
@@ -179,6 +180,9 @@ func (l Limits) check(path string) *Problem {
 			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: err.Error()}
 		}
 	}
+	if at, wrong := together(l.Rules); wrong != "" {
+		return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, at), Text: wrong}
+	}
 	c := l.Concurrency
 	both := c.Jobs != 0 && c.Percent != 0
 	if both || c.Jobs < 0 || c.Jobs > MaxConcurrency || c.Percent < 0 || c.Percent > MaxPercent {
@@ -189,4 +193,19 @@ func (l Limits) check(path string) *Problem {
 		return &Problem{Path: path + ".concurrency", Value: value, Text: wantConcurrency}
 	}
 	return nil
+}
+
+// together returns what is wrong with rules beside each other, and of which of them.
+func together(all []throttle.Rule) (at int, wrong string) {
+	first := -1
+	for i, r := range all {
+		switch {
+		case r.Kind() != throttle.KindHours:
+		case first < 0:
+			first = i
+		case r.Drops() != all[first].Drops() || r.Shadows() != all[first].Shadows():
+			return i, "hours beside each other are alternatives; want all of them with the same over and shadow"
+		}
+	}
+	return 0, ""
 }

@@ -152,7 +152,7 @@ func (r *policyReader) policies(root place) File {
 }
 
 func (r *policyReader) policy(at place) (p Policy) {
-	fields := r.fields(at, "tenant", "user", "max_wait", "weight")
+	fields := r.fields(at, "tenant", "user", "max_wait", "closed_counts", "weight")
 	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
 	user := r.fields(fields["user"], "rules", "concurrency", "capacity")
 	p.Tenant, p.User = r.limits(tenant), r.limits(user)
@@ -165,6 +165,9 @@ func (r *policyReader) policy(at place) (p Policy) {
 	}
 	if w := fields["max_wait"]; w.Node != nil {
 		p.MaxWait = read(r, w, time.ParseDuration, wantMaxWait)
+	}
+	if c := fields["closed_counts"]; c.Node != nil {
+		p.ClosedCounts = read(r, c, truth, wantDetail)
 	}
 	return p
 }

@@ -25,6 +25,7 @@ type (
 		Tenant  backlog       `yaml:",omitempty"`
 		User    backlog       `yaml:",omitempty"`
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
+		Closed  bool          `yaml:"closed_counts,omitempty"`
 		Weight  int           `yaml:",omitempty"`
 	}
 	backlog struct {
@@ -85,7 +86,7 @@ func (f File) MarshalYAML() (any, error) {
 		}
 		file.Policies[name] = policyEntry{
 			backlog{ruleEntries(from.Tenant.Rules), written(from.Tenant.Concurrency), from.Capacity, overflow},
-			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, ""}, from.MaxWait, from.Weight,
+			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, ""}, from.MaxWait, from.ClosedCounts, from.Weight,
 		}
 	}
 	return file, nil

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/wallclock"
 )
 
 // The bounds keep every product within the integers that Lua numbers hold exactly, and
@@ -19,7 +21,11 @@ const (
 // COUNT/PERIOD for the others. The error says what would be right.
 func (r *Rule) SetRate(value string) error {
 	if _, known := kinds[r.Kind]; !known {
-		return fmt.Errorf("unknown kind %q: want leak, token_bucket, window, spacing, fixed_window or sliding_counter", r.Kind)
+		return fmt.Errorf("unknown kind %q: want leak, token_bucket, window, spacing, fixed_window, sliding_counter or hours", r.Kind)
+	}
+	if r.Kind == Hours {
+		r.Hours = value
+		return nil
 	}
 	if r.Kind == Spacing {
 		period, err := time.ParseDuration(value)
@@ -31,6 +37,10 @@ func (r *Rule) SetRate(value string) error {
 	}
 	count, per, found := strings.Cut(value, "/")
 	n, err := strconv.Atoi(count)
+	if unit := wallclock.Unit(per); r.Kind == Window && err == nil && unit.Nominal() > 0 {
+		r.Kind, r.Limit, r.Unit, r.Period = Calendar, n, unit, unit.Nominal()
+		return nil
+	}
 	if found && err == nil {
 		if per != "" && !strings.ContainsRune("0123456789.+-", rune(per[0])) {
 			per = "1" + per
@@ -48,7 +58,14 @@ func (r *Rule) SetRate(value string) error {
 // nothing.
 func (r Rule) Wrong() string {
 	bucket, counter := r.Kind == TokenBucket, r.Kind == SlidingCounter
+	if r.Kind == Hours || r.Kind == Calendar {
+		if wrong := r.wrongLocal(); wrong != "" {
+			return wrong
+		}
+	}
 	switch {
+	case r.Kind == Hours:
+		return ""
 	case r.Limit < 1 || r.Limit > MaxLimit:
 		return fmt.Sprintf("%d must be from 1 to %d", r.Limit, MaxLimit)
 	case r.Period < time.Microsecond || r.Period > maxPeriod:
@@ -65,4 +82,34 @@ func (r Rule) Wrong() string {
 		return "each bucket must be at least 1µs long"
 	}
 	return ""
+}
+
+// wrongLocal returns what is wrong with what a rule says about local times.
+func (r Rule) wrongLocal() string {
+	if r.Zone == "" {
+		return "in which zone? want one, such as zone: Europe/Paris or zone: UTC"
+	}
+	if _, err := wallclock.Zone(r.Zone); err != nil {
+		return err.Error()
+	}
+	if r.Kind == Calendar {
+		return ""
+	}
+	if _, err := wallclock.ParseHours(r.Hours, r.Days, r.Holidays); err != nil {
+		return err.Error()
+	}
+	if r.Counts {
+		return "hours count nothing; want them without count_dropped"
+	}
+	return ""
+}
+
+// Tidied returns the rule with its local times as they are always written; those that are wrong stay as they are.
+func (r Rule) Tidied() Rule {
+	if r.Kind == Hours {
+		if open, err := wallclock.ParseHours(r.Hours, r.Days, r.Holidays); err == nil {
+			r.Hours, r.Days, r.Holidays = open.Texts()
+		}
+	}
+	return r
 }

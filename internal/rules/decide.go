@@ -17,8 +17,11 @@ func (r *rule) off(t int64) int64 {
 	if r.guard == 0 {
 		return t
 	}
-	if into := t % r.length; into >= r.length-r.guard {
-		return later(t, r.length-into)
+	if r.length == 0 { // hours: their closing is what they are asked for
+		return t
+	}
+	if _, end := r.around(t); t >= end-r.guard {
+		return end
 	}
 	return t
 }
@@ -28,14 +31,14 @@ func (r *rule) asked(st *State, t int64, cost int) int64 {
 	return r.kind.when(st, r, t, r.clamp(cost))
 }
 
-// passes bounds how often the rules are asked again because the guard of one moved the
-// instant into the guard of another.
+// passes bounds how often the rules are asked again because one moved the instant to where another, which
+// had allowed it, does not: into a guard, or behind the end of hours.
 const passes = 100
 
 // Earliest returns the first instant >= t that all rules allow which defer, and the index
 // of the rule that moved it last, or -1 if none did. A rule that drops moves it only off
 // the guarded end of a period. What a rule allows at an instant it allows later too, but
-// for the guards: so only those make it ask again.
+// for the guards and for hours: so only those make it ask again.
 func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 	at, binding = t, -1
 	for range passes {
@@ -53,7 +56,7 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 				at, binding = next, i
 			}
 		}
-		if s == nil || !s.guarded || at == before {
+		if s == nil || !s.again || at == before {
 			break
 		}
 	}
@@ -269,3 +272,15 @@ func (s *Set) NextFree(st *State, i int, t int64, room int) int64 {
 	}
 	return r.asked(st, t, room+1)
 }
+
+// PeriodAfter returns when a period of the i-th rule begins that comes so many after the one which contains t: those of a fixed window, or of
+// a calendar.
+func (s *Set) PeriodAfter(i int, t, n int64) int64 {
+	for range min(n, mostPeriods) {
+		_, t = s.rules[i].around(t)
+	}
+	return t
+}
+
+// mostPeriods is how many periods ahead anybody looks.
+const mostPeriods = 1000

@@ -1,41 +1,45 @@
 package rules
 
-// A fixed window admits at most n in each period since the epoch. It keeps its newest slot
-// and the count of that slot's period.
+// A fixed window admits at most n in each period: of a length, since the epoch, or by the calendar of a zone. It keeps its
+// newest slot and the count of that slot's period.
 type fixedWindow struct{}
 
-// used returns the number of the newest period that was used, and its count.
-func (fixedWindow) used(f *field, r *rule) (number, count int64) {
+// around returns when the period began that contains an instant, and when it ends.
+func (r *rule) around(t int64) (begin, end int64) {
+	if r.zone != nil {
+		return r.Unit.Around(r.zone, t)
+	}
+	begin = t - t%r.length
+	return begin, later(begin, r.length)
+}
+
+func (fixedWindow) when(st *State, r *rule, t, cost int64) int64 {
+	f := st.find(r.id)
 	if f == nil {
-		return 0, 0
+		return t
 	}
-	return f.last / r.period, f.units
+	begin, end := r.around(f.last)
+	if f.units+cost > r.n {
+		return max(t, end)
+	}
+	return max(t, begin)
 }
 
-func (k fixedWindow) when(st *State, r *rule, t, cost int64) int64 {
-	number, count := k.used(st.find(r.id), r)
-	if count+cost > r.n {
-		number++
-	}
-	return max(t, min(number*r.period, Never))
-}
-
-func (k fixedWindow) full(st *State, r *rule) int64 {
+func (fixedWindow) full(st *State, r *rule) int64 {
 	f := st.find(r.id)
 	if f == nil {
 		return 0
 	}
-	number, _ := k.used(f, r)
-	return min((number+1)*r.period, Never)
+	_, end := r.around(f.last)
+	return end
 }
 
 func (k fixedWindow) spend(st *State, r *rule, a action) {
 	f := st.own(r.id, a.at)
-	number, count := k.used(f, r)
-	if a.at/r.period > number {
-		count = 0
+	if _, end := r.around(f.last); a.at >= end {
+		f.units = 0
 	}
-	f.units = counted(count, a.cost, r.n, a.refused)
+	f.units = counted(f.units, a.cost, r.n, a.refused)
 	f.last = max(f.last, a.at)
 	f.until = k.full(st, r)
 }
@@ -50,7 +54,10 @@ func counted(count, cost, n int64, refused bool) int64 {
 
 func (k fixedWindow) undo(st *State, r *rule, t, cost int64) {
 	f := st.find(r.id)
-	if f == nil || t < f.since || t/r.period != f.last/r.period {
+	if f == nil || t < f.since {
+		return
+	}
+	if begin, end := r.around(f.last); t < begin || t >= end {
 		return
 	}
 	f.units = max(0, f.units-cost)

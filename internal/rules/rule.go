@@ -2,8 +2,11 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/wallclock"
 )
 
 // Kind names an algorithm.
@@ -16,6 +19,8 @@ const (
 	Spacing        Kind = "spacing"
 	FixedWindow    Kind = "fixed_window"
 	SlidingCounter Kind = "sliding_counter"
+	Hours          Kind = "hours"
+	Calendar       Kind = "calendar" // a window by the calendar, written as window 3/day
 )
 
 // A Rule is one limit. Package throttle describes the kinds and checks the numbers: here
@@ -29,10 +34,14 @@ type Rule struct {
 	Drop    bool          // refuses what it would defer
 	Shadow  bool          // watches, and nobody waits for it
 	Counts  bool          // counts refused actions too
+
+	Unit                  wallclock.Unit // of a calendar window, whose period is the usual length of it
+	Zone                  string         // of a calendar window, and of hours
+	Hours, Days, Holidays string         // of hours, as package wallclock reads them
 }
 
 // String returns the rule as a policy writes it, without its options: "leak 50/s",
-// "spacing 3s", "token_bucket 10/1m burst 20".
+// "spacing 3s", "token_bucket 10/1m burst 20", "hours 08:00-21:00 mon-fri Europe/Paris".
 func (r Rule) String() string {
 	switch r.Kind {
 	case "":
@@ -41,6 +50,10 @@ func (r Rule) String() string {
 		return fmt.Sprintf("%s %s burst %d", r.Kind, r.Rate(), r.Burst)
 	case SlidingCounter:
 		return fmt.Sprintf("%s %s buckets %d", r.Kind, r.Rate(), r.Buckets)
+	case Calendar:
+		return fmt.Sprintf("%s %s %s", Window, r.Rate(), r.Zone)
+	case Hours:
+		return strings.Join(slices.DeleteFunc([]string{string(r.Kind), r.Hours, r.Days, r.Zone}, func(word string) bool { return word == "" }), " ")
 	}
 	return string(r.Kind) + " " + r.Rate()
 }
@@ -50,6 +63,10 @@ func (r Rule) Rate() string {
 	switch {
 	case r.Kind == Spacing:
 		return FormatPeriod(r.Period)
+	case r.Kind == Hours:
+		return r.Hours
+	case r.Kind == Calendar:
+		return fmt.Sprintf("%d/%s", r.Limit, r.Unit)
 	case r.Kind == Leak && r.Period == time.Second:
 		return fmt.Sprintf("%d/s", r.Limit)
 	}
@@ -71,7 +88,7 @@ func FormatPeriod(d time.Duration) string {
 // Most returns the most that the rule can ever admit at once.
 func (r Rule) Most() int {
 	switch r.Kind {
-	case Leak, Spacing:
+	case Leak, Spacing, Hours:
 		return 1
 	case TokenBucket:
 		return r.Burst
@@ -93,11 +110,11 @@ func (r Rule) Takes(cost int) time.Duration {
 }
 
 // Impossible reports whether the rule can never admit the cost. A leak cannot when the
-// cost takes it more than a century. A spacing admits every cost, and so does a shadow
-// rule.
+// cost takes it more than a century. A spacing and hours admit every cost, and so does a
+// shadow rule.
 func (r Rule) Impossible(cost int) bool {
 	switch {
-	case r.Shadow || r.Kind == Spacing:
+	case r.Shadow || r.Kind == Spacing || r.Kind == Hours:
 		return false
 	case r.Kind == Leak:
 		return r.Takes(max(cost, 1)) > Century

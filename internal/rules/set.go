@@ -11,7 +11,8 @@ type Set struct {
 	rules                  []rule
 	logs                   [sides]look // what the rules look at in each log
 	drops, counts, shadows bool
-	guarded                bool // some rule keeps slots away from the ends of its periods
+	again                  bool // some rule does not allow all instants behind one that it allows
+	hours                  int  // the rule that stands for all hours that defer; -1 if there are none
 }
 
 // A look is what rules look at in a log.
@@ -49,8 +50,10 @@ type rule struct {
 	logged bool // windows and spacings
 	top    int  // costs above it count as all of it
 	pace
-	length int64 // of one calendar period or bucket
-	guard  int64 // no slot lies within so much of its end
+	length int64          // of one period or bucket, counted from the epoch
+	guard  int64          // no slot lies within so much of its end
+	zone   *time.Location // of a calendar window: its periods are those of a calendar there
+	plans  []plan         // of hours: one of them has to be open
 }
 
 // A kind is what an algorithm does. The first two answer, the others change the state of
@@ -80,9 +83,14 @@ var kinds = map[Kind]struct {
 	TokenBucket:    {codeTokenBucket, tokenBucket{}},
 	FixedWindow:    {codeFixedWindow, fixedWindow{}},
 	SlidingCounter: {codeSlidingCounter, slidingCounter{}},
+	Calendar:       {codeFixedWindow, fixedWindow{}},
+	Hours:          {noCode, hours{}},
 	Window:         {kind: window{}},
 	Spacing:        {kind: spacing{}},
 }
+
+// noCode is that of a kind that remembers nothing.
+const noCode = id(1 << 30)
 
 // guardFactor: a period that is shorter than so many slacks gets no guard, which would
 // take too much of it.
@@ -91,31 +99,43 @@ const guardFactor = 4
 // Compile returns the rules as a set for subjects whose actions start up to slack after
 // their slots. Windows and spacings are wider by slack. Fixed windows and sliding counters
 // give no slot within the last slack of a period (of a bucket), unless it is short, so that
-// the start falls into the period that counted it.
+// the start falls into the period that counted it; hours give none within the last slack before they close.
 //
 // With a slack, windows of more than a thousand are counted in steps of a thousandth of the shortest
 // of their periods: what started within one step counts as if all of it had started with the last of
 // it. So a slot comes later by up to a step, and a state stays small.
+//
+// Hours are alternatives, and become one rule of the set, in the place of the first of them.
 func Compile(slack time.Duration, rs ...Rule) *Set {
-	s := &Set{rules: make([]rule, len(rs))}
+	s := &Set{rules: make([]rule, 0, len(rs)), hours: -1}
 	seen := make(map[id]id)
-	for i, r := range rs {
+	hours := -1
+	for _, r := range rs {
 		c := newRule(r, slack.Microseconds())
-		if c.logged {
+		switch {
+		case r.Kind == Hours && hours >= 0:
+			s.rules[hours].or(c)
+			continue
+		case r.Kind == Hours:
+			hours = len(s.rules)
+			if !r.Drop && !r.Shadow {
+				s.hours = hours
+			}
+		case c.logged:
 			log := &s.logs[c.side]
 			log.keep, log.span = max(log.keep, c.n+1), max(log.span, c.period)
 			if r.Kind == Window && slack > 0 {
 				log.coarsen(c.n, c.period)
 			}
-		} else {
+		default:
 			c.id |= seen[c.id] << idBits
 			seen[c.id&(1<<idBits-1)]++
 		}
-		s.rules[i] = c
+		s.rules = append(s.rules, c)
 		s.drops = s.drops || r.Drop && !r.Shadow
 		s.counts = s.counts || r.Counts && !r.Shadow
 		s.shadows = s.shadows || r.Shadow
-		s.guarded = s.guarded || c.guard > 0
+		s.again = s.again || c.guard > 0 || r.Kind == Hours
 	}
 	return s
 }
@@ -133,8 +153,16 @@ func newRule(r Rule, slack int64) rule {
 	switch r.Kind {
 	case Leak, Spacing:
 		c.top = math.MaxInt
+	case Hours:
+		c.top, c.plans = math.MaxInt, []plan{newPlan(r)}
+		if !r.Shadow {
+			c.guard = slack
+		}
+		return c
 	case FixedWindow:
 		c.length = period
+	case Calendar:
+		c.length, c.zone = period, zoneOf(r)
 	case SlidingCounter:
 		c.length = period
 		if r.Buckets > 2 {

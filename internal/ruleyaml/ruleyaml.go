@@ -7,13 +7,17 @@
 //	{spacing: 3s}
 //	{fixed_window: 100/1h, shadow: true}
 //	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
+//	{window: 3/day, zone: Europe/Paris}
+//	{hours: [08:00-12:00, 13:00-18:00], days: mon-fri, zone: Europe/Paris, holidays: [12-25, 2026-04-06]}
 //
 // It stands apart so that package throttle links no YAML.
 package ruleyaml
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -23,7 +27,8 @@ import (
 
 // Read reads a rule. A rate is COUNT/PERIOD, a period is Go's: 50/s is 50/1s. Options are
 // over (defer, which is the default, or drop), shadow, count_dropped, burst (of a token
-// bucket) and buckets (of a sliding counter, 2 by default). It is strict: an error begins
+// bucket), buckets (of a sliding counter, 2 by default), zone (of hours and of windows by day, week and month), days and
+// holidays (of hours). It is strict: an error begins
 // with the line and says what would be right.
 func Read(node *yaml.Node) (throttle.Rule, error) {
 	node = resolve(node)
@@ -38,8 +43,9 @@ func Read(node *yaml.Node) (throttle.Rule, error) {
 			return throttle.Rule{}, wrongAt(key, "%s stands twice in one rule", key.Value)
 		}
 		seen[key.Value] = true
-		if value.Kind != yaml.ScalarNode {
-			return throttle.Rule{}, wrongAt(value, "%s: want a single value", key.Value)
+		value, err := single(key, value)
+		if err != nil {
+			return throttle.Rule{}, err
 		}
 		if err := set(&read, key, value); err != nil {
 			return throttle.Rule{}, err
@@ -49,6 +55,28 @@ func Read(node *yaml.Node) (throttle.Rule, error) {
 		return throttle.Rule{}, err
 	}
 	return build(read), nil
+}
+
+// lists are the keys whose value may be a list.
+var lists = []string{"hours", "days", "holidays"}
+
+// single returns the value of a key as one text: a list as its values between commas.
+func single(key, value *yaml.Node) (*yaml.Node, error) {
+	if value.Kind == yaml.ScalarNode {
+		return value, nil
+	}
+	if value.Kind != yaml.SequenceNode || !slices.Contains(lists, key.Value) {
+		return nil, wrongAt(value, "%s: want a single value", key.Value)
+	}
+	var texts []string
+	for _, node := range value.Content {
+		node = resolve(node)
+		if node.Kind != yaml.ScalarNode {
+			return nil, wrongAt(node, "%s: want a list of single values", key.Value)
+		}
+		texts = append(texts, node.Value)
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: strings.Join(texts, ","), Line: value.Line}, nil
 }
 
 func resolve(node *yaml.Node) *yaml.Node {
@@ -61,7 +89,7 @@ func resolve(node *yaml.Node) *yaml.Node {
 // set reads one key of the mapping.
 func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 	switch k := rules.Kind(key.Value); k {
-	case rules.Leak, rules.TokenBucket, rules.Window, rules.Spacing, rules.FixedWindow, rules.SlidingCounter:
+	case rules.Leak, rules.TokenBucket, rules.Window, rules.Spacing, rules.FixedWindow, rules.SlidingCounter, rules.Hours:
 		if r.Kind != "" {
 			return wrongAt(key, "%s and %s in one rule: make them two", r.Kind, k)
 		}
@@ -84,9 +112,15 @@ func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 		r.Burst, err = readCount(key, value)
 	case "buckets":
 		r.Buckets, err = readCount(key, value)
+	case "zone":
+		r.Zone = value.Value
+	case "days":
+		r.Days = value.Value
+	case "holidays":
+		r.Holidays = value.Value
 	default:
 		err = wrongAt(key, "unknown key %q: want a kind (leak, token_bucket, window, spacing, fixed_window, "+
-			"sliding_counter) or an option (over, shadow, count_dropped, burst, buckets)", key.Value)
+			"sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, zone, days, holidays)", key.Value)
 	}
 	return err
 }
@@ -100,6 +134,10 @@ func complete(r *rules.Rule, node *yaml.Node, seen map[string]bool) error {
 		return wrongAt(node, "%s has no burst: only token_bucket has", r.Kind)
 	case seen["buckets"] && r.Kind != rules.SlidingCounter:
 		return wrongAt(node, "%s has no buckets: only sliding_counter has", r.Kind)
+	case seen["zone"] && r.Kind != rules.Hours && r.Kind != rules.Calendar:
+		return wrongAt(node, "%s has no zone: only hours have, and windows such as {window: 3/day, zone: Europe/Paris}", r.Kind)
+	case (seen["days"] || seen["holidays"]) && r.Kind != rules.Hours:
+		return wrongAt(node, "%s has no days and no holidays: only hours have", r.Kind)
 	case r.Kind == rules.TokenBucket && !seen["burst"]:
 		return wrongAt(node, "token_bucket needs burst, the tokens that it holds: {token_bucket: %s, burst: %d}", r.Rate(), r.Limit)
 	case r.Kind == rules.SlidingCounter && !seen["buckets"]:
@@ -126,6 +164,10 @@ func build(r rules.Rule) (built throttle.Rule) {
 		built = throttle.FixedWindow(r.Limit, r.Period)
 	case rules.SlidingCounter:
 		built = throttle.SlidingCounter(r.Limit, r.Period, r.Buckets)
+	case rules.Calendar:
+		built = throttle.CalendarWindow(r.Limit, string(r.Unit), r.Zone)
+	case rules.Hours:
+		built = throttle.Hours(r.Hours, r.Days, r.Zone, r.Holidays)
 	}
 	if r.Drop {
 		built = built.OrDrop()
@@ -173,7 +215,20 @@ func Write(r throttle.Rule) (*yaml.Node, error) {
 		node.Content = append(node.Content,
 			&yaml.Node{Kind: yaml.ScalarNode, Value: key}, &yaml.Node{Kind: yaml.ScalarNode, Value: value})
 	}
-	add(string(r.Kind()), rules.Rule{Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period()}.Rate())
+	hours, days, holidays := r.Hours()
+	switch r.Kind() {
+	case throttle.KindCalendar:
+		add(string(throttle.KindWindow), fmt.Sprintf("%d/%s", r.Limit(), r.Unit()))
+	case throttle.KindHours:
+		add(string(throttle.KindHours), hours)
+	default:
+		add(string(r.Kind()), rules.Rule{Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period()}.Rate())
+	}
+	for _, local := range [...]struct{ key, value string }{{"days", days}, {"zone", r.Zone()}, {"holidays", holidays}} {
+		if local.value != "" {
+			add(local.key, local.value)
+		}
+	}
 	switch r.Kind() {
 	case throttle.KindTokenBucket:
 		add("burst", strconv.Itoa(r.Burst()))

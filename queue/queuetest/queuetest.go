@@ -34,6 +34,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/inprocess"
+	"github.com/waterclock/waterclock/internal/judged"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/ctxkey"
 	"github.com/waterclock/waterclock/throttle"
@@ -198,18 +199,17 @@ func violations(starts []queue.Info, p queue.Policies) []throttle.Violation {
 	return found
 }
 
-// verify checks rules: windows and spacings on starts, the others, which give out slots, on
-// slots.
+// verify checks rules, on starts or on slots.
 func verify(starts []queue.Info, rules []throttle.Rule, subject func(queue.Info) string) (found []throttle.Violation) {
-	for _, rule := range rules {
+	for _, together := range judged.Together(rules) {
 		log := make([]throttle.Event, len(starts))
 		for i, s := range starts {
 			log[i] = throttle.Event{Subject: subject(s), At: s.Slot, Cost: s.Cost}
-			if rule.Kind() == throttle.KindWindow || rule.Kind() == throttle.KindSpacing {
+			if judged.ByStarts(together[0]) {
 				log[i].At = s.Started
 			}
 		}
-		found = append(found, throttle.Verify(log, []throttle.Rule{rule})...)
+		found = append(found, throttle.Verify(log, together)...)
 	}
 	return found
 }

@@ -37,7 +37,7 @@ func policyField(all []limits.Limit) string {
 	var items []string
 	for _, l := range all {
 		for _, rule := range l.Rules {
-			if rule.Shadows() {
+			if rule.Shadows() || rule.Kind() == throttle.KindHours { // hours have no quota
 				continue
 			}
 			quota, window := quotaOf(rule)

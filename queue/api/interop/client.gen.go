@@ -605,6 +605,9 @@ type RuleState struct {
 
 	// When The earliest start that it allows; missing if nobody knows.
 	When *time.Time `json:"when,omitempty"`
+
+	// Zone By whose clock it goes: of hours, and of windows by the calendar.
+	Zone *string `json:"zone,omitempty"`
 }
 
 // TokenScope What a token allows: see docs/api.md#tokens-with-scopes.

@@ -129,6 +129,7 @@ func (p *Forecast) Turn(lane store.Lane, env *envelope.Envelope, inTenant, ofUse
 func (p *Forecast) TurnUnder(uses []schedule.Use, lane store.Lane, env *envelope.Envelope, inTenant, ofUser int) (start int64, limit string) {
 	subjects := p.Of(uses)
 	at, open := p.Now, max(p.Now, subjects[0].Paused, subjects[1].Paused)
+	soonest := at // of a job that has nobody before it
 	for k, s := range subjects {
 		from := max(p.Now, s.Paused)
 		if k < 2 {
@@ -136,7 +137,11 @@ func (p *Forecast) TurnUnder(uses []schedule.Use, lane store.Lane, env *envelope
 		}
 		if at = max(at, from); s.Known {
 			at = max(at, s.after(from, int64(first(k, uses[k], inTenant, ofUser))))
+			soonest = max(soonest, s.after(from, 0))
 		}
+	}
+	if hours := schedule.HoursOf(uses); len(hours) > 0 { // those before it start while they are open, too
+		at = schedule.Lasting(hours, soonest, at-soonest)
 	}
 	if end := p.Policies.EndFor(uses); at >= end { // until then some of the jobs before it start, at an even pace
 		started := float64(end-p.Now) / float64(at-p.Now)
@@ -154,7 +159,11 @@ func (s *Subject) after(from, k int64) int64 {
 	}
 	at := from
 	for i, since := range s.says {
-		if rule := s.Rules.Rule(i); !rule.Drop && !rule.Shadow {
+		switch rule := s.Rules.Rule(i); {
+		case rule.Drop || rule.Shadow:
+		case rule.Kind == rules.Calendar:
+			at = max(at, s.Rules.PeriodAfter(i, since, k/int64(rule.Limit)))
+		default:
 			at = max(at, min(since+takes(rule, k), rules.Never))
 		}
 	}
@@ -172,6 +181,9 @@ func (s *Subject) soonest(from int64) []int64 {
 
 // takes returns how long a rule takes for k jobs of cost 1, in microseconds.
 func takes(rule rules.Rule, k int64) int64 {
+	if rule.Kind == rules.Hours {
+		return 0
+	}
 	period, n := uint64(rule.Period.Microseconds()), uint64(rule.Limit)
 	if rule.Kind == rules.Window || rule.Kind == rules.Spacing {
 		period += schedule.Grace // see there

@@ -2,10 +2,12 @@
 package policies
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/policyfile"
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -43,23 +45,38 @@ func compile(f policyfile.File, version int64) *schedule.Policies {
 	c := &schedule.Policies{
 		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: schedule.Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants,
 		Policies: make(map[string]schedule.Policy, len(f.Policies)), Named: compileNamed(f),
+		Hours: slices.ContainsFunc(f.Queue.Rules, isHours),
 	}
 	for name, p := range f.Policies {
+		c.Hours = c.Hours || slices.ContainsFunc(slices.Concat(p.Tenant.Rules, p.User.Rules), isHours)
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
-			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(),
+			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(), ClosedCounts: p.ClosedCounts,
 			Weight: p.Weight, TenantConcurrency: schedule.Concurrency(p.Tenant.Concurrency), UserConcurrency: schedule.Concurrency(p.User.Concurrency),
 		}
+	}
+	for _, l := range f.Limits {
+		c.Hours = c.Hours || slices.ContainsFunc(l.Rules, isHours)
+		for _, b := range l.Each {
+			c.Hours = c.Hours || slices.ContainsFunc(b.Rules, isHours)
+		}
+	}
+	for _, o := range f.Overrides {
+		c.Hours = c.Hours || slices.ContainsFunc(o.Rules, isHours)
 	}
 	return c
 }
 
+func isHours(r throttle.Rule) bool { return r.Kind() == throttle.KindHours }
+
 func compileRules(from []throttle.Rule) *rules.Set {
 	compiled := make([]rules.Rule, len(from))
 	for i, r := range from {
+		hours, days, holidays := r.Hours()
 		compiled[i] = rules.Rule{
 			Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period(), Burst: r.Burst(), Buckets: r.Buckets(),
 			Drop: r.Drops(), Shadow: r.Shadows(), Counts: r.CountsDropped(),
+			Unit: wallclock.Unit(r.Unit()), Zone: r.Zone(), Hours: hours, Days: days, Holidays: holidays,
 		}
 	}
 	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)

@@ -1,5 +1,7 @@
 package schedule
 
+import "github.com/waterclock/waterclock/internal/rules"
+
 // A decision goes round: it takes the tenant whose turn it is, looks at the lane of it that is due, and either takes
 // that lane's first job, moves a bound, or asks for something that it has to know. Each look ends in one of the three,
 // so nothing is looked at twice for the same reason, and the number of looks is bounded.
@@ -83,6 +85,13 @@ func (d *decision) decide() {
 func (d *decision) expire() {
 	for d.left > 0 && d.s.expiring.first() <= d.now {
 		l := d.s.expiring.entries[0].item
+		if d.s.policies.Closes() {
+			d.of = d.s.shares(d.of[:0], l)
+			if at := l.expiry(d.hours(d.of)); at > d.now {
+				d.s.expiring.set(l, at)
+				continue
+			}
+		}
 		reason := Expired
 		if d.s.cancelled[l.heads[0].Env.ID] {
 			reason = Cancelled
@@ -176,6 +185,7 @@ type decision struct {
 
 	of         []share // whoever counts the job that is being looked at
 	remembered []Remembered
+	closing    []*rules.Set
 }
 
 // A verdict is what came of looking at a tenant.

@@ -1,5 +1,7 @@
 package schedule
 
+import "github.com/waterclock/waterclock/internal/rules"
+
 // A tenant waits in one of two heaps, or in none:
 //
 //	due     by its bound: nothing of it starts before
@@ -41,23 +43,24 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 	}
 }
 
-// hold gives a lane its first jobs; none if they have to be read. It also notes from when on the first one is too late.
+// hold gives a lane its first jobs; none if they have to be read. It also notes from when on the first one is too late, if
+// no hours are closed meanwhile.
 func (s *Scheduler) hold(l *lane, heads []Head) {
 	l.heads = heads
-	if expires := l.expiry(); expires < Never {
+	if expires := l.expiry(nil); expires < Never {
 		s.expiring.set(l, expires)
 	} else {
 		s.expiring.remove(l)
 	}
 }
 
-// expiry returns the instant from which on the first job of a lane is too late to start.
-func (l *lane) expiry() int64 {
+// expiry returns the instant from which on the first job of a lane is too late to start, whose limits have such hours.
+func (l *lane) expiry(hours []*rules.Set) int64 {
 	if len(l.heads) == 0 || l.heads[0].Env == nil {
 		return Never
 	}
 	env, expires := l.heads[0].Env, int64(Never)
-	if latest := l.user.tenant.policy.Deadline(env.Deadline, env.Begin()); latest > 0 {
+	if latest := l.user.tenant.policy.Deadline(env.Deadline, env.Begin(), hours); latest > 0 {
 		expires = latest + 1
 	}
 	if env.Until > 0 {

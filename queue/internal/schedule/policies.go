@@ -15,6 +15,7 @@ type Policies struct {
 	Policies         map[string]Policy // by name
 	Tenants          map[string]string // tenant → name of its policy
 	Named            Named             // limits by name; nil for none
+	Hours            bool              // some of the rules are hours
 
 	// Overrides are a part of all this until they end. These policies hold until Ends, when the next of them does;
 	// the last of those that have ended by now ended at Ended. Both are 0 for never.
@@ -99,6 +100,7 @@ type Policy struct {
 	DropOldest                         bool  // a full backlog drops its oldest job rather than a new one
 	Weight                             int   // of its share under overload; 0 counts as 1
 	MaxWait                            int64 // µs from when a job may start until it is too late; 0 for no bound
+	ClosedCounts                       bool  // also those in which hours are closed
 
 	Users map[string]UserLimit // whose limits are not User, UserConcurrency and UserCapacity
 }
@@ -160,10 +162,14 @@ func (p *Policies) Counts() bool {
 }
 
 // Deadline returns the latest start of a job, 0 for none: its own, or so long after the
-// instant from which it may start as its policy says.
-func (p Policy) Deadline(own, since int64) int64 {
-	if own == 0 && p.MaxWait > 0 {
+// instant from which it may start as its policy says. That time does not pass while hours of the job's limits are closed,
+// unless the policy says so.
+func (p Policy) Deadline(own, since int64, hours []*rules.Set) int64 {
+	switch {
+	case own != 0 || p.MaxWait == 0:
+		return own
+	case len(hours) == 0 || p.ClosedCounts:
 		return since + p.MaxWait
 	}
-	return own
+	return Lasting(hours, since, p.MaxWait)
 }

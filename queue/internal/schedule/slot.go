@@ -3,6 +3,7 @@ package schedule
 import (
 	"slices"
 
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -67,7 +68,14 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot || slot > d.horizon {
-		slot = d.earliest(max(ahead, slot))
+		asked := max(ahead, slot)
+		slot = d.earliest(asked)
+		if slot-asked > Lead && s.policies.Closes() { // hours have closed by then
+			d.places.Free(place)
+			s.release(l, d.now)
+			t.lanes[l.priority].due.set(l, slot)
+			return on
+		}
 		if end := s.policies.EndFor(s.policies.Uses(l.name(), h.Env)); slot >= end { // decided by the rules that count then
 			d.places.Free(place)
 			s.release(l, d.now)
@@ -130,6 +138,9 @@ func (d *decision) slot(l *lane, at int64) (slot int64, wait Wait) {
 		who.allows, who.rule = who.of.rules.Earliest(&who.of.state, since, who.cost)
 		slot = max(slot, who.allows)
 	}
+	if d.s.policies.Closes() {
+		slot = d.agreed(slot)
+	}
 	paused := int64(0)
 	for _, who := range d.of {
 		if who.rule >= 0 && who.allows > slot-Grace {
@@ -152,7 +163,38 @@ func (d *decision) slot(l *lane, at int64) (slot int64, wait Wait) {
 		}
 	}
 	wait.Concurrency = wait.allow(until)
+	if d.s.policies.Closes() {
+		d.wasClosed(&wait)
+	}
 	return d.earliest(max(slot, d.now)), wait
+}
+
+// agreed returns the first instant from one on at which all rules let the job start, and notes which of them have moved it.
+func (d *decision) agreed(slot int64) int64 {
+	for range passes {
+		before := slot
+		for k := range d.of {
+			who := &d.of[k]
+			if at, rule := who.of.rules.Earliest(&who.of.state, slot, who.cost); rule >= 0 {
+				slot, who.allows, who.rule = at, at, rule
+			}
+		}
+		if slot == before {
+			break
+		}
+	}
+	return slot
+}
+
+// wasClosed notes for how long hours have kept the job since all else allowed it.
+func (d *decision) wasClosed(w *Wait) {
+	for _, who := range d.of {
+		if who.of.rules.Closes() && w.allowed < d.now {
+			held := closed(d.hours([]share{who}), w.allowed, d.now)
+			w.Rules += w.allow(w.allowed + held)
+			w.Blame.longer(who.name(who.of.rules.HoursName()), held)
+		}
+	}
 }
 
 // unfit returns why a job that may not start before its slot is not to start at all.
@@ -160,7 +202,11 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
 		return Cancelled, ""
 	}
-	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin())
+	var hours []*rules.Set
+	if d.s.policies.Closes() {
+		hours = d.hours(d.of)
+	}
+	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin(), hours)
 	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
 		return Expired, ""
 	}
@@ -202,6 +248,13 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 			s.park(l, own, d.now)
 		}
 		return on, true
+	}
+	if s.policies.Closes() {
+		if opens, _ := Open(d.hours(d.of[commonLimits:]), d.now); opens > max(by, index.due.bound(l)) {
+			s.release(l, d.now)
+			index.due.set(l, opens)
+			return on, true
+		}
 	}
 	if of := d.latest(max(by, t.bound, index.due.bound(l))); of != nil && slot > d.horizon && !d.goesAhead(l, slot) {
 		s.join(l, of, d.now)
