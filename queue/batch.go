@@ -43,7 +43,7 @@ func newBatch(jobs []Job, idFor func(Job) time.Duration) *batch {
 // states and the pauses have to be known before.
 func (b *batch) timed(policies *schedule.Policies) bool {
 	for i, j := range b.jobs {
-		if !j.NotBefore.IsZero() || b.latest(policies, i, 1) > 0 {
+		if !j.NotBefore.IsZero() || latestSince(policies, j.Tenant, b.seals[i], 1, nil) > 0 {
 			return true
 		}
 	}
@@ -56,8 +56,8 @@ func (b *batch) callsBack() bool {
 }
 
 // latest returns the latest start of a job that may start from an instant on, 0 for none.
-func (b *batch) latest(policies *schedule.Policies, i int, since int64) int64 {
-	return latestSince(policies, b.lane(i), b.seals[i], since)
+func (b *batch) latest(p *forecast.Forecast, i int, since int64) int64 {
+	return latestSince(p.Policies, b.jobs[i].Tenant, b.seals[i], since, p.Hours(b.lane(i), b.seals[i]))
 }
 
 // offer returns the batch as the store takes it.
@@ -73,6 +73,12 @@ func (b *batch) offer(policies *schedule.Policies) store.Offer {
 			o.Tenants = append(o.Tenants, store.OfferTenant{Name: j.Tenant, Capacity: policy.Capacity, MakesRoom: policy.DropOldest})
 		}
 		offered := b.offerJob(i, number, policies)
+		if policies.OfUsers() {
+			if scope := envelope.PersonScope(j.Tenant, j.User); !scopes[scope] {
+				scopes[scope] = true
+				o.Scopes = append(o.Scopes, scope)
+			}
+		}
 		for _, limit := range b.limitedBy(policies)[i].uses {
 			if limit.Rules.Len() > 0 && !scopes[limit.Scope] {
 				scopes[limit.Scope] = true
@@ -105,7 +111,13 @@ func (b *batch) subject(o *store.Offer, known map[string]int, limit schedule.Use
 // scopes returns the scopes of all jobs: what may limit or pause them.
 func (b *batch) scopes(policies *schedule.Policies) (all []string) {
 	seen := make(map[string]bool)
-	for _, of := range b.limitedBy(policies) {
+	for i, of := range b.limitedBy(policies) {
+		if policies.OfUsers() {
+			if scope := envelope.PersonScope(b.jobs[i].Tenant, b.jobs[i].User); !seen[scope] {
+				seen[scope] = true
+				all = append(all, scope)
+			}
+		}
 		for _, limit := range of.uses {
 			if !seen[limit.Scope] {
 				seen[limit.Scope] = true
@@ -177,7 +189,7 @@ func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 			offered.NotBefore, offered.Body = 0, e.Body()
 		}
 		since := max(p.Now, offered.NotBefore)
-		latest := b.latest(p.Policies, i, since)
+		latest := b.latest(p, i, since)
 		if latest == 0 || offered.Refuse != "" {
 			continue
 		}
@@ -205,9 +217,9 @@ func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, ru
 		switch from.Status {
 		case store.StatusAccepted:
 			r.Estimate = estimate(p.TurnUnder(limited[i].uses, b.lane(i), b.seals[i], from.Waiting, from.Place-1))
-			r.StartBy = envelope.Instant(b.latest(policies, i, max(p.Now, envelope.Micros(j.NotBefore))))
+			r.StartBy = envelope.Instant(b.latest(p, i, max(p.Now, envelope.Micros(j.NotBefore))))
 		case store.StatusLater:
-			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(policies, i, envelope.Micros(j.NotBefore)))
+			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(p, i, envelope.Micros(j.NotBefore)))
 		}
 		receipts[i] = r
 	}

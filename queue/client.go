@@ -145,6 +145,11 @@ func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedul
 // sendUnder sends a batch under the given policies. It fails with [store.ErrStale] if
 // others are in force.
 func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Policies) (store.OfferReply, error) {
+	if people := clocksOf(b.jobs); len(people) > 0 {
+		if err := c.store.SetPeople(ctx, people, true); err != nil {
+			return store.OfferReply{}, err
+		}
+	}
 	o := b.offer(policies)
 	if b.timed(policies) {
 		view, err := c.store.Look(ctx, b.scopes(policies))

@@ -98,7 +98,7 @@ func (i *Inspector) explain(ctx context.Context, tenant, user string, about stor
 	if next.Job != nil {
 		start, _ := p.Start(next.Lane, next.Job)
 		e.Estimate = estimate(start, p.Full(next.Lane, next.Job))
-		e.StartBy = envelope.Instant(latest(p.Policies, next.Lane, next.Job))
+		e.StartBy = envelope.Instant(latest(p, next.Lane, next.Job))
 		e.Binding = binding(e)
 	}
 	return e, p, nil
@@ -133,7 +133,9 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 			rule, r := s.Rules.Rule(i), of[k]
 			r.Rule, r.When = s.Rules.Name(i), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
 			r.Limit, r.Remaining, r.Drops, r.Shadow = most(rule), s.Rules.Room(&s.State, i, p.Now), rule.Drop, rule.Shadow
-			r.Zone = rule.Zone
+			if r.Zone = rule.Zone; r.Zone == rules.OfUser {
+				r.Zone = s.State.Zone()
+			}
 			if o, is := p.Policies.Override(uses[k].Scope); is && o.Rules {
 				r.overridden(o)
 			}
@@ -172,7 +174,7 @@ func closedThen(all []RuleState, subjects []*forecast.Subject, latest int64) {
 		}
 		for k := range all {
 			if r := &all[k]; r.Rule == s.Rules.HoursName() && !envelope.Instant(latest).Before(r.When) {
-				from, _ := s.Rules.Open(latest)
+				from, _ := s.Rules.Open(&s.State, latest)
 				r.When = envelope.Instant(from)
 			}
 		}
@@ -267,23 +269,19 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 	default:
 		state.Estimate = estimate(p.Turn(lane, at.job, at.before, at.before))
 	}
-	state.StartBy = envelope.Instant(latest(p.Policies, lane, at.job))
+	state.StartBy = envelope.Instant(latest(p, lane, at.job))
 	return state, true, nil
 }
 
 // latest returns the latest start of a job, 0 for none. There is no sense in a start after the end
 // of its handler's context.
-func latest(policies *schedule.Policies, lane store.Lane, job *envelope.Envelope) int64 {
-	return latestSince(policies, lane, job, job.Begin())
+func latest(p *forecast.Forecast, lane store.Lane, job *envelope.Envelope) int64 {
+	return latestSince(p.Policies, lane.Tenant, job, job.Begin(), p.Hours(lane, job))
 }
 
-// latestSince is latest for a job that may start from an instant on.
-func latestSince(policies *schedule.Policies, lane store.Lane, job *envelope.Envelope, since int64) int64 {
-	var hours []*rules.Set
-	if policies.Closes() {
-		hours = schedule.HoursOf(policies.Uses(lane, job))
-	}
-	by := policies.Of(lane.Tenant).Deadline(job.Deadline, since, hours)
+// latestSince is latest for a job that may start from an instant on, and whose limits have such hours.
+func latestSince(policies *schedule.Policies, tenant string, job *envelope.Envelope, since int64, hours []schedule.Remembered) int64 {
+	by := policies.Of(tenant).Deadline(job.Deadline, since, hours)
 	if job.Until > 0 && (by == 0 || job.Until < by) {
 		return job.Until
 	}

@@ -67,6 +67,10 @@ type Job struct {
 	// Timeout bounds one attempt: the handler's context ends then. 0 means no bound.
 	Timeout time.Duration
 
+	// Zone and Quiet tell of the user's clock, for rules that go by it ([throttle.UserHours]): a zone such as "Europe/Paris", and hours in
+	// which the user wants nothing, such as "21:30-07:00". Both are known from the offer on, for all jobs of the user, until others come.
+	Zone, Quiet string
+
 	// Callback is who is told how the job has ended. The zero value tells nobody.
 	Callback Callback
 }
@@ -185,6 +189,11 @@ func (j Job) Validate() error {
 		}
 		if len(n.value) > maxName {
 			return fmt.Errorf("%w: %s has %d bytes; at most %d", ErrInvalidJob, n.field, len(n.value), maxName)
+		}
+	}
+	if j.Zone != "" || j.Quiet != "" {
+		if _, err := (UserClock{j.Zone, j.Quiet}).validate(); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -72,6 +72,11 @@ type Policy struct {
 	// since they were accepted. 0 means no bound.
 	Capacity, UserCapacity int
 
+	// Zone and Quiet are those of users who have said nothing else ([Job.Zone], [Inspector.SetUser]), for rules that go by the user's clock
+	// ([throttle.UserHours]): a zone such as Europe/Paris, and hours in which nothing is wanted, such as 21:30-07:00. Without
+	// them the zone is UTC, and no hours are quiet. In files they stand in user.
+	Zone, Quiet string
+
 	// DropOldest makes a full backlog drop the job that has waited longest. Otherwise it refuses
 	// the new one. In files it is overflow: drop_oldest.
 	DropOldest bool
@@ -156,7 +161,7 @@ func (p Policies) file() policyfile.File {
 	for name, from := range p.Policies {
 		f.Policies[name] = policyfile.Policy{
 			Tenant: limitsOf(from.Tenant, from.TenantConcurrency), User: limitsOf(from.User, from.UserConcurrency),
-			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts,
+			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts, Zone: from.Zone, Quiet: from.Quiet,
 		}
 	}
 	if p.Limits != nil {
@@ -195,7 +200,7 @@ func policiesOf(f policyfile.File) Policies {
 		p.Policies[name] = Policy{
 			Tenant: from.Tenant.Rules, User: from.User.Rules,
 			TenantConcurrency: Concurrency(from.Tenant.Concurrency), UserConcurrency: Concurrency(from.User.Concurrency),
-			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts,
+			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts, Zone: from.Zone, Quiet: from.Quiet,
 		}
 	}
 	if f.Limits != nil {

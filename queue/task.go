@@ -27,6 +27,8 @@ const (
 	headerCollapseKey = headerPrefix + "collapse-key"
 	headerTimeout     = headerPrefix + "timeout"
 	headerFinishBy    = headerPrefix + "finish-by"
+	headerZone        = headerPrefix + "zone"
+	headerQuiet       = headerPrefix + "quiet"
 	headerCallback    = headerPrefix + "callback" // its URL, and behind a space the secret
 	headerKey         = headerPrefix + "key-"     // and the name of a key
 	headerUnit        = headerPrefix + "cost-"    // and the name of a unit
@@ -80,6 +82,12 @@ func NewTask(j Job) (*asynq.Task, error) {
 	}
 	if j.Timeout > 0 {
 		headers[headerTimeout] = j.Timeout.String()
+	}
+	if j.Zone != "" {
+		headers[headerZone] = j.Zone
+	}
+	if j.Quiet != "" {
+		headers[headerQuiet] = j.Quiet
 	}
 	if j.Callback != (Callback{}) {
 		headers[headerCallback] = j.Callback.text()
@@ -195,6 +203,10 @@ func readHeader(job *Job, name, value string) (err error) {
 		job.User = value
 	case headerCollapseKey:
 		job.CollapseKey = value
+	case headerZone:
+		job.Zone = value
+	case headerQuiet:
+		job.Quiet = value
 	case headerCallback:
 		job.Callback = readCallback(value)
 	case headerCost:

@@ -182,6 +182,9 @@ func (r request) check() error {
 			if err := rule.Validate(); err != nil {
 				return fmt.Errorf("subject %q: %w", s.Key, err)
 			}
+			if rule.zone == rules.OfUser {
+				return fmt.Errorf("%w: subject %q: %s goes by a user's clock, which only queues know", ErrInvalidRule, s.Key, rule)
+			}
 		}
 		if err := checkCost(s.Cost, s.Rules); err != nil {
 			return fmt.Errorf("subject %q: %w", s.Key, err)

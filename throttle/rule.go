@@ -47,6 +47,7 @@ type Rule struct {
 
 	unit                        wallclock.Unit // of a calendar window
 	zone, hours, days, holidays string
+	within                      string // of the own hours of users
 }
 
 // Leak lets n actions start per period, evenly spaced. Idle time accumulates nothing: after an
@@ -110,6 +111,12 @@ func Hours(hours, days, zone string, holidays ...string) Rule {
 	return Rule{kind: KindHours, zone: zone, hours: r.Hours, days: r.Days, holidays: r.Holidays}
 }
 
+// UserHours are the hours of each user: all but the quiet ones, by the user's own clock, and within others such as "08:00-21:00" if that is not
+// empty. It is for queues, which know users' clocks, as [CalendarWindow] of the zone "user" and [Hours] of it are.
+func UserHours(within, days string, holidays ...string) Rule {
+	return fromPlain(rules.Rule{Kind: rules.Hours, Hours: rules.OfUser, Within: within, Days: days, Holidays: strings.Join(holidays, ",")})
+}
+
 // OrDrop returns the rule as one that drops an action where it would defer it.
 func (r Rule) OrDrop() Rule {
 	r.drop = true
@@ -167,6 +174,9 @@ func (r Rule) Zone() string { return r.zone }
 // Unit returns "day", "week" or "month" of a calendar window, and "" for other rules.
 func (r Rule) Unit() string { return string(r.unit) }
 
+// Within returns the hours that a user's own lie within, of [UserHours]; "" for other rules.
+func (r Rule) Within() string { return r.within }
+
 // Hours returns what [Hours] was given, in one form, and "" for other rules. Several hours, days and holidays stand between commas.
 func (r Rule) Hours() (hours, days, holidays string) { return r.hours, r.days, r.holidays }
 
@@ -180,7 +190,7 @@ func (r Rule) plain() rules.Rule {
 	return rules.Rule{
 		Kind: rules.Kind(r.kind), Limit: r.limit, Period: r.period, Burst: r.burst, Buckets: r.buckets,
 		Drop: r.drop, Shadow: r.shadow, Counts: r.counts,
-		Unit: r.unit, Zone: r.zone, Hours: r.hours, Days: r.days, Holidays: r.holidays,
+		Unit: r.unit, Zone: r.zone, Hours: r.hours, Days: r.days, Holidays: r.holidays, Within: r.within,
 	}
 }
 
@@ -189,7 +199,7 @@ func fromPlain(r rules.Rule) Rule {
 	r = r.Tidied()
 	return Rule{
 		kind: Kind(r.Kind), limit: r.Limit, period: r.Period, burst: r.Burst, buckets: r.Buckets, drop: r.Drop, shadow: r.Shadow, counts: r.Counts,
-		unit: r.Unit, zone: r.Zone, hours: r.Hours, days: r.Days, holidays: r.Holidays,
+		unit: r.Unit, zone: r.Zone, hours: r.Hours, days: r.Days, holidays: r.Holidays, within: r.Within,
 	}
 }
 

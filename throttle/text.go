@@ -63,8 +63,11 @@ func setOption(r *rules.Rule, words []string) (rest []string, err error) {
 		words = words[1:]
 	case r.Kind == rules.Hours && strings.HasPrefix(words[0], "holidays="):
 		r.Holidays = strings.TrimPrefix(words[0], "holidays=")
-	case r.Kind == rules.Hours && r.Days == "" && r.Zone == "" && len(words) > 1 && wallclock.AreDays(words[0]):
+	case r.Kind == rules.Hours && r.Days == "" && r.Zone == "" && (len(words) > 1 || r.Hours == rules.OfUser) && wallclock.AreDays(words[0]):
 		r.Days = words[0]
+	case r.Kind == rules.Hours && words[0] == "within" && len(words) > 1:
+		r.Within = words[1]
+		words = words[1:]
 	case (r.Kind == rules.Hours || r.Kind == rules.Calendar) && r.Zone == "":
 		r.Zone = words[0]
 	default:

@@ -19,7 +19,7 @@ import (
 
 func (c *console) steering() []*cobra.Command {
 	return []*cobra.Command{
-		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.deleteCommand(), c.limitsCommand(), c.policiesCommand(),
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.purgeCommand(), c.reviveCommand(), c.deleteCommand(), c.limitsCommand(), c.userCommand(), c.policiesCommand(),
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 )
 
 // Keys are the keys of a line.
-const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout, headers, keys, costs or callback"
+const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout, headers, keys, costs, zone, quiet or callback"
 
 // Parse reads a line. It is strict: a key that nobody reads would be a limit or a latest start
 // that silently does not hold. What is wrong with the text is a [*strictjson.Error].
@@ -113,6 +113,10 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 		job.Keys, err = ReadKeys(value)
 	case "costs":
 		job.Costs, err = ReadCosts(value)
+	case "zone":
+		job.Zone, err = strictjson.Text(value)
+	case "quiet":
+		job.Quiet, err = strictjson.Text(value)
 	case "callback":
 		job.Callback, err = readCallback(value)
 	default:

@@ -29,6 +29,9 @@ type written struct {
 	Keys    map[string]string `json:"keys,omitempty"`
 	Costs   map[string]int    `json:"costs,omitempty"`
 
+	Zone  string `json:"zone,omitempty"`
+	Quiet string `json:"quiet,omitempty"`
+
 	Callback *callback `json:"callback,omitempty"`
 }
 
@@ -51,7 +54,7 @@ func Write(j queue.Job) []byte { return lineOf(j).text() }
 func lineOf(j queue.Job) written {
 	line := written{
 		Tenant: j.Tenant, User: j.User, Type: j.Type, ID: j.ID, NotBefore: inUTC(j.NotBefore), Deadline: inUTC(j.StartBy),
-		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, Headers: j.Headers, Keys: j.Keys, Costs: j.Costs,
+		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, Headers: j.Headers, Keys: j.Keys, Costs: j.Costs, Zone: j.Zone, Quiet: j.Quiet,
 	}
 	if j.Cost > 1 {
 		line.Cost = j.Cost

@@ -39,6 +39,7 @@ func TestWrite(t *testing.T) {
 	job := queue.Job{Tenant: "<t>\x00", User: "\u2028", Type: "{}", ID: "7", Cost: 3, Priority: queue.High, CollapseKey: "k", MaxAttempts: 1, Timeout: 90 * time.Second,
 		NotBefore: time.Date(2026, 11, 22, 8, 0, 0, 1, time.UTC), StartBy: time.Date(2026, 11, 22, 8, 0, 0, 2, time.UTC), FinishBy: time.Date(2026, 11, 22, 8, 0, 0, 3, time.UTC),
 		Headers: map[string]string{"traceparent": "00-…", "": "x"}, Keys: map[string]string{"domain": "<x>"}, Costs: map[string]int{"tokens": 0, "bytes": 7},
+		Zone: "Europe/Paris", Quiet: "21:30-07:00",
 		Callback: queue.Callback{URL: "https://shop.example/hooks", Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}
 	for i, fields := 0, reflect.ValueOf(job); i < fields.NumField(); i++ {
 		if name := fields.Type().Field(i).Name; fields.Field(i).IsZero() && name != "Payload" {

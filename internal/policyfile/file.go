@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -45,6 +47,7 @@ type Policy struct {
 	DropOldest   bool
 	Weight       int           // 0 counts as 1
 	MaxWait      time.Duration // 0 for no bound
+	Zone, Quiet  string        // of users who have said nothing else: their zone, and when they want nothing, such as 21:30-07:00
 	ClosedCounts bool          // the time in which hours are closed counts for MaxWait
 }
 
@@ -87,6 +90,9 @@ func (p *Problem) String() string {
 // Check returns the first problem of a file, nil if there is none.
 func (f File) Check() *Problem {
 	if p := f.Queue.check("queue"); p != nil {
+		return p
+	}
+	if p := notOfUsers("queue", f.Queue.Rules); p != nil {
 		return p
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
@@ -146,6 +152,19 @@ func (f File) knows(path, name string) *Problem {
 }
 
 func (p Policy) check(path string) *Problem {
+	if wrong := notOfUsers(path+".tenant", p.Tenant.Rules); wrong != nil {
+		return wrong
+	}
+	if p.Zone != "" {
+		if _, err := wallclock.Zone(p.Zone); err != nil {
+			return &Problem{Path: path + ".user.zone", Text: err.Error()}
+		}
+	}
+	if p.Quiet != "" {
+		if _, err := wallclock.ParseHours(p.Quiet, "", ""); err != nil {
+			return &Problem{Path: path + ".user.quiet", Text: err.Error()}
+		}
+	}
 	if wrong := p.Tenant.check(path + ".tenant"); wrong != nil {
 		return wrong
 	}
@@ -191,6 +210,16 @@ func (l Limits) check(path string) *Problem {
 			value = fmt.Sprintf("%d jobs and %d%%", c.Jobs, c.Percent)
 		}
 		return &Problem{Path: path + ".concurrency", Value: value, Text: wantConcurrency}
+	}
+	return nil
+}
+
+// notOfUsers returns a problem if a rule goes by the clock of a user where none counts.
+func notOfUsers(path string, all []throttle.Rule) *Problem {
+	for i, r := range all {
+		if r.Zone() == rules.OfUser {
+			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: "goes by the clock of a user; want it among the rules of user, or in a limit with key: [tenant, user]"}
+		}
 	}
 	return nil
 }

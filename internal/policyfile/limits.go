@@ -94,6 +94,10 @@ func (l Limit) check(path string) *Problem {
 	if wrong := l.Bounds.check(path); wrong != nil {
 		return wrong
 	}
+	ofUsers := slices.Contains(l.Key, "user")
+	if wrong := notOfUsers(path, l.Rules); wrong != nil && !ofUsers {
+		return wrong
+	}
 	if len(l.Key) == 0 && l.Detailed {
 		return &Problem{Path: path + ".detailed", Text: "values of no key; want a key, such as key: [tenant]"}
 	}
@@ -106,6 +110,9 @@ func (l Limit) check(path string) *Problem {
 			return &Problem{Path: path, Text: "limits nothing; want " + wantBounds}
 		}
 		if wrong := bounds.check(path); wrong != nil {
+			return wrong
+		}
+		if wrong := notOfUsers(path, bounds.Rules); wrong != nil && !ofUsers {
 			return wrong
 		}
 	}

@@ -87,6 +87,11 @@ func (f File) checkOverrides() *Problem {
 		if wrong := o.check(path); wrong != nil {
 			return wrong
 		}
+		if wrong := notOfUsers(path, o.Rules); wrong != nil {
+			if fields, _ := f.Key(o.Limit); !slices.Contains(fields, "user") {
+				return wrong
+			}
+		}
 		if o.Limit == "queue" && o.Capacity > 0 {
 			return &Problem{Path: path, Text: "the queue has no capacity; want one of a tenant, a user or a limit by name"}
 		}

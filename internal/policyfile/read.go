@@ -154,7 +154,13 @@ func (r *policyReader) policies(root place) File {
 func (r *policyReader) policy(at place) (p Policy) {
 	fields := r.fields(at, "tenant", "user", "max_wait", "closed_counts", "weight")
 	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
-	user := r.fields(fields["user"], "rules", "concurrency", "capacity")
+	user := r.fields(fields["user"], "rules", "concurrency", "capacity", "zone", "quiet")
+	if z := user["zone"]; z.Node != nil {
+		p.Zone = r.text(z, "a zone such as Europe/Paris")
+	}
+	if q := user["quiet"]; q.Node != nil {
+		p.Quiet = r.text(q, "quiet hours such as 21:30-07:00")
+	}
 	p.Tenant, p.User = r.limits(tenant), r.limits(user)
 	p.Capacity, p.UserCapacity = r.capacity(tenant), r.capacity(user)
 	if o := tenant["overflow"]; o.Node != nil {

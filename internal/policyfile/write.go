@@ -33,6 +33,8 @@ type (
 		Concurrency any         `yaml:",omitempty"`
 		Capacity    int         `yaml:",omitempty"`
 		Overflow    string      `yaml:",omitempty"`
+		Zone        string      `yaml:",omitempty"`
+		Quiet       string      `yaml:",omitempty"`
 	}
 	limitList struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
@@ -85,8 +87,8 @@ func (f File) MarshalYAML() (any, error) {
 			overflow = "drop_oldest"
 		}
 		file.Policies[name] = policyEntry{
-			backlog{ruleEntries(from.Tenant.Rules), written(from.Tenant.Concurrency), from.Capacity, overflow},
-			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, ""}, from.MaxWait, from.ClosedCounts, from.Weight,
+			backlog{ruleEntries(from.Tenant.Rules), written(from.Tenant.Concurrency), from.Capacity, overflow, "", ""},
+			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, "", from.Zone, from.Quiet}, from.MaxWait, from.ClosedCounts, from.Weight,
 		}
 	}
 	return file, nil

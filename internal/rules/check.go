@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -89,13 +90,22 @@ func (r Rule) wrongLocal() string {
 	if r.Zone == "" {
 		return "in which zone? want one, such as zone: Europe/Paris or zone: UTC"
 	}
-	if _, err := wallclock.Zone(r.Zone); err != nil {
+	if _, err := wallclock.Zone(r.Zone); err != nil && r.Zone != OfUser {
 		return err.Error()
 	}
 	if r.Kind == Calendar {
 		return ""
 	}
-	if _, err := wallclock.ParseHours(r.Hours, r.Days, r.Holidays); err != nil {
+	text := r.Hours
+	switch {
+	case r.Hours == OfUser && r.Zone != OfUser:
+		return fmt.Sprintf("hours of the user are by the user's clock, and not by that of %s; want zone: user, or none", r.Zone)
+	case r.Hours == OfUser:
+		text = cmp.Or(r.Within, wholeDay)
+	case r.Within != "":
+		return "within is for hours: user"
+	}
+	if _, err := wallclock.ParseHours(text, r.Days, r.Holidays); err != nil {
 		return err.Error()
 	}
 	if r.Counts {
@@ -106,9 +116,21 @@ func (r Rule) wrongLocal() string {
 
 // Tidied returns the rule with its local times as they are always written; those that are wrong stay as they are.
 func (r Rule) Tidied() Rule {
-	if r.Kind == Hours {
-		if open, err := wallclock.ParseHours(r.Hours, r.Days, r.Holidays); err == nil {
-			r.Hours, r.Days, r.Holidays = open.Texts()
+	if r.Kind != Hours {
+		return r
+	}
+	text, own := &r.Hours, r.Hours == OfUser
+	if own {
+		r.Zone, text = cmp.Or(r.Zone, OfUser), &r.Within
+	}
+	read := *text
+	if own {
+		read = cmp.Or(read, wholeDay)
+	}
+	if open, err := wallclock.ParseHours(read, r.Days, r.Holidays); err == nil {
+		hours, days, holidays := open.Texts()
+		if r.Days, r.Holidays = days, holidays; *text != "" {
+			*text = hours
 		}
 	}
 	return r

@@ -13,14 +13,14 @@ func (r *rule) clamp(cost int) int64 { return int64(min(max(cost, 1), r.top, mos
 func units(cost int) int64 { return int64(min(max(cost, 1), mostUnits)) }
 
 // off returns the first instant >= t that does not lie in the guarded end of a period.
-func (r *rule) off(t int64) int64 {
+func (r *rule) off(st *State, t int64) int64 {
 	if r.guard == 0 {
 		return t
 	}
 	if r.length == 0 { // hours: their closing is what they are asked for
 		return t
 	}
-	if _, end := r.around(t); t >= end-r.guard {
+	if _, end := r.around(st, t); t >= end-r.guard {
 		return end
 	}
 	return t
@@ -52,7 +52,7 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 			if !r.Drop {
 				next = r.asked(st, at, cost)
 			}
-			if next = r.off(next); next > at {
+			if next = r.off(st, next); next > at {
 				at, binding = next, i
 			}
 		}
@@ -67,7 +67,7 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 // what it does not allow.
 func (s *Set) When(st *State, i int, t int64, cost int) int64 {
 	r := &s.rules[i]
-	return r.off(r.asked(st, t, cost))
+	return r.off(st, r.asked(st, t, cost))
 }
 
 // Refusing returns the index of the first rule that drops and does not allow t, or -1.
@@ -275,9 +275,9 @@ func (s *Set) NextFree(st *State, i int, t int64, room int) int64 {
 
 // PeriodAfter returns when a period of the i-th rule begins that comes so many after the one which contains t: those of a fixed window, or of
 // a calendar.
-func (s *Set) PeriodAfter(i int, t, n int64) int64 {
+func (s *Set) PeriodAfter(st *State, i int, t, n int64) int64 {
 	for range min(n, mostPeriods) {
-		_, t = s.rules[i].around(t)
+		_, t = s.rules[i].around(st, t)
 	}
 	return t
 }

@@ -5,9 +5,12 @@ package rules
 type fixedWindow struct{}
 
 // around returns when the period began that contains an instant, and when it ends.
-func (r *rule) around(t int64) (begin, end int64) {
-	if r.zone != nil {
+func (r *rule) around(st *State, t int64) (begin, end int64) {
+	switch {
+	case r.zone != nil:
 		return r.Unit.Around(r.zone, t)
+	case r.Unit != "":
+		return r.Unit.Around(st.of.Zone(), t)
 	}
 	begin = t - t%r.length
 	return begin, later(begin, r.length)
@@ -18,7 +21,7 @@ func (fixedWindow) when(st *State, r *rule, t, cost int64) int64 {
 	if f == nil {
 		return t
 	}
-	begin, end := r.around(f.last)
+	begin, end := r.around(st, f.last)
 	if f.units+cost > r.n {
 		return max(t, end)
 	}
@@ -30,13 +33,13 @@ func (fixedWindow) full(st *State, r *rule) int64 {
 	if f == nil {
 		return 0
 	}
-	_, end := r.around(f.last)
+	_, end := r.around(st, f.last)
 	return end
 }
 
 func (k fixedWindow) spend(st *State, r *rule, a action) {
 	f := st.own(r.id, a.at)
-	if _, end := r.around(f.last); a.at >= end {
+	if _, end := r.around(st, f.last); a.at >= end {
 		f.units = 0
 	}
 	f.units = counted(f.units, a.cost, r.n, a.refused)
@@ -57,7 +60,7 @@ func (k fixedWindow) undo(st *State, r *rule, t, cost int64) {
 	if f == nil || t < f.since {
 		return
 	}
-	if begin, end := r.around(f.last); t < begin || t >= end {
+	if begin, end := r.around(st, f.last); t < begin || t >= end {
 		return
 	}
 	f.units = max(0, f.units-cost)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -17,17 +18,52 @@ type hours struct{}
 // A plan is the hours of one rule, in their zone.
 type plan struct {
 	wallclock.Hours
-	zone *time.Location
+	zone  *time.Location // nil for that of the user
+	quiet bool           // those that are the user's own: all but the quiet ones
 }
+
+// OfUser stands for the user's own zone, and hours.
+const OfUser = "user"
 
 // newPlan returns the hours of a valid rule.
 func newPlan(r Rule) plan {
-	open, _ := wallclock.ParseHours(r.Hours, r.Days, r.Holidays)
-	return plan{open, zoneOf(r)}
+	text := r.Hours
+	if text == OfUser {
+		text = cmp.Or(r.Within, wholeDay)
+	}
+	open, _ := wallclock.ParseHours(text, r.Days, r.Holidays)
+	return plan{open, zoneOf(r), r.Hours == OfUser}
 }
 
-// zoneOf returns the zone of a valid rule.
+const wholeDay = "00:00-24:00"
+
+// opens returns the first instant from t on at which the plan is open.
+func (p *plan) opens(st *State, t int64) int64 {
+	switch {
+	case p.quiet:
+		return st.of.Opens(&p.Hours, t)
+	case p.zone == nil:
+		return p.Opens(st.of.Zone(), t)
+	}
+	return p.Opens(p.zone, t)
+}
+
+// closes returns the first instant from t on at which the plan is closed.
+func (p *plan) closes(st *State, t int64) int64 {
+	switch {
+	case p.quiet:
+		return st.of.Closes(&p.Hours, t)
+	case p.zone == nil:
+		return p.Closes(st.of.Zone(), t)
+	}
+	return p.Closes(p.zone, t)
+}
+
+// zoneOf returns the zone of a valid rule; nil for that of the user.
 func zoneOf(r Rule) *time.Location {
+	if r.Zone == OfUser {
+		return nil
+	}
 	zone, err := wallclock.Zone(r.Zone)
 	if err != nil {
 		return time.UTC
@@ -36,13 +72,13 @@ func zoneOf(r Rule) *time.Location {
 }
 
 // when returns the first instant at which one of the plans is open, and stays so for longer than an action may start after its slot.
-func (hours) when(_ *State, r *rule, t, _ int64) int64 {
+func (hours) when(st *State, r *rule, t, _ int64) int64 {
 	for t < Never {
-		t = r.opens(t)
+		t = r.opens(st, t)
 		if r.guard == 0 {
 			return t
 		}
-		closes := r.closes(t)
+		closes := r.closes(st, t)
 		if closes == Never || closes-t > r.guard {
 			return t
 		}
@@ -62,21 +98,21 @@ func (r *rule) or(other rule) {
 }
 
 // opens returns the first instant from t on at which one of the plans is open.
-func (r *rule) opens(t int64) int64 {
+func (r *rule) opens(st *State, t int64) int64 {
 	first := Never
 	for i := range r.plans {
-		first = min(first, r.plans[i].Opens(r.plans[i].zone, t))
+		first = min(first, r.plans[i].opens(st, t))
 	}
 	return first
 }
 
 // closes returns until when one of the plans is open from t on: at least, where they take turns many times.
-func (r *rule) closes(t int64) int64 {
+func (r *rule) closes(st *State, t int64) int64 {
 	again := true
 	for n := 0; again && n < passes && t < Never; n++ {
 		again = false
 		for i := range r.plans {
-			if at := r.plans[i].Closes(r.plans[i].zone, t); at > t {
+			if at := r.plans[i].closes(st, t); at > t {
 				t, again = at, true
 			}
 		}
@@ -92,11 +128,21 @@ func (s *Set) HoursName() string { return s.rules[s.hours].name }
 
 // Open returns the first instant from t on at which the hours of the set are open, and until when they are, at least. Without hours
 // that is always. Hours that drop keep nobody waiting, and do not count here.
-func (s *Set) Open(t int64) (from, until int64) {
+func (s *Set) Open(st *State, t int64) (from, until int64) {
 	if !s.Closes() {
 		return t, Never
 	}
 	r := &s.rules[s.hours]
-	from = r.opens(t)
-	return from, r.closes(from)
+	from = r.opens(st, t)
+	return from, r.closes(st, from)
+}
+
+// Personal reports whether a rule of the set goes by the user's own clock, or hours.
+func (s *Set) Personal() bool {
+	for i := range s.list() {
+		if s.rules[i].Zone == OfUser {
+			return true
+		}
+	}
+	return false
 }

@@ -56,7 +56,7 @@ func TestHoursAreAlternatives(t *testing.T) {
 	if at, binding := set.Earliest(&st, instant(t, "2026-11-27T20:59:31+01:00"), 1); at != instant(t, "2026-11-28T10:00:00+01:00") || binding != 1 {
 		t.Errorf("a spacing that ends at night ends at %s by rule %d", time.UnixMicro(at), binding)
 	}
-	if from, until := set.Open(instant(t, "2026-11-27T21:00:00+01:00")); from != instant(t, "2026-11-28T10:00:00+01:00") || until != instant(t, "2026-11-28T20:00:00+01:00") {
+	if from, until := set.Open(&st, instant(t, "2026-11-27T21:00:00+01:00")); from != instant(t, "2026-11-28T10:00:00+01:00") || until != instant(t, "2026-11-28T20:00:00+01:00") {
 		t.Errorf("open from %s to %s", time.UnixMicro(from), time.UnixMicro(until))
 	}
 }

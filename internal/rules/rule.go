@@ -37,7 +37,8 @@ type Rule struct {
 
 	Unit                  wallclock.Unit // of a calendar window, whose period is the usual length of it
 	Zone                  string         // of a calendar window, and of hours
-	Hours, Days, Holidays string         // of hours, as package wallclock reads them
+	Hours, Days, Holidays string         // of hours, as package wallclock reads them; [OfUser] for the own hours of the user
+	Within                string         // of the own hours of a user: they lie within these
 }
 
 // String returns the rule as a policy writes it, without its options: "leak 50/s",
@@ -53,6 +54,13 @@ func (r Rule) String() string {
 	case Calendar:
 		return fmt.Sprintf("%s %s %s", Window, r.Rate(), r.Zone)
 	case Hours:
+		if r.Hours == OfUser {
+			within := ""
+			if r.Within != "" {
+				within = "within " + r.Within
+			}
+			return strings.Join(slices.DeleteFunc([]string{string(r.Kind), r.Hours, r.Days, within}, func(word string) bool { return word == "" }), " ")
+		}
 		return strings.Join(slices.DeleteFunc([]string{string(r.Kind), r.Hours, r.Days, r.Zone}, func(word string) bool { return word == "" }), " ")
 	}
 	return string(r.Kind) + " " + r.Rate()

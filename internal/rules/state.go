@@ -1,11 +1,20 @@
 package rules
 
+import "github.com/waterclock/waterclock/internal/wallclock"
+
 // A State is what is remembered of one subject. The zero value remembers nothing. It is
 // meant to be reused: Decode forgets what was there and keeps the memory.
 type State struct {
 	logs   [sides]log
 	fields []field
+	of     *wallclock.Person // by whose clock the rules go that are of the user's; nil for nobody's
 }
+
+// Zone returns the name of the zone of whoever that is.
+func (st *State) Zone() string { return st.of.Zone().String() }
+
+// Of lets the rules that go by the user's clock go by that of a person. It is no part of what is remembered.
+func (st *State) Of(p *wallclock.Person) { st.of = p }
 
 // An id names a field: the kind of its rule, whether that is a shadow rule, and its place
 // among the rules alike.

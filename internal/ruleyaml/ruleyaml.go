@@ -58,7 +58,7 @@ func Read(node *yaml.Node) (throttle.Rule, error) {
 }
 
 // lists are the keys whose value may be a list.
-var lists = []string{"hours", "days", "holidays"}
+var lists = []string{"hours", "days", "holidays", "within"}
 
 // single returns the value of a key as one text: a list as its values between commas.
 func single(key, value *yaml.Node) (*yaml.Node, error) {
@@ -114,13 +114,15 @@ func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 		r.Buckets, err = readCount(key, value)
 	case "zone":
 		r.Zone = value.Value
+	case "within":
+		r.Within = value.Value
 	case "days":
 		r.Days = value.Value
 	case "holidays":
 		r.Holidays = value.Value
 	default:
 		err = wrongAt(key, "unknown key %q: want a kind (leak, token_bucket, window, spacing, fixed_window, "+
-			"sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, zone, days, holidays)", key.Value)
+			"sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, zone, days, holidays, within)", key.Value)
 	}
 	return err
 }
@@ -142,6 +144,9 @@ func complete(r *rules.Rule, node *yaml.Node, seen map[string]bool) error {
 		return wrongAt(node, "token_bucket needs burst, the tokens that it holds: {token_bucket: %s, burst: %d}", r.Rate(), r.Limit)
 	case r.Kind == rules.SlidingCounter && !seen["buckets"]:
 		r.Buckets = 2
+	}
+	if *r = r.Tidied(); r.Within != "" && r.Kind != rules.Hours {
+		return wrongAt(node, "%s has no within: only {hours: user} has", r.Kind)
 	}
 	if wrong := r.Wrong(); wrong != "" {
 		return wrongAt(node, "%s: %s", r, wrong)
@@ -167,7 +172,9 @@ func build(r rules.Rule) (built throttle.Rule) {
 	case rules.Calendar:
 		built = throttle.CalendarWindow(r.Limit, string(r.Unit), r.Zone)
 	case rules.Hours:
-		built = throttle.Hours(r.Hours, r.Days, r.Zone, r.Holidays)
+		if built = throttle.Hours(r.Hours, r.Days, r.Zone, r.Holidays); r.Hours == rules.OfUser {
+			built = throttle.UserHours(r.Within, r.Days, r.Holidays)
+		}
 	}
 	if r.Drop {
 		built = built.OrDrop()
@@ -224,7 +231,7 @@ func Write(r throttle.Rule) (*yaml.Node, error) {
 	default:
 		add(string(r.Kind()), rules.Rule{Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period()}.Rate())
 	}
-	for _, local := range [...]struct{ key, value string }{{"days", days}, {"zone", r.Zone()}, {"holidays", holidays}} {
+	for _, local := range [...]struct{ key, value string }{{"within", r.Within()}, {"days", days}, {"zone", r.Zone()}, {"holidays", holidays}} {
 		if local.value != "" {
 			add(local.key, local.value)
 		}

@@ -39,6 +39,9 @@ type JobLine struct {
 	Keys    map[string]string `json:"keys,omitempty"`
 	Costs   map[string]int    `json:"costs,omitempty"`
 
+	Zone  string `json:"zone,omitempty"`
+	Quiet string `json:"quiet,omitempty"`
+
 	Callback *Callback `json:"callback,omitempty"`
 }
 

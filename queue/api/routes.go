@@ -41,6 +41,7 @@ func operations() []operation {
 		act(http.MethodPost, q+"/revive", revive),
 		act(http.MethodPost, q+"/delete", remove),
 		act(http.MethodPut, q+"/policies", putPolicies),
+		act(http.MethodPut, q+"/users", putUser),
 		act(http.MethodPut, q+"/overrides", putOverride).about("limit", repeated),
 		drop(q+"/overrides", []string{"limit", repeated, "author", "reason"}, deleteOverride),
 		ask(q+"/policies/check", checkPolicies),

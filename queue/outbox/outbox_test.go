@@ -23,6 +23,7 @@ func TestEveryFieldIsInTheRow(t *testing.T) {
 		ID: "order-17", Tenant: "<школа>\x00", User: "\u2028", Type: "{}", Payload: []byte("\x00\xff"), Headers: map[string]string{"": "x"}, Cost: 3,
 		Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 0}, NotBefore: at, StartBy: at.Add(1), FinishBy: at.Add(2),
 		Priority: queue.Low, CollapseKey: "k", MaxAttempts: 1, Timeout: time.Nanosecond,
+		Zone: "Europe/Paris", Quiet: "21:30-07:00",
 		Callback: queue.Callback{URL: "https://shop.example/hooks", Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 	}
 	for i, fields := 0, reflect.ValueOf(job); i < fields.NumField(); i++ {

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/policies"
@@ -112,6 +113,7 @@ type memory struct {
 	lanes    map[envelope.Lane][]schedule.Head // what waits
 	parked   map[index][]schedule.Bound        // lanes that wait for long, by their bounds
 	of       map[string]int                    // stamp → result
+	people   map[string]wallclock.Person       // by scope, their clocks
 	waiting  map[string]int                    // by scope, of those with a capacity
 	running  []ending                          // by when they end
 	free     int
@@ -132,7 +134,7 @@ type index struct {
 func newMemory(c Config, policies *schedule.Policies, offers []Offer) *memory {
 	w := &memory{
 		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), parked: make(map[index][]schedule.Bound), of: make(map[string]int),
-		waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
+		people: make(map[string]wallclock.Person), waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
 	}
 	for _, o := range offers {
 		w.results = append(w.results, Result{Offer: o})
@@ -184,6 +186,7 @@ func (w *memory) offer(i int) {
 	r := &w.results[i]
 	env := sealed(r.Job)
 	w.stamp = max(w.stamp+1, w.now)
+	w.hear(r.Job)
 	env.Stamp, env.NotBefore = envelope.Stamp(w.stamp), envelope.Micros(r.NotBefore)
 	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
 		return
@@ -196,6 +199,16 @@ func (w *memory) offer(i int) {
 	w.lanes[lane] = append(w.lanes[lane], head)
 	if len(w.lanes[lane]) == 1 {
 		w.sched.Step(w.now, schedule.First{Lane: lane, Head: head})
+	}
+}
+
+// hear notes what a job tells of its user's clock.
+func (w *memory) hear(j queue.Job) {
+	person, err := wallclock.NewPerson(j.Zone, j.Quiet)
+	scope := envelope.PersonScope(j.Tenant, j.User)
+	if was := w.people[scope]; err == nil && person.Over(was).String() != was.Over(was).String() {
+		w.people[scope] = person.Over(was)
+		w.sched.Step(w.now, schedule.ClockSet{Tenant: j.Tenant, User: j.User})
 	}
 }
 
@@ -320,6 +333,11 @@ func earlier(a, b schedule.Bound) int { return cmp.Compare(a.At, b.At) }
 // states is the only one.
 func (w *memory) find(needs schedule.Needs) schedule.Found {
 	found := schedule.Found{States: make([]string, len(needs.States)), Waiting: make([]int64, len(needs.States))}
+	for i, scope := range needs.States {
+		if person, is := w.people[scope]; is {
+			found.States[i] = person.String()
+		}
+	}
 	for _, need := range needs.Lanes {
 		of := index{need.Tenant, need.Priority}
 		from, _ := slices.BinarySearchFunc(w.parked[of], schedule.Bound{At: need.From}, earlier)

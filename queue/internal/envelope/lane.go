@@ -80,6 +80,12 @@ func TenantScope(tenant string) string { return "t:" + Escape(tenant) }
 // UserScope returns the scope of a tenant's user.
 func UserScope(tenant, user string) string { return "u:" + Escape(tenant) + ":" + Escape(user) }
 
+// PersonScope returns the scope under which stands what is known of the clock of a tenant's user. No rules or pauses have it.
+func PersonScope(tenant, user string) string { return Person + Escape(tenant) + ":" + Escape(user) }
+
+// Person begins the scopes of users' clocks.
+const Person = "p:"
+
 // LimitScope begins the scopes of limits by name: "l:domain:gmail.com".
 const LimitScope = "l:"
 

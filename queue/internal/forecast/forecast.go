@@ -11,6 +11,7 @@ import (
 	"math/bits"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -56,11 +57,34 @@ func (p *Forecast) Of(uses []schedule.Use) []*Subject {
 		if p.subjects[limit.Scope] == nil {
 			s := &Subject{Rules: limit.Rules, Paused: p.pauses[limit.Scope]}
 			s.Known = s.State.Decode(p.states[limit.Scope]) == nil
+			if limit.OfUser && p.Policies.OfUsers() {
+				s.State.Of(p.person(limit))
+			}
 			p.subjects[limit.Scope] = s
 		}
 		all = append(all, p.subjects[limit.Scope])
 	}
 	return all
+}
+
+// person returns by whose clock a limit of a user goes.
+func (p *Forecast) person(limit schedule.Use) *wallclock.Person {
+	tenant, user := envelope.ParseScope(limit.Scope)
+	if _, values, named := envelope.ParseLimitScope(limit.Scope); named {
+		for i, field := range limit.Fields {
+			switch field {
+			case "tenant":
+				tenant = values[i]
+			case "user":
+				user = values[i]
+			}
+		}
+	}
+	person := wallclock.ReadPerson(p.states[envelope.PersonScope(tenant, user)])
+	if usual := p.Policies.Of(tenant).Person; usual != nil {
+		person = person.Over(*usual)
+	}
+	return &person
 }
 
 // from returns the forecast as of a later instant, when an override has ended.
@@ -140,7 +164,7 @@ func (p *Forecast) TurnUnder(uses []schedule.Use, lane store.Lane, env *envelope
 			soonest = max(soonest, s.after(from, 0))
 		}
 	}
-	if hours := schedule.HoursOf(uses); len(hours) > 0 { // those before it start while they are open, too
+	if hours := p.hours(uses); len(hours) > 0 { // those before it start while they are open, too
 		at = schedule.Lasting(hours, soonest, at-soonest)
 	}
 	if end := p.Policies.EndFor(uses); at >= end { // until then some of the jobs before it start, at an even pace
@@ -149,6 +173,26 @@ func (p *Forecast) TurnUnder(uses []schedule.Use, lane store.Lane, env *envelope
 		return p.from(end).Turn(lane, env, left(inTenant), left(ofUser))
 	}
 	return at, p.Crowded(lane, env, inTenant, ofUser)
+}
+
+// Hours returns those limits of a job of a lane that have hours.
+func (p *Forecast) Hours(lane store.Lane, env *envelope.Envelope) []schedule.Remembered {
+	if !p.Policies.Closes() {
+		return nil
+	}
+	return p.hours(p.Policies.Uses(lane, env))
+}
+
+func (p *Forecast) hours(uses []schedule.Use) (all []schedule.Remembered) {
+	if !p.Policies.Closes() {
+		return nil
+	}
+	for _, s := range p.Of(uses) {
+		if s.Rules.Closes() {
+			all = append(all, schedule.Remembered{Rules: s.Rules, State: &s.State})
+		}
+	}
+	return all
 }
 
 // after guesses when the subject lets a job start that has k before it: what each rule
@@ -162,7 +206,7 @@ func (s *Subject) after(from, k int64) int64 {
 		switch rule := s.Rules.Rule(i); {
 		case rule.Drop || rule.Shadow:
 		case rule.Kind == rules.Calendar:
-			at = max(at, s.Rules.PeriodAfter(i, since, k/int64(rule.Limit)))
+			at = max(at, s.Rules.PeriodAfter(&s.State, i, since, k/int64(rule.Limit)))
 		default:
 			at = max(at, min(since+takes(rule, k), rules.Never))
 		}

@@ -26,6 +26,9 @@ func (r *Reader) Of(ctx context.Context, tenant, user string, lanes ...store.Lan
 	for range 2 { // the policies that were known may not be those in force
 		policies := r.Policies.Known()
 		scopes := Scopes(tenant, user)
+		if policies.OfUsers() {
+			scopes = append(scopes, envelope.PersonScope(tenant, user))
+		}
 		for _, lane := range lanes {
 			for _, use := range policies.Uses(lane, nil)[len(Scopes("", "")):] {
 				scopes = append(scopes, use.Scope)
@@ -33,7 +36,7 @@ func (r *Reader) Of(ctx context.Context, tenant, user string, lanes ...store.Lan
 		}
 		slices.Sort(scopes)
 		p, err := r.read(ctx, slices.Compact(scopes), []string{tenant})
-		if err != nil || p.Policies == policies || len(lanes) == 0 {
+		if err != nil || p.Policies == policies || len(lanes) == 0 && !p.Policies.OfUsers() {
 			return p, err
 		}
 	}
@@ -45,6 +48,9 @@ func (r *Reader) OfAll(ctx context.Context, tenants, users []string) (*Forecast,
 	var all []string
 	for k, tenant := range tenants {
 		all = append(all, Scopes(tenant, users[k])...)
+		if r.Policies.Known().OfUsers() {
+			all = append(all, envelope.PersonScope(tenant, users[k]))
+		}
 	}
 	slices.Sort(all)
 	return r.read(ctx, slices.Compact(all), tenants)

@@ -112,6 +112,9 @@ func (t *term) open(notices []store.Notice) {
 			t.sched.Step(now, schedule.IDDropped{ID: l.Text})
 		case store.NoticeTenant:
 			t.sched.Step(now, schedule.Replaced{Tenant: envelope.Unescape(l.Text)})
+		case store.NoticeClock:
+			tenant, user, _ := strings.Cut(l.Text, ":")
+			t.sched.Step(now, schedule.ClockSet{Tenant: envelope.Unescape(tenant), User: envelope.Unescape(user)})
 		case store.NoticeLowered:
 			t.sched.Step(now, schedule.Lowered{Tenant: envelope.Unescape(l.Text)})
 		case store.NoticeReturn, store.NoticeRefund:

@@ -45,29 +45,35 @@ func compile(f policyfile.File, version int64) *schedule.Policies {
 	c := &schedule.Policies{
 		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: schedule.Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants,
 		Policies: make(map[string]schedule.Policy, len(f.Policies)), Named: compileNamed(f),
-		Hours: slices.ContainsFunc(f.Queue.Rules, isHours),
 	}
+	goesBy(c, f.Queue.Rules)
 	for name, p := range f.Policies {
-		c.Hours = c.Hours || slices.ContainsFunc(slices.Concat(p.Tenant.Rules, p.User.Rules), isHours)
+		goesBy(c, p.Tenant.Rules, p.User.Rules)
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
-			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(), ClosedCounts: p.ClosedCounts,
+			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(), ClosedCounts: p.ClosedCounts, Person: personOf(p),
 			Weight: p.Weight, TenantConcurrency: schedule.Concurrency(p.Tenant.Concurrency), UserConcurrency: schedule.Concurrency(p.User.Concurrency),
 		}
 	}
 	for _, l := range f.Limits {
-		c.Hours = c.Hours || slices.ContainsFunc(l.Rules, isHours)
+		goesBy(c, l.Rules)
 		for _, b := range l.Each {
-			c.Hours = c.Hours || slices.ContainsFunc(b.Rules, isHours)
+			goesBy(c, b.Rules)
 		}
 	}
 	for _, o := range f.Overrides {
-		c.Hours = c.Hours || slices.ContainsFunc(o.Rules, isHours)
+		goesBy(c, o.Rules)
 	}
 	return c
 }
 
-func isHours(r throttle.Rule) bool { return r.Kind() == throttle.KindHours }
+// goesBy notes what some of the rules of policies are that cost something where there are any.
+func goesBy(p *schedule.Policies, all ...[]throttle.Rule) {
+	for _, r := range slices.Concat(all...) {
+		p.Hours = p.Hours || r.Kind() == throttle.KindHours
+		p.Personal = p.Personal || r.Zone() == rules.OfUser
+	}
+}
 
 func compileRules(from []throttle.Rule) *rules.Set {
 	compiled := make([]rules.Rule, len(from))
@@ -76,8 +82,20 @@ func compileRules(from []throttle.Rule) *rules.Set {
 		compiled[i] = rules.Rule{
 			Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period(), Burst: r.Burst(), Buckets: r.Buckets(),
 			Drop: r.Drops(), Shadow: r.Shadows(), Counts: r.CountsDropped(),
-			Unit: wallclock.Unit(r.Unit()), Zone: r.Zone(), Hours: hours, Days: days, Holidays: holidays,
+			Unit: wallclock.Unit(r.Unit()), Zone: r.Zone(), Hours: hours, Days: days, Holidays: holidays, Within: r.Within(),
 		}
 	}
 	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)
+}
+
+// personOf returns by whose clock users live who have said nothing else; nil if the policy does not say.
+func personOf(p policyfile.Policy) *wallclock.Person {
+	if p.Zone == "" && p.Quiet == "" {
+		return nil
+	}
+	person, err := wallclock.NewPerson(p.Zone, p.Quiet)
+	if err != nil {
+		return nil
+	}
+	return &person
 }

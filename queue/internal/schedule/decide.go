@@ -1,7 +1,5 @@
 package schedule
 
-import "github.com/waterclock/waterclock/internal/rules"
-
 // A decision goes round: it takes the tenant whose turn it is, looks at the lane of it that is due, and either takes
 // that lane's first job, moves a bound, or asks for something that it has to know. Each look ends in one of the three,
 // so nothing is looked at twice for the same reason, and the number of looks is bounded.
@@ -85,6 +83,11 @@ func (d *decision) decide() {
 func (d *decision) expire() {
 	for d.left > 0 && d.s.expiring.first() <= d.now {
 		l := d.s.expiring.entries[0].item
+		if d.s.lacksClock(l.user) { // it is told with the next commit
+			d.s.askClock(l.user)
+			d.s.expiring.set(l, d.now+Lead)
+			continue
+		}
 		if d.s.policies.Closes() {
 			d.of = d.s.shares(d.of[:0], l)
 			if at := l.expiry(d.hours(d.of)); at > d.now {
@@ -185,7 +188,7 @@ type decision struct {
 
 	of         []share // whoever counts the job that is being looked at
 	remembered []Remembered
-	closing    []*rules.Set
+	closing    []Remembered
 }
 
 // A verdict is what came of looking at a tenant.
@@ -237,7 +240,7 @@ func (d *decision) step(t *tenant) verdict {
 		s.move(t, max(at, bound))
 		return on
 	}
-	if len(l.heads) == 0 || !l.user.known {
+	if len(l.heads) == 0 || !l.user.known || s.lacksClock(l.user) {
 		d.fetch(t)
 		return on
 	}
@@ -267,6 +270,7 @@ func (d *decision) fetch(t *tenant) {
 			if entry.bound > d.horizon {
 				continue
 			}
+			d.s.askClock(l.user)
 			d.s.ask(l.user)
 			d.s.askNamed(l)
 			if len(l.heads) == 0 {

@@ -32,6 +32,7 @@
 //	running.go     jobs run, and end
 //	decide.go      whose turn it is
 //	slot.go        the slot of one job, and what it takes
+//	person.go      the clocks of users
 //	hours.go       what differs where limits are closed at times
 //	commit.go      what a decision hands out
 //	needs.go       what has to be read before more can be decided

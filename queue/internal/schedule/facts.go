@@ -59,6 +59,9 @@ type Returned struct {
 	Since int64
 }
 
+// ClockSet says that the clock of a user is another one.
+type ClockSet struct{ Tenant, User string }
+
 // Replaced says that the lanes of a tenant are not what they were: its indexes are read again, and of
 // each lane the first jobs. Lanes keep their places in line.
 type Replaced struct{ Tenant string }
@@ -97,7 +100,11 @@ func (f IDDropped) happened(s *Scheduler, _ int64) bool   { delete(s.cancelled, 
 func (f First) happened(s *Scheduler, now int64) bool     { s.notice(f.Lane, f.Head, now); return false }
 func (f Changed) happened(s *Scheduler, now int64) bool   { s.look(f.Lane, now); return false }
 func (f Returned) happened(s *Scheduler, now int64) bool  { s.returned(f, now); return false }
-func (f Replaced) happened(s *Scheduler, now int64) bool  { s.forgetLanes(f.Tenant, now); return false }
+func (f ClockSet) happened(s *Scheduler, now int64) bool {
+	s.reset(f.Tenant, f.User, now)
+	return false
+}
+func (f Replaced) happened(s *Scheduler, now int64) bool { s.forgetLanes(f.Tenant, now); return false }
 func (f Lowered) happened(s *Scheduler, now int64) bool {
 	s.loosen(s.tenant(f.Tenant), now)
 	return false

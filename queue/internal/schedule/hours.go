@@ -15,35 +15,25 @@ import "github.com/waterclock/waterclock/internal/rules"
 // Closes reports whether some of the rules are hours. It works on nil.
 func (p *Policies) Closes() bool { return p != nil && p.Hours }
 
-// HoursOf returns the sets of rules of limits that have hours.
-func HoursOf(uses []Use) (all []*rules.Set) {
-	for _, use := range uses {
-		if use.Rules.Closes() {
-			all = append(all, use.Rules)
-		}
-	}
-	return all
-}
-
-// hours returns the sets of rules that have hours, of those who count the job that is looked at.
-func (d *decision) hours(of []share) []*rules.Set {
+// hours returns those of the subjects that count the job that is looked at whose rules have hours.
+func (d *decision) hours(of []share) []Remembered {
 	d.closing = d.closing[:0]
 	for _, who := range of {
 		if who.of.rules.Closes() {
-			d.closing = append(d.closing, who.of.rules)
+			d.closing = append(d.closing, Remembered{who.of.rules, &who.of.state, who.cost})
 		}
 	}
 	return d.closing
 }
 
-// Open returns the first instant from one on at which the hours of all sets are open, and until when they are.
-func Open(of []*rules.Set, t int64) (from, until int64) {
+// Open returns the first instant from one on at which the hours of all are open, and until when they are.
+func Open(of []Remembered, t int64) (from, until int64) {
 	from = t
 	for range passes {
 		before := from
 		until = Never
-		for _, set := range of {
-			opens, closes := set.Open(from)
+		for _, r := range of {
+			opens, closes := r.Rules.Open(r.State, from)
 			from, until = opens, min(until, closes)
 		}
 		if from == before {
@@ -56,8 +46,8 @@ func Open(of []*rules.Set, t int64) (from, until int64) {
 // mostOpenings bounds how often hours are asked for when they have been open for long enough.
 const mostOpenings = 1000
 
-// Lasting returns the instant at which the hours of all sets have been open for so long since another instant.
-func Lasting(of []*rules.Set, since, long int64) int64 {
+// Lasting returns the instant at which the hours of all have been open for so long since another instant.
+func Lasting(of []Remembered, since, long int64) int64 {
 	for range mostOpenings {
 		from, until := Open(of, since)
 		if from >= rules.Never || until-from >= long {
@@ -69,8 +59,8 @@ func Lasting(of []*rules.Set, since, long int64) int64 {
 	return since + long
 }
 
-// closed returns for how long the hours of sets are closed between two instants.
-func closed(of []*rules.Set, from, to int64) (long int64) {
+// closed returns for how long the hours are closed between two instants.
+func closed(of []Remembered, from, to int64) (long int64) {
 	for range mostOpenings {
 		opens, until := Open(of, from)
 		long += min(opens, to) - from

@@ -48,6 +48,8 @@ func (s *Scheduler) Learn(c Commit, found Found, now int64) {
 	tenants := 0
 	for i, scope := range c.Needs.States {
 		switch tenant, user := envelope.ParseScope(scope); {
+		case strings.HasPrefix(scope, envelope.Person):
+			s.learnClock(tenant, user, found.States[i], now)
 		case strings.HasPrefix(scope, envelope.LimitScope):
 			s.learnInstance(scope, found.States[i], now)
 		case tenant == "":

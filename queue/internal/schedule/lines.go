@@ -1,7 +1,5 @@
 package schedule
 
-import "github.com/waterclock/waterclock/internal/rules"
-
 // A tenant waits in one of two heaps, or in none:
 //
 //	due     by its bound: nothing of it starts before
@@ -55,7 +53,7 @@ func (s *Scheduler) hold(l *lane, heads []Head) {
 }
 
 // expiry returns the instant from which on the first job of a lane is too late to start, whose limits have such hours.
-func (l *lane) expiry(hours []*rules.Set) int64 {
+func (l *lane) expiry(hours []Remembered) int64 {
 	if len(l.heads) == 0 || l.heads[0].Env == nil {
 		return Never
 	}

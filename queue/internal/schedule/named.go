@@ -77,6 +77,13 @@ func (s *Scheduler) shares(all []share, l *lane) []share {
 			s.leaveLine(l)
 		}
 	}
+	if s.policies.Personal {
+		for _, of := range l.counted.shares {
+			if of.ofUser {
+				of.of.state.Of(&u.person.Person)
+			}
+		}
+	}
 	return append(all, l.counted.shares...)
 }
 

@@ -132,7 +132,7 @@ func (s *Scheduler) holdsFor(l *lane, i *instance, now int64) bool {
 		return false
 	}
 	opens := i.opensFor(l, now)
-	if _, until := i.rules.Open(now); opens >= until { // its hours close before
+	if _, until := i.rules.Open(&i.state, now); opens >= until { // its hours close before
 		return false
 	}
 	for _, first := range l.holds {

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -16,6 +17,7 @@ type Policies struct {
 	Tenants          map[string]string // tenant → name of its policy
 	Named            Named             // limits by name; nil for none
 	Hours            bool              // some of the rules are hours
+	Personal         bool              // some of them go by users' own clocks
 
 	// Overrides are a part of all this until they end. These policies hold until Ends, when the next of them does;
 	// the last of those that have ended by now ended at Ended. Both are 0 for never.
@@ -102,6 +104,8 @@ type Policy struct {
 	MaxWait                            int64 // µs from when a job may start until it is too late; 0 for no bound
 	ClosedCounts                       bool  // also those in which hours are closed
 
+	Person *wallclock.Person // whose clock and quiet hours a user has who has said nothing else; nil for UTC, and none
+
 	Users map[string]UserLimit // whose limits are not User, UserConcurrency and UserCapacity
 }
 
@@ -164,7 +168,7 @@ func (p *Policies) Counts() bool {
 // Deadline returns the latest start of a job, 0 for none: its own, or so long after the
 // instant from which it may start as its policy says. That time does not pass while hours of the job's limits are closed,
 // unless the policy says so.
-func (p Policy) Deadline(own, since int64, hours []*rules.Set) int64 {
+func (p Policy) Deadline(own, since int64, hours []Remembered) int64 {
 	switch {
 	case own != 0 || p.MaxWait == 0:
 		return own

@@ -69,7 +69,8 @@ func New(settings Settings, queue string) *Scheduler {
 // ([Refunded]) are told only when they are known.
 func (s *Scheduler) Knows(lane envelope.Lane, env *envelope.Envelope) bool {
 	t := s.tenant(lane.Tenant)
-	known := true
+	s.askClock(t.user(s, lane.User))
+	known := !s.lacksClock(t.user(s, lane.User))
 	for _, of := range append(s.named(lane, env), share{who: s}, share{who: t}, share{who: t.user(s, lane.User)}) {
 		s.ask(of.who)
 		known = known && of.who.subjectOf().known

@@ -3,7 +3,6 @@ package schedule
 import (
 	"slices"
 
-	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -202,7 +201,7 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
 		return Cancelled, ""
 	}
-	var hours []*rules.Set
+	var hours []Remembered
 	if d.s.policies.Closes() {
 		hours = d.hours(d.of)
 	}

@@ -71,6 +71,7 @@ type user struct {
 	lanes  []*lane
 	named  map[laneName]*lane // those of lanes, where there are many
 	idle   bool               // in the list of the idle
+	person person             // by whose clock those of its rules go that are of the user's
 	held   *lane              // for whose costly job the lanes behind it wait; nil for none
 	room   int64              // when the user's rules have room for that job
 }
@@ -152,6 +153,7 @@ func (t *tenant) user(s *Scheduler, name string) *user {
 	u := t.users[name]
 	if u == nil {
 		u = &user{tenant: t, name: name}
+		u.state.Of(&u.person.Person)
 		u.govern()
 		if len(s.paused) > 0 {
 			u.paused = s.paused[u.scope()]
@@ -165,6 +167,7 @@ func (t *tenant) user(s *Scheduler, name string) *user {
 func (u *user) govern() {
 	limit := u.tenant.policy.OfUser(u.name)
 	u.rules, u.limit = limit.Rules, limit.Concurrency
+	u.person.govern(u.tenant.policy.Person)
 }
 
 // find returns a lane, if it is in memory.

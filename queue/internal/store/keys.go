@@ -21,6 +21,7 @@ import (
 //	wc:{q}:fold:<tenant>:<user>      hash    offer, leader, I   collapse key → job; its lane holds "=" and the key
 //	wc:{q}:body:<name>               string  offer, *           a payload that is too large for a lane
 //	wc:{q}:state:<scope>             string  leader             what the rules of a subject remember
+//	wc:{q}:state:p:<tenant>:<user>   string  offer, I           what is known of the clock of a user
 //	wc:{q}:tenant:<tenant>           hash    offer, *           counters
 //	wc:{q}:backlogs                  zset    offer, leader, I   scope with a capacity → jobs in lanes with labels that it counts
 //	wc:{q}:later                     zset    offer, W, leader   "tenant:member:rank job" → not before, µs

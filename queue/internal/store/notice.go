@@ -31,6 +31,7 @@ const (
 	NoticeDropped  = "!dropped"  // ID of a cancelled job that others than the leader have dropped
 	NoticeTenant   = "!tenant"   // escaped tenant whose lanes have changed
 	NoticeLowered  = "!lowered"  // escaped tenant whose lanes have lower bounds
+	NoticeClock    = "!clock"    // escaped tenant and user whose clock was set
 	NoticeRepaired = "!repaired" // nothing: keys were repaired
 )
 
