@@ -1,7 +1,9 @@
 package schedule_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -14,6 +16,23 @@ type limit struct {
 	period int64 // µs
 	burst  int64
 	drop   bool
+}
+
+const minute = 60_000_000
+
+// nextMinute returns when the next minute begins.
+func nextMinute(at int64) int64 { return (at/minute + 1) * minute }
+
+// open tells whether hours are open: those of the model are every other minute, the even ones if n is 0.
+func (l limit) open(at int64) bool { return at/minute%2 == l.n }
+
+// everyOther are the hours of the model.
+func everyOther(n int64) rules.Rule {
+	var spans []string
+	for m := n; m < 24*60; m += 2 {
+		spans = append(spans, fmt.Sprintf("%02d:%02d-%02d:%02d", m/60, m%60, (m+1)/60, (m+1)%60))
+	}
+	return rules.Rule{Kind: rules.Hours, Hours: strings.Join(spans, ","), Zone: "UTC"}
 }
 
 // wide is the period within which starts count: a job may start up to a grace late.
@@ -56,6 +75,11 @@ func (l limit) first(led *ledger, from, cost int64, upper bool) int64 {
 		return from
 	case rules.FixedWindow:
 		return l.firstOfPeriod(led, from, min(cost, l.n), upper)
+	case rules.Hours:
+		for !l.open(from) || !l.open(from+schedule.Grace) {
+			from = nextMinute(from)
+		}
+		return from
 	case rules.Leak:
 		if n := len(led.paid); n > 0 && (upper || led.paid[n-1].era == led.era) {
 			last, units := led.paid[n-1], led.paid[n-1].cost

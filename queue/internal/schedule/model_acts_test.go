@@ -16,6 +16,12 @@ import (
 func (m *model) randomRules(most int) (*rules.Set, []limit) {
 	var rs []rules.Rule
 	var limits []limit
+	if m.chance(8) {
+		l := limit{kind: rules.Hours, n: m.Int64N(2), drop: m.chance(8)}
+		rule := everyOther(l.n)
+		rule.Drop = l.drop
+		limits, rs = append(limits, l), append(rs, rule)
+	}
 	for range m.IntN(most + 1) {
 		l := limit{
 			kind: pick(m, rules.Leak, rules.Window, rules.Spacing, rules.FixedWindow, rules.TokenBucket),

@@ -71,6 +71,17 @@ func (m *model) awaitsEnd(t *task) bool {
 	return end < schedule.Never && m.slot(t, max(m.now+ahead, m.slots[t.lane]), true) >= end
 }
 
+// awaitsOpening tells whether a job may wait for hours to open again: a worker that is far away could not start it before they
+// close.
+func (m *model) awaitsOpening(t *task) bool {
+	ahead := t.env.Late
+	if m.far {
+		ahead = farthest
+	}
+	asked := max(m.now+ahead, m.slot(t, max(m.now, m.slots[t.lane]), true))
+	return m.slot(t, asked, true)-asked > schedule.Lead
+}
+
 // boundsOf returns what limits a scope by now.
 func (m *model) boundsOf(scope string) (b bounds) {
 	if scope[0] == 'l' {
@@ -93,7 +104,7 @@ func (m *model) enact(scopes ...string) {
 	queue := m.boundsOf(envelope.QueueScope)
 	p := &schedule.Policies{
 		Version: m.now, Queue: queue.set, QueueConcurrency: queue.concurrency, Default: "p", Policies: map[string]schedule.Policy{"p": m.policy},
-		Tenants: map[string]string{}, Overrides: map[string]schedule.Override{},
+		Tenants: map[string]string{}, Overrides: map[string]schedule.Override{}, Hours: true,
 	}
 	if end := m.ends(); end < schedule.Never {
 		p.Ends = end

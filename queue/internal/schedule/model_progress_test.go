@@ -27,7 +27,7 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		}
 		t := jobs[0]
 		slot := m.slot(t, max(m.now, m.slots[lane]), true)
-		if slot >= m.ends() || m.awaitsEnd(t) {
+		if slot >= m.ends() || m.awaitsEnd(t) || m.awaitsOpening(t) {
 			continue // the leader decides again at the end
 		}
 		if m.full(t) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
@@ -108,10 +109,31 @@ func (w *world) vague(t *task) bool {
 }
 
 func (w *world) deadline(t *task) int64 {
-	if t.env.Deadline == 0 && w.maxWait > 0 {
-		return max(t.env.Offered(), t.env.NotBefore) + w.maxWait
+	if t.env.Deadline != 0 || w.maxWait == 0 {
+		return t.env.Deadline
 	}
-	return t.env.Deadline
+	at := max(t.env.Offered(), t.env.NotBefore)
+	for left := w.maxWait; ; at = nextMinute(at) { // closed minutes do not count
+		if w.closed(t, at) {
+			continue
+		}
+		if nextMinute(at)-at >= left {
+			return at + left
+		}
+		left -= nextMinute(at) - at
+	}
+}
+
+// closed tells whether hours of a job are closed at an instant.
+func (w *world) closed(t *task, at int64) bool {
+	for _, of := range w.counts(t) {
+		for _, l := range w.ledger(of.scope).limits {
+			if l.kind == rules.Hours && !l.drop && !l.open(at) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // pop takes the first job out of a lane, if it is the one.
