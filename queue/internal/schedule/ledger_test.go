@@ -23,14 +23,15 @@ const minute = 60_000_000
 // nextMinute returns when the next minute begins.
 func nextMinute(at int64) int64 { return (at/minute + 1) * minute }
 
-// open tells whether hours are open: those of the model are every other minute, the even ones if n is 0.
-func (l limit) open(at int64) bool { return at/minute%2 == l.n }
+// open tells whether hours are open: those of the model are closed for one of five minutes. Each has one of three, so
+// that there are always two of five in which all are open.
+func (l limit) open(at int64) bool { return at/minute%5 != l.n }
 
-// everyOther are the hours of the model.
-func everyOther(n int64) rules.Rule {
+// closedFor are hours that are closed for a minute of five.
+func closedFor(n int64) rules.Rule {
 	var spans []string
-	for m := n; m < 24*60; m += 2 {
-		spans = append(spans, fmt.Sprintf("%02d:%02d-%02d:%02d", m/60, m%60, (m+1)/60, (m+1)%60))
+	for m := n + 1; m < n+24*60; m += 5 {
+		spans = append(spans, fmt.Sprintf("%02d:%02d-%02d:%02d", m/60%24, m%60, (m+4)/60%24, (m+4)%60))
 	}
 	return rules.Rule{Kind: rules.Hours, Hours: strings.Join(spans, ","), Zone: "UTC"}
 }

@@ -17,8 +17,8 @@ func (m *model) randomRules(most int) (*rules.Set, []limit) {
 	var rs []rules.Rule
 	var limits []limit
 	if m.chance(8) {
-		l := limit{kind: rules.Hours, n: m.Int64N(2), drop: m.chance(8)}
-		rule := everyOther(l.n)
+		l := limit{kind: rules.Hours, n: 1 + m.Int64N(3), drop: m.chance(8)}
+		rule := closedFor(l.n)
 		rule.Drop = l.drop
 		limits, rs = append(limits, l), append(rs, rule)
 	}
