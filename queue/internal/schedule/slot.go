@@ -72,6 +72,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		if slot-asked > Lead && s.policies.Closes() { // hours have closed by then
 			d.places.Free(place)
 			s.release(l, d.now)
+			s.freeRoom(l, d.now)
 			t.lanes[l.priority].due.set(l, slot)
 			return on
 		}
@@ -251,6 +252,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	if s.policies.Closes() {
 		if opens, _ := Open(d.hours(d.of[commonLimits:]), d.now); opens > max(by, index.due.bound(l)) {
 			s.release(l, d.now)
+			s.freeRoom(l, d.now)
 			index.due.set(l, opens)
 			return on, true
 		}
