@@ -75,7 +75,7 @@ func (m *model) first(t *task, s schedule.Start) error {
 		if before == schedule.Never {
 			before = max(m.now, m.slot(t, m.now, false)-1)
 		}
-		if m.slot(o, max(m.now, m.slots[lane]), true) > before || m.vague(o) || m.full(o) || m.blocked(o) {
+		if m.slot(o, max(m.now, m.slots[lane]), true) > before || m.vague(o) || m.full(o) || m.blocked(o) || m.awaitsOpening(o) {
 			continue
 		}
 		m.explain(lane)
