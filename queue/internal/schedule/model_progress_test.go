@@ -64,6 +64,9 @@ func (m *model) tooLate(t *task, slot int64) error {
 // the job's slot. Which of those that wait for limits by name comes first, these say.
 func (m *model) first(t *task, s schedule.Start) error {
 	before := int64(schedule.Never)
+	if slices.Contains(m.unswept, t.lane.Tenant) {
+		return nil
+	}
 	for lane, jobs := range m.lanes {
 		if lane.Priority >= t.lane.Priority || len(jobs) == 0 || lane.Tenant != t.lane.Tenant || m.stale[lane] || m.untold(lane) {
 			continue
