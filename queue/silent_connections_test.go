@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,7 +35,8 @@ func TestAllConnectionsOfAPoolDieWithoutAWord(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		return nil
 	})
-	cfg := queue.WorkerConfig{Concurrency: 10, Lease: 3 * time.Second}
+	var log redistest.Buffer
+	cfg := queue.WorkerConfig{Concurrency: 10, Lease: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	runWorker(t, client, handler, cfg) // it leads, and takes back the jobs of the dead
 	time.Sleep(500 * time.Millisecond)
 	runWorker(t, hurt, handler, cfg)
@@ -51,6 +54,9 @@ func TestAllConnectionsOfAPoolDieWithoutAWord(t *testing.T) {
 		time.Sleep(15 * time.Millisecond)
 	}
 	redistest.Eventually(t, 20*time.Second, "all jobs have run", drained(t, client))
+	if strings.Contains(log.String(), "took back the jobs of a worker") {
+		t.Errorf("the worker has lost its lease:\n%s", &log)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	for payload, n := range runs {
