@@ -56,6 +56,7 @@ func TestAWorkerThatCannotRunJobs(t *testing.T) {
 				time.Sleep(time.Second)
 				worker(first != 0)
 				worker(false)
+				time.Sleep(time.Second) // until all are in the fleet: before, nobody else could run what is sent on
 				const n = 600
 				for i := range n { // two minutes
 					enqueue(t, client, queue.Job{Tenant: "a", User: fmt.Sprint(i), Type: "t", MaxAttempts: 1})

@@ -32,26 +32,34 @@ func TestAllConnectionsOfAPoolDieWithoutAWord(t *testing.T) {
 		mu.Lock()
 		runs[string(task.Payload())]++
 		mu.Unlock()
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		return nil
 	})
 	var log redistest.Buffer
 	cfg := queue.WorkerConfig{Concurrency: 10, Lease: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	workers := func(n int) func() bool {
+		return func() bool {
+			all, err := newWatcher(t, client, "push").Workers(t.Context())
+			return err == nil && len(all) == n
+		}
+	}
 	runWorker(t, client, handler, cfg) // it leads, and takes back the jobs of the dead
-	time.Sleep(500 * time.Millisecond)
+	redistest.Eventually(t, 10*time.Second, "a worker is there", workers(1))
 	runWorker(t, hurt, handler, cfg)
-	time.Sleep(500 * time.Millisecond)
+	redistest.Eventually(t, 10*time.Second, "two workers are there", workers(2))
 	var waits sync.WaitGroup
 	for range pool {
 		waits.Go(func() { hurt.BLPop(t.Context(), 100*time.Millisecond, "nothing") }) // each by a connection of its own
 	}
 	waits.Wait()
+	tick := time.NewTicker(15 * time.Millisecond)
+	defer tick.Stop()
 	for n := range 300 {
 		enqueue(t, client, queue.Job{Tenant: "t", User: fmt.Sprint("u", n), Type: "x", Payload: fmt.Append(nil, n)})
 		if n == 50 {
 			proxy.Silence(true, false)
 		}
-		time.Sleep(15 * time.Millisecond)
+		<-tick.C
 	}
 	redistest.Eventually(t, 20*time.Second, "all jobs have run", drained(t, client))
 	if strings.Contains(log.String(), "took back the jobs of a worker") {

@@ -28,7 +28,7 @@ var needs = map[string]string{
 	"GET …/failures": "read", "GET …/drops": "read", "GET …/dead": "read", "GET …/workers": "read", "GET …/pauses": "read", "GET …/overrides": "read",
 	"GET …/policies": "read", "GET …/policies/history": "read", "POST …/policies/check": "read", "POST …/policies/diff": "read", "POST …/plan": "read",
 	"POST …/jobs": "offer", "POST …/pause": "steer", "POST …/resume": "steer", "POST …/cancel": "steer", "POST …/purge": "steer", "POST …/revive": "steer",
-	"POST …/delete": "steer", "PUT …/policies": "steer", "PUT …/overrides": "steer", "DELETE …/overrides": "steer",
+	"POST …/delete": "steer", "PUT …/policies": "steer", "PUT …/overrides": "steer", "PUT …/users": "steer", "DELETE …/overrides": "steer",
 }
 
 // text is a token with a name, and entry its entry in a file.
