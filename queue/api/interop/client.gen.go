@@ -365,7 +365,12 @@ type Job struct {
 
 	// Priority normal if missing.
 	Priority *Priority `json:"priority,omitempty"`
-	Tenant   string    `json:"tenant"`
+
+	// Quiet Hours in which the user wants nothing, from now on.
+	//
+	// Example: 21:30-07:00
+	Quiet  *string `json:"quiet,omitempty"`
+	Tenant string  `json:"tenant"`
 
 	// Timeout Of one attempt.
 	//
@@ -373,6 +378,11 @@ type Job struct {
 	Timeout *string `json:"timeout,omitempty"`
 	Type    string  `json:"type"`
 	User    string  `json:"user"`
+
+	// Zone The zone of the user, from now on.
+	//
+	// Example: Europe/Paris
+	Zone *string `json:"zone,omitempty"`
 }
 
 // JobAttempt One attempt of a job.
