@@ -50,8 +50,9 @@ func clocksOf(jobs []Job) (all []store.Person) {
 	return all
 }
 
-// SetUser notes the clock of a tenant's user, in place of what was known of it, until something else is set or a job says
-// something else ([Job.Zone]). It governs the jobs that wait already. The error wraps [ErrInvalidJob] where the zone or the hours are none.
+// SetUser sets the clock of a tenant's user, in place of the former one, until it is set again or a job brings another one
+// ([Job.Zone]). It governs the jobs that wait already, too. The error wraps [ErrInvalidJob] where there is no such zone, or the hours are
+// malformed.
 func (i *Inspector) SetUser(ctx context.Context, tenant, user string, clock UserClock) error {
 	person, err := clock.validate()
 	switch {

@@ -159,3 +159,15 @@ func TestLocalRulesTogether(t *testing.T) {
 		}
 	}
 }
+
+// Counters and metrics name a rule: its name stays short, however many intervals it has.
+func TestManyIntervalsHaveAShortName(t *testing.T) {
+	for hours, want := range map[string]string{
+		"08:00-09:00,10:00-11:00,12:00-13:00":             "hours 08:00-09:00,10:00-11:00,12:00-13:00 UTC",
+		"08:00-09:00,10:00-11:00,12:00-13:00,14:00-15:00": "hours 08:00-09:00,10:00-11:00,12:00-13:00,… UTC",
+	} {
+		if got := rules.Compile(0, rules.Rule{Kind: rules.Hours, Hours: hours, Zone: "UTC"}).HoursName(); got != want {
+			t.Errorf("the name is %q, want %q", got, want)
+		}
+	}
+}

@@ -66,6 +66,17 @@ func (r Rule) String() string {
 	return string(r.Kind) + " " + r.Rate()
 }
 
+// brief returns the rule as counters name it: of hours with more than three intervals, the first three.
+func (r Rule) brief() string {
+	const most = 3
+	for _, hours := range []*string{&r.Hours, &r.Within} {
+		if all := strings.Split(*hours, ","); len(all) > most {
+			*hours = strings.Join(all[:most], ",") + ",…"
+		}
+	}
+	return r.String()
+}
+
 // Rate returns what stands beside the kind in a policy: "10/1m", "3s".
 func (r Rule) Rate() string {
 	switch {

@@ -142,7 +142,7 @@ func Compile(slack time.Duration, rs ...Rule) *Set {
 
 func newRule(r Rule, slack int64) rule {
 	known := kinds[r.Kind]
-	c := rule{Rule: r, name: r.String(), kind: known.kind, id: known.code << 1, top: r.Most()}
+	c := rule{Rule: r, name: r.brief(), kind: known.kind, id: known.code << 1, top: r.Most()}
 	period := r.Period.Microseconds()
 	switch {
 	case r.Shadow:

@@ -51,7 +51,7 @@ func (p Person) Parts() (zone, quiet string) {
 	return zone, quiet
 }
 
-// Over returns a person of whom what is not known is that of another one.
+// Over returns the person, with what is not known of it taken from another one.
 func (p Person) Over(other Person) Person {
 	zone, quiet := p.Parts()
 	if zone == "" {

@@ -88,7 +88,7 @@ func compileRules(from []throttle.Rule) *rules.Set {
 	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)
 }
 
-// personOf returns by whose clock users live who have said nothing else; nil if the policy does not say.
+// personOf returns the clock of users that have set none; nil if the policy has no such default.
 func personOf(p policyfile.Policy) *wallclock.Person {
 	if p.Zone == "" && p.Quiet == "" {
 		return nil

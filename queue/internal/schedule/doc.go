@@ -32,6 +32,7 @@
 //	running.go     jobs run, and end
 //	decide.go      whose turn it is
 //	slot.go        the slot of one job, and what it takes
+//	waited.go      what a job waited for until its slot
 //	person.go      the clocks of users
 //	hours.go       what differs where limits are closed at times
 //	commit.go      what a decision hands out

@@ -15,7 +15,7 @@ import "github.com/waterclock/waterclock/internal/rules"
 // Closes reports whether some of the rules are hours. It works on nil.
 func (p *Policies) Closes() bool { return p != nil && p.Hours }
 
-// hours returns those of the subjects that count the job that is looked at whose rules have hours.
+// hours returns those of a job's subjects whose rules have hours.
 func (d *decision) hours(of []share) []Remembered {
 	d.closing = d.closing[:0]
 	for _, who := range of {

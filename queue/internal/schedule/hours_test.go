@@ -146,3 +146,38 @@ func TestLateness(t *testing.T) {
 		}
 	}
 }
+
+// lettersByDay counts the jobs of type "letter" of a user, by day.
+type lettersByDay struct{ everyJob }
+
+func (e lettersByDay) Job(uses []schedule.Use, l envelope.Lane, env *envelope.Envelope) ([]schedule.Use, string, error) {
+	if env.Type != "letter" {
+		return uses, "", nil
+	}
+	return e.everyJob.Job(uses, l, env)
+}
+
+func (e lettersByDay) Lane(l envelope.Lane) []schedule.Use {
+	if l.Label == "" {
+		return nil
+	}
+	return e.everyJob.Lane(l)
+}
+
+// A costly job for which room was kept in its user's rules waits for hours by now: nothing waits with it.
+func TestACostlyJobThatWaitsForHoursKeepsNoRoom(t *testing.T) {
+	spacing := rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 3 * time.Second})
+	s := newShelf(t, &schedule.Policies{
+		Hours: true, Named: lettersByDay{everyJob{dayHours()}}, Default: "p", Policies: map[string]schedule.Policy{"p": {User: spacing}},
+	})
+	s.put("t", "u", nil)
+	s.decide()
+	s.put("t", "u", func(e *envelope.Envelope) { e.Type, e.Cost, e.Priority = "letter", 2, envelope.High })
+	s.put("t", "u", nil)
+	s.decide()
+	s.s.Step(s.now, schedule.Refunded{Claim: s.starts[0].Claim, Env: &envelope.Envelope{Type: "x", Cost: 1}, All: true})
+	s.decide()
+	if len(s.starts) != 2 || s.starts[1].Lane.Priority != envelope.Normal {
+		t.Errorf("%d starts, want the second one when the user's slot is given back", len(s.starts))
+	}
+}

@@ -52,7 +52,7 @@ func (s *Scheduler) hold(l *lane, heads []Head) {
 	}
 }
 
-// expiry returns the instant from which on the first job of a lane is too late to start, whose limits have such hours.
+// expiry returns the instant from which on the first job of a lane is too late to start. The hours are those of its limits.
 func (l *lane) expiry(hours []Remembered) int64 {
 	if len(l.heads) == 0 || l.heads[0].Env == nil {
 		return Never

@@ -62,27 +62,33 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		return stop
 	}
 	s.held = nil
+	return d.give(t, l, at, slot, place, wait)
+}
+
+// give takes the first job of a lane for a place, at the first slot for which it gets there in time. Behind that the job may not
+// start any more: hours have closed, an override has ended, its latest start has passed. Then the place is free again.
+func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait Wait) verdict {
+	s, env := d.s, l.heads[0].Env
 	ahead := l.last // what comes after a job that goes far does not overtake it
-	if far := max(place.Ahead, h.Env.Late); far > 0 {
+	if far := max(place.Ahead, env.Late); far > 0 {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot || slot > d.horizon {
-		asked := max(ahead, slot)
+		asked, opens := max(ahead, slot), int64(0)
 		slot = d.earliest(asked)
 		if slot-asked > Lead && s.policies.Closes() { // hours have closed by then
+			opens = slot
+		} else if end := s.policies.EndFor(s.policies.Uses(l.name(), env)); slot >= end { // decided by the rules that count then
+			opens = end
+		}
+		if opens > 0 {
 			d.places.Free(place)
 			s.release(l, d.now)
 			s.freeRoom(l, d.now)
-			t.lanes[l.priority].due.set(l, slot)
+			t.lanes[l.priority].due.set(l, opens)
 			return on
 		}
-		if end := s.policies.EndFor(s.policies.Uses(l.name(), h.Env)); slot >= end { // decided by the rules that count then
-			d.places.Free(place)
-			s.release(l, d.now)
-			t.lanes[l.priority].due.set(l, end)
-			return on
-		}
-		if reason, rule := d.unfit(t, h, slot); reason != "" { // it would get there too late
+		if reason, rule := d.unfit(t, l.heads[0], slot); reason != "" { // it would get there too late
 			d.places.Free(place)
 			d.drop(l, reason, rule)
 			return on
@@ -374,52 +380,4 @@ func (d *decision) leave(l *lane, first Left) {
 func (d *decision) drop(l *lane, reason, rule string) {
 	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
 	d.leave(l, l.first())
-}
-
-// A Wait says what a job waited for, from when it was ready until its slot, in µs. The parts follow each other: pauses have
-// what was left of the wait when its rules allowed the job, and so on.
-type Wait struct {
-	Rules       int64
-	Pauses      int64
-	Concurrency int64 // until a concurrency limit was reached no more
-	Places      int64 // until a worker had a free place for it, and it was its turn
-	Blame       Blame // what held its subject back
-
-	allowed int64 // when all that was looked at so far allowed the job
-}
-
-// allow notes that something else allows the job from an instant on, and returns for how long that has held it.
-func (w *Wait) allow(at int64) (held int64) {
-	held = max(0, at-w.allowed)
-	w.allowed += held
-	return held
-}
-
-// until returns the wait of a job that starts at an instant.
-func (w Wait) until(slot int64) Wait {
-	w.Places = w.allow(slot)
-	return w
-}
-
-// Add adds another job's wait. Nobody is to blame for both.
-func (w *Wait) Add(other *Wait) {
-	w.Rules += other.Rules
-	w.Pauses += other.Pauses
-	w.Concurrency += other.Concurrency
-	w.Places += other.Places
-}
-
-// A Blame says how long a rule, a concurrency limit or a pause held its subject back
-// before a start: since its last start, or since the job was there. The zero value says that
-// nothing did.
-type Blame struct {
-	Rule string
-	For  int64
-}
-
-// longer blames something else that has held for longer.
-func (b *Blame) longer(rule string, held int64) {
-	if held > b.For {
-		*b = Blame{rule, held}
-	}
 }

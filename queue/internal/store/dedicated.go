@@ -7,15 +7,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Dedicated returns a client with connections of its own to the same Redis, for what so many queues do there, and a
-// function that closes them, which the caller calls when nothing is sent any more. Two kinds of commands go by it:
+// Dedicated returns a client with connections of its own to the same Redis, for that many queues, and a function that
+// closes them, which the caller calls when nothing is sent any more. Two kinds of commands go by it:
 //
-//   - Those that block hold their connections. Taken from the user's pool, two of them for each queue would leave none
+//   - Commands that block hold their connections. Taken from the user's pool, two of them for each queue would leave none
 //     to other commands.
-//   - Beats and acknowledgements decide whether a worker keeps its lease, and whether its jobs run again. Where something
-//     on the way forgets the connections of a pool, each question that goes by one of those gets no answer until the
-//     client's ReadTimeout, which is as long as a lease. So these questions are asked again ([retry.Persist]), and few
-//     connections are kept for them while they are not used: after as many tries, the next one goes by a new connection.
+//   - Beats and acknowledgements decide whether a worker keeps its lease, and whether its jobs run again. Where a firewall
+//     forgets all connections of a pool, a command by one of them gets no answer until the client's ReadTimeout, which is
+//     as long as a short lease. So they are sent again while no answer comes (package retry), and few connections are kept
+//     idle for them: after as many tries, the next one goes by a new connection.
 //
 // The new client has the options of the given one; the hooks that were added to that it has not.
 // A client of another type says by a method Unwrap which client it wraps. One that does not is

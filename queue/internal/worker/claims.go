@@ -35,7 +35,7 @@ var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to ano
 type Claims struct {
 	w       *Worker
 	ready   chan struct{} // something has ended
-	telling aside         // of claims that the leader has not taken back
+	telling background    // of claims that the leader has not taken back
 
 	mu             sync.Mutex
 	held           map[envelope.Claim]*held

@@ -21,8 +21,8 @@ import (
 //     and how many claims Redis has of this worker.
 //  4. Where that number differs from what is held here twice in a row, a message was lost: the claims are compared.
 //
-// Nothing that goes by other connections comes between two beats: one that is dead would be waited for as long as a lease
-// lasts. It is done beside them ([aside]).
+// While the worker has a lease, nothing that goes by the user's connections comes between two beats: one that is dead would be
+// waited for as long as the lease lasts. It is done in the background.
 //
 // A worker whose lease has ended and whose claims were taken back, since it was frozen or cut off, learns that by a beat,
 // and begins anew with the next one. The claims are lost: their handlers' contexts end. A beat that arrives when its
@@ -102,13 +102,13 @@ func (w *Worker) Beat(ctx context.Context) {
 	}
 }
 
-// An aside does something beside its caller, unless it is still doing so.
-type aside struct{ busy atomic.Bool }
+// A background runs a function while its caller goes on, one at a time: another one is passed over while it does.
+type background struct{ busy atomic.Bool }
 
-func (a *aside) run(act func()) {
-	if a.busy.CompareAndSwap(false, true) {
+func (b *background) run(act func()) {
+	if b.busy.CompareAndSwap(false, true) {
 		go func() {
-			defer a.busy.Store(false)
+			defer b.busy.Store(false)
 			act()
 		}()
 	}

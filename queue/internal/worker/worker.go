@@ -99,7 +99,7 @@ type Worker struct {
 	leading  atomic.Pointer[Leader] // what this worker leads; nil if it does not
 	listed   chan struct{}          // closed when the worker is in the fleet
 	missed   chan struct{}          // a look has brought a job that no message had
-	reading  aside                  // of policies
+	reading  background             // of policies
 	delays   delays                 // of the newest starts
 	stop     chan struct{}          // closed when nothing may start any more
 	gate     sync.Mutex             // held while a job is taken in, or the door is closed
