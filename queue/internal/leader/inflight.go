@@ -178,9 +178,8 @@ func (b *inflight) heed(checks []int) {
 // there. Of each worker that is given something the commit checks that it has not left, and reads since when a message
 // waits for it. A job with an ID is checked for having been cancelled.
 func (b *inflight) start(s *schedule.Start) {
-	job := s.Head.Job
-	if key, folded := s.Head.Collapse(); folded {
-		job = "" // the worker reads which one it is by then
+	key, folded := s.Head.Collapse()
+	if folded {
 		b.c.ClaimFolded(s.Worker, s.Claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
 	}
 	if s.Worker != b.t.w.Name {
@@ -193,7 +192,7 @@ func (b *inflight) start(s *schedule.Start) {
 		if s.Awaited {
 			word = store.MessageNext
 		}
-		b.c.Tell(s.Worker, word, s.Claim.String(), job)
+		b.c.Tell(s.Worker, word, s.Claim.String(), s.Head.Job)
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if s.Head.Env.Late == 0 { // what held it back was counted when it was claimed before
@@ -206,7 +205,7 @@ func (b *inflight) start(s *schedule.Start) {
 	}
 	if id := s.Head.Env.ID; id != "" {
 		b.cancelled[b.c.NotCancelled(id)] = id
-		if job != "" { // otherwise the worker sees whose ID it is
+		if !folded { // otherwise the worker sees whose ID it is
 			b.c.Track(id, "started")
 		}
 	}
@@ -356,11 +355,7 @@ func (b *inflight) decided(happened bool) {
 		s := &b.commit.Plan.Starts[i]
 		t.w.Claimed(s)
 		if s.Worker == own {
-			given := worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited}
-			if _, folded := s.Head.Collapse(); folded { // it may be another job by now
-				given.Job, given.Env = "", nil
-			}
-			t.w.Accept(given)
+			t.w.Accept(worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited})
 		}
 		for _, limit := range s.Limits {
 			t.w.Metrics.Counted(limit)

@@ -44,14 +44,13 @@ func (j *judge) sitsOut(h *hired, until int64) {
 	j.countPlaces()
 }
 
-// sitting returns the workers that may sit out. If all do none does.
+// sitting returns the workers that may sit out. If all do, for certain, none does.
 func (j *judge) sitting(now int64) map[*hired]bool {
 	const notices = 200_000 // how long after its end the leader may see that
 	out, others := map[*hired]bool{}, false
 	for _, h := range j.w.alive() {
-		if out[h] = now < j.out[h].until+notices; !out[h] {
-			others = true
-		}
+		until := j.out[h].until
+		out[h], others = now < until+notices, others || now >= until
 	}
 	if !others {
 		return nil

@@ -174,13 +174,23 @@ func (j *judge) suspect(t *task, at *attempt) {
 				continue
 			}
 			for _, o := range tasks {
-				if o.state == waits && o.plain && o.ready < at.slot-brisk && j.opened(lane, at.slot-brisk) {
+				if o.state == waits && o.plain && o.ready < at.slot-brisk && j.opened(lane, at.slot-brisk) && !j.roomIsKept(o) {
 					j.suspects = append(j.suspects, suspect{spend{t: t, at: at.at, slot: at.slot}, lane, o, at.at})
 					break
 				}
 			}
 		}
 	}
+}
+
+// roomIsKept reports whether a job of the same user costs more, for which room may be kept in the user's rules.
+func (j *judge) roomIsKept(t *task) bool {
+	for lane, tasks := range j.lanes {
+		if lane.SameUser(t.lane) && slices.ContainsFunc(tasks, func(o *task) bool { return o.cost > t.cost && o.state == waits }) {
+			return true
+		}
+	}
+	return false
 }
 
 // opened reports whether neither a pause nor a concurrency limit has kept a lane from starting since

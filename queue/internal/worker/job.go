@@ -16,7 +16,7 @@ import (
 //
 //	Accept        it is new to this worker, and the worker does not stop
 //	awaitPlace    it has a place: the leader's own jobs come with one
-//	open          its job is read, and its payload, if that is kept apart
+//	open          its job is read, with what is kept apart: a payload, a job with a collapse key
 //	claims.opened it was not lost; if it is from now on, its context is cancelled
 //	awaitSlot     Redis's clock has reached the slot, and the job is not late
 //	handle        the handler runs, unless the claim was lost while it waited
@@ -36,7 +36,7 @@ import (
 // Given is a claim as it comes to a worker: in a message, by a comparison, or from the term in which this worker leads.
 type Given struct {
 	Claim   envelope.Claim
-	Job     string             // the envelope; "" if it has to be read from the claims in Redis
+	Job     string             // the envelope that the leader has decided about
 	Env     *envelope.Envelope // the same, if the leader has opened it; otherwise nil
 	Placed  bool               // it has a place already, which Accept has to give back if it does not run
 	Awaited bool               // other jobs may wait for its end
@@ -133,8 +133,7 @@ func (w *Worker) awaitPlace() bool {
 }
 
 // open reads what was claimed. It returns false if nothing is to start: a malformed claim is ended, a job that cannot
-// be read is dead, one that was cancelled goes back to the leader, and one that Redis does not have any more is let go
-// of.
+// be read is dead, and what current does not let start goes no further.
 func (w *Worker) open(g Given) (*job, bool) {
 	j := &job{Given: g}
 	if !g.Claim.Valid() {
@@ -142,19 +141,12 @@ func (w *Worker) open(g Given) (*job, bool) {
 		w.Claims.done(End{Claim: g.Claim})
 		return nil, false
 	}
-	if j.Job == "" && !w.read(j) { // it is somebody else's by now
-		w.Claims.drop(g.Claim)
-		return nil, false
-	}
 	if j.env = g.Env; j.env == nil {
-		var err error
-		if j.env, err = envelope.Open(j.Job); err != nil {
-			w.bury(j, j.Job, fmt.Errorf("the job cannot be read: %w", err))
+		if j.env = w.read(j, g.Job); j.env == nil {
 			return nil, false
 		}
 	}
-	if j.env.CollapseKey != "" && j.env.ID != "" && w.wasCancelled(j.env.ID) {
-		w.giveBack(g.Claim) // the leader drops it
+	if j.env.CollapseKey != "" && !w.current(j) {
 		return nil, false
 	}
 	if j.env.Spilled == "" {
@@ -163,17 +155,45 @@ func (w *Worker) open(g Given) (*job, bool) {
 	return j, w.readPayload(j)
 }
 
-// read reads the job of a claim, and reports whether it is there: the claim is still this worker's, and the stub in the
-// lane had a job.
-func (w *Worker) read(j *job) bool {
+// read opens a job. One that cannot be read is dead.
+func (w *Worker) read(j *job, text string) *envelope.Envelope {
+	env, err := envelope.Open(text)
+	if err != nil {
+		w.bury(j, text, fmt.Errorf("the job cannot be read: %w", err))
+	}
+	return env
+}
+
+// current puts the job that was claimed in the place of the one that the leader has decided about. They have the same
+// collapse key, and are two where one was replaced before the commit. It reports whether the job may start: one that Redis
+// does not have any more is let go of, one that was cancelled, or that limits count differently, goes back to the leader.
+func (w *Worker) current(j *job) bool {
+	var text string
 	ok := w.Retry("reading jobs", func(ctx context.Context) error {
 		jobs, err := w.Store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: w.Name, Claim: j.Claim}})
 		if err == nil {
-			j.Job = jobs[0]
+			text = jobs[0]
 		}
 		return err
 	})
-	return ok && j.Job != ""
+	if !ok || text == "" { // it is somebody else's by now
+		w.Claims.drop(j.Claim)
+		return false
+	}
+	decided := j.env
+	j.Job, j.env = text, nil
+	if j.env = w.read(j, text); j.env == nil {
+		return false
+	}
+	alike := j.env.Stamp == j.Claim.Stamp
+	if !alike && decided.Stamp == j.Claim.Stamp { // after a comparison nobody knows what was decided
+		alike = w.countedAlike(j.Claim.Lane, decided, j.env)
+	}
+	if !alike || j.env.ID != "" && w.wasCancelled(j.env.ID) {
+		w.giveBack(j.Claim)
+		return false
+	}
+	return true
 }
 
 // readPayload reads a payload that is kept apart, and reports whether it is there. A job whose

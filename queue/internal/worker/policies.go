@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -127,4 +129,17 @@ func (w *Worker) named(j *job) []schedule.Use {
 	}
 	uses, _, _ := p.Named.Job(nil, j.Claim.Lane, j.env)
 	return uses
+}
+
+// countedAlike reports whether limits count two jobs of a lane in the same way.
+func (w *Worker) countedAlike(lane envelope.Lane, a, b *envelope.Envelope) bool {
+	p, err := w.Policies.compile(w.cfg.Policies, w.Now())
+	if err != nil {
+		return false
+	}
+	ofA, labelA, _ := p.Job(lane, a)
+	ofB, labelB, _ := p.Job(lane, b)
+	return labelA == labelB && slices.EqualFunc(ofA, ofB, func(a, b schedule.Use) bool {
+		return a.Limit.Scope == b.Limit.Scope && a.Cost == b.Cost
+	})
 }
