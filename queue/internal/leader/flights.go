@@ -17,9 +17,9 @@ import (
 //  2. A refusal is a reply: that commit is no longer on its way, and has done nothing. The ones behind
 //     it are refused for their numbers. The scheduler takes back what was decided in all of them
 //     ([schedule.Scheduler.Undo]), and the next commit gets the number of the first ([term.mend]).
-//  3. Where a reply is lost, its commit may have happened, or may happen later. Its number cannot be
-//     given again: the old commit could then happen in the place of the new one. So the leader takes a
-//     new token ([term.renew]). From then on Redis refuses all that was sent under the old one.
+//  3. Where a reply is lost, or has not come for as long as a lease lasts, the commit may have happened, or may happen
+//     later. Its number cannot be given again: the old commit could then happen in the place of the new one. So the leader
+//     takes a new token ([term.renew]). From then on Redis refuses all that was sent under the old one.
 //  4. With the new token Redis returns the number of the last commit that happened. Commits up to that
 //     number have happened, those after it never will ([term.resolve]).
 //  5. If the leader does not get a new token, because it stops or somebody else leads, it gives back

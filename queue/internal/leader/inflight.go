@@ -2,6 +2,8 @@ package leader
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
@@ -42,7 +44,7 @@ import (
 
 // An inflight is a commit with all that follows from it. It is filled in three steps: by the decision (commit, mends,
 // at), by writing (c, and what checks and reads are about), and by the launch (seq, notice, follows, ends). Reply and
-// err are written by the goroutine that waits, before it closes done; the rounds read them after that.
+// err are written by whoever waits (end), before done is closed; the rounds read them after that.
 type inflight struct {
 	t         *term
 	c         *store.Commit
@@ -60,7 +62,8 @@ type inflight struct {
 	seq       int64         // its number
 	follows   bool          // another one was under way when it was sent
 	notice    string        // the newest notice whose effects are in it; "" if it is that of the commit before
-	done      chan struct{} // closed when there is a reply, or none will come
+	ended     sync.Once
+	done      chan struct{} // closed when there is a reply, or none is waited for any more
 	reply     store.CommitReply
 	err       error
 }
@@ -270,10 +273,24 @@ func (b *inflight) post(ctx context.Context) {
 	}
 	b.done = make(chan struct{})
 	wait := t.w.Store.Send(ctx, fence, b.c)
+	silence := time.AfterFunc(fence.Lease, func() { b.end(store.CommitReply{}, errSilent) })
 	go func() {
-		defer close(b.done)
-		b.reply, b.err = wait()
+		b.end(wait())
+		silence.Stop()
 	}()
+}
+
+// errSilent says that no reply has come for as long as the lease lasts that the commit would have extended. Another worker may
+// lead by then, to whom this one has something to tell. Whether the commit has happened is unknown, as where a connection
+// breaks. A reply that comes later is not looked at.
+var errSilent = errors.New("queue: Redis has not replied to a commit for as long as the leader's lease lasts")
+
+// end notes what came of the commit, once.
+func (b *inflight) end(reply store.CommitReply, err error) {
+	b.ended.Do(func() {
+		b.reply, b.err = reply, err
+		close(b.done)
+	})
 }
 
 // happened does what follows from a commit that has happened. Own jobs start first: what was read can wait. Notices

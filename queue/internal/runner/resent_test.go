@@ -144,15 +144,19 @@ func TestAWorkerThatHasLeftGetsNothing(t *testing.T) {
 	})
 }
 
-// Offers tell nobody while no lease holds: a leader that goes on reads everything again.
+// Offers tell nobody while no lease holds: a leader that goes on reads everything again. Its commit is under way for less
+// than a lease, and the lease ends meanwhile.
 func TestALeaderGoesOnAfterItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
 		time.Sleep(2 * time.Second)
 		token := s.server.HGet("wc:{q}:meta", "leader")
-		goOn := s.leader().wire.hold()
-		time.Sleep(2 * aloneLease)
+		for till := s.server.HGet("wc:{q}:meta", "till"); s.server.HGet("wc:{q}:meta", "till") == till; {
+			time.Sleep(time.Millisecond)
+		}
+		goOn := s.leader().wire.hold() // the next commit comes after half of the lease
+		time.Sleep(aloneLease + aloneLease/4)
 		s.offer("u", 3)
 		goOn()
 		time.Sleep(2 * time.Second)
