@@ -56,7 +56,7 @@ func (j *judge) accepted(t *task, r store.OfferReceipt) {
 // revived takes in that a dead job is taken back.
 func (j *judge) revived(t *task) {
 	j.mayLackLane(t)
-	t.state, t.ready, t.failures, t.plain = waits, clockNow(), 0, false
+	t.state, t.ready, t.offered, t.failures, t.plain = waits, clockNow(), clockNow(), 0, false
 	j.lanes[t.lane] = append(j.lanes[t.lane], t)
 	j.w.noteLocked(t.lane.Tenant, t.lane.User, "REVIVE %s", t)
 }
