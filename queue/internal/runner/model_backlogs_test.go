@@ -95,15 +95,17 @@ func counted(tenant, user, label string) (scopes []string) {
 	return scopes
 }
 
-// waiting returns how many jobs wait at most that a backlog counts: those of whose starts the judge knows nothing.
+// waiting returns how many jobs wait at most that a backlog counts: those of whose starts the judge knows nothing. A job that was
+// given to a worker, and came back before it started, waits in the lane that the policies of that time give it.
 func (j *judge) waiting(b backlog) (n int) {
+	counts := func(lane envelope.Lane) bool {
+		return scopesOf(lane)[2] == b.scope || slices.Contains(counted(lane.Tenant, lane.User, lane.Label), b.scope)
+	}
 	for lane, tasks := range j.lanes {
-		counts := scopesOf(lane)[2] == b.scope || slices.Contains(counted(lane.Tenant, lane.User, lane.Label), b.scope)
-		if !counts {
-			continue
-		}
 		for _, t := range tasks {
-			if t.state == waits || t.at != nil && t.at.h.lost {
+			back := lane
+			back.Label = j.codex.label(t)
+			if (t.state == waits || t.at != nil && t.at.h.lost) && (counts(lane) || counts(back)) {
 				n++
 			}
 		}

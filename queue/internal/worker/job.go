@@ -230,7 +230,8 @@ func (w *Worker) wasCancelled(id string) (cancelled bool) {
 // or the job has missed its slot.
 //
 // The clock's estimate is never early: the slot has come when the estimate says so. It may be late by the doubt: so
-// lateness counts with the doubt added.
+// lateness counts with the doubt added. Where only the doubt makes a job late, Redis is asked for the time, once. If the doubt stays
+// the worker is to blame, and not the job's way: it goes back as one that cannot start here.
 func (w *Worker) awaitSlot(j *job) (int64, bool) {
 	asked := false // whether Redis was asked for the time
 	for {
@@ -251,13 +252,24 @@ func (w *Worker) awaitSlot(j *job) (int64, bool) {
 			w.giveBack(j.Claim)
 			return now, false
 		}
-		if late, spread := now+doubt.Microseconds()-j.Claim.Slot, j.Claim.Spent-j.Claim.Slot; late > schedule.Grace+spread {
-			w.Metrics.Late(clock.Micros(late))
-			w.delays.add(clock.Micros(late))
-			w.giveBackLate(j.Claim, late)
+		late, most := now-j.Claim.Slot, schedule.Grace+j.Claim.Spent-j.Claim.Slot
+		if late+doubt.Microseconds() <= most {
+			return now, true
+		}
+		if late <= most { // it may have come in time
+			if !asked {
+				asked = true
+				w.LearnTime(w.outlive)
+				continue
+			}
+			w.giveBack(j.Claim)
 			return now, false
 		}
-		return now, true
+		late += doubt.Microseconds()
+		w.Metrics.Late(clock.Micros(late))
+		w.delays.add(clock.Micros(late))
+		w.giveBackLate(j.Claim, late)
+		return now, false
 	}
 }
 

@@ -152,7 +152,7 @@ const hurry = 10
 // gives jobs late, or none, to a worker that does not know the time.
 func (w *Worker) LearnTime(ctx context.Context) {
 	for range 8 {
-		if reading, err := w.Store.Clock(ctx); err == nil {
+		if reading, err := retry.Persist(ctx, w.Patience(), w.Store.Clock); err == nil {
 			w.Clock.Observe(reading)
 		}
 		if _, doubt := w.Clock.Now(); doubt <= clock.Good {
