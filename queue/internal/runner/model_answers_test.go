@@ -23,10 +23,11 @@ func (j *judge) checkRested(t *task, a Attempt) {
 	}
 }
 
-// wakes takes in that something may have ended the pauses of scopes that begin so, or their effect.
+// wakes takes in that something may have ended the pauses of scopes that begin so, or their effect. Where a handler has paused a
+// limit that does not count its job, its user is paused in place of that.
 func (j *judge) wakes(scopes string) {
 	for _, t := range j.tasks {
-		if strings.HasPrefix(t.rest.scope, scopes) {
+		if strings.HasPrefix(t.rest.scope, scopes) || strings.HasPrefix(scopesOf(t.lane)[2], scopes) {
 			t.rest = rest{}
 		}
 	}

@@ -336,7 +336,7 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		} else {
 			j.otherLimits(l)
 		}
-		if most := l.code.most; most > 0 && len(l.running) > most && now > l.since+decided && !j.doubtful(l) {
+		if most := l.code.most; most > 0 && len(l.running) > most && gift.at > l.since && !j.doubtful(l) {
 			j.fail(t, "%s starts, and %d jobs of %s run at once; %d may", t, len(l.running), l.scope, most)
 		}
 		l.forget(now)
