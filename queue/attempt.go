@@ -66,8 +66,13 @@ func (a *attempts) info(at worker.Attempt) *Info {
 	job, lane := at.Job, at.Lane
 	started := time.UnixMicro(at.Started)
 	offered := time.UnixMicro(max(job.Offered(), job.Revived)) // what is revived begins anew
+	var members []Member
+	for _, m := range job.Members {
+		members = append(members, Member{m.Name(), m.Type, []byte(m.Payload), m.Headers, time.UnixMicro(m.Offered()), m.Cost})
+	}
 	return &Info{
-		ID: job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
+		Digest: members,
+		ID:     job.Name(), Queue: a.queue, Tenant: lane.Tenant, User: lane.User, Type: job.Type,
 		Slot: time.UnixMicro(at.Slot), Started: started, Offered: offered,
 		Attempt: job.Failures + 1, MaxAttempts: job.MaxAttempts, Waited: started.Sub(offered),
 		Cost: job.Cost, Keys: job.Keys, Costs: job.Costs, limits: at.Limits,

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"slices"
@@ -162,6 +163,9 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 		Tenant: tenant, Lane: b.lane(i), NotBefore: envelope.Micros(j.NotBefore),
 		ID: j.ID, IDFor: b.idFor(j), Collapse: j.CollapseKey, Spilled: e.Spilled,
 	}
+	if j.DigestKey != "" {
+		offered.Digest, offered.Costs, offered.Terms = j.DigestKey, e.Costing(), digestTerms(policies.Of(j.Tenant).Digest)
+	}
 	if e.Spilled != "" {
 		offered.Payload = j.Payload
 	}
@@ -178,6 +182,11 @@ func (b *batch) offerJob(i, tenant int, policies *schedule.Policies) store.Offer
 	return offered
 }
 
+// digestTerms returns what a policy says of digests as the store takes it.
+func digestTerms(d schedule.Digest) store.DigestTerms {
+	return store.DigestTerms{Max: cmp.Or(d.Max, schedule.DigestMax), Wait: d.Wait, Idle: d.Idle}
+}
+
 // judge says of each job whether its time has come, and whether it is certain to start after its
 // latest start.
 func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
@@ -190,7 +199,7 @@ func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 		}
 		since := max(p.Now, offered.NotBefore)
 		latest := b.latest(p, i, since)
-		if latest == 0 || offered.Refuse != "" {
+		if latest == 0 || offered.Refuse != "" || offered.Digest != "" { // when a digest starts is not known
 			continue
 		}
 		start, known := since, true
@@ -220,6 +229,9 @@ func (b *batch) receipts(reply store.OfferReply, policies *schedule.Policies, ru
 			r.StartBy = envelope.Instant(b.latest(p, i, max(p.Now, envelope.Micros(j.NotBefore))))
 		case store.StatusLater:
 			r.Start, r.StartBy = j.NotBefore, envelope.Instant(b.latest(p, i, envelope.Micros(j.NotBefore)))
+		}
+		if r.Digest = from.Digest; from.Status == store.StatusJoined {
+			r.Start, r.StartBy = envelope.Instant(from.Due), envelope.Instant(b.latest(p, i, max(reply.Now, from.Due)))
 		}
 		receipts[i] = r
 	}

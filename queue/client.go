@@ -195,7 +195,7 @@ func changing(err error) bool {
 func receiptOf(job Job, from store.OfferReceipt) Receipt {
 	r := Receipt{ID: cmp.Or(job.ID, from.Stamp), Place: from.Place}
 	switch from.Status {
-	case store.StatusAccepted, store.StatusLater:
+	case store.StatusAccepted, store.StatusLater, store.StatusJoined:
 		r.Status = Accepted
 	case store.StatusReplaced:
 		r.Status = Replaced

@@ -36,11 +36,24 @@ type Info struct {
 	// SentOn says that the worker before could not run the job, see [SendOn].
 	SentOn bool
 
+	// Digest are the members of a digest, in the order of their offers: the job is the newest of them. nil for any other job,
+	// see Job.DigestKey. They must not be changed.
+	Digest []Member
+
 	// Waited is the time from the offer to the start.
 	Waited time.Duration
 
 	limits func() []schedule.Use // nil outside of a worker
 	store  *store.Store          // for results; nil outside of a worker
+}
+
+// A Member is a job that starts together with others, see Job.DigestKey.
+type Member struct {
+	ID, Type string
+	Payload  []byte
+	Headers  map[string]string
+	Offered  time.Time
+	Cost     int
 }
 
 // Limits returns the limits by name that count the job, in the order of their names, as far as the worker knows the

@@ -276,6 +276,9 @@ func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, 
 // latest returns the latest start of a job, 0 for none. There is no sense in a start after the end
 // of its handler's context.
 func latest(p *forecast.Forecast, lane store.Lane, job *envelope.Envelope) int64 {
+	if len(job.Members) > 0 {
+		return p.Policies.Of(lane.Tenant).Latest(job, nil, p.Hours(lane, job))
+	}
 	return latestSince(p.Policies, lane.Tenant, job, job.Begin(), p.Hours(lane, job))
 }
 

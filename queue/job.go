@@ -60,6 +60,13 @@ type Job struct {
 	// key, if there is one. That job is dropped.
 	CollapseKey string
 
+	// DigestKey lets the job start together with others: the user's waiting jobs with the same key, of one priority and
+	// subject to the same limits by name, are members of one digest, up to the policy's [Digest].Max. It has one place in
+	// line and one start in every rule, at the cost of its most costly member. Its handler runs once, with the newest job's
+	// payload; Info.Digest has all members. They end together, and are accounted for one by one. A CollapseKey replaces
+	// within the digest. A job with a NotBefore cannot have one.
+	DigestKey string
+
 	// MaxAttempts is how many times the job is attempted at most. 0 means 26, 1 means
 	// once.
 	MaxAttempts int
@@ -149,6 +156,10 @@ type Receipt struct {
 	// Place is the job's place in its lane; 1 is next. 0 if it is not in line.
 	Place int `json:"place,omitempty"`
 
+	// Digest is the digest that the job has joined or begun: the receipts of all its members have the same. Empty for a job
+	// without a DigestKey.
+	Digest string `json:"digest,omitempty"`
+
 	Estimate // of an accepted job
 
 	Reason Reason `json:"reason,omitempty"` // why it was dropped
@@ -181,7 +192,7 @@ func (j Job) Validate() error {
 		required     bool
 	}{
 		{"tenant", j.Tenant, true}, {"user", j.User, true}, {"type", j.Type, true},
-		{"id", j.ID, false}, {"collapse_key", j.CollapseKey, false},
+		{"id", j.ID, false}, {"collapse_key", j.CollapseKey, false}, {"digest_key", j.DigestKey, false},
 	}
 	for _, n := range names {
 		if n.required && n.value == "" {
@@ -207,6 +218,8 @@ func (j Job) Validate() error {
 		return fmt.Errorf("%w: timeout %v is negative", ErrInvalidJob, j.Timeout)
 	case j.Timeout > maxTimeout:
 		return fmt.Errorf("%w: timeout %v; at most %v", ErrInvalidJob, j.Timeout, maxTimeout)
+	case j.DigestKey != "" && !j.NotBefore.IsZero():
+		return fmt.Errorf("%w: digest_key and not_before; one of the two: a digest has an instant of its own, in the policy", ErrInvalidJob)
 	case len(j.Payload) > maxPayload:
 		return fmt.Errorf("%w: payload has %d bytes; at most %d", ErrInvalidJob, len(j.Payload), maxPayload)
 	}

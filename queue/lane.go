@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -90,7 +91,8 @@ func (i *Inspector) find(ctx context.Context, lane store.Lane, id string) (posit
 			return position{}, err
 		}
 		for _, entry := range entries {
-			if head, ok := envelope.Head(entry.Job); ok && head.ID == id {
+			head, ok := envelope.Head(entry.Job)
+			if ok && slices.ContainsFunc(head.Parts(), func(part *envelope.Envelope) bool { return part.ID == id }) {
 				return position{entry.Place, before + entry.Place - 1, head}, nil
 			}
 		}

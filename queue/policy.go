@@ -86,11 +86,26 @@ type Policy struct {
 	// 1 to 100; 0 counts as 1.
 	Weight int
 
+	// Digest says when a digest is full, and when it is due.
+	Digest Digest
+
 	// MaxWait is how long jobs without a StartBy may wait after their offer, or after their
 	// NotBefore; then they are dropped. 0 means no bound. The time in which hours of their limits are closed does not
 	// count, unless ClosedCounts says so.
 	MaxWait      time.Duration
 	ClosedCounts bool // in files it is closed_counts: true
+}
+
+// A Digest says when the jobs of a user with one Job.DigestKey start together. The zero value lets up to 100 of them start
+// when the first has its slot.
+type Digest struct {
+	// Max is how many members a full digest has, from 1 to 1000: it waits no longer, and the next job begins another one. 0
+	// counts as 100.
+	Max int
+
+	// Wait is how long a digest waits for more members, from its first one. Idle is how long it waits after each of them, up
+	// to Wait; without a Wait that is as long as they keep coming. When both are over it comes in line.
+	Wait, Idle time.Duration
 }
 
 // ParsePolicies reads a policy file. It is strict: whatever it does not know is an
@@ -119,6 +134,7 @@ type Policy struct {
 //	        - {window: 10/1m}
 //	        - {spacing: 3s}
 //	    max_wait: 15m             # the latest start of jobs without one
+//	    digest: {max: 100, wait: 30s, idle: 5s} # of jobs with a digest key
 //	  premium: {tenant: {rules: [{leak: 500/s}]}, weight: 4} # of its share where places are short
 //	tenants: {school-1: premium}
 //	limits:                       # by name: see docs/limits.md
@@ -162,6 +178,7 @@ func (p Policies) file() policyfile.File {
 		f.Policies[name] = policyfile.Policy{
 			Tenant: limitsOf(from.Tenant, from.TenantConcurrency), User: limitsOf(from.User, from.UserConcurrency),
 			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts, Zone: from.Zone, Quiet: from.Quiet,
+			Digest: policyfile.Digest(from.Digest),
 		}
 	}
 	if p.Limits != nil {
@@ -201,6 +218,7 @@ func policiesOf(f policyfile.File) Policies {
 			Tenant: from.Tenant.Rules, User: from.User.Rules,
 			TenantConcurrency: Concurrency(from.Tenant.Concurrency), UserConcurrency: Concurrency(from.User.Concurrency),
 			Capacity: from.Capacity, UserCapacity: from.UserCapacity, DropOldest: from.DropOldest, Weight: from.Weight, MaxWait: from.MaxWait, ClosedCounts: from.ClosedCounts, Zone: from.Zone, Quiet: from.Quiet,
+			Digest: Digest(from.Digest),
 		}
 	}
 	if f.Limits != nil {

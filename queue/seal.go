@@ -16,7 +16,7 @@ const spillAbove = 4 << 10
 func seal(j Job) *envelope.Envelope {
 	e := &envelope.Envelope{
 		ID: j.ID, Cost: max(1, j.Cost), Deadline: envelope.Micros(j.StartBy), Until: envelope.Micros(j.FinishBy),
-		MaxAttempts: j.MaxAttempts, Priority: rank(j.Priority), CollapseKey: j.CollapseKey,
+		MaxAttempts: j.MaxAttempts, Priority: rank(j.Priority), CollapseKey: j.CollapseKey, DigestKey: j.DigestKey,
 		Timeout: j.Timeout, Headers: j.Headers, Keys: j.Keys, Costs: j.Costs, Callback: j.Callback.text(), Type: j.Type, Payload: string(j.Payload),
 	}
 	if e.MaxAttempts == 0 {
@@ -34,7 +34,7 @@ func open(lane store.Lane, e *envelope.Envelope) Job {
 	j := Job{
 		ID: e.Name(), Tenant: lane.Tenant, User: lane.User, Type: e.Type, Headers: e.Headers, Keys: e.Keys, Costs: e.Costs, Cost: e.Cost,
 		StartBy: envelope.Instant(e.Deadline), FinishBy: envelope.Instant(e.Until), Priority: priorityOf(e.Priority),
-		CollapseKey: e.CollapseKey, MaxAttempts: e.MaxAttempts, Timeout: e.Timeout, Callback: readCallback(e.Callback),
+		CollapseKey: e.CollapseKey, DigestKey: e.DigestKey, MaxAttempts: e.MaxAttempts, Timeout: e.Timeout, Callback: readCallback(e.Callback),
 	}
 	if e.Payload != "" {
 		j.Payload = []byte(e.Payload)

@@ -25,6 +25,7 @@ const (
 	headerDeadline    = headerPrefix + "deadline"
 	headerPriority    = headerPrefix + "priority"
 	headerCollapseKey = headerPrefix + "collapse-key"
+	headerDigestKey   = headerPrefix + "digest-key"
 	headerTimeout     = headerPrefix + "timeout"
 	headerFinishBy    = headerPrefix + "finish-by"
 	headerZone        = headerPrefix + "zone"
@@ -80,6 +81,9 @@ func NewTask(j Job) (*asynq.Task, error) {
 	if j.CollapseKey != "" {
 		headers[headerCollapseKey] = j.CollapseKey
 	}
+	if j.DigestKey != "" {
+		headers[headerDigestKey] = j.DigestKey
+	}
 	if j.Timeout > 0 {
 		headers[headerTimeout] = j.Timeout.String()
 	}
@@ -105,7 +109,7 @@ func NewTask(j Job) (*asynq.Task, error) {
 // fitsTask refuses jobs that asynq would refuse, or that a task cannot carry unchanged.
 func fitsTask(j Job) error {
 	texts := map[string]string{
-		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey,
+		"tenant": j.Tenant, "user": j.User, "type": j.Type, "id": j.ID, "collapse_key": j.CollapseKey, "digest_key": j.DigestKey,
 	}
 	for name, value := range j.Keys {
 		texts["key "+strconv.Quote(name)] = value
@@ -207,6 +211,8 @@ func readHeader(job *Job, name, value string) (err error) {
 		job.Zone = value
 	case headerQuiet:
 		job.Quiet = value
+	case headerDigestKey:
+		job.DigestKey = value
 	case headerCallback:
 		job.Callback = readCallback(value)
 	case headerCost:

@@ -41,6 +41,7 @@ A line:
   finish_by            the handler's context ends at this time
   priority             high, normal or low
   collapse_key         the job takes the place of the user's waiting one with this key
+  digest_key           the user's waiting jobs with this key start as one
   max_retry            attempts after the first that failed; 0 is none (default 25)
   timeout              of one attempt, such as 30s
   headers              an object of strings, for the handler

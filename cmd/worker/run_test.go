@@ -83,7 +83,7 @@ func TestFailures(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"--sender=log --redis=redis://me:hunter2@127.0.0.1:1/0", "no Redis at 127.0.0.1:1: connection refused"},
 		{"--sender=log --policies=none.yaml", "--policies: stat none.yaml: no such file or directory"},
-		{"--sender=log --policies=" + bad, bad + ":3: policies.standard.usr: unknown key; want tenant, user, max_wait, closed_counts or weight"},
+		{"--sender=log --policies=" + bad, bad + ":3: policies.standard.usr: unknown key; want tenant, user, max_wait, closed_counts, weight or digest"},
 	}
 	for _, tt := range tests {
 		status, stdout, stderr := work(t, strings.Fields(tt.args)...)

@@ -23,7 +23,7 @@ const (
 )
 
 // Keys are the keys of a line.
-const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, max_retry, timeout, headers, keys, costs, zone, quiet or callback"
+const Keys = "tenant, user, type, payload, id, cost, not_before, deadline, finish_by, priority, collapse_key, digest_key, max_retry, timeout, headers, keys, costs, zone, quiet or callback"
 
 // Parse reads a line. It is strict: a key that nobody reads would be a limit or a latest start
 // that silently does not hold. What is wrong with the text is a [*strictjson.Error].
@@ -85,6 +85,8 @@ func setField(job *queue.Job, name string, value json.RawMessage) (err error) {
 		job.ID, err = strictjson.Text(value)
 	case "collapse_key":
 		job.CollapseKey, err = strictjson.Text(value)
+	case "digest_key":
+		job.DigestKey, err = strictjson.Text(value)
 	case "payload":
 		if len(value) > MaxPayload {
 			return fmt.Errorf("%d bytes; want at most %d", len(value), MaxPayload)

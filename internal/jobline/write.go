@@ -22,6 +22,7 @@ type written struct {
 	FinishBy    time.Time `json:"finish_by,omitzero"`
 	Priority    string    `json:"priority,omitempty"`
 	CollapseKey string    `json:"collapse_key,omitempty"`
+	DigestKey   string    `json:"digest_key,omitempty"`
 	MaxRetry    *int      `json:"max_retry,omitempty"`
 	Timeout     string    `json:"timeout,omitempty"`
 
@@ -54,7 +55,7 @@ func Write(j queue.Job) []byte { return lineOf(j).text() }
 func lineOf(j queue.Job) written {
 	line := written{
 		Tenant: j.Tenant, User: j.User, Type: j.Type, ID: j.ID, NotBefore: inUTC(j.NotBefore), Deadline: inUTC(j.StartBy),
-		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, Headers: j.Headers, Keys: j.Keys, Costs: j.Costs, Zone: j.Zone, Quiet: j.Quiet,
+		FinishBy: inUTC(j.FinishBy), CollapseKey: j.CollapseKey, DigestKey: j.DigestKey, Headers: j.Headers, Keys: j.Keys, Costs: j.Costs, Zone: j.Zone, Quiet: j.Quiet,
 	}
 	if j.Cost > 1 {
 		line.Cost = j.Cost

@@ -49,6 +49,13 @@ type Policy struct {
 	MaxWait      time.Duration // 0 for no bound
 	Zone, Quiet  string        // of users who have said nothing else: their zone, and when they want nothing, such as 21:30-07:00
 	ClosedCounts bool          // the time in which hours are closed counts for MaxWait
+	Digest       Digest
+}
+
+// A Digest says when jobs with one digest key start together.
+type Digest struct {
+	Max        int           // of its members; 0 counts as 100
+	Wait, Idle time.Duration // from its first, and from its last member; 0 for none
 }
 
 // The bounds of values.
@@ -57,6 +64,8 @@ const (
 	MaxConcurrency = 1_000_000
 	MaxPercent     = 100
 	maxWeight      = 100
+	maxDigest      = 1000
+	maxDigestWait  = 366 * 24 * time.Hour
 )
 
 // What would be right, for the values of which that can be said without knowing them.
@@ -66,6 +75,8 @@ const (
 	wantOverflow    = "drop_newest or drop_oldest"
 	wantWeight      = "a weight from 1 to 100"
 	wantMaxWait     = "a time such as 15m, at least 1ms, or 0 for no bound"
+	wantDigestMax   = "1 to 1000 members"
+	wantDigestWait  = "a time such as 30s, from 1ms to 366 days"
 	wantName        = "1 to 64 letters, digits, dots, dashes or underscores"
 )
 
@@ -182,6 +193,21 @@ func (p Policy) check(path string) *Problem {
 		return &Problem{Path: path + ".weight", Value: strconv.Itoa(p.Weight), Text: wantWeight}
 	case p.MaxWait < 0 || 0 < p.MaxWait && p.MaxWait < time.Millisecond:
 		return &Problem{Path: path + ".max_wait", Value: p.MaxWait.String(), Text: wantMaxWait}
+	}
+	return p.Digest.check(path + ".digest")
+}
+
+func (d Digest) check(path string) *Problem {
+	if d.Max < 0 || d.Max > maxDigest {
+		return &Problem{Path: path + ".max", Value: strconv.Itoa(d.Max), Text: wantDigestMax}
+	}
+	for _, of := range []struct {
+		name string
+		time time.Duration
+	}{{"wait", d.Wait}, {"idle", d.Idle}} {
+		if of.time < 0 || 0 < of.time && of.time < time.Millisecond || of.time > maxDigestWait {
+			return &Problem{Path: path + "." + of.name, Value: of.time.String(), Text: wantDigestWait}
+		}
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (r *policyReader) policies(root place) File {
 }
 
 func (r *policyReader) policy(at place) (p Policy) {
-	fields := r.fields(at, "tenant", "user", "max_wait", "closed_counts", "weight")
+	fields := r.fields(at, "tenant", "user", "max_wait", "closed_counts", "weight", "digest")
 	tenant := r.fields(fields["tenant"], "rules", "concurrency", "capacity", "overflow")
 	user := r.fields(fields["user"], "rules", "concurrency", "capacity", "zone", "quiet")
 	if z := user["zone"]; z.Node != nil {
@@ -175,7 +175,21 @@ func (r *policyReader) policy(at place) (p Policy) {
 	if c := fields["closed_counts"]; c.Node != nil {
 		p.ClosedCounts = read(r, c, truth, wantDetail)
 	}
+	p.Digest = r.digest(r.fields(fields["digest"], "max", "wait", "idle"))
 	return p
+}
+
+func (r *policyReader) digest(fields map[string]place) (d Digest) {
+	if at := fields["max"]; at.Node != nil {
+		d.Max = read(r, at, notZero, wantDigestMax)
+	}
+	if at := fields["wait"]; at.Node != nil {
+		d.Wait = read(r, at, time.ParseDuration, wantDigestWait)
+	}
+	if at := fields["idle"]; at.Node != nil {
+		d.Idle = read(r, at, time.ParseDuration, wantDigestWait)
+	}
+	return d
 }
 
 // limits reads the rules of a scope, and how much of it runs at once.

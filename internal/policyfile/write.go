@@ -27,6 +27,12 @@ type (
 		MaxWait time.Duration `yaml:"max_wait,omitempty"`
 		Closed  bool          `yaml:"closed_counts,omitempty"`
 		Weight  int           `yaml:",omitempty"`
+		Digest  digestEntry   `yaml:",omitempty,flow"`
+	}
+	digestEntry struct {
+		Max  int           `yaml:",omitempty"`
+		Wait time.Duration `yaml:",omitempty"`
+		Idle time.Duration `yaml:",omitempty"`
 	}
 	backlog struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`
@@ -88,7 +94,7 @@ func (f File) MarshalYAML() (any, error) {
 		}
 		file.Policies[name] = policyEntry{
 			backlog{ruleEntries(from.Tenant.Rules), written(from.Tenant.Concurrency), from.Capacity, overflow, "", ""},
-			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, "", from.Zone, from.Quiet}, from.MaxWait, from.ClosedCounts, from.Weight,
+			backlog{ruleEntries(from.User.Rules), written(from.User.Concurrency), from.UserCapacity, "", from.Zone, from.Quiet}, from.MaxWait, from.ClosedCounts, from.Weight, digestEntry(from.Digest),
 		}
 	}
 	return file, nil

@@ -32,6 +32,7 @@ type JobLine struct {
 	FinishBy    time.Time       `json:"finish_by,omitzero"`
 	Priority    string          `json:"priority,omitempty"`
 	CollapseKey string          `json:"collapse_key,omitempty"`
+	DigestKey   string          `json:"digest_key,omitempty"`
 	MaxRetry    int             `json:"max_retry,omitempty"`
 	Timeout     span            `json:"timeout,omitempty"`
 

@@ -102,7 +102,7 @@ func (w *watched) waitingJobs(ctx context.Context, now time.Time) (jobs []simula
 				return nil, 0, err
 			}
 			for _, job := range lane {
-				job.Payload, job.CollapseKey, job.ID, job.Headers = nil, "", "", nil
+				job.Payload, job.CollapseKey, job.DigestKey, job.ID, job.Headers = nil, "", "", "", nil
 				jobs = append(jobs, simulate.Offer{At: now, Job: job.Job})
 			}
 			if len(jobs) >= effectJobs {

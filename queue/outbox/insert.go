@@ -100,7 +100,7 @@ func encode(j queue.Job) (insertRow, error) {
 
 // notText returns which field of a job is not UTF-8, if one is not.
 func notText(j queue.Job) string {
-	fields := [][2]string{{"tenant", j.Tenant}, {"user", j.User}, {"type", j.Type}, {"id", j.ID}, {"collapse_key", j.CollapseKey}, {"zone", j.Zone}, {"quiet", j.Quiet}, {"callback", j.Callback.URL + j.Callback.Secret}}
+	fields := [][2]string{{"tenant", j.Tenant}, {"user", j.User}, {"type", j.Type}, {"id", j.ID}, {"collapse_key", j.CollapseKey}, {"digest_key", j.DigestKey}, {"zone", j.Zone}, {"quiet", j.Quiet}, {"callback", j.Callback.URL + j.Callback.Secret}}
 	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {
 		fields = append(fields, [2]string{fmt.Sprintf("header %q", name), name + j.Headers[name]})
 	}

@@ -113,7 +113,7 @@ func (w *Watcher) Offers(ctx context.Context, each func(offered []simulate.Offer
 				job := queue.Job{
 					ID: head.ID, Tenant: o.Lane.Tenant, User: o.Lane.User, Type: head.Type, Cost: head.Cost, NotBefore: envelope.Instant(head.NotBefore),
 					StartBy: envelope.Instant(head.Deadline), FinishBy: envelope.Instant(head.Until), Priority: queue.Priority(envelope.Normal - head.Priority),
-					CollapseKey: head.CollapseKey, MaxAttempts: head.MaxAttempts, Timeout: head.Timeout, Keys: head.Keys, Costs: head.Costs,
+					CollapseKey: head.CollapseKey, DigestKey: head.DigestKey, MaxAttempts: head.MaxAttempts, Timeout: head.Timeout, Keys: head.Keys, Costs: head.Costs,
 				}
 				if job.MaxAttempts == envelope.DefaultAttempts {
 					job.MaxAttempts = 0

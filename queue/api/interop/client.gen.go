@@ -342,6 +342,9 @@ type Job struct {
 	// Deadline Dropped if it cannot start by then.
 	Deadline *time.Time `json:"deadline,omitempty"`
 
+	// DigestKey The user's waiting jobs with this key start as one.
+	DigestKey *string `json:"digest_key,omitempty"`
+
 	// FinishBy The end of the handler's context.
 	FinishBy *time.Time `json:"finish_by,omitempty"`
 
@@ -541,6 +544,9 @@ type ProblemType string
 type Receipt struct {
 	// AtEarliest A concurrency limit may keep it waiting beyond start: for how long depends on when other jobs end, which is unknown.
 	AtEarliest *bool `json:"at_earliest,omitempty"`
+
+	// Digest The digest that it has joined or begun: the receipts of all its members have the same. Missing without a digest key.
+	Digest *string `json:"digest,omitempty"`
 
 	// Id The ID of the job, or the one that it was given.
 	Id string `json:"id"`

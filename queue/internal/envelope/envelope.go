@@ -26,37 +26,42 @@ import (
 	"time"
 )
 
-// Critical is the first tag of options that must be understood to run the job. No such option exists yet.
+// Critical is the first tag of options that must be understood to run the job.
 const Critical = 128
 
 // The tags of options. They are never given another meaning: jobs of older and newer versions wait in the same lanes.
 // An option that is not there means the usual value: cost 1, [DefaultAttempts], [Normal], and nothing for all others.
 const (
-	tagEnd      = 0
-	tagCost     = 1
-	tagDeadline = 2  // latest start, microseconds
-	tagFailures = 3  // attempts that failed
-	tagAttempts = 4  // the most attempts
-	tagPriority = 5  // rank
-	tagCollapse = 6  // collapse key
-	tagID       = 7  // the caller's own ID
-	tagReady    = 8  // since when it may start, if that is not its stamp
-	tagTimeout  = 9  // of one attempt, nanoseconds
-	tagHeader   = 10 // name and value
-	tagLost     = 11 // workers lost with it while nobody knows whether it had started
-	tagSpilled  = 12 // the name of its payload, which is kept apart
-	tagBegin    = 14 // the earliest start that was asked for, microseconds
-	tagRevived  = 15 // when it was taken back from the dead, microseconds
-	tagUntil    = 13 // end of the handler's context, microseconds
-	tagYields   = 16 // 1 if further attempts can wait for the tenant's other jobs
-	tagLock     = 17 // the key of a lock that is lifted when it is done
-	tagError    = 18 // of the last attempt, if that failed: its beginning, for people
-	tagKey      = 20 // name and value
-	tagUnit     = 21 // what it costs in a unit: its name, and the number
-	tagCallback = 22 // who is told how it has ended
-	tagSentOn   = 23 // 1 if its last worker could not run it
-	tagLate     = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
+	tagEnd       = 0
+	tagCost      = 1
+	tagDeadline  = 2  // latest start, microseconds
+	tagFailures  = 3  // attempts that failed
+	tagAttempts  = 4  // the most attempts
+	tagPriority  = 5  // rank
+	tagCollapse  = 6  // collapse key
+	tagID        = 7  // the caller's own ID
+	tagReady     = 8  // since when it may start, if that is not its stamp
+	tagTimeout   = 9  // of one attempt, nanoseconds
+	tagHeader    = 10 // name and value
+	tagLost      = 11 // workers lost with it while nobody knows whether it had started
+	tagSpilled   = 12 // the name of its payload, which is kept apart
+	tagBegin     = 14 // the earliest start that was asked for, microseconds
+	tagRevived   = 15 // when it was taken back from the dead, microseconds
+	tagUntil     = 13 // end of the handler's context, microseconds
+	tagYields    = 16 // 1 if further attempts can wait for the tenant's other jobs
+	tagLock      = 17 // the key of a lock that is lifted when it is done
+	tagError     = 18 // of the last attempt, if that failed: its beginning, for people
+	tagKey       = 20 // name and value
+	tagUnit      = 21 // what it costs in a unit: its name, and the number
+	tagCallback  = 22 // who is told how it has ended
+	tagSentOn    = 23 // 1 if its last worker could not run it
+	tagDigest    = 24 // of a digest: what its record says behind the stamp
+	tagDigesting = 25 // digest key
+	tagLate      = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
+
+// tagMember is one member of a digest: an envelope.
+const tagMember = Critical
 
 // DefaultAttempts is the most attempts of a job that says nothing else: the first and 25 more. It is part of the
 // format, since jobs that have it do not carry it.
@@ -131,6 +136,12 @@ type Envelope struct {
 	// Lock is the key of a lock that is lifted when it is done; "" for none.
 	Lock string
 
+	// DigestKey is the key under which it starts together with others; "" for none. Members are the jobs that a digest
+	// is made of, in the order of their offers; none of any other job.
+	DigestKey string
+	Members   []*Envelope
+	digest    string // what the record of a digest says behind the stamp
+
 	unknown []byte // options of a newer version, verbatim
 }
 
@@ -141,8 +152,11 @@ var ErrNewer = errors.New("made by a newer version")
 // ErrMalformed is returned for bytes that are no job.
 var ErrMalformed = errors.New("malformed job")
 
-// Name returns the ID that people know the job by: its own, or its stamp.
+// Name returns the ID that people know the job by: its own, or its stamp. That of a digest is its newest member's.
 func (e *Envelope) Name() string {
+	if n := len(e.Members); n > 0 {
+		return e.Members[n-1].Name()
+	}
 	if e.ID != "" {
 		return e.ID
 	}
@@ -186,28 +200,22 @@ func (e *Envelope) String() string {
 // append writes options, type and payload behind b. What has names is sorted by them, so that the same job has always the
 // same bytes.
 func (e *Envelope) append(b []byte) []byte {
+	if len(e.Members) > 0 {
+		return e.appendDigest(b)
+	}
+	b = e.appendMemory(b)
 	b = appendNumber(b, tagCost, uint64(e.Cost), 1)
 	b = appendNumber(b, tagDeadline, uint64(e.Deadline), 0)
 	b = appendNumber(b, tagUntil, uint64(e.Until), 0)
-	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
-	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
-	b = appendNumber(b, tagLate, uint64(e.Late), 0)
-	if e.SentOn {
-		b = appendNumber(b, tagSentOn, 1, 0)
-	}
-	if e.Yields {
-		b = appendNumber(b, tagYields, 1, 0)
-	}
 	b = appendNumber(b, tagAttempts, uint64(e.MaxAttempts), DefaultAttempts)
 	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
-	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
 	b = appendNumber(b, tagBegin, uint64(e.NotBefore), 0)
-	b = appendNumber(b, tagRevived, uint64(e.Revived), 0)
 	b = appendNumber(b, tagTimeout, uint64(e.Timeout), 0)
 	b = appendText(b, tagID, e.ID) // before all that is long: see Head
 	b = appendText(b, tagCallback, e.Callback)
 	b = appendText(b, tagSpilled, e.Spilled)
 	b = appendText(b, tagCollapse, e.CollapseKey)
+	b = appendText(b, tagDigesting, e.DigestKey)
 	b = appendText(b, tagLock, e.Lock)
 	b = appendText(b, tagError, e.Error)
 	b = appendTexts(b, tagHeader, e.Headers)
@@ -220,6 +228,38 @@ func (e *Envelope) append(b []byte) []byte {
 	b = append(b, tagEnd)
 	b = appendString(b, e.Type)
 	return append(b, e.Payload...)
+}
+
+// appendMemory writes what the queue remembers of the job's attempts: for a digest it is that of the digest.
+func (e *Envelope) appendMemory(b []byte) []byte {
+	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
+	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
+	b = appendNumber(b, tagLate, uint64(e.Late), 0)
+	if e.SentOn {
+		b = appendNumber(b, tagSentOn, 1, 0)
+	}
+	if e.Yields {
+		b = appendNumber(b, tagYields, 1, 0)
+	}
+	b = appendNumber(b, tagReady, uint64(e.Ready), 0)
+	return appendNumber(b, tagRevived, uint64(e.Revived), 0)
+}
+
+// appendDigest writes a digest: its members, and what the queue remembers of it.
+func (e *Envelope) appendDigest(b []byte) []byte {
+	b = e.appendMemory(b)
+	b = appendNumber(b, tagPriority, uint64(e.Priority), Normal)
+	b = appendText(b, tagError, e.Error)
+	b = appendText(b, tagDigest, e.digest)
+	for _, m := range e.Members {
+		bare := *m
+		if bare.Spilled != "" {
+			bare.Payload = "" // a worker may have read it
+		}
+		b = appendOption(b, tagMember, []byte(bare.String()))
+	}
+	b = append(b, e.unknown...)
+	return append(b, tagEnd, 0)
 }
 
 // Open reads an envelope. With [ErrNewer] it returns the envelope, too: all of it but the option that this version does
@@ -262,6 +302,12 @@ func Open(text string) (*Envelope, error) {
 	e.Payload = r.rest
 	if r.err != nil {
 		return nil, r.err
+	}
+	switch {
+	case len(e.Members) > 0:
+		e.derive()
+	case e.digest != "":
+		return nil, ErrMalformed
 	}
 	return e, newer
 }
@@ -317,6 +363,21 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 	case tagLock:
 		e.Lock = value
 		return true, nil
+	case tagDigesting:
+		e.DigestKey = value
+		return true, nil
+	case tagDigest:
+		e.digest = value
+		return true, nil
+	case tagMember:
+		member, err := Open(value)
+		if member != nil && len(member.Members) > 0 {
+			err = ErrMalformed
+		}
+		if err == nil {
+			e.Members = append(e.Members, member)
+		}
+		return true, err
 	case tagHeader:
 		r := &reader{rest: value}
 		name := r.text()

@@ -57,7 +57,7 @@ func (r random) envelope() *Envelope {
 		e.Keys[r.text()], e.Costs[r.text()] = r.text(), int(r.number(maxCount))
 	}
 	for range r.IntN(3) {
-		e.unknown = appendOption(e.unknown, byte(24+r.IntN(Critical-24)), []byte(r.text()))
+		e.unknown = appendOption(e.unknown, byte(26+r.IntN(Critical-26)), []byte(r.text()))
 	}
 	return e
 }
@@ -107,7 +107,7 @@ func TestNewerOptions(t *testing.T) {
 	if diff := cmp.Diff(e, again, whatIsThere...); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	for _, tag := range []byte{Critical, Critical + 1, 255} {
+	for _, tag := range []byte{Critical + 1, Critical + 2, 255} {
 		text := string(appendOption([]byte(stamp), tag, []byte("must"))) + whole().String()[StampLen:]
 		e, err := Open(text)
 		if !errors.Is(err, ErrNewer) || e == nil || e.ID != "order-17" || e.Payload != "hello\x00" {

@@ -32,6 +32,9 @@ func (l *look) folds(ctx context.Context) error {
 			}
 		}
 	}
+	if err := l.digests(ctx); err != nil {
+		return err
+	}
 	for lane := range l.names.lanes {
 		if err := l.stubs(ctx, lane, l.names.folds[user{lane.Tenant, lane.User}]); err != nil {
 			return err
@@ -44,18 +47,24 @@ func (l *look) folds(ctx context.Context) error {
 // whether there is no such job by now.
 func (l *look) placed(ctx context.Context, u user, key string) (bool, error) {
 	pipe := l.Client.TxPipeline()
-	there := pipe.HExists(ctx, l.key.Fold(u.tenant, u.user), key)
+	there := l.there(ctx, pipe, u, key)
+	lanes := l.lanesOf(u)
+	if name, is := envelope.ParseDigest(key); is {
+		lanes = []store.Lane{digest{u, name.Place}.lane()}
+	}
+	var due []*redis.FloatCmd
 	var places, lengths []*redis.IntCmd
-	for _, lane := range l.lanesOf(u) {
+	for _, lane := range lanes {
+		due = append(due, pipe.ZScore(ctx, l.key.Later(), lane.Name()+" ="+key))
 		places = append(places, pipe.LPos(ctx, l.key.Lane(lane), "="+key, redis.LPosArgs{MaxLen: longestSearch}))
 		lengths = append(lengths, pipe.LLen(ctx, l.key.Lane(lane)))
 	}
 	if _, err := pipe.Exec(ctx); serious(err) != nil {
 		return false, err
 	}
-	placed := !there.Val()
+	placed := !there()
 	for i := range places {
-		placed = placed || places[i].Err() == nil || wrongType(places[i].Err()) || lengths[i].Val() > longestSearch
+		placed = placed || due[i].Err() == nil || places[i].Err() == nil || wrongType(places[i].Err()) || lengths[i].Val() > longestSearch
 	}
 	return placed, nil
 }
@@ -83,6 +92,9 @@ func (l *look) unplaced(u user, key, job string) {
 	if head, ok := envelope.Head(job); ok {
 		lane.Priority = head.Priority
 	}
+	if name, is := envelope.ParseDigest(key); is {
+		lane = digest{u, name.Place}.lane()
+	}
 	l.add(damage{
 		Finding: Finding{
 			Kind: Fold, Key: fold, Seen: "the job under " + key + " stands in no lane",
@@ -95,7 +107,7 @@ func (l *look) unplaced(u user, key, job string) {
 		mend: func(ctx context.Context) error {
 			return l.repair(ctx, store.Mend{
 				If: []store.Condition{
-					{Want: 1, Command: []any{"HEXISTS", fold, key}},
+					l.isThere(u, key, job),
 					{Want: "", Command: []any{"LPOS", l.key.Lane(lane), "=" + key, "MAXLEN", longestSearch}},
 				},
 				Do: append([][]any{
@@ -130,16 +142,11 @@ func (l *look) stubs(ctx context.Context, lane store.Lane, all bool) error {
 			note(entry)
 		}
 	}
-	there, err := read(ctx, l, stubs, func(pipe redis.Pipeliner, stub string) *redis.BoolCmd { return pipe.HExists(ctx, fold, stub[1:]) })
-	if err != nil {
-		return err
+	missing, err := l.missing(ctx, lane, stubs)
+	for _, stub := range missing {
+		l.orphaned(lane, fold, stub)
 	}
-	for i, stub := range stubs {
-		if there[i].Err() == nil && !there[i].Val() {
-			l.orphaned(lane, fold, stub)
-		}
-	}
-	return nil
+	return err
 }
 
 // orphaned notes the place of a job that is not there.
@@ -151,11 +158,12 @@ func (l *look) orphaned(lane store.Lane, fold, stub string) {
 			Problem: "the job is lost; the leader notes it as dead when its turn comes", Repair: "the place is removed",
 		},
 		still: func(ctx context.Context) (bool, error) {
-			pipe := l.Client.TxPipeline()
-			there := pipe.HExists(ctx, fold, stub[1:])
-			place := pipe.LPos(ctx, key, stub, redis.LPosArgs{MaxLen: longestSearch})
-			_, err := pipe.Exec(ctx)
-			return there.Err() == nil && !there.Val() && place.Err() == nil, serious(err)
+			missing, err := l.missing(ctx, lane, []string{stub})
+			if err != nil || len(missing) == 0 {
+				return false, err
+			}
+			err = l.Client.LPos(ctx, key, stub, redis.LPosArgs{MaxLen: longestSearch}).Err()
+			return err == nil, serious(err)
 		},
 		mend: func(ctx context.Context) error {
 			m := store.Mend{

@@ -56,8 +56,10 @@ func (o ownerless) names(job string) {
 	if !ok {
 		return
 	}
-	delete(o.bodies, head.Spilled)
-	delete(o.ids, envelope.Escape(head.ID))
+	for _, part := range head.Parts() {
+		delete(o.bodies, part.Spilled)
+		delete(o.ids, envelope.Escape(part.ID))
+	}
 }
 
 func (l *look) addOwnerless(alone ownerless) {
@@ -145,6 +147,9 @@ func (l *look) jobsIn(ctx context.Context, lane store.Lane, do func(string)) err
 		}
 		for _, job := range jobs {
 			do(job)
+			if err := l.inDigest(ctx, lane, job, do); err != nil {
+				return err
+			}
 		}
 		if len(jobs) < page {
 			return nil
@@ -155,6 +160,11 @@ func (l *look) jobsIn(ctx context.Context, lane store.Lane, do func(string)) err
 func (l *look) jobsInFolds(ctx context.Context, do func(string)) error {
 	for u := range l.names.folds {
 		if err := l.eachValue(ctx, l.key.Fold(u.tenant, u.user), func(_, job string) { do(job) }); err != nil {
+			return err
+		}
+	}
+	for _, d := range l.names.digests {
+		if err := l.membersOf(ctx, d, do); err != nil {
 			return err
 		}
 	}
@@ -182,8 +192,13 @@ func (l *look) claimedJobs(ctx context.Context, do func(string)) error {
 func (l *look) laterJobs(ctx context.Context, do func(string)) error {
 	return l.eachMember(ctx, l.key.Later(), func(members []string) error {
 		for _, member := range members {
-			if _, job, err := store.ParseLater(member); err == nil {
-				do(job)
+			lane, job, err := store.ParseLater(member)
+			if err != nil {
+				continue
+			}
+			do(job)
+			if err := l.inDigest(ctx, lane, job, do); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -17,6 +17,7 @@ type names struct {
 	due     map[string]bool // tenants that have an index of lanes
 	tenants map[string]bool // that have counters
 	folds   map[user]bool
+	digests []digest // open ones
 	running []string // workers
 	bodies  []string // names of payloads
 	ids     []string // escaped
@@ -93,6 +94,10 @@ func (n *names) add(rest string) {
 	case "fold":
 		tenant, u, _ := strings.Cut(name, ":")
 		n.folds[user{envelope.Unescape(tenant), envelope.Unescape(u)}] = true
+	case "digest":
+		if words := strings.SplitN(name, ":", 3); len(words) == 3 {
+			n.digests = append(n.digests, digest{user{envelope.Unescape(words[0]), envelope.Unescape(words[1])}, words[2]})
+		}
 	case "running":
 		n.running = append(n.running, name)
 	case "body":

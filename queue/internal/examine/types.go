@@ -13,7 +13,7 @@ var typeOf = map[string]string{
 	"meta": "hash", "policies": "hash", "tenants": "zset", "later": "zset", "workers": "zset", "notices": "stream",
 	"paused": "zset", "backlogs": "zset", "notes": "hash", "history": "stream", "cancelled": "set", "drops": "stream", "refused": "stream",
 	"dead": "stream", "done": "stream", "told": "hash", "events": "stream", "offers": "stream",
-	"lane": "list", "due": "zset", "fold": "hash", "body": "string", "state": "string", "tenant": "hash", "worker": "hash",
+	"lane": "list", "due": "zset", "fold": "hash", "digest": "hash", "body": "string", "state": "string", "tenant": "hash", "worker": "hash",
 	"running": "hash", "mailbox": "list", "id": "string", "past": "hash", "batch": "string", "chart": "hash",
 }
 

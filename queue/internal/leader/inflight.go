@@ -59,9 +59,9 @@ type inflight struct {
 	orders    []order // that it tells
 	at        int64   // when it was decided
 	began     time.Time
-	seq       int64         // its number
-	follows   bool          // another one was under way when it was sent
-	notice    string        // the newest notice whose effects are in it; "" if it is that of the commit before
+	seq       int64  // its number
+	follows   bool   // another one was under way when it was sent
+	notice    string // the newest notice whose effects are in it; "" if it is that of the commit before
 	ended     sync.Once
 	done      chan struct{} // closed when there is a reply, or none is waited for any more
 	reply     store.CommitReply
@@ -181,9 +181,15 @@ func (b *inflight) heed(checks []int) {
 // there. Of each worker that is given something the commit checks that it has not left, and reads since when a message
 // waits for it. A job with an ID is checked for having been cancelled.
 func (b *inflight) start(s *schedule.Start) {
+	job := s.Head.Job
 	key, folded := s.Head.Collapse()
-	if folded {
-		b.c.ClaimFolded(s.Worker, s.Claim, store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key})
+	fold := store.Folded{Tenant: s.Lane.Tenant, User: s.Lane.User, Key: key}
+	switch {
+	case folded && len(s.Head.Env.Members) > 0:
+		job = "" // the worker reads which members it has by then
+		b.c.ClaimDigest(s.Worker, s.Claim, fold, s.Head.Env.Record())
+	case folded:
+		b.c.ClaimFolded(s.Worker, s.Claim, fold)
 	}
 	if s.Worker != b.t.w.Name {
 		if !b.given[s.Worker] {
@@ -195,7 +201,7 @@ func (b *inflight) start(s *schedule.Start) {
 		if s.Awaited {
 			word = store.MessageNext
 		}
-		b.c.Tell(s.Worker, word, s.Claim.String(), s.Head.Job)
+		b.c.Tell(s.Worker, word, s.Claim.String(), job)
 	}
 	b.c.Count(s.Lane.Tenant, "started", 1)
 	if s.Head.Env.Late == 0 { // what held it back was counted when it was claimed before
@@ -240,17 +246,39 @@ func (b *inflight) drop(d schedule.Drop, now int64) {
 	}
 	b.c.Count(d.Lane.Tenant, "dropped", 1)
 	if key, folded := d.Head.Collapse(); folded {
-		b.c.Unfold(store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}, d.Head.Env.Stamp)
-	}
-	b.c.Drop(d.Lane, d.Head.Job, d.Reason, d.Rule, now)
-	if d.Head.Env.Spilled != "" {
-		b.c.Discard(d.Head.Env.Spilled)
-	}
-	if id := d.Head.Env.ID; id != "" {
-		if check := b.t.forgetID(b.c, id); check != 0 && b.cancelled != nil {
-			b.cancelled[check] = id
+		fold := store.Folded{Tenant: d.Lane.Tenant, User: d.Lane.User, Key: key}
+		if n := len(d.Head.Env.Members); n > 0 {
+			b.c.CloseDigest(fold, d.Head.Env.Record(), n)
+		} else {
+			b.c.Unfold(fold, d.Head.Env.Stamp)
 		}
 	}
+	if n := len(d.Head.Env.Members); n > 1 {
+		b.c.Count(d.Lane.Tenant, "out", int64(n-1))
+	}
+	for _, part := range d.Head.Env.Parts() {
+		job := d.Head.Job
+		if part != d.Head.Env {
+			job = part.String()
+		}
+		b.c.Drop(d.Lane, job, b.t.reasonOf(d, part), d.Rule, now)
+		if part.Spilled != "" {
+			b.c.Discard(part.Spilled)
+		}
+		if id := part.ID; id != "" {
+			if check := b.t.forgetID(b.c, id); check != 0 && b.cancelled != nil {
+				b.cancelled[check] = id
+			}
+		}
+	}
+}
+
+// reasonOf returns why a job is dropped. Of the members of a digest some may have been cancelled, and the others not.
+func (t *term) reasonOf(d schedule.Drop, part *envelope.Envelope) string {
+	if part != d.Head.Env && t.sched.Cancelled(part.ID) {
+		return schedule.Cancelled
+	}
+	return d.Reason
 }
 
 // post sends the commit, with the ends of this worker's own jobs. Its slots bound how early it may happen:
@@ -362,8 +390,10 @@ func (b *inflight) decided(happened bool) {
 	}
 	for _, d := range b.commit.Plan.Drops {
 		if d.Head.Env != nil {
-			t.w.Past.Dropped(d.Head.Env, b.at, d.Reason, d.Rule)
-			t.sched.Step(b.at, schedule.IDDropped{ID: d.Head.Env.ID})
+			for _, part := range d.Head.Env.Parts() {
+				t.w.Past.Dropped(part, b.at, t.reasonOf(d, part), d.Rule)
+				t.sched.Step(b.at, schedule.IDDropped{ID: part.ID})
+			}
 		}
 	}
 	t.requests = t.requests[b.requests:]

@@ -38,6 +38,10 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 			fronts = append(fronts, member)
 			continue
 		}
+		if err == nil && len(job) > 0 && job[0] == '=' {
+			t.matureStub(c, member.Name, lane, job, now)
+			continue
+		}
 		t.matureOne(c, member.Name, lane, env, now)
 	}
 	for i := len(fronts) - 1; i >= 0; i-- { // the earliest one ends up first
@@ -48,9 +52,16 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	return nil
 }
 
+// matureStub puts the stub of a digest that is due into its lane.
+func (t *term) matureStub(c *store.Commit, member string, lane envelope.Lane, stub string, now int64) {
+	c.Mature(member, now)
+	c.Count(lane.Tenant, "back", 1)
+	t.comebacks = append(t.comebacks, comeback{lane: lane, stub: stub})
+}
+
 // matureOne takes one job out of later, for its lane. A member that cannot be read is buried as it stands.
 func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env *envelope.Envelope, now int64) {
-	c.Mature(member)
+	c.Mature(member, now)
 	if env == nil || lane.Tenant == "" {
 		t.w.Log.Error("a job that waits for its time cannot be read; it is dead")
 		c.Bury(lane, member, "the job cannot be read", now)

@@ -191,10 +191,7 @@ func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claimed, star
 	env.Failures++
 	c.Count(lane.Tenant, "failed", 1)
 	if env.Failures >= env.MaxAttempts {
-		c.Bury(lane, env.String(), leaseExpired, now)
-		if env.ID != "" {
-			c.Track(env.ID, "dead")
-		}
+		bury(c, lane, env, leaseExpired, now)
 		return
 	}
 	c.Count(lane.Tenant, "back", 1)

@@ -18,6 +18,7 @@ import (
 type comeback struct {
 	lane  envelope.Lane
 	env   *envelope.Envelope // as it is to wait
+	stub  string             // of a digest, which comes without its envelope
 	front bool               // it goes to the front of its lane, otherwise to the end
 	since int64              // from when on it has waited, see [schedule.Returned]; 0 to come in line now
 }
@@ -27,14 +28,22 @@ func (t *term) requeue(lane envelope.Lane, env *envelope.Envelope) {
 	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true})
 }
 
+// fold returns under which collapse key the job comes back; the zero value if it has none.
+func (b comeback) fold() store.Folded {
+	if b.env == nil || b.env.CollapseKey == "" || b.env.DigestKey != "" {
+		return store.Folded{}
+	}
+	return store.Folded{Tenant: b.lane.Tenant, User: b.lane.User, Key: envelope.FoldName(b.env.CollapseKey)}
+}
+
 // comeBack puts the jobs that come back into their lanes, in their order. Under a collapse key
 // the newer of two jobs stays: so the jobs that wait under the keys are read first. One that this very commit has put
 // there counts before what was read.
 func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 	var folded []store.Folded
 	for _, b := range t.comebacks {
-		if b.env.CollapseKey != "" {
-			folded = append(folded, store.Folded{Tenant: b.lane.Tenant, User: b.lane.User, Key: b.env.CollapseKey})
+		if f := b.fold(); f.Key != "" {
+			folded = append(folded, f)
 		}
 	}
 	jobs, err := queryOf(ctx, t, folded, t.w.Store.FoldedJobs)
@@ -43,13 +52,13 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 	}
 	for _, b := range t.comebacks {
 		other := ""
-		if b.env.CollapseKey != "" {
+		if b.fold().Key != "" {
 			if other = c.Folding(folded[0]); other == "" {
 				other = jobs[0]
 			}
 			folded, jobs = folded[1:], jobs[1:]
 		}
-		buried, err := t.buryBroken(c, b.lane, b.env, now)
+		buried, err := t.buryBroken(c, b, now)
 		if err != nil {
 			return err
 		}
@@ -64,17 +73,22 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 // collapsed: the older one, by their stamps.
 func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	lane, env := b.lane, b.env
+	if b.stub != "" {
+		if name, is := envelope.ParseDigest(b.stub[1:]); is {
+			t.aged(lane, name.Stamp)
+		}
+		c.Put(lane, b.stub, false, now)
+		t.sched.Step(now, schedule.Changed{Lane: lane})
+		return
+	}
 	entry := env.String()
 	if env.Spilled != "" {
 		bare := *env
 		bare.Payload = ""
 		entry = bare.String()
 	}
-	if env.ID != "" {
-		c.Track(env.ID, lane.Name())
-	}
-	if env.CollapseKey != "" {
-		folded := store.Folded{Tenant: lane.Tenant, User: lane.User, Key: env.CollapseKey}
+	track(c, env, lane.Name())
+	if folded := b.fold(); folded.Key != "" {
 		if other != "" {
 			dropped, loser := entry, env
 			if len(other) > envelope.StampLen && other[:envelope.StampLen] < env.Stamp {
@@ -94,7 +108,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 			return
 		}
 		c.Fold(folded, entry)
-		entry = "=" + env.CollapseKey
+		entry = "=" + folded.Key
 	}
 	t.aged(lane, env.Stamp)
 	c.Put(lane, entry, b.front, now)
@@ -123,7 +137,8 @@ func (t *term) setAside(lanes []envelope.Lane) {
 
 // buryBroken lets a job be dead whose lane cannot hold it, so that the jobs beside it in the
 // commit are not kept waiting. It can be revived when the lane is repaired.
-func (t *term) buryBroken(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, now int64) (bool, error) {
+func (t *term) buryBroken(c *store.Commit, b comeback, now int64) (bool, error) {
+	lane, env := b.lane, b.env
 	user := lane
 	user.Priority = envelope.Normal
 	if !t.broken[user] {
@@ -135,11 +150,30 @@ func (t *term) buryBroken(c *store.Commit, lane envelope.Lane, env *envelope.Env
 	t.w.Log.Error("a key of a user has another type; a job is dead", "tenant", lane.Tenant, "user", lane.User)
 	// It was to come back, or did when its start was taken back: it has left all the same.
 	c.Count(lane.Tenant, "dropped", 1)
-	c.Bury(lane, env.String(), laneBroken, now)
-	if env.ID != "" {
-		c.Track(env.ID, store.WasDead)
+	if b.stub != "" {
+		c.Bury(lane, b.stub, laneBroken, now)
+		return true, nil
 	}
+	bury(c, lane, env, laneBroken, now)
 	return true, nil
+}
+
+// bury keeps a job among the dead; a digest as one.
+func bury(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, why string, now int64) {
+	c.Bury(lane, env.String(), why, now)
+	if n := len(env.Members); n > 1 {
+		c.Count(lane.Tenant, "dead", int64(n-1))
+	}
+	track(c, env, store.WasDead)
+}
+
+// track notes where a job is, or what became of it: for each member of a digest.
+func track(c *store.Commit, env *envelope.Envelope, where string) {
+	for _, part := range env.Parts() {
+		if part.ID != "" {
+			c.Track(part.ID, where)
+		}
+	}
 }
 
 // idMemory is how long the caller's own ID is known after its job was cancelled and dropped.

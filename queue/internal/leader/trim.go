@@ -211,12 +211,15 @@ func (t *term) trimTenant(c *store.Commit, of trimmed, heads [][]schedule.Head, 
 		h := heads[oldest][len(leaving[oldest])]
 		leaving[oldest] = append(leaving[oldest], store.Leaving{Begin: h.Begin()})
 		reason := schedule.Full
-		if h.Env != nil && t.sched.Cancelled(h.Env.ID) {
+		if h.Env != nil && t.sched.CancelledAll(h.Env) {
 			reason = schedule.Cancelled
 		}
 		(&inflight{t: t, c: c}).drop(schedule.Drop{Lane: of.lanes[oldest].lane, Head: h, Reason: reason}, now)
-		if h.Env != nil {
-			t.sched.Step(now, schedule.IDDropped{ID: h.Env.ID})
+		if h.Env == nil {
+			continue
+		}
+		for _, part := range h.Env.Parts() {
+			t.sched.Step(now, schedule.IDDropped{ID: part.ID})
 		}
 	}
 	for i, s := range of.lanes {

@@ -52,6 +52,7 @@ func compile(f policyfile.File, version int64) *schedule.Policies {
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
 			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(), ClosedCounts: p.ClosedCounts, Person: personOf(p),
+			Digest: schedule.Digest{Max: p.Digest.Max, Wait: p.Digest.Wait.Microseconds(), Idle: p.Digest.Idle.Microseconds()},
 			Weight: p.Weight, TenantConcurrency: schedule.Concurrency(p.Tenant.Concurrency), UserConcurrency: schedule.Concurrency(p.User.Concurrency),
 		}
 	}

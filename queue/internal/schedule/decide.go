@@ -96,7 +96,7 @@ func (d *decision) expire() {
 			}
 		}
 		reason := Expired
-		if d.s.cancelled[l.heads[0].Env.ID] {
+		if d.s.CancelledAll(l.heads[0].Env) {
 			reason = Cancelled
 		}
 		d.drop(l, reason, "")

@@ -58,7 +58,7 @@ func (l *lane) expiry(hours []Remembered) int64 {
 		return Never
 	}
 	env, expires := l.heads[0].Env, int64(Never)
-	if latest := l.user.tenant.policy.Deadline(env.Deadline, env.Begin(), hours); latest > 0 {
+	if latest := l.user.tenant.policy.Latest(env, nil, hours); latest > 0 {
 		expires = latest + 1
 	}
 	if env.Until > 0 {

@@ -106,8 +106,19 @@ type Policy struct {
 
 	Person *wallclock.Person // whose clock and quiet hours a user has who has said nothing else; nil for UTC, and none
 
+	Digest Digest
+
 	Users map[string]UserLimit // whose limits are not User, UserConcurrency and UserCapacity
 }
+
+// A Digest says when a digest is full, and when it is due. Times are in µs.
+type Digest struct {
+	Max        int // 0 counts as DigestMax
+	Wait, Idle int64
+}
+
+// DigestMax is how many members a full digest has, if its policy does not say it.
+const DigestMax = 100
 
 // A UserLimit is what limits one user.
 type UserLimit struct {
@@ -176,4 +187,25 @@ func (p Policy) Deadline(own, since int64, hours []Remembered) int64 {
 		return since + p.MaxWait
 	}
 	return Lasting(hours, since, p.MaxWait)
+}
+
+// Latest returns the latest start of a job, 0 for none: of a digest that of the member that may start last, of those that were
+// not cancelled.
+func (p Policy) Latest(env *envelope.Envelope, cancelled map[string]bool, hours []Remembered) (latest int64) {
+	for _, part := range env.Parts() {
+		if part != env && cancelled[part.ID] {
+			continue
+		}
+		own := p.LatestOf(env, part, hours)
+		if own == 0 {
+			return 0
+		}
+		latest = max(latest, own)
+	}
+	return latest
+}
+
+// LatestOf returns the latest start of a member of a digest, 0 for none. Its longest wait counts from when the digest was due.
+func (p Policy) LatestOf(digest, member *envelope.Envelope, hours []Remembered) int64 {
+	return p.Deadline(member.Deadline, max(member.Begin(), digest.NotBefore, digest.Revived), hours)
 }

@@ -89,6 +89,16 @@ func (s *Scheduler) Over() []string {
 // Cancelled reports whether the job with that ID never runs.
 func (s *Scheduler) Cancelled(id string) bool { return s.cancelled[id] }
 
+// CancelledAll reports whether a job never runs, or none of the members of a digest.
+func (s *Scheduler) CancelledAll(env *envelope.Envelope) bool {
+	for _, part := range env.Parts() {
+		if part.ID == "" || !s.cancelled[part.ID] {
+			return false
+		}
+	}
+	return true
+}
+
 // Tenants returns how many tenants are remembered.
 func (s *Scheduler) Tenants() int { return len(s.tenants) }
 

@@ -205,14 +205,14 @@ func (d *decision) wasClosed(w *Wait) {
 
 // unfit returns why a job that may not start before its slot is not to start at all.
 func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
-	if h.Env.ID != "" && d.s.cancelled[h.Env.ID] {
+	if d.s.CancelledAll(h.Env) {
 		return Cancelled, ""
 	}
 	var hours []Remembered
 	if d.s.policies.Closes() {
 		hours = d.hours(d.of)
 	}
-	deadline := t.policy.Deadline(h.Env.Deadline, h.Env.Begin(), hours)
+	deadline := t.policy.Latest(h.Env, d.s.cancelled, hours)
 	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
 		return Expired, ""
 	}

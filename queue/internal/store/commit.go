@@ -157,6 +157,32 @@ func (c *Commit) ClaimFolded(worker string, claim Claim, f Folded) (check int) {
 	return c.isA(c.s.key.Fold(f.Tenant, f.User), "hash")
 }
 
+// ClaimDigest does so for a digest, whoever is a member by then. The check fails if the record of an open one is not as the
+// leader has read it: then a member that costs something else may have joined. The record of a closed one is "".
+func (c *Commit) ClaimDigest(worker string, claim Claim, f Folded, record string) {
+	c.ClaimFolded(worker, claim, f)
+	key, _, _ := c.s.digest(f)
+	c.folds.args = append(c.folds.args, c.keys.number(key))
+	c.isA(key, "hash")
+	if record != "" {
+		c.check.add("fold", c.keys.number(key), "", record)
+	}
+}
+
+// CloseDigest takes a digest out that never runs. The check fails if it is not as it was read: of an open one, with its record
+// and so many members, of a closed one that is not there any more.
+func (c *Commit) CloseDigest(f Folded, record string, members int) {
+	if record == "" {
+		name, _ := envelope.ParseDigest(f.Key)
+		c.Unfold(f, name.Stamp)
+		return
+	}
+	key, _, _ := c.s.digest(f)
+	c.check.add("fold", c.keys.number(key), "", record)
+	c.check.add("size", c.keys.number(key), 1+members)
+	c.op(&c.extra, "DEL", key)
+}
+
 // EndClaim takes a claim from a worker. The check fails if the worker does not have it any more: of a claim that could
 // end in two ways, by an ack and by this, one of the two ends has its effects.
 func (c *Commit) EndClaim(worker string, claim Claim) int {
@@ -272,10 +298,11 @@ func (c *Commit) Sooner(lane Lane, at int64) {
 	c.lower(lowering{c.s.key.Due(lane.Tenant, lane.Priority), true, at}, lane.Member())
 }
 
-// Mature takes a job out of what waits for its time. The check fails if it is not there any more: a job matures once.
-func (c *Commit) Mature(member string) int {
+// Mature takes a job out of what waits for its time, which has come at an instant. The check fails if it is not there any
+// more, since a job matures once, or if its time has moved: that of a digest does.
+func (c *Commit) Mature(member string, at int64) int {
 	c.op(&c.write, "ZREM", c.own(c.s.key.Later(), "zset"), member)
-	return c.is("ZSCORE", c.s.key.Later(), member, true)
+	return c.check.add("ripe", c.keys.number(c.s.key.Later()), member, at)
 }
 
 // State writes what the rules of a scope remember, and lets Redis forget it after so many ms, when it binds

@@ -168,7 +168,7 @@ func TestDiffers(t *testing.T) {
 			return c.Take(laneOf("w"), leaving("=k"))
 		},
 		"a claim is gone": func(d *desk, c *Commit) int { return c.EndClaim("a", Claim{Stamp: "gone"}) },
-		"nothing matures": func(d *desk, c *Commit) int { return c.Mature("nothing") },
+		"nothing matures": func(d *desk, c *Commit) int { return c.Mature("nothing", 1<<52) },
 		"there is a fold": func(d *desk, c *Commit) int { d.offer("u", folded("", "k")); return c.Fold(fold, "job") },
 		"another fold": func(d *desk, c *Commit) int {
 			d.offer("u", folded("", "k"))

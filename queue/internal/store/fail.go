@@ -16,7 +16,8 @@ type Failure struct {
 	Claim  Claim
 	Delay  time.Duration // until the next attempt; negative for none: the job is dead
 	Job    string        // the envelope for the next attempt, or as it is kept among the dead
-	ID     string        // the caller's own; "" for none
+	IDs    []string      // the callers' own: of the job, or of the members of a digest
+	Parts  int           // how many jobs it is: of a digest its members; 0 for one
 	Error  string        // kept with a dead job; its beginning as the last error of the queue
 	Refund string        // what the leader is to refund, see [Refund]; "" for nothing
 }
@@ -67,16 +68,16 @@ func (s *Store) Fail(ctx context.Context, f Failure) (held bool, err error) {
 func (c *change) backsOff(f Failure, at int64) {
 	c.must("ZADD", c.own(c.s.key.Later(), "zset"), at, f.Claim.Lane.Name()+" "+f.Job)
 	c.do("XADD", c.s.key.Notices(), "*", NoticeLater, at)
-	if f.ID != "" {
-		c.do("SET", c.s.key.ID(f.ID), f.Claim.Lane.Name(), "XX", "KEEPTTL")
+	for _, id := range f.IDs {
+		c.do("SET", c.s.key.ID(id), f.Claim.Lane.Name(), "XX", "KEEPTTL")
 	}
 }
 
 // dies keeps the job of a failed attempt among the dead, where an Inspector can revive it.
 func (c *change) dies(f Failure, now int64) {
 	c.must("XADD", c.own(c.s.key.Dead(), "stream"), deadRecord(f.Claim.Lane, f.Error, f.Job, now)...)
-	if f.ID != "" {
-		c.do("SET", c.s.key.ID(f.ID), WasDead, "XX", "KEEPTTL")
+	for _, id := range f.IDs {
+		c.do("SET", c.s.key.ID(id), WasDead, "XX", "KEEPTTL")
 	}
-	c.count(f.Claim.Lane.Tenant, "dead", 1)
+	c.count(f.Claim.Lane.Tenant, "dead", max(1, f.Parts))
 }

@@ -39,7 +39,7 @@ func (d *desk) notices() (all []string) {
 func TestFailTellsTheLeader(t *testing.T) {
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.hold("w", claimOf("claim"))
-		f := Failure{Worker: "w", Claim: claimOf("claim"), Delay: time.Hour, Job: "job", ID: "id", Error: "no", Refund: "refund"}
+		f := Failure{Worker: "w", Claim: claimOf("claim"), Delay: time.Hour, Job: "job", IDs: []string{"id"}, Error: "no", Refund: "refund"}
 		for i, want := range []bool{true, false} {
 			if held, err := d.Fail(t.Context(), f); held != want || err != nil {
 				t.Errorf("%d: held %v, %v", i, held, err)

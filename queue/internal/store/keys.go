@@ -19,6 +19,7 @@ import (
 //	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader, I   member → the lane's next job does not start before, µs
 //	wc:{q}:lane:<t>:<m>[:high|:low]  list    offer, leader, I   waiting jobs, oldest first
 //	wc:{q}:fold:<tenant>:<user>      hash    offer, leader, I   collapse key → job; its lane holds "=" and the key
+//	wc:{q}:digest:<t>:<u>:<place>    hash    offer, leader, I   an open digest: its record, and its members; place is priority, label, key
 //	wc:{q}:body:<name>               string  offer, *           a payload that is too large for a lane
 //	wc:{q}:state:<scope>             string  leader             what the rules of a subject remember
 //	wc:{q}:state:p:<tenant>:<user>   string  offer, I           what is known of the clock of a user
@@ -116,6 +117,11 @@ func (k Keys) Lane(l Lane) string {
 // Fold returns the key of the jobs that wait under collapse keys of a user, whatever their priority.
 func (k Keys) Fold(tenant, user string) string {
 	return k.prefix + "fold:" + Escape(tenant) + ":" + Escape(user)
+}
+
+// Digest returns the key of an open digest of a user, see [envelope.DigestPlace].
+func (k Keys) Digest(tenant, user, place string) string {
+	return k.prefix + "digest:" + Escape(tenant) + ":" + Escape(user) + ":" + place
 }
 
 // State returns the key of what the rules of a scope remember; package envelope writes the scope, escaped.

@@ -174,15 +174,55 @@ func (s *Store) Payloads(ctx context.Context, spilled []string) ([]string, error
 	return textsOf(found), err
 }
 
-// A Folded names a job by its collapse key.
+// A Folded names a job by its collapse key, or a digest by its name: Key is what a stub has behind "=".
 type Folded struct{ Tenant, User, Key string }
 
-// FoldedJobs returns jobs under their collapse keys, in one round trip; "" for one that is not there.
+// digest returns the key of the members of the digest that is named, while it is open; false for a job under a collapse key.
+func (s *Store) digest(f Folded) (key string, name envelope.DigestName, is bool) {
+	name, is = envelope.ParseDigest(f.Key)
+	return s.key.Digest(f.Tenant, f.User, name.Place), name, is
+}
+
+// FoldedJobs returns jobs under their collapse keys, and digests, in one round trip; "" for one that is not there.
 func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, error) {
-	found, err := each(ctx, s, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
+	pipe := s.client.Pipeline()
+	if len(folded) == 0 {
+		return nil, nil
+	}
+	found := add(pipe, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
 		return pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
 	})
-	return values(found), err
+	open := make(map[int]*redis.MapStringStringCmd)
+	for i, f := range folded {
+		if key, _, is := s.digest(f); is {
+			open[i] = pipe.HGetAll(ctx, key)
+		}
+	}
+	err := ask(ctx, pipe)
+	jobs := values(found)
+	for i, cmd := range open {
+		_, name, _ := s.digest(folded[i])
+		if jobs[i] == "" {
+			jobs[i] = openDigest(name.Stamp, cmd.Val())
+		}
+	}
+	return jobs, err
+}
+
+// openDigest returns the envelope of an open digest of that stamp from the fields of its hash; "" if that is another one.
+func openDigest(stamp string, fields map[string]string) string {
+	record := fields[""]
+	if !strings.HasPrefix(record, stamp) {
+		return ""
+	}
+	var members []string
+	for field, member := range fields {
+		if field != "" {
+			members = append(members, member)
+		}
+	}
+	slices.Sort(members) // by their stamps
+	return envelope.JoinDigest(record, members)
 }
 
 // Waiting returns the backlogs of tenants, in one round trip.

@@ -42,15 +42,28 @@ type LaterView struct {
 }
 
 // LaterPage returns jobs that wait for their time in the order in which it comes, from a
-// place on, n at most, in one round trip. Members that cannot be read are left out.
+// place on, n at most, in one round trip, and in two if there are digests. Members that cannot be read are left out.
 func (s *Store) LaterPage(ctx context.Context, from, n int) ([]LaterView, error) {
 	page, err := s.client.ZRangeWithScores(ctx, s.key.Later(), int64(from), int64(from+n-1)).Result()
 	var all []LaterView
+	var stubs []Folded
+	var of []int
 	for _, b := range bounded(page) {
 		lane, job, bad := ParseLater(b.Name)
-		if bad == nil {
-			all = append(all, LaterView{lane, b.At, job})
+		if bad != nil {
+			continue
 		}
+		if strings.HasPrefix(job, "=") {
+			stubs, of = append(stubs, Folded{lane.Tenant, lane.User, job[1:]}), append(of, len(all))
+		}
+		all = append(all, LaterView{lane, b.At, job})
+	}
+	if err != nil || len(stubs) == 0 {
+		return all, err
+	}
+	digests, err := s.FoldedJobs(ctx, stubs)
+	for i, digest := range digests {
+		all[of[i]].Job = digest
 	}
 	return all, err
 }

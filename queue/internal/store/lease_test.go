@@ -222,7 +222,7 @@ func TestAnOutdatedClaim(t *testing.T) {
 		before := d.all()
 		_, err = d.Ack(t.Context(), Ack{Worker: "a", Claims: []Claim{old}, Payload: "body1"})
 		d.must(err)
-		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Delay: 0, Job: job, ID: "job", Error: "no", Refund: "x"}); held || err != nil {
+		if held, err := d.Fail(t.Context(), Failure{Worker: "a", Claim: old, Delay: 0, Job: job, IDs: []string{"job"}, Error: "no", Refund: "x"}); held || err != nil {
 			t.Errorf("fail: %v, %v", held, err)
 		}
 		after := d.all()

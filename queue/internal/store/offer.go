@@ -66,6 +66,11 @@ type OfferJob struct {
 	// Collapse is the collapse key: a job that waits under it is replaced.
 	Collapse string
 
+	// Digest is the digest key, and Costs what the job costs ([envelope.Envelope.Costing]): it joins the open digest of its
+	// lane with that key, or begins one. Terms are those of a digest, as its policy has them.
+	Digest, Costs string
+	Terms         DigestTerms
+
 	// Payload is kept apart in a key named after Spilled, if that is set; otherwise it is part of Body.
 	Payload []byte
 	Spilled string
@@ -74,6 +79,13 @@ type OfferJob struct {
 	// offered all the same, so that it is recorded and counted.
 	Refuse string
 	Rule   string
+}
+
+// DigestTerms say when a digest is full, and when it is due.
+type DigestTerms struct {
+	Max        int   // members of a full one
+	Wait, Idle int64 // µs from its first, and from its last member; 0 for none
+	Due        int64 // the instant, in µs, for a digest that begins; then Wait and Idle do not count. 0 for none
 }
 
 // bounds returns the length of the backlog above which the leader is told, and the one at which jobs
@@ -99,6 +111,7 @@ const (
 	StatusLater     = "l" // it waits for its time
 	StatusReplaced  = "r" // it took the place of the job that waited under its collapse key
 	StatusDuplicate = "d" // its ID is known: nothing was done
+	StatusJoined    = "w" // it waits in a digest: it has joined it, or begun one that is due later
 	StatusRefused   = "x" // it never runs; a record says why
 )
 
@@ -118,6 +131,8 @@ type OfferReply struct {
 type OfferReceipt struct {
 	Stamp, Status string
 	Place         int    // in its lane, from 1; of an accepted job alone
+	Digest        string // the stamp of the digest that it is a member of; "" for any other job
+	Due           int64  // when a digest that has come or comes into its lane by time does so; 0 for any other
 	Waiting       int    // jobs in the tenant's backlog before it
 	Reason, Rule  string // of a refused job
 }
@@ -212,9 +227,26 @@ func (s *Store) offerOptions(keys []string, args []any, number int, j OfferJob) 
 			add("known", j.IDFor.Milliseconds())
 		}
 	}
-	if j.Collapse != "" {
+	if j.Collapse != "" || j.Digest != "" {
 		addKey("fold", s.key.Fold(j.Lane.Tenant, j.Lane.User))
-		add("collapse", j.Collapse)
+	}
+	if j.Collapse != "" {
+		add("collapse", envelope.FoldName(j.Collapse))
+	}
+	if j.Digest != "" {
+		place := envelope.DigestPlace(j.Lane, j.Digest)
+		addKey("digest", s.key.Digest(j.Lane.Tenant, j.Lane.User, place))
+		add("place", place)
+		add("costs", j.Costs)
+		add("max", j.Terms.Max)
+		for _, term := range []struct {
+			name string
+			us   int64
+		}{{"wait", j.Terms.Wait}, {"idle", j.Terms.Idle}, {"due", j.Terms.Due}} {
+			if term.us > 0 {
+				add(term.name, term.us)
+			}
+		}
 	}
 	if j.Spilled != "" {
 		addKey("spilled", s.key.Body(j.Spilled))
@@ -262,11 +294,18 @@ func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
 		r.Stamp, r.Waiting = envelope.Stamp(stamp+int64(i)), *before
 		if r.Place, err = strconv.Atoi(line); err == nil {
 			r.Status = StatusAccepted
+			if o.Jobs[i].Digest != "" {
+				r.Digest = r.Stamp
+			}
 			*before++
 			continue
 		}
 		words := append(strings.SplitN(line, " ", 3), "", "")
-		r.Status, r.Reason, r.Rule = words[0], words[1], words[2]
+		if r.Status = words[0]; r.Status == StatusJoined {
+			r.Digest, r.Due = words[1], number(words[2])
+			continue
+		}
+		r.Reason, r.Rule = words[1], words[2]
 	}
 	return receipts, nil
 }

@@ -55,8 +55,12 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int, by Note) (purge
 			continue
 		}
 		purged++
-		if head, ok := envelope.Head(entry.Job); ok {
-			ids, spilled = appendOwn(ids, head.ID), appendOwn(spilled, head.Spilled)
+		head, ok := envelope.Head(entry.Job)
+		if !ok {
+			continue
+		}
+		for _, part := range head.Parts() {
+			ids, spilled = appendOwn(ids, part.ID), appendOwn(spilled, part.Spilled)
 		}
 	}
 	err = errors.Join(err, s.Dropped(ctx, ids, spilled))
@@ -76,15 +80,29 @@ func (s *Store) Purge(ctx context.Context, tenant string, n int, by Note) (purge
 func (s *Store) purge(c *change, entry Entry, now int64) {
 	lane, fold := s.key.Lane(entry.Lane), s.key.Fold(entry.Lane.Tenant, entry.Lane.User)
 	c.always()
-	if entry.Folded() {
+	job, _ := envelope.Head(entry.Job)
+	switch {
+	case entry.Folded() && job != nil && job.Record() != "":
+		digest, _, _ := s.digest(Folded{entry.Tenant, entry.User, entry.Text[1:]})
+		c.and(job.Record(), "HGET", []string{digest}, "")
+		c.and(1+len(job.Members), "HLEN", []string{digest})
+		c.do("DEL", digest)
+	case entry.Folded():
 		c.and(entry.Job, "HGET", []string{fold}, entry.Text[1:])
 		c.do("HDEL", fold, entry.Text[1:])
 	}
 	c.and(1, "LREM", []string{lane}, 1, entry.Text)
 	c.count(entry.Lane.Tenant, "dropped", 1)
 	c.wait(entry.Lane, -1)
-	if entry.Job != "" {
+	switch {
+	case entry.Job == "":
+	case job == nil || len(job.Members) == 0:
 		c.record(entry.Lane, "purged", entry.Job, now)
+	default:
+		c.count(entry.Lane.Tenant, "out", len(job.Members)-1)
+		for _, m := range job.Members {
+			c.record(entry.Lane, "purged", m.String(), now)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func TestResetCommit(t *testing.T) {
 		c.Wake(lane, 7)
 		c.Sooner(lane, 9)
 		c.Fold(fold, "job")
-		c.Mature("member")
+		c.Mature("member", 1<<52)
 		c.State("q", "text", 10)
 		c.Drop(lane, "job", "expired", "", 1)
 		c.Count("t", "started", 1)

@@ -106,7 +106,7 @@ func (s *Store) revivals(ctx context.Context, dead []Record) (all []revival, lef
 			err = errors.Join(err, fmt.Errorf("dead job %s: %w", record.Entry, bad))
 			continue
 		}
-		fold := Folded{record.Lane.Tenant, record.Lane.User, job.CollapseKey}
+		fold := Folded{record.Lane.Tenant, record.Lane.User, envelope.FoldName(job.CollapseKey)}
 		if seen[fold] {
 			left = append(left, record.Entry)
 			continue
@@ -127,7 +127,7 @@ func (s *Store) revivals(ctx context.Context, dead []Record) (all []revival, lef
 // enter adds the step that puts a job at the end of its lane, or into the place of the one that waits under
 // its collapse key. That has to be the job that was read: it is the condition, "" for none.
 func (s *Store) enter(c *change, r revival, now int64) {
-	lane, key, job := r.Lane, r.job.CollapseKey, r.job.String()
+	lane, key, job := r.Lane, envelope.FoldName(r.job.CollapseKey), r.job.String()
 	fold := s.key.Fold(lane.Tenant, lane.User)
 	c.tell(NoticeTenant, Escape(lane.Tenant))
 	c.always()
@@ -147,8 +147,10 @@ func (s *Store) enter(c *change, r revival, now int64) {
 		c.wait(lane, 1)
 	}
 	c.count(lane.Tenant, "back", 1)
-	if r.job.ID != "" {
-		c.do("SET", s.key.ID(r.job.ID), lane.Name(), "XX", "KEEPTTL")
+	for _, part := range r.job.Parts() {
+		if part.ID != "" {
+			c.do("SET", s.key.ID(part.ID), lane.Name(), "XX", "KEEPTTL")
+		}
 	}
 	if r.waiting != "" {
 		c.record(lane, "collapsed", r.waiting, now)
@@ -166,8 +168,14 @@ func (s *Store) DeleteDead(ctx context.Context, entries []string) (int, error) {
 	c := s.newChange()
 	for _, record := range dead {
 		c.when(1, "XDEL", []string{s.key.Dead()}, record.Entry) // or it was revived meanwhile
-		if job, ok := envelope.Head(record.Job); ok && job.Spilled != "" {
-			c.do("UNLINK", s.key.Body(job.Spilled))
+		job, ok := envelope.Head(record.Job)
+		if !ok {
+			continue
+		}
+		for _, part := range job.Parts() {
+			if part.Spilled != "" {
+				c.do("UNLINK", s.key.Body(part.Spilled))
+			}
 		}
 	}
 	done, err := c.apply(ctx)

@@ -14,7 +14,8 @@ import (
 //go:embed lua/*.lua lua/include/*.lua
 var luaFiles embed.FS
 
-// All scripts begin with the same few functions about types of keys (lua/include). Redis knows a script by the hash of
+// All scripts begin with the same few functions about types of keys, and those that close digests with one for that
+// (lua/include). Redis knows a script by the hash of
 // its text, so a worker of another version has other scripts, and both can be used at a time. Commands name the
 // hash; a Redis that does not know it, since it was restarted, is sent the text.
 
@@ -31,7 +32,11 @@ var scripts = sync.OnceValue(func() map[string]*redis.Script {
 		if file.IsDir() {
 			continue
 		}
-		all[strings.TrimSuffix(file.Name(), ".lua")] = redis.NewScript(include + luaText(file.Name()))
+		text, name := luaText(file.Name()), strings.TrimSuffix(file.Name(), ".lua")
+		if strings.Contains(text, "compose(") {
+			text = luaText("include/digests.lua") + text
+		}
+		all[name] = redis.NewScript(include + text)
 	}
 	return all
 })

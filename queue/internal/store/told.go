@@ -62,14 +62,28 @@ func (s *Store) Ends(ctx context.Context, n int) (ends []End, until ToldUntil, m
 	for i, stream := range streams {
 		entries := found[i].Val()
 		for _, r := range recordsOf(entries) {
-			if head, ok := envelope.Head(r.Job); ok && head.Callback != "" {
-				ends = append(ends, End{stream, r})
+			if head, ok := envelope.Head(r.Job); ok {
+				ends = append(ends, endsOf(stream, r, head)...)
 			}
 			until[stream] = r.Entry
 		}
 		more = more || len(entries) == n
 	}
 	return ends, until, more, nil
+}
+
+// endsOf returns the ends of which an entry tells: of a job, or of each member of a digest that is dead.
+func endsOf(stream string, r Record, job *envelope.Envelope) (ends []End) {
+	for _, part := range job.Parts() {
+		of := r
+		if part != job {
+			of.Entry, of.Job = r.Entry+"."+part.Stamp, part.String()
+		}
+		if part.Callback != "" {
+			ends = append(ends, End{stream, of})
+		}
+	}
+	return ends
 }
 
 // Told notes how far ends were told, and forgets those of jobs that are done, in one round trip.

@@ -38,7 +38,7 @@ func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 				c := d.NewCommit()
 				d.take(c, "a", "u", stamp, 5)
 				c.Put(laneOf("w"), "0000000000001job", true, 3)
-				c.Mature("later")
+				c.Mature("later", 1<<52)
 				c.EndClaim("b", claimOf("claim"))
 				c.Tell("b", "!job")
 				c.Lives("b")

@@ -36,7 +36,7 @@ import (
 // Given is a claim as it comes to a worker: in a message, by a comparison, or from the term in which this worker leads.
 type Given struct {
 	Claim   envelope.Claim
-	Job     string             // the envelope that the leader has decided about
+	Job     string             // the envelope that the leader has decided about; "" for a digest, which may have got members
 	Env     *envelope.Envelope // the same, if the leader has opened it; otherwise nil
 	Placed  bool               // it has a place already, which Accept has to give back if it does not run
 	Awaited bool               // other jobs may wait for its end
@@ -141,13 +141,18 @@ func (w *Worker) open(g Given) (*job, bool) {
 		w.Claims.done(End{Claim: g.Claim})
 		return nil, false
 	}
-	if j.env = g.Env; j.env == nil {
+	if j.env = g.Env; j.env == nil && g.Job != "" {
 		if j.env = w.read(j, g.Job); j.env == nil {
 			return nil, false
 		}
 	}
-	if j.env.CollapseKey != "" && !w.current(j) {
-		return nil, false
+	if j.env == nil || j.env.CollapseKey != "" || len(j.env.Members) > 0 {
+		if !w.current(j) {
+			return nil, false
+		}
+	}
+	if len(j.env.Members) > 0 {
+		return j, w.settle(j) && w.readPayloads(j)
 	}
 	if j.env.Spilled == "" {
 		return j, true
@@ -165,7 +170,7 @@ func (w *Worker) read(j *job, text string) *envelope.Envelope {
 }
 
 // current puts the job that was claimed in the place of the one that the leader has decided about. They have the same
-// collapse key, and are two where one was replaced before the commit. It reports whether the job may start: one that Redis
+// collapse key, and are two where one was replaced before the commit; or they are one digest, which may have got members. It reports whether the job may start: one that Redis
 // does not have any more is let go of, one that was cancelled, or that limits count differently, goes back to the leader.
 func (w *Worker) current(j *job) bool {
 	var text string
@@ -186,7 +191,7 @@ func (w *Worker) current(j *job) bool {
 		return false
 	}
 	alike := j.env.Stamp == j.Claim.Stamp
-	if !alike && decided.Stamp == j.Claim.Stamp { // after a comparison nobody knows what was decided
+	if !alike && decided != nil && decided.Stamp == j.Claim.Stamp { // after a comparison nobody knows what was decided
 		alike = w.countedAlike(j.Claim.Lane, decided, j.env)
 	}
 	if !alike || j.env.ID != "" && w.wasCancelled(j.env.ID) {

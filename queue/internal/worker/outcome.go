@@ -52,6 +52,10 @@ func (w *Worker) finish(j *job, o Outcome) {
 	default:
 		w.ended(j, "done", "")
 		w.lift(j)
+		if len(j.env.Members) > 0 {
+			w.endDigest(j, refund)
+			return
+		}
 		if refund != "" || j.env.Spilled != "" || j.env.Callback != "" {
 			w.endAlone(j, refund)
 			return
@@ -87,11 +91,13 @@ func (w *Worker) endAlone(j *job, refund string) {
 
 // lift lifts the lock of a job that is done. One that cannot be lifted ends with its time.
 func (w *Worker) lift(j *job) {
-	if j.env.Lock == "" {
-		return
-	}
-	if err := w.Store.LiftLock(w.outlive, j.env.Lock, j.env.Name()); err != nil {
-		w.Log.Warn("a lock of asynq.Unique holds until its time is over", "id", j.env.Name(), "type", j.env.Type, "err", err)
+	for _, part := range j.env.Parts() {
+		if part.Lock == "" {
+			continue
+		}
+		if err := w.Store.LiftLock(w.outlive, part.Lock, part.Name()); err != nil {
+			w.Log.Warn("a lock of asynq.Unique holds until its time is over", "id", part.Name(), "type", part.Type, "err", err)
+		}
 	}
 }
 
@@ -121,7 +127,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	// A newer job under its collapse key would get the low priority with the place.
 	next.Yields = o.Yield && delay >= 0 && next.CollapseKey == ""
 	f := store.Failure{
-		Worker: w.Name, Claim: j.Claim, Delay: delay, Job: next.String(), ID: j.env.ID,
+		Worker: w.Name, Claim: j.Claim, Delay: delay, Job: next.String(), IDs: idsOf(j.env), Parts: len(j.env.Members),
 		Error: clip(o.Error, keptError), Refund: refund,
 	}
 	held := false
@@ -145,7 +151,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 func (w *Worker) bury(j *job, text string, why error) {
 	f := store.Failure{Worker: w.Name, Claim: j.Claim, Delay: -1, Job: text, Error: why.Error()}
 	if j.env != nil {
-		f.ID = j.env.ID
+		f.IDs, f.Parts = idsOf(j.env), len(j.env.Members)
 	}
 	w.Log.Error("a job is dead", "claim", j.Claim, "err", why)
 	if w.Retry("reporting failures", func(ctx context.Context) error {

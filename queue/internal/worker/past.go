@@ -55,13 +55,15 @@ func (w *Worker) Claimed(s *schedule.Start) {
 
 func (p *past) claimed(s *schedule.Start) {
 	e := s.Head.Env
-	if e.ID == "" {
-		return
+	for _, part := range e.Parts() {
+		if part.ID == "" {
+			continue
+		}
+		p.add(store.ClaimedNote(part.ID, max(part.Offered(), e.Revived), max(part.Begin(), e.Begin()), store.PastAttempt{
+			Number: e.Failures + 1, Ready: e.Since(), Slot: s.Slot, Rules: s.Wait.Rules, Pauses: s.Wait.Pauses,
+			Concurrency: s.Wait.Concurrency, Places: s.Wait.Places, Rule: s.Wait.Blame.Rule,
+		}))
 	}
-	p.add(store.ClaimedNote(e.ID, max(e.Offered(), e.Revived), e.Begin(), store.PastAttempt{
-		Number: e.Failures + 1, Ready: e.Since(), Slot: s.Slot, Rules: s.Wait.Rules, Pauses: s.Wait.Pauses,
-		Concurrency: s.Wait.Concurrency, Places: s.Wait.Places, Rule: s.Wait.Blame.Rule,
-	}))
 }
 
 // Dropped notes that a job was dropped.
@@ -73,13 +75,12 @@ func (p *past) Dropped(e *envelope.Envelope, at int64, reason, rule string) {
 
 // ended notes how an attempt has ended.
 func (p *past) ended(j *job, outcome, text string) {
-	if j.env.ID == "" {
-		return
-	}
 	now, _ := p.w.Clock.Now()
-	p.add(store.EndedNote(j.env.ID, store.PastAttempt{
-		Number: j.env.Failures + 1, Started: j.started, Ended: max(now, j.started), Outcome: outcome, Error: clip(text, shownError),
-	}))
+	for _, id := range idsOf(j.env) {
+		p.add(store.EndedNote(id, store.PastAttempt{
+			Number: j.env.Failures + 1, Started: j.started, Ended: max(now, j.started), Outcome: outcome, Error: clip(text, shownError),
+		}))
+	}
 }
 
 // Write writes notes until ctx ends, and then what is left of them.

@@ -20,9 +20,11 @@
 --   checks   is command key name wanted (a look for a name finds it, if wanted is 1, or does not),
 --            fold key name stamp (a hash has a value that begins so), expired key name silence (a
 --            sorted set has a score before now, or none, and workers could renew their leases: the
---            last did so within that many µs), type key type (a key has that type, or is not there)
+--            last did so within that many µs), type key type (a key has that type, or is not there),
+--            ripe key name at (a sorted set has a score up to that), size key n (a hash has n fields)
 --   folded   key of claims, claim, key of a fold, collapse key: the job under the key is claimed,
---            whichever is there by now
+--            whichever is there by now. Behind the name of a digest, which begins with a zero byte, comes
+--            the key of its members: if it is still open it is closed, with whoever is a member by now
 --   claims   n command key argument...: n arguments; done before anything leaves its lane
 --   writes   as claims. None can fail for a key of another type: that was checked
 --   states   ms text: what is remembered so long; nothing, if the text is ""
@@ -110,8 +112,13 @@ function check.expired(i)
   return tonumber(call('ZSCORE', key(i), ARGV[i + 1]) or 0) < now and
     tonumber(lives[1] or 0) <= now and now - tonumber(lives[2] or 0) <= tonumber(ARGV[i + 2])
 end
+function check.ripe(i)
+  local score = call('ZSCORE', key(i), ARGV[i + 1])
+  return score ~= false and tonumber(score) <= tonumber(ARGV[i + 2])
+end
+function check.size(i) return call('HLEN', key(i)) == tonumber(ARGV[i + 1]) end
 function check.type(i) return kind(key(i), ARGV[i + 1]) == nil end
-local arity = { is = 4, fold = 3, expired = 3, type = 2 }
+local arity = { is = 4, fold = 3, expired = 3, type = 2, ripe = 3, size = 2 }
 n, at = list(at)
 for number = 1, n do
   local kind = ARGV[at]
@@ -127,12 +134,21 @@ end
 
 n, at = list(at)
 for _ = 1, n do
-  local job = call('HGET', key(at + 2), ARGV[at + 3])
+  local name = ARGV[at + 3]
+  local job = call('HGET', key(at + 2), name)
   if job then
     call('HSET', key(at), ARGV[at + 1], job)
-    call('HDEL', key(at + 2), ARGV[at + 3])
+    call('HDEL', key(at + 2), name)
   end
   at = at + 4
+  if sub(name, 1, 1) == '\0' and sub(name, 2, 2) ~= '\0' then
+    local digest, record = compose(not job and call('HGETALL', key(at)) or {}, now)
+    if find(record, sub(name, 2, 14), 1, true) == 1 then
+      call('HSET', key(at - 4), ARGV[at - 3], digest)
+      call('DEL', key(at))
+    end
+    at = at + 1
+  end
 end
 local errors, refills, looks = {}, {}, {}
 -- write does a list of writes. Where one fails, the script ends; if each stands alone, the others are done.

@@ -32,7 +32,14 @@
 --   id        key of its ID
 --   known     ms for which that is known
 --   fold      key of the fold
---   collapse  collapse key
+--   collapse  collapse key, as stubs name it
+--   digest    key of the open digest that it joins; then fold is where that goes when it is full
+--   place     lane and digest key, for the stub
+--   costs     what it costs, as the record of a digest says it
+--   max       members of a full digest
+--   wait      µs from its first member until a digest is due
+--   idle      µs from its last one
+--   due       when it is due, in µs, for one that begins
 --   spilled   key of a payload kept apart
 --   payload   that payload
 --   refuse    reason to refuse it
@@ -40,9 +47,9 @@
 --
 -- Returns {now, receipts, pauses of the jobs' scopes, "" and the states, replaced jobs}. Receipts are lines: the stamp of
 -- the first job, from which the others count on; for each tenant its backlog before; for each job its
--- place if it is accepted, otherwise l (accepted for later), r (replaced a job), d (duplicate) or
--- "x reason rule" (refused). A job is refused as "broken" if a key that it needs holds something
--- else; the others do not notice.
+-- place if it is accepted, otherwise l (accepted for later), r (replaced a job), d (duplicate),
+-- "w stamp due" (waits in the digest of that stamp, which is due then) or "x reason rule" (refused).
+-- A job is refused as "broken" if a key that it needs holds something else; the others do not notice.
 
 local call, format, sub = redis.call, string.format, string.sub
 local HEAD = 2048 -- of a dropped job, what is kept of it
@@ -195,18 +202,9 @@ local function replace(job, fold, other)
   tell('!fold ' .. #notices, lane_name(job))
 end
 
--- enter puts a job into its lane and returns its receipt. Where it fails nothing is done.
-local function enter(job)
-  local tenant, name, entry = job.tenant, job.options.collapse, job.text
-  local fold = name and key(job.options.fold)
-  if fold then
-    local other = call('HGET', fold, name)
-    if other then
-      replace(job, fold, other)
-      return 'r'
-    end
-    entry = '=' .. name
-  end
+-- line puts an entry at the end of a job's lane and returns its place. Where it fails nothing is done.
+local function line(job, entry)
+  local tenant = job.tenant
   local place = call('RPUSH', job.lane, entry)
   if place == 1 then
     local fine, why = pcall(call, 'ZADD', job.index.key, instant, member(job))
@@ -217,9 +215,6 @@ local function enter(job)
     tenant.due = true
     tell(lane_name(job), entry)
   end
-  if fold then
-    call('HSET', fold, name, job.text)
-  end
   tenant.waiting = tenant.waiting + 1
   count(tenant, 'in')
   for _, subject in ipairs(job.counted) do
@@ -229,6 +224,113 @@ local function enter(job)
     end
   end
   return place
+end
+
+-- enter puts a job into its lane and returns its receipt. Where it fails nothing is done.
+local function enter(job)
+  local name = job.options.collapse
+  local fold = name and key(job.options.fold)
+  if not fold then
+    return line(job, job.text)
+  end
+  local other = call('HGET', fold, name)
+  if other then
+    replace(job, fold, other)
+    return 'r'
+  end
+  local place = line(job, '=' .. name)
+  call('HSET', fold, name, job.text)
+  return place
+end
+
+-- schedule puts an entry into later, and lets the leader look there at that instant.
+local function schedule(job, entry, at)
+  call('ZADD', KEYS[4], at, lane_name(job) .. ' ' .. entry)
+  later[1] = math.min(later[1], tonumber(at))
+end
+
+-- due returns when a digest is due by its policy: idle µs from now on, and no later than wait µs after it began; 0 for at once.
+local function due(asks, began)
+  local latest = asks.wait and began + asks.wait or math.huge
+  local at = asks.due and tonumber(asks.due) or math.min(asks.idle and now + asks.idle or latest, latest)
+  return at > now and at < math.huge and at or 0
+end
+
+-- begin starts the digest of a job, in its lane or in later, and returns its record and a receipt.
+local function begin(job, digest, field)
+  local stamp, at = sub(job.text, 1, 13), due(job.options, now)
+  local record = stamp .. ' 0 ' .. int(at) .. ' ' .. job.options.costs
+  local stub = '=\0' .. stamp .. job.options.place
+  call('HSET', digest, '', record, field, job.text)
+  if at == 0 then
+    local fine, place = pcall(line, job, stub)
+    if not fine then
+      call('DEL', digest)
+      error(place)
+    end
+    return record, place
+  end
+  schedule(job, stub, int(at))
+  count(job.tenant, 'other')
+  return record, 'w ' .. stamp .. ' ' .. int(at)
+end
+
+-- join adds a job to an open digest, and returns its record and a receipt. The leader is told if the costs are others.
+local function join(job, digest, field, record)
+  local stamp, changes, at, costs = string.match(record, '^(%x+) (%d+) (%d+) (.*)$')
+  local other = job.options.collapse and call('HGET', digest, field)
+  local stub = '=\0' .. stamp .. job.options.place
+  if costs ~= job.options.costs then
+    call('ZADD', job.index.key, 'XX', 'LT', instant, member(job))
+    tell('!fold ' .. #notices, lane_name(job))
+    changes = int(changes + 1)
+  end
+  if at ~= '0' and job.options.idle and call('ZSCORE', KEYS[4], lane_name(job) .. ' ' .. stub) then -- it is not in its lane yet
+    at = int(math.max(due(job.options, tonumber(stamp, 16)), now))
+    schedule(job, stub, at)
+  end
+  record = stamp .. ' ' .. changes .. ' ' .. at .. ' ' .. job.options.costs
+  call('HSET', digest, '', record, field, job.text)
+  if other then
+    leave(job, KEYS[6], '100000', 'collapsed', other)
+    replaced[#replaced + 1] = sub(other, 1, HEAD)
+  else
+    count(job.tenant, 'other')
+  end
+  return record, 'w ' .. stamp .. ' ' .. at
+end
+
+-- close puts the envelope of an open digest where its stub finds it, and lets it be due at once.
+local function close(job, digest, record)
+  local name = '\0' .. sub(record, 1, 13) .. job.options.place
+  call('HSET', key(job.options.fold), name, (compose(call('HGETALL', digest), now)))
+  call('DEL', digest)
+  if call('ZADD', KEYS[4], 'XX', 'LT', 'CH', instant, lane_name(job) .. ' =' .. name) == 1 then
+    later[1] = math.min(later[1], now)
+  end
+end
+
+-- gather makes a job a member of the open digest of its key, and returns its receipt. One that is full is closed.
+local function gather(job)
+  local asks, receipt = job.options, nil
+  local digest, max, field = key(asks.digest), tonumber(asks.max), asks.collapse and '=' .. asks.collapse or sub(job.text, 1, 13)
+  local record, members = call('HGET', digest, ''), call('HLEN', digest) - 1
+  if members + 1 >= max then
+    call('HEXISTS', key(asks.fold), '') -- fails for a key of another type, before anything is written
+  end
+  if record and members >= max then -- more were allowed before
+    close(job, digest, record)
+    record = nil
+  end
+  if record then
+    record, receipt = join(job, digest, field, record)
+  else
+    record, receipt = begin(job, digest, field)
+  end
+  if call('HLEN', digest) > max then
+    close(job, digest, record)
+  end
+  return receipt
 end
 
 local none = {}
@@ -260,7 +362,11 @@ local function full(job)
   if not (most or rule) or job.options.after then
     return false
   end
-  if job.options.fold and call('HEXISTS', key(job.options.fold), job.options.collapse) == 1 then
+  local digest = job.options.digest
+  if digest and (due(job.options, now) > 0 or call('HEXISTS', key(digest), '') == 1) then
+    return false
+  end
+  if job.options.fold and not digest and call('HEXISTS', key(job.options.fold), job.options.collapse) == 1 then
     return false
   end
   job.rule = rule or ''
@@ -276,12 +382,13 @@ local function offer(job)
   local reason = tenant.broken and 'broken' or asks.refuse or full(job) and 'full'
   if reason then
     return refuse(job, reason)
+  elseif asks.digest then
+    receipt = gather(job)
   elseif not asks.after then
     receipt = enter(job)
   else
-    call('ZADD', KEYS[4], asks.after, lane_name(job) .. ' ' .. job.text)
+    schedule(job, job.text, asks.after)
     count(tenant, 'other')
-    later[1] = math.min(later[1], tonumber(asks.after))
   end
   if asks.spilled then
     call('SET', key(asks.spilled), asks.payload)
