@@ -35,6 +35,10 @@ type HandlerConfig struct {
 	// older one does not replace it. With nil a retry goes to all devices, whatever came since.
 	Redis redis.UniversalClient
 
+	// Digests are texts for digests of several messages, by the type of their jobs; of a type without one the newest
+	// message is shown.
+	Digests map[string]DigestText
+
 	// Forget is called with each target that is gone for good, so that the app deletes it. If it
 	// returns an error, the job is attempted again. nil only logs that a target is gone.
 	Forget func(ctx context.Context, job queue.Info, gone Target, why error) error
@@ -80,6 +84,10 @@ func Handler(s Sender) asynq.Handler {
 // Give workers a [queue.WorkerConfig.ShutdownTimeout] above the senders' timeout of 15
 // seconds, so that no send is cut off whose message may have arrived.
 func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
+	texts, err := parseTexts(cfg.Digests)
+	if err != nil {
+		return nil, err
+	}
 	metrics, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
@@ -96,7 +104,8 @@ func NewHandler(s Sender, cfg HandlerConfig) (asynq.Handler, error) {
 		}
 	}
 	h := &handler{
-		cfg: cfg, providers: providers, metrics: metrics,
+		texts: texts,
+		cfg:   cfg, providers: providers, metrics: metrics,
 		breakers: newBreakers(), backoffs: newBackoffs(), ledger: ledger{cfg.Redis}, newest: newest{cfg.Redis},
 	}
 	return h, nil
@@ -110,6 +119,7 @@ type handler struct {
 	ledger    ledger
 	newest    newest
 	metrics   *metrics
+	texts     map[string]texts // by type of jobs
 }
 
 var (
@@ -138,6 +148,7 @@ func (h *handler) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if err != nil {
 		return h.answer(ctx, info, verdict{ending: dead, err: err, refund: true})
 	}
+	m = h.digest(m, info)
 	m.ID = cmp.Or(info.ID, m.ID)
 	d := &delivery{handler: h, m: m, info: info, visit: make(visit)}
 	v, err := d.run(ctx)
