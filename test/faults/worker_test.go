@@ -101,6 +101,13 @@ type start struct {
 	Type             string
 	Keys             map[string]string
 	Costs            map[string]int
+	Digest           []part `json:",omitempty"` // its members
+}
+
+// A part is a member of a digest.
+type part struct {
+	ID      string
+	Offered time.Time
 }
 
 func (s *scribe) ProcessTask(ctx context.Context, _ *asynq.Task) error {
@@ -109,8 +116,12 @@ func (s *scribe) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 		return fmt.Errorf("no job in the context")
 	}
 	run := fmt.Sprint(s.Name, "/", s.runs.Add(1))
+	var parts []part
+	for _, m := range info.Digest {
+		parts = append(parts, part{m.ID, m.Offered})
+	}
 	err := s.write(line{run, s.Name, time.Now(), s.pulse.late(), &start{
-		info.ID, info.Tenant, info.User, info.Slot, info.Started, info.Attempt, info.Type, info.Keys, info.Costs,
+		info.ID, info.Tenant, info.User, info.Slot, info.Started, info.Attempt, info.Type, info.Keys, info.Costs, parts,
 	}})
 	if err != nil {
 		return err
