@@ -44,7 +44,7 @@ func newBatch(jobs []Job, idFor func(Job) time.Duration) *batch {
 // states and the pauses have to be known before.
 func (b *batch) timed(policies *schedule.Policies) bool {
 	for i, j := range b.jobs {
-		if !j.NotBefore.IsZero() || latestSince(policies, j.Tenant, b.seals[i], 1, nil) > 0 {
+		if !j.NotBefore.IsZero() || j.DigestKey != "" && policies.Of(j.Tenant).Digest.At != nil || latestSince(policies, j.Tenant, b.seals[i], 1, nil) > 0 {
 			return true
 		}
 	}
@@ -196,6 +196,9 @@ func (b *batch) judge(o *store.Offer, p *forecast.Forecast) {
 			offered.IDFor += time.Duration(ahead) * time.Microsecond
 		} else if offered.NotBefore > 0 {
 			offered.NotBefore, offered.Body = 0, e.Body()
+		}
+		if digest := p.Policies.Of(b.jobs[i].Tenant).Digest; offered.Digest != "" && digest.At != nil {
+			offered.Terms.Due = digest.Due(p.Clock(b.lane(i)), p.Now)
 		}
 		since := max(p.Now, offered.NotBefore)
 		latest := b.latest(p, i, since)

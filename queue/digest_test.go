@@ -418,3 +418,67 @@ func TestADigestOfALostWorker(t *testing.T) {
 		sound(t, client)
 	})
 }
+
+// Digests that start at a time of the day: all that is offered before starts together then, by the clock of the policy's zone or of
+// each user. A full one waits for no time.
+func TestDigestsAtATime(t *testing.T) {
+	for name, test := range map[string]struct {
+		digest queue.Digest
+		zone   string   // that the user has said
+		waits  []string // of the jobs offered at 06:00, 07:10 and 09:00 UTC of Saturday, 2000-01-01
+	}{
+		"every day":                    {queue.Digest{At: "08:00"}, "", []string{"01 08:00", "01 08:00", "02 08:00"}},
+		"on Mondays":                   {queue.Digest{At: "08:00", Days: "mon"}, "", []string{"03 08:00", "03 08:00", "03 08:00"}},
+		"in Tokyo":                     {queue.Digest{At: "15:30", Zone: "Asia/Tokyo"}, "", []string{"01 06:30", "02 06:30", "02 06:30"}},
+		"where the user is":            {queue.Digest{At: "08:00", Zone: "user"}, "Asia/Kathmandu", []string{"02 02:15", "02 02:15", "02 02:15"}},
+		"where the tenant's users are": {queue.Digest{At: "08:00", Zone: "user"}, "", []string{"01 07:00", "02 07:00", "02 07:00"}},
+		"of two at most":               {queue.Digest{At: "08:00", Max: 2}, "", []string{"01 07:10", "01 07:10", "02 08:00"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				setPolicies(t, client, policies(queue.Policy{Digest: test.digest, Zone: "Europe/Paris"}))
+				if test.zone != "" {
+					must(t, newInspector(t, client, "push").SetUser(t.Context(), "t", "u", queue.UserClock{Zone: test.zone}))
+				}
+				var got recorder
+				begin := time.Now()
+				ended := make(chan struct{})
+				go func() { defer close(ended); runBriefly(t, client, &got, test.waits, begin) }()
+				for i, after := range []time.Duration{6 * time.Hour, 7*time.Hour + 10*time.Minute, 9 * time.Hour} {
+					time.Sleep(time.Until(begin.Add(after)))
+					r := enqueue(t, client, reply(fmt.Sprint(i)))[0]
+					if want := test.waits[i]; r.Start.UTC().Format("02 15:04") != want && test.digest.Max == 0 {
+						t.Errorf("job %d is to start at %v, want %s", i, r.Start.UTC(), want)
+					}
+				}
+				<-ended
+				starts := make(map[string]time.Time)
+				for _, s := range got.all() {
+					for _, m := range s.Digest {
+						starts[m.ID] = s.Started
+					}
+				}
+				for i, want := range test.waits {
+					at := starts[fmt.Sprint(i)].UTC()
+					if at.Format("02 15:04") != want || at.Sub(at.Truncate(time.Minute)) > 5*time.Millisecond {
+						t.Errorf("job %d starts at %v, want %s", i, at, want)
+					}
+				}
+				sound(t, client)
+			})
+		})
+	}
+}
+
+// runBriefly runs a worker for two minutes around each of some instants ("02 15:04" of a month).
+func runBriefly(t *testing.T, client redis.UniversalClient, got *recorder, instants []string, month time.Time) {
+	for _, text := range slices.Compact(slices.Sorted(slices.Values(instants))) {
+		at, err := time.Parse("2006-01-02 15:04", month.Format("2006-01-")+text)
+		must(t, err)
+		time.Sleep(time.Until(at.Add(-time.Minute)))
+		stop := runWorker(t, client, got, queue.WorkerConfig{})
+		time.Sleep(2 * time.Minute)
+		stop()
+	}
+}

@@ -106,6 +106,12 @@ type Digest struct {
 	// Wait is how long a digest waits for more members, from its first one. Idle is how long it waits after each of them, up
 	// to Wait; without a Wait that is as long as they keep coming. When both are over it comes in line.
 	Wait, Idle time.Duration
+
+	// At is when all digests start, in place of Wait and Idle: a local time such as 08:00. Days are those on which they do,
+	// such as mon-fri, or mon for once a week; "" means all. Zone is by whose clock: a zone such as Europe/Paris, or "user" for
+	// that of each user (Job.Zone, Inspector.SetUser, and Policy.Zone for the others); "" means UTC. A digest begins with its
+	// first member, and starts at the next such time.
+	At, Days, Zone string
 }
 
 // ParsePolicies reads a policy file. It is strict: whatever it does not know is an

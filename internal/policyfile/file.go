@@ -56,6 +56,10 @@ type Policy struct {
 type Digest struct {
 	Max        int           // of its members; 0 counts as 100
 	Wait, Idle time.Duration // from its first, and from its last member; 0 for none
+
+	// In place of them, when all of them start: a local time such as 08:00, of all days or of some, such as mon-fri. The zone is
+	// UTC if it is "", or that of each user ("user").
+	At, Days, Zone string
 }
 
 // The bounds of values.
@@ -207,6 +211,25 @@ func (d Digest) check(path string) *Problem {
 	}{{"wait", d.Wait}, {"idle", d.Idle}} {
 		if of.time < 0 || 0 < of.time && of.time < time.Millisecond || of.time > maxDigestWait {
 			return &Problem{Path: path + "." + of.name, Value: of.time.String(), Text: wantDigestWait}
+		}
+	}
+	if d.At == "" {
+		for _, of := range [][2]string{{"days", d.Days}, {"zone", d.Zone}} {
+			if of[1] != "" {
+				return &Problem{Path: path + "." + of[0], Text: "is for digests that start at a time; want at, such as 08:00, too"}
+			}
+		}
+		return nil
+	}
+	if d.Wait > 0 || d.Idle > 0 {
+		return &Problem{Path: path + ".at", Text: "want either at, or wait and idle"}
+	}
+	if _, err := wallclock.ParseBell(d.At, d.Days); err != nil {
+		return &Problem{Path: path + ".at", Text: err.Error()}
+	}
+	if d.Zone != "" && d.Zone != rules.OfUser {
+		if _, err := wallclock.Zone(d.Zone); err != nil {
+			return &Problem{Path: path + ".zone", Text: err.Error()}
 		}
 	}
 	return nil

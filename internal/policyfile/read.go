@@ -175,7 +175,7 @@ func (r *policyReader) policy(at place) (p Policy) {
 	if c := fields["closed_counts"]; c.Node != nil {
 		p.ClosedCounts = read(r, c, truth, wantDetail)
 	}
-	p.Digest = r.digest(r.fields(fields["digest"], "max", "wait", "idle"))
+	p.Digest = r.digest(r.fields(fields["digest"], "max", "wait", "idle", "at", "days", "zone"))
 	return p
 }
 
@@ -188,6 +188,15 @@ func (r *policyReader) digest(fields map[string]place) (d Digest) {
 	}
 	if at := fields["idle"]; at.Node != nil {
 		d.Idle = read(r, at, time.ParseDuration, wantDigestWait)
+	}
+	for _, of := range []struct {
+		name string
+		text *string
+		want string
+	}{{"at", &d.At, "a time such as 08:00"}, {"days", &d.Days, "days such as mon-fri"}, {"zone", &d.Zone, "a zone such as Europe/Paris, or user"}} {
+		if at := fields[of.name]; at.Node != nil {
+			*of.text = r.text(at, of.want)
+		}
 	}
 	return d
 }

@@ -33,6 +33,9 @@ type (
 		Max  int           `yaml:",omitempty"`
 		Wait time.Duration `yaml:",omitempty"`
 		Idle time.Duration `yaml:",omitempty"`
+		At   string        `yaml:",omitempty"`
+		Days string        `yaml:",omitempty"`
+		Zone string        `yaml:",omitempty"`
 	}
 	backlog struct {
 		Rules       []ruleEntry `yaml:",omitempty,flow"`

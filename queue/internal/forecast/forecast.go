@@ -80,8 +80,13 @@ func (p *Forecast) person(limit schedule.Use) *wallclock.Person {
 			}
 		}
 	}
-	person := wallclock.ReadPerson(p.states[envelope.PersonScope(tenant, user)])
-	if usual := p.Policies.Of(tenant).Person; usual != nil {
+	return p.Clock(store.Lane{Tenant: tenant, User: user})
+}
+
+// Clock returns the clock of the user of a lane.
+func (p *Forecast) Clock(lane store.Lane) *wallclock.Person {
+	person := wallclock.ReadPerson(p.states[envelope.PersonScope(lane.Tenant, lane.User)])
+	if usual := p.Policies.Of(lane.Tenant).Person; usual != nil {
 		person = person.Over(*usual)
 	}
 	return &person

@@ -49,10 +49,11 @@ func compile(f policyfile.File, version int64) *schedule.Policies {
 	goesBy(c, f.Queue.Rules)
 	for name, p := range f.Policies {
 		goesBy(c, p.Tenant.Rules, p.User.Rules)
+		c.Personal = c.Personal || p.Digest.Zone == rules.OfUser
 		c.Policies[name] = schedule.Policy{
 			Name: name, Tenant: compileRules(p.Tenant.Rules), User: compileRules(p.User.Rules),
 			Capacity: p.Capacity, UserCapacity: p.UserCapacity, DropOldest: p.DropOldest, MaxWait: p.MaxWait.Microseconds(), ClosedCounts: p.ClosedCounts, Person: personOf(p),
-			Digest: schedule.Digest{Max: p.Digest.Max, Wait: p.Digest.Wait.Microseconds(), Idle: p.Digest.Idle.Microseconds()},
+			Digest: digestOf(p.Digest),
 			Weight: p.Weight, TenantConcurrency: schedule.Concurrency(p.Tenant.Concurrency), UserConcurrency: schedule.Concurrency(p.User.Concurrency),
 		}
 	}
@@ -87,6 +88,25 @@ func compileRules(from []throttle.Rule) *rules.Set {
 		}
 	}
 	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)
+}
+
+func digestOf(d policyfile.Digest) schedule.Digest {
+	of := schedule.Digest{Max: d.Max, Wait: d.Wait.Microseconds(), Idle: d.Idle.Microseconds()}
+	if d.At == "" {
+		return of
+	}
+	bell, err := wallclock.ParseBell(d.At, d.Days)
+	if err != nil { // no file with it was read
+		return of
+	}
+	of.At = &bell
+	if d.Zone != rules.OfUser {
+		of.Zone = time.UTC
+		if zone, err := wallclock.Zone(d.Zone); err == nil && d.Zone != "" {
+			of.Zone = zone
+		}
+	}
+	return of
 }
 
 // personOf returns the clock of users that have set none; nil if the policy has no such default.

@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"time"
+
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/internal/wallclock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -115,6 +117,17 @@ type Policy struct {
 type Digest struct {
 	Max        int // 0 counts as DigestMax
 	Wait, Idle int64
+	At         *wallclock.Bell // when all digests start, in place of them; nil for that
+	Zone       *time.Location  // by which the bell rings; nil for that of each user
+}
+
+// Due returns when a digest that begins at an instant is due, where that is a local time: for a user with that clock.
+func (d Digest) Due(person *wallclock.Person, begin int64) int64 {
+	zone := d.Zone
+	if zone == nil {
+		zone = person.Zone()
+	}
+	return d.At.Next(zone, begin)
 }
 
 // DigestMax is how many members a full digest has, if its policy does not say it.
