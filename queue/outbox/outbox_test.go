@@ -26,12 +26,14 @@ func TestEveryFieldIsInTheRow(t *testing.T) {
 		Zone: "Europe/Paris", Quiet: "21:30-07:00",
 		Callback: queue.Callback{URL: "https://shop.example/hooks", Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 	}
+	member := job // which starts with others, and not before some time
+	member.DigestKey, member.NotBefore = "replies", time.Time{}
 	for i, fields := 0, reflect.ValueOf(job); i < fields.NumField(); i++ {
-		if fields.Field(i).IsZero() {
+		if fields.Field(i).IsZero() && reflect.ValueOf(member).Field(i).IsZero() {
 			t.Errorf("the test gives the job no %s", fields.Type().Field(i).Name)
 		}
 	}
-	for _, job := range []queue.Job{job, {ID: "7", Tenant: "t", User: "u", Type: "push"}, {ID: "8", Tenant: "t", User: "u", Type: "push", Payload: []byte{}}} {
+	for _, job := range []queue.Job{job, member, {ID: "7", Tenant: "t", User: "u", Type: "push"}, {ID: "8", Tenant: "t", User: "u", Type: "push", Payload: []byte{}}} {
 		row, err := encode(job)
 		if err != nil {
 			t.Fatal(err)
