@@ -152,9 +152,13 @@ func (w *world) olderPolicies() {
 	if older.source == "" {
 		return
 	}
-	w.client.HSet(w.ctx(), "wc:{q}:policies", "source", older.source, "version", older.version)
-	w.client.HSet(w.ctx(), "wc:{q}:meta", "policies", older.version)
-	w.client.HIncrBy(w.ctx(), "wc:{q}:meta", "changes", -1)
+	at := w.client.TxPipeline() // a replica has one state at a time
+	at.HSet(w.ctx(), "wc:{q}:policies", "source", older.source, "version", older.version)
+	at.HSet(w.ctx(), "wc:{q}:meta", "policies", older.version)
+	at.HIncrBy(w.ctx(), "wc:{q}:meta", "changes", -1)
+	if _, err := at.Exec(w.ctx()); err != nil {
+		w.t.Error(err)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lost, w.lostAt = governed{w.source, w.version}, time.Now()
