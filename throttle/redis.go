@@ -100,16 +100,26 @@ func hashTag(key string) string {
 	return key
 }
 
-// errLocal is returned for rules that depend on a zone: the scripts know none.
-var errLocal = errors.New("hours and windows by the calendar are decided by a queue, or by a store in memory; in Redis, want a fixed_window")
+// The errors for rules that the scripts do not know.
+var (
+	errLocal = errors.New("hours and windows by the calendar are decided by a queue, or by a store in memory; in Redis, want a fixed_window")
+	errRamp  = errors.New("a ramp is decided by a queue, or by a store in memory; in Redis, want a leak without one")
+)
 
-// local returns an error if one of the rules depends on a zone.
+// local returns an error if one of the rules is none of those that the scripts know.
 func local(r request) error {
 	for _, subject := range r.subjects {
 		for i := range subject.Rules {
-			if subject.Rules[i].zone != "" {
-				return fmt.Errorf("%w: %s of %q: %w", ErrInvalidRule, subject.Rules[i], subject.Key, errLocal)
+			var unknown error
+			switch rule := &subject.Rules[i]; {
+			case rule.zone != "":
+				unknown = errLocal
+			case rule.ramp > 0:
+				unknown = errRamp
+			default:
+				continue
 			}
+			return fmt.Errorf("%w: %s of %q: %w", ErrInvalidRule, subject.Rules[i], subject.Key, unknown)
 		}
 	}
 	return nil

@@ -44,6 +44,7 @@ type Rule struct {
 	drop    bool
 	shadow  bool
 	counts  bool
+	ramp    time.Duration // of a leak
 
 	unit                        wallclock.Unit // of a calendar window
 	zone, hours, days, holidays string
@@ -117,6 +118,14 @@ func UserHours(within, days string, holidays ...string) Rule {
 	return fromPlain(rules.Rule{Kind: rules.Hours, Hours: rules.OfUser, Within: within, Days: days, Holidays: strings.Join(holidays, ",")})
 }
 
+// Ramping returns a leak as one whose rate grows: after it has stood still for longer than d (hours open, a pause ends) it begins
+// with a tenth of its rate, which grows evenly to the whole within d. Services ask for that where traffic returns: FCM, for one. d
+// is from 1 s to a week. The store in Redis does not know it.
+func (r Rule) Ramping(d time.Duration) Rule {
+	r.ramp = d
+	return r
+}
+
 // OrDrop returns the rule as one that drops an action where it would defer it.
 func (r Rule) OrDrop() Rule {
 	r.drop = true
@@ -155,6 +164,9 @@ func (r Rule) Period() time.Duration { return r.period }
 // Burst returns how many tokens a token bucket holds, and 0 for other rules.
 func (r Rule) Burst() int { return r.burst }
 
+// Ramp returns how long the rate of a leak grows after it stood still, see [Rule.Ramping]; 0 for other rules.
+func (r Rule) Ramp() time.Duration { return r.ramp }
+
 // Buckets returns how many buckets a sliding counter has, and 0 for other rules.
 func (r Rule) Buckets() int { return r.buckets }
 
@@ -189,7 +201,7 @@ func (r Rule) String() string { return r.plain().String() }
 func (r Rule) plain() rules.Rule {
 	return rules.Rule{
 		Kind: rules.Kind(r.kind), Limit: r.limit, Period: r.period, Burst: r.burst, Buckets: r.buckets,
-		Drop: r.drop, Shadow: r.shadow, Counts: r.counts,
+		Drop: r.drop, Shadow: r.shadow, Counts: r.counts, Ramp: r.ramp,
 		Unit: r.unit, Zone: r.zone, Hours: r.hours, Days: r.days, Holidays: r.holidays, Within: r.within,
 	}
 }
@@ -198,7 +210,7 @@ func (r Rule) plain() rules.Rule {
 func fromPlain(r rules.Rule) Rule {
 	r = r.Tidied()
 	return Rule{
-		kind: Kind(r.Kind), limit: r.Limit, period: r.Period, burst: r.Burst, buckets: r.Buckets, drop: r.Drop, shadow: r.Shadow, counts: r.Counts,
+		kind: Kind(r.Kind), limit: r.Limit, period: r.Period, burst: r.Burst, buckets: r.Buckets, drop: r.Drop, shadow: r.Shadow, counts: r.Counts, ramp: r.Ramp,
 		unit: r.Unit, zone: r.Zone, hours: r.Hours, days: r.Days, holidays: r.Holidays, within: r.Within,
 	}
 }

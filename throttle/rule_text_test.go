@@ -13,6 +13,7 @@ import (
 func TestRuleText(t *testing.T) {
 	tests := map[string]throttle.Rule{
 		"leak 50/s":                            throttle.Leak(50, sec),
+		"leak 50/s ramp 1m over=drop":          throttle.Leak(50, sec).Ramping(time.Minute).OrDrop(),
 		"token_bucket 10/1m burst 20":          throttle.TokenBucket(10, time.Minute, 20),
 		"window 50/24h over=drop":              throttle.Window(50, 24*time.Hour).OrDrop(),
 		"spacing 3s":                           throttle.Spacing(3 * sec),

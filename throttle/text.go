@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/internal/wallclock"
@@ -13,6 +14,7 @@ import (
 // [Rule.String] does, then options.
 //
 //	leak 50/s
+//	leak 50/s ramp 1m
 //	token_bucket 10/1m burst 20
 //	window 50/24h over=drop
 //	spacing 3s
@@ -58,6 +60,11 @@ func setOption(r *rules.Rule, words []string) (rest []string, err error) {
 	case words[0] == "burst" && r.Kind == rules.TokenBucket && len(words) > 1:
 		r.Burst, err = strconv.Atoi(words[1])
 		words = words[1:]
+	case words[0] == "ramp" && r.Kind == rules.Leak && len(words) > 1:
+		if r.Ramp, err = time.ParseDuration(words[1]); err != nil {
+			return nil, fmt.Errorf("ramp %q: want a time such as 1m", words[1])
+		}
+		words = words[1:]
 	case words[0] == "buckets" && r.Kind == rules.SlidingCounter && len(words) > 1:
 		r.Buckets, err = strconv.Atoi(words[1])
 		words = words[1:]
@@ -71,7 +78,7 @@ func setOption(r *rules.Rule, words []string) (rest []string, err error) {
 	case (r.Kind == rules.Hours || r.Kind == rules.Calendar) && r.Zone == "":
 		r.Zone = words[0]
 	default:
-		return nil, fmt.Errorf("%q: want over=drop, shadow or count_dropped, burst N of a token_bucket, buckets N of a sliding_counter, holidays=DATES of hours",
+		return nil, fmt.Errorf("%q: want over=drop, shadow or count_dropped, burst N of a token_bucket, buckets N of a sliding_counter, ramp TIME of a leak, holidays=DATES of hours",
 			words[0])
 	}
 	if err != nil {

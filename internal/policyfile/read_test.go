@@ -106,7 +106,7 @@ func TestBadFiles(t *testing.T) {
 		"policy_name":       `:2: policies: name "no spaces"; want 1 to 64 letters, digits, dots, dashes or underscores`,
 		"queue_key":         `:2: queue.rule: unknown key; want rules or concurrency`,
 		"rule":              `:6: policies.standard.user.rules[1]: window "10 per minute": want COUNT/PERIOD such as 50/s or 10/1m (a day is 24h)`,
-		"rule_key":          `:6: policies.standard.user.rules[0]: unknown key "then": want a kind (leak, token_bucket, window, spacing, fixed_window, sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, zone, days, holidays, within)`,
+		"rule_key":          `:6: policies.standard.user.rules[0]: unknown key "then": want a kind (leak, token_bucket, window, spacing, fixed_window, sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, ramp, zone, days, holidays, within)`,
 		"rule_nothing":      `:4: queue.rules[1]: want a rule such as {window: 10/1m}`,
 		"rule_zero":         `:2: queue.rules[0]: leak 0/s: 0 must be from 1 to 1000000`,
 		"rules_kind":        `:3: policies.standard.user.rules: keys and values; want a list of rules such as [{window: 10/1m}, {spacing: 3s}]`,

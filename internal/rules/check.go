@@ -16,6 +16,7 @@ const (
 	MaxLimit  = 1_000_000 // of a count, and of a cost
 	maxPeriod = 366 * 24 * time.Hour
 	maxRing   = 60
+	maxRamp   = 7 * 24 * time.Hour
 )
 
 // SetRate reads what stands beside the kind in a policy: a duration for a spacing, and
@@ -79,6 +80,10 @@ func (r Rule) Wrong() string {
 		return "burst takes more than a century to refill"
 	case counter && (r.Buckets < 2 || r.Buckets > maxRing):
 		return fmt.Sprintf("buckets %d must be from 2 to %d", r.Buckets, maxRing)
+	case r.Ramp != 0 && r.Kind != Leak:
+		return "only a leak has a ramp"
+	case r.Ramp < 0 || 0 < r.Ramp && r.Ramp < time.Second || r.Ramp > maxRamp:
+		return fmt.Sprintf("ramp %s must be from 1s to %s", FormatPeriod(r.Ramp), FormatPeriod(maxRamp))
 	case counter && r.Period < time.Duration(r.Buckets)*time.Microsecond:
 		return "each bucket must be at least 1µs long"
 	}

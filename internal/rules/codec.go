@@ -63,6 +63,10 @@ func (f *field) append(b []byte) []byte {
 	case codeLeak:
 		b = binary.AppendUvarint(b, uint64(f.rest))
 		b = binary.AppendUvarint(b, uint64(f.units))
+	case codeRamp:
+		b = binary.AppendUvarint(b, uint64(f.rest))
+		b = binary.AppendUvarint(b, uint64(f.units))
+		b = binary.AppendVarint(b, f.from-f.last)
 	case codeTokenBucket:
 		b = binary.AppendVarint(b, f.before-f.last)
 		b = binary.AppendVarint(b, f.at-f.last)
@@ -195,6 +199,8 @@ func (r *reader) field(f *field) {
 	switch f.code() {
 	case codeLeak:
 		f.rest, f.units = r.next(mostUnits), r.next(mostUnits)
+	case codeRamp:
+		f.rest, f.units, f.from = r.next(mostUnits), r.next(mostUnits), r.near(f.last)
 	case codeTokenBucket:
 		f.before, f.at = r.near(f.last), r.near(f.last)
 		f.rest, f.n, f.period = r.next(mostUnits), r.positive(mostUnits), r.positive(Never)

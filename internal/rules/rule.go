@@ -34,6 +34,7 @@ type Rule struct {
 	Drop    bool          // refuses what it would defer
 	Shadow  bool          // watches, and nobody waits for it
 	Counts  bool          // counts refused actions too
+	Ramp    time.Duration // of a leak: how long its rate grows after it stood still for longer; 0 for not
 
 	Unit                  wallclock.Unit // of a calendar window, whose period is the usual length of it
 	Zone                  string         // of a calendar window, and of hours
@@ -49,6 +50,10 @@ func (r Rule) String() string {
 		return "no rule"
 	case TokenBucket:
 		return fmt.Sprintf("%s %s burst %d", r.Kind, r.Rate(), r.Burst)
+	case Leak:
+		if r.Ramp > 0 {
+			return fmt.Sprintf("%s %s ramp %s", r.Kind, r.Rate(), FormatPeriod(r.Ramp))
+		}
 	case SlidingCounter:
 		return fmt.Sprintf("%s %s buckets %d", r.Kind, r.Rate(), r.Buckets)
 	case Calendar:

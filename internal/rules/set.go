@@ -54,6 +54,7 @@ type rule struct {
 	guard  int64          // no slot lies within so much of its end
 	zone   *time.Location // of a calendar window: its periods are those of a calendar there
 	plans  []plan         // of hours: one of them has to be open
+	ramp   int64          // of a leak that has one
 }
 
 // A kind is what an algorithm does. The first two answer, the others change the state of
@@ -153,6 +154,9 @@ func newRule(r Rule, slack int64) rule {
 	switch r.Kind {
 	case Leak, Spacing:
 		c.top = math.MaxInt
+		if r.Ramp > 0 {
+			c.kind, c.ramp, c.id = ramp{}, r.Ramp.Microseconds(), c.id-codeLeak<<1+codeRamp<<1
+		}
 	case Hours:
 		c.top, c.plans = math.MaxInt, []plan{newPlan(r)}
 		if !r.Shadow {

@@ -20,13 +20,14 @@ func (st *State) Of(p *wallclock.Person) { st.of = p }
 // among the rules alike.
 type id uint32
 
-const idBits = 3 // of the kind and the world; the rest is the place
+const idBits = 4 // of the kind and the world; the rest is the place
 
 const (
 	codeLeak id = iota
 	codeTokenBucket
 	codeFixedWindow
 	codeSlidingCounter
+	codeRamp
 )
 
 // A field is what one rule remembers that does not look at a log. Each kind uses what it
@@ -39,6 +40,7 @@ type field struct {
 
 	units int64   // leak: the cost of the newest slot; fixed window: the count
 	rest  int64   // leak: n-ths of a µs behind last; token bucket: behind at
+	from  int64   // of a leak with a ramp: when that began
 	ring  []int64 // sliding counter: counts of its buckets, newest first
 
 	// Of a token bucket:

@@ -2,6 +2,7 @@
 // to its rate, and options.
 //
 //	{leak: 50/s}
+//	{leak: 50/s, ramp: 1m}
 //	{token_bucket: 10/1m, burst: 20}
 //	{window: 50/24h, over: drop}
 //	{spacing: 3s}
@@ -18,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -26,7 +28,7 @@ import (
 )
 
 // Read reads a rule. A rate is COUNT/PERIOD, a period is Go's: 50/s is 50/1s. Options are
-// over (defer, which is the default, or drop), shadow, count_dropped, burst (of a token
+// over (defer, which is the default, or drop), shadow, count_dropped, ramp (of a leak), burst (of a token
 // bucket), buckets (of a sliding counter, 2 by default), zone (of hours and of windows by day, week and month), days and
 // holidays (of hours). It is strict: an error begins
 // with the line and says what would be right.
@@ -112,6 +114,10 @@ func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 		r.Burst, err = readCount(key, value)
 	case "buckets":
 		r.Buckets, err = readCount(key, value)
+	case "ramp":
+		if r.Ramp, err = time.ParseDuration(value.Value); err != nil {
+			err = wrongAt(value, "ramp %q: want a time such as 1m", value.Value)
+		}
 	case "zone":
 		r.Zone = value.Value
 	case "within":
@@ -122,7 +128,7 @@ func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 		r.Holidays = value.Value
 	default:
 		err = wrongAt(key, "unknown key %q: want a kind (leak, token_bucket, window, spacing, fixed_window, "+
-			"sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, zone, days, holidays, within)", key.Value)
+			"sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, ramp, zone, days, holidays, within)", key.Value)
 	}
 	return err
 }
@@ -134,6 +140,8 @@ func complete(r *rules.Rule, node *yaml.Node, seen map[string]bool) error {
 		return wrongAt(node, "a rule without a kind: want one such as {window: 10/1m}")
 	case seen["burst"] && r.Kind != rules.TokenBucket:
 		return wrongAt(node, "%s has no burst: only token_bucket has", r.Kind)
+	case seen["ramp"] && r.Kind != rules.Leak:
+		return wrongAt(node, "%s has no ramp: only leak has", r.Kind)
 	case seen["buckets"] && r.Kind != rules.SlidingCounter:
 		return wrongAt(node, "%s has no buckets: only sliding_counter has", r.Kind)
 	case seen["zone"] && r.Kind != rules.Hours && r.Kind != rules.Calendar:
@@ -158,7 +166,7 @@ func complete(r *rules.Rule, node *yaml.Node, seen map[string]bool) error {
 func build(r rules.Rule) (built throttle.Rule) {
 	switch r.Kind {
 	case rules.Leak:
-		built = throttle.Leak(r.Limit, r.Period)
+		built = throttle.Leak(r.Limit, r.Period).Ramping(r.Ramp)
 	case rules.TokenBucket:
 		built = throttle.TokenBucket(r.Limit, r.Period, r.Burst)
 	case rules.Window:
@@ -237,6 +245,10 @@ func Write(r throttle.Rule) (*yaml.Node, error) {
 		}
 	}
 	switch r.Kind() {
+	case throttle.KindLeak:
+		if r.Ramp() > 0 {
+			add("ramp", rules.FormatPeriod(r.Ramp()))
+		}
 	case throttle.KindTokenBucket:
 		add("burst", strconv.Itoa(r.Burst()))
 	case throttle.KindSlidingCounter:

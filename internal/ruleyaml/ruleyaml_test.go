@@ -32,6 +32,7 @@ func (w written) MarshalYAML() (any, error) { return ruleyaml.Write(w.Rule) }
 func TestRuleFromYAML(t *testing.T) {
 	tests := map[string]throttle.Rule{
 		"{leak: 50/s}":                                throttle.Leak(50, sec),
+		"{leak: 50/s, ramp: 1m}":                      throttle.Leak(50, sec).Ramping(60 * sec),
 		"{leak: 50/1s}":                               throttle.Leak(50, sec),
 		"{leak: 7/250ms}":                             throttle.Leak(7, 250*ms),
 		"{token_bucket: 10/1m, burst: 20}":            throttle.TokenBucket(10, time.Minute, 20),
@@ -88,6 +89,9 @@ func TestBadRuleFromYAML(t *testing.T) {
 		"{window: 10/1m, shadow: yes please}":        `line 3: shadow "yes please": want true or false`,
 		"{window: 10/1m, burts: 5}":                  `line 3: unknown key "burts": want a kind (leak, `,
 		"{window: 10/1m, burst: 5}":                  `line 3: window has no burst: only token_bucket has`,
+		"{leak: 50/s, ramp: soon}":                   `line 3: ramp "soon": want a time such as 1m`,
+		"{leak: 50/s, ramp: 10ms}":                   `line 3: leak 50/s ramp 10ms: ramp 10ms must be from 1s to 168h`,
+		"{window: 50/1s, ramp: 1m}":                  `line 3: window has no ramp: only leak has`,
 		"{leak: 10/1m, buckets: 5}":                  `line 3: leak has no buckets: only sliding_counter has`,
 		"{token_bucket: 10/1m}":                      `line 3: token_bucket needs burst, the tokens that it holds: {token_bucket: 10/1m, burst: 10}`,
 		"{token_bucket: 10/1m, burst: 0}":            `line 3: token_bucket 10/1m burst 0: burst 0 must be from 1 to 1000000`,

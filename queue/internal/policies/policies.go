@@ -83,7 +83,7 @@ func compileRules(from []throttle.Rule) *rules.Set {
 		hours, days, holidays := r.Hours()
 		compiled[i] = rules.Rule{
 			Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period(), Burst: r.Burst(), Buckets: r.Buckets(),
-			Drop: r.Drops(), Shadow: r.Shadows(), Counts: r.CountsDropped(),
+			Drop: r.Drops(), Shadow: r.Shadows(), Counts: r.CountsDropped(), Ramp: r.Ramp(),
 			Unit: wallclock.Unit(r.Unit()), Zone: r.Zone(), Hours: hours, Days: days, Holidays: holidays, Within: r.Within(),
 		}
 	}

@@ -1,0 +1,72 @@
+package rules
+
+import "math"
+
+// A ramp is a leak whose rate grows: after it has stood still for longer than the ramp takes, it begins with a tenth of its rate,
+// which grows evenly until the ramp is over. It stands still from the instant on at which the next action may start. Beside what a
+// leak keeps it keeps when the ramp began.
+type ramp struct{ leak }
+
+// begins is the part of the rate with which a ramp begins.
+const begins = 0.1
+
+// turn returns the instant from which the next action may start.
+func (k ramp) turn(f *field, r *rule) (at, rest int64) {
+	if f == nil {
+		return 0, 0
+	}
+	passed := f.last - f.from
+	if passed >= r.ramp {
+		return k.leak.turn(f, r)
+	}
+	// How much may start in a time x is the rate, times x at its beginning, plus what it has grown by: b·x + (1-b)·x²/2w, of a ramp of
+	// length w.
+	each, w, x := float64(r.period)/float64(r.n), float64(r.ramp), float64(passed)
+	due := begins*x + (1-begins)*x*x/(2*w) + float64(f.units)*each // in time at the whole rate
+	whole := (1 + begins) / 2 * w
+	if due > whole {
+		x = w + due - whole
+	} else {
+		x = (math.Sqrt(begins*begins+2*(1-begins)*due/w) - begins) * w / (1 - begins)
+	}
+	if x >= float64(Never-f.from) {
+		return Never, 0
+	}
+	return f.from + int64(math.Ceil(x)), 0
+}
+
+func (k ramp) when(st *State, r *rule, t, _ int64) int64 {
+	return max(t, roundUp(k.turn(st.find(r.id), r)))
+}
+
+// full lies a ramp behind the turn: until then an action would go on with the ramp.
+func (k ramp) full(st *State, r *rule) int64 {
+	return later(roundUp(k.turn(st.find(r.id), r)), r.ramp+2)
+}
+
+func (k ramp) spend(st *State, r *rule, a action) {
+	f := st.find(r.id)
+	at, rest := k.turn(f, r)
+	turn := roundUp(at, rest)
+	switch {
+	case f == nil || a.at > later(turn, r.ramp): // it has stood still
+		f = st.own(r.id, a.at)
+		f.from, f.last, f.rest, f.units = a.at, a.at, 0, a.cost
+	case a.at > turn:
+		f.last, f.rest, f.units = a.at, 0, a.cost
+	case a.at == turn:
+		f.last, f.rest, f.units = at, rest, a.cost
+	default: // before its turn
+		f.units = min(f.units+a.cost, mostUnits)
+	}
+	f.until = k.full(st, r)
+}
+
+// undo gives only the newest slot back.
+func (k ramp) undo(st *State, r *rule, t, cost int64) {
+	f := st.find(r.id)
+	if f != nil && roundUp(f.last, f.rest) == t && f.units == cost {
+		f.units = 0
+		f.until = k.full(st, r)
+	}
+}

@@ -1,0 +1,114 @@
+package rules_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+)
+
+// spendAll lets actions start as early as a rule allows, from an instant on until another, and returns their slots.
+func spendAll(set *rules.Set, st *rules.State, from, until int64, cost int) (slots []int64) {
+	for at := from; ; {
+		if at, _ = set.Earliest(st, at, cost); at >= until {
+			return slots
+		}
+		set.Spend(st, at, cost, true)
+		slots = append(slots, at)
+	}
+}
+
+// The rate of a leak with a ramp grows from a tenth to the whole, evenly, and never exceeds it; so it does once more after it has
+// stood still for longer than the ramp, and not after less.
+func TestARampGrowsEvenly(t *testing.T) {
+	const sec = int64(1_000_000)
+	for _, rate := range []int{20, 50, 7000} {
+		for _, cost := range []int{1, 3} {
+			set := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: rate, Period: time.Second, Ramp: time.Minute})
+			var st rules.State
+			begin := 1_000_000 * sec
+			for _, still := range []int64{0, 61 * sec, 3600 * sec} {
+				begin += still
+				slots := spendAll(set, &st, begin, begin+90*sec, cost)
+				if slots[0] != begin {
+					t.Errorf("%d/s: the first starts %d µs after it may", rate, slots[0]-begin)
+				}
+				for second := 0; second < 90; second += 10 {
+					n := 0
+					for _, at := range slots {
+						if at >= begin+int64(second)*sec && at < begin+int64(second+10)*sec {
+							n += cost
+						}
+					}
+					middle := math.Min(float64(second)+5, 60)
+					if second == 60 {
+						middle = 60
+					}
+					want := float64(rate) * 10 * (0.1 + 0.9*middle/60)
+					if math.Abs(float64(n)-want) > 0.05*want+float64(cost) {
+						t.Errorf("%d/s, cost %d, after %d s: %d start in 10 s, want %.0f", rate, cost, second, n, want)
+					}
+				}
+				for i := 1; i < len(slots); i++ {
+					if slots[i]-slots[i-1] < int64(cost)*sec/int64(rate) {
+						t.Fatalf("%d/s: %d µs between two starts", rate, slots[i]-slots[i-1])
+					}
+				}
+				begin = slots[len(slots)-1]
+			}
+			begin += 59 * sec
+			if n := len(spendAll(set, &st, begin, begin+10*sec, cost)) * cost; n < 10*rate-2*cost {
+				t.Errorf("%d/s: after 59 s of nothing %d start in 10 s", rate, n)
+			}
+		}
+	}
+}
+
+// A state with a ramp in it is read as it was written, and is forgotten when nobody can tell it from none.
+func TestARampIsRemembered(t *testing.T) {
+	const sec = int64(1_000_000)
+	set := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 10, Period: time.Second, Ramp: time.Minute}, rules.Rule{Kind: rules.Leak, Limit: 9, Period: time.Second})
+	var st, read rules.State
+	at := 1_000_000 * sec
+	for range 40 {
+		at, _ = set.Earliest(&st, at, 1)
+		if again, _ := set.Earliest(&read, at, 1); again != at {
+			t.Fatalf("written and read the slot is %d, and %d before", again, at)
+		}
+		set.Spend(&st, at, 1, true)
+		if err := read.Decode(string(st.Append(nil))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := set.Full(&st)
+	for _, test := range []struct {
+		at   int64
+		want int64 // between the first two from then on, in tenths of a second at the whole rate
+	}{{full, 9}, {full - 2*sec, 1}} {
+		var copied rules.State
+		if err := copied.Decode(string(st.Append(nil))); err != nil {
+			t.Fatal(err)
+		}
+		slots := spendAll(set, &copied, test.at, test.at+5*sec, 1)
+		if gap := slots[1] - slots[0]; gap < test.want*sec/10 {
+			t.Errorf("%d s before it is forgotten %d µs lie between the first two", (full-test.at)/sec, gap)
+		}
+	}
+	if full < at+60*sec {
+		t.Errorf("it is forgotten %d s after the last start", (full-at)/sec)
+	}
+}
+
+// The newest slot of a ramp is given back.
+func TestASlotOfARampIsGivenBack(t *testing.T) {
+	const sec = int64(1_000_000)
+	set := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 10, Period: time.Second, Ramp: time.Minute})
+	var st rules.State
+	slots := spendAll(set, &st, 1_000_000*sec, 1_000_010*sec, 1)
+	last := slots[len(slots)-1]
+	set.Refund(&st, last, 1, false)
+	if at, _ := set.Earliest(&st, last, 1); at != last {
+		t.Errorf("after a refund the next slot is %d µs later", at-last)
+	}
+}

@@ -1,0 +1,53 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A tenant's leak grows when its hours open, and once more after a pause that is longer than the ramp: a tenth of the rate at first,
+// half of it and a bit in the middle.
+func TestALeakGrowsWhereItReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		inspector := newInspector(t, client, "push")
+		setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{
+			throttle.Leak(50, time.Second).Ramping(20 * time.Second), throttle.Hours("00:05-23:00", "", "UTC"),
+		}}))
+		const jobs = 4000
+		for n := range jobs / 100 {
+			batch := make([]queue.Job, 100)
+			for i := range batch {
+				batch[i] = queue.Job{Tenant: "t", User: fmt.Sprint("u", (100*n+i)%700), Type: "x"}
+			}
+			enqueue(t, client, batch...)
+		}
+		var got recorder
+		opens := time.Now().Truncate(24 * time.Hour).Add(5 * time.Minute)
+		time.Sleep(time.Until(opens.Add(-time.Minute)))
+		runWorker(t, client, &got, queue.WorkerConfig{Concurrency: 100})
+		time.Sleep(time.Until(opens.Add(30 * time.Second)))
+		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "t", For: 30 * time.Second}))
+		paused := time.Now().Add(30 * time.Second)
+		time.Sleep(time.Minute)
+		for name, from := range map[string]time.Time{"hours open": opens, "a pause ends": paused} {
+			for second, share := range map[int]float64{0: 0.1 + 0.9*1/20, 9: 0.1 + 0.9*10/20, 18: 0.1 + 0.9*19/20, 24: 1} {
+				n := 0
+				for _, s := range got.all() {
+					if at := s.Started.Sub(from) - time.Duration(second)*time.Second; at >= 0 && at < 2*time.Second {
+						n++
+					}
+				}
+				if want := 100 * share; float64(n) < 0.95*want-1 || float64(n) > 1.05*want+1 {
+					t.Errorf("%s: %d start in the 2 s from second %d on, want %.0f", name, n, second, want)
+				}
+			}
+		}
+	})
+}
