@@ -3,7 +3,7 @@
 //
 // The way of a claim: [Worker.TakeMessages] takes it out of the worker's mailbox, a list in Redis into which
 // the leader writes (mailbox.go). [Worker.Accept] takes it in, unless it has come before (claims.go
-// argues that), waits for a place (places.go) and for its slot by Redis's clock, and calls the handler
+// argues that), waits for a place (places.go), opens the job (open.go), waits for its slot by Redis's clock, and calls the handler
 // (job.go). The outcome is an end, a failure or a return (outcome.go). Ends are told together, by
 // [Claims.AckAll] or with a commit of the leader, if that is this worker (acks.go).
 //

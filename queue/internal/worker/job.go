@@ -2,21 +2,18 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
-	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A claim goes this way in a worker, in a goroutine of its own:
 //
 //	Accept        it is new to this worker, and the worker does not stop
 //	awaitPlace    it has a place: the leader's own jobs come with one
-//	open          its job is read, with what is kept apart: a payload, a job with a collapse key
+//	open          its job is read, with what is kept apart (open.go)
 //	claims.opened it was not lost; if it is from now on, its context is cancelled
 //	awaitSlot     Redis's clock has reached the slot, and the job is not late
 //	handle        the handler runs, unless the claim was lost while it waited
@@ -130,104 +127,6 @@ func (w *Worker) awaitPlace() bool {
 	case <-w.stop:
 	}
 	return false
-}
-
-// open reads what was claimed. It returns false if nothing is to start: a malformed claim is ended, a job that cannot
-// be read is dead, and what current does not let start goes no further.
-func (w *Worker) open(g Given) (*job, bool) {
-	j := &job{Given: g}
-	if !g.Claim.Valid() {
-		w.Log.Error("dropped a malformed claim", "claim", g.Claim)
-		w.Claims.done(End{Claim: g.Claim})
-		return nil, false
-	}
-	if j.env = g.Env; j.env == nil && g.Job != "" {
-		if j.env = w.read(j, g.Job); j.env == nil {
-			return nil, false
-		}
-	}
-	if j.env == nil || j.env.CollapseKey != "" || len(j.env.Members) > 0 {
-		if !w.current(j) {
-			return nil, false
-		}
-	}
-	if len(j.env.Members) > 0 {
-		return j, w.settle(j) && w.readPayloads(j)
-	}
-	if j.env.Spilled == "" {
-		return j, true
-	}
-	return j, w.readPayload(j)
-}
-
-// read opens a job. One that cannot be read is dead.
-func (w *Worker) read(j *job, text string) *envelope.Envelope {
-	env, err := envelope.Open(text)
-	if err != nil {
-		w.bury(j, text, fmt.Errorf("the job cannot be read: %w", err))
-	}
-	return env
-}
-
-// current puts the job that was claimed in the place of the one that the leader has decided about. They have the same
-// collapse key, and are two where one was replaced before the commit; or they are one digest, which may have got members. It reports whether the job may start: one that Redis
-// does not have any more is let go of, one that was cancelled, or that limits count differently, goes back to the leader.
-func (w *Worker) current(j *job) bool {
-	var text string
-	ok := w.Retry("reading jobs", func(ctx context.Context) error {
-		jobs, err := w.Store.ClaimedJobs(ctx, []store.ClaimRef{{Worker: w.Name, Claim: j.Claim}})
-		if err == nil {
-			text = jobs[0]
-		}
-		return err
-	})
-	if !ok || text == "" { // it is somebody else's by now
-		w.Claims.drop(j.Claim)
-		return false
-	}
-	decided := j.env
-	j.Job, j.env = text, nil
-	if j.env = w.read(j, text); j.env == nil {
-		return false
-	}
-	alike := j.env.Stamp == j.Claim.Stamp
-	if !alike && decided != nil && decided.Stamp == j.Claim.Stamp { // after a comparison nobody knows what was decided
-		alike = w.countedAlike(j.Claim.Lane, decided, j.env)
-	}
-	if !alike || j.env.ID != "" && w.wasCancelled(j.env.ID) {
-		w.giveBack(j.Claim)
-		return false
-	}
-	return true
-}
-
-// readPayload reads a payload that is kept apart, and reports whether it is there. A job whose
-// payload is gone is dead.
-func (w *Worker) readPayload(j *job) bool {
-	missing := false
-	ok := w.Retry("reading payloads", func(ctx context.Context) error {
-		payloads, err := w.Store.Payloads(ctx, []string{j.env.Spilled})
-		if err != nil {
-			return err
-		}
-		j.env.Payload, missing = payloads[0], payloads[0] == ""
-		return nil
-	})
-	if missing {
-		w.bury(j, j.Job, errors.New("its payload is gone from Redis"))
-	}
-	return ok && !missing
-}
-
-// wasCancelled reports whether a job with a collapse key and an ID was cancelled. The commit that claimed it could not
-// check that, since the job may be another one than the leader knew. If it was not cancelled its ID says from now on
-// that it has started, and it cannot be cancelled any more.
-func (w *Worker) wasCancelled(id string) (cancelled bool) {
-	w.Retry("noting a start", func(ctx context.Context) (err error) {
-		cancelled, err = w.Store.Started(ctx, id)
-		return err
-	})
-	return cancelled
 }
 
 // awaitSlot waits for the job's slot and returns the instant of its start. It returns false if the
