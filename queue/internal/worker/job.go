@@ -134,8 +134,8 @@ func (w *Worker) awaitPlace() bool {
 // or the job has missed its slot.
 //
 // The clock's estimate is never early: the slot has come when the estimate says so. It may be late by the doubt: so
-// lateness counts with the doubt added. Where only the doubt makes a job late, Redis is asked for the time, once. If the doubt stays
-// the worker is to blame, and not the job's way: it goes back as one that cannot start here.
+// lateness counts with the doubt added. Where only the doubt makes a job late, Redis is asked for the time, once: a job that goes back
+// as late goes further ahead the next time, whoever gets it.
 func (w *Worker) awaitSlot(j *job) (int64, bool) {
 	asked := false // whether Redis was asked for the time
 	for {
@@ -156,20 +156,16 @@ func (w *Worker) awaitSlot(j *job) (int64, bool) {
 			w.giveBack(j.Claim)
 			return now, false
 		}
-		late, most := now-j.Claim.Slot, schedule.Grace+j.Claim.Spent-j.Claim.Slot
-		if late+doubt.Microseconds() <= most {
+		most := schedule.Grace + j.Claim.Spent - j.Claim.Slot
+		late := now + doubt.Microseconds() - j.Claim.Slot
+		switch {
+		case late <= most:
 			return now, true
+		case late-doubt.Microseconds() <= most && !asked: // it may have come in time
+			asked = true
+			w.askTime(w.outlive)
+			continue
 		}
-		if late <= most { // it may have come in time
-			if !asked {
-				asked = true
-				w.LearnTime(w.outlive)
-				continue
-			}
-			w.giveBack(j.Claim)
-			return now, false
-		}
-		late += doubt.Microseconds()
 		w.Metrics.Late(clock.Micros(late))
 		w.delays.add(clock.Micros(late))
 		w.giveBackLate(j.Claim, late)

@@ -152,12 +152,17 @@ const hurry = 10
 // gives jobs late, or none, to a worker that does not know the time.
 func (w *Worker) LearnTime(ctx context.Context) {
 	for range 8 {
-		if reading, err := retry.Persist(ctx, w.Patience(), w.Store.Clock); err == nil {
-			w.Clock.Observe(reading)
-		}
+		w.askTime(ctx)
 		if _, doubt := w.Clock.Now(); doubt <= clock.Good {
 			return
 		}
+	}
+}
+
+// askTime asks Redis for the time.
+func (w *Worker) askTime(ctx context.Context) {
+	if reading, err := retry.Persist(ctx, w.Patience(), w.Store.Clock); err == nil {
+		w.Clock.Observe(reading)
 	}
 }
 
