@@ -119,7 +119,7 @@ func (j *judge) record(isDead bool, fields map[string]string) {
 
 // takePlace lets the jobs that came under a job's collapse key later wait in its lane.
 func (j *judge) takePlace(of *task) {
-	for _, t := range j.open() {
+	for _, t := range j.all() {
 		if t.state == waits && t.collapse == of.collapse && scopesOf(t.lane) == scopesOf(of.lane) && t.offered >= of.offered {
 			j.move(t, of.lane)
 		}

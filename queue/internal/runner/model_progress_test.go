@@ -30,6 +30,9 @@ func (j *judge) due(lane envelope.Lane, now int64) (since int64, why string) {
 	tasks := j.lanes[lane]
 	ready, cost := int64(math.MaxInt64), int64(0)
 	for _, t := range tasks {
+		if t.oddly && t.state == waits && t.collapse != "" { // it may be the first, and wait for other limits than those behind it
+			return never, "a job of which nobody knows where it is"
+		}
 		if t.state != waits || t.ready > now || t.oddly {
 			continue
 		}
