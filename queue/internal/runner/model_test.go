@@ -39,9 +39,9 @@ const (
 // producer, an operator, or of fate. Handlers run as the scheduler of Go lets them: a world that is
 // played again has the same acts, and nearly the same course.
 //
-// A million operations take some 80 minutes of one core. Each difference comes with what happened to
-// those it is about, and with what plays its world again. There is still one in some 200,000
-// operations: each wants a look at its log. The last dozen were the judge, or the wires of the tests.
+// A million operations take some 80 minutes of one core. Each difference comes with what happened to those it is about, and
+// with what plays its world again: there is one in some 200,000 operations, and each wants a look at its log. Four in five are
+// something that the judge does not know.
 func TestModel(t *testing.T) {
 	seed, only := fromEnvironment(t, seedVariable, 0), fromEnvironment(t, worldVariable, -1)
 	usual := usualOperations
