@@ -9,9 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -20,29 +19,38 @@ import (
 func TestAJobIsReplacedOnItsWay(t *testing.T) {
 	for name, test := range map[string]struct {
 		cost    int
-		leading bool // whether the worker that gets it leads
+		typ     string // of which type "rare" has a limit of its own
+		leading bool   // whether the worker that gets it leads
 		waits   time.Duration
 	}{
-		"by one that costs more":              {3, true, 10 * time.Second},
-		"by one that costs more, elsewhere":   {3, false, 10 * time.Second},
-		"by one that costs the same":          {1, true, 0},
-		"by one that costs as much elsewhere": {1, false, 0},
+		"by one that costs more":                      {3, "x", true, 10 * time.Second},
+		"by one that costs more, elsewhere":           {3, "x", false, 10 * time.Second},
+		"by one that costs the same":                  {1, "x", true, 0},
+		"by one that costs as much elsewhere":         {1, "x", false, 0},
+		"by one that another limit counts":            {1, "rare", true, 10 * time.Second},
+		"by one that another limit counts, elsewhere": {1, "rare", false, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 0)
-				s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
-					rules.Rule{Kind: rules.Window, Limit: 3, Period: 10 * time.Second})}
+				compiled, err := policies.Compile("q", "default: p\npolicies: {p: {user: {rules: [{window: 3/10s}]}}}\n"+
+					"limits: {rare: {jobs: {type: rare}, rules: [{spacing: 10s}]}}\n", 1, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.policies = compiled
 				s.handler = func(string, Attempt) Outcome { return Outcome{} }
 				producer, err := store.New(s.client, "q")
 				if err != nil {
 					t.Fatal(err)
 				}
-				offer := func(payload, key string, cost int) {
-					env := envelope.Envelope{CollapseKey: key, Cost: cost, MaxAttempts: 3, Type: "x", Payload: payload}
+				offer := func(payload, key, typ string, cost int) {
+					env := envelope.Envelope{CollapseKey: key, Cost: cost, MaxAttempts: 3, Type: typ, Payload: payload}
+					lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
+					lane.Label = compiled.Label(lane, &env)
 					if _, err := producer.Offer(t.Context(), store.Offer{
 						Batch: payload, Keep: time.Minute, Policies: 1, Tenants: []store.OfferTenant{{Name: "t"}},
-						Jobs: []store.OfferJob{{Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Collapse: key, Body: env.Body()}},
+						Jobs: []store.OfferJob{{Lane: lane, Collapse: key, Body: env.Body()}},
 					}); err != nil {
 						t.Error(err)
 					}
@@ -57,17 +65,17 @@ func TestAJobIsReplacedOnItsWay(t *testing.T) {
 					s.join("other")
 				}
 				time.Sleep(3 * time.Second)
-				offer("first", "", 1)
+				offer("first", "", test.typ, 1)
 				time.Sleep(time.Second)
 				replaced := false
 				leader.wire.intercept(func(cmd redis.Cmder, do func() error) error {
 					if isCommit(cmd) && !replaced && strings.Contains(fmt.Sprint(cmd.Args()...), "wc:{q}:fold:t:u") {
 						replaced = true
-						offer("replacement", "k", test.cost)
+						offer("replacement", "k", test.typ, test.cost)
 					}
 					return do()
 				})
-				offer("replaced", "k", 1)
+				offer("replaced", "k", "x", 1)
 				time.Sleep(15 * time.Second)
 				s.end()
 				if !replaced || len(s.starts) != 2 || s.starts[1].payload != "replacement" {
