@@ -123,6 +123,7 @@ func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 		// Running.
 		hand(t, s.client, asynq.TaskID("runs"))
 		s.eventually(t, "it runs", func() bool { return got.count() == 2 })
+		filed(t, s) // until then asynq itself has a task of that ID
 		hand(t, s.client, asynq.TaskID("runs"))
 		refused(2)
 		close(release)
@@ -132,6 +133,7 @@ func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 			hand(t, s.client, asynq.TaskID("waits"))
 			hand(t, s.client, asynq.TaskID("dies"))
 			s.eventually(t, "both have ended", func() bool { all := stats(t, s.client); return all.Done == int64(3+i) && all.Dead == int64(1+i) })
+			filed(t, s)
 		}
 		refused(2)
 		if all := stats(t, s.client); all.Offered != 8 {
