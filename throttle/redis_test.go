@@ -199,3 +199,23 @@ func TestOlderStates(t *testing.T) {
 		}
 	})
 }
+
+// Rules that only queues and the store in memory know are refused, with what would be right; those beside them are decided.
+func TestRulesThatRedisDoesNotKnow(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
+		for want, rule := range map[string]throttle.Rule{
+			"in Redis, want a fixed_window":     throttle.Hours("08:00-21:00", "", "UTC"),
+			"want a fixed_window":               throttle.CalendarWindow(3, "day", "UTC"),
+			"in Redis, want a leak without one": throttle.Leak(50, time.Second).Ramping(time.Minute),
+		} {
+			_, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "u", Rules: []throttle.Rule{rule}})
+			if !errors.Is(err, throttle.ErrInvalidRule) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), rule.String()) {
+				t.Errorf("%s: %v, want %s", rule, err, want)
+			}
+		}
+		if d, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Leak(50, time.Second)}}); err != nil || d.Outcome != throttle.Admitted {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
