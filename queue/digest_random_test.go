@@ -27,7 +27,7 @@ import (
 // none starts that was cancelled, or too late; and nothing is left.
 func TestDigestsAtRandom(t *testing.T) {
 	first := sample.SeedOf(t)
-	for n := range sample.Size(10, 40, 400) {
+	for n := range sample.Size(3, 40, 400) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newDigestWorld(t, first+uint64(n)).play() })
 		})
@@ -44,6 +44,7 @@ type digestWorld struct {
 	most      int // the highest maximum that was in force
 
 	mu      sync.Mutex
+	fates   *rand.Rand            // of handlers
 	jobs    map[string]*digestJob // by their names
 	order   []*digestJob          // of the offers
 	workers []*digestWorker
@@ -74,7 +75,7 @@ type digestWorker struct {
 }
 
 func newDigestWorld(t *testing.T, seed uint64) *digestWorld {
-	w := &digestWorld{Rand: rand.New(rand.NewPCG(seed, 15)), t: t, server: newMini(t), jobs: make(map[string]*digestJob)}
+	w := &digestWorld{Rand: rand.New(rand.NewPCG(seed, 15)), fates: rand.New(rand.NewPCG(seed, 16)), t: t, server: newMini(t), jobs: make(map[string]*digestJob)}
 	w.client = redistest.MiniClient(t, w.server)
 	w.inspector = newInspector(t, w.client, "push")
 	w.govern()
@@ -100,7 +101,9 @@ func (w *digestWorld) govern() {
 	if w.chance(4) {
 		p.Capacity = 8 + w.IntN(10)
 	}
+	w.mu.Lock()
 	w.most = max(w.most, d.Max)
+	w.mu.Unlock()
 	setPolicies(w.t, w.client, policies(p))
 }
 
@@ -196,7 +199,10 @@ func (w *digestWorld) offer() {
 		w.order, offered = append(w.order, j), append(offered, j)
 	}
 	w.mu.Unlock()
-	for i, r := range enqueue(w.t, w.client, batch...) {
+	receipts := enqueue(w.t, w.client, batch...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, r := range receipts {
 		j := offered[i]
 		j.id = r.ID
 		if j.accepted = r.Status == queue.Accepted || r.Status == queue.Replaced; j.accepted && (r.Digest == "") != (j.DigestKey == "") {
@@ -374,8 +380,8 @@ func (w *digestWorld) starts(info queue.Info, names []string, of *digestWorker) 
 		j.digest, j.running, j.end = names, of, ""
 		j.runs++
 	}
-	fate := digestFate{lasts: time.Duration(w.IntN(300)) * time.Millisecond}
-	switch p := w.IntN(20); {
+	fate := digestFate{lasts: time.Duration(w.fates.IntN(300)) * time.Millisecond}
+	switch p := w.fates.IntN(20); {
 	case p < 3:
 		fate.err = errors.New("no")
 	case p < 4:
