@@ -20,7 +20,8 @@
 //	resync.go     what is read before anything is decided, and again after any doubt
 //	round.go      one round: mend what has to be mended, then decide
 //	wait.go       a round waits, and takes in what has come meanwhile
-//	inflight.go   a commit: what is written into it, and what follows when it has happened
+//	inflight.go   a commit: what is written into it
+//	outcome.go    what follows when it is known whether it has happened
 //	flights.go    several commits under way, and what happens when one of them fails
 //	reading.go    what the scheduler lacks, read with commits
 //	query.go      a term reads by another connection where one has died

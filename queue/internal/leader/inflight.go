@@ -2,11 +2,9 @@ package leader
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -23,7 +21,7 @@ import (
 //
 // Then [term.launch] has put it among those under way, and one of three things happens:
 //
-//	happened          it has happened: own jobs start, what it read is learned
+//	happened          it has happened: own jobs start, what it read is learned (outcome.go)
 //	undo              it was refused, with all behind it: everything is taken back (flights.go)
 //	resolve           its reply is lost: the numbers tell which happened (flights.go)
 //
@@ -306,125 +304,4 @@ func (b *inflight) post(ctx context.Context) {
 		b.end(wait())
 		silence.Stop()
 	}()
-}
-
-// errSilent says that no reply has come for as long as the lease lasts that the commit would have extended. Another worker may
-// lead by then, to whom this one has something to tell. Whether the commit has happened is unknown, as where a connection
-// breaks. A reply that comes later is not looked at.
-var errSilent = errors.New("queue: Redis has not replied to a commit for as long as the leader's lease lasts")
-
-// end notes what came of the commit, once.
-func (b *inflight) end(reply store.CommitReply, err error) {
-	b.ended.Do(func() {
-		b.reply, b.err = reply, err
-		close(b.done)
-	})
-}
-
-// happened does what follows from a commit that has happened. Own jobs start first: what was read can wait. Notices
-// whose effects are committed are deleted now and then. If the lease had run out before, everything has to be read
-// again.
-func (b *inflight) happened(ctx context.Context) error {
-	t, reply := b.t, b.reply
-	t.w.Metrics.Committed()
-	t.renewed = time.Now()
-	if b.c.Writes() {
-		t.wrote = t.renewed
-	}
-	t.fleet.noteTrip(time.Since(b.began))
-	b.decided(true)
-	for i, worker := range b.looked {
-		t.roomy = t.fleet.sawMailbox(worker, reply.Untaken[i], t.w.Now()) || t.roomy
-	}
-	for _, problem := range reply.Errors {
-		t.w.Log.Error("a key of the queue has another type; its owner is skipped", "err", problem)
-	}
-	if err := t.learn(ctx, b.commit, reply.Looks); err != nil {
-		return err
-	}
-	if b.at >= t.trimAt && b.notice != "" && b.notice != t.trimmed {
-		t.trimAt, t.trimmed = b.at+musterEvery, b.notice
-		if err := t.w.Store.TrimNotices(ctx, t.trimmed); err != nil {
-			t.w.Log.Debug("trimming the notices", "err", err)
-		}
-	}
-	b.recycle()
-	if reply.Lapsed {
-		return errLapsed // what was told meanwhile was told to nobody
-	}
-	return nil
-}
-
-// release gives the places back that the plan has taken in this worker, and lets the term tell what was to be told with
-// another commit. What the commit was to mend is read again.
-func (b *inflight) release() {
-	b.t.orders = append(b.orders, b.t.orders...)
-	b.t.roomy = true // the next decision comes at once
-	if b.mends {
-		b.t.stale, b.t.musterAt, b.t.ripeAt = true, 0, 0
-	}
-	for i := range b.commit.Plan.Starts {
-		s := &b.commit.Plan.Starts[i]
-		if s.Worker == b.t.w.Name {
-			b.t.w.Places.Give()
-		}
-	}
-}
-
-// decided does what follows when it is known whether the commit happened: of one that has not, places, ends and orders
-// are given back. Of one that has, ends are confirmed, requests are settled, and this worker's own jobs start.
-func (b *inflight) decided(happened bool) {
-	t, own := b.t, b.t.w.Name
-	if !happened {
-		t.w.Claims.GiveBack(b.ends)
-		b.release()
-		return
-	}
-	t.w.Claims.Confirmed(b.ends)
-	if len(b.ends) > 0 {
-		ended := make(schedule.Ended, len(b.ends))
-		for i, e := range b.ends {
-			ended[i] = e.Claim
-		}
-		t.roomy = t.sched.Step(b.at, ended) || t.roomy
-	}
-	for _, d := range b.commit.Plan.Drops {
-		if d.Head.Env != nil {
-			for _, part := range d.Head.Env.Parts() {
-				t.w.Past.Dropped(part, b.at, t.reasonOf(d, part), d.Rule)
-				t.sched.Step(b.at, schedule.IDDropped{ID: part.ID})
-			}
-		}
-	}
-	t.requests = t.requests[b.requests:]
-	t.waited(b.commit.Plan.Starts)
-	for i := range b.commit.Plan.Starts {
-		s := &b.commit.Plan.Starts[i]
-		t.w.Claimed(s)
-		if s.Worker == own {
-			t.w.Accept(worker.Given{Claim: s.Claim, Job: s.Head.Job, Env: s.Head.Env, Placed: true, Awaited: s.Awaited})
-		}
-		for _, limit := range s.Limits {
-			t.w.Metrics.Counted(limit)
-		}
-	}
-	t.w.Metrics.Claimed(len(b.commit.Plan.Starts))
-}
-
-// waited counts what the jobs of a commit have waited for. That of a job which missed its slot was counted when it was claimed
-// before.
-func (t *term) waited(starts []schedule.Start) {
-	var sum schedule.Wait
-	for i := range starts {
-		if s := &starts[i]; s.Head.Env.Late == 0 {
-			sum.Add(&s.Wait)
-		}
-	}
-	for cause, us := range map[string]int64{
-		worker.WaitRules: sum.Rules, worker.WaitPauses: sum.Pauses, worker.WaitConcurrency: sum.Concurrency, worker.WaitPlaces: sum.Places,
-	} {
-		if us > 0 {
-			t.w.Metrics.Waited(cause, clock.Micros(us))
-		}
-	}
 }

@@ -90,13 +90,14 @@ func compileRules(from []throttle.Rule) *rules.Set {
 	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)
 }
 
+// digestOf returns what a policy says of digests. In files UTC is the usual zone.
 func digestOf(d policyfile.Digest) schedule.Digest {
 	of := schedule.Digest{Max: d.Max, Wait: d.Wait.Microseconds(), Idle: d.Idle.Microseconds()}
 	if d.At == "" {
 		return of
 	}
 	bell, err := wallclock.ParseBell(d.At, d.Days)
-	if err != nil { // no file with it was read
+	if err != nil { // a file with such a time is refused
 		return of
 	}
 	of.At = &bell
