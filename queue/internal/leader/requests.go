@@ -41,6 +41,18 @@ type request struct {
 	own          *store.Notice      // of this worker's own jobs: posted if this term does not settle it
 }
 
+// counted returns the job that the rules have counted for the claim; nil if that is not known: a job under a collapse key was
+// replaced, and the worker had not compared the two. Then the rules get nothing back.
+func (q *request) counted() *envelope.Envelope {
+	switch {
+	case q.Counted != nil:
+		return q.Counted
+	case q.env != nil && q.env.Stamp != q.Claim.Stamp && (q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnChanged):
+		return nil
+	}
+	return q.env
+}
+
 // readRequest reads a notice about a claim.
 func readRequest(l store.Notice) (q request, ok bool) {
 	if l.Subject == store.NoticeRefund {
@@ -140,7 +152,7 @@ func (t *term) prepare(ctx context.Context) error {
 func (t *term) knows() bool {
 	known := true
 	for _, q := range t.first() {
-		known = t.sched.Knows(q.Claim.Lane, q.env) && known
+		known = t.sched.Knows(q.Claim.Lane, q.env) && (q.Counted == nil || t.sched.Knows(q.Claim.Lane, q.Counted)) && known
 	}
 	return known
 }
@@ -169,8 +181,10 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 	if q.Kind == store.ReturnUnstarted {
 		t.fleet.distrust(q.Worker)
 	}
-	unstarted := q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate
+	unstarted := q.Kind == store.ReturnUnstarted || q.Kind == store.ReturnLate || q.Kind == store.ReturnChanged
 	switch {
+	case q.Kind == store.ReturnChanged:
+		q.env.Late = 0
 	case q.Kind == store.ReturnLate && q.env.Late > 0:
 		q.env.Late = min(q.env.Late+q.Late, farthest)
 	case unstarted:
@@ -179,8 +193,10 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 		q.env.Late = 0
 	}
 	if unstarted {
-		t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: q.env, All: true})
-		t.sooner(c, q.Claim.Lane, now)
+		if counted := q.counted(); counted != nil {
+			t.sched.Step(now, schedule.Refunded{Claim: q.Claim, Env: counted, All: true})
+			t.sooner(c, q.Claim.Lane, now)
+		}
 		c.Count(q.Claim.Lane.Tenant, "started", -1)
 	} else {
 		c.Count(q.Claim.Lane.Tenant, "back", 1)

@@ -39,6 +39,7 @@ const (
 const (
 	ReturnUnstarted = "unstarted" // all rules: the job has not started, and others would not start there either
 	ReturnLate      = "late"      // all rules: the job has missed its slot
+	ReturnChanged   = "changed"   // all rules: the job was cancelled, or is another one than the leader has decided about
 	ReturnPaused    = "paused"    // none: the handler has run, or was interrupted
 	ReturnRefunded  = "refunded"  // the rules of the user, who has seen nothing of the job
 	ReturnSentOn    = "sent on"   // the same: this worker could not run it, nor others until an instant
@@ -54,22 +55,32 @@ type Return struct {
 	Scope  string // that it pauses; "" for none
 	Until  int64  // the end of that pause, or until when the worker can run no job, µs
 	Reason string // of that pause; may be empty
+
+	// Counted is the job that the rules have counted, where another one has taken its place since; nil if it is the one
+	// that comes back, or is not known.
+	Counted *envelope.Envelope
 }
 
 // Notice returns the notice that asks for the return.
 func (r Return) Notice() Notice {
-	return Notice{NoticeReturn, Pack(r.Worker, r.Claim.String(), r.Kind, strconv.FormatInt(r.Late, 10), r.Scope, strconv.FormatInt(r.Until, 10), r.Reason)}
+	words := []string{r.Worker, r.Claim.String(), r.Kind, strconv.FormatInt(r.Late, 10), r.Scope, strconv.FormatInt(r.Until, 10), r.Reason}
+	if r.Counted != nil {
+		words = append(words, whatIsCounted(r.Counted))
+	}
+	return Notice{NoticeReturn, Pack(words...)}
 }
 
 // ParseReturn reads the text of a notice about a return; false for a malformed one.
 func ParseReturn(text string) (r Return, ok bool) {
 	words := Words(text)
-	if len(words) != 7 {
+	if len(words) != 7 && len(words) != 8 {
 		return r, false
 	}
 	r = Return{Worker: words[0], Kind: words[2], Late: number(words[3]), Scope: words[4], Until: number(words[5]), Reason: words[6]}
 	var err error
-	r.Claim, err = envelope.ParseClaim(words[1])
+	if r.Claim, err = envelope.ParseClaim(words[1]); err == nil && len(words) == 8 {
+		r.Counted, err = envelope.Open(words[7])
+	}
 	return r, err == nil
 }
 
@@ -82,12 +93,15 @@ type Refund struct {
 
 // String returns the text of the notice that asks for the refund. The script that ends the claim writes it, if the
 // claim was still held.
-func (r Refund) String() string {
+func (r Refund) String() string { return Pack(r.Claim.String(), whatIsCounted(r.Job)) }
+
+// whatIsCounted returns a job with nothing but what limits count of it.
+func whatIsCounted(job *envelope.Envelope) string {
 	counted := envelope.Envelope{
-		Stamp: r.Job.Stamp, Priority: r.Job.Priority, MaxAttempts: envelope.DefaultAttempts,
-		Type: r.Job.Type, Cost: r.Job.Cost, Keys: r.Job.Keys, Costs: r.Job.Costs,
+		Stamp: job.Stamp, Priority: job.Priority, MaxAttempts: envelope.DefaultAttempts,
+		Type: job.Type, Cost: job.Cost, Keys: job.Keys, Costs: job.Costs,
 	}
-	return Pack(r.Claim.String(), counted.String())
+	return counted.String()
 }
 
 // ParseRefund reads the text of a notice about a refund; false for a malformed one.

@@ -36,7 +36,7 @@ func (w *Worker) settle(j *job) bool {
 	case 0:
 		return true
 	case len(j.env.Members):
-		w.giveBack(j.Claim)
+		w.giveBackChanged(j.Claim, nil)
 		return false
 	}
 	var dropped []store.DroppedMember

@@ -75,12 +75,17 @@ func (w *Worker) current(j *job) bool {
 	if j.env = w.read(j, text); j.env == nil {
 		return false
 	}
-	alike := j.env.Stamp == j.Claim.Stamp
-	if !alike && decided != nil && decided.Stamp == j.Claim.Stamp { // after a comparison nobody knows what was decided
-		alike = w.countedAlike(j.Claim.Lane, decided, j.env)
+	if j.env.Stamp != j.Claim.Stamp { // it was replaced
+		if decided != nil && decided.Stamp != j.Claim.Stamp {
+			decided = nil // the claim came by a comparison, which does not know what was decided
+		}
+		if decided == nil || !w.countedAlike(j.Claim.Lane, decided, j.env) {
+			w.giveBackChanged(j.Claim, decided)
+			return false
+		}
 	}
-	if !alike || j.env.ID != "" && w.wasCancelled(j.env.ID) {
-		w.giveBack(j.Claim)
+	if j.env.ID != "" && w.wasCancelled(j.env.ID) {
+		w.giveBackChanged(j.Claim, decided)
 		return false
 	}
 	return true

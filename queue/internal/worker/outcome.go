@@ -184,6 +184,12 @@ func (w *Worker) giveBack(claim envelope.Claim) {
 	w.returnClaim(store.Return{Claim: claim, Kind: store.ReturnUnstarted})
 }
 
+// giveBackChanged returns a claim of a job that was cancelled, or has taken the place of the one that the rules have counted: that
+// one, or nil.
+func (w *Worker) giveBackChanged(claim envelope.Claim, counted *envelope.Envelope) {
+	w.returnClaim(store.Return{Claim: claim, Kind: store.ReturnChanged, Counted: counted})
+}
+
 // giveBackLate returns a claim that has missed its slot by so many µs: the rules get that back, and
 // the job gets another one.
 func (w *Worker) giveBackLate(claim envelope.Claim, by int64) {
