@@ -401,6 +401,20 @@ func subset(of, all []string) bool {
 	return !slices.ContainsFunc(of, func(name string) bool { return !slices.Contains(all, name) })
 }
 
+// neverSeenWith returns the members of a digest all of whose attempts were lost with their workers before a handler began: the jobs
+// that belong with the one it is named after, and of which nothing is known either.
+func (w *digestWorld) neverSeenWith(named *digestJob, reasons map[string]queue.Reason) []string {
+	var names []string
+	for _, j := range w.order {
+		unknown := j.accepted && j.runs == 0 && reasons[j.id] == ""
+		alike := j.DigestKey == named.DigestKey && j.User == named.User && j.Priority == named.Priority
+		if j == named || unknown && alike && j.DigestKey != "" {
+			names = append(names, j.name)
+		}
+	}
+	return names
+}
+
 // account asks of each job how it has ended. One that has used its last attempt at a worker that was killed is dead.
 func (w *digestWorld) account() {
 	t, done, dead, refused := w.t, 0, 0, 0
@@ -409,8 +423,14 @@ func (w *digestWorld) account() {
 	must(t, err)
 	for _, d := range records {
 		at := w.order[slices.IndexFunc(w.order, func(j *digestJob) bool { return j.id == d.ID && j.accepted })]
+		if !strings.Contains(d.Error, "lease") {
+			continue
+		}
+		if at.digest == nil {
+			at.digest = w.neverSeenWith(at, reasons)
+		}
 		for _, name := range at.digest {
-			if j := w.jobs[name]; j.end == "" && strings.Contains(d.Error, "lease") {
+			if j := w.jobs[name]; j.end == "" {
 				j.end = "dead"
 			}
 		}
