@@ -44,7 +44,8 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 // A job for each device, while Google is down: the same users' iPhones get theirs as on a calm day.
 func TestAnotherProviderIsDown(t *testing.T) {
 	redistest.Slow(t)
-	const messages, users = 1800, 60
+	const users = 60
+	messages := sample.Size(600, 600, 1800)
 	arrive := func(down bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
@@ -90,7 +91,7 @@ func TestAnotherProviderIsDown(t *testing.T) {
 func TestAnotherEndpointHangs(t *testing.T) {
 	redistest.Slow(t)
 	const endpoints = 10
-	rounds := sample.Size(30, 60, 300)
+	rounds := sample.Size(30, 30, 300)
 	arrive := func(hangs bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			c := openCrowd(t, "webhook")
@@ -126,7 +127,8 @@ func TestAnotherEndpointHangs(t *testing.T) {
 // Apple refuses one of two apps, of which a campaign is under way: the messages of the other one do not notice.
 func TestAnotherTopicIsRefused(t *testing.T) {
 	redistest.Slow(t)
-	const campaign, messages = 600, 900
+	const campaign = 600
+	messages := sample.Size(300, 300, 900)
 	arrive := func(refused bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			apple, err := notifytest.NewAPNs(notifytest.Options{})
@@ -245,7 +247,7 @@ func TestKeysOfAJob(t *testing.T) {
 // Users behind a provider's quota, which is a limit of the queue, wait there without being claimed: of all starts one in
 // twenty at most is none of a send. The quota counts devices.
 func TestQuotaIsALimit(t *testing.T) {
-	users := sample.Size(300, 1000, 10_000)
+	users := sample.Size(300, 300, 10_000)
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond = 100
 		c := openCrowd(t, "fcm")
@@ -284,6 +286,7 @@ func TestQuotaIsALimit(t *testing.T) {
 // user's iPhone has its message, and after the outage every device has one.
 func TestAnotherProviderIsDownOnARealRedis(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	const users = 100
 	apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
 	all, err := notify.NewProviders(notify.Provider{Sender: apns.sender}, notify.Provider{Sender: fcm.sender})

@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// Ten minutes of traffic, or half an hour, at a tenth of the leak, to an iPhone and an Android phone of each
+// Five minutes of traffic, or half an hour, at a tenth of the leak, to an iPhone and an Android phone of each
 // user, while Google is down: Apple's devices get theirs in time. What is left for Google's
 // is attempted again and again, and delays a message by the one slot that it may have taken
 // right before.
@@ -31,7 +31,7 @@ func TestALongOutageDelaysNoOther(t *testing.T) {
 		s := newSchool(t, all, notify.HandlerConfig{Shared: true}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(10, time.Second)}})
 		fcm.host.Answer(func(notifytest.Received) *notifytest.Answer { return notifytest.Unavailable(0) })
 		const users = 600
-		messages := sample.Size(users, users, 3*users)
+		messages := sample.Size(users/2, users/2, 3*users)
 		offered := make(map[string]time.Time)
 		for n := range messages {
 			title := fmt.Sprint("message ", n)

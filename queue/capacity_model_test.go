@@ -279,7 +279,7 @@ func newCapacityModel(t *testing.T, client redis.UniversalClient, seed uint64, u
 // again.
 func TestCapacitiesWhateverHappens(t *testing.T) {
 	random, did := sample.Rand(t, sample.SeedOf(t)), make(map[string]int)
-	for range sample.Size(3, 10, 200) {
+	for range sample.Size(3, 4, 200) {
 		seed := random.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -74,6 +74,7 @@ func TestTail(t *testing.T) {
 
 // tail can be about one user, and end by itself: then its lines are what became of that user's jobs.
 func TestTailForATime(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	defer c.work(10, func(context.Context, *asynq.Task) error { return nil })()
 	stop := make(chan struct{})

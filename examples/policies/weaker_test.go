@@ -43,7 +43,7 @@ func TestAWeakerPolicyIsNoticed(t *testing.T) {
 
 // And by the log of a queue.
 func TestAWeakerPolicyIsNoticedInAQueue(t *testing.T) {
-	for _, w := range sample.Draw(t, weakerOnes(t), 0, 4) {
+	for _, w := range sample.Draw(t, weakerOnes(t), 0, 2) {
 		t.Run(w.change, func(t *testing.T) {
 			log, _ := inAQueue(t, w.recipe, w.text, w.traffic)
 			if broken, _ := judge(w.promises, log, grace); len(broken) == 0 {

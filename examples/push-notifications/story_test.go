@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	redistest.CollectLess()
 	os.Exit(m.Run())
 }
 
