@@ -17,6 +17,7 @@ import (
 // While FCM's key for Apple's devices is not valid, their messages wait, Android's arrive in
 // time, and somebody is told, a few times. All arrive once the key is mended.
 func TestKeyOfAnotherParty(t *testing.T) {
+	t.Parallel()
 	const short, long = 10 * time.Second, 20 * time.Minute
 	type key struct {
 		invalid time.Duration

@@ -220,6 +220,7 @@ func TestShares(t *testing.T) {
 // A failure is one device's own if another gets through within a second. A route that
 // fails for another too, or where nobody tells, is in trouble.
 func TestAlone(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		next finding // of another device, half a second later
 		want bool

@@ -30,6 +30,7 @@ func oneByOne(t *testing.T) (*notifytest.Webhook, notify.Sender) {
 // An endpoint that takes fewer messages than come gets all of them as fast as it takes them:
 // waiting for its only connection is no failed attempt and says nothing against it.
 func TestBusyEndpoint(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const messages, each = 40, 2 * time.Second // of twelve at once the last waits 24 s, longer than the timeout
 		p, sender := oneByOne(t)
@@ -50,6 +51,7 @@ func TestBusyEndpoint(t *testing.T) {
 
 // An endpoint that has stopped answering fails, also for those that wait for its only connection.
 func TestBusyEndpointThatHangs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, sender := oneByOne(t)
 		p.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{Hang: true} })
@@ -68,6 +70,7 @@ func TestBusyEndpointThatHangs(t *testing.T) {
 // while the worker has places for those that hang.
 func TestSomeAnswersHang(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const messages, gap = 600, 100 * time.Millisecond // two a second hang, each for 15 s
 		stage, _ := fcmStage(t)

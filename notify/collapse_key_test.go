@@ -21,6 +21,7 @@ import (
 // no answer. Messages without the key, under another one and to other devices are sent.
 func TestTheNewestUnderACollapseKey(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	failed, none := notifytest.Reason(500, "InternalServerError"), &notifytest.Answer{Hang: true}
 	for name, test := range map[string]struct {
 		older, newer    string // collapse keys

@@ -18,6 +18,7 @@ import (
 
 // A GOAWAY costs a connection and no message.
 func TestGoAway(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := apnsStage(t, nil)
 		s.host.Answer(func(notifytest.Received) *notifytest.Answer { return &notifytest.Answer{GoAway: true} })
@@ -36,6 +37,7 @@ func TestGoAway(t *testing.T) {
 // A cold start with many messages at once opens no more connections than it may, even if
 // they are more than the connections carry at a time.
 func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	const requests = 3500
 	for _, connections := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -71,6 +73,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // A connection that ends among many messages costs none of them, and little time, whether
 // the next ones come one by one or at once: a new connection begins with one stream.
 func TestGoAwayUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, gap := range map[string]time.Duration{"steady": time.Millisecond, "bursts": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,6 +110,7 @@ func TestGoAwayUnderLoad(t *testing.T) {
 
 // A host that allows few requests at once gets all of them, however many come at a time.
 func TestFewStreams(t *testing.T) {
+	t.Parallel()
 	const requests = 100
 	for _, streams := range []int{1, 5, 40} {
 		for _, connections := range []int{1, 8} {
@@ -144,6 +148,7 @@ func TestFewStreams(t *testing.T) {
 // A provider that allows one request at once on an open connection, until the next one has
 // succeeded, delays the requests of the moment and fails none.
 func TestOneStreamAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const rounds, each = 20, 100
 		s := apnsStage(t, nil)
@@ -175,6 +180,7 @@ func TestOneStreamAgain(t *testing.T) {
 // The first request of a connection is alone until its answer, which comes with the bound of
 // streams: a provider some distance away gets none beyond the one that it allows.
 func TestFirstRequestIsAlone(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const requests, each = 50, 200 * time.Millisecond
 		p, err := notifytest.NewAPNs(notifytest.Options{})
@@ -255,6 +261,7 @@ func (d *distant) Read(p []byte) (int, error) {
 
 // A connection whose first request gets no answer serves the others.
 func TestFirstRequestHangs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := webhookStage(t)
 		var n atomic.Int64

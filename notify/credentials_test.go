@@ -19,6 +19,7 @@ import (
 // A fleet of four shows Apple one token at a time, and a new one not too often; the
 // fake would refuse a second one within 20 minutes.
 func TestAFleetSharesAToken(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Mini(t)
 		p, err := notifytest.NewAPNs(notifytest.Options{})
@@ -65,6 +66,7 @@ func TestAFleetSharesAToken(t *testing.T) {
 
 // Two that share nothing are told so by Apple, and pause rather than mint again.
 func TestTwoTokensAreTooMany(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -82,6 +84,7 @@ func TestTwoTokensAreTooMany(t *testing.T) {
 // A token that the provider does not take any more is replaced once; a new one that is
 // not taken either is no accident.
 func TestRefusedToken(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := fcmStage(t)
 		send := func() notify.Outcome {
@@ -124,6 +127,7 @@ func TestRefusedToken(t *testing.T) {
 
 // Google gives a fleet one access token an hour; an account that it does not know halts.
 func TestAccessToken(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Mini(t)
 		p, err := notifytest.NewFCM(notifytest.Options{})
@@ -163,6 +167,7 @@ func TestNoRedisNoToken(t *testing.T) {
 
 // A signature for push services is made anew before it ends.
 func TestVAPIDTokensEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := webpushStage(t)
 		for range 4 {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -97,6 +96,7 @@ func TestOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, jobs = 20, 500
 		stage, _ := fcmStage(t)
@@ -160,6 +160,7 @@ func TestOutage(t *testing.T) {
 // to the device that failed.
 func TestSeveralDevices(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stage, _ := fcmStage(t)
 		s := newSchool(t, stage.sender, notify.HandlerConfig{}, queue.Policy{User: []throttle.Rule{throttle.Window(3, time.Hour)}})
@@ -203,9 +204,10 @@ func TestSeveralDevices(t *testing.T) {
 // When every device's token is said to be bad the configuration is to blame: no token is
 // forgotten, sending is suspended with an alarm, and nothing is lost.
 func TestMassLoss(t *testing.T) {
-	answers := map[string]*notifytest.Answer{"apns": notifytest.Reason(400, "BadDeviceToken"), "webpush": notifytest.HTML(404)}
-	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(answers)), 0, 1) {
-		answer := answers[name]
+	t.Parallel()
+	for name, answer := range sample.Cases(t, map[string]*notifytest.Answer{
+		"apns": notifytest.Reason(400, "BadDeviceToken"), "webpush": notifytest.HTML(404),
+	}, 0, 1) {
 		synctest.Test(t, func(t *testing.T) {
 			c := openCrowd(t, name)
 			if name == "webpush" { // a relay that has lost its way
@@ -254,6 +256,7 @@ func TestMassLoss(t *testing.T) {
 
 // Dead tokens are forgotten one by one, and take nothing from the user's window.
 func TestForget(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stage := apnsStage(t, nil)
 		var forgotten []string
@@ -299,6 +302,7 @@ func TestSuspensionsGrow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stage := apnsStage(t, nil)
 		s := newSchool(t, stage.sender, notify.HandlerConfig{}, queue.Policy{})
@@ -330,6 +334,7 @@ func TestSuspensionsGrow(t *testing.T) {
 
 // What is expired at the start is not sent, and what is sent says how long it is good for.
 func TestExpiryCountsFromTheStart(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stage, _ := fcmStage(t)
 		s := newSchool(t, stage.sender, notify.HandlerConfig{}, queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Minute)}})

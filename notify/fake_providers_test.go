@@ -116,6 +116,7 @@ func otherKey(t *testing.T) crypto.Signer {
 }
 
 func TestAPNsIsStrict(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -181,6 +182,7 @@ func TestAPNsIsStrict(t *testing.T) {
 }
 
 func TestFCMIsStrict(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, err := notifytest.NewFCM(notifytest.Options{})
 		must(t, err)
@@ -255,6 +257,7 @@ func TestFCMIsStrict(t *testing.T) {
 }
 
 func TestPushServiceIsStrict(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, err := notifytest.NewWebPush(notifytest.Options{})
 		must(t, err)
@@ -306,6 +309,7 @@ func TestPushServiceIsStrict(t *testing.T) {
 }
 
 func TestEndpointIsStrict(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, err := notifytest.NewWebhook(notifytest.Options{})
 		must(t, err)

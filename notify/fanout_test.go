@@ -14,6 +14,7 @@ import (
 // A message takes one place of the worker, and so one of a host's share, however many of its
 // endpoints or devices are there: they all get it in the first attempt.
 func TestOneMessageToManyOfOneHost(t *testing.T) {
+	t.Parallel()
 	for provider, most := range map[string]time.Duration{"webhook": 2 * time.Second, "webpush": time.Second, "fcm": time.Second} {
 		for _, n := range []int{26, 60, 100} {
 			t.Run(fmt.Sprint(provider, " ", n), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 // A request starts when the one before has its stream, and one that net/http sends again
 // starts anew.
 func TestGate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const patience = time.Hour
 		var g gate

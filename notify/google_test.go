@@ -117,6 +117,7 @@ func TestBadGoogleCredentials(t *testing.T) {
 
 // A token of the caller's is asked for again before its end, and not before each message.
 func TestTokensAreKept(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewFCM(notifytest.Options{})
 		must(t, err)
@@ -142,6 +143,7 @@ func TestTokensAreKept(t *testing.T) {
 // While Google cannot be reached, messages that come together wait for one request and no
 // longer than it may take; none counts as attempted. Soon after it is back all goes on.
 func TestNoConvoyForAToken(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewFCM(notifytest.Options{})
 		must(t, err)
@@ -193,6 +195,7 @@ func TestNoConvoyForAToken(t *testing.T) {
 
 // An attempt that is cancelled while a token is obtained says nothing to the others.
 func TestACancelledAttemptIsNoFailure(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewFCM(notifytest.Options{})
 		must(t, err)
@@ -220,6 +223,7 @@ func TestACancelledAttemptIsNoFailure(t *testing.T) {
 
 // Apple's refusal of the project's key for iPhones is not Google's of our token.
 func TestThirdPartyRefusalKeepsTheToken(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := fcmStage(t)
 		m := notify.Message{ID: "1", Title: "a"}

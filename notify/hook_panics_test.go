@@ -111,6 +111,7 @@ func (f fullSender) Send(ctx context.Context, m notify.Message, to notify.Target
 // A hook of the app's that panics costs its message at most an attempt. It is logged once, with
 // the hook and the stack, and the next messages to the same endpoint do not notice.
 func TestHooksThatPanic(t *testing.T) {
+	t.Parallel()
 	scenes := hookScenes()
 	type panics struct {
 		scene   string
@@ -171,6 +172,7 @@ func (scene hookScene) run(t *testing.T, devices int) {
 
 // Messages at which a Sender panics say nothing about its provider.
 func TestPanicsAreNoEvidence(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "fcm")
 		s := newSchool(t, fullSender(func(ctx context.Context, m notify.Message, to notify.Target) notify.Outcome {
@@ -193,6 +195,7 @@ func TestPanicsAreNoEvidence(t *testing.T) {
 
 // A Logger that panics costs its lines only.
 func TestLoggerThatPanics(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "webhook")
 		h, err := notify.NewHandler(c.sender, notify.HandlerConfig{Logger: slog.New(badLog{}).With("a", "b").WithGroup("c")})

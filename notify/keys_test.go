@@ -44,6 +44,7 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 // A job for each device, while Google is down: the same users' iPhones get theirs as on a calm day.
 func TestAnotherProviderIsDown(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	const users = 60
 	messages := sample.Size(600, 600, 1800)
 	arrive := func(down bool) (n int, p99 time.Duration) {
@@ -90,6 +91,7 @@ func TestAnotherProviderIsDown(t *testing.T) {
 // One of a tenant's ten endpoints does not answer: the others do not notice.
 func TestAnotherEndpointHangs(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	const endpoints = 10
 	rounds := sample.Size(30, 30, 300)
 	arrive := func(hangs bool) (n int, p99 time.Duration) {
@@ -127,6 +129,7 @@ func TestAnotherEndpointHangs(t *testing.T) {
 // Apple refuses one of two apps, of which a campaign is under way: the messages of the other one do not notice.
 func TestAnotherTopicIsRefused(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	const campaign = 600
 	messages := sample.Size(300, 300, 900)
 	arrive := func(refused bool) (n int, p99 time.Duration) {
@@ -175,6 +178,7 @@ func TestAnotherTopicIsRefused(t *testing.T) {
 
 // A device that asks for a year holds back no other device of the user.
 func TestAnotherDeviceWaits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "webpush")
 		s := newLimitedSchool(t, redistest.Mini(t), c.sender, notify.HandlerConfig{Shared: true}, queue.Policy{}, byKeys())
@@ -247,6 +251,7 @@ func TestKeysOfAJob(t *testing.T) {
 // Users behind a provider's quota, which is a limit of the queue, wait there without being claimed: of all starts one in
 // twenty at most is none of a send. The quota counts devices.
 func TestQuotaIsALimit(t *testing.T) {
+	t.Parallel()
 	users := sample.Size(300, 300, 10_000)
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond = 100

@@ -80,6 +80,7 @@ func (s *school) revive(t *testing.T) {
 
 // A job that died is revived: it goes to the devices that do not have the message.
 func TestRevive(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -120,6 +121,7 @@ func TestRevive(t *testing.T) {
 // A day after its death nobody knows whether an ID means the old job: it is sent to all.
 func TestReviveAfterADay(t *testing.T) {
 	sample.WholeOnly(t)
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -139,6 +141,7 @@ func TestReviveAfterADay(t *testing.T) {
 // first one was delivered.
 func TestIDAgain(t *testing.T) {
 	sample.WholeOnly(t)
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -165,6 +168,7 @@ func TestIDAgain(t *testing.T) {
 
 // One device that stands twice among the targets gets the message once.
 func TestOneTargetTwice(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -182,6 +186,7 @@ func TestOneTargetTwice(t *testing.T) {
 
 // A worker that stops sends nothing new, and what it has not sent counts no attempt.
 func TestStopBeforeTheSend(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Mini(t)
 		var r recorder
@@ -211,6 +216,7 @@ func TestStopBeforeTheSend(t *testing.T) {
 // A device that refused the message is asked again when the job is revived, although it
 // was not while the job lived.
 func TestReviveAsksWhoRefused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -236,6 +242,7 @@ func TestReviveAsksWhoRefused(t *testing.T) {
 
 // A device that refused the message is not asked again while the others are.
 func TestARefusalIsRemembered(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		s := newSchool(t, &r, notify.HandlerConfig{}, queue.Policy{})
@@ -264,6 +271,7 @@ func (l *lateSender) Send(ctx context.Context, m notify.Message, to notify.Targe
 
 // What is taken when the attempt's time is over is written down all the same.
 func TestTakenAtTheLastMoment(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l lateSender
 		s := newSchool(t, &l, notify.HandlerConfig{}, queue.Policy{})

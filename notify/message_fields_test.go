@@ -58,6 +58,7 @@ const (
 
 // What a device does with a message is what the message says, in each provider's words.
 func TestMeaning(t *testing.T) {
+	t.Parallel()
 	in := func(d time.Duration) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(d) } // a bubble begins then
 	unix := func(d time.Duration) any { return in(d).Unix() }
 	tests := map[string]struct {
@@ -178,6 +179,7 @@ func TestMeaning(t *testing.T) {
 
 // The record's own fields say the same as the headers and the body.
 func TestRecords(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, s stage) {
 		m := notify.Message{ID: "job-1", Data: map[string]string{"a": "b"}, Priority: notify.High, CollapseKey: "k"}
 		if o := s.sender.Send(t.Context(), m, s.target); o.Action != notify.Done {
@@ -200,6 +202,7 @@ func TestRecords(t *testing.T) {
 
 // Apple's ID of a message is the same in every attempt, and another on each device.
 func TestAppleIDs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := apnsStage(t, nil)
 		for _, to := range []string{"0123456789abcdef", "0123456789abcdef", "0123456789abcdee"} {
@@ -215,6 +218,7 @@ func TestAppleIDs(t *testing.T) {
 
 // A team's apps share a sender; a target says which is its own.
 func TestSeveralTopics(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -249,6 +253,7 @@ func TestSeveralTopics(t *testing.T) {
 
 // A message may be of any of Apple's push types: its topic is the app's with the suffix of the type.
 func TestPushTypes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -287,6 +292,7 @@ func TestPushTypes(t *testing.T) {
 
 // What fits is sent, what does not is not, and a byte is one however JSON may write it.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	text := func(n int) notify.Message { return notify.Message{Title: "a", Body: strings.Repeat("x", n)} }
 	tests := []struct {
 		m    notify.Message
@@ -316,6 +322,7 @@ func TestSizes(t *testing.T) {
 
 // A redirect is not followed: it would take the message, and perhaps a token, elsewhere.
 func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		inBubbles(t, func(t *testing.T, s stage) {
 			s.host.Answer(func(notifytest.Received) *notifytest.Answer {
@@ -331,6 +338,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 // A dry run builds and checks, obtains tokens, and delivers nothing; FCM validates.
 func TestDryRun(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		apns, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -389,6 +397,7 @@ func TestDryRun(t *testing.T) {
 
 // A target of another provider is refused, and nothing is sent to anybody for it.
 func TestTargetsOfOthers(t *testing.T) {
+	t.Parallel()
 	sub := notify.Target{Token: "https://push.example/x", P256dh: "k", Auth: "s"}
 	targets := map[string][]notify.Target{
 		"apns":    {{}, sub, {Token: "fcm-device:APA91"}, {Token: "https://a.example/"}, {Token: "../../evil"}},

@@ -13,6 +13,7 @@ import (
 // While workers are upgraded, a message of the next version is not dead because an old one
 // got it; what no version can read is.
 func TestMessagesOfANewerVersion(t *testing.T) {
+	t.Parallel()
 	for payload, readable := range map[string]bool{
 		`{"title":"a","future":1,"targets":["t"]}`:                   true,
 		`{"title":"a","targets":[{"token":"t","future":{"a":"b"}}]}`: true,

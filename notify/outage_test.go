@@ -24,6 +24,7 @@ func TestALongOutageDelaysNoOther(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
 		all, err := notify.NewProviders(notify.Provider{Sender: apns.sender}, notify.Provider{Sender: fcm.sender})
@@ -63,6 +64,7 @@ func TestALongOutageDelaysNoOther(t *testing.T) {
 // What is left of a message comes in its turn if a device failed alone, and after all other
 // messages if its provider is in trouble.
 func TestALoneFailureKeepsItsTurn(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		failing int  // of Google's devices, in a row, once each
 		nobody  bool // they are all that the first user has
@@ -123,6 +125,7 @@ func TestALoneFailureKeepsItsTurn(t *testing.T) {
 // Devices that failed alone, each between others that got their messages, are no evidence
 // when they fail again in a row.
 func TestRepeatedAttemptsAreNoEvidence(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const pairs = 30
 		c := openCrowd(t, "fcm")

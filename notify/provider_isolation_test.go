@@ -210,6 +210,7 @@ func (s *school) unfinished() int64 {
 // meaning are handled alike, so a sample has one of each, and a fleet of one size.
 func TestOthersDoNotNotice(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	sizes := []int{10}
 	if sample.Whole() {
 		sizes = []int{1000, 10, 3}

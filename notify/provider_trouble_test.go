@@ -38,6 +38,7 @@ func offerAll(t *testing.T, s *school, c crowd, devices int) {
 // A campaign over a table of which so many tokens are dead ends when its leak says so, and
 // the app is told of each dead token and of no other.
 func TestCampaign(t *testing.T) {
+	t.Parallel()
 	for _, percent := range sample.Draw(t, []int{0, 20, 40, 90}, 0, 2) {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
 			t.Parallel()
@@ -49,6 +50,7 @@ func TestCampaign(t *testing.T) {
 // The same over a table as large as those of real campaigns.
 func TestLargeCampaign(t *testing.T) {
 	sample.WholeOnly(t)
+	t.Parallel()
 	for _, percent := range []int{0, 20, 40, 90} {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { campaign(t, campaignSize{100_000, 1000}, percent) })
@@ -113,6 +115,7 @@ func delivered(c crowd) (n int) {
 // provider and whether it worked before, no token is forgotten, no message is given up,
 // and all arrive once it is mended.
 func TestRelayThatHasLostItsWay(t *testing.T) {
+	t.Parallel()
 	const devices = 500
 	type relay struct {
 		provider string
@@ -160,6 +163,7 @@ func TestEverybodyIsGone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	const devices = 500
 	for provider, answer := range map[string]*notifytest.Answer{
 		"fcm": notifytest.Unregistered(), "apns": notifytest.Reason(410, "Unregistered"), "webpush": {Status: 410},
@@ -192,6 +196,7 @@ func TestEverybodyIsGone(t *testing.T) {
 
 // An operator who knows that a table is old says so, and is believed.
 func TestTrustAnswers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "apns")
 		c.host.Answer(func(notifytest.Received) *notifytest.Answer { return notifytest.Reason(400, "BadDeviceToken") })
@@ -210,6 +215,7 @@ func TestTrustAnswers(t *testing.T) {
 
 // Messages to devices of another app are dead, with the reason; their tokens are kept.
 func TestTokensOfAnotherApp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "apns")
 		c.host.Answer(func(r notifytest.Received) *notifytest.Answer {
@@ -238,6 +244,7 @@ func TestHangingEndpoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "webhook")
 		s := newSchool(t, c.sender, notify.HandlerConfig{}, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(50, time.Second)}})
@@ -284,6 +291,7 @@ func TestLone503(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "fcm")
 		var n atomic.Int64
@@ -311,6 +319,7 @@ func TestNoWayOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)

@@ -39,6 +39,7 @@ func of(provider string, to notify.Target) notify.Target {
 // the providers is down, or takes requests and does not answer, the other devices get
 // everything when they get it without that, and that one afterwards what it has missed, once.
 func TestThreeProvidersOneWindow(t *testing.T) {
+	t.Parallel()
 	const slow, fast = 1, 20 // starts a second: the retries come before all is sent, or what hangs takes all its places
 	type trouble struct {
 		name      string
@@ -147,6 +148,7 @@ func threeThroughOne(t *testing.T, perSecond, bad int, trouble *notifytest.Answe
 // Each target goes to its own provider. What is none's is refused, with the reason and
 // without the token: never sent, never forgotten.
 func TestTargetsOfNone(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		apns, fcm, web, all := threeProviders(t)
 		several := []notify.Sender{all, apns.sender, fcm.sender, web.sender}
@@ -234,6 +236,7 @@ func TestNewProviders(t *testing.T) {
 // Whoever asks is told of each attempt: what the provider called it, what it answered and
 // how long that took. Metrics say so by provider and code.
 func TestSentAndMetrics(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		apns, fcm, web, all := threeProviders(t)
 		var mu sync.Mutex
@@ -274,6 +277,7 @@ func TestSentAndMetrics(t *testing.T) {
 
 // A gauge says until when a provider is suspended.
 func TestSuspendedGauge(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCrowd(t, "apns")
 		registry := prometheus.NewRegistry()

@@ -10,6 +10,7 @@ import (
 // What is left of a message yields if the user has it on another device, and if the trouble
 // is not the device's own.
 func TestYields(t *testing.T) {
+	t.Parallel()
 	has, gone := result{fate: delivered}, result{fate: unregistered}
 	fails := func(name string) result { return result{fate: retried, route: route{name: name}} }
 	waits, doubted := result{fate: held}, result{fate: retried, doubt: true}

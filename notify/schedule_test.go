@@ -29,6 +29,7 @@ func (s *school) arrivals(h *notifytest.Host) (all []time.Duration) {
 // A message to a phone whose provider fails twice, and to a webhook that is down for ten minutes: the phone has it as early as
 // without the webhook, and the webhook is called as often, and as late, as without the phone.
 func TestAWebhookThatIsDownDelaysNoPhone(t *testing.T) {
+	t.Parallel()
 	scene := func(phoneToo, hookToo bool) (phone, hook []time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			fcm, hooks := openCrowd(t, "fcm"), openCrowd(t, "webhook")
@@ -86,6 +87,7 @@ func TestAWebhookThatIsDownDelaysNoPhone(t *testing.T) {
 // Each device has as many attempts as the job, also if another one takes longer for its own. The message is dead when
 // nothing is left to attempt, and a revived one goes to the device that has failed.
 func TestEachDeviceHasItsAttempts(t *testing.T) {
+	t.Parallel()
 	slow := func(after time.Duration) notify.Outcome {
 		return notify.Outcome{Action: notify.Retry, Err: errors.New("not yet"), After: after}
 	}
@@ -119,6 +121,7 @@ func TestEachDeviceHasItsAttempts(t *testing.T) {
 
 // Devices that are due at nearly the same time share an attempt of the job.
 func TestDevicesThatFailTogetherAreAttemptedTogether(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &timed{}
 		s := newSchool(t, r, notify.HandlerConfig{Shared: true}, queue.Policy{})
@@ -172,6 +175,7 @@ func (forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // Where schedules cannot be written, a message has its attempts all the same, and no more.
 func TestAttemptsEndWithoutALedger(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		rdb := redistest.Mini(t)

@@ -27,6 +27,7 @@ func lookFor(t *testing.T, seen string, secrets []string) {
 
 // Nothing that is written down anywhere has a secret in it.
 func TestNoSecrets(t *testing.T) {
+	t.Parallel()
 	answers := []*notifytest.Answer{
 		nil, notifytest.TooMany(time.Second), notifytest.Unavailable(0), notifytest.HTML(500), notifytest.HTML(403),
 		{Status: 404}, {Status: 400, Body: `{"reason":"BadDeviceToken"}`}, {Hang: true}, {Cut: true},

@@ -115,6 +115,7 @@ func inBubbles(t *testing.T, test func(t *testing.T, s stage)) {
 
 // A whole message arrives as it is meant, and the provider has nothing to object to.
 func TestSenders(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, s stage) {
 		m := notify.Message{
 			ID: "job-1", Title: "School is closed", Body: "Snow, \"deep\" & white. Привет ❄",
@@ -166,6 +167,7 @@ func last(t *testing.T, h *notifytest.Host) notifytest.Received {
 // Whatever goes wrong is one request, ends in time, says what is to be done and tells no
 // secret.
 func TestTrouble(t *testing.T) {
+	t.Parallel()
 	every := func(a notify.Action) map[string]notify.Action {
 		return map[string]notify.Action{"apns": a, "fcm": a, "webpush": a, "webhook": a}
 	}
@@ -223,6 +225,7 @@ func TestTrouble(t *testing.T) {
 
 // During a pause an endpoint is left alone, whoever wants to send.
 func TestAPauseIsKept(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"webhook"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := stages[name](t)
@@ -244,6 +247,7 @@ func TestAPauseIsKept(t *testing.T) {
 
 // What Apple's payload has a field for already cannot be data too.
 func TestDataHasNoTakenNames(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := apnsStage(t, nil)
 		for _, name := range []string{"aps", "image"} {
@@ -260,6 +264,7 @@ func TestDataHasNoTakenNames(t *testing.T) {
 
 // A fake that took everything would prove nothing.
 func TestProvidersAreStrict(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)
@@ -292,6 +297,7 @@ func TestProvidersAreStrict(t *testing.T) {
 
 // Without the authority that vouches for a provider nothing is sent.
 func TestUnknownAuthority(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewAPNs(notifytest.Options{})
 		must(t, err)

@@ -73,6 +73,7 @@ func TestAWorkerWithoutAWayOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, kind := range []string{"apns", "webpush", "webhook"} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

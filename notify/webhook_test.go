@@ -22,6 +22,7 @@ import (
 // An endpoint that knows a secret, or only the public half of a key, takes what is signed
 // with its own and nothing else.
 func TestWebhookSignatures(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewWebhook(notifytest.Options{})
 		must(t, err)
@@ -71,6 +72,7 @@ func TestBadSecrets(t *testing.T) {
 // again, the endpoint gets messages again.
 func TestFailingEndpoint(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewWebhook(notifytest.Options{})
 		must(t, err)
@@ -156,6 +158,7 @@ func TestFailingEndpoint(t *testing.T) {
 // Each endpoint's requests are signed with its own secret: what one knows forges nothing
 // to another.
 func TestASecretForEachEndpoint(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		key, err := notifytest.NewWebhook(notifytest.Options{}) // only for its key
 		must(t, err)

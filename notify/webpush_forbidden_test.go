@@ -18,6 +18,7 @@ import (
 // messages to others: an attempt that waits to find out whether to believe them takes a place.
 func TestForbiddenSubscriptions(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	const forbidden, messages = 300, 300
 	for name, origins := range map[string]int{"one origin": 1, "an origin each": forbidden} {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,7 @@ func (p *prober) Value(key any) any { p.asked = key; return nil }
 // There is no way to let them: what they look for has a key, and a value, of types that
 // asynq keeps to itself, and a task's ResultWriter is made by asynq's server alone.
 func TestAsynqKnowsItsOwnContextsOnly(t *testing.T) {
+	t.Parallel()
 	p := &prober{Context: t.Context()}
 	asynq.GetTaskID(p)
 	if path := reflect.TypeOf(p.asked).PkgPath(); !strings.Contains(path, "/internal/") {

@@ -224,6 +224,7 @@ func TestForward(t *testing.T) {
 }
 
 func TestForwardRecognisesARepeatedHandOver(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		fleet := asynq.NewClientFromRedisClient(client)
@@ -263,6 +264,7 @@ func (l *lostOffers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A task that was filed runs once, although its inbox is told so only long after the job has ended.
 func TestInboxFilesOnceWhileRepliesAreLost(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	for _, lost := range []time.Duration{time.Second, 33 * time.Second, 3 * time.Minute} {
 		t.Run(lost.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -289,6 +291,7 @@ func TestInboxFilesOnceWhileRepliesAreLost(t *testing.T) {
 
 // Jobs that are forwarded into the worker's own inbox would come back for ever.
 func TestForwardIntoTheOwnInbox(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		fleet := asynq.NewClientFromRedisClient(client)

@@ -382,6 +382,7 @@ func (o *tools) schedulers(t *testing.T) string {
 // A result has a place where asynq keeps the task. Anywhere else nothing is written, least of all a key that
 // nobody would delete.
 func TestResultsOfOtherJobsLeaveNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		runWorker(t, client, asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {

@@ -18,6 +18,7 @@ import (
 // A lock of asynq.Unique is over after its time, whatever its job does, and is not lifted by a
 // job that has lost it.
 func TestUniqueHoldsForItsTimeAtMost(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := way{s: stage{redistest.Mini(t), time.Second, true}}
 		w.serve(t, &recorder{}, settings{})
@@ -63,6 +64,7 @@ func TestUniqueEndsAtTheDoor(t *testing.T) {
 // A task that asynq's servers have failed twice comes through the inbox with the attempts that
 // are left.
 func TestAttemptsThatAreLeft(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := way{s: stage{redistest.Mini(t), time.Second, true}}
 		failed := make(chan int, 10)

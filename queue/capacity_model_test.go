@@ -278,6 +278,7 @@ func newCapacityModel(t *testing.T, client redis.UniversalClient, seed uint64, u
 // Capacities hold exactly, whatever else happens, and what they count is what waits. Workers die, and what they had waits
 // again.
 func TestCapacitiesWhateverHappens(t *testing.T) {
+	t.Parallel()
 	random, did := sample.Rand(t, sample.SeedOf(t)), make(map[string]int)
 	for range sample.Size(3, 4, 200) {
 		seed := random.Uint64()
@@ -309,6 +310,7 @@ func TestCapacitiesWhateverHappens(t *testing.T) {
 
 // The same on a real Redis: while a worker is at work what waits is counted, and without one capacities are judged.
 func TestCapacitiesOnRedis(t *testing.T) {
+	t.Parallel()
 	client, seed, did := redistest.Start(t).Client(t), sample.SeedOf(t), make(map[string]int)
 	c := newCapacityModel(t, client, seed, 10*time.Millisecond, did)
 	for range sample.Size(5, 10, 100) {

@@ -137,6 +137,7 @@ func TestClientsLearnOfNewPolicies(t *testing.T) {
 
 // max_wait counts from when a job may start: one for tomorrow has not waited yet.
 func TestMaxWaitCountsFromNotBefore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{MaxWait: 15 * time.Minute}))
@@ -208,6 +209,7 @@ func TestReviveRefusesWhatIsNoEntry(t *testing.T) {
 // Jobs of different queues, and of one queue at different times, are different tasks of
 // the fleet, even under one ID.
 func TestForwardedJobsNeverMeet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		fleet := asynq.NewClientFromRedisClient(client)

@@ -17,6 +17,7 @@ import (
 // Of jobs under one collapse key that return to their lane in one moment the newest runs.
 // The others are dropped, each with its reason: none is lost without a trace.
 func TestCollapsedJobsThatReturnTogether(t *testing.T) {
+	t.Parallel()
 	const count = 3
 	ways := map[string]func(t *testing.T, server *miniredis.Miniredis){
 		"scheduled": func(t *testing.T, server *miniredis.Miniredis) {

@@ -20,6 +20,7 @@ import (
 
 // Everybody who asks is told the limit, what runs, and that nobody knows when it ends.
 func TestConcurrencyIsExplained(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 2}}))
@@ -72,6 +73,7 @@ func TestConcurrencyIsExplained(t *testing.T) {
 // A concurrency limit changes nothing in when the rules let a job start. Where the jobs before it
 // may take all places of the limit, that is only the earliest.
 func TestEstimatesBehindConcurrency(t *testing.T) {
+	t.Parallel()
 	offered := jobs("school", "ann", 40)
 	for i := range offered {
 		offered[i].ID = fmt.Sprint("job-", i)
@@ -115,6 +117,7 @@ func TestEstimatesBehindConcurrency(t *testing.T) {
 
 // A job's own start is not its user's next one's.
 func TestTheNextStartBesideTheJobsOwn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Minute)}}))
@@ -142,6 +145,7 @@ func TestTheNextStartBesideTheJobsOwn(t *testing.T) {
 
 // A job with a latest start says so, and when that has passed, whatever keeps it.
 func TestTooLateIsSaid(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{MaxWait: time.Hour, UserConcurrency: queue.Concurrency{Jobs: 1}}))
@@ -211,6 +215,7 @@ func (mute) wait(ctx context.Context) error {
 // An offer that has arrived is not held up by the count of what runs: without it a receipt has
 // the estimate of the rules, and says so.
 func TestReceiptsDoNotWaitForTheCount(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: 1}}))

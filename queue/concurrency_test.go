@@ -190,6 +190,7 @@ func TestConcurrencyIsLive(t *testing.T) {
 
 // What is blocked by a limit costs nothing, however much it is, and starts when a job ends.
 func TestBlockedLanesCostNothing(t *testing.T) {
+	t.Parallel()
 	commands := func(waiting int) (n int) {
 		synctest.Test(t, func(t *testing.T) {
 			client := redistest.Mini(t)
@@ -350,6 +351,7 @@ func TestConcurrencyThatChanges(t *testing.T) {
 
 // A job that goes back into its lane has left its place: it starts again as soon as it may.
 func TestAReturnedJobLeavesItsPlace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{UserConcurrency: queue.Concurrency{Jobs: 1}}))

@@ -3,8 +3,6 @@ package queue_test
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +17,11 @@ import (
 // The condition of a queue in a steady state is one word, at whatever instant one looks: also where the leader needs some
 // time to start what a limit has just let go.
 func TestTheConditionIsSteady(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	leak, spacing := []throttle.Rule{throttle.Leak(50, time.Second)}, []throttle.Rule{throttle.Spacing(130 * ms)}
 	one := queue.Concurrency{Jobs: 1}
-	all := map[string]struct {
+	for name, c := range sample.Cases(t, map[string]struct {
 		users  int // of each tenant
 		policy queue.Policy
 		takes  time.Duration // a job
@@ -38,9 +37,7 @@ func TestTheConditionIsSteady(t *testing.T) {
 		"no limit":                     {5, queue.Policy{}, 0, 10000, 50 * ms, watch.Flowing},
 		"no limit, few places":         {5, queue.Policy{}, 20 * ms, 3, 0, watch.Starved},
 		"one at a time and few places": {5, queue.Policy{UserConcurrency: one}, 100 * ms, 3, 0, watch.Starved},
-	}
-	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(all)), 0, 3) {
-		c := all[name]
+	}, 0, 3) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newMini(t)

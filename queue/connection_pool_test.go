@@ -42,6 +42,7 @@ func (w wrapped) Unwrap() redis.UniversalClient { return w.UniversalClient }
 
 func TestManyQueuesOfAClusterOnASmallPool(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	small := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes.Nodes[0].Addr}, PoolSize: 1})
 	t.Cleanup(func() { small.Close() })

@@ -18,6 +18,7 @@ import (
 // A costly job, and its tenant with it, gets its turn where another tenant's small jobs
 // would use up the queue's rule for ever: under a rule of any kind.
 func TestACostlyJobIsNotStarved(t *testing.T) {
+	t.Parallel()
 	for name, rule := range map[string]throttle.Rule{
 		"window": throttle.Window(10, time.Second), "fixed_window": throttle.FixedWindow(10, time.Second),
 		"sliding_counter": throttle.SlidingCounter(10, time.Second, 2),

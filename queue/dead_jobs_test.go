@@ -98,6 +98,7 @@ func TestDeleteDead(t *testing.T) {
 
 // The newest starts of a user are those that its window looks at.
 func TestRecent(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(3, time.Minute), throttle.Spacing(time.Second)}}))

@@ -14,6 +14,7 @@ import (
 // A class that comes often is warned of a few times; a rare one beside it is not left out, and
 // the next warning says how many were.
 func TestWarningsAreFew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&out, nil))
@@ -48,6 +49,7 @@ func TestWarningsAreFew(t *testing.T) {
 // While a provider is down, each job of each user asks for a pause: of that is warned a few
 // times, too.
 func TestWarningsOfPausesAreFew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		a := &attempts{log: slog.New(slog.NewTextHandler(&out, nil))}

@@ -160,6 +160,7 @@ func TestTimeoutAsksTheHandler(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		policy := leakOf(100)
@@ -203,6 +204,7 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestLostWorker(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		lost := make(chan struct{})
@@ -240,6 +242,7 @@ func TestLostWorker(t *testing.T) {
 }
 
 func TestKillerJobEndsInDead(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		client := redistest.MiniClient(t, server)
@@ -268,6 +271,7 @@ func TestKillerJobEndsInDead(t *testing.T) {
 // An ErrorHandler that panics changes nothing of what becomes of the job: one that is done stays
 // done, one that is dead stays dead.
 func TestAnErrorHandlerPanics(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
@@ -287,6 +291,7 @@ func TestAnErrorHandlerPanics(t *testing.T) {
 
 // The ID of a job that is dead since its payload is gone says so.
 func TestTheIDOfAJobWithoutItsPayload(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		enqueue(t, client, named("big", "u", func(j *queue.Job) { j.Payload = make([]byte, 1<<20) }))
@@ -305,6 +310,7 @@ func TestTheIDOfAJobWithoutItsPayload(t *testing.T) {
 
 // The error of a handler that panicked says where, to an ErrorHandler; its text does not, which is kept in Redis.
 func TestAPanicHasItsStack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		var reported *queue.PanicError

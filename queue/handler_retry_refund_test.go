@@ -18,6 +18,7 @@ import (
 
 // A handler may know better than RetryDelay how long to wait, be it longer or shorter.
 func TestRetryAfter(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
@@ -46,6 +47,7 @@ func TestRetryAfter(t *testing.T) {
 
 // A failed attempt that does not count leaves the job its attempts, the last one too.
 func TestUncountedRetry(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		calls := 0
@@ -71,6 +73,7 @@ func TestUncountedRetry(t *testing.T) {
 // What the user has not seen takes no place in the user's window, but its place in the
 // tenant's leak.
 func TestRefundUser(t *testing.T) {
+	t.Parallel()
 	ends := map[string]func(error) error{
 		"nil":    func(error) error { return nil },
 		"done":   func(err error) error { return fmt.Errorf("%w: %w", err, asynq.RevokeTask) },

@@ -95,6 +95,7 @@ func TestHeldBackOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	crowd := func(tenants, users, each int) (all []queue.Job) {
 		for n := range each {
 			for tenant := range tenants {

@@ -18,6 +18,7 @@ import (
 
 // The history of a job says when it was offered, what each attempt waited for, and how it ended.
 func TestHistoryOfAJob(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")
@@ -118,6 +119,7 @@ func TestHistoryOfAJob(t *testing.T) {
 
 // A dropped job's history says when, and why.
 func TestHistoryOfADroppedJob(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")

@@ -20,6 +20,7 @@ import (
 // TestANearWorkerLeads lets a worker lead that is far from Redis, until one comes that is
 // near: then jobs do not wait for the round trips of the other one.
 func TestANearWorkerLeads(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		near := redistest.MiniClient(t, server)
@@ -60,6 +61,7 @@ func TestAFleetFarAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	const ms = time.Millisecond
 	for name, fleet := range map[string]struct {
 		ways  []time.Duration // each in either direction
@@ -103,6 +105,7 @@ func TestOneFarWorker(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, far := range []time.Duration{3 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond} {
 		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,6 +136,7 @@ func TestOneFarWorker(t *testing.T) {
 // A near worker that is frozen leads nobody: those far away carry the jobs, and do not hand
 // the queue to it again and again as long as its lease lasts.
 func TestTheNearestWorkerIsFrozen(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		client := redistest.MiniClient(t, server)
@@ -169,6 +173,7 @@ func TestTheNearestWorkerIsFrozen(t *testing.T) {
 // A worker far away that is given one job after the other takes them as they come, and not
 // one in a round trip.
 func TestAFarWorkerKeepsUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		near := redistest.MiniClient(t, server)
@@ -207,6 +212,7 @@ func TestAFarWorkerKeepsUp(t *testing.T) {
 // Leases as short as they may be, and beats that come late: what a dead worker had comes
 // back all the same, and nobody who lives loses anything.
 func TestShortLeasesFarAway(t *testing.T) {
+	t.Parallel()
 	for _, far := range []time.Duration{0, 30 * time.Millisecond, 100 * time.Millisecond} {
 		t.Run(fmt.Sprint(2*far, " round trip"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -21,13 +22,10 @@ import (
 // with 10,000 tenants than with 800. Half a second and a little after the last one was killed,
 // jobs start again.
 func TestANewLeaderReadsTheFronts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for name, test := range map[string]struct{ few, fewTenants, many, manyTenants int }{
+	for name, test := range sample.Cases(t, map[string]struct{ few, fewTenants, many, manyTenants int }{
 		"lanes":   {400, 4, 20_000, 4},
 		"tenants": {800, 800, 10_000, 10_000},
-	} {
+	}, 0, 1) {
 		t.Run(name, func(t *testing.T) {
 			few, fewCommands := takeOver(t, test.few, test.fewTenants)
 			many, manyCommands := takeOver(t, test.many, test.manyTenants)
@@ -108,6 +106,7 @@ func (c countingConn) Read(b []byte) (int, error) {
 // Redis knows until when a lane waits whose first job has started: a new leader does not have to
 // find it out again. So it is whether a leader was told of the jobs, or found them when it came.
 func TestALaneWaitsInItsIndex(t *testing.T) {
+	t.Parallel()
 	for _, idle := range []time.Duration{0, 10 * time.Second} {
 		t.Run(fmt.Sprint("offered after ", idle), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -46,6 +46,7 @@ func keysOf(t *testing.T, from prometheus.Gatherer, name string) map[string]floa
 // A limit whose policies ask for it has metrics of the keys that they name, and of a bounded number of others, which stay the
 // same ones.
 func TestMetricsOfKeys(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, byKeys(true))

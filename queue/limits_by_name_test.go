@@ -234,6 +234,7 @@ func TestConcurrencyByName(t *testing.T) {
 
 // A limit's key is paused: its jobs wait, others of the same users do not.
 func TestPauseALimitsKey(t *testing.T) {
+	t.Parallel()
 	for _, rules := range [][]throttle.Rule{{throttle.Leak(1000, time.Second)}, nil} {
 		synctest.Test(t, func(t *testing.T) { pauseALimitsKey(t, rules) })
 	}
@@ -329,6 +330,7 @@ func TestAHandlerKnowsTheLimitsOfItsJob(t *testing.T) {
 // A handler that pauses a limit which does not count its job, or that there is not, is not called again before the end of the
 // pause, as with any other: its user waits. Other users do not.
 func TestAPauseThatIsNotAboutItsJob(t *testing.T) {
+	t.Parallel()
 	for _, wrong := range []queue.Pause{{Limit: "domian", Key: "down.example"}, {Limit: "domain", Key: "other.example"}, {Limit: "domain", Key: "a,b"}, {}} {
 		synctest.Test(t, func(t *testing.T) {
 			client := redistest.Mini(t)
@@ -359,6 +361,7 @@ func TestAPauseThatIsNotAboutItsJob(t *testing.T) {
 
 // A limit that is set while jobs wait is about them, too; one that is lifted holds nobody back.
 func TestLimitsByNameAreLive(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": leakOf(1)}})
@@ -432,10 +435,11 @@ func TestWaitersOfALimitCostNothing(t *testing.T) {
 
 // A rule of a limit by name has one name, whoever writes it: the door, a drop, the counters, the simulation.
 func TestRulesOfALimitHaveOneName(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := limitsOnly(map[string]queue.Limit{
-			"burst": {Types: []string{"burst"}, Rules: []throttle.Rule{throttle.Window(1, time.Hour).OrDrop()}},
-			"mail":  {Types: []string{"mail"}, Rules: []throttle.Rule{throttle.Window(2, time.Hour)}},
+			"burst": {Types: []string{"burst"}, Rules: []throttle.Rule{throttle.Window(1, 10*time.Minute).OrDrop()}},
+			"mail":  {Types: []string{"mail"}, Rules: []throttle.Rule{throttle.Window(2, 10*time.Minute)}},
 		})
 		client := redistest.Mini(t)
 		setPolicies(t, client, p)
@@ -443,10 +447,10 @@ func TestRulesOfALimitHaveOneName(t *testing.T) {
 		all := append(typed(jobs("school", "teacher", 2), "burst"), typed(jobs("school", "parent", 4), "mail")...)
 		all[5].Cost = 3
 		receipts := enqueue(t, client, all...)
-		if got := receipts[5].Rule; got != "mail: window 2/1h" {
+		if got := receipts[5].Rule; got != "mail: window 2/10m" {
 			t.Errorf("the receipt says %q", got)
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(20 * time.Minute)
 		drops, err := newInspector(t, client, "push").Drops(t.Context(), 10)
 		must(t, err)
 		var rules []string
@@ -454,12 +458,12 @@ func TestRulesOfALimitHaveOneName(t *testing.T) {
 			rules = append(rules, d.Rule)
 		}
 		slices.Sort(rules)
-		if want := []string{"burst: window 1/1h", "mail: window 2/1h"}; !slices.Equal(rules, want) {
+		if want := []string{"burst: window 1/10m", "mail: window 2/10m"}; !slices.Equal(rules, want) {
 			t.Errorf("drops say %q, want %q", rules, want)
 		}
 		stats, err := newInspector(t, client, "push").Stats(t.Context())
 		must(t, err)
-		if stats.Blocked["mail: window 2/1h"] == 0 {
+		if stats.Blocked["mail: window 2/10m"] == 0 {
 			t.Errorf("blocked: %v", stats.Blocked)
 		}
 		var offers []simulate.Offer
@@ -468,7 +472,7 @@ func TestRulesOfALimitHaveOneName(t *testing.T) {
 		}
 		results, err := simulate.Run(simulate.Config{Policies: p}, offers)
 		must(t, err)
-		if got := []string{results[1].Rule, results[5].Rule}; !slices.Equal(got, []string{"burst: window 1/1h", "mail: window 2/1h"}) {
+		if got := []string{results[1].Rule, results[5].Rule}; !slices.Equal(got, []string{"burst: window 1/10m", "mail: window 2/10m"}) {
 			t.Errorf("the simulation says %q", got)
 		}
 	})
@@ -489,6 +493,7 @@ func TestSimulatedJobsThatLackAKey(t *testing.T) {
 // What the user has not seen takes nothing of a limit by name that counts each user in a unit of the job's own: whether the
 // job is done, has failed, or waits for a pause.
 func TestRefundOfAUnit(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]error{
 		"done": nil, "failed": errors.New("not yet"), "paused": queue.Pause{Scope: queue.ScopeUser, For: time.Second},
 	} {
@@ -524,6 +529,7 @@ func TestRefundOfAUnit(t *testing.T) {
 
 // Jobs that were offered before there was a limit wait in one lane, whatever their keys: the limit counts each for its own.
 func TestALaneWithSeveralValuesOfAKey(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, queue.Policies{})

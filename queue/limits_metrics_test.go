@@ -15,6 +15,7 @@ import (
 
 // What a limit by name counts, how many lanes wait for it, and how many of its keys are paused, without a label for keys.
 func TestMetricsOfLimits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newWatcher(t, client, "push")

@@ -32,6 +32,7 @@ func shownLimits() queue.Policies {
 // The limits as they are: how full each key is, what waits and runs for it, from when on it lets the next job start,
 // and whether it is paused.
 func TestLimitsAreShown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")
@@ -128,6 +129,7 @@ func TestLimitsReadABoundedPart(t *testing.T) {
 
 // Of one key is said what its rules say, whether or not anything waits for it.
 func TestALimitsKeyIsShown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")

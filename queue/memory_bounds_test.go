@@ -35,6 +35,7 @@ func TestNothingIsKeptForEver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	limits := policies(queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(1, time.Minute), throttle.Window(3, time.Minute)},
 		User:   []throttle.Rule{throttle.Window(5, time.Hour)}, Capacity: 2, DropOldest: true,

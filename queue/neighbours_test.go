@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -87,6 +86,7 @@ func TestDroppingTheOldestBesideOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	const lanes, most = 3000, 250
 	policy := queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: lanes, DropOldest: true}
 	beside(t, policy, func(t *testing.T, c *crowd) {
@@ -119,6 +119,7 @@ func TestReapingBesideOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	const claims = 3000
 	beside(t, queue.Policy{}, func(t *testing.T, c *crowd) {
 		pipe := c.client.Pipeline()
@@ -145,12 +146,11 @@ func TestReapingBesideOthers(t *testing.T) {
 
 // Thousands of jobs fall due at one instant, and nobody else waits meanwhile.
 func TestMaturingBesideOthers(t *testing.T) {
-	kinds := map[string]func(*queue.Job){
+	t.Parallel()
+	for name, change := range sample.Cases(t, map[string]func(*queue.Job){
 		"plain":        func(*queue.Job) {},
 		"collapse key": func(j *queue.Job) { j.CollapseKey = "news" },
-	}
-	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(kinds)), 0, 1) {
-		change := kinds[name]
+	}, 0, 1) {
 		t.Run(name, func(t *testing.T) {
 			const flood = 3000
 			beside(t, queue.Policy{Tenant: []throttle.Rule{throttle.Leak(10, time.Second)}}, func(t *testing.T, c *crowd) {

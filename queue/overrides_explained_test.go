@@ -13,6 +13,7 @@ import (
 // Whoever asks why a job waits is told that an override governs, until when, who has set it and why; and estimates know that it
 // ends.
 func TestOverridesAreExplained(t *testing.T) {
+	t.Parallel()
 	for limit, key := range map[string][]string{"queue": nil, "tenant": {"school"}, "user": {"school", "teacher"}, "domain": {"gmail.com"}} {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,6 +60,7 @@ func TestOverridesAreExplained(t *testing.T) {
 
 // An override says which of a limit's rules are its own: those of the policies are not.
 func TestAnOverrideOfConcurrencyIsExplained(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, overridden("tenant", 10))
@@ -76,6 +78,7 @@ func TestAnOverrideOfConcurrencyIsExplained(t *testing.T) {
 // A job that an override lets start too late is not too late if the rules that follow let it start in time: neither at the door
 // nor in its lane.
 func TestAJobIsNotTooLateByRulesThatWillHaveEnded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		p := overridden("tenant", 10)

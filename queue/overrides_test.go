@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -60,8 +61,10 @@ func pace(all []queue.Info, tenant string, from, to time.Time) (n int, closest t
 // An override counts at once for jobs that wait, for whom it names and nobody else, and no longer than it is said: not one
 // slot of its pace lies at its end or after it.
 func TestOverridesEndByThemselves(t *testing.T) {
-	keys := map[string][]string{"queue": nil, "tenant": {"school"}, "user": {"school", "teacher"}, "domain": {"gmail.com"}}
-	for limit, key := range keys {
+	t.Parallel()
+	for limit, key := range sample.Cases(t, map[string][]string{
+		"queue": nil, "tenant": {"school"}, "user": {"school", "teacher"}, "domain": {"gmail.com"},
+	}, 1, 2) {
 		for name, rate := range map[string]struct{ base, override int }{"slower": {20, 2}, "faster": {2, 200}} {
 			t.Run(limit+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -112,6 +115,7 @@ func TestOverridesEndByThemselves(t *testing.T) {
 // Nobody has to run when an override ends: a leader that starts later sees that it has. What it held back, with bounds far
 // ahead in Redis, starts at once.
 func TestAnOverrideEndsWhileNobodyRuns(t *testing.T) {
+	t.Parallel()
 	for limit, key := range map[string][]string{"tenant": {"school"}, "user": {"school", "teacher"}, "domain": {"gmail.com"}} {
 		for name, leaves := range map[string]bool{"the leader stays": false, "the leader leaves": true} {
 			t.Run(limit+" "+name, func(t *testing.T) {
@@ -148,6 +152,7 @@ func TestAnOverrideEndsWhileNobodyRuns(t *testing.T) {
 
 // Overrides stay when policies are set, end when they are told to, and are in the history with their authors.
 func TestOverridesAndPoliciesThatAreSet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		client := redistest.Mini(t)

@@ -99,6 +99,7 @@ func TestOverflowIsLive(t *testing.T) {
 // A tenant that drops its oldest again after a time in which it did not refuses nobody for
 // jobs that are long gone.
 func TestDroppingTheOldestAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		var got recorder
@@ -125,6 +126,7 @@ func TestDroppingTheOldestAgain(t *testing.T) {
 
 // A lane whose first job gets cheaper, or leaves, is looked at again at once.
 func TestACheaperJobStartsAtOnce(t *testing.T) {
+	t.Parallel()
 	ways := map[string]struct {
 		policy queue.Policy
 		jobs   []queue.Job // after the one that costs too much
@@ -197,6 +199,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(10, time.Second)}, User: []throttle.Rule{throttle.Window(5, time.Minute)}}))

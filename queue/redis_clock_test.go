@@ -15,6 +15,7 @@ import (
 // Redis's clock steps: back, and what waits does so for as long; forward, and what waits
 // comes sooner. Nothing is lost or runs twice, and in the end all is as before.
 func TestRedisClockSteps(t *testing.T) {
+	t.Parallel()
 	for _, step := range []time.Duration{-5 * time.Second, -200 * time.Millisecond, 200 * time.Millisecond, 5 * time.Second} {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

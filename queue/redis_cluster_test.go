@@ -19,6 +19,7 @@ import (
 // the inspector finds its way to each.
 func TestSeveralQueuesOnACluster(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	client := redistest.StartCluster(t, 3)
 	queues := []string{"push-0", "push-1", "push-2", "push-3"}
 	policy := leakOf(200)
@@ -109,6 +110,7 @@ func (a *answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // An offer waits while a Redis, or a cluster, is being changed: also one that looks first
 // whether its job can start in time.
 func TestOffersWaitForAChangingRedis(t *testing.T) {
+	t.Parallel()
 	for _, answer := range []string{
 		"LOADING Redis is loading", "MASTERDOWN Link with MASTER is down", "READONLY You can't write", "CLUSTERDOWN Hash slot not served",
 		"TRYAGAIN Multiple keys", "NOREPLICAS Not enough", "MOVED 297 127.0.0.1:7001", "ASK 297 127.0.0.1:7001",

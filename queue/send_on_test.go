@@ -20,6 +20,7 @@ import (
 // Of three workers one cannot run anything for a minute and a half, then it can. The jobs that it gets run elsewhere at once, and no
 // attempt counts; until it can, it gets some job now and then. It leads, or another one does.
 func TestAWorkerThatCannotRunJobs(t *testing.T) {
+	t.Parallel()
 	for first, name := range []string{"leads", "does not lead"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,6 +88,7 @@ func TestAWorkerThatCannotRunJobs(t *testing.T) {
 
 // A job that no worker can run is tried by another one once, and then it fails; a single worker goes on.
 func TestNoWorkerCanRunAJob(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			client := redistest.Mini(t)
@@ -130,6 +132,7 @@ func TestNoWorkerCanRunAJob(t *testing.T) {
 // The leader cannot run anything, and the only place elsewhere is taken for long: what waits, waits without a busy leader, and the
 // leader's own places count again when it has sat out.
 func TestALeaderSitsOutWhileOthersAreFull(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		var well atomic.Bool

@@ -24,6 +24,7 @@ func slowIn(name string, takes time.Duration) *recorder {
 
 // A worker whose places another queue has taken holds nobody up who has some.
 func TestPlacesOfAnotherQueue(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		must(t, newInspector(t, client, "a").SetPolicies(t.Context(), policies(queue.Policy{User: []throttle.Rule{throttle.Spacing(time.Second)}})))
@@ -59,6 +60,7 @@ func TestPlacesOfAnotherQueue(t *testing.T) {
 // The leader of one queue knows which places the worker's other queue has taken: jobs go
 // where they start at once, also when that changes.
 func TestTheOtherQueueIsBusy(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := slowIn("a", 30*time.Second)
@@ -97,6 +99,7 @@ func TestTheOtherQueueIsBusy(t *testing.T) {
 
 // A place that one queue gives back is taken by the other's job at once.
 func TestThePlaceOfTheOtherQueue(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := slowIn("a", 5123*time.Millisecond)

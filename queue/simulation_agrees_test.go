@@ -23,6 +23,7 @@ func TestSimulationAgrees(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := policies(queue.Policy{
 			Tenant:   []throttle.Rule{throttle.Leak(20, time.Second)},

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -168,15 +166,14 @@ func (w *stopwatch) judge(t *testing.T, starts int, rules ...throttle.Rule) {
 // However far a worker is from Redis, in either direction, leader or not: what starts there
 // keeps its distance from what starts elsewhere, by a clock that nobody believes in.
 func TestFarWorkersKeepTheRules(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	rules := []throttle.Rule{throttle.Spacing(50 * ms)}
-	roads := map[string]*road{
+	for name, far := range sample.Cases(t, map[string]*road{
 		"3 ms back": {back: 3 * ms}, "6 ms back": {back: 6 * ms}, "30 ms back": {back: 30 * ms}, "60 ms back": {back: 60 * ms},
 		"6 ms there": {there: 6 * ms}, "30 ms there": {there: 30 * ms}, "60 ms there": {there: 60 * ms},
 		"30 ms both ways": {there: 30 * ms, back: 30 * ms},
-	}
-	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(roads)), 0, 3) {
-		far := roads[name]
+	}, 0, 3) {
 		for _, leads := range []string{"near", "far"} {
 			t.Run(name+", the leader "+leads, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -209,11 +206,9 @@ func TestFarWorkersKeepTheRules(t *testing.T) {
 // Jobs whose worker is held up around the turn of a minute start late, and count where
 // they start: also for a rule that counts by the calendar.
 func TestLateStartsKeepTheCalendar(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	t.Parallel()
 	rule := throttle.FixedWindow(10, time.Minute)
-	for _, before := range []time.Duration{-2 * time.Millisecond, 2 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond} {
+	for _, before := range sample.Draw(t, []time.Duration{-2 * time.Millisecond, 2 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}, 0, 2) {
 		t.Run(fmt.Sprint("held up ", before, " before"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newMini(t)
@@ -302,6 +297,7 @@ func beaten(t *testing.T, client redis.UniversalClient) (n int) {
 // A slot that the last attempt gives back is there at once for the user's next job, and a
 // refunded attempt that backs off leaves it to others.
 func TestRefundsAreThereAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, attempts := range []int{1, 5} {
 		t.Run(fmt.Sprint("attempts ", attempts), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -52,6 +52,7 @@ func tenantRegistry(t *testing.T, client redis.UniversalClient, cfg watch.Tenant
 
 // Nobody's metrics have labels for tenants unless they are asked for.
 func TestNoMetricsOfTenants(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		registry := tenantRegistry(t, client, watch.TenantCollectorConfig{})
@@ -79,6 +80,7 @@ func TestNoMetricsOfTenants(t *testing.T) {
 // The numbers of a tenant that is asked for are right: what waits, for how long, and what becomes of its jobs. So are those
 // of one that waits for a place rather than for its limits.
 func TestMetricsOfTenants(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}))
@@ -139,6 +141,7 @@ func TestMetricsOfTenants(t *testing.T) {
 // However many tenants there are, and whoever is busy when, so many have metrics as were asked for. Those of tenants that
 // are busy no longer end, and two of nearly the same size do not take turns.
 func TestMetricsOfTheBusiest(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}))

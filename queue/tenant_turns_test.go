@@ -19,6 +19,7 @@ func TestTenantsTakeTurnsUnderOverload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	tests := map[string]struct {
 		rules  []throttle.Rule // of the queue
 		places int
@@ -105,6 +106,7 @@ func TestWeights(t *testing.T) {
 // A tenant with a flood delays nobody: neither another tenant nor, for a user with many
 // jobs, another user of the tenant.
 func TestAFloodDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{

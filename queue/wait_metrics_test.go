@@ -18,6 +18,7 @@ import (
 // What jobs have waited for is told apart, and adds up to their waits. The jobs of a case wait for one thing alone, for as long as
 // its comment says.
 func TestWaitsByCause(t *testing.T) {
+	t.Parallel()
 	tenantRules := func(p queue.Policy) queue.Policies {
 		return queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": p}}
 	}

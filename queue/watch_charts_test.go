@@ -19,6 +19,7 @@ import (
 // points and no more.
 func TestChartsAreBounded(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		one, other := newWatcher(t, client, "push"), newWatcher(t, client, "push")
@@ -58,6 +59,7 @@ func TestChartsAreBounded(t *testing.T) {
 
 // Whoever records in a second in which another one has does not look at the queue again.
 func TestOneRecordsForAll(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		enqueue(t, client, jobs("school", "teacher", 3)...)
@@ -96,6 +98,7 @@ func TestChartWithNonsense(t *testing.T) {
 // A queue whose jobs wait for their limits is looked at with a few commands, however many
 // tenants and users wait.
 func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		client := redistest.MiniClient(t, server)
@@ -118,6 +121,7 @@ func TestHealthOfAThrottledQueueCostsLittle(t *testing.T) {
 // The tenants with most waiting have charts of their own, however many are due before them, and
 // keep them while they have; odd names cost the others nothing.
 func TestChartsOfTenants(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		i := newWatcher(t, client, "push")

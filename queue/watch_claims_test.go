@@ -16,6 +16,7 @@ import (
 // Whoever listens is told what each attempt has waited for, also of jobs without an ID of their own: rules, pauses,
 // concurrency, places; and what it has not waited for, such as its backoff.
 func TestTailSaysWhatJobsWaitedFor(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, queue.Policies{

@@ -170,6 +170,7 @@ func utc(j queue.Job) queue.Job {
 
 // The end of a job that runs when its worker is told to stop is told.
 func TestTailDuringAShutdown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		i := newWatcher(t, client, "push")

@@ -13,6 +13,7 @@ import (
 // A job is overdue since its limits let it start. However long it has waited for them, nobody
 // is to be woken for that.
 func TestOverdueIsNotTheWaitForLimits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{

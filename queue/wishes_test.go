@@ -16,6 +16,7 @@ import (
 
 // The answers of docs/jobs.md to what people ask for, in virtual time: which job starts when.
 func TestWhatPeopleAskFor(t *testing.T) {
+	t.Parallel()
 	type start struct {
 		payload string
 		after   time.Duration

@@ -33,6 +33,7 @@ func TestHour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	policy := queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(2, time.Second)},
 		User:   []throttle.Rule{throttle.Window(10, time.Minute), throttle.Spacing(3 * time.Second)},

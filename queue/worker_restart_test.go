@@ -24,6 +24,7 @@ import (
 
 // A worker that runs again is as good as a new one.
 func TestAWorkerRunsAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: []string{"push"}})
@@ -153,6 +154,7 @@ func TestHandlersThatDoNotReturn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for name, end := range map[string]func() error{
 		"Goexit":                func() error { runtime.Goexit(); return nil },
 		"panic":                 func() error { panic("no") },
@@ -232,6 +234,7 @@ func TestEndsAreToldAfterTrouble(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		hook := &outage{queue: "a"}
@@ -294,6 +297,7 @@ func (s *slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A worker that stops does not leave while the end of a job is on its way to Redis: the job
 // would run again. So it is for a leader, whose commits take ends along, and for others.
 func TestAStoppingWorkerTellsItsEnds(t *testing.T) {
+	t.Parallel()
 	for _, leads := range []bool{true, false} {
 		for _, after := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * time.Millisecond, 70 * time.Millisecond} {
 			t.Run(fmt.Sprintf("leads %v, %v after the end", leads, after), func(t *testing.T) {
@@ -336,6 +340,7 @@ func stopAfterAnEnd(t *testing.T, leads bool, after time.Duration) {
 // A pause in the past, as a worker with a slow clock asks for, does not repeat a job
 // without end.
 func TestPausesInThePast(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := recorder{then: func(context.Context, queue.Info) error {

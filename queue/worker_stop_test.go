@@ -37,6 +37,7 @@ func (h lateHand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A worker that stops while a job of it that came late waits for another slot leaves the job to
 // others, and at once.
 func TestAStoppingWorkerReturnsItsLateJobs(t *testing.T) {
+	t.Parallel()
 	for _, after := range []time.Duration{50, 105, 150, 199, 210, 250} {
 		t.Run(fmt.Sprint(after*time.Millisecond), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -79,6 +80,7 @@ func TestAStopUsesNoAttempt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, attempts := range []int{1, 3} {
 		for _, other := range []string{"before", "after"} { // when another worker comes, which may lead
 			for name, then := range map[string]func(error) error{
@@ -144,6 +146,7 @@ func interrupt(t *testing.T, attempts int, other string, then func(error) error)
 
 // A handler that gives its job up while the worker stops means it.
 func TestAStopKeepsTheLastWord(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		got := recorder{then: func(ctx context.Context, _ queue.Info) error {

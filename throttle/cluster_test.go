@@ -12,6 +12,7 @@ import (
 
 func TestCluster(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	client := redistest.StartCluster(t, 3)
 	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 	rules := []throttle.Rule{throttle.Window(2, time.Hour), throttle.Leak(1, time.Millisecond)}

@@ -267,6 +267,7 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 // costs and times, and whichever way the clock steps.
 func TestStoresAgree(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	seed, err := strconv.ParseUint(os.Getenv("WATERCLOCK_SEED"), 10, 64)
 	if err != nil {
 		seed = uint64(time.Now().UnixNano())

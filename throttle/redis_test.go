@@ -165,6 +165,7 @@ func TestKeysAreDeclared(t *testing.T) {
 // A subject that begins with a brace lies in one slot of a cluster, however long its log.
 func TestBracesOnACluster(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	client := redistest.StartCluster(t, 3)
 	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 	for _, key := range []string{"plain", "}x", "{", "}", "{}", "a}b{", "}{"} {

@@ -104,6 +104,7 @@ func (c *shifting) play(random *rand.Rand, steps int) {
 
 func TestStoresAgreeWhileRulesChange(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	mini, real := redistest.Mini(t), redistest.Start(t).Client(t)
 	contestants := []contestant{
 		memoryContestant(), redisContestant(t, "miniredis", mini), longContestant(t, "miniredis", mini),

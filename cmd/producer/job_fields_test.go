@@ -69,6 +69,7 @@ func (j *journal) attempts(id string) int {
 // Every field of a line has its effect in the worker, through either door.
 func TestEveryFieldHasItsEffect(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	for _, way := range []string{"lanes", "asynq"} {
 		t.Run(way, func(t *testing.T) {
 			server := redistest.Start(t)

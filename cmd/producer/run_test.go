@@ -69,6 +69,7 @@ func TestHelp(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	status, _, stderr := produce(t, strings.NewReader(""), "--redis=redis://me:hunter2@127.0.0.1:1/0")
 	if want := "producer: no Redis at 127.0.0.1:1: connection refused\n"; status != 1 || stderr != want {
 		t.Errorf("status %d: %s", status, stderr)

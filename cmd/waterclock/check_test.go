@@ -34,6 +34,7 @@ func metric(t *testing.T, c *terminal) string {
 
 // The words for how a queue is, each made on a real Redis.
 func TestConditions(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints([]string{"policies", "apply", c.file("p.yaml", someLimits), "--yes"})
 	c.prints(words("check"), "idle")

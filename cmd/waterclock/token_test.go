@@ -11,6 +11,7 @@ import (
 
 // A token that new makes, put into the file of a running serve, opens what it is for and nothing else, and check says what that is.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	file := c.file("tokens.yaml", "tokens: []\n")
 	address, _, stop := c.serving(1, "--tokens-file", file, "--sign-in")

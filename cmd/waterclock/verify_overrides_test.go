@@ -122,6 +122,7 @@ func TestVerifyRefusesOtherOverrides(t *testing.T) {
 
 // Whatever is overridden, ended and replaced while a queue works: what it starts is right by the list of all overrides.
 func TestVerifyAgreesWithQueues(t *testing.T) {
+	t.Parallel()
 	const policies = `
 default: x
 policies: {x: {tenant: {rules: [{leak: 20/s}]}, user: {rules: [{window: 4/1s}, {spacing: 50ms}]}}}

@@ -21,6 +21,7 @@ import (
 
 // A token of a file lets its owner act at the worker's dashboard, also one that comes while the worker runs.
 func TestTokensFile(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	write := func(text string) {
@@ -67,6 +68,7 @@ func TestTokensFile(t *testing.T) {
 // --http serves the worker's numbers, and whether it lives and reaches Redis.
 func TestMonitors(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	var stdout, stderr redistest.Buffer
 	ctx, stop := context.WithCancel(t.Context())

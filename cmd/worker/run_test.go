@@ -206,6 +206,7 @@ func TestForward(t *testing.T) {
 // to standard output. A changed file and SIGHUP are obeyed, a mistake is refused.
 func TestEmbedded(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, file, someLimits)
 	var stdout, stderr redistest.Buffer

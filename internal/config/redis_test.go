@@ -130,6 +130,7 @@ func FuzzBadURL(f *testing.F) {
 
 func TestUnreachable(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 // What people see when they name the right server in the wrong way.
 func TestWhyNoRedis(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	certificate := redistest.NewCertificate(t)
 	secure := redistest.StartTLS(t, certificate).Addr
 	guarded := redistest.Start(t, "--user", "default", "off", "--user", "clock", "on", ">right", "~*", "+info").Addr
@@ -41,6 +42,7 @@ func TestWhyNoRedis(t *testing.T) {
 // One node of a cluster that may throw jobs away is enough to warn of.
 func TestEveryNodeIsChecked(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	cluster := redistest.StartNodes(t, 3)
 	if err := cluster.Nodes[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
 		t.Fatal(err)

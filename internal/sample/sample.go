@@ -11,6 +11,8 @@ package sample
 import (
 	"hash/fnv"
 	"io"
+	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -68,6 +70,19 @@ func Draw[T any](t testing.TB, all []T, short, usual int) []T {
 		cases[i] = all[at]
 	}
 	return cases
+}
+
+// Cases is [Draw] of cases that have names.
+func Cases[T any](t testing.TB, all map[string]T, short, usual int) iter.Seq2[string, T] {
+	t.Helper()
+	names := Draw(t, slices.Sorted(maps.Keys(all)), short, usual)
+	return func(yield func(string, T) bool) {
+		for _, name := range names {
+			if !yield(name, all[name]) {
+				return
+			}
+		}
+	}
 }
 
 // drawn is the seed where the environment has none: one for all tests of a process, so that what one

@@ -82,3 +82,18 @@ func TestNone(t *testing.T) {
 		t.Error("it is run")
 	}
 }
+
+// Cases are drawn by their names, and each comes with what it is.
+func TestCases(t *testing.T) {
+	t.Setenv(sample.Exhaustive, "")
+	t.Setenv(sample.Seed, "1")
+	var names []string
+	for name, n := range sample.Cases(t, map[string]int{"1": 1, "2": 2, "3": 3, "4": 4}, 3, 3) {
+		if names = append(names, name); fmt.Sprint(n) != name {
+			t.Errorf("%s is %d", name, n)
+		}
+	}
+	if len(names) != 3 || !slices.IsSorted(names) {
+		t.Errorf("drawn %q", names)
+	}
+}

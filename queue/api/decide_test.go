@@ -49,6 +49,7 @@ func (s *site) decide(body string) (api.Decision, http.Header) {
 // 1,000 callers ask at the same time, about four users with 10 in any second each, one by one and in batches, and ask again when they
 // are told to. By the instants on Redis's clock nobody gets more than 10 in any second, and everybody gets all that fits.
 func TestManyCallersNeverExceedAWindow(t *testing.T) {
+	t.Parallel()
 	const callers, most, window = 1000, 10, time.Second
 	s, _, _ := limited(t, redistest.Start(t).Client(t), "limits: {sends: {key: [tenant, user], counts: jobs, rules: [{window: 10/1s}]}}")
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: callers, MaxIdleConnsPerHost: callers}}
@@ -241,6 +242,7 @@ limits:
 
 // A changed file counts for the next action, and what was counted stays; a mistake in it changes nothing.
 func TestChangedLimits(t *testing.T) {
+	t.Parallel()
 	s, file, path := limited(t, redistest.Mini(t), "limits: {all: {counts: jobs, rules: [{window: 2/1h}]}}")
 	var log redistest.Buffer
 	file.Logger = slog.New(slog.NewTextHandler(&log, nil))

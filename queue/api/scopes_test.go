@@ -166,6 +166,7 @@ func TestQueuesAndAuthors(t *testing.T) {
 
 // Tokens come and go while requests run: none of those that count throughout notices, and a mistake in the file changes nothing.
 func TestRotationWhileRequestsRun(t *testing.T) {
+	t.Parallel()
 	stays, goes := entry("stays", "read", "queues: [push]"), entry("goes", "read", "queues: [push]")
 	s, replace := openTokens(t, stays, goes)
 	var asking sync.WaitGroup

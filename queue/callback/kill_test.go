@@ -191,6 +191,7 @@ func TestCallbacksThroughKills(t *testing.T) {
 // Of three endpoints of a tenant one answers with errors, and one not at all: under the limits that the documentation suggests
 // the third hears of its jobs as if it were alone.
 func TestAnEndpointThatIsDownWaitsAlone(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
 		t.Fatal(err)

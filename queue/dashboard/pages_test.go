@@ -193,6 +193,7 @@ func TestNoSuchPage(t *testing.T) {
 // While Redis is away pages say so, and they come back with it.
 func TestRedisIsAway(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	v := visit(t, server.Client(t), "")
 	v.page("")

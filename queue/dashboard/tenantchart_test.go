@@ -15,6 +15,7 @@ func TestTenantsHaveCharts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := visit(t, redistest.Mini(t), "")
 		v.limit(limits)

@@ -170,6 +170,7 @@ func TestSignInToLook(t *testing.T) {
 
 // Who takes a token out of the file, or lets it expire, ends its sessions and no others.
 func TestARevokedTokenEndsItsSessions(t *testing.T) {
+	t.Parallel()
 	v, file := withTokens(t, false, entry("ann", "steer", "push"), entry("bob", "steer", "push"))
 	v.enter("", textOf("ann"))
 	ann := v.cookies[sessionCookie]

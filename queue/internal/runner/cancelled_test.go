@@ -16,6 +16,7 @@ import (
 // A job with a collapse key is cancelled after it was claimed, and before its worker has read which
 // job it is. Whoever was told that it is cancelled sees it never run.
 func TestACollapsibleJobIsCancelledOnItsWay(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		w := s.joinWith("w", 5)
@@ -61,6 +62,7 @@ func TestACollapsibleJobIsCancelledOnItsWay(t *testing.T) {
 
 // A cancelled job is purged. Its ID is forgotten later, and offered anew: the new job runs.
 func TestTheIDOfACancelledJobThatWasPurged(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,

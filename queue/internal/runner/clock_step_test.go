@@ -15,6 +15,7 @@ func TestALoneLeaderWhoseClockSteps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
@@ -41,6 +42,7 @@ func TestALeaderWhoseClockStepsBesideADeputy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, ms := range []int{5, 20, 40, 60, 80, 88, 89, 90, 95} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, 0)
@@ -66,6 +68,7 @@ func TestALeaderWhoseClockStepsBesideADeputy(t *testing.T) {
 // The wall clock of a worker that does not lead moves, and it gets a job before its next beat. It asks
 // Redis for the time; the job does not go to and fro between it and the leader.
 func TestAJobForAWorkerWhoseClockHasStepped(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}
@@ -104,6 +107,7 @@ func TestAJobForAWorkerWhoseClockHasStepped(t *testing.T) {
 // Redis's clock is set ahead and back, while the leader sends nothing, and a job is offered in between. By
 // that clock nobody leads, so nobody is told of the job. It starts as soon as Redis's clock says so.
 func TestAnOfferWhileRedisIsAhead(t *testing.T) {
+	t.Parallel()
 	const ahead = 5 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // sleep lets a machine sleep: it says and hears nothing, and its monotonic clock stands still.
@@ -17,18 +19,16 @@ func (a *actor) sleep(d time.Duration) {
 // Wall clocks of workers are set, or machines sleep, while jobs are offered: none is lost or runs
 // twice, no rule is broken, and there are starts again a second later.
 func TestClocksOfWorkersStep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	t.Parallel()
 	set := func(d time.Duration) func(a *actor) { return func(a *actor) { a.suspend(d) } }
-	for name, trouble := range map[string]func(a *actor){
+	for name, trouble := range sample.Cases(t, map[string]func(a *actor){
 		"a second forward":   set(time.Second),
 		"a second back":      set(-time.Second),
 		"an hour forward":    set(time.Hour),
 		"an hour back":       set(-time.Hour),
 		"sleeps a second":    func(a *actor) { a.sleep(time.Second) },
 		"sleeps ten minutes": func(a *actor) { a.sleep(10 * time.Minute) },
-	} {
+	}, 0, 2) {
 		for workers, who := range map[int]string{1: ", the only leader", 3: ", one of three"} {
 			t.Run(name+who, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // A worker that returns a job unstarted gets no more jobs until its record was read again: here
 // it stops, and the beat that says so is on its way for long.
 func TestAWorkerThatReturnsJobs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}

@@ -30,6 +30,7 @@ func TestCommitsUnderWay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	lost := func(s *stage, do func() error) error { do(); return errReset }
 	dropped := func(s *stage, do func() error) error { return errReset }
 	late := func(s *stage, do func() error) error {
@@ -71,6 +72,7 @@ const crowd = 200
 // Commits on one connection arrive in their order or not at all: it may break before some, or
 // before their replies. That costs no job, no second start and no limit either.
 func TestCommitsOnOneConnection(t *testing.T) {
+	t.Parallel()
 	for name, fates := range map[string][]fate{
 		"nothing happens": {arrives}, "replies are lost": {mute}, "some do not arrive": {breaks}, "all": {mute, breaks},
 	} {
@@ -102,6 +104,7 @@ func TestCommitsOnOneConnection(t *testing.T) {
 // Commits on connections of their own overtake each other. The leader decides anew what came too
 // early, and leads on.
 func TestCommitsThatOvertakeEachOther(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, w := crowded(t, false)
 		n := 0
@@ -125,6 +128,7 @@ func TestCommitsThatOvertakeEachOther(t *testing.T) {
 // Redis forgets its last commits while others are under way, as a failover does. Nothing comes after a
 // commit that is gone: the leader leads on under a new token, and reads everything again.
 func TestCommitsThatAreForgotten(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, w := crowded(t, false)
 		var n atomic.Int64

@@ -86,6 +86,7 @@ func (s *stage) end() {
 // A leader's own jobs tell it things directly, past Redis. Whoever leads next learns of what
 // it has not answered, whether it had opened the notice or not.
 func TestNoticesOutliveATerm(t *testing.T) {
+	t.Parallel()
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprint("opened ", opened), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,6 +119,7 @@ func TestNoticesOutliveATerm(t *testing.T) {
 // A refund is given once, whatever becomes of the reply to the commit that gives it: two
 // tokens, one of which comes back, are enough for three starts.
 func TestARefundIsGivenOnce(t *testing.T) {
+	t.Parallel()
 	for lost, name := range []string{"no reply is lost", "the commit's reply", "the commit's and the next term's"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -150,6 +152,7 @@ func TestARefundIsGivenOnce(t *testing.T) {
 // What a leader gave to itself with its last commit, of whose success it never learned, it
 // starts soon, and not when a beat has found a difference twice.
 func TestJobsOfALostCommit(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.lease = time.Minute
@@ -195,6 +198,7 @@ func (s *stage) loseStart(next bool) {
 
 // A worker that stops gets no job again and again while it returns them.
 func TestAStoppingWorkerIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}
@@ -239,6 +243,7 @@ func (s *stage) commits() (n int) {
 
 // What a commit was to do that never reached Redis is done with another one.
 func TestACommitThatNeverArrived(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(worker string, a Attempt) Outcome {

@@ -16,6 +16,7 @@ import (
 // A beat is on its way while its worker stops and leaves, and arrives after that. It does not bring the worker back: jobs
 // that were given to it would wait for the end of its lease.
 func TestABeatAfterItsWorkerHasLeft(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.lease = 15 * time.Second

@@ -14,6 +14,7 @@ import (
 // A worker to which all jobs come late starts them nevertheless: each one that comes back gets a
 // slot that lies further ahead.
 func TestAWorkerThatIsAlwaysLate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,

@@ -20,6 +20,7 @@ import (
 // A deputy is told that it is one though the commit that was to tell it came to nothing: a
 // worker whose jobs it took back was there again. When the leader dies it leads at once.
 func TestADeputyIsToldAfterAll(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.lease = 15 * time.Second
@@ -73,6 +74,7 @@ func beats(cmd redis.Cmder) bool {
 // A worker that has left is not there again since a beat of it was still on its way: it would
 // be a deputy, or the next leader.
 func TestAWorkerLeavesWhileItBeats(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.join("leader")
@@ -99,6 +101,7 @@ func TestAWorkerLeavesWhileItBeats(t *testing.T) {
 // A worker stops though Redis is away: it waits for its handlers as long as it should, and then
 // for Redis as long as that makes sense.
 func TestAWorkerStopsWithoutRedis(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 2} { // a leader alone, and beside another worker
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, 0)
@@ -134,6 +137,7 @@ func TestAWorkerStopsWithoutRedis(t *testing.T) {
 // A worker that dies before its first beat has arrived leaves no job behind that nobody knows
 // of.
 func TestAWorkerDiesBeforeItsFirstBeat(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(worker string, _ Attempt) Outcome {
@@ -165,6 +169,7 @@ func TestAWorkerDiesBeforeItsFirstBeat(t *testing.T) {
 
 // A commit that arrives when its leader has left gives nobody anything.
 func TestACommitComesTooLate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }

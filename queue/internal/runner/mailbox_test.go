@@ -16,6 +16,7 @@ import (
 // Comparisons bring jobs whose messages are still on their way, as they do under load. The connection on which the worker
 // waits for messages is alive, so it goes on waiting on it: each further one would keep a connection from the leader's mail.
 func TestComparisonsThatBringJobs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
@@ -52,6 +53,7 @@ func TestComparisonsThatBringJobs(t *testing.T) {
 // The connection on which a worker waits for messages has died without a word. A comparison brings the first job that
 // comes, and after that the worker waits by another connection.
 func TestADeadWaitIsGivenUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		full := make(chan struct{})

@@ -43,6 +43,7 @@ const (
 // with what plays its world again: there is one in some 200,000 operations, and each wants a look at its log. Four in five are
 // something that the judge does not know.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	seed, only := fromEnvironment(t, seedVariable, 0), fromEnvironment(t, worldVariable, -1)
 	usual := usualOperations
 	if testing.Short() {

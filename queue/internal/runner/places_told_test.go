@@ -10,6 +10,7 @@ import (
 
 // A place becomes free at another worker while a job waits for one: it gets it at once.
 func TestAPlaceThatBecomesFreeElsewhere(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}
@@ -52,6 +53,7 @@ func TestAPlaceThatBecomesFreeElsewhere(t *testing.T) {
 
 // A new leader knows whose the jobs are that run, and gives no worker more than it has places for.
 func TestANewLeaderKnowsWhoHasWhat(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}

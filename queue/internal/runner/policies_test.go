@@ -9,6 +9,7 @@ import (
 // Redis has older policies than were in force, after a failover that lost the newest: they are put in
 // force again, and jobs start.
 func TestOlderPoliciesAreReplaced(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }

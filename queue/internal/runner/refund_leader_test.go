@@ -74,6 +74,7 @@ func refundIsLost(t *testing.T, dies bool) {
 // A job that a limit by name counts gives its user a slot back, and the leader dies with the commit that does so: the next one
 // finds the user's other jobs due, which no limit by name counts.
 func TestARefundIsForAllLanesOfAUser(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,
@@ -125,6 +126,7 @@ func refundOf(claim envelope.Claim) store.Refund {
 // More requests come than one commit settles, and the leader dies when it has given a refund among them: the next one
 // does not give it again. Two tokens, one of which comes back, are enough for three starts.
 func TestARefundAmongManyIsGivenOnce(t *testing.T) {
+	t.Parallel()
 	for name, other := range map[string]func(claim envelope.Claim) store.Notice{
 		"refunds": func(claim envelope.Claim) store.Notice {
 			return store.Notice{Subject: store.NoticeRefund, Text: refundOf(claim).String()}

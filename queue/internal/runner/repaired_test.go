@@ -13,6 +13,7 @@ import (
 // A lane that no index names is put into one by the doctor. Its jobs start, although the leader knew all lanes that the index
 // had, and nothing else changes.
 func TestARepairedLaneIsFound(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }

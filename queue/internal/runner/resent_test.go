@@ -23,6 +23,7 @@ import (
 // and leaves that lane as if nothing had been decided: its next job has the slot, the place and
 // the room under the concurrency limit.
 func TestACommitIsSentAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
@@ -72,6 +73,7 @@ func takes(cmd redis.Cmder, user string) bool {
 
 // What a shadow rule says about a start that a commit sent again leaves out does not count.
 func TestAStartThatIsLeftOutCountsNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
@@ -119,6 +121,7 @@ func TestAStartThatIsLeftOutCountsNothing(t *testing.T) {
 
 // A worker that has left since the leader looked is given nothing: nobody would take it back.
 func TestAWorkerThatHasLeftGetsNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}
@@ -147,6 +150,7 @@ func TestAWorkerThatHasLeftGetsNothing(t *testing.T) {
 // Offers tell nobody while no lease holds: a leader that goes on reads everything again. Its commit is under way for less
 // than a lease, and the lease ends meanwhile.
 func TestALeaderGoesOnAfterItsLease(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
@@ -169,6 +173,7 @@ func TestALeaderGoesOnAfterItsLease(t *testing.T) {
 
 // A worker whose lease is renewed while the leader takes its jobs back keeps them.
 func TestAWorkerThatWakesKeepsItsJobs(t *testing.T) {
+	t.Parallel()
 	for _, wakes := range []bool{true, false} {
 		t.Run(fmt.Sprint("wakes ", wakes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -210,6 +215,7 @@ func takesBack(cmd redis.Cmder, worker string) bool {
 // What a lost worker had certainly started has cost an attempt; so has what another worker was lost
 // with before.
 func TestAttemptsOfALostWorker(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}

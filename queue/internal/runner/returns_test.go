@@ -31,6 +31,7 @@ func notice(cmd redis.Cmder) string {
 // A job that a worker has returned comes back though Redis has forgotten the notice that says
 // so, as it does when a replica takes over.
 func TestAReturnIsForgotten(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}
@@ -66,6 +67,7 @@ func TestAReturnIsForgotten(t *testing.T) {
 
 // A refund is given once though the reply to what tells of it is lost, and it is told again.
 func TestARefundIsToldTwice(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{User: rules.Compile(schedule.Grace*time.Microsecond,

@@ -116,6 +116,7 @@ func TestThinPath(t *testing.T) {
 // TestNewWorkersAreSeen starts two workers at once: the leader gives jobs to the other one
 // too, at once.
 func TestNewWorkersAreSeen(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		s, err := store.New(client, "q")
@@ -148,6 +149,7 @@ func TestNewWorkersAreSeen(t *testing.T) {
 // TestANewWorkerLooksAgain starts a worker beside a leader that was killed a moment ago and
 // has appointed nobody: the worker leads as soon as that lease has ended.
 func TestANewWorkerLooksAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		s, err := store.New(client, "q")

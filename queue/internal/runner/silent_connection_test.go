@@ -16,6 +16,7 @@ import (
 // A connection of the leader dies without a word while it reads what a dead worker had. The jobs come back all the same,
 // long before the client would give up waiting for the reply.
 func TestASilentConnectionWhileJobsAreTakenBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
@@ -42,6 +43,7 @@ func TestASilentConnectionWhileJobsAreTakenBack(t *testing.T) {
 
 // The same happens while the bounds of lanes are lowered, since policies have changed.
 func TestASilentConnectionWhileBoundsAreLowered(t *testing.T) {
+	t.Parallel()
 	for _, lost := range []string{"zscan", "zrangebyscore", "change"} {
 		t.Run(lost, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

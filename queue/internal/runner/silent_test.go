@@ -14,6 +14,7 @@ import (
 // new connections work. Its lease holds, nothing that it has ended runs again, and what
 // it was told by them comes to it soon.
 func TestConnectionsThatDieWithoutAWord(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		leads bool
 		most  time.Duration // that a job waits
@@ -61,6 +62,7 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 // connections that there were are dead, and nobody has been told.
 func TestTheNetworkIsDark(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	for _, workers := range []int{1, 2} {
 		for _, dark := range []time.Duration{4 * time.Second, 6 * time.Second, 12 * time.Second, 30 * time.Second} {
 			t.Run(fmt.Sprintf("%d for %v", workers, dark), func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 // The first reading of a sweep fails. The sweep is made all the same: nothing else finds a lane whose bound was computed
 // under other policies.
 func TestASweepWhoseFirstReadingFails(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
@@ -53,6 +54,7 @@ func TestASweepWhoseFirstReadingFails(t *testing.T) {
 // Other policies come while the bounds of a tenant are lowered, which is not in memory. What was lowered is told
 // nevertheless: the next sweep finds nothing more to lower.
 func TestASweepThatIsReplaced(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.handler = func(string, Attempt) Outcome { return Outcome{} }
@@ -100,6 +102,7 @@ func TestASweepThatIsReplaced(t *testing.T) {
 // A leader loses Redis while it lowers bounds, and another leads. What the first one lowers when it is back, nobody has
 // asked for; the lanes concerned start nevertheless.
 func TestADeposedLeaderLowersBounds(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		spacing := rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 3 * time.Second})

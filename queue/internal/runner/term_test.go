@@ -19,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -276,9 +277,9 @@ func (s *stage) gap(from time.Time, within time.Duration) (longest time.Duration
 // TestLeaders lets leaders come to grief while jobs are offered, fail, pause and are
 // refunded.
 func TestLeaders(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
 	second := time.Second
-	for name, test := range map[string]struct {
+	for name, test := range sample.Cases(t, map[string]struct {
 		grief func(s *stage, leader *actor)
 		most  time.Duration // the longest time without starts, beyond the usual; 0 for any
 		cut   int           // what the leader ran may run twice, or what any worker ran
@@ -316,7 +317,7 @@ func TestLeaders(t *testing.T) {
 			}
 			time.Sleep(second)
 		}, second, 0},
-	} {
+	}, 1, 3) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 3)

@@ -12,6 +12,7 @@ import (
 // A job that a leader has lost, and whose handler ends nevertheless, keeps its payload: it waits
 // to run again.
 func TestALostJobKeepsItsPayload(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		var runs []string

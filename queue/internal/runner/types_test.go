@@ -22,6 +22,7 @@ import (
 // One job whose lane cannot hold it is dead and says why. Those beside it in the commit start,
 // and the counters say what is.
 func TestALaneThatCannotHoldAJob(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"lane:odd:u", "due:odd", "fold:odd:u"} {
 		for _, how := range []string{"reaped", "matured"} {
 			t.Run(how+" "+key, func(t *testing.T) {
@@ -83,6 +84,7 @@ func jobOfABrokenLane(t *testing.T, key, how string) {
 // A key of the queue that has another type stops the queue: the leader says so once, with the
 // key and the remedy. When it is repaired everything goes on, and nothing is lost.
 func TestAKeyOfTheQueueThatHasAnotherType(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"tenants", "later", "notices", "workers", "meta", "dead"} {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,6 +144,7 @@ func (l locked) Write(p []byte) (int, error) {
 // A job under a collapse key that is to be dropped is replaced in the same moment: its lane is
 // left out of the commit that is sent again, and the newer one starts.
 func TestADropOfAJobThatIsReplaced(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}
@@ -182,6 +185,7 @@ func TestADropOfAJobThatIsReplaced(t *testing.T) {
 // A job under a collapse key is replaced in the moment in which it is claimed: the newer one runs,
 // and its ID says so.
 func TestTheIDOfAJobThatReplacesAClaimedOne(t *testing.T) {
+	t.Parallel()
 	for _, hired := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, 0)

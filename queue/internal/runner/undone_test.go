@@ -20,6 +20,7 @@ import (
 // The first job of a lane is gone when the commit arrives that starts it: the next one waits for
 // nothing, since nothing has started.
 func TestALaneWhoseFirstJobIsGone(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
@@ -47,6 +48,7 @@ func TestALaneWhoseFirstJobIsGone(t *testing.T) {
 
 // A worker leaves while jobs are on their way to it: their users wait for nothing.
 func TestUsersOfAWorkerThatLeaves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{
@@ -80,6 +82,7 @@ func TestUsersOfAWorkerThatLeaves(t *testing.T) {
 
 // A commit is refused, and the leader dies: what was decided in the commits behind it counts for no rule.
 func TestStartsThatNeverHappenedCountForNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		set := rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Window, Limit: 60, Period: time.Hour})
@@ -130,6 +133,7 @@ func TestStartsThatNeverHappenedCountForNothing(t *testing.T) {
 // The commit that brings a job whose time has come is refused, since policies have changed: the job comes
 // with the next one.
 func TestARipeJobOfARefusedCommit(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		s.policies.Policies["p"] = schedule.Policy{}

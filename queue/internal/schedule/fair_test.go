@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
@@ -137,15 +138,13 @@ func TestSharesOfATenantThatIsRead(t *testing.T) {
 // A job of a high cost starts beside a flood of small ones, under every kind of rule, at
 // every scope; and they start beside it.
 func TestCostStarvesNobody(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for _, rule := range []rules.Rule{
+	t.Parallel()
+	for _, rule := range sample.Draw(t, []rules.Rule{
 		{Kind: rules.Window, Limit: 10, Period: time.Second}, {Kind: rules.FixedWindow, Limit: 10, Period: time.Second},
 		{Kind: rules.SlidingCounter, Limit: 10, Period: time.Second, Buckets: 2},
 		{Kind: rules.TokenBucket, Limit: 10, Period: time.Second, Burst: 10}, {Kind: rules.Leak, Limit: 10, Period: time.Second},
 		{Kind: rules.Spacing, Limit: 1, Period: 100 * time.Millisecond},
-	} {
+	}, 0, 2) {
 		set := rules.Compile(schedule.Grace*time.Microsecond, rule)
 		for scope, p := range map[string]*schedule.Policies{
 			"queue":  {Queue: set},

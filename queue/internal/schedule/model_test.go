@@ -22,6 +22,7 @@ var (
 // TestModel does random things to a scheduler and to a plain model of a queue
 // (world_test.go), and compares them after every step.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	seed := *modelSeed
 	if seed == 0 {
 		seed = rand.Uint64()

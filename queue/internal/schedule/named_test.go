@@ -107,6 +107,7 @@ func TestNewcomersDoNotPassABigJob(t *testing.T) {
 
 // Two limits are used up by jobs of their own. A job that is subject to both starts nevertheless.
 func TestAJobOfTwoLimitsThatAreUsedUp(t *testing.T) {
+	t.Parallel()
 	for name, periods := range map[string][2]time.Duration{
 		"alike": {time.Second, time.Second}, "one is faster": {100 * time.Millisecond, time.Second}, "the other is faster": {time.Second, 70 * time.Millisecond},
 	} {

@@ -330,6 +330,7 @@ func TestClaimFolded(t *testing.T) {
 // never runs on a node that holds a part.
 func TestResharding(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	cluster := redistest.StartNodes(t, 2)
 	client, ctx := cluster.Client(t), t.Context()
 	s, err := New(client, "q")

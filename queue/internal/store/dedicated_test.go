@@ -54,6 +54,7 @@ func TestDedicatedHasTheOptions(t *testing.T) {
 // A client of sentinels waits at the master, and after a failover at the new one.
 func TestDedicatedOfSentinels(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	s := redistest.StartSentinels(t)
 	client := s.Client(t)
 	dedicated, done := Dedicated(client, 1)
