@@ -232,7 +232,7 @@ func TestOthersDoNotNotice(t *testing.T) {
 		}
 	}
 	drawn := make(map[string][]row)
-	for _, r := range sample.Draw(t, rows, 1, 5) {
+	for _, r := range sample.Draw(t, rows, 1, 2) {
 		drawn[r.provider] = append(drawn[r.provider], r)
 	}
 	for provider, rows := range drawn {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -77,18 +78,15 @@ func TestAStoppingWorkerReturnsItsLateJobs(t *testing.T) {
 // A handler whose context ends with its worker has used no attempt, be it the last one: the job
 // waits at the front of its lane and runs again elsewhere at once.
 func TestAStopUsesNoAttempt(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	t.Parallel()
 	for _, attempts := range []int{1, 3} {
 		for _, other := range []string{"before", "after"} { // when another worker comes, which may lead
-			for name, then := range map[string]func(error) error{
+			for name, then := range sample.Cases(t, map[string]func(error) error{
 				"an error": func(err error) error { return err },
 				"refunded": func(err error) error { return queue.RefundUser{Err: err} },
 				"retried":  func(err error) error { return queue.Retry{After: time.Hour, Cause: err} },
 				"a panic":  func(err error) error { panic(err) },
-			} {
+			}, 0, 2) {
 				t.Run(fmt.Sprintf("%d attempts, the other worker %s, %s", attempts, other, name), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { interrupt(t, attempts, other, then) })
 				})
