@@ -124,6 +124,7 @@ func TestTimeoutAsksTheHandler(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel() // it takes more than five seconds on a real Redis
 	onStages(t, func(t *testing.T, s stage) {
 		var log redistest.Buffer
 		stuck := func() bool { return strings.Contains(log.String(), "a handler ignores the end of its context") }

@@ -29,6 +29,7 @@ func TestYield(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			onStages(t, func(t *testing.T, s stage) {
 				setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 5*s.unit)}}))
 				begin := time.Now().Add(5 * s.unit)
@@ -68,6 +69,7 @@ func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
 		"collapse key": {news, queue.Normal}, // a newer job may take its place, and has not yielded
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			onStages(t, func(t *testing.T, s stage) {
 				inspector := newInspector(t, s.client, "push")
 				got := recorder{then: func(_ context.Context, info queue.Info) error {

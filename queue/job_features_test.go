@@ -132,6 +132,7 @@ func TestJobFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for way, through := range doors() {
 				t.Run(way, func(t *testing.T) {
+					t.Parallel()
 					onStages(t, func(t *testing.T, s stage) {
 						lead := map[string]int{"lanes": 5, "asynq": 25}[way] // the inbox looks ten times a second
 						for !inTime(t, s, lead, paint, through, way == "lanes") {

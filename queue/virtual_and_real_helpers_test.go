@@ -22,15 +22,12 @@ type stage struct {
 	virtual bool
 }
 
-// onStages plays a test on both, beside other tests: the one computes while the other waits.
+// onStages plays a test on both.
 func onStages(t *testing.T, play func(t *testing.T, s stage)) {
-	t.Parallel()
 	t.Run("virtual time", func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, func(t *testing.T) { play(t, stage{redistest.Mini(t), time.Second, true}) })
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
 		play(t, stage{redistest.Start(t).Client(t), 40 * time.Millisecond, false})
 	})
 }
