@@ -22,7 +22,6 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	redistest.CollectLess()
 	os.Exit(m.Run())
 }
 
