@@ -24,12 +24,17 @@ func TestSimulationAgrees(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
+	agrees(t, policies(queue.Policy{
+		Tenant:   []throttle.Rule{throttle.Leak(20, time.Second)},
+		User:     []throttle.Rule{throttle.Window(3, 10007*time.Millisecond), throttle.Spacing(1013 * time.Millisecond)},
+		Capacity: 60, MaxWait: 15 * time.Second,
+	}), bursts(t))
+}
+
+// agrees plays offers in a queue and in the simulation, and compares what becomes of each job.
+func agrees(t *testing.T, p queue.Policies, bursts []burst) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := policies(queue.Policy{
-			Tenant:   []throttle.Rule{throttle.Leak(20, time.Second)},
-			User:     []throttle.Rule{throttle.Window(3, 10007*time.Millisecond), throttle.Spacing(1013 * time.Millisecond)},
-			Capacity: 60, MaxWait: 15 * time.Second,
-		})
 		client := redistest.Mini(t)
 		setPolicies(t, client, p)
 		var got recorder
@@ -37,7 +42,7 @@ func TestSimulationAgrees(t *testing.T) {
 		time.Sleep(time.Second)
 		var offered []simulate.Offer
 		fates := make(map[string]queue.Reason)
-		for _, burst := range bursts(t) {
+		for _, burst := range bursts {
 			time.Sleep(burst.after)
 			for _, job := range burst.jobs {
 				offered = append(offered, simulate.Offer{At: time.Now(), Job: job})
@@ -55,6 +60,9 @@ func TestSimulationAgrees(t *testing.T) {
 		slots := make(map[string]time.Time)
 		for _, s := range got.all() {
 			slots[s.ID] = s.Slot
+			for _, member := range s.Digest {
+				slots[member.ID] = s.Slot
+			}
 		}
 		simulated, err := simulate.Run(simulate.Config{Policies: p}, offered)
 		must(t, err)

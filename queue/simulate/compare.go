@@ -106,6 +106,10 @@ type offerLine struct {
 
 	Keys  map[string]string `json:"keys"`
 	Costs map[string]int    `json:"costs"`
+
+	DigestKey string `json:"digest_key"`
+	Zone      string `json:"zone"`
+	Quiet     string `json:"quiet"`
 }
 
 var priorities = map[string]queue.Priority{"": queue.Normal, "normal": queue.Normal, "high": queue.High, "low": queue.Low}
@@ -124,7 +128,7 @@ func ReadOffer(line []byte, at string, last time.Time) (o Offer, err error) {
 	}
 	o = Offer{At: last, Job: queue.Job{
 		Tenant: l.Tenant, User: l.User, Type: cmp.Or(l.Type, "simulated"), Cost: l.Cost, Priority: priority, NotBefore: l.Begin, StartBy: l.Deadline, FinishBy: l.Finish,
-		Keys: l.Keys, Costs: l.Costs,
+		Keys: l.Keys, Costs: l.Costs, DigestKey: l.DigestKey, Zone: l.Zone, Quiet: l.Quiet,
 	}}
 	if o.At, err = instantIn(line, at, last); err != nil {
 		return o, err

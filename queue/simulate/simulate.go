@@ -3,6 +3,7 @@
 // It runs the scheduler of the queue ([Run]) over offers: jobs, and when each is offered. Time
 // passes from one event to the next, so that a day of offers takes as long as its decisions. It
 // assumes that every attempt succeeds and that all IDs differ, and ignores collapse keys, pauses and overrides.
+// Jobs with a digest key start together, as in a queue: they have one slot.
 // [Compare] runs it twice, under the policies before and after a change.
 package simulate
 
@@ -112,7 +113,10 @@ type memory struct {
 	offers   []int                             // of results, by when they enter their lanes
 	lanes    map[envelope.Lane][]schedule.Head // what waits
 	parked   map[index][]schedule.Bound        // lanes that wait for long, by their bounds
-	of       map[string]int                    // stamp → result
+	of       map[string][]int                  // entry of a lane → results: one, or those of a digest
+	digests  map[string]*digest                // those that have not left their lanes, by their stamps
+	open     map[place]*digest                 // those of them that others may join
+	later    []*digest                         // those that are not in their lanes yet, by when they are due
 	people   map[string]wallclock.Person       // by scope, their clocks
 	waiting  map[string]int                    // by scope, of those with a capacity
 	running  []ending                          // by when they end
@@ -133,8 +137,8 @@ type index struct {
 
 func newMemory(c Config, policies *schedule.Policies, offers []Offer) *memory {
 	w := &memory{
-		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), parked: make(map[index][]schedule.Bound), of: make(map[string]int),
-		people: make(map[string]wallclock.Person), waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
+		Config: c, policies: policies, lanes: make(map[envelope.Lane][]schedule.Head), parked: make(map[index][]schedule.Bound), of: make(map[string][]int),
+		digests: make(map[string]*digest), open: make(map[place]*digest), people: make(map[string]wallclock.Person), waiting: make(map[string]int), free: cmp.Or(c.Places, farAway),
 	}
 	for _, o := range offers {
 		w.results = append(w.results, Result{Offer: o})
@@ -165,6 +169,9 @@ func (w *memory) run() {
 		if len(w.running) > 0 {
 			next = min(next, w.running[0].at)
 		}
+		if len(w.later) > 0 {
+			next = min(next, w.later[0].due)
+		}
 		if next == schedule.Never {
 			return
 		}
@@ -173,6 +180,11 @@ func (w *memory) run() {
 			w.sched.Step(w.now, schedule.Ended{w.running[0].claim})
 			w.running = w.running[1:]
 			w.free++
+		}
+		for len(w.later) > 0 && w.later[0].due <= w.now {
+			d := w.later[0]
+			w.later = w.later[1:]
+			w.mature(d)
 		}
 		for len(w.offers) > 0 && w.enters(w.offers[0]) <= w.now {
 			w.offer(w.offers[0])
@@ -188,14 +200,27 @@ func (w *memory) offer(i int) {
 	w.stamp = max(w.stamp+1, w.now)
 	w.hear(r.Job)
 	env.Stamp, env.NotBefore = envelope.Stamp(w.stamp), envelope.Micros(r.NotBefore)
-	if r.Reason, r.Rule = w.refuses(r, env); r.Reason != "" {
-		return
-	}
-	w.of[env.Stamp] = i
 	lane := envelope.Lane{Tenant: r.Tenant, User: r.User, Priority: env.Priority}
 	lane.Label = w.policies.Label(lane, env)
-	w.wait(lane, env, 1)
-	head := schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env}
+	if r.Reason, r.Rule = w.invalid(lane, env); r.Reason != "" {
+		return
+	}
+	if r.DigestKey == "" || w.startsDigest(lane, r.DigestKey) {
+		if r.Reason, r.Rule = w.full(lane, env); r.Reason != "" {
+			return
+		}
+	}
+	if r.DigestKey != "" {
+		w.gather(lane, i, env)
+		return
+	}
+	w.of[env.Stamp] = []int{i}
+	w.enter(lane, schedule.Head{Entry: env.Stamp, Job: env.Stamp, Env: env})
+}
+
+// enter puts a job at the end of its lane.
+func (w *memory) enter(lane envelope.Lane, head schedule.Head) {
+	w.wait(lane, head.Env, 1)
 	w.lanes[lane] = append(w.lanes[lane], head)
 	if len(w.lanes[lane]) == 1 {
 		w.sched.Step(w.now, schedule.First{Lane: lane, Head: head})
@@ -212,9 +237,8 @@ func (w *memory) hear(j queue.Job) {
 	}
 }
 
-// refuses returns why the door does not take a job.
-func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, string) {
-	lane := envelope.Lane{Tenant: r.Tenant, User: r.User}
+// invalid returns why a job can never start.
+func (w *memory) invalid(lane envelope.Lane, env *envelope.Envelope) (queue.Reason, string) {
 	uses, _, invalid := w.policies.Job(lane, env)
 	if invalid != nil && !w.Accepted {
 		return Invalid, invalid.Error()
@@ -224,20 +248,25 @@ func (w *memory) refuses(r *Result, env *envelope.Envelope) (queue.Reason, strin
 			return queue.ReasonImpossible, limit.RuleName(rule)
 		}
 	}
+	return "", ""
+}
+
+// full returns why there is no room for a job. Where the oldest one is dropped for it, there is.
+func (w *memory) full(lane envelope.Lane, env *envelope.Envelope) (queue.Reason, string) {
 	full := false
-	for _, limit := range uses {
+	for _, limit := range w.policies.Uses(lane, env) {
 		switch room := limit.Capacity == 0 || w.waiting[limit.Scope] < limit.Capacity; {
 		case room:
 		case limit.Name != limits.Tenant:
 			return queue.ReasonFull, limit.CapacityName()
-		case !w.policies.Of(r.Tenant).DropOldest:
+		case !w.policies.Of(lane.Tenant).DropOldest:
 			return queue.ReasonFull, ""
 		default:
 			full = true
 		}
 	}
 	if full {
-		w.dropOldest(r.Tenant)
+		w.dropOldest(lane.Tenant)
 	}
 	return "", ""
 }
@@ -261,14 +290,22 @@ func (w *memory) dropOldest(tenant string) {
 		}
 	}
 	if found != "" {
-		w.results[w.of[found]].Reason = queue.ReasonFull
+		w.drop(found, queue.ReasonFull, "")
 		w.leave(oldest)
 		w.sched.Step(w.now, schedule.Changed{Lane: oldest})
 	}
 }
 
-// leave takes the first job out of a lane.
+// drop notes why a job never starts, or the members of a digest.
+func (w *memory) drop(entry string, reason queue.Reason, rule string) {
+	for _, i := range w.of[entry] {
+		w.results[i].Reason, w.results[i].Rule = reason, rule
+	}
+}
+
+// leave takes the first job out of a lane. Nobody joins a digest that has left.
 func (w *memory) leave(lane envelope.Lane) {
+	w.close(w.lanes[lane][0].Entry)
 	w.wait(lane, w.lanes[lane][0].Env, -1)
 	w.lanes[lane] = w.lanes[lane][1:]
 }
@@ -295,12 +332,10 @@ func (w *memory) decide() int64 {
 			w.leave(left.Lane)
 		}
 		for _, start := range plan.Starts {
-			w.results[w.of[start.Head.Entry]].Slot = envelope.Instant(start.Slot)
 			w.start(start)
 		}
 		for _, drop := range plan.Drops {
-			r := &w.results[w.of[drop.Head.Entry]]
-			r.Reason, r.Rule = queue.Reason(drop.Reason), drop.Rule
+			w.drop(drop.Head.Entry, queue.Reason(drop.Reason), drop.Rule)
 		}
 		for _, p := range commit.Parks {
 			w.park(p)
@@ -314,6 +349,13 @@ func (w *memory) decide() int64 {
 
 // start lets a job run until it ends.
 func (w *memory) start(s schedule.Start) {
+	for n, i := range w.of[s.Head.Entry] {
+		if w.tooLate(s, n) {
+			w.results[i].Reason = queue.ReasonExpired
+			continue
+		}
+		w.results[i].Slot = envelope.Instant(s.Slot)
+	}
 	e := ending{s.Slot + w.Takes.Microseconds(), s.Claim}
 	at, _ := slices.BinarySearchFunc(w.running, e, func(a, b ending) int { return cmp.Compare(a.at, b.at) })
 	w.running = slices.Insert(w.running, at, e)

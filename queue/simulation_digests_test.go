@@ -1,0 +1,53 @@
+package queue_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// The simulation agrees with a queue about digests: who starts together, and when.
+func TestSimulationOfDigestsAgrees(t *testing.T) {
+	t.Parallel()
+	for name, digest := range map[string]queue.Digest{
+		"due at once":           {},
+		"small":                 {Max: 3},
+		"that wait":             {Wait: 4300 * time.Millisecond, Max: 20},
+		"that wait for silence": {Wait: 7 * time.Second, Idle: 1900 * time.Millisecond, Max: 4},
+		"by the clock":          {At: "00:02", Zone: "user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := policies(queue.Policy{
+				User:     []throttle.Rule{throttle.Window(3, 10007*time.Millisecond), throttle.Spacing(1013 * time.Millisecond)},
+				Capacity: 24, MaxWait: 6 * time.Second, Digest: digest,
+			})
+			agrees(t, p, digestBursts())
+		})
+	}
+}
+
+// digestBursts is a minute and a half of offers, most of which have digest keys.
+func digestBursts() (all []burst) {
+	r, n := rand.New(rand.NewPCG(15, 2)), 0
+	for range 45 {
+		b := burst{after: time.Duration(1+r.IntN(3)) * time.Second}
+		for range 1 + int(r.ExpFloat64()*12) {
+			j := queue.Job{ID: fmt.Sprint(n), Tenant: fmt.Sprint("t", r.IntN(2)), User: fmt.Sprint("u", r.IntN(12)), Type: "push", Cost: 1 + r.IntN(2)}
+			if r.IntN(5) > 0 {
+				j.DigestKey = fmt.Sprint("k", r.IntN(2))
+			}
+			if r.IntN(10) == 0 {
+				j.Priority = queue.High
+			}
+			b.jobs = append(b.jobs, j)
+			n++
+		}
+		all = append(all, b)
+	}
+	return all
+}
