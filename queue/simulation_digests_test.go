@@ -24,7 +24,7 @@ func TestSimulationOfDigestsAgrees(t *testing.T) {
 			t.Parallel()
 			p := policies(queue.Policy{
 				User:     []throttle.Rule{throttle.Window(3, 10007*time.Millisecond), throttle.Spacing(1013 * time.Millisecond)},
-				Capacity: 24, MaxWait: 6 * time.Second, Digest: digest,
+				Capacity: 24, MaxWait: 6100 * time.Millisecond, Digest: digest,
 			})
 			agrees(t, p, digestBursts())
 		})
@@ -34,8 +34,10 @@ func TestSimulationOfDigestsAgrees(t *testing.T) {
 // digestBursts is a minute and a half of offers, most of which have digest keys.
 func digestBursts() (all []burst) {
 	r, n := rand.New(rand.NewPCG(15, 2)), 0
+	at := time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC) // when the first one comes, in a bubble
 	for range 45 {
 		b := burst{after: time.Duration(1+r.IntN(3)) * time.Second}
+		at = at.Add(b.after)
 		for range 1 + int(r.ExpFloat64()*12) {
 			j := queue.Job{ID: fmt.Sprint(n), Tenant: fmt.Sprint("t", r.IntN(2)), User: fmt.Sprint("u", r.IntN(12)), Type: "push", Cost: 1 + r.IntN(2)}
 			if r.IntN(5) > 0 {
@@ -43,6 +45,9 @@ func digestBursts() (all []burst) {
 			}
 			if r.IntN(10) == 0 {
 				j.Priority = queue.High
+			}
+			if r.IntN(4) == 0 {
+				j.StartBy = at.Add(2300 * time.Millisecond)
 			}
 			b.jobs = append(b.jobs, j)
 			n++
