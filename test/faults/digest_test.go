@@ -20,7 +20,7 @@ const (
 	digestMax   = 6
 	digestWait  = 1200 * time.Millisecond
 	digestIdle  = 400 * time.Millisecond
-	digestLease = time.Second
+	digestLease = 2 * time.Second
 )
 
 // A digestRun is one run of a queue of digests.
