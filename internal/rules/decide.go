@@ -280,6 +280,8 @@ func (s *Set) After(st *State, i int, t, k int64) (at int64, depends bool) {
 	switch {
 	case r.stages != nil:
 		return r.warmed(st, t, k), true
+	case r.ramp > 0:
+		return r.ramped(st, t, k), true
 	case r.Kind == Calendar:
 		return r.periodAfter(st, t, k/r.n), true
 	}
