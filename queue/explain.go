@@ -39,8 +39,8 @@ type RuleState struct {
 	Scope     Scope     `json:"scope"`            // whose rule it is
 	Name      string    `json:"name,omitempty"`   // of the limit, for ScopeLimit
 	Key       string    `json:"key,omitempty"`    // and the values of its key for which that counts, as in Pause
-	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"
-	Zone      string    `json:"zone,omitempty"`   // by whose clock it goes: of hours, and of windows by the calendar
+	Rule      string    `json:"rule"`             // as in the policy, "window 10/1m"; of a warm-up "window 100/24h (warm-up, day 2 of 7)"
+	Zone      string    `json:"zone,omitempty"`   // by whose clock it goes: of hours, of warm-ups, and of windows by the calendar
 	When      time.Time `json:"when,omitzero"`    // the earliest start that it allows; the zero time if that is unknown
 	Limit     int       `json:"limit"`            // the most it lets start at once
 	Remaining int       `json:"remaining"`        // how many more it would let start now
@@ -130,10 +130,10 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 	latest := p.Now // until then something keeps the job that is no hours
 	for k, s := range subjects {
 		for i := range s.Rules.Len() {
-			rule, r := s.Rules.Rule(i), of[k]
-			r.Rule, r.When = s.Rules.Name(i), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
+			rule, r := s.Rules.RuleAt(i, p.Now), of[k]
+			r.Rule, r.When = s.Rules.NameAt(i, p.Now), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
 			r.Limit, r.Remaining, r.Drops, r.Shadow = most(rule), s.Rules.Room(&s.State, i, p.Now), rule.Drop, rule.Shadow
-			if r.Zone = rule.Zone; r.Zone == rules.OfUser {
+			if r.Zone = s.Rules.Rule(i).Zone; r.Zone == rules.OfUser {
 				r.Zone = s.State.Zone()
 			}
 			if o, is := p.Policies.Override(uses[k].Scope); is && o.Rules {

@@ -174,7 +174,7 @@ func TestWrongHoursInPolicies(t *testing.T) {
 		"{hours: 08:00-21:00, zone: Europe/Pariss}":                                    `policies.yaml:2: queue.rules[0]: hours 08:00-21:00 Europe/Pariss: there is no zone "Europe/Pariss"; did you mean Europe/Paris?`,
 		"{hours: 08:00-21:00}":                                                         `in which zone? want one, such as zone: Europe/Paris`,
 		"{window: 3/day}":                                                              `in which zone?`,
-		"{window: 3/1m, zone: UTC}":                                                    `window has no zone: only hours have, and windows such as {window: 3/day, zone: Europe/Paris}`,
+		"{window: 3/1m, zone: UTC}":                                                    `window has no zone: only hours and warmup have, and windows such as {window: 3/day, zone: Europe/Paris}`,
 		"{window: 3/year, zone: UTC}":                                                  `window "3/year": want COUNT/PERIOD`,
 		"{hours: 8-21, zone: UTC}":                                                     `hours "8-21": want hours such as 08:00-21:00`,
 		"{hours: 08:00-21:00, days: weekdays, zone: UTC}":                              `days "weekdays": want days such as mon-fri`,

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -26,7 +27,8 @@ func (r random) rules() (all []throttle.Rule) {
 		rule := []throttle.Rule{
 			throttle.Leak(n, period), throttle.Window(n, period), throttle.Spacing(period), throttle.FixedWindow(n, period),
 			throttle.TokenBucket(n, period, 1+r.IntN(9)), throttle.SlidingCounter(n, period+time.Second, 2+r.IntN(58)),
-		}[r.IntN(6)]
+			throttle.Warmup("2026-12-01", fmt.Sprintf("1:%d/%s,%d:%d/1h", n, period, 2+r.IntN(9), n), r.pick("", "Europe/Paris")),
+		}[r.IntN(7)]
 		if r.IntN(3) == 0 {
 			rule = rule.OrDrop()
 		}

@@ -156,6 +156,7 @@ type Digest struct {
 //	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
 //	{window: 3/day, zone: Europe/Paris}
 //	{hours: 08:00-21:00, days: mon-fri, zone: Europe/Paris, holidays: [12-25, 2026-04-06]}
+//	{warmup: {from: 2026-12-01, days: {1: 50/24h, 2: 100/24h, 7: 1000/24h}}}
 //
 // A tenant whose name is not UTF-8 is written as YAML's !!binary, in base64.
 func ParsePolicies(name string, data []byte) (Policies, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/simulate"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -48,6 +49,51 @@ func TestALeakGrowsWhereItReturns(t *testing.T) {
 					t.Errorf("%s: %d start in the 2 s from second %d on, want %.0f", name, n, second, want)
 				}
 			}
+		}
+	})
+}
+
+// Receipts and explanations expect a job behind others when a ramp lets it start, whether the ramp begins with them or is under way; a
+// simulation of the same jobs starts them at the same instants.
+func TestEstimatesKnowRamps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		inspector := newInspector(t, client, "push")
+		p := policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(50, time.Second).Ramping(time.Minute)}})
+		setPolicies(t, client, p)
+		offered := jobs("t", "u", 600)
+		for k := range offered {
+			offered[k].ID = fmt.Sprint("j", k)
+		}
+		began := time.Now()
+		receipts := enqueue(t, client, offered...)
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{Concurrency: 100})
+		time.Sleep(20 * time.Second)
+		state, _, err := inspector.ExplainJob(t.Context(), "j500")
+		must(t, err)
+		time.Sleep(30 * time.Second)
+		starts := got.all()
+		if len(starts) != 600 {
+			t.Fatalf("%d have started", len(starts))
+		}
+		var offers []simulate.Offer
+		for _, job := range offered {
+			offers = append(offers, simulate.Offer{At: began, Job: job})
+		}
+		simulated, err := simulate.Run(simulate.Config{Policies: p}, offers)
+		must(t, err)
+		for _, k := range []int{0, 1, 10, 100, 300, 599} {
+			expected, took := receipts[k].Start.Sub(began), starts[k].Slot.Sub(began)
+			if d := expected - took; d < -took/20-100*time.Millisecond || d > took/20+100*time.Millisecond {
+				t.Errorf("job %d is expected %v after its offer, and starts after %v", k, expected, took)
+			}
+			if d := simulated[k].Slot.Sub(began) - took; d < -100*time.Millisecond || d > 100*time.Millisecond {
+				t.Errorf("job %d starts after %v, and %v later in a simulation", k, took, d)
+			}
+		}
+		if d := state.Estimate.Start.Sub(starts[500].Slot); d < -time.Second || d > time.Second {
+			t.Errorf("on its way, job 500 is expected %v after it starts", d)
 		}
 	})
 }

@@ -242,3 +242,27 @@ func TestRuleString(t *testing.T) {
 func same(a, b throttle.Decision) bool {
 	return cmp.Equal(a, b, cmpopts.IgnoreUnexported(throttle.Decision{}))
 }
+
+// The limiter in memory knows warm-ups.
+func TestAWarmupInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it begins at midnight, on 2000-01-01
+		limiter := throttle.New(throttle.NewMemoryStore())
+		rules := []throttle.Rule{throttle.Warmup("2000-01-01", "1:50/24h,2:100/24h,4:200/24h", "").OrDrop()}
+		for day, want := range []int{50, 100, 100, 200, 200} {
+			admitted := 0
+			for range 300 {
+				d, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "ip", Rules: rules})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Outcome == throttle.Admitted {
+					admitted++
+				}
+			}
+			if admitted != want {
+				t.Errorf("day %d: %d admitted, want %d", day+1, admitted, want)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+	})
+}

@@ -104,6 +104,7 @@ func hashTag(key string) string {
 var (
 	errLocal = errors.New("hours and windows by the calendar are decided by a queue, or by a store in memory; in Redis, want a fixed_window")
 	errRamp  = errors.New("a ramp is decided by a queue, or by a store in memory; in Redis, want a leak without one")
+	errDays  = errors.New("a warm-up is decided by a queue, or by a store in memory; in Redis, want a window")
 )
 
 // local returns an error if one of the rules is none of those that the scripts know.
@@ -112,6 +113,8 @@ func local(r request) error {
 		for i := range subject.Rules {
 			var unknown error
 			switch rule := &subject.Rules[i]; {
+			case rule.kind == KindWarmup:
+				unknown = errDays
 			case rule.zone != "":
 				unknown = errLocal
 			case rule.ramp > 0:

@@ -27,10 +27,11 @@ const (
 	KindSlidingCounter Kind = "sliding_counter"
 	KindHours          Kind = "hours"
 	KindCalendar       Kind = "calendar" // written as window 3/day
+	KindWarmup         Kind = "warmup"
 )
 
 // A Rule is one limit. Make it with [Leak], [TokenBucket], [Window], [Spacing],
-// [FixedWindow], [SlidingCounter], [CalendarWindow] or [Hours]. The zero value is not a rule.
+// [FixedWindow], [SlidingCounter], [CalendarWindow], [Hours] or [Warmup]. The zero value is not a rule.
 //
 // A rule over its limit defers: its slot lies ahead. [Rule.OrDrop] makes it drop instead,
 // [Rule.AsShadow] makes it only report, and [Rule.CountingDropped] makes it count refused actions
@@ -49,6 +50,7 @@ type Rule struct {
 	unit                        wallclock.Unit // of a calendar window
 	zone, hours, days, holidays string
 	within                      string // of the own hours of users
+	from, windows               string // of a warm-up
 }
 
 // Leak lets n actions start per period, evenly spaced. Idle time accumulates nothing: after an
@@ -118,6 +120,15 @@ func UserHours(within, days string, holidays ...string) Rule {
 	return fromPlain(rules.Rule{Kind: rules.Hours, Hours: rules.OfUser, Within: within, Days: days, Holidays: strings.Join(holidays, ",")})
 }
 
+// Warmup is a window that becomes another one on some days, counted from a date: the volume of a new sender rises over days. In the
+// windows "1:50/24h,2:100/24h,7:1000/24h" it is 50 in any 24 hours on the first day and before it, 100 from the second day on, and 1000
+// from the seventh day on, for good. The first day is 1, and they ascend. The windows are those of [Window], or all of them are those of
+// [CalendarWindow], "1:50/day,2:100/day". Days begin at midnight in the zone; "" means UTC. What was counted stays counted when the
+// next window comes. The store in Redis does not know it.
+func Warmup(from, windows, zone string) Rule {
+	return fromPlain(rules.Rule{Kind: rules.Warmup, From: from, Windows: windows, Zone: zone})
+}
+
 // Ramping returns a leak as one whose rate grows: after it has stood still for longer than d (hours open, a pause ends) it begins
 // with a tenth of its rate, which grows evenly to the whole within d. Services ask for that where traffic returns: FCM, for one. d
 // is from 1 s to a week. The store in Redis does not know it.
@@ -153,12 +164,13 @@ func (r Rule) CountingDropped() Rule {
 // Kind returns the algorithm of the rule. The zero Rule has none.
 func (r Rule) Kind() Kind { return r.kind }
 
-// Limit returns how many actions the rule admits per [Rule.Period]: 1 for a spacing, and 0 for hours.
+// Limit returns how many actions the rule admits per [Rule.Period]: 1 for a spacing, and 0 for hours. That of a warm-up is the largest of
+// its windows; see [Rule.On].
 func (r Rule) Limit() int { return r.limit }
 
 // Period returns the time that [Rule.Limit] is for. A leak and a token bucket are a rate,
 // Limit/Period; a spacing is a Period long. That of a calendar window is the usual one, 24h for a day, and the
-// longest one of a month; that of hours is 0.
+// longest one of a month; that of hours is 0, and that of a warm-up the longest of its windows.
 func (r Rule) Period() time.Duration { return r.period }
 
 // Burst returns how many tokens a token bucket holds, and 0 for other rules.
@@ -180,10 +192,10 @@ func (r Rule) Shadows() bool { return r.shadow }
 // [Rule.CountingDropped].
 func (r Rule) CountsDropped() bool { return r.counts }
 
-// Zone returns the zone of a calendar window or of hours, and "" for other rules.
+// Zone returns the zone of a calendar window, of hours or of a warm-up that names one, and "" for other rules.
 func (r Rule) Zone() string { return r.zone }
 
-// Unit returns "day", "week" or "month" of a calendar window, and "" for other rules.
+// Unit returns "day", "week" or "month" of a calendar window, and of a warm-up of such windows; "" for other rules.
 func (r Rule) Unit() string { return string(r.unit) }
 
 // Within returns the hours that a user's own lie within, of [UserHours]; "" for other rules.
@@ -192,9 +204,15 @@ func (r Rule) Within() string { return r.within }
 // Hours returns what [Hours] was given, in one form, and "" for other rules. Several hours, days and holidays stand between commas.
 func (r Rule) Hours() (hours, days, holidays string) { return r.hours, r.days, r.holidays }
 
+// Warmup returns what [Warmup] was given, in one form, and "" for other rules.
+func (r Rule) Warmup() (from, windows string) { return r.from, r.windows }
+
+// On returns the window of a warm-up that holds at an instant, with the options of the warm-up, and all other rules as they are.
+func (r Rule) On(t time.Time) Rule { return fromPlain(r.plain().On(t.UnixMicro())) }
+
 // String returns the rule as it is written in a policy, without its options: "leak
 // 50/s", "spacing 3s", "token_bucket 10/1m burst 20", "window 3/day Europe/Paris", "hours 08:00-21:00 mon-fri
-// Europe/Paris". Decisions name rules this way.
+// Europe/Paris", "warmup 2026-12-01 1:50/24h,7:1000/24h". Decisions name rules this way.
 func (r Rule) String() string { return r.plain().String() }
 
 // plain returns the rule as package rules knows it.
@@ -203,6 +221,7 @@ func (r Rule) plain() rules.Rule {
 		Kind: rules.Kind(r.kind), Limit: r.limit, Period: r.period, Burst: r.burst, Buckets: r.buckets,
 		Drop: r.drop, Shadow: r.shadow, Counts: r.counts, Ramp: r.ramp,
 		Unit: r.unit, Zone: r.zone, Hours: r.hours, Days: r.days, Holidays: r.holidays, Within: r.within,
+		From: r.from, Windows: r.windows,
 	}
 }
 
@@ -212,6 +231,7 @@ func fromPlain(r rules.Rule) Rule {
 	return Rule{
 		kind: Kind(r.Kind), limit: r.Limit, period: r.Period, burst: r.Burst, buckets: r.Buckets, drop: r.Drop, shadow: r.Shadow, counts: r.Counts, ramp: r.Ramp,
 		unit: r.Unit, zone: r.Zone, hours: r.Hours, days: r.Days, holidays: r.Holidays, within: r.Within,
+		from: r.From, windows: r.Windows,
 	}
 }
 

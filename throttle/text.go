@@ -22,6 +22,7 @@ import (
 //	sliding_counter 1000/1h buckets 12 count_dropped
 //	window 3/day Europe/Paris
 //	hours 08:00-12:00,13:00-18:00 mon-fri Europe/Paris holidays=12-25,2026-04-06
+//	warmup 2026-12-01 1:50/24h,2:100/24h,7:1000/24h Europe/Paris
 //
 // A rate is COUNT/PERIOD and a period is Go's, where 50/s is 50/1s. A sliding counter has
 // 2 buckets unless it says otherwise. The error wraps [ErrInvalidRule], and says what is
@@ -75,7 +76,9 @@ func setOption(r *rules.Rule, words []string) (rest []string, err error) {
 	case r.Kind == rules.Hours && words[0] == "within" && len(words) > 1:
 		r.Within = words[1]
 		words = words[1:]
-	case (r.Kind == rules.Hours || r.Kind == rules.Calendar) && r.Zone == "":
+	case r.Kind == rules.Warmup && r.Windows == "":
+		r.Windows = words[0]
+	case (r.Kind == rules.Hours || r.Kind == rules.Calendar || r.Kind == rules.Warmup) && r.Zone == "":
 		r.Zone = words[0]
 	default:
 		return nil, fmt.Errorf("%q: want over=drop, shadow or count_dropped, burst N of a token_bucket, buckets N of a sliding_counter, ramp TIME of a leak, holidays=DATES of hours",

@@ -77,6 +77,8 @@ func verify(log []Event, r Rule) []Violation {
 		return verifySlidingCounter(log, r)
 	case KindCalendar:
 		return verifyCalendar(log, r)
+	case KindWarmup:
+		return verifyWarmup(log, r)
 	}
 	return nil
 }

@@ -3,8 +3,12 @@ package throttle
 import (
 	"fmt"
 	"slices"
+	"sort"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/wallclock"
 )
 
 // Rules that depend on a zone are judged by what its clock shows, as package time says it: they share no code with what gives out
@@ -77,16 +81,7 @@ func (r Rule) on(day time.Weekday) bool {
 func verifyCalendar(log []Event, r Rule) (found []Violation) {
 	shown, sum, clocks := "", 0, make(clocks)
 	for _, e := range log {
-		local := clocks.show(e.At, r.zone)
-		text := local.Format("2006-01-02")
-		switch r.unit {
-		case "week":
-			year, week := local.ISOWeek()
-			text = fmt.Sprintf("week %d-%02d", year, week)
-		case "month":
-			text = local.Format("2006-01")
-		}
-		if text > shown {
+		if text := nameOf(r.unit, clocks.show(e.At, r.zone)); text > shown {
 			shown, sum = text, 0
 		}
 		if sum += e.Cost; sum > r.limit {
@@ -94,4 +89,62 @@ func verifyCalendar(log []Event, r Rule) (found []Violation) {
 		}
 	}
 	return found
+}
+
+// nameOf names the day, week or month of a local time, so that later ones have later names.
+func nameOf(unit wallclock.Unit, local time.Time) string {
+	switch unit {
+	case "week":
+		year, week := local.ISOWeek()
+		return fmt.Sprintf("week %d-%02d", year, week)
+	case "month":
+		return local.Format("2006-01")
+	}
+	return local.Format(time.DateOnly)
+}
+
+// verifyWarmup counts what each start has before it: in the window of its day, or in its own day, week or month. A day that the clock
+// goes back to is over.
+func verifyWarmup(log []Event, r Rule) (found []Violation) {
+	begin, err := time.Parse(time.DateOnly, r.from)
+	if err != nil {
+		return nil
+	}
+	day, shown, clocks := 0, "", make(clocks)
+	counted := make([]int, len(log)+1) // by all starts before
+	own := 0                           // the first start of the day, week or month
+	for i, e := range log {
+		counted[i+1] = counted[i] + e.Cost
+		local := clocks.show(e.At, r.zone)
+		year, month, date := local.Date()
+		day = max(day, int(time.Date(year, month, date, 0, 0, 0, 0, time.UTC).Sub(begin)/(24*time.Hour))+1)
+		limit, period := r.onDay(day)
+		first, within := own, period.String()
+		if r.unit != "" {
+			if text := nameOf(r.unit, local); text > shown {
+				shown, own = text, i
+			}
+			first, within = own, shown
+		} else {
+			first = sort.Search(i, func(k int) bool { return e.At.Sub(log[k].At) < period })
+		}
+		if sum := counted[i+1] - counted[first]; sum > limit {
+			found = append(found, Violation{e.Subject, r, e.At, fmt.Sprintf("%d in %s on day %d, which has %d", sum, within, day, limit)})
+		}
+	}
+	return found
+}
+
+// onDay returns what the window of a day of a warm-up admits, and in which time; by the calendar the latter is 0.
+func (r Rule) onDay(day int) (limit int, period time.Duration) {
+	for part := range strings.SplitSeq(r.windows, ",") {
+		number, window, _ := strings.Cut(part, ":")
+		if from, err := strconv.Atoi(number); err != nil || from > max(1, day) {
+			break
+		}
+		count, per, _ := strings.Cut(window, "/")
+		limit, _ = strconv.Atoi(count)
+		period, _ = time.ParseDuration(per)
+	}
+	return limit, period
 }

@@ -201,6 +201,9 @@ func memory(eras []era, rule throttle.Rule, begin time.Time) (log []throttle.Eve
 // feeds reports whether a rule that comes after the era knows all that it counts of it: the era has a rule of its kind, and
 // that looks as far back. A token bucket knows how many tokens are missing, and not why: it is taken to be full.
 func (e era) feeds(rule throttle.Rule) bool {
+	rolling := func(r throttle.Rule) bool {
+		return r.Kind() == throttle.KindWindow || r.Kind() == throttle.KindSpacing || r.Kind() == throttle.KindWarmup && r.Unit() == ""
+	}
 	return slices.ContainsFunc(e.rules, func(r throttle.Rule) bool {
 		if r.Shadows() || r.CountsDropped() != rule.CountsDropped() {
 			return false
@@ -209,11 +212,16 @@ func (e era) feeds(rule throttle.Rule) bool {
 		case throttle.KindLeak:
 			return r.Kind() == rule.Kind()
 		case throttle.KindWindow, throttle.KindSpacing:
-			return (r.Kind() == throttle.KindWindow || r.Kind() == throttle.KindSpacing) && r.Period() >= rule.Period()
+			return rolling(r) && r.Period() >= rule.Period()
+		case throttle.KindWarmup:
+			if rolling(rule) {
+				return rolling(r) && r.Period() >= rule.Period()
+			}
+			return r.Unit() == rule.Unit() && r.Zone() == rule.Zone()
 		case throttle.KindFixedWindow, throttle.KindSlidingCounter:
 			return r.Kind() == rule.Kind() && r.Period() == rule.Period() && r.Buckets() == rule.Buckets()
 		case throttle.KindCalendar:
-			return r.Kind() == rule.Kind() && r.Unit() == rule.Unit() && r.Zone() == rule.Zone()
+			return r.Unit() == rule.Unit() && r.Zone() == rule.Zone()
 		}
 		return false
 	})

@@ -85,7 +85,7 @@ func (b *board) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.erase()
-	fmt.Fprintf(b.out, "%5.1f s  everything that was offered has been started or dropped\n", time.Since(b.story.began).Seconds())
+	fmt.Fprintf(b.out, "%5.1f s  everything that was offered has been started or dropped, or waits for a morning\n", time.Since(b.story.began).Seconds())
 }
 
 // erase takes the last frame off the screen.

@@ -100,6 +100,8 @@ type offers struct {
 	mu   sync.Mutex
 	ids  []string
 	door map[string]int // how many jobs came through each
+
+	asleep int // of how many the receipt said that they wait for a morning
 }
 
 func (o *offers) add(door string, receipts []queue.Receipt) {
@@ -111,11 +113,15 @@ func (o *offers) add(door string, receipts []queue.Receipt) {
 	o.door[door] += len(receipts)
 	for _, r := range receipts {
 		o.ids = append(o.ids, r.ID)
+		if time.Until(r.Start) > longer {
+			o.asleep++
+		}
 	}
 }
 
-func (o *offers) total() int {
+// total returns how many jobs were offered, and how many of them wait for a morning.
+func (o *offers) total() (all, asleep int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.ids)
+	return len(o.ids), o.asleep
 }

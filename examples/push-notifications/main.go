@@ -11,6 +11,7 @@
 //	providers.go  three providers, which speak the real protocols and make trouble
 //	board.go      the live view
 //	day.go        one teacher's timeline
+//	moment.go     notes that wait for a morning, and replies that are one notification
 //	verdict.go    the proof: throttle.Verify on the log of all starts
 //	arrivals.go   and on what arrived at the providers
 //	yours.go      devices of your own, behind a real provider

@@ -77,6 +77,7 @@ func policies(schools []school) queue.Policies {
 			MaxWait:  here(s.maxWait),
 		}
 	}
+	moments(&p)
 	return p
 }
 

@@ -60,6 +60,7 @@ type story struct {
 	redis     *redis.Client
 	schools   []school
 	timetable []act
+	night     night
 	journal   *journal
 	offers    *offers
 	providers *providers
@@ -72,10 +73,12 @@ func newStory(client *redis.Client, p *providers, schools []school, parents int)
 	if err != nil {
 		return nil, err
 	}
+	night := nightAt(time.Now())
 	return &story{
 		redis:     client,
 		schools:   schools,
-		timetable: timetable(parents),
+		timetable: timetable(parents, night),
+		night:     night,
 		journal:   &journal{},
 		offers:    &offers{},
 		providers: p,
@@ -218,7 +221,7 @@ func (s *story) asynqProducer(ctx context.Context) error {
 	return nil
 }
 
-// drained returns when everything that was offered has been started or dropped.
+// drained returns when everything that was offered has been started or dropped, or waits for a morning.
 func (s *story) drained(ctx context.Context) error {
 	for at := time.Since(s.began); ; at += 100 * time.Millisecond {
 		if err := s.sleepUntil(ctx, at); err != nil {
@@ -230,8 +233,9 @@ func (s *story) drained(ctx context.Context) error {
 		}
 		// Dead is what expired between its slot and its start, a matter of milliseconds. The
 		// tasks that still lie at the asynq door are in none of these numbers.
-		through := stats.Done+stats.Dropped+stats.Dead == int64(s.offers.total())
-		if through && stats.Waiting+stats.Later+stats.Running == 0 {
+		total, asleep := s.offers.total()
+		through := stats.Done+stats.Dropped+stats.Dead == int64(total-asleep)
+		if through && stats.Waiting+stats.Later+stats.Running == int64(asleep) {
 			return nil
 		}
 	}

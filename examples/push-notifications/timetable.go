@@ -29,7 +29,7 @@ const (
 )
 
 // timetable is everything that the batch client offers, in order of time.
-func timetable(parents int) []act {
+func timetable(parents int, n night) []act {
 	acts := []act{
 		{
 			at:   2 * time.Second,
@@ -61,6 +61,8 @@ func timetable(parents int) []act {
 		},
 	}
 	acts = append(acts, badges(15*time.Second)...)
+	acts = append(acts, notes(n)...)
+	acts = append(acts, thread()...)
 	acts = append(acts, chat()...)
 	slices.SortStableFunc(acts, func(a, b act) int { return int(a.at - b.at) })
 	return acts

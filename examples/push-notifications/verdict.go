@@ -28,7 +28,8 @@ type ruling struct {
 // judge prints what happened and whether every limit was kept. It is given the log of
 // starts and nothing else that the queue believes, except what was dropped.
 func (s *story) judge(ctx context.Context, out io.Writer) error {
-	drops, err := s.inspector.Drops(ctx, s.offers.total())
+	total, _ := s.offers.total()
+	drops, err := s.inspector.Drops(ctx, total)
 	if err != nil {
 		return err
 	}
@@ -37,11 +38,15 @@ func (s *story) judge(ctx context.Context, out io.Writer) error {
 	printDrops(out, drops)
 	s.printWays(out, starts)
 	printDay(out, starts, drops)
+	waiting, err := s.printMoments(ctx, out, starts)
+	if err != nil {
+		return err
+	}
 
 	rulings := s.leakRulings(starts)
 	rulings = append(rulings, atOnce(starts))
 	rulings = append(rulings, userRulings(starts)...)
-	rulings = append(rulings, punctual(starts), s.nothingLost(starts, drops))
+	rulings = append(rulings, s.nights(starts, len(waiting)), punctual(starts), s.nothingLost(starts, drops, waiting))
 	rulings = append(rulings, s.providerRulings()...)
 	return printRulings(out, rulings)
 }
@@ -126,18 +131,23 @@ func punctual(starts []start) ruling {
 	return r
 }
 
-// nothingLost checks that every job that was offered was either started or dropped.
-func (s *story) nothingLost(starts []start, drops []queue.Drop) ruling {
+// nothingLost checks that every job that was offered was either started or dropped, or waits for a morning.
+func (s *story) nothingLost(starts []start, drops []queue.Drop, waiting []string) ruling {
 	fate := make(map[string]string)
+	for _, id := range waiting {
+		fate[id] = "waiting"
+	}
 	for _, d := range drops {
 		fate[d.ID] = "dropped"
 	}
 	started := 0
 	for _, st := range starts {
-		if fate[st.ID] == "" {
-			started++
+		for _, id := range members(st) {
+			if fate[id] == "" {
+				started++
+			}
+			fate[id] = "started"
 		}
-		fate[st.ID] = "started"
 	}
 	r := ruling{who: "each job", limit: "started, or dropped with a reason"}
 	for _, id := range s.offers.ids {
@@ -145,8 +155,19 @@ func (s *story) nothingLost(starts []start, drops []queue.Drop) ruling {
 			r.broken = append(r.broken, id+" was lost")
 		}
 	}
-	r.observed = fmt.Sprintf("%s offered = %s + %s", thousands(len(s.offers.ids)), thousands(started), thousands(len(drops)))
+	r.observed = fmt.Sprintf("%s offered = %s + %s, %d wait", thousands(len(s.offers.ids)), thousands(started), thousands(len(drops)), len(waiting))
 	return r
+}
+
+// members are the jobs that started as one: those of a digest, or the job alone.
+func members(st start) (ids []string) {
+	for _, m := range st.Digest {
+		ids = append(ids, m.ID)
+	}
+	if ids == nil {
+		ids = []string{st.ID}
+	}
+	return ids
 }
 
 func describe(violations []throttle.Violation) []string {

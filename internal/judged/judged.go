@@ -19,12 +19,14 @@ func Together(rules []throttle.Rule) (groups [][]throttle.Rule) {
 	return groups
 }
 
-// ByStarts reports whether a rule of a queue holds for the instants at which handlers start: windows, spacings and hours. Others give out
+// ByStarts reports whether a rule of a queue holds for the instants at which handlers start: windows, spacings, hours and warm-ups of windows. Others give out
 // slots, and hold for these.
 func ByStarts(rule throttle.Rule) bool {
 	switch rule.Kind() {
 	case throttle.KindWindow, throttle.KindSpacing, throttle.KindHours:
 		return true
+	case throttle.KindWarmup:
+		return rule.Unit() == ""
 	}
 	return false
 }

@@ -23,10 +23,14 @@ const (
 // COUNT/PERIOD for the others. The error says what would be right.
 func (r *Rule) SetRate(value string) error {
 	if _, known := kinds[r.Kind]; !known {
-		return fmt.Errorf("unknown kind %q: want leak, token_bucket, window, spacing, fixed_window, sliding_counter or hours", r.Kind)
+		return fmt.Errorf("unknown kind %q: want leak, token_bucket, window, spacing, fixed_window, sliding_counter, hours or warmup", r.Kind)
 	}
-	if r.Kind == Hours {
+	switch r.Kind {
+	case Hours:
 		r.Hours = value
+		return nil
+	case Warmup:
+		r.From = value
 		return nil
 	}
 	if r.Kind == Spacing {
@@ -66,6 +70,8 @@ func (r Rule) Wrong() string {
 		}
 	}
 	switch {
+	case r.Kind == Warmup:
+		return r.wrongWarmup()
 	case r.Kind == Hours:
 		return ""
 	case r.Limit < 1 || r.Limit > MaxLimit:
@@ -119,8 +125,12 @@ func (r Rule) wrongLocal() string {
 	return ""
 }
 
-// Tidied returns the rule with its local times as they are always written; those that are wrong stay as they are.
+// Tidied returns the rule with its local times, and the windows of a warm-up, as they are always written; those that are wrong stay as
+// they are.
 func (r Rule) Tidied() Rule {
+	if r.Kind == Warmup {
+		return r.tidiedWarmup()
+	}
 	if r.Kind != Hours {
 		return r
 	}

@@ -252,7 +252,7 @@ func (s *Set) Room(st *State, i int, t int64) int {
 	if r.top == math.MaxInt {
 		return 1
 	}
-	low, high := 1, r.top
+	low, high := 1, r.topAt(t)
 	for low < high {
 		if middle := (low + high + 1) / 2; r.asked(st, t, middle) > t {
 			high = middle - 1
@@ -273,11 +273,25 @@ func (s *Set) NextFree(st *State, i int, t int64, room int) int64 {
 	return r.asked(st, t, room+1)
 }
 
-// PeriodAfter returns when a period of the i-th rule begins that comes so many after the one which contains t: those of a fixed window, or of
-// a calendar.
-func (s *Set) PeriodAfter(st *State, i int, t, n int64) int64 {
+// After guesses when the i-th rule lets an action of cost 1 start that has k others before it, where it lets the first of them start
+// at t, and how fast it lets the others start depends on when that is. It is false for all other rules.
+func (s *Set) After(st *State, i int, t, k int64) (at int64, depends bool) {
+	r := &s.rules[i]
+	switch {
+	case r.stages != nil:
+		return r.warmed(st, t, k), true
+	case r.ramp > 0:
+		return r.ramped(st, t, k), true
+	case r.Kind == Calendar:
+		return r.periodAfter(st, t, k/r.n), true
+	}
+	return 0, false
+}
+
+// periodAfter returns when the period begins that comes so many after the one which contains t.
+func (r *rule) periodAfter(st *State, t, n int64) int64 {
 	for range min(n, mostPeriods) {
-		_, t = s.rules[i].around(st, t)
+		_, t = r.around(st, t)
 	}
 	return t
 }

@@ -19,20 +19,38 @@ func (k ramp) turn(f *field, r *rule) (at, rest int64) {
 	if passed >= r.ramp {
 		return k.leak.turn(f, r)
 	}
-	// How much may start in a time x is the rate, times x at its beginning, plus what it has grown by: b·x + (1-b)·x²/2w, of a ramp of
-	// length w.
+	return r.growsTo(f.from, passed, f.units), 0
+}
+
+// growsTo returns when so many units have started that follow those of some time since a ramp began.
+//
+// How much may start in a time x is the rate, times x at its beginning, plus what it has grown by: b·x + (1-b)·x²/2w, of a ramp of
+// length w. It is told in time at the whole rate.
+func (r *rule) growsTo(began, passed, units int64) int64 {
 	each, w, x := float64(r.period)/float64(r.n), float64(r.ramp), float64(passed)
-	due := begins*x + (1-begins)*x*x/(2*w) + float64(f.units)*each // in time at the whole rate
 	whole := (1 + begins) / 2 * w
-	if due > whole {
+	due := whole + x - w
+	if x < w {
+		due = begins*x + (1-begins)*x*x/(2*w)
+	}
+	if due += float64(units) * each; due > whole {
 		x = w + due - whole
 	} else {
 		x = (math.Sqrt(begins*begins+2*(1-begins)*due/w) - begins) * w / (1 - begins)
 	}
-	if x >= float64(Never-f.from) {
-		return Never, 0
+	if x >= float64(Never-began) {
+		return Never
 	}
-	return f.from + int64(math.Ceil(x)), 0
+	return began + int64(math.Ceil(x))
+}
+
+// ramped is [Set.After] for a leak with a ramp, which begins at t if the leak has stood still for longer than it takes.
+func (r *rule) ramped(st *State, t, k int64) int64 {
+	began := t
+	if f := st.find(r.id); f != nil && t <= later(roundUp(ramp{}.turn(f, r)), r.ramp) {
+		began = f.from
+	}
+	return r.growsTo(began, t-began, k)
 }
 
 func (k ramp) when(st *State, r *rule, t, _ int64) int64 {

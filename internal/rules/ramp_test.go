@@ -112,3 +112,29 @@ func TestASlotOfARampIsGivenBack(t *testing.T) {
 		t.Errorf("after a refund the next slot is %d µs later", at-last)
 	}
 }
+
+// The guess when so many have started is what the rule does, at the beginning of a ramp, within it, and after it.
+func TestAfterOfARamp(t *testing.T) {
+	const sec = int64(1_000_000)
+	set := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 50, Period: time.Second, Ramp: time.Minute})
+	begin := 1_000_000 * sec
+	var all rules.State
+	slots := spendAll(set, &all, begin, begin+100*sec, 1)
+	for _, started := range []int{0, 1, 300, 1000, 1649, 1651, 2500} {
+		var st rules.State
+		for _, at := range slots[:started] {
+			set.Spend(&st, at, 1, true)
+		}
+		from, _ := set.Earliest(&st, begin, 1)
+		for _, k := range []int{0, 1, 10, 200, 900} {
+			at, depends := set.After(&st, 0, from, int64(k))
+			if d := at - slots[started+k]; !depends || d < -sec/50 || d > sec/50 {
+				t.Errorf("after %d starts, number %d more is expected %d µs after it starts", started, k, d)
+			}
+		}
+	}
+	at, _ := set.After(&all, 0, begin+1000*sec, 200)
+	if d := at - begin - 1000*sec - (slots[200] - begin); d < -sec/50 || d > sec/50 {
+		t.Errorf("when it has stood still, 200 take %d µs, and %d at first", at-begin-1000*sec, slots[200]-begin)
+	}
+}

@@ -21,6 +21,7 @@ const (
 	SlidingCounter Kind = "sliding_counter"
 	Hours          Kind = "hours"
 	Calendar       Kind = "calendar" // a window by the calendar, written as window 3/day
+	Warmup         Kind = "warmup"   // a window that becomes another one on some days
 )
 
 // A Rule is one limit. Package throttle describes the kinds and checks the numbers: here
@@ -36,14 +37,18 @@ type Rule struct {
 	Counts  bool          // counts refused actions too
 	Ramp    time.Duration // of a leak: how long its rate grows after it stood still for longer; 0 for not
 
-	Unit                  wallclock.Unit // of a calendar window, whose period is the usual length of it
-	Zone                  string         // of a calendar window, and of hours
+	Unit                  wallclock.Unit // of a calendar window, whose period is the usual length of it; of a warm-up of such windows
+	Zone                  string         // of a calendar window, of hours, and of a warm-up, which has UTC without it
 	Hours, Days, Holidays string         // of hours, as package wallclock reads them; [OfUser] for the own hours of the user
 	Within                string         // of the own hours of a user: they lie within these
+
+	// Of a warm-up: the date of its first day, and its windows with the days from which they hold, as "1:50/24h,2:100/24h".
+	// Its Limit is the largest of them and its Period the longest ([Rule.Tidied]).
+	From, Windows string
 }
 
 // String returns the rule as a policy writes it, without its options: "leak 50/s",
-// "spacing 3s", "token_bucket 10/1m burst 20", "hours 08:00-21:00 mon-fri Europe/Paris".
+// "spacing 3s", "token_bucket 10/1m burst 20", "hours 08:00-21:00 mon-fri Europe/Paris", "warmup 2026-12-01 1:50/24h,7:1000/24h".
 func (r Rule) String() string {
 	switch r.Kind {
 	case "":
@@ -67,14 +72,16 @@ func (r Rule) String() string {
 			return strings.Join(slices.DeleteFunc([]string{string(r.Kind), r.Hours, r.Days, within}, func(word string) bool { return word == "" }), " ")
 		}
 		return strings.Join(slices.DeleteFunc([]string{string(r.Kind), r.Hours, r.Days, r.Zone}, func(word string) bool { return word == "" }), " ")
+	case Warmup:
+		return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.Kind, r.From, r.Windows, r.Zone))
 	}
 	return string(r.Kind) + " " + r.Rate()
 }
 
-// brief returns the rule as counters name it: of hours with more than three intervals, the first three.
+// brief returns the rule as counters name it: of hours with more than three intervals, or a warm-up of more windows, the first three.
 func (r Rule) brief() string {
 	const most = 3
-	for _, hours := range []*string{&r.Hours, &r.Within} {
+	for _, hours := range []*string{&r.Hours, &r.Within, &r.Windows} {
 		if all := strings.Split(*hours, ","); len(all) > most {
 			*hours = strings.Join(all[:most], ",") + ",…"
 		}

@@ -55,6 +55,7 @@ type rule struct {
 	zone   *time.Location // of a calendar window: its periods are those of a calendar there
 	plans  []plan         // of hours: one of them has to be open
 	ramp   int64          // of a leak that has one
+	stages []stage        // of a warm-up
 }
 
 // A kind is what an algorithm does. The first two answer, the others change the state of
@@ -85,6 +86,7 @@ var kinds = map[Kind]struct {
 	FixedWindow:    {codeFixedWindow, fixedWindow{}},
 	SlidingCounter: {codeSlidingCounter, slidingCounter{}},
 	Calendar:       {codeFixedWindow, fixedWindow{}},
+	Warmup:         {codeFixedWindow, warmup{}},
 	Hours:          {noCode, hours{}},
 	Window:         {kind: window{}},
 	Spacing:        {kind: spacing{}},
@@ -125,23 +127,29 @@ func Compile(slack time.Duration, rs ...Rule) *Set {
 		case c.logged:
 			log := &s.logs[c.side]
 			log.keep, log.span = max(log.keep, c.n+1), max(log.span, c.period)
-			if r.Kind == Window && slack > 0 {
-				log.coarsen(c.n, c.period)
+			if r.Kind != Spacing && slack > 0 {
+				log.coarsen(c.n, c.shortest())
 			}
 		default:
 			c.id |= seen[c.id] << idBits
 			seen[c.id&(1<<idBits-1)]++
 		}
+		for i := range c.stages {
+			c.stages[i].id = c.id
+		}
 		s.rules = append(s.rules, c)
 		s.drops = s.drops || r.Drop && !r.Shadow
 		s.counts = s.counts || r.Counts && !r.Shadow
 		s.shadows = s.shadows || r.Shadow
-		s.again = s.again || c.guard > 0 || r.Kind == Hours
+		s.again = s.again || c.guard > 0 || r.Kind == Hours || r.Kind == Warmup
 	}
 	return s
 }
 
 func newRule(r Rule, slack int64) rule {
+	if r.Kind == Warmup {
+		r = r.Tidied()
+	}
 	known := kinds[r.Kind]
 	c := rule{Rule: r, name: r.brief(), kind: known.kind, id: known.code << 1, top: r.Most()}
 	period := r.Period.Microseconds()
@@ -167,13 +175,18 @@ func newRule(r Rule, slack int64) rule {
 		c.length = period
 	case Calendar:
 		c.length, c.zone = period, zoneOf(r)
+	case Warmup:
+		c.stages = newStages(r, slack)
+		if r.Unit != "" {
+			c.length, c.zone = period, zoneOf(r)
+		}
 	case SlidingCounter:
 		c.length = period
 		if r.Buckets > 2 {
 			c.length = (period + int64(r.Buckets) - 1) / int64(r.Buckets)
 		}
 	}
-	if r.Kind == Window || r.Kind == Spacing {
+	if r.Kind == Window || r.Kind == Spacing || r.Kind == Warmup && r.Unit == "" {
 		c.logged = true
 		period += slack
 	}

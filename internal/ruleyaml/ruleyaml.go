@@ -10,6 +10,7 @@
 //	{sliding_counter: 1000/1h, buckets: 2, count_dropped: true}
 //	{window: 3/day, zone: Europe/Paris}
 //	{hours: [08:00-12:00, 13:00-18:00], days: mon-fri, zone: Europe/Paris, holidays: [12-25, 2026-04-06]}
+//	{warmup: {from: 2026-12-01, days: {1: 50/24h, 2: 100/24h, 7: 1000/24h}}, zone: Europe/Paris}
 //
 // It stands apart so that package throttle links no YAML.
 package ruleyaml
@@ -29,7 +30,7 @@ import (
 
 // Read reads a rule. A rate is COUNT/PERIOD, a period is Go's: 50/s is 50/1s. Options are
 // over (defer, which is the default, or drop), shadow, count_dropped, ramp (of a leak), burst (of a token
-// bucket), buckets (of a sliding counter, 2 by default), zone (of hours and of windows by day, week and month), days and
+// bucket), buckets (of a sliding counter, 2 by default), zone (of hours, of warm-ups, and of windows by day, week and month), days and
 // holidays (of hours). It is strict: an error begins
 // with the line and says what would be right.
 func Read(node *yaml.Node) (throttle.Rule, error) {
@@ -45,6 +46,12 @@ func Read(node *yaml.Node) (throttle.Rule, error) {
 			return throttle.Rule{}, wrongAt(key, "%s stands twice in one rule", key.Value)
 		}
 		seen[key.Value] = true
+		if rules.Kind(key.Value) == rules.Warmup {
+			if err := setWarmup(&read, key, value); err != nil {
+				return throttle.Rule{}, err
+			}
+			continue
+		}
 		value, err := single(key, value)
 		if err != nil {
 			return throttle.Rule{}, err
@@ -92,10 +99,9 @@ func resolve(node *yaml.Node) *yaml.Node {
 func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 	switch k := rules.Kind(key.Value); k {
 	case rules.Leak, rules.TokenBucket, rules.Window, rules.Spacing, rules.FixedWindow, rules.SlidingCounter, rules.Hours:
-		if r.Kind != "" {
-			return wrongAt(key, "%s and %s in one rule: make them two", r.Kind, k)
+		if err := setKind(r, key); err != nil {
+			return err
 		}
-		r.Kind = k
 		if err := r.SetRate(value.Value); err != nil {
 			return wrongAt(value, "%w", err)
 		}
@@ -128,9 +134,81 @@ func set(r *rules.Rule, key, value *yaml.Node) (err error) {
 		r.Holidays = value.Value
 	default:
 		err = wrongAt(key, "unknown key %q: want a kind (leak, token_bucket, window, spacing, fixed_window, "+
-			"sliding_counter, hours) or an option (over, shadow, count_dropped, burst, buckets, ramp, zone, days, holidays, within)", key.Value)
+			"sliding_counter, hours, warmup) or an option (over, shadow, count_dropped, burst, buckets, ramp, zone, days, holidays, within)", key.Value)
 	}
 	return err
+}
+
+// setKind notes the kind that a key names.
+func setKind(r *rules.Rule, key *yaml.Node) error {
+	if r.Kind != "" {
+		return wrongAt(key, "%s and %s in one rule: make them two", r.Kind, key.Value)
+	}
+	r.Kind = rules.Kind(key.Value)
+	return nil
+}
+
+const wantWarmup = "{from: 2026-12-01, days: {1: 50/24h, 2: 100/24h}}"
+
+// setWarmup reads the date on which a warm-up begins, and its windows by their days. Those by the calendar are checked when the zone is known.
+func setWarmup(r *rules.Rule, key, value *yaml.Node) error {
+	if err := setKind(r, key); err != nil {
+		return err
+	}
+	if value.Kind != yaml.MappingNode {
+		return wrongAt(value, "warmup: want from and days, such as %s", wantWarmup)
+	}
+	var from, days *yaml.Node
+	for i := 0; i+1 < len(value.Content); i += 2 {
+		name, of := value.Content[i], resolve(value.Content[i+1])
+		field := map[string]**yaml.Node{"from": &from, "days": &days}[name.Value]
+		switch {
+		case field == nil:
+			return wrongAt(name, "warmup: unknown key %q: want from and days; zone, over and others stand beside warmup", name.Value)
+		case *field != nil:
+			return wrongAt(name, "warmup: %s stands twice", name.Value)
+		}
+		*field = of
+	}
+	if from == nil || days == nil {
+		return wrongAt(value, "warmup: want from and days, such as %s", wantWarmup)
+	}
+	if from.Kind != yaml.ScalarNode {
+		return wrongAt(from, "warmup: from: want a date such as 2026-12-01")
+	}
+	if err := rules.CheckDate(from.Value); err != nil {
+		return wrongAt(from, "warmup: %w", err)
+	}
+	r.From = from.Value
+	return setWindows(r, days)
+}
+
+// setWindows reads the windows of a warm-up.
+func setWindows(r *rules.Rule, days *yaml.Node) error {
+	if days.Kind != yaml.MappingNode || len(days.Content) == 0 {
+		return wrongAt(days, "warmup: days: want windows by the days from which they hold, such as {1: 50/24h, 2: 100/24h}")
+	}
+	var before *rules.DayWindow
+	var texts []string
+	for i := 0; i+1 < len(days.Content); i += 2 {
+		number, window := resolve(days.Content[i]), resolve(days.Content[i+1])
+		if window.Kind != yaml.ScalarNode {
+			return wrongAt(window, "warmup: day %s: want a window such as 50/24h", number.Value)
+		}
+		read, ofDay, err := rules.ParseDayWindow(number.Value, window.Value, "")
+		if err == nil {
+			ofDay, err = read.Behind(before)
+		}
+		switch {
+		case err != nil && ofDay:
+			return wrongAt(number, "warmup: %w", err)
+		case err != nil:
+			return wrongAt(window, "warmup: %w", err)
+		}
+		before, texts = &read, append(texts, read.String())
+	}
+	r.Windows = strings.Join(texts, ",")
+	return nil
 }
 
 // complete checks the rule as a whole and fills in what may be left out.
@@ -144,8 +222,8 @@ func complete(r *rules.Rule, node *yaml.Node, seen map[string]bool) error {
 		return wrongAt(node, "%s has no ramp: only leak has", r.Kind)
 	case seen["buckets"] && r.Kind != rules.SlidingCounter:
 		return wrongAt(node, "%s has no buckets: only sliding_counter has", r.Kind)
-	case seen["zone"] && r.Kind != rules.Hours && r.Kind != rules.Calendar:
-		return wrongAt(node, "%s has no zone: only hours have, and windows such as {window: 3/day, zone: Europe/Paris}", r.Kind)
+	case seen["zone"] && r.Kind != rules.Hours && r.Kind != rules.Calendar && r.Kind != rules.Warmup:
+		return wrongAt(node, "%s has no zone: only hours and warmup have, and windows such as {window: 3/day, zone: Europe/Paris}", r.Kind)
 	case (seen["days"] || seen["holidays"]) && r.Kind != rules.Hours:
 		return wrongAt(node, "%s has no days and no holidays: only hours have", r.Kind)
 	case r.Kind == rules.TokenBucket && !seen["burst"]:
@@ -179,6 +257,8 @@ func build(r rules.Rule) (built throttle.Rule) {
 		built = throttle.SlidingCounter(r.Limit, r.Period, r.Buckets)
 	case rules.Calendar:
 		built = throttle.CalendarWindow(r.Limit, string(r.Unit), r.Zone)
+	case rules.Warmup:
+		built = throttle.Warmup(r.From, r.Windows, r.Zone)
 	case rules.Hours:
 		if built = throttle.Hours(r.Hours, r.Days, r.Zone, r.Holidays); r.Hours == rules.OfUser {
 			built = throttle.UserHours(r.Within, r.Days, r.Holidays)
@@ -219,6 +299,19 @@ func wrongAt(node *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: "+format, append([]any{node.Line}, args...)...)
 }
 
+// warmupNode writes a warm-up as setWarmup reads it.
+func warmupNode(from, windows string) *yaml.Node {
+	scalar := func(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
+	mapping := func(content ...*yaml.Node) *yaml.Node {
+		return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: content}
+	}
+	days := mapping()
+	for _, d := range (rules.Rule{Kind: rules.Warmup, Windows: windows}).DayWindows() {
+		days.Content = append(days.Content, scalar(strconv.Itoa(d.Day)), scalar(d.Window.Rate()))
+	}
+	return mapping(scalar("from"), scalar(from), scalar("days"), days)
+}
+
 // Write writes the rule as [Read] reads it, on one line. It returns an error wrapping
 // [throttle.ErrInvalidRule] for a rule that is none.
 func Write(r throttle.Rule) (*yaml.Node, error) {
@@ -232,6 +325,8 @@ func Write(r throttle.Rule) (*yaml.Node, error) {
 	}
 	hours, days, holidays := r.Hours()
 	switch r.Kind() {
+	case throttle.KindWarmup:
+		node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: string(throttle.KindWarmup)}, warmupNode(r.Warmup()))
 	case throttle.KindCalendar:
 		add(string(throttle.KindWindow), fmt.Sprintf("%d/%s", r.Limit(), r.Unit()))
 	case throttle.KindHours:

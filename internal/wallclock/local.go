@@ -143,3 +143,20 @@ func (u Unit) days(of int64) (from, next int64) {
 	}
 	return of, of + 1
 }
+
+// DayBegins returns when the day of a date begins in a zone: when its clock first shows that day, or a later one where it skips it.
+func DayBegins(zone *time.Location, date time.Time) int64 {
+	of := dateOf(date)
+	return first(zone, of*day-farthest, of*day)
+}
+
+// DaysSince returns how many days after that of a date the clock of a zone shows at an instant.
+func DaysSince(zone *time.Location, date time.Time, t int64) int {
+	offset, _ := run(zone, t)
+	return int(dayOf(t+offset) - dateOf(date))
+}
+
+// dateOf returns the number of the day of a date.
+func dateOf(date time.Time) int64 {
+	return time.Date(date.Year(), date.Month(), date.Day(), 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60)
+}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/pace"
 	"github.com/waterclock/waterclock/queue"
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // An allowance is how many starts a second rules allow in the long run.
@@ -18,12 +17,6 @@ type allowance struct {
 
 // Bounded reports whether any rule bounds the rate.
 func (a allowance) Bounded() bool { return !math.IsInf(a.PerSecond, 1) }
-
-// startRate returns how many starts a second rules allow in the long run.
-func startRate(rules []throttle.Rule) float64 {
-	perSecond, _ := pace.Sustained(rules)
-	return perSecond
-}
 
 // policyOf returns the policy of a tenant, and its name.
 func policyOf(p queue.Policies, tenant string) (queue.Policy, string) {
@@ -52,8 +45,12 @@ func (w *watched) allowance(ctx context.Context, waiting int64) (allowance, erro
 // readAllowance returns what the rules of the queue and of the tenants that are due first allow.
 func (w *watched) readAllowance(ctx context.Context, waiting int64) (allowance, error) {
 	p, err := w.policies(ctx)
+	if err != nil {
+		return allowance{}, err
+	}
+	now, err := w.inspector.Now(ctx)
 	if err != nil || waiting == 0 {
-		return allowance{PerSecond: startRate(p.Policies.Queue)}, err
+		return allowance{PerSecond: pace.Sustained(p.Policies.Queue, now)}, err
 	}
 	tenants, _, err := w.inspector.Tenants(ctx, 0, allowanceSample)
 	if err != nil {
@@ -63,14 +60,14 @@ func (w *watched) readAllowance(ctx context.Context, waiting int64) (allowance, 
 	seen := int64(0)
 	for _, t := range tenants {
 		policy, _ := policyOf(p.Policies, t.Tenant)
-		a.PerSecond += startRate(policy.Tenant)
+		a.PerSecond += pace.Sustained(policy.Tenant, now)
 		seen += t.Waiting
 	}
 	if len(tenants) == allowanceSample && seen < waiting {
 		a.Guess = true
 		a.PerSecond *= float64(waiting) / float64(max(1, seen))
 	}
-	a.PerSecond = min(a.PerSecond, startRate(p.Policies.Queue))
+	a.PerSecond = min(a.PerSecond, pace.Sustained(p.Policies.Queue, now))
 	return a, nil
 }
 

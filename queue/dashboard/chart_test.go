@@ -145,6 +145,11 @@ func TestStrip(t *testing.T) {
 	if !ok || len(s.Starts) != 1 || s.Binds || s.Next != 0 || s.Says != "spacing 3s: 1 start counts now; it allows one now." {
 		t.Errorf("%+v: the tenant's rule is taken for the user's", s)
 	}
+	e.Rules = []queue.RuleState{{Scope: "user", Rule: "window 3/1m (warm-up, day 2 of 3)", When: noon.Add(10 * time.Second)}}
+	warm, ok := stripOf(throttle.Warmup(noon.AddDate(0, 0, -1).Format(time.DateOnly), "1:1/1m,2:3/1m,3:9/1m", "UTC"), e, recent)
+	if !ok || len(warm.Starts) != 3 || warm.Says != "window 3/1m: 3 starts count now; it allows the next one in 10s." {
+		t.Errorf("%+v: not the window of the day", warm)
+	}
 	if _, ok := stripOf(throttle.Leak(1, time.Second), e, recent); ok {
 		t.Error("a leak looks at no starts")
 	}

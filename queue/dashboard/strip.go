@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
@@ -33,18 +34,19 @@ const stripLeft, stripRight = 8.0, 352.0
 
 // stripOf draws a rule of a user; false for a rule that looks at no starts.
 func stripOf(rule throttle.Rule, e queue.Explanation, recent []time.Time) (strip, bool) {
-	if rule.Kind() != throttle.KindWindow && rule.Kind() != throttle.KindSpacing {
+	if rule = rule.On(e.Now); rule.Kind() != throttle.KindWindow && rule.Kind() != throttle.KindSpacing {
 		return strip{}, false
 	}
 	period := rule.Period()
 	allows := e.Now
 	s := strip{Rule: rule.String()}
+	isIt := func(name string) bool { return name == s.Rule || strings.HasPrefix(name, s.Rule+" (warm-up, ") }
 	for _, r := range e.Rules {
-		if r.Scope == queue.ScopeUser && r.Rule == s.Rule && r.When.After(allows) {
+		if r.Scope == queue.ScopeUser && isIt(r.Rule) && r.When.After(allows) {
 			allows = r.When
 		}
 	}
-	s.Binds = e.Binding != nil && e.Binding.Scope == queue.ScopeUser && e.Binding.Rule == s.Rule
+	s.Binds = e.Binding != nil && e.Binding.Scope == queue.ScopeUser && isIt(e.Binding.Rule)
 	begin, end := e.Now.Add(-period), e.Now.Add(period/4)
 	if allows.After(e.Now) {
 		end = allows.Add(period / 10)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/human"
+	"github.com/waterclock/waterclock/internal/pace"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -60,7 +61,7 @@ func readTenant(ctx context.Context, w *watched, q url.Values) (any, error) {
 		return nil, err
 	}
 	v.Policy, v.Name = policyOf(policies.Policies, name)
-	v.Allowed = min(startRate(v.Policy.Tenant), startRate(policies.Policies.Queue))
+	v.Allowed = min(pace.Sustained(v.Policy.Tenant, backlog.Now), pace.Sustained(policies.Policies.Queue, backlog.Now))
 	v.Bounded = !math.IsInf(v.Allowed, 1)
 	v.Users, v.Looked, v.Drains, v.Oldest = backlog.Users, backlog.Looked, backlog.Drains, backlog.Oldest
 	if v.Looked > 0 {

@@ -68,8 +68,7 @@ func (w *Watcher) Backlog(ctx context.Context, tenant string) (b Backlog, err er
 func (b *Backlog) takes(p queue.Policies) {
 	policy := p.Policies[cmp.Or(p.Tenants[b.Tenant], p.Default)]
 	consider := func(rules []throttle.Rule, jobs int64, user string) {
-		rate, by := pace.Sustained(rules)
-		if d, ok := pace.Drains(jobs, rate); ok && d > b.Drains {
+		if d, by := pace.Drains(jobs, rules, b.Now); d > b.Drains {
 			b.Drains, b.Rule, b.User, b.Jobs = d, by.String(), user, jobs
 		}
 	}

@@ -37,7 +37,7 @@ func policyField(all []limits.Limit) string {
 	var items []string
 	for _, l := range all {
 		for _, rule := range l.Rules {
-			if rule.Shadows() || rule.Kind() == throttle.KindHours { // hours have no quota
+			if rule.Shadows() || rule.Kind() == throttle.KindHours || rule.Kind() == throttle.KindWarmup { // they have no quota that stays
 				continue
 			}
 			quota, window := quotaOf(rule)

@@ -208,13 +208,15 @@ func (s *Subject) after(from, k int64) int64 {
 	}
 	at := from
 	for i, since := range s.says {
-		switch rule := s.Rules.Rule(i); {
-		case rule.Drop || rule.Shadow:
-		case rule.Kind == rules.Calendar:
-			at = max(at, s.Rules.PeriodAfter(&s.State, i, since, k/int64(rule.Limit)))
-		default:
-			at = max(at, min(since+takes(rule, k), rules.Never))
+		rule := s.Rules.Rule(i)
+		if rule.Drop || rule.Shadow {
+			continue
 		}
+		then, depends := s.Rules.After(&s.State, i, since, k)
+		if !depends {
+			then = min(since+takes(rule, k), rules.Never)
+		}
+		at = max(at, then)
 	}
 	return at
 }

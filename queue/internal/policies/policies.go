@@ -81,10 +81,12 @@ func compileRules(from []throttle.Rule) *rules.Set {
 	compiled := make([]rules.Rule, len(from))
 	for i, r := range from {
 		hours, days, holidays := r.Hours()
+		from, windows := r.Warmup()
 		compiled[i] = rules.Rule{
 			Kind: rules.Kind(r.Kind()), Limit: r.Limit(), Period: r.Period(), Burst: r.Burst(), Buckets: r.Buckets(),
 			Drop: r.Drops(), Shadow: r.Shadows(), Counts: r.CountsDropped(), Ramp: r.Ramp(),
 			Unit: wallclock.Unit(r.Unit()), Zone: r.Zone(), Hours: hours, Days: days, Holidays: holidays, Within: r.Within(),
+			From: from, Windows: windows,
 		}
 	}
 	return rules.Compile(schedule.Grace*time.Microsecond, compiled...)
