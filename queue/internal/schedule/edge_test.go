@@ -72,9 +72,9 @@ func (s *shelf) find(needs schedule.Needs) (found schedule.Found) {
 			tenants[lane.Tenant], users[index(lane)][lane.Member()] = 1, max(1, s.bounds[lane])
 		}
 	}
-	found.Tenants = front(tenants, needs.Tenants.From, needs.Tenants.N)
+	found.Tenants = front(tenants, needs.Tenants)
 	for _, need := range needs.Lanes {
-		found.Fronts = append(found.Fronts, front(users[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N))
+		found.Fronts = append(found.Fronts, front(users[fmt.Sprint(need.Tenant, " ", need.Priority)], need.Span))
 	}
 	for _, lane := range needs.Heads {
 		var heads []schedule.Head

@@ -29,10 +29,10 @@ func TestLanesReadAgainWhileTheirIndexIs(t *testing.T) {
 		}
 		find := func(needs schedule.Needs) schedule.Found {
 			found := s.find(needs)
-			found.Tenants = front(map[string]int64{"t": s.now - 5_000_000}, needs.Tenants.From, needs.Tenants.N)
+			found.Tenants = front(map[string]int64{"t": s.now - 5_000_000}, needs.Tenants)
 			for i, need := range needs.Lanes {
 				if found.Fronts[i] = nil; need.Priority == 1 {
-					found.Fronts[i] = front(index, need.From, need.N)
+					found.Fronts[i] = front(index, need.Span)
 				}
 			}
 			return found

@@ -54,8 +54,16 @@ type tenant struct {
 // waits in it, or if only Redis remembers its bound.
 type lanes struct {
 	front
+	turn    uint64 // of the last lane that was read with the index
 	due     heap[*lane]
 	reading heap[*lane] // whose first jobs are being read
+}
+
+// leads reports whether the first of the lanes that are due comes before all that are not in memory. Those with its bound come
+// behind the ones that were read before, and before those that were served since.
+func (l *lanes) leads() bool {
+	bound := l.due.first()
+	return bound < l.frontier || bound == l.frontier && l.after != "" && l.due.entries[0].turn <= l.turn
 }
 
 func newLanes() lanes {
