@@ -86,11 +86,18 @@ func (s *Scheduler) learnLanes(need LanesNeed, found []Bound, now int64) {
 		if l.at != outside {
 			continue
 		}
+		if need.continues(b.At) && l.served == 0 {
+			index.turn++
+			l.served = index.turn
+		}
 		l.noted = b.At
 		index.due.set(l, max(b.At, s.turns.lane(l, now)))
 	}
 	index.learn(found)
-	index.turn = t.turns
+	if !need.continues(index.frontier) {
+		index.turn = t.turns
+		t.turns += keptTurns
+	}
 	t.waits = false
 	s.rouse(t, now)
 }

@@ -31,6 +31,9 @@ type LanesNeed struct {
 	Span
 }
 
+// continues reports whether members with that bound were read before.
+func (s Span) continues(bound int64) bool { return s.After != "" && s.From == bound }
+
 // Empty reports whether nothing is needed: then no commit has to be sent for the sake of reading.
 func (n Needs) Empty() bool {
 	return n.Tenants.N == 0 && len(n.Lanes)+len(n.Heads)+len(n.States) == 0
