@@ -2,20 +2,12 @@ package queue_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"math"
-	"os"
-	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
@@ -35,35 +27,6 @@ type opening struct {
 	offering  time.Duration // how long the jobs may take until they have their bounds
 	closed    time.Duration // how long the neighbour is watched before the opening
 	open      time.Duration // how long the opening is watched
-}
-
-// A run of an opening: what was seen of it, by the machine's clock.
-type openingRun struct {
-	opening
-	opens time.Time
-
-	mu        sync.Mutex
-	starts    []time.Time // of the crowd
-	neighbour []delay
-}
-
-type delay struct {
-	offered time.Time
-	took    time.Duration
-}
-
-// ProcessTask notes when it runs. The neighbour's jobs say when they were offered.
-func (r *openingRun) ProcessTask(_ context.Context, task *asynq.Task) error {
-	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := task.Payload(); len(p) == 8 {
-		offered := time.Unix(0, int64(binary.LittleEndian.Uint64(p)))
-		r.neighbour = append(r.neighbour, delay{offered, now.Sub(offered)})
-		return nil
-	}
-	r.starts = append(r.starts, now)
-	return nil
 }
 
 // Users of a tenant wait for one opening. None starts before, the tenant's leak holds and is used up, its ramp is a line, and a neighbour
@@ -153,6 +116,7 @@ func (o opening) play(t *testing.T, s openingStage) float64 {
 	ctx, cancel := context.WithCancel(t.Context())
 	var neighbour sync.WaitGroup
 	neighbour.Go(func() { r.offerNeighbour(t, ctx, s.client()) })
+	neighbour.Go(func() { r.watchMachine(ctx) })
 	defer func() { cancel(); neighbour.Wait() }()
 
 	time.Sleep(time.Until(began.Add(o.before)))
@@ -167,7 +131,9 @@ func (o opening) play(t *testing.T, s openingStage) float64 {
 		enqueue(t, client, batch...)
 	}
 	t.Logf("%d jobs offered in %v", o.lanes, time.Since(offered).Round(time.Millisecond))
-	r.see(t, "while they are offered", offered, time.Now())
+	if s.server != nil { // in virtual time it takes none
+		r.see(t, "while they are offered", offered, time.Now())
+	}
 	var closed time.Duration
 	if o.hours == "" {
 		r.opens = time.Now()
@@ -182,13 +148,13 @@ func (o opening) play(t *testing.T, s openingStage) float64 {
 			t.Logf("%v after the first offer all but %d lanes have the opening as their bound", time.Since(offered).Round(time.Millisecond), early())
 		}
 		t.Logf("the slowest command took %v", slowest(t, s.server))
+		t.Logf("a lane with its job has %d bytes in Redis, and %d in the leader", (usedMemory(t, s.server)-memory)/o.lanes, (heapInUse()-heap)/o.lanes)
 		time.Sleep(time.Until(r.opens.Add(-o.closed)))
 		since := time.Now()
 		time.Sleep(time.Until(r.opens.Add(-100 * time.Millisecond)))
 		r.see(t, "closed", since, time.Now())
 		closed = r.p99(since, time.Now())
 	}
-	t.Logf("a lane with its job has %d bytes in Redis, and %d in the leader", (usedMemory(t, s.server)-memory)/o.lanes, (heapInUse()-heap)/o.lanes)
 	slowest(t, s.server)
 	before, busy, n := commandsOf(t, s.server), scriptTime(t, s.server), r.count()
 	time.Sleep(time.Until(r.opens.Add(o.open)))
@@ -226,187 +192,4 @@ func (o opening) policies() queue.Policies {
 	}
 	p.Policies["crowd"] = crowd
 	return p
-}
-
-// count returns how many jobs have started.
-func (r *openingRun) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.starts) + len(r.neighbour)
-}
-
-// offerNeighbour offers jobs one by one, so often.
-func (r *openingRun) offerNeighbour(t *testing.T, ctx context.Context, client redis.UniversalClient) {
-	offers := newClient(t, client, "push")
-	tick := time.NewTicker(r.each)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		job := queue.Job{Tenant: "neighbour", User: fmt.Sprint("n", n%50), Type: "other", Payload: binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))}
-		if _, err := offers.Enqueue(context.WithoutCancel(ctx), job); err != nil {
-			t.Error(err)
-			return
-		}
-	}
-}
-
-// delays returns those of the neighbour's jobs that were offered within a time, in order.
-func (r *openingRun) delays(from, to time.Time) (all []time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.neighbour {
-		if !d.offered.Before(from) && d.offered.Before(to) {
-			all = append(all, d.took)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-func (r *openingRun) p99(from, to time.Time) time.Duration {
-	all := r.delays(from, to)
-	if len(all) == 0 {
-		return 0
-	}
-	return all[len(all)*99/100]
-}
-
-func (r *openingRun) see(t *testing.T, what string, from, to time.Time) {
-	t.Helper()
-	all := r.delays(from, to)
-	if len(all) == 0 {
-		t.Errorf("%s: nothing of the neighbour was started", what)
-		return
-	}
-	at := func(q int) time.Duration { return all[len(all)*q/1000].Round(10 * time.Microsecond) }
-	load, _ := os.ReadFile("/proc/loadavg")
-	t.Logf("%s: the neighbour's %d jobs start after %v, p99 %v, p99.9 %v, at most %v; load %.4s", what, len(all), at(500), at(990), at(999), all[len(all)-1].Round(10*time.Microsecond), load)
-}
-
-// allowed returns how many starts the leak allows until so long after the opening.
-func (o opening) allowed(after time.Duration) float64 {
-	const first = 0.1 // of the rate, where a ramp begins
-	x, ramp := after.Seconds(), o.ramp.Seconds()
-	ramping := math.Min(x, ramp)
-	n := x - ramping
-	if ramping > 0 {
-		n += first*ramping + (1-first)*ramping*ramping/(2*ramp)
-	}
-	return n * float64(o.perSecond)
-}
-
-// judge checks the starts by the machine's clock.
-func (r *openingRun) judge(t *testing.T, end time.Time, rates bool) {
-	slices.SortFunc(r.starts, time.Time.Compare)
-	if len(r.starts) == 0 {
-		t.Fatal("nothing has started")
-	}
-	for i, at := range r.starts {
-		if after := at.Sub(r.opens); after < 0 || float64(i) > r.allowed(after)+1 {
-			t.Fatalf("start %d comes %v after the opening: the leak allows %.0f by then", i, after, r.allowed(max(after, 0)))
-		}
-	}
-	until := func(at time.Time) int {
-		n, _ := slices.BinarySearchFunc(r.starts, at, time.Time.Compare)
-		return n
-	}
-	most := math.Min(float64(r.lanes), r.allowed(end.Sub(r.opens)))
-	share := float64(until(end)) / most
-	t.Logf("%.2f %% of what the leak allows; the first start %v after the opening", 100*share, r.starts[0].Sub(r.opens))
-	if rates && share < 0.98 {
-		t.Errorf("%.1f %% of what the leak allows was used", 100*share)
-	}
-	worst := 0.0
-	for from := time.Duration(0); from+time.Second <= end.Sub(r.opens); from += time.Second {
-		n := until(r.opens.Add(from+time.Second)) - until(r.opens.Add(from))
-		want := r.allowed(from+time.Second) - r.allowed(from)
-		if off := float64(n)/want - 1; math.Abs(off) > math.Abs(worst) && r.allowed(from+time.Second) < float64(r.lanes) {
-			worst = off
-		}
-	}
-	t.Logf("second by second the rate is off by %+.1f %% at most", 100*worst)
-	if rates && math.Abs(worst) > 0.05 {
-		t.Errorf("in one second the rate is off by %+.1f %%", 100*worst)
-	}
-}
-
-// slowest returns how long the slowest command took since it was asked last.
-func slowest(t *testing.T, client *redis.Client) (most time.Duration) {
-	t.Helper()
-	if client == nil {
-		return 0
-	}
-	log, err := client.SlowLogGet(t.Context(), -1).Result()
-	must(t, err)
-	for _, entry := range log {
-		if !strings.EqualFold(entry.Args[0], "slowlog") && !strings.EqualFold(entry.Args[0], "zcount") {
-			most = max(most, entry.Duration)
-		}
-	}
-	must(t, client.Do(t.Context(), "SLOWLOG", "RESET").Err())
-	return most
-}
-
-// usedMemory returns how many bytes Redis has.
-func usedMemory(t *testing.T, client *redis.Client) int {
-	t.Helper()
-	return infoOf(t, client, "memory", "used_memory:")
-}
-
-// scriptTime returns for how many µs scripts have run.
-func scriptTime(t *testing.T, client *redis.Client) int {
-	t.Helper()
-	return infoOf(t, client, "commandstats", "cmdstat_evalsha:calls=")
-}
-
-// commandsOf returns how many commands Redis has run.
-func commandsOf(t *testing.T, client *redis.Client) int {
-	if client == nil {
-		return 0
-	}
-	return commands(t, client)
-}
-
-// infoOf returns a number of a field that Redis tells of itself; of a command the time that it has taken.
-func infoOf(t *testing.T, client *redis.Client, section, field string) int {
-	t.Helper()
-	if client == nil {
-		return 0
-	}
-	for line := range strings.Lines(client.Info(t.Context(), section).Val()) {
-		if value, is := strings.CutPrefix(strings.TrimSpace(line), field); is {
-			if _, after, found := strings.Cut(value, "usec="); found {
-				value, _, _ = strings.Cut(after, ",")
-			}
-			n, err := strconv.Atoi(value)
-			must(t, err)
-			return n
-		}
-	}
-	t.Fatalf("no %s", field)
-	return 0
-}
-
-// heapInUse returns how many bytes this process holds.
-func heapInUse() int {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
-
-// lanesOf returns how many lanes WATERCLOCK_LANES says, or the usual number.
-func lanesOf(t *testing.T, usual int) int {
-	t.Helper()
-	text := os.Getenv("WATERCLOCK_LANES")
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	must(t, err)
-	return n
 }
