@@ -76,12 +76,15 @@ func (r *openingRun) offerNeighbour(t *testing.T, ctx context.Context, client re
 	}
 }
 
+// await waits for an instant of the scene.
+func (r *openingRun) await(at time.Time) { <-time.After(time.Until(at)) }
+
 // watchMachine notes how late its timer rings.
 func (r *openingRun) watchMachine(ctx context.Context) {
 	const each = 2 * time.Millisecond
 	for ctx.Err() == nil {
 		began := time.Now()
-		time.Sleep(each)
+		r.await(began.Add(each))
 		r.mu.Lock()
 		r.machine = append(r.machine, delay{began, time.Since(began) - each})
 		r.mu.Unlock()

@@ -38,10 +38,10 @@ func TestManyLanesOpenTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, way := newMini(t), &road{there: time.Millisecond / 2, back: time.Millisecond / 2}
-				o.play(t, openingStage{
-					clock:  func(at time.Time) (opens time.Time) { return at },
-					client: func() *redis.Client { return way.client(t, server) },
-					judged: true,
+				o.measure(t, openingStage{
+					clock:    func(at time.Time) (opens time.Time) { return at },
+					newRedis: func() *redis.Client { return way.client(t, server) },
+					judged:   true,
 				})
 			})
 		})
@@ -75,7 +75,7 @@ func TestManyLanesOpenTogetherOnRedis(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("hours %q ramp %v", o.hours, o.ramp), func(t *testing.T) {
 			server, wall := redistest.StartWithClock(t, "--slowlog-log-slower-than", "1000", "--slowlog-max-len", "10000")
-			cost := o.play(t, openingStage{
+			cost := o.measure(t, openingStage{
 				server: server.Client(t),
 				judged: sample.Whole(),
 				clock: func(at time.Time) time.Time { // Redis's clock is set so that it is the hour of the opening then
@@ -83,7 +83,7 @@ func TestManyLanesOpenTogetherOnRedis(t *testing.T) {
 					wall.Step(at.Sub(opens))
 					return opens
 				},
-				client: func() *redis.Client { return server.Client(t) },
+				newRedis: func() *redis.Client { return server.Client(t) },
 			})
 			switch {
 			case o.hours == "":
@@ -97,29 +97,29 @@ func TestManyLanesOpenTogetherOnRedis(t *testing.T) {
 
 // An openingStage is where an opening plays.
 type openingStage struct {
-	clock  func(at time.Time) (opens time.Time) // by the machine's clock, when Redis's shows that
-	client func() *redis.Client
-	server *redis.Client // asked for what it does; nil in virtual time
-	judged bool          // nothing else decides about rates and delays
+	clock    func(at time.Time) (opens time.Time) // by the machine's clock, when Redis's shows that
+	newRedis func() *redis.Client
+	server   *redis.Client // asked for what it does; nil in virtual time
+	judged   bool          // nothing else decides about rates and delays
 }
 
-// play runs a scene, judges it, and returns how many commands of Redis a start costs.
-func (o opening) play(t *testing.T, s openingStage) float64 {
-	client := s.client()
+// measure runs a scene, judges it, and returns how many commands of Redis a start costs.
+func (o opening) measure(t *testing.T, s openingStage) float64 {
+	client := s.newRedis()
 	eight := time.Now().UTC().Truncate(24 * time.Hour).Add(32 * time.Hour)
 	r := &openingRun{opening: o, opens: s.clock(eight)}
 	began := r.opens.Add(-o.before - o.offering - o.closed)
-	time.Sleep(time.Until(began))
+	r.await(began)
 	setPolicies(t, client, o.policies())
 	memory, heap := usedMemory(t, s.server), heapInUse()
-	stop := runWorker(t, s.client(), r, queue.WorkerConfig{})
+	stop := runWorker(t, s.newRedis(), r, queue.WorkerConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var neighbour sync.WaitGroup
-	neighbour.Go(func() { r.offerNeighbour(t, ctx, s.client()) })
+	neighbour.Go(func() { r.offerNeighbour(t, ctx, s.newRedis()) })
 	neighbour.Go(func() { r.watchMachine(ctx) })
 	defer func() { cancel(); neighbour.Wait() }()
 
-	time.Sleep(time.Until(began.Add(o.before)))
+	r.await(began.Add(o.before))
 	r.see(t, "alone", began.Add(o.before/5), time.Now())
 	slowest(t, s.server)
 	offered := time.Now()
@@ -143,21 +143,21 @@ func (o opening) play(t *testing.T, s openingStage) float64 {
 				return client.ZCount(t.Context(), "wc:{push}:due:crowd", "-inf", fmt.Sprintf("(%d", eight.UnixMicro())).Val()
 			}
 			for early() > 0 && time.Until(r.opens) > o.closed {
-				time.Sleep(50 * time.Millisecond)
+				r.await(time.Now().Add(50 * time.Millisecond))
 			}
 			t.Logf("%v after the first offer all but %d lanes have the opening as their bound", time.Since(offered).Round(time.Millisecond), early())
 		}
 		t.Logf("the slowest command took %v", slowest(t, s.server))
 		t.Logf("a lane with its job has %d bytes in Redis, and %d in the leader", (usedMemory(t, s.server)-memory)/o.lanes, (heapInUse()-heap)/o.lanes)
-		time.Sleep(time.Until(r.opens.Add(-o.closed)))
+		r.await(r.opens.Add(-o.closed))
 		since := time.Now()
-		time.Sleep(time.Until(r.opens.Add(-100 * time.Millisecond)))
+		r.await(r.opens.Add(-100 * time.Millisecond))
 		r.see(t, "closed", since, time.Now())
 		closed = r.p99(since, time.Now())
 	}
 	slowest(t, s.server)
 	before, busy, n := commandsOf(t, s.server), scriptTime(t, s.server), r.count()
-	time.Sleep(time.Until(r.opens.Add(o.open)))
+	r.await(r.opens.Add(o.open))
 	end, started := time.Now(), r.count()-n
 	cost := float64(commandsOf(t, s.server)-before) / float64(started)
 	t.Logf("%d starts, of %.1f commands and %.0f µs of scripts each; the slowest command took %v",
