@@ -12,6 +12,7 @@ type Set struct {
 	logs                   [sides]look // what the rules look at in each log
 	drops, counts, shadows bool
 	again                  bool // some rule does not allow all instants behind one that it allows
+	remembers              bool // some rule is no hours
 	hours                  int  // the rule that stands for all hours that defer; -1 if there are none
 }
 
@@ -142,6 +143,7 @@ func Compile(slack time.Duration, rs ...Rule) *Set {
 		s.counts = s.counts || r.Counts && !r.Shadow
 		s.shadows = s.shadows || r.Shadow
 		s.again = s.again || c.guard > 0 || r.Kind == Hours || r.Kind == Warmup
+		s.remembers = s.remembers || r.Kind != Hours
 	}
 	return s
 }
@@ -213,6 +215,9 @@ func (s *Set) Rule(i int) Rule { return s.rules[i].Rule }
 
 // Name returns the i-th rule as [Rule.String] writes it.
 func (s *Set) Name(i int) string { return s.rules[i].name }
+
+// Remembers reports whether the state of the set may hold something: hours remember nothing.
+func (s *Set) Remembers() bool { return s != nil && s.remembers }
 
 // Drops reports whether a rule drops what it would defer.
 func (s *Set) Drops() bool { return s != nil && s.drops }

@@ -364,12 +364,12 @@ func (w *memory) start(s schedule.Start) {
 // park notes the bound of a lane, which the scheduler forgets until then.
 func (w *memory) park(p schedule.Park) {
 	of := index{p.Lane.Tenant, p.Lane.Priority}
-	bound := schedule.Bound{Name: p.Lane.User, Label: p.Lane.Label, At: p.At}
+	bound := schedule.Bound{Name: p.Lane.User, Label: p.Lane.Label, At: p.At, Member: p.Lane.User + " " + p.Lane.Label}
 	at, _ := slices.BinarySearchFunc(w.parked[of], bound, earlier)
 	w.parked[of] = slices.Insert(w.parked[of], at, bound)
 }
 
-func earlier(a, b schedule.Bound) int { return cmp.Compare(a.At, b.At) }
+func earlier(a, b schedule.Bound) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Member, b.Member)) }
 
 // find returns what the scheduler needs: the lanes that it has parked, and first jobs. Its own memory of
 // states is the only one.
@@ -382,7 +382,10 @@ func (w *memory) find(needs schedule.Needs) schedule.Found {
 	}
 	for _, need := range needs.Lanes {
 		of := index{need.Tenant, need.Priority}
-		from, _ := slices.BinarySearchFunc(w.parked[of], schedule.Bound{At: need.From}, earlier)
+		from, known := slices.BinarySearchFunc(w.parked[of], schedule.Bound{At: need.From, Member: need.After}, earlier)
+		if known && need.After != "" {
+			from++
+		}
 		w.parked[of] = w.parked[of][from:] // what lies before was found before
 		found.Fronts = append(found.Fronts, w.parked[of][:min(need.N, len(w.parked[of]))])
 	}

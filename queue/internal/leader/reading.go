@@ -26,10 +26,10 @@ const headsEach = 10
 // after all commits before it: they see the state that those leave.
 func (b *inflight) want(needs schedule.Needs) {
 	if needs.Tenants.N > 0 {
-		b.c.ReadTenants(needs.Tenants.From, needs.Tenants.N)
+		b.c.ReadTenants(store.Span(needs.Tenants))
 	}
 	for _, need := range needs.Lanes {
-		b.c.ReadFront(store.Front{Tenant: need.Tenant, Priority: need.Priority, From: need.From, N: need.N})
+		b.c.ReadFront(need.Tenant, need.Priority, store.Span(need.Span))
 	}
 	for _, lane := range needs.Heads {
 		b.c.Read(lane, headsEach)
@@ -61,7 +61,7 @@ func (t *term) learn(ctx context.Context, c schedule.Commit, read store.Looks) e
 func lanesOf(found []store.Bounded) []schedule.Bound {
 	bounds := make([]schedule.Bound, len(found))
 	for i, b := range found {
-		bounds[i].At = b.At
+		bounds[i].At, bounds[i].Member = b.At, b.Name
 		bounds[i].Name, bounds[i].Label = envelope.ParseMember(b.Name)
 	}
 	return bounds
@@ -71,7 +71,7 @@ func lanesOf(found []store.Bounded) []schedule.Bound {
 func boundsOf(found []store.Bounded) []schedule.Bound {
 	bounds := make([]schedule.Bound, len(found))
 	for i, b := range found {
-		bounds[i] = schedule.Bound{Name: envelope.Unescape(b.Name), At: b.At}
+		bounds[i] = schedule.Bound{Name: envelope.Unescape(b.Name), At: b.At, Member: b.Name}
 	}
 	return bounds
 }

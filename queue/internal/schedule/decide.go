@@ -145,7 +145,7 @@ func (s *Scheduler) frontKnown(horizon int64) bool {
 	}
 	if !s.front.asked {
 		s.front.ask()
-		s.needs.Tenants = Span{s.front.frontier, s.front.limit}
+		s.needs.Tenants = s.front.next()
 	}
 	return first < s.front.frontier
 }
@@ -297,7 +297,7 @@ func (d *decision) lane(t *tenant, at int64) (*lane, int64) {
 	for p := range t.lanes {
 		index := &t.lanes[p]
 		bound := index.due.first()
-		if index.frontier <= max(at, d.horizon) && bound >= index.frontier {
+		if index.frontier <= max(at, d.horizon) && !index.leads() {
 			d.askLanes(t, p)
 			return nil, needed
 		}
@@ -329,7 +329,7 @@ func (d *decision) askLanes(t *tenant, priority int) {
 	index := &t.lanes[priority]
 	if !index.asked {
 		index.ask()
-		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, Span{index.frontier, index.limit}})
+		d.s.needs.Lanes = append(d.s.needs.Lanes, LanesNeed{t.name, priority, index.next()})
 	}
 	t.waits = true
 	d.s.await(t)

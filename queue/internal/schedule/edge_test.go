@@ -28,6 +28,8 @@ type shelf struct {
 	queue    string // what the queue's rules remember
 	read     int    // how many times first jobs of lanes were read
 	heads    int    // of how many lanes the first jobs were read at a time, at most
+	span     int    // how many members of an index of lanes were asked for at a time, at most
+	recalls  int    // how many times what rules remember was read
 	bounds   map[envelope.Lane]int64
 	parks    []schedule.Park
 }
@@ -65,16 +67,20 @@ func (s *shelf) find(needs schedule.Needs) (found schedule.Found) {
 	s.read += len(needs.Heads)
 	tenants, users := map[string]int64{}, map[string]map[string]int64{}
 	for lane, jobs := range s.lanes {
-		if len(jobs) > 0 {
+		if len(jobs) > 0 && needs.Tenants.N+len(needs.Lanes) > 0 {
 			if users[index(lane)] == nil {
 				users[index(lane)] = map[string]int64{}
 			}
 			tenants[lane.Tenant], users[index(lane)][lane.Member()] = 1, max(1, s.bounds[lane])
 		}
 	}
-	found.Tenants = front(tenants, needs.Tenants.From, needs.Tenants.N)
+	found.Tenants = front(tenants, needs.Tenants)
+	if len(needs.States) > 0 {
+		s.recalls++
+	}
 	for _, need := range needs.Lanes {
-		found.Fronts = append(found.Fronts, front(users[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N))
+		s.span = max(s.span, need.N)
+		found.Fronts = append(found.Fronts, front(users[fmt.Sprint(need.Tenant, " ", need.Priority)], need.Span))
 	}
 	for _, lane := range needs.Heads {
 		var heads []schedule.Head

@@ -38,11 +38,11 @@ func (c *crowd) find(needs schedule.Needs) (found schedule.Found) {
 		}
 		tenants[tenant], users[tenant][user] = 1, 1
 	}
-	found.Tenants = front(tenants, needs.Tenants.From, needs.Tenants.N)
+	found.Tenants = front(tenants, needs.Tenants)
 	for _, need := range needs.Lanes {
 		var lanes []schedule.Bound
 		if need.Priority == envelope.Normal {
-			lanes = front(users[need.Tenant], need.From, need.N)
+			lanes = front(users[need.Tenant], need.Span)
 		}
 		found.Fronts = append(found.Fronts, lanes)
 	}

@@ -181,3 +181,29 @@ func TestACostlyJobThatWaitsForHoursKeepsNoRoom(t *testing.T) {
 		t.Errorf("%d starts, want the second one when the user's slot is given back", len(s.starts))
 	}
 }
+
+// More lanes wait for hours of a limit by name than limits are remembered. What the limit remembers of those users is read for many
+// lanes together when they open.
+func TestManyUsersOfALimitWithHours(t *testing.T) {
+	for _, window := range []bool{false, true} {
+		s := onNightShelf(t, true)
+		if window {
+			s.policies.Named = everyJob{rules.Compile(schedule.Grace*time.Microsecond,
+				rules.Rule{Kind: rules.Hours, Hours: "08:00-21:00", Zone: "UTC"}, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Hour})}
+			s = newShelf(t, s.policies)
+		}
+		const lanes, starts = 11_000, 400
+		for i := range lanes {
+			if s.put("t", fmt.Sprint("u", i), nil); i%1000 == 999 {
+				s.decide()
+			}
+		}
+		s.recalls = 0
+		for s.now = opens; len(s.starts) < starts; s.now += 20_000 {
+			s.decide()
+		}
+		if s.recalls > starts/20 {
+			t.Errorf("a window: %v; what rules remember was read %d times for %d starts", window, s.recalls, starts)
+		}
+	}
+}

@@ -123,13 +123,15 @@ func (h *heap[T]) down(i int) {
 	}
 }
 
-// A front is how far an index in Redis is known: all of its members with a bound before
-// the frontier are in memory, and what is in memory may lie beyond.
+// A front is how far an index in Redis is known: all of its members with a bound before the frontier are in memory, and of
+// those with the bound of the frontier all up to one. (There may be a million of them: lanes whose hours open at one instant.)
+// What is in memory may lie beyond.
 type front struct {
-	frontier int64 // Never if all is known
-	asked    bool  // what lies beyond is being read
-	missed   int64 // the earliest bound to which the frontier was moved back while it is read
-	limit    int   // how many members to ask for
+	frontier int64  // Never if all is known
+	after    string // the last member with that bound that is known, in the order of Redis; "" if none is
+	asked    bool   // what lies beyond is being read
+	missed   int64  // the earliest bound to which the frontier was moved back while it is read
+	limit    int    // how many members to ask for
 }
 
 // frontChunk is how many members of an index are read at a time.
@@ -144,23 +146,25 @@ func whole() front { return front{frontier: Never, missed: Never, limit: frontCh
 // ask notes that what lies beyond the frontier is being read.
 func (f *front) ask() { f.asked, f.missed = true, Never }
 
+// next is what lies beyond the frontier.
+func (f *front) next() Span { return Span{f.frontier, f.after, f.limit} }
+
 // lower moves the frontier back to a bound: a member that is not in memory may have it.
 func (f *front) lower(at int64) {
-	f.frontier, f.missed = min(f.frontier, at), min(f.missed, at)
+	if at <= f.frontier {
+		f.frontier, f.after = at, ""
+	}
+	f.missed = min(f.missed, at)
 }
 
-// learn notes what was read: n members, the last at that bound, fresh of them unknown. Fewer than were asked for are
-// all that there are. If all of them have the bound of the frontier, and were known, the next reading asks for twice as
-// many: it would bring the same ones again. What the frontier was moved back to meanwhile holds (missed).
-func (f *front) learn(n, fresh int, last int64) {
-	f.asked = false
-	defer func() { f.frontier, f.missed = min(f.frontier, f.missed), Never }()
-	switch {
-	case n < f.limit:
-		f.frontier, f.limit = Never, frontChunk
-	case fresh == 0 && last == f.frontier: // more of one bound than were asked for
-		f.limit *= 2
-	default:
-		f.frontier, f.limit = last, frontChunk
+// learn notes what was read. Fewer members than were asked for are all that there are. What the frontier was moved back to
+// meanwhile holds (missed).
+func (f *front) learn(found []Bound) {
+	missed := f.missed
+	f.frontier, f.after = Never, ""
+	if n := len(found); n >= f.limit {
+		f.frontier, f.after = found[n-1].At, found[n-1].Member
 	}
+	f.lower(missed)
+	f.asked, f.missed, f.limit = false, Never, frontChunk
 }

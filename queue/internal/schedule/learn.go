@@ -21,6 +21,8 @@ type Bound struct {
 	Name  string // of the tenant, or of the lane's user
 	Label string // of the lane
 	At    int64
+
+	Member string // as it stands in the index
 }
 
 // Found is what was read of what was needed, in the order of the [Needs].
@@ -66,21 +68,12 @@ func (s *Scheduler) Learn(c Commit, found Found, now int64) {
 // learnTenants takes in the next tenants of the index. One that is in memory keeps its bound: it may be a later one
 // than Redis was told.
 func (s *Scheduler) learnTenants(found []Bound) {
-	fresh := 0
 	for _, b := range found {
 		if s.tenants[b.Name] == nil {
-			fresh++
 			s.rouse(s.tenant(b.Name), b.At)
 		}
 	}
-	s.front.learn(len(found), fresh, lastOf(found))
-}
-
-func lastOf(found []Bound) int64 {
-	if len(found) == 0 {
-		return 0
-	}
-	return found[len(found)-1].At
+	s.front.learn(found)
 }
 
 // learnLanes takes in the next lanes of an index. A lane that the scheduler before has served comes in behind those
@@ -88,17 +81,23 @@ func lastOf(found []Bound) int64 {
 func (s *Scheduler) learnLanes(need LanesNeed, found []Bound, now int64) {
 	t := s.tenant(need.Tenant)
 	index := &t.lanes[need.Priority]
-	fresh := 0
 	for _, b := range found {
 		l := t.user(s, b.Name).lane(need.Priority, b.Label)
 		if l.at != outside {
 			continue
 		}
-		fresh++
+		if need.continues(b.At) && l.served == 0 {
+			index.turn++
+			l.served = index.turn
+		}
 		l.noted = b.At
 		index.due.set(l, max(b.At, s.turns.lane(l, now)))
 	}
-	index.learn(len(found), fresh, lastOf(found))
+	index.learn(found)
+	if !need.continues(index.frontier) {
+		index.turn = t.turns
+		t.turns += keptTurns
+	}
 	t.waits = false
 	s.rouse(t, now)
 }

@@ -112,19 +112,19 @@ func (m *model) heads(lanes []envelope.Lane) [][]schedule.Head {
 }
 
 // front returns the members of an index from a bound on, in their order.
-func front(of map[string]int64, from int64, n int) []schedule.Bound {
+func front(of map[string]int64, s schedule.Span) []schedule.Bound {
 	var found []schedule.Bound
 	for name, at := range of {
-		if at >= from {
-			b := schedule.Bound{At: at}
+		if at > s.From || at == s.From && (s.After == "" || name > s.After) {
+			b := schedule.Bound{At: at, Member: name}
 			b.Name, b.Label = envelope.ParseMember(name)
 			found = append(found, b)
 		}
 	}
 	slices.SortFunc(found, func(a, b schedule.Bound) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Member, b.Member))
 	})
-	return found[:min(n, len(found))]
+	return found[:min(s.N, len(found))]
 }
 
 // amend writes what there is to write before more is decided, and reads what is needed.
@@ -149,10 +149,10 @@ func (m *model) write(c schedule.Commit) {
 // look reads what a commit needs. What it returns tells the scheduler, some time later.
 func (m *model) look(c schedule.Commit) (learn func()) {
 	found := schedule.Found{
-		Tenants: front(m.tenants, c.Needs.Tenants.From, c.Needs.Tenants.N), Heads: m.heads(c.Needs.Heads), Waiting: make([]int64, len(c.Needs.States)),
+		Tenants: front(m.tenants, c.Needs.Tenants), Heads: m.heads(c.Needs.Heads), Waiting: make([]int64, len(c.Needs.States)),
 	}
 	for _, need := range c.Needs.Lanes {
-		found.Fronts = append(found.Fronts, front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.From, need.N))
+		found.Fronts = append(found.Fronts, front(m.due[fmt.Sprint(need.Tenant, " ", need.Priority)], need.Span))
 	}
 	for _, scope := range c.Needs.States {
 		found.States = append(found.States, m.state(scope))

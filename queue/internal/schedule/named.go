@@ -182,14 +182,14 @@ func (s *Scheduler) restInstance(i *instance) {
 	}
 }
 
-// lacks reports whether what an instance remembers has to be read before it decides. Without rules that decides
-// nothing: a limit that can only be paused costs no reading.
-func (i *instance) lacks() bool { return !i.known && i.rules.Len() > 0 }
+// lacks reports whether what an instance remembers has to be read before it decides. Without rules that remember
+// something it decides nothing: a limit that has hours only, or can only be paused, costs no reading.
+func (i *instance) lacks() bool { return !i.known && i.rules.Remembers() }
 
-// askNamed asks for what the instances of a lane's label remember, once under the same policies: with the lane's first jobs,
-// as a rule. What is forgotten later is asked for when the first job is looked at ([decision.known]).
+// askNamed asks for what the instances of a lane's label remember: with the lane's first jobs, as a rule, and once more if those
+// that count the first job were forgotten while the lane waited.
 func (s *Scheduler) askNamed(l *lane) {
-	if l.label == "" || l.askedBy == s.policies {
+	if l.label == "" || l.askedBy == s.policies && !slices.ContainsFunc(l.counted.instances, (*instance).forgotten) {
 		return
 	}
 	l.askedBy = s.policies
@@ -218,6 +218,9 @@ func (d *decision) known(t *tenant) bool {
 	}
 	return known
 }
+
+// forgotten reports whether an instance has to be read that nobody has asked for.
+func (i *instance) forgotten() bool { return i.gone || i.lacks() && !i.asked }
 
 // learnInstance takes in what an instance remembers.
 func (s *Scheduler) learnInstance(scope, state string, now int64) {

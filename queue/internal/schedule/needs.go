@@ -16,10 +16,12 @@ type Needs struct {
 	States  []string        // scopes whose rules' memory is needed
 }
 
-// A Span asks for the members of an index from a bound on, N at most; 0 asks for nothing.
+// A Span asks for the members of an index from a bound on, N at most; 0 asks for nothing. Of those with that bound it asks for
+// the ones behind a member, in the order of Redis, which may have left the index; for all if that is "".
 type Span struct {
-	From int64
-	N    int
+	From  int64
+	After string
+	N     int
 }
 
 // A LanesNeed asks for lanes of a tenant and priority.
@@ -28,6 +30,9 @@ type LanesNeed struct {
 	Priority int
 	Span
 }
+
+// continues reports whether members with that bound were read before.
+func (s Span) continues(bound int64) bool { return s.After != "" && s.From == bound }
 
 // Empty reports whether nothing is needed: then no commit has to be sent for the sake of reading.
 func (n Needs) Empty() bool {

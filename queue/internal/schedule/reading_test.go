@@ -29,10 +29,10 @@ func TestLanesReadAgainWhileTheirIndexIs(t *testing.T) {
 		}
 		find := func(needs schedule.Needs) schedule.Found {
 			found := s.find(needs)
-			found.Tenants = front(map[string]int64{"t": s.now - 5_000_000}, needs.Tenants.From, needs.Tenants.N)
+			found.Tenants = front(map[string]int64{"t": s.now - 5_000_000}, needs.Tenants)
 			for i, need := range needs.Lanes {
 				if found.Fronts[i] = nil; need.Priority == 1 {
-					found.Fronts[i] = front(index, need.From, need.N)
+					found.Fronts[i] = front(index, need.Span)
 				}
 			}
 			return found
@@ -143,5 +143,34 @@ func TestANoticeOfACostlyJobThatLeftBefore(t *testing.T) {
 	s.decide()
 	if len(s.starts) != 2 {
 		t.Errorf("%d starts, want 2: the costly job was gone", len(s.starts))
+	}
+}
+
+// A thousand lanes have one bound: their hours have opened, or a sweep has lowered all of them. They are read in parts, and each has its
+// turn before one has its second.
+func TestLanesOfOneBoundAreReadInParts(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{})
+	const users = 1000
+	s.places = 2 * users
+	for i := range users {
+		lane := envelope.Lane{Tenant: "t", User: fmt.Sprint("u", i), Priority: envelope.Normal}
+		for k := range int64(2) {
+			stamp := envelope.Stamp(s.now - 5_000_000 + k*users + int64(i))
+			s.lanes[lane] = append(s.lanes[lane], &envelope.Envelope{Stamp: stamp, Cost: 1, MaxAttempts: 3, Priority: envelope.Normal, Type: "x"})
+		}
+		s.bounds[lane] = s.now
+	}
+	s.decide()
+	if s.span > 64 {
+		t.Errorf("%d lanes were read at a time", s.span)
+	}
+	if len(s.starts) != 2*users {
+		t.Fatalf("%d starts, want %d", len(s.starts), 2*users)
+	}
+	served := map[string]int{}
+	for i, start := range s.starts {
+		if served[start.Lane.User]++; served[start.Lane.User] != 1+i/users {
+			t.Fatalf("start %d is number %d of its lane", i, served[start.Lane.User])
+		}
 	}
 }

@@ -28,7 +28,7 @@ func (s *Scheduler) notice(lane envelope.Lane, head Head, now int64) {
 		l.missed = true
 		return
 	}
-	if index.frontier <= now && head.Env != nil && head.Env.Offered()-noticeDelay >= index.frontier {
+	if index.frontier <= now && head.Env != nil && head.Env.Offered()-noticeDelay > index.frontier {
 		if index.asked {
 			index.lower(head.Env.Offered() - noticeDelay)
 		}

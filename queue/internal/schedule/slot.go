@@ -342,8 +342,8 @@ func (d *decision) spend(slot int64) (objection string) {
 		}
 	}
 	for _, who := range d.of {
-		if who.of.rules.Len() > 0 || !who.of.state.Empty() { // rules that were lifted must know what they have not counted
-			who.of.rules.Spend(&who.of.state, slot, who.cost, objection == "")
+		known := !who.of.state.Empty() // rules that were lifted must know what they have not counted
+		if who.of.rules.Spend(&who.of.state, slot, who.cost, objection == ""); known || !who.of.state.Empty() {
 			d.s.touch(who.who)
 		}
 	}

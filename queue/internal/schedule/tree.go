@@ -54,8 +54,19 @@ type tenant struct {
 // waits in it, or if only Redis remembers its bound.
 type lanes struct {
 	front
+	turn    uint64 // of the last lane with the bound of the frontier that was read: those that are read later have the next ones
 	due     heap[*lane]
 	reading heap[*lane] // whose first jobs are being read
+}
+
+// keptTurns is how many turns are kept for lanes of one bound that are read later.
+const keptTurns = 1 << 32
+
+// leads reports whether the first of the lanes that are due comes before all that are not in memory. Those with its bound come
+// behind the ones that were read before, and before those that were served since.
+func (l *lanes) leads() bool {
+	bound := l.due.first()
+	return bound < l.frontier || bound == l.frontier && l.after != "" && l.due.entries[0].turn <= l.turn
 }
 
 func newLanes() lanes {

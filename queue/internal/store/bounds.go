@@ -28,13 +28,12 @@ func bounded(all []redis.Z) []Bounded {
 	return front
 }
 
-// A Front is the lanes of a tenant and priority whose bounds are not before an
-// instant, in their order, n at most.
-type Front struct {
-	Tenant   string
-	Priority int
-	From     int64
-	N        int
+// A Span is the members of an index whose bounds are not before an instant, in their order, N at most. Of those with that bound
+// it has the ones behind a member, which may have left the index; all if that is "".
+type Span struct {
+	From  int64
+	After string
+	N     int
 }
 
 // ScanTenants returns some of the tenants with waiting jobs, and the cursor of the next

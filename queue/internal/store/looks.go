@@ -28,23 +28,24 @@ type look struct {
 	take    func(l *Looks, reply any)
 }
 
-// ReadTenants reads n tenants in the order of their bounds, from the given bound on, that bound included: members
-// of one bound may be read twice, and none is left out.
-func (c *Commit) ReadTenants(from int64, n int) {
-	c.readBounded(c.own(c.s.key.Tenants(), "zset"), from, n, func(l *Looks, found []Bounded) { l.Tenants = found })
+// ReadTenants reads a part of the index of tenants.
+func (c *Commit) ReadTenants(s Span) {
+	c.readBounded(c.own(c.s.key.Tenants(), "zset"), s, func(l *Looks, found []Bounded) { l.Tenants = found })
 }
 
-// ReadFront reads a part of an index of lanes, as ReadTenants does of the index of tenants.
-func (c *Commit) ReadFront(f Front) {
-	c.readBounded(c.s.key.Due(f.Tenant, f.Priority), f.From, f.N, func(l *Looks, found []Bounded) { l.Fronts = append(l.Fronts, found) })
+// ReadFront reads a part of the index of the lanes of a tenant and priority.
+func (c *Commit) ReadFront(tenant string, priority int, s Span) {
+	c.readBounded(c.s.key.Due(tenant, priority), s, func(l *Looks, found []Bounded) { l.Fronts = append(l.Fronts, found) })
 }
 
-// readBounded reads n members of an index from a bound on.
-func (c *Commit) readBounded(key string, from int64, n int, take func(*Looks, []Bounded)) {
-	c.looks = append(c.looks, look{
-		"ZRANGEBYSCORE", []string{key}, []any{from, "+inf", "WITHSCORES", "LIMIT", 0, n},
-		func(l *Looks, reply any) { take(l, boundedOf(textsOf(reply))) },
-	})
+// readBounded reads a part of an index.
+func (c *Commit) readBounded(key string, s Span, take func(*Looks, []Bounded)) {
+	read := look{"ZRANGEBYSCORE", []string{key}, []any{s.From, "+inf", "WITHSCORES", "LIMIT", 0, s.N}, nil}
+	if s.After != "" {
+		read.command, read.args = "BEHIND", []any{s.From, s.After, s.N}
+	}
+	read.take = func(l *Looks, reply any) { take(l, boundedOf(textsOf(reply))) }
+	c.looks = append(c.looks, read)
 }
 
 // mostKeys is how many states are read with one command.

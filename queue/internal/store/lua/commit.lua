@@ -35,13 +35,14 @@
 --            an empty lane out of the index; the entries are those that a take has read behind
 --            the ones that leave, or are read now if the number of that is 0
 --   looks    n command m key... argument...: a command that reads, with n arguments, m of them keys:
---            its reply is returned
+--            its reply is returned. BEHIND key score name n is this script's own: the first n members of
+--            a sorted set that come behind one of a name and score, which may have left; with scores
 --
 -- Returns {now, "ok", 1 if the leader's lease had run out before, changes, errors, refills, looks}, or
 -- {now, "deposed"}, {now, "changed", changes}, {now, "ahead"}, {now, "order", last number} or {now, "differs",
 -- numbers of the checks that failed, below 0 those of takes}, where nothing was done.
 
-local call, sub, find = redis.call, string.sub, string.find
+local call, sub, find, byte = redis.call, string.sub, string.find, string.byte
 local counters = tonumber(ARGV[8])
 local meta = call('HMGET', KEYS[1], 'leader', 'till', 'seq', 'changes', 'done', unpack(ARGV, 9, 8 + counters))
 local time = call('TIME')
@@ -221,6 +222,30 @@ for number = 1, n do
   refills[number] = fine and entries or {}
   at = at + 5
 end
+-- later_name tells whether a name comes behind another one in a sorted set: by its bytes. Lua compares by the locale.
+local function later_name(name, other)
+  for i = 1, math.min(#name, #other) do
+    local a, b = byte(name, i), byte(other, i)
+    if a ~= b then
+      return a > b
+    end
+  end
+  return #name > #other
+end
+-- behind finds the place by probes: those before it have left as a rule, so the first are close to where the score begins.
+local function behind(set, score, name, n)
+  local from = call('ZCOUNT', set, '-inf', '(' .. score)
+  local to, step = from + call('ZCOUNT', set, score, score), 1
+  while from < to do
+    local probe = from + math.min(step, math.ceil((to - from) / 2)) - 1
+    if later_name(call('ZRANGE', set, probe, probe)[1], name) then
+      to = probe
+    else
+      from, step = probe + 1, 2 * step
+    end
+  end
+  return call('ZRANGE', set, from, from + n - 1, 'WITHSCORES')
+end
 n, at = list(at)
 for number = 1, n do
   local n, keys = tonumber(ARGV[at]), tonumber(ARGV[at + 2])
@@ -228,7 +253,12 @@ for number = 1, n do
   for k = 1, keys do
     words[k] = KEYS[tonumber(words[k])]
   end
-  local fine, found = pcall(call, ARGV[at + 1], unpack(words))
+  local fine, found
+  if ARGV[at + 1] == 'BEHIND' then
+    fine, found = pcall(behind, unpack(words))
+  else
+    fine, found = pcall(call, ARGV[at + 1], unpack(words))
+  end
   looks[number] = fine and found or {}
   at = at + 3 + n
 end
