@@ -440,6 +440,7 @@ func (j *judge) otherLimits(l *ledger) {
 }
 
 func cloneOf(c codex) codex {
+	c.digests = slices.Clone(c.digests)
 	c.tenants, c.users, c.weights, c.named = slices.Clone(c.tenants), slices.Clone(c.users), slices.Clone(c.weights), slices.Clone(c.named)
 	if c.decrees = maps.Clone(c.decrees); c.decrees == nil {
 		c.decrees = map[string]decree{}
