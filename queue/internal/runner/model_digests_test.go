@@ -407,6 +407,9 @@ func (j *judge) dated(job string) (t *task, env *envelope.Envelope) {
 	if len(job) > 0 && job[0] == '=' { // a stub that found no place in its lane
 		if name, is := envelope.ParseDigest(job[1:]); is && j.digests[name.Stamp] != nil {
 			d := j.digests[name.Stamp]
+			if j.w.scene.name != "keys" {
+				j.fail(d, "%s is dead as a stub: its members wait for ever", d)
+			}
 			d.oddly = true
 			return d, nil
 		}
