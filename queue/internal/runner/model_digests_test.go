@@ -435,7 +435,7 @@ func (w *world) newcomer(tenant string) *draft {
 	return w.draw(tenant, w.user(), w.digestKey())
 }
 
-// gatecrash offers a job for a digest that waits: the leader may have decided about it.
+// gatecrash offers a job for a digest that waits, about which the leader may have decided. The job costs more than others.
 func (w *world) gatecrash(d *draft, pick int) {
 	w.mu.Lock()
 	var all []*task
@@ -452,6 +452,12 @@ func (w *world) gatecrash(d *draft, pick int) {
 	to := all[pick%len(all)]
 	t := d.t
 	t.key, t.lane, t.typ, t.domain, t.notBefore, t.ready = to.bundle.place.key, to.bundle.place.lane, to.typ, to.domain, 0, clockNow()
+	if w.big {
+		t.cost = 2
+	}
+	if w.limits > 0 && t.tokens > 0 {
+		t.tokens = 5 + int64(pick%3)
+	}
 	d = w.compose(t)
 	w.mu.Unlock()
 	w.offerDrafts(t.lane.Tenant, []*draft{d})
