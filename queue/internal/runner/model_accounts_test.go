@@ -266,7 +266,7 @@ func (j *judge) stepped(d time.Duration) {
 	const noticed = 700_000
 	j.beyond = max(j.beyond, now+noticed) + max(0, -d.Microseconds())
 	for _, l := range j.ledgers {
-		l.shift = j.w.offset.Microseconds()
+		l.shift, l.moved = j.w.offset.Microseconds(), true
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
 		l.muddled, l.vague, l.since = now, max(l.vague, now+l.code.lasting())+d.Abs().Microseconds(), max(j.beyond, now+d.Abs().Microseconds())
 	}

@@ -154,6 +154,9 @@ func (w *world) code(size int64) (c code) {
 		default:
 			n.n, n.period = size*(1+w.Int64N(20)), 1_000_000
 		}
+		if n.kind == rules.Leak && w.chance(2) {
+			n.ramp = oneOf[int64](w, 1_000_000, 2_000_000, 4_000_000)
+		}
 		if n.kind == rules.TokenBucket {
 			n.burst = 1 + w.Int64N(5)*size
 		}
@@ -488,5 +491,10 @@ func (w *world) revive() {
 	w.mu.Unlock()
 	if _, err := w.store.Revive(w.ctx(), entries); err != nil && w.scene.name != "keys" {
 		w.t.Errorf("%s: %v", w.name, err)
+		for _, r := range found {
+			w.mu.Lock()
+			w.fail(r.Lane.Tenant, r.Lane.User, "XXX %q %q", r.Job, r.Error)
+			w.mu.Unlock()
+		}
 	}
 }

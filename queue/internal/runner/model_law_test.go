@@ -20,11 +20,12 @@ type norm struct {
 	n      int64
 	period int64 // µs
 	burst  int64
-	drop   bool // a job that it does not admit is dropped
+	ramp   int64 // of a leak, in µs; 0 for none
+	drop   bool  // a job that it does not admit is dropped
 }
 
 func (n norm) rule() rules.Rule {
-	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: clock.Micros(n.period), Burst: int(n.burst)}
+	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: clock.Micros(n.period), Burst: int(n.burst), Ramp: clock.Micros(n.ramp)}
 }
 
 // interval is the time between two starts of cost 1 at the norm's rate.
@@ -61,6 +62,9 @@ func (c code) String() string {
 func (c code) lasting() (longest int64) {
 	for _, n := range c.norms {
 		longest = max(longest, n.period, n.burst*n.interval())
+		if n.ramp > 0 { // the next start of a ramp that has just begun, and as long as it remembers that
+			longest = max(longest, 5*n.interval()+n.ramp/2+n.ramp)
+		}
 	}
 	return longest
 }
@@ -103,6 +107,7 @@ type ledger struct {
 	freed   int64 // since when its concurrency limit is not reached
 	gone    int64 // when something was given back last
 	shift   int64 // of Redis's clock beside the machine's
+	moved   bool  // that has changed
 }
 
 func (l *ledger) full() bool { return l.code.most > 0 && len(l.running) >= l.code.most }
@@ -149,6 +154,9 @@ func (n norm) first(l *ledger, at, cost int64) int64 {
 	case rules.FixedWindow:
 		return n.firstOfPeriod(starts, at+l.shift, l.shift, min(cost, n.n)) - l.shift
 	case rules.Leak:
+		if n.ramp > 0 {
+			return n.firstOfRamp(l, at)
+		}
 		for _, s := range starts {
 			at = max(at, s.slot+s.cost*n.interval()+1)
 		}
@@ -240,6 +248,9 @@ func (l *ledger) broken(s spend, user bool) string {
 					sum += min(o.least, n.n)
 				}
 			case rules.Leak:
+				if n.ramp > 0 {
+					continue
+				}
 				if o.slot <= s.slot && o.slot >= last {
 					last, when = o.slot, o.slot+o.least*n.interval()
 				} else if o.slot > s.slot && s.slot+s.least*n.interval() > o.slot+1 {
@@ -248,6 +259,12 @@ func (l *ledger) broken(s spend, user bool) string {
 			case rules.TokenBucket:
 				counted = append(counted, o)
 			}
+		}
+		if n.ramp > 0 {
+			if early := n.rushed(l, s, user); early > 0 {
+				return fmt.Sprintf("%v: a slot %v too early", n.rule(), clock.Micros(early))
+			}
+			continue
 		}
 		switch {
 		case n.kind == rules.Leak && s.slot < when-1:

@@ -216,7 +216,9 @@ func (n norm) written() throttle.Rule {
 	r := throttle.Window(limit, period)
 	switch n.kind {
 	case rules.Leak:
-		r = throttle.Leak(limit, period)
+		if r = throttle.Leak(limit, period); n.ramp > 0 {
+			r = r.Ramping(clock.Micros(n.ramp))
+		}
 	case rules.TokenBucket:
 		r = throttle.TokenBucket(limit, period, int(n.burst))
 	case rules.FixedWindow:
