@@ -237,3 +237,21 @@ func TestRefundsOfSlotsAhead(t *testing.T) {
 		}
 	}
 }
+
+// A costly start pushes the one before it out of the log. When it is given back, the rule in force still knows what it has let start,
+// also where a rule that was in force before has looked farther back.
+func TestARefundAfterALongerRule(t *testing.T) {
+	const sec = int64(1_000_000)
+	for _, first := range []rules.Rule{{Kind: rules.Window, Limit: 1, Period: time.Minute}, {Kind: rules.Spacing, Limit: 1, Period: 5 * time.Second}} {
+		var st rules.State
+		rules.Compile(0, first).Spend(&st, start0, 1, true)
+		spacing := rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 5 * time.Second})
+		started, costly := start0+100*sec, start0+105*sec
+		spacing.Spend(&st, started, 1, true)
+		spacing.Spend(&st, costly, 2, true)
+		spacing.Refund(&st, costly, 2, false)
+		if at, _ := spacing.Earliest(&st, costly-1, 1); at != costly {
+			t.Errorf("after %v: a start %d µs after another one", first, at-started)
+		}
+	}
+}

@@ -187,7 +187,7 @@ func (s *Set) Refund(st *State, t int64, cost int, objected bool) {
 	s.widen(st)
 	for of := own; of < sides; of++ {
 		if s.logs[of].keep > 0 && !(of == shadow && objected) {
-			st.logs[of].refund(t, units(cost), of == counting)
+			st.logs[of].refund(t, units(cost), s.logs[of].span, of == counting)
 		}
 	}
 	for i := range s.rules {

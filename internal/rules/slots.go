@@ -117,9 +117,11 @@ func (l *log) find(t int64) int {
 }
 
 // refund takes a slot out. What the log has forgotten was, at its newest slot, out of
-// every rule's sight; it stands in with the latest slot that it can have been. Where
-// refused actions stand in the log too, that is the oldest one.
-func (l *log) refund(t, cost int64, counting bool) {
+// every rule's sight, for which a slot matters so long as span says; it stands in with the
+// latest slot that it can have been. Rules that were in force before may have looked
+// farther back: they say nothing about it. Where refused actions stand in the log too, it
+// is the oldest one.
+func (l *log) refund(t, cost, span int64, counting bool) {
 	i := l.find(t)
 	if i < 0 {
 		return
@@ -127,7 +129,7 @@ func (l *log) refund(t, cost int64, counting bool) {
 	forgot := l.units >= l.keep
 	latest := l.slots[l.head].at
 	if !counting {
-		latest = max(0, min(latest, l.newest()-l.span))
+		latest = max(0, min(latest, l.newest()-span))
 	}
 	cost = min(cost, l.slots[i].cost)
 	l.units -= cost

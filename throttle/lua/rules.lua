@@ -305,13 +305,15 @@ local function save(subject, now)
 end
 
 -- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
--- slot, out of every rule's sight; it stands in with the latest slot that it can have been.
-local function refund_log(log, t, cost)
+-- slot, out of every rule's sight, for which a slot matters so long as span says; it stands in
+-- with the latest slot that it can have been. Rules that were in force before may have looked
+-- farther back: they say nothing about it.
+local function refund_log(log, t, cost, span)
   local held, newest = units(log), log.newest
   local oldest = slot_at(log, max(0, held - 1))
   local removed = remove(log, t, cost)
   if removed > 0 and held >= size_of(log).keep then
-    append(log, log.side == 'counting' and oldest or max(0, min(oldest, newest - size_of(log).span)), removed)
+    append(log, log.side == 'counting' and oldest or max(0, min(oldest, newest - span)), removed)
   end
 end
 
@@ -319,11 +321,11 @@ end
 -- never had it if one of them objected.
 local function refund_logs(subject, t, cost, objected)
   if subject.rules.keep > 0 then
-    refund_log(subject, t, cost)
+    refund_log(subject, t, cost, subject.rules.span)
   end
-  for side in pairs(subject.rules.sides) do
+  for side, size in pairs(subject.rules.sides) do
     if not (objected and side == 'shadow') then
-      refund_log(log_of(subject, { side = side }), t, cost)
+      refund_log(log_of(subject, { side = side }), t, cost, size.span)
     end
   end
 end

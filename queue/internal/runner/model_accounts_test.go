@@ -14,8 +14,10 @@ func (j *judge) expect(drafts []*draft) {
 	for _, d := range drafts {
 		t := d.t
 		j.tasks[t.name] = t
-		j.lanes[t.lane] = append(j.lanes[t.lane], t)
-		j.w.noteLocked(t.lane.Tenant, t.lane.User, "OFFER %s deadline %d not before %d, key %q, %d attempts, type %s, domain %q, %d tokens", t, in(t.deadline), in(t.notBefore), t.collapse, t.attempts, t.typ, t.domain, t.tokens)
+		if t.key == "" { // otherwise its digest waits
+			j.lanes[t.lane] = append(j.lanes[t.lane], t)
+		}
+		j.w.noteLocked(t.lane.Tenant, t.lane.User, "OFFER %s deadline %d not before %d, key %q, digest %q, %d attempts, type %s, domain %q, %d tokens", t, in(t.deadline), in(t.notBefore), t.collapse, t.key, t.attempts, t.typ, t.domain, t.tokens)
 	}
 }
 
@@ -36,7 +38,7 @@ func in(at int64) int64 {
 
 // mayLackLane notes of a job with a collapse key that it may take the place of one whose lane was lost.
 func (j *judge) mayLackLane(t *task) {
-	t.oddly = t.oddly || t.collapse != "" && j.orphans[scopesOf(t.lane)[2]]
+	t.oddly = t.oddly || t.collapse != "" && t.key == "" && j.orphans[scopesOf(t.lane)[2]]
 }
 
 // accepted takes in what became of an offer.
@@ -45,8 +47,14 @@ func (j *judge) accepted(t *task, r store.OfferReceipt) {
 	j.mayLackLane(t)
 	j.byStamp[t.stamp] = t
 	switch r.Status {
-	case store.StatusAccepted, store.StatusLater, store.StatusReplaced:
+	case store.StatusAccepted, store.StatusLater, store.StatusReplaced, store.StatusJoined:
+		if t.key != "" {
+			j.joins(t, r)
+		}
 	default:
+		if t.key != "" && r.Reason == "full" {
+			j.checkNoRoom(t)
+		}
 		t.reason = r.Status + " " + r.Reason
 		j.leaves(t, dropped)
 		j.w.noteLocked(t.lane.Tenant, t.lane.User, "%s is refused: %s", t, t.reason)
@@ -58,6 +66,9 @@ func (j *judge) revived(t *task) {
 	j.mayLackLane(t)
 	t.state, t.ready, t.offered, t.failures, t.plain = waits, clockNow(), clockNow(), 0, false
 	j.lanes[t.lane] = append(j.lanes[t.lane], t)
+	for _, m := range t.parts() {
+		m.state = waits
+	}
 	j.w.noteLocked(t.lane.Tenant, t.lane.User, "REVIVE %s", t)
 }
 
@@ -89,20 +100,19 @@ func (j *judge) record(isDead bool, fields map[string]string) {
 		j.w.fail("", "", "a record without a job: %q", fields)
 		return
 	}
-	t := j.byStamp[job[:envelope.StampLen]]
-	if t == nil {
-		if env, ok := envelope.Head(job); ok {
-			t = j.tasks[env.Payload]
-		}
-	}
+	t, env := j.dated(job)
 	if t == nil {
 		j.w.fail("", "", "a record of a job that nobody has offered: %q", fields)
 		return
 	}
 	t.oddly = t.oddly || j.odd[t.lane] > clockNow()
+	t.inherit()
 	if isDead {
 		if !t.doubtful && !t.oddly && t.state != dead && t.state != runs {
 			j.fail(t, "%s is dead (%s), and %v", t, fields["error"], t.state)
+		}
+		if t.bundle != nil && env != nil {
+			j.buried(t, env)
 		}
 		j.leaves(t, dead)
 		return
@@ -112,7 +122,8 @@ func (j *judge) record(isDead bool, fields map[string]string) {
 	j.checkDrop(t, reason)
 	t.reason = reason
 	j.leaves(t, dropped)
-	if reason == "collapsed" {
+	j.withdraws(t, reason)
+	if reason == "collapsed" && t.key == "" {
 		j.takePlace(t)
 	}
 }
@@ -120,7 +131,7 @@ func (j *judge) record(isDead bool, fields map[string]string) {
 // takePlace lets the jobs that came under a job's collapse key later wait in its lane.
 func (j *judge) takePlace(of *task) {
 	for _, t := range j.all() {
-		if t.state == waits && t.collapse == of.collapse && scopesOf(t.lane) == scopesOf(of.lane) && t.offered >= of.offered {
+		if t.state == waits && t.key == "" && t.collapse == of.collapse && scopesOf(t.lane) == scopesOf(of.lane) && t.offered >= of.offered {
 			j.move(t, of.lane)
 		}
 	}
@@ -133,7 +144,7 @@ func (j *judge) checkDrop(t *task, reason string) {
 	case t.oddly || t.doubtful:
 	case t.over():
 		j.fail(t, "%s is dropped (%s), and is %v (%s)", t, reason, t.state, t.reason)
-	case t.state == runs && !t.at.h.lost:
+	case t.whole().state == runs && !t.whole().at.h.lost && reason != "collapsed":
 		j.fail(t, "%s is dropped (%s), and runs", t, reason)
 	case reason == "cancelled" && t.cancelled == 0 && !j.cancelling[t.id]:
 		j.fail(t, "%s is dropped as cancelled, and nobody has cancelled it", t)
@@ -142,7 +153,7 @@ func (j *judge) checkDrop(t *task, reason string) {
 	case reason == "expired":
 		j.checkExpired(t, now)
 	case reason == "rule":
-		j.refusals = append(j.refusals, refusal{t, j.charges(t), now})
+		j.refusals = append(j.refusals, refusal{t, j.charges(t.whole()), now})
 	}
 }
 
@@ -153,11 +164,11 @@ func (j *judge) checkExpired(t *task, now int64) {
 		return
 	}
 	j.checkKept(t, now)
-	if t.deadline < now+1_000_000 || !j.quiet(now-100_000) || j.rivals(t) {
+	if t.deadline < now+1_000_000 || !j.quiet(now-100_000) || j.rivals(t.whole()) {
 		return
 	}
 	at := now
-	for _, c := range j.charges(t) {
+	for _, c := range j.charges(t.whole()) {
 		l := j.ledger(c.scope)
 		if l.full() {
 			return
@@ -172,7 +183,7 @@ func (j *judge) checkExpired(t *task, now int64) {
 // rivals reports whether others wait for what the rules of the job's subjects let start.
 func (j *judge) rivals(t *task) bool {
 	for _, o := range j.open() {
-		if o == t || o.state != waits {
+		if o == t || o.state != waits || o.key != "" {
 			continue
 		}
 		others := j.charges(o)
@@ -216,7 +227,7 @@ func (j *judge) haunt() {
 		keys, _ := j.w.server.HKeys("wc:{q}:running:" + h.name)
 		for _, name := range keys {
 			claim, err := envelope.ParseClaim(name)
-			t := j.byStamp[claim.Stamp]
+			t := j.claimant(claim.Stamp)
 			if err != nil || t == nil {
 				continue
 			}
@@ -236,7 +247,7 @@ func (j *judge) haunt() {
 				j.phantoms[name] = true
 				for _, c := range by.codex.charges(t) {
 					l := j.ledger(c.scope)
-					l.starts = append(l.starts, spend{t: t, at: slot, slot: slot, cost: c.cost, phantom: true})
+					l.starts = append(l.starts, spend{t: t, at: slot, slot: slot, cost: c.cost, least: c.cost, phantom: true})
 				}
 			}
 		}
@@ -255,7 +266,7 @@ func (j *judge) stepped(d time.Duration) {
 	const noticed = 700_000
 	j.beyond = max(j.beyond, now+noticed) + max(0, -d.Microseconds())
 	for _, l := range j.ledgers {
-		l.shift = j.w.offset.Microseconds()
+		l.shift, l.moved = j.w.offset.Microseconds(), true
 		// What lies ahead by its clock binds as long as it lies ahead, and what was long ago is so.
 		l.muddled, l.vague, l.since = now, max(l.vague, now+l.code.lasting())+d.Abs().Microseconds(), max(j.beyond, now+d.Abs().Microseconds())
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -132,6 +133,7 @@ func (w *world) codex() (c codex) {
 			user = w.code(1)
 		}
 		c.tenants, c.users, c.weights = append(c.tenants, tenant), append(c.users, w.bounded(user)), append(c.weights, 1+w.IntN(3))
+		c.digests = append(c.digests, w.terms())
 	}
 	c.named = w.nameLimits()
 	return c
@@ -152,6 +154,9 @@ func (w *world) code(size int64) (c code) {
 		default:
 			n.n, n.period = size*(1+w.Int64N(20)), 1_000_000
 		}
+		if n.kind == rules.Leak && w.chance(2) {
+			n.ramp = oneOf[int64](w, 1_000_000, 2_000_000, 4_000_000)
+		}
 		if n.kind == rules.TokenBucket {
 			n.burst = 1 + w.Int64N(5)*size
 		}
@@ -171,7 +176,7 @@ type draft struct {
 }
 
 // draw draws a job.
-func (w *world) draw(tenant, user string) *draft {
+func (w *world) draw(tenant, user, key string) *draft {
 	w.drawn++
 	now := clockNow()
 	t := &task{
@@ -198,9 +203,15 @@ func (w *world) draw(tenant, user string) *draft {
 	}
 	t.ready = max(now, t.notBefore)
 	w.subject(t)
+	w.digested(t, key)
+	return w.compose(t)
+}
+
+// compose returns a job as it is offered.
+func (w *world) compose(t *task) *draft {
 	shift := w.offset.Microseconds()
 	e := envelope.Envelope{
-		ID: t.id, Cost: int(t.cost), MaxAttempts: t.attempts, Priority: t.lane.Priority, CollapseKey: t.collapse, Type: t.typ, Payload: t.name,
+		ID: t.id, Cost: int(t.cost), MaxAttempts: t.attempts, Priority: t.lane.Priority, CollapseKey: t.collapse, DigestKey: t.key, Type: t.typ, Payload: t.name,
 	}
 	if t.domain != "" {
 		e.Keys = map[string]string{"domain": t.domain}
@@ -216,6 +227,9 @@ func (w *world) draw(tenant, user string) *draft {
 		e.Deadline = t.deadline + shift
 	}
 	e.NotBefore = o.NotBefore
+	if t.key != "" {
+		o.Digest, o.Costs = t.key, e.Costing()
+	}
 	o.Body = e.Body()
 	return &draft{t, o, e}
 }
@@ -240,6 +254,10 @@ func (w *world) enlist(drafts []*draft) (valid []*draft) {
 		if d.t.lane.Label != d.job.Lane.Label {
 			w.fail(d.t.lane.Tenant, d.t.lane.User, "%s has the label %q, want %q", d.t, d.job.Lane.Label, d.t.lane.Label)
 		}
+		if d.t.key != "" {
+			d.t.terms = c.termsOf(d.t.lane.Tenant)
+			d.job.Terms = store.DigestTerms{Max: cmp.Or(d.t.terms.most, 100), Wait: d.t.terms.wait, Idle: d.t.terms.idle}
+		}
 		valid = append(valid, d)
 	}
 	return valid
@@ -252,15 +270,22 @@ func (w *world) burst() { w.offerTo(w.tenant(), w.user(), 10+w.IntN(20)) }
 // offerTo offers jobs, of several users of the tenant if there are more than three.
 func (w *world) offerTo(tenant, user string, n int) {
 	w.mu.Lock()
-	o := store.Offer{Batch: fmt.Sprint(w.op, ".", w.drawn, " ", tenant, user), Keep: time.Minute, Tenants: []store.OfferTenant{{Name: tenant}}}
+	key := w.digestKey()
 	var drafts []*draft
 	for range n {
 		if n > 3 && !w.scene.contest {
 			user = w.user()
 		}
-		drafts = append(drafts, w.draw(tenant, user))
+		drafts = append(drafts, w.draw(tenant, user, key))
 	}
 	w.mu.Unlock()
+	w.offerDrafts(tenant, drafts)
+}
+
+func (w *world) offerDrafts(tenant string, drafts []*draft) {
+	w.offering <- struct{}{} // receipts are taken in in the order of the offers
+	defer func() { <-w.offering }()
+	o := store.Offer{Batch: drafts[0].t.name, Keep: time.Minute, Tenants: []store.OfferTenant{{Name: tenant}}}
 	var reply store.OfferReply
 	var crowds map[string]int
 	err := store.ErrStale
@@ -285,7 +310,7 @@ func (w *world) offerTo(tenant, user string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.fail(tenant, user, "an offer fails: %v", err)
+		w.fail(tenant, "", "an offer fails: %v", err)
 		return
 	}
 	for i, d := range drafts {
@@ -362,7 +387,7 @@ func (w *world) change() {
 		w.govern(c)
 		return
 	}
-	switch w.IntN(8) {
+	switch w.IntN(10) {
 	case 0:
 		c.queue = oneOf(w, code{}, w.code(10))
 	case 1, 2:
@@ -373,6 +398,8 @@ func (w *world) change() {
 		c.weights[i] = 1 + w.IntN(3)
 	case 7:
 		c.tenants[i].most = oneOf(w, 0, 1, 4)
+	default:
+		c.digests[i] = w.terms()
 	}
 	w.govern(c)
 }
@@ -457,12 +484,17 @@ func (w *world) revive() {
 	w.judge.read()
 	for _, r := range found {
 		entries = append(entries, r.Entry)
-		if t := w.judge.byStamp[r.Job[:envelope.StampLen]]; t != nil && t.state == dead {
+		if t, _ := w.judge.dated(r.Job); t != nil && t.state == dead {
 			w.judge.revived(t)
 		}
 	}
 	w.mu.Unlock()
 	if _, err := w.store.Revive(w.ctx(), entries); err != nil && w.scene.name != "keys" {
 		w.t.Errorf("%s: %v", w.name, err)
+		for _, r := range found {
+			w.mu.Lock()
+			w.fail(r.Lane.Tenant, r.Lane.User, "XXX %q %q", r.Job, r.Error)
+			w.mu.Unlock()
+		}
 	}
 }

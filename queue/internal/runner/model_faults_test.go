@@ -219,12 +219,17 @@ func (w *world) refuse() {
 	if h == nil {
 		return
 	}
-	what := oneOf(w, "a purge", "a purge", "a cancelling", "a pause", "a worker leaves")
+	what := oneOf(w, "a purge", "a purge", "a cancelling", "a pause", "a worker leaves", "a member", "a member", "a member")
 	tenant, pick := w.tenant(), w.IntN(1000)
+	member := w.newcomer(tenant)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h.traps = append(h.traps, &trap{what: what, commits: true, after: w.IntN(4), do: func(h *hired, cmd redis.Cmder, do func() error) error {
-		w.befall(what, tenant, pick, h)
+		if what == "a member" {
+			w.gatecrash(member, pick)
+		} else {
+			w.befall(what, tenant, pick, h)
+		}
 		return do()
 	}})
 }
@@ -244,8 +249,16 @@ func (w *world) befall(what, tenant string, pick int, leader *hired) {
 		w.mu.Lock()
 		var all []*task
 		for _, tasks := range w.judge.lanes {
-			if len(tasks) > 0 && tasks[0].id != "" && tasks[0].state == waits {
+			if len(tasks) == 0 || tasks[0].state != waits {
+				continue
+			}
+			if tasks[0].id != "" {
 				all = append(all, tasks[0])
+			}
+			for _, m := range tasks[0].parts() {
+				if m.id != "" && m.cancelled == 0 {
+					all = append(all, m)
+				}
 			}
 		}
 		w.mu.Unlock()

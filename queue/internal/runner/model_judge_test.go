@@ -40,6 +40,11 @@ type task struct {
 	rest      rest     // for how long its handler has paused it
 	sentOn    bool     // its worker could not run it
 
+	key    string  // the digest key
+	terms  terms   // of digests, as it was offered
+	in     *task   // the digest that it is a member of
+	bundle *bundle // of a digest
+
 	typ, domain string   // what limits by name are about
 	tokens      int64    // -1 if it does not say
 	charges     []charge // whoever counts it
@@ -79,41 +84,44 @@ type attempt struct {
 // A judge keeps the accounts and knows the textbook. All of its methods are called with the world
 // locked.
 type judge struct {
-	w          *world
-	begun      int64
-	tasks      map[string]*task // by name
-	byStamp    map[string]*task
-	lanes      map[envelope.Lane][]*task // that are not over
-	last       map[envelope.Lane]int64   // when something has left the lane last
-	ledgers    map[string]*ledger
-	codex      codex
-	governed   int64            // since when
-	lapsed     map[string]int64 // scope → when an override of it has ended
-	paused     map[string]int64 // scope → until when
-	acked      map[string]int64 // scope → since when an operator's pause is acknowledged
-	asked      map[string]asked // scope → the last pause that a handler has asked for
-	calm       int64            // until when trouble may hold things up
-	troubled   int64            // when the last trouble was over
-	beyond     int64            // until when slots lie that were given before Redis's clock was set back
-	roomy      int64            // since when there are free places
-	crowded    bool
-	phantoms   map[string]bool         // claims of dead workers that were counted
-	haunts     map[string]int64        // scope → until when such claims may count
-	records    map[string]bool         // entries of streams that were read
-	odd        map[envelope.Lane]int64 // lanes of another type → until when what comes finds no place
-	cancelling map[string]bool
-	orphans    map[string]bool // users of whose lanes one was lost
-	miscounted bool            // backlogs count jobs of lanes that were lost
-	suspects   []suspect
-	refusals   []refusal
-	given      map[given]gift   // claims that commits give to workers
-	served     map[string]int64 // of contestants
-	marks      []map[string]int64
-	eras       int              // how often policies were put in force
-	limited    int64            // since when there are these limits by name
-	biggest    map[string]int64 // limit by name → the most that a job costs that waits for it
-	detours    map[string]bool  // those for which jobs wait that wait for another one, too
-	out        map[*hired]sitting
+	w           *world
+	begun       int64
+	tasks       map[string]*task // by name
+	byStamp     map[string]*task
+	lanes       map[envelope.Lane][]*task // that are not over
+	last        map[envelope.Lane]int64   // when something has left the lane last
+	ledgers     map[string]*ledger
+	codex       codex
+	governed    int64            // since when
+	lapsed      map[string]int64 // scope → when an override of it has ended
+	paused      map[string]int64 // scope → until when
+	acked       map[string]int64 // scope → since when an operator's pause is acknowledged
+	asked       map[string]asked // scope → the last pause that a handler has asked for
+	calm        int64            // until when trouble may hold things up
+	troubled    int64            // when the last trouble was over
+	beyond      int64            // until when slots lie that were given before Redis's clock was set back
+	roomy       int64            // since when there are free places
+	crowded     bool
+	phantoms    map[string]bool         // claims of dead workers that were counted
+	haunts      map[string]int64        // scope → until when such claims may count
+	records     map[string]bool         // entries of streams that were read
+	digests     map[string]*task        // by their stamps
+	openDigests map[place]*task         // the newest ones
+	tried       map[string]bool         // stamps for which a commit had a claim
+	odd         map[envelope.Lane]int64 // lanes of another type → until when what comes finds no place
+	cancelling  map[string]bool
+	orphans     map[string]bool // users of whose lanes one was lost
+	miscounted  bool            // backlogs count jobs of lanes that were lost
+	suspects    []suspect
+	refusals    []refusal
+	given       map[given]gift   // claims that commits give to workers
+	served      map[string]int64 // of contestants
+	marks       []map[string]int64
+	eras        int              // how often policies were put in force
+	limited     int64            // since when there are these limits by name
+	biggest     map[string]int64 // limit by name → the most that a job costs that waits for it
+	detours     map[string]bool  // those for which jobs wait that wait for another one, too
+	out         map[*hired]sitting
 }
 
 // given names a claim.
@@ -135,6 +143,7 @@ func (j *judge) gives(cmd redis.Cmder) {
 	for _, arg := range cmd.Args() {
 		text, _ := arg.(string)
 		if claim, err := envelope.ParseClaim(text); err == nil && claim.Valid() {
+			j.tried[claim.Stamp] = true
 			j.given[given{claim.Stamp, claim.Slot}] = gift{clockNow(), j.w.term(), j.codex}
 		}
 	}
@@ -164,7 +173,7 @@ func newJudge(w *world) *judge {
 		w: w, begun: time.Now().UnixMicro(), tasks: map[string]*task{}, byStamp: map[string]*task{}, lanes: map[envelope.Lane][]*task{},
 		last: map[envelope.Lane]int64{}, ledgers: map[string]*ledger{}, paused: map[string]int64{}, acked: map[string]int64{}, asked: map[string]asked{}, lapsed: map[string]int64{},
 		phantoms: map[string]bool{}, haunts: map[string]int64{}, records: map[string]bool{}, odd: map[envelope.Lane]int64{}, given: map[given]gift{}, cancelling: map[string]bool{}, orphans: map[string]bool{}, served: map[string]int64{},
-		out: map[*hired]sitting{},
+		out: map[*hired]sitting{}, digests: map[string]*task{}, openDigests: map[place]*task{}, tried: map[string]bool{},
 	}
 }
 
@@ -270,6 +279,9 @@ func (j *judge) govern(c codex) {
 // leaves takes in that a job is over.
 func (j *judge) leaves(t *task, s state) {
 	t.state, t.at = s, nil
+	for _, m := range t.parts() {
+		m.state = s
+	}
 	j.lanes[t.lane] = slices.DeleteFunc(j.lanes[t.lane], func(o *task) bool { return o == t })
 	j.last[t.lane] = clockNow()
 }
@@ -280,9 +292,8 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	if h.dead {
 		return nil
 	}
-	t, now := j.tasks[a.Job.Payload], clockNow()
+	t, now := j.taskOf(a), clockNow()
 	if t == nil {
-		j.w.fail(a.Lane.Tenant, a.Lane.User, "a job that nobody has offered starts: %q", a.Job.Payload)
 		return nil
 	}
 	if t.stamp == "" {
@@ -315,7 +326,8 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	j.last[t.lane] = now
 	waited, lane := t.lane, t.lane
 	lane.Label = gift.codex.label(t) // which may be another than when it was offered
-	if a.Lane != lane && !t.doubtful {
+	least := j.least(t, gift.codex)
+	if a.Lane != lane && !t.doubtful && least == nil {
 		j.fail(t, "%s starts from another lane: %s", t, a.Lane.Name())
 	}
 	if a.Lane != t.lane {
@@ -325,7 +337,10 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 	s := spend{t: t, lane: waited, at: now, given: gift.at, slot: at.slot, unseen: at.fate.outcome.Refund || at.fate.sendsOn}
 	for _, c := range at.charges {
 		l := j.ledger(c.scope)
-		s.cost = c.cost
+		s.cost, s.least = c.cost, c.cost
+		if least != nil {
+			s.least = least[c.scope]
+		}
 		if rule := l.broken(s, c.ofUser); rule != "" && !t.oddly && !j.w.judge.tainted(l, now) {
 			tenant, user := envelope.ParseScope(l.scope)
 			j.w.fail(tenant, user, "%s starts, and breaks a rule of %s: %s", t, l.scope, rule)
@@ -342,6 +357,9 @@ func (j *judge) start(h *hired, a Attempt) *attempt {
 		l.forget(now)
 	}
 	t.state, t.at = runs, at
+	if t.bundle != nil {
+		t.measure()
+	}
 	h.running++
 	j.last[t.lane] = now
 	j.served[scopesOf(t.lane)[1]] += t.cost

@@ -20,11 +20,12 @@ type norm struct {
 	n      int64
 	period int64 // µs
 	burst  int64
-	drop   bool // a job that it does not admit is dropped
+	ramp   int64 // of a leak, in µs; 0 for none
+	drop   bool  // a job that it does not admit is dropped
 }
 
 func (n norm) rule() rules.Rule {
-	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: clock.Micros(n.period), Burst: int(n.burst)}
+	return rules.Rule{Kind: n.kind, Limit: int(n.n), Period: clock.Micros(n.period), Burst: int(n.burst), Ramp: clock.Micros(n.ramp)}
 }
 
 // interval is the time between two starts of cost 1 at the norm's rate.
@@ -61,6 +62,9 @@ func (c code) String() string {
 func (c code) lasting() (longest int64) {
 	for _, n := range c.norms {
 		longest = max(longest, n.period, n.burst*n.interval())
+		if n.ramp > 0 { // the next start of a ramp that has just begun, and as long as it remembers that
+			longest = max(longest, 5*n.interval()+n.ramp/2+n.ramp)
+		}
 	}
 	return longest
 }
@@ -84,6 +88,7 @@ type spend struct {
 	given   int64 // when its commit was sent
 	slot    int64 // the same clock
 	cost    int64
+	least   int64 // less than the cost, where a digest has lost its costliest member on the way to its start
 	gone    int64 // when it was given back to the user; 0 if it was not
 	phantom bool  // a claim of a worker that died: nobody knows whether it started
 	unseen  bool  // the handler will say that the user has seen nothing of it
@@ -102,6 +107,7 @@ type ledger struct {
 	freed   int64 // since when its concurrency limit is not reached
 	gone    int64 // when something was given back last
 	shift   int64 // of Redis's clock beside the machine's
+	moved   bool  // that has changed
 }
 
 func (l *ledger) full() bool { return l.code.most > 0 && len(l.running) >= l.code.most }
@@ -148,6 +154,9 @@ func (n norm) first(l *ledger, at, cost int64) int64 {
 	case rules.FixedWindow:
 		return n.firstOfPeriod(starts, at+l.shift, l.shift, min(cost, n.n)) - l.shift
 	case rules.Leak:
+		if n.ramp > 0 {
+			return n.firstOfRamp(l, at)
+		}
 		for _, s := range starts {
 			at = max(at, s.slot+s.cost*n.interval()+1)
 		}
@@ -219,7 +228,7 @@ func (l *ledger) broken(s spend, user bool) string {
 		return ""
 	}
 	for _, n := range l.code.norms {
-		sum, last, when := min(s.cost, n.n), int64(0), int64(0)
+		sum, last, when := min(s.least, n.n), int64(0), int64(0)
 		var counted []spend
 		for _, o := range l.starts {
 			if o.phantom || user && o.unseen || l.before(o) {
@@ -228,7 +237,7 @@ func (l *ledger) broken(s spend, user bool) string {
 			switch n.kind {
 			case rules.Window:
 				if o.at > s.at-n.period {
-					sum += min(o.cost, n.n)
+					sum += min(o.least, n.n)
 				}
 			case rules.Spacing:
 				if d := s.at - o.at; d < n.period {
@@ -236,24 +245,33 @@ func (l *ledger) broken(s spend, user bool) string {
 				}
 			case rules.FixedWindow:
 				if (o.at+l.shift)/n.period == (s.at+l.shift)/n.period {
-					sum += min(o.cost, n.n)
+					sum += min(o.least, n.n)
 				}
 			case rules.Leak:
+				if n.ramp > 0 {
+					continue
+				}
 				if o.slot <= s.slot && o.slot >= last {
-					last, when = o.slot, o.slot+o.cost*n.interval()
-				} else if o.slot > s.slot && s.slot+s.cost*n.interval() > o.slot+1 {
+					last, when = o.slot, o.slot+o.least*n.interval()
+				} else if o.slot > s.slot && s.slot+s.least*n.interval() > o.slot+1 {
 					return fmt.Sprintf("%v: a slot %v before one that was given", n.rule(), clock.Micros(o.slot-s.slot))
 				}
 			case rules.TokenBucket:
 				counted = append(counted, o)
 			}
 		}
+		if n.ramp > 0 {
+			if early := n.rushed(l, s, user); early > 0 {
+				return fmt.Sprintf("%v: a slot %v too early", n.rule(), clock.Micros(early))
+			}
+			continue
+		}
 		switch {
 		case n.kind == rules.Leak && s.slot < when-1:
 			return fmt.Sprintf("%v: a slot %v too early", n.rule(), clock.Micros(when-s.slot))
 		case n.kind == rules.TokenBucket && n.overdrawn(append(counted, s)) > 1:
 			return fmt.Sprintf("%v: a slot %v too early", n.rule(), clock.Micros(n.overdrawn(append(counted, s))))
-		case (n.kind == rules.Window || n.kind == rules.FixedWindow) && sum > n.n && sum > min(s.cost, n.n):
+		case (n.kind == rules.Window || n.kind == rules.FixedWindow) && sum > n.n && sum > min(s.least, n.n):
 			return fmt.Sprintf("%v: %d starts", n.rule(), sum)
 		}
 	}
@@ -264,7 +282,7 @@ func (l *ledger) broken(s spend, user bool) string {
 func (n norm) overdrawn(starts []spend) (early int64) {
 	full := int64(0)
 	for _, s := range bySlot(starts) {
-		cost := min(s.cost, n.burst)
+		cost := min(s.least, n.burst)
 		early = max(early, full+(cost-n.burst)*n.interval()-s.slot)
 		full = max(full, s.slot) + cost*n.interval()
 	}
@@ -315,6 +333,7 @@ type codex struct {
 	users   []code
 	weights []int
 	named   []statute
+	digests []terms           // by the number of the tenant
 	decrees map[string]decree // by scope
 }
 
@@ -322,6 +341,9 @@ func (c codex) String() string {
 	text := fmt.Sprint("queue ", c.queue)
 	for i := range c.tenants {
 		text += fmt.Sprintf("; t%d %v, users %v room %d, weight %d", i, c.tenants[i], c.users[i], c.users[i].room, c.weights[i])
+	}
+	if len(c.digests) > 0 {
+		text += fmt.Sprintf("; digests %+v", c.digests)
 	}
 	for _, s := range c.named {
 		text += fmt.Sprint("; ", s)

@@ -216,7 +216,9 @@ func (n norm) written() throttle.Rule {
 	r := throttle.Window(limit, period)
 	switch n.kind {
 	case rules.Leak:
-		r = throttle.Leak(limit, period)
+		if r = throttle.Leak(limit, period); n.ramp > 0 {
+			r = r.Ramping(clock.Micros(n.ramp))
+		}
 	case rules.TokenBucket:
 		r = throttle.TokenBucket(limit, period, int(n.burst))
 	case rules.FixedWindow:
@@ -440,6 +442,7 @@ func (j *judge) otherLimits(l *ledger) {
 }
 
 func cloneOf(c codex) codex {
+	c.digests = slices.Clone(c.digests)
 	c.tenants, c.users, c.weights, c.named = slices.Clone(c.tenants), slices.Clone(c.users), slices.Clone(c.weights), slices.Clone(c.named)
 	if c.decrees = maps.Clone(c.decrees); c.decrees == nil {
 		c.decrees = map[string]decree{}

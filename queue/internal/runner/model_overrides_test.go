@@ -177,7 +177,7 @@ func (j *judge) checkEnd(t *task, a Attempt, by gift) {
 
 // checkKept asks whether a job was dropped as expired before the end of an override after which it could have started.
 func (j *judge) checkKept(t *task, now int64) {
-	scope, end := j.codex.endFor(j.charges(t))
+	scope, end := j.codex.endFor(j.charges(t.whole()))
 	since := j.codex.decrees[scope].since - j.w.offset.Microseconds()
 	if end -= j.w.offset.Microseconds(); end < t.deadline && now < end && since < now-500_000 && max(j.governed, since) < now-500_000 {
 		j.fail(t, "%s is dropped as expired, %v before the end of an override of %s, and %v before its deadline", t, clock.Micros(end-now), scope, clock.Micros(t.deadline-now))
@@ -208,6 +208,7 @@ func (c codex) file() policyfile.File {
 		f.Tenants[fmt.Sprint("t", i)] = name
 		f.Policies[name] = policyfile.Policy{
 			Tenant: c.tenants[i].bounds().Limits, User: c.users[i].bounds().Limits, Weight: c.weights[i], UserCapacity: c.users[i].room,
+			Digest: c.termsOf(fmt.Sprint("t", i)).written(),
 		}
 	}
 	return f

@@ -216,7 +216,7 @@ func (j *judge) checkSuspects() {
 		if now < s.at+decided {
 			return false
 		}
-		if s.t.state != waits || s.t.started > 0 || s.t.oddly || !j.quiet(s.at-brisk) {
+		if s.t.state != waits || s.t.started > 0 || s.t.ready > s.at-brisk || s.t.oddly || !j.quiet(s.at-brisk) {
 			return true
 		}
 		l := j.ledger(scopesOf(s.lane)[2])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -141,6 +142,7 @@ func (h *hired) mustGoOn() {
 // open returns the jobs of which nobody knows yet what becomes of them.
 func (j *judge) open() (all []*task) {
 	for _, t := range j.tasks {
+		t.inherit()
 		if !t.over() && !t.oddly {
 			all = append(all, t)
 		}
@@ -155,6 +157,9 @@ func (j *judge) checkRest() {
 		return
 	}
 	odd := slices.ContainsFunc(j.all(), func(t *task) bool { return t.oddly })
+	if !odd && !j.miscounted {
+		j.checkCounters()
+	}
 	for _, key := range j.w.server.Keys() {
 		switch {
 		case len(key) > 14 && key[:14] == "wc:{q}:running" && !odd:
@@ -165,6 +170,8 @@ func (j *judge) checkRest() {
 		case key == "wc:{q}:backlogs" && !j.miscounted:
 			scopes, _ := j.w.server.ZMembers(key)
 			j.w.fail("", "", "backlogs are left: %v", scopes)
+		case (strings.HasPrefix(key, "wc:{q}:digest:") || strings.HasPrefix(key, "wc:{q}:fold")) && !odd:
+			j.w.fail("", "", "a digest, or a job under a key, is left: %s", key)
 		case len(key) > 11 && key[:11] == "wc:{q}:lane" && !odd:
 			j.w.fail("", "", "a lane is left: %s", key)
 		case len(key) > 12 && key[:12] == "wc:{q}:state":
@@ -176,6 +183,38 @@ func (j *judge) checkRest() {
 			if n := count("in") + count("back") - count("started") - count("dropped"); n != 0 {
 				j.w.fail("", "", "counters say that %d jobs wait: %s", n, key)
 			}
+		}
+	}
+}
+
+// checkCounters compares what the queue has counted with what became of the jobs, each member of a digest by itself.
+func (j *judge) checkCounters() {
+	ended, offered := map[state]int64{}, int64(0)
+	for _, t := range j.tasks {
+		if t.bundle == nil {
+			ended[t.state]++
+			offered++
+		}
+	}
+	buried := int64(0)
+	entries, _ := j.w.server.Stream("wc:{q}:dead")
+	for _, entry := range entries {
+		if n := slices.Index(entry.Values, "job"); n >= 0 {
+			if env, ok := envelope.Head(entry.Values[n+1]); ok {
+				buried += int64(len(env.Parts()))
+			}
+		}
+	}
+	count := func(field string) int64 { return number(j.w.server.HGet("wc:{q}:meta", field)) }
+	for _, c := range []struct {
+		what      string
+		got, want int64
+	}{
+		{"offered", count("in") + count("other"), offered}, {"done", count("done"), ended[done]},
+		{"dropped", count("dropped") + count("out"), ended[dropped]}, {"dead", buried, ended[dead]},
+	} {
+		if c.got != c.want {
+			j.w.fail("", "", "counters say that %d jobs are %s, and %d are", c.got, c.what, c.want)
 		}
 	}
 }

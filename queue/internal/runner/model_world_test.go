@@ -41,26 +41,28 @@ type world struct {
 	big        bool // there are costs above 1
 	limits     int  // by name, at most
 	moving     bool // they come to count other things
+	digests    bool // jobs have digest keys
 	rooms      bool // users and limits by name have capacities
 
-	pausing chan struct{} // holds one while an operator's pause is under way
-	mu      sync.Mutex
-	op      int
-	log     []line
-	wrong   []string
-	hired   []*hired
-	hires   int
-	drawn   int           // jobs
-	closed  bool          // no more trouble, all is to end
-	offset  time.Duration // Redis's clock beside the machine's
-	stepped atomic.Bool   // it was set once
-	sources map[string]codex
-	version int64
-	source  string
-	before  governed // the policies that were in force before
-	lost    governed // those that Redis has lost; the zero value if they were set again, or none were
-	lostAt  time.Time
-	judge   *judge
+	offering chan struct{} // holds one while jobs are offered
+	pausing  chan struct{} // holds one while an operator's pause is under way
+	mu       sync.Mutex
+	op       int
+	log      []line
+	wrong    []string
+	hired    []*hired
+	hires    int
+	drawn    int           // jobs
+	closed   bool          // no more trouble, all is to end
+	offset   time.Duration // Redis's clock beside the machine's
+	stepped  atomic.Bool   // it was set once
+	sources  map[string]codex
+	version  int64
+	source   string
+	before   governed // the policies that were in force before
+	lost     governed // those that Redis has lost; the zero value if they were set again, or none were
+	lostAt   time.Time
+	judge    *judge
 }
 
 // A governed is a version of the policies.
@@ -101,7 +103,7 @@ type trap struct {
 
 func newWorld(t *testing.T, seed uint64, round int) *world {
 	w := &world{
-		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: miniredis.NewMiniRedis(), sources: map[string]codex{}, pausing: make(chan struct{}, 1),
+		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: miniredis.NewMiniRedis(), sources: map[string]codex{}, pausing: make(chan struct{}, 1), offering: make(chan struct{}, 1),
 		name: fmt.Sprintf("%s=%d %s=%d", seedVariable, seed, worldVariable, round),
 	}
 	w.server.ClockTTL(true)
@@ -118,6 +120,9 @@ func newWorld(t *testing.T, seed uint64, round int) *world {
 		w.limits, w.moving = 1+w.IntN(3), w.chance(4)
 	}
 	w.rooms = w.chance(2)
+	if w.digests = !w.chance(3); w.digests && w.chance(2) { // some have many members
+		w.tenants, w.users = 1+w.IntN(2), 1+w.IntN(2)
+	}
 	w.judge = newJudge(w)
 	w.govern(w.codex())
 	for range 1 + w.IntN(3) {

@@ -183,21 +183,23 @@ func (s *Store) digest(f Folded) (key string, name envelope.DigestName, is bool)
 	return s.key.Digest(f.Tenant, f.User, name.Place), name, is
 }
 
-// FoldedJobs returns jobs under their collapse keys, and digests, in one round trip; "" for one that is not there.
+// FoldedJobs returns jobs under their collapse keys, and digests, in one round trip; "" for one that is not there. Its commands are no
+// transaction. An offer may close a digest between them, which then goes from the key of its members to the jobs under keys: so these are
+// read last.
 func (s *Store) FoldedJobs(ctx context.Context, folded []Folded) ([]string, error) {
 	pipe := s.client.Pipeline()
 	if len(folded) == 0 {
 		return nil, nil
 	}
-	found := add(pipe, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
-		return pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
-	})
 	open := make(map[int]*redis.MapStringStringCmd)
 	for i, f := range folded {
 		if key, _, is := s.digest(f); is {
 			open[i] = pipe.HGetAll(ctx, key)
 		}
 	}
+	found := add(pipe, folded, func(pipe redis.Pipeliner, f Folded) *redis.StringCmd {
+		return pipe.HGet(ctx, s.key.Fold(f.Tenant, f.User), f.Key)
+	})
 	err := ask(ctx, pipe)
 	jobs := values(found)
 	for i, cmd := range open {
