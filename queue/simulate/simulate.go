@@ -369,7 +369,9 @@ func (w *memory) park(p schedule.Park) {
 	w.parked[of] = slices.Insert(w.parked[of], at, bound)
 }
 
-func earlier(a, b schedule.Bound) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Member, b.Member)) }
+func earlier(a, b schedule.Bound) int {
+	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Member, b.Member))
+}
 
 // find returns what the scheduler needs: the lanes that it has parked, and first jobs. Its own memory of
 // states is the only one.
