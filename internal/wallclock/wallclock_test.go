@@ -356,3 +356,16 @@ func TestAgreesAtEveryEdge(t *testing.T) {
 		judge(t, rnd, e.name, zone(t, e.name), e.at-rnd.Int64N(day))
 	}
 }
+
+// The fingerprint of the data of zones changes with one zone's offsets, and with nothing else.
+func TestFingerprint(t *testing.T) {
+	moved := func(name string) (*time.Location, error) {
+		if name == "Europe/Paris" {
+			name = "Europe/London"
+		}
+		return time.LoadLocation(name)
+	}
+	if fingerprintOf(time.LoadLocation) != Fingerprint() || fingerprintOf(moved) == Fingerprint() {
+		t.Errorf("%s, and with Paris moved %s", Fingerprint(), fingerprintOf(moved))
+	}
+}

@@ -92,7 +92,7 @@ func (t *term) settings(ctx context.Context) (schedule.Settings, error) {
 	return schedule.Settings{Policies: policies, Paused: read.Paused, Cancelled: read.Cancelled}, nil
 }
 
-// The bounds of lanes in Redis were computed under the policies of their time. Under others they may be too late,
+// The bounds of lanes in Redis were computed under the policies, and by the data of the zones, of their time. Under others they may be too late,
 // and a lane that is not in memory is found only when its bound comes. So a sweep lowers them ([term.sweep]).
 
 // govern lets the bounds in Redis be swept if they were computed under other policies. A sweep for older policies ends
@@ -105,5 +105,5 @@ func (t *term) govern(ctx context.Context, p *schedule.Policies) {
 	t.sweeps()
 	replaced, replace := context.WithCancel(ctx)
 	t.sweeps = replace
-	t.workers.Go(func() { t.sweep(ctx, p.Since(), replaced.Done()) })
+	t.workers.Go(func() { t.sweep(ctx, p, replaced.Done()) })
 }

@@ -74,6 +74,7 @@ func goesBy(p *schedule.Policies, all ...[]throttle.Rule) {
 	for _, r := range slices.Concat(all...) {
 		p.Hours = p.Hours || r.Kind() == throttle.KindHours
 		p.Personal = p.Personal || r.Zone() == rules.OfUser
+		p.Zoned = p.Zoned || r.Zone() != "" && r.Zone() != "UTC"
 	}
 }
 

@@ -20,6 +20,7 @@ type Policies struct {
 	Named            Named             // limits by name; nil for none
 	Hours            bool              // some of the rules are hours
 	Personal         bool              // some of them go by users' own clocks
+	Zoned            bool              // some of them go by a local time other than UTC
 
 	// Overrides are a part of all this until they end. These policies hold until Ends, when the next of them does;
 	// the last of those that have ended by now ended at Ended. Both are 0 for never.

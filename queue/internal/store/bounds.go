@@ -81,8 +81,8 @@ func (s *Store) LowerBounds(ctx context.Context, tenant string, to int64) error 
 	return nil
 }
 
-// SetSwept notes that all bounds are right under a version of the policies: a new leader need not lower them again
+// SetSwept notes under which policies and zones all bounds are right: a new leader need not lower them again
 // ([Meta.Swept]). It takes one round trip.
-func (s *Store) SetSwept(ctx context.Context, version int64) error {
-	return s.client.HSet(ctx, s.key.Meta(), "swept", version).Err()
+func (s *Store) SetSwept(ctx context.Context, under string) error {
+	return s.client.HSet(ctx, s.key.Meta(), "swept", under).Err()
 }

@@ -99,7 +99,7 @@ type Meta struct {
 	Till     int64  // when the leader's lease ends; at or before now nobody leads
 	Changes  int64  // the number of the last change that a leader has to know of
 	Policies int64  // the version that was put in force last; the key of the policies may have lost it
-	Swept    int64  // the version of the policies under which all bounds of lanes are right
+	Swept    string // under which policies and zones all bounds of lanes are right, in the words of [Store.SetSwept]
 	Stamp    string // no job was offered yet with this stamp or a later one
 
 	amnesty, beat int64 // see [Reapable]
@@ -113,7 +113,7 @@ func (s *Store) Meta(ctx context.Context) (Meta, error) {
 
 // meta sends the command that reads it, or adds the command to a pipeline.
 func (s *Store) meta(ctx context.Context, client redis.Cmdable) *redis.SliceCmd {
-	return client.HMGet(ctx, s.key.Meta(), "leader", "stamp", "till", "changes", "policies", "swept", "amnesty", "beat")
+	return client.HMGet(ctx, s.key.Meta(), "leader", "stamp", "till", "changes", "policies", "amnesty", "beat", "swept")
 }
 
 // readMeta reads the fields that meta asks for.
@@ -124,9 +124,10 @@ func readMeta(cmd *redis.SliceCmd) (m Meta) {
 	}
 	_, m.Leader, _ = strings.Cut(texts[0], ":") // the token is the epoch and the worker
 	m.Stamp = envelope.Stamp(number(texts[1]))
-	for i, field := range [...]*int64{&m.Till, &m.Changes, &m.Policies, &m.Swept, &m.amnesty, &m.beat} {
+	for i, field := range [...]*int64{&m.Till, &m.Changes, &m.Policies, &m.amnesty, &m.beat} {
 		*field = number(texts[2+i])
 	}
+	m.Swept = texts[7]
 	return m
 }
 
