@@ -80,11 +80,16 @@ func (k ramp) spend(st *State, r *rule, a action) {
 	f.until = k.full(st, r)
 }
 
-// undo gives only the newest slot back.
+// undo gives only the newest slot back. A ramp that began with it has not begun: the leak stands still since before.
 func (k ramp) undo(st *State, r *rule, t, cost int64) {
 	f := st.find(r.id)
-	if f != nil && roundUp(f.last, f.rest) == t && f.units == cost {
-		f.units = 0
-		f.until = k.full(st, r)
+	if f == nil || roundUp(f.last, f.rest) != t || f.units != cost {
+		return
 	}
+	if f.from == t {
+		f.from = t - r.ramp - 1
+		f.last = f.from
+	}
+	f.units = 0
+	f.until = k.full(st, r)
 }

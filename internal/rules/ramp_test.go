@@ -138,3 +138,24 @@ func TestAfterOfARamp(t *testing.T) {
 		t.Errorf("when it has stood still, 200 take %d µs, and %d at first", at-begin-1000*sec, slots[200]-begin)
 	}
 }
+
+// A ramp begins with a start that is given back: it has not begun, and the next start begins it, be it at the same instant or later.
+func TestARampWhoseFirstStartIsGivenBack(t *testing.T) {
+	const sec = int64(1_000_000)
+	set := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second, Ramp: 4 * time.Second})
+	for _, again := range []int64{0, 1, sec / 10, 2 * sec} {
+		var fresh, undone rules.State
+		set.Spend(&undone, start0, 1, true)
+		set.Refund(&undone, start0, 1, false)
+		if at, _ := set.Earliest(&undone, start0+again, 1); at != start0+again {
+			t.Errorf("%d µs after it the next may start %d µs later", again, at-start0-again)
+		}
+		for _, st := range []*rules.State{&fresh, &undone} {
+			set.Spend(st, start0+again, 1, true)
+		}
+		want, _ := set.Earliest(&fresh, start0+again+1, 1)
+		if got, _ := set.Earliest(&undone, start0+again+1, 1); got != want {
+			t.Errorf("%d µs after it: the second start %d µs behind the first, want %d", again, got-start0-again, want-start0-again)
+		}
+	}
+}
