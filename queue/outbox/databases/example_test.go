@@ -22,7 +22,7 @@ func Example() {
 	if err := shop(); err != nil {
 		fmt.Println(err)
 	}
-	// Output:
+	// Unordered output:
 	// saved order-1 for ann
 	// rolled back order-2 for bob
 	// saved order-3 for cleo
