@@ -604,7 +604,7 @@ type RuleState struct {
 	// Remaining How many more it would let start now.
 	Remaining int `json:"remaining"`
 
-	// Rule As in the policy, "window 10/1m".
+	// Rule As in the policy, "window 10/1m"; of a warm-up the window of the day, "window 100/24h (warm-up, day 2 of 7)".
 	Rule string `json:"rule"`
 
 	// Running Of a concurrency limit: how many jobs run.
@@ -622,7 +622,7 @@ type RuleState struct {
 	// When The earliest start that it allows; missing if nobody knows.
 	When *time.Time `json:"when,omitempty"`
 
-	// Zone By whose clock it goes: of hours, and of windows by the calendar.
+	// Zone By whose clock it goes: of hours, of warm-ups, and of windows by the calendar.
 	Zone *string `json:"zone,omitempty"`
 }
 
