@@ -14,8 +14,8 @@
 //     a moment after it has ended.
 //  2. Every other worker is told by its beats that nobody leads ([Elector.Look]).
 //  3. A leader that stops, or gives up, names a deputy, who is told and leads at once ([Elector.Lead]).
-//  4. All look when the lease ends that they found when they came: a leader that was killed then may have had no
-//     deputy.
+//  4. Who has just come looks as often as a deputy, until the lease that it found is renewed or has ended: a leader that was killed
+//     or has resigned then may have known of nobody.
 package elect
 
 import (
@@ -39,7 +39,7 @@ const (
 	// before: its lease is longer by them, at most by longestTrips.
 	tripsToLead  = 30
 	longestTrips = 10 * time.Second
-	// DeputyLooks is how often a deputy looks after the leader.
+	// DeputyLooks is how often a deputy looks whether somebody leads, and a worker that has just come.
 	DeputyLooks = 120 * time.Millisecond
 	// sitOut is how long a leader that was deposed, or gave up, does not lead again while
 	// somebody else could.
@@ -131,18 +131,14 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first 
 	}
 }
 
-// awaitTurn waits until this worker should look again, and reports whether it was told to lead. While the
-// lease that was found has not been renewed, it looks when that ends.
+// awaitTurn waits until this worker should look again, and reports whether it was told to lead. A deputy looks all the time, and so
+// does any worker until the lease is renewed that it has found.
 func (e *Elector) awaitTurn(ctx context.Context, found int64) (told bool) {
 	for till := found; ; {
 		now, _ := e.cfg.Clock.Now()
-		left := clock.Micros(till - now)
 		var timeout <-chan time.Time
-		if deputy := e.deputy.Load(); deputy || till == found {
-			wait := max(left, DeputyLooks)
-			if deputy {
-				wait = max(min(left, DeputyLooks), 0)
-			}
+		if e.deputy.Load() || till == found {
+			wait := max(min(clock.Micros(till-now), DeputyLooks), 0)
 			timeout = time.After(wait + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
 		}
 		select {

@@ -157,6 +157,30 @@ func TestWhoIsToldLeadsAtOnce(t *testing.T) {
 	})
 }
 
+// A leader that resigns names nobody if it knows nobody: a worker that came at that instant leads soon, and not when the lease would
+// have ended.
+func TestWhoHasJustComeSeesThatTheLeaderResigns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t)
+		leader, err := store.New(redistest.MiniClient(t, c.server), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		term, err := leader.Lead(t.Context(), "a", alone, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.join("b")
+		synctest.Wait()
+		if err := leader.Resign(t.Context(), term.Token, ""); err != nil {
+			t.Fatal(err)
+		}
+		if next, took := c.next(); next != "b" || took > DeputyLooks+30*time.Millisecond {
+			t.Errorf("%s leads after %v, want b within %v", next, took, DeputyLooks)
+		}
+	})
+}
+
 // A worker that will stop leads only if nobody else does.
 func TestAStoppingWorkerLeadsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
