@@ -12,7 +12,7 @@ type Set struct {
 	logs                   [sides]look // what the rules look at in each log
 	drops, counts, shadows bool
 	again                  bool // some rule does not allow all instants behind one that it allows
-	remembers              bool // some rule is no hours
+	remembers              bool // some rule has a state: all but hours have
 	hours                  int  // the rule that stands for all hours that defer; -1 if there are none
 }
 
@@ -216,7 +216,7 @@ func (s *Set) Rule(i int) Rule { return s.rules[i].Rule }
 // Name returns the i-th rule as [Rule.String] writes it.
 func (s *Set) Name(i int) string { return s.rules[i].name }
 
-// Remembers reports whether the state of the set may hold something: hours remember nothing.
+// Remembers reports whether some rule has a state: all but hours have.
 func (s *Set) Remembers() bool { return s != nil && s.remembers }
 
 // Drops reports whether a rule drops what it would defer.

@@ -71,6 +71,10 @@ func (w *memory) startsDigest(lane envelope.Lane, key string) bool {
 func (w *memory) gather(lane envelope.Lane, i int, env *envelope.Envelope) {
 	at, terms := place{lane, w.results[i].DigestKey}, w.policies.Of(lane.Tenant).Digest
 	d := w.open[at]
+	if d != nil && !d.waits {
+		place, _ := w.inLater(d)
+		w.later = slices.Delete(w.later, place, place+1)
+	}
 	switch {
 	case d == nil:
 		d = &digest{place: at, stamp: env.Stamp, began: w.now, due: w.dueAt(lane, w.now)}
@@ -82,7 +86,6 @@ func (w *memory) gather(lane envelope.Lane, i int, env *envelope.Envelope) {
 	d.members, d.costs = append(d.members, env.String()), env.Costing()
 	w.of[d.stamp] = append(w.of[d.stamp], i)
 	full := len(d.members) >= cmp.Or(terms.Max, schedule.DigestMax)
-	w.later = slices.DeleteFunc(w.later, func(other *digest) bool { return other == d })
 	switch {
 	case d.waits:
 		heads := w.lanes[lane]
@@ -91,12 +94,17 @@ func (w *memory) gather(lane envelope.Lane, i int, env *envelope.Envelope) {
 	case full || d.due <= w.now:
 		w.mature(d)
 	default:
-		at, _ := slices.BinarySearchFunc(w.later, d, func(a, b *digest) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.stamp, b.stamp)) })
-		w.later = slices.Insert(w.later, at, d)
+		place, _ := w.inLater(d)
+		w.later = slices.Insert(w.later, place, d)
 	}
 	if full {
 		delete(w.open, d.place)
 	}
+}
+
+// inLater returns where a digest is among those that are not in their lanes yet, or belongs.
+func (w *memory) inLater(d *digest) (at int, found bool) {
+	return slices.BinarySearchFunc(w.later, d, func(a, b *digest) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.stamp, b.stamp)) })
 }
 
 // mature puts a digest into its lane.

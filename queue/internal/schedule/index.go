@@ -123,33 +123,32 @@ func (h *heap[T]) down(i int) {
 	}
 }
 
-// A front is how far an index in Redis is known: all of its members with a bound before the frontier are in memory, and of
-// those with the bound of the frontier all up to one. (There may be a million of them: lanes whose hours open at one instant.)
-// What is in memory may lie beyond.
+// A front is how far an index in Redis is known: all of its members with a bound before the frontier are in memory. Of those with
+// the bound of the frontier the first ones are, up to a member: there may be a million of them, lanes whose hours open at one
+// instant. What is in memory may lie beyond.
 type front struct {
 	frontier int64  // Never if all is known
 	after    string // the last member with that bound that is known, in the order of Redis; "" if none is
 	asked    bool   // what lies beyond is being read
 	missed   int64  // the earliest bound to which the frontier was moved back while it is read
-	limit    int    // how many members to ask for
 }
 
 // frontChunk is how many members of an index are read at a time.
 const frontChunk = 64
 
 // newFront returns the front of an index of which nothing is known.
-func newFront() front { return front{missed: Never, limit: frontChunk} }
+func newFront() front { return front{missed: Never} }
 
 // whole is the front of an index that is known to be empty.
-func whole() front { return front{frontier: Never, missed: Never, limit: frontChunk} }
+func whole() front { return front{frontier: Never, missed: Never} }
 
 // ask notes that what lies beyond the frontier is being read.
 func (f *front) ask() { f.asked, f.missed = true, Never }
 
-// next is what lies beyond the frontier.
-func (f *front) next() Span { return Span{f.frontier, f.after, f.limit} }
+// next is what lies beyond the frontier, as much of it as is read at a time.
+func (f *front) next() Span { return Span{f.frontier, f.after, frontChunk} }
 
-// lower moves the frontier back to a bound: a member that is not in memory may have it.
+// lower moves the frontier back to a bound, before all members that have it: one that is not in memory may have it, too.
 func (f *front) lower(at int64) {
 	if at <= f.frontier {
 		f.frontier, f.after = at, ""
@@ -162,9 +161,9 @@ func (f *front) lower(at int64) {
 func (f *front) learn(found []Bound) {
 	missed := f.missed
 	f.frontier, f.after = Never, ""
-	if n := len(found); n >= f.limit {
+	if n := len(found); n >= frontChunk {
 		f.frontier, f.after = found[n-1].At, found[n-1].Member
 	}
 	f.lower(missed)
-	f.asked, f.missed, f.limit = false, Never, frontChunk
+	f.asked, f.missed = false, Never
 }

@@ -52,7 +52,7 @@ type Scheduler struct {
 // queue's own rules remember.
 func New(settings Settings, queue string) *Scheduler {
 	s := &Scheduler{
-		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), front: front{missed: Never, limit: 256},
+		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), front: newFront(),
 		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }

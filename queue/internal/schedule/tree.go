@@ -54,16 +54,16 @@ type tenant struct {
 // waits in it, or if only Redis remembers its bound.
 type lanes struct {
 	front
-	turn    uint64 // of the last lane with the bound of the frontier that was read: those that are read later have the next ones
+	turn    uint64 // of the lane that was read last with the bound of the frontier; the next ones are for those that are read later
 	due     heap[*lane]
 	reading heap[*lane] // whose first jobs are being read
 }
 
-// keptTurns is how many turns are kept for lanes of one bound that are read later.
+// keptTurns is how many turns are reserved for lanes with one bound that are read later.
 const keptTurns = 1 << 32
 
-// leads reports whether the first of the lanes that are due comes before all that are not in memory. Those with its bound come
-// behind the ones that were read before, and before those that were served since.
+// leads reports whether the first of the lanes that are due comes before all that are not in memory. Among lanes with one bound
+// those come first that were read, then those that are not in memory, and last those that were served since.
 func (l *lanes) leads() bool {
 	bound := l.due.first()
 	return bound < l.frontier || bound == l.frontier && l.after != "" && l.due.entries[0].turn <= l.turn
