@@ -63,6 +63,38 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 	return at, binding
 }
 
+// InOrder returns the first instant >= t of which no rule that drops says no for the only reason
+// that a slot behind it is spent: windows and buckets admit actions in the order of their slots. A slot may
+// lie ahead of others that are decided later, where who takes it is farther away. It is for
+// those who decide in no order, between [Set.Earliest] and [Set.Refusing].
+func (s *Set) InOrder(st *State, t int64) int64 {
+	if !s.Drops() {
+		return t
+	}
+	for i := range s.rules {
+		if r := &s.rules[i]; r.Drop && !r.Shadow {
+			t = max(t, r.reached(st))
+		}
+	}
+	return t
+}
+
+// reached returns the instant before which a rule admits too little, since it has spent that or a later slot; 0 if there is none.
+func (r *rule) reached(st *State) int64 {
+	if r.logged {
+		return st.logs[r.side].newest()
+	}
+	f := st.find(r.id)
+	switch {
+	case f == nil:
+		return 0
+	case r.length > 0:
+		begin, _ := r.around(st, f.last)
+		return begin
+	}
+	return f.last
+}
+
 // When returns the first instant >= t that the i-th rule allows, whatever it does with
 // what it does not allow.
 func (s *Set) When(st *State, i int, t int64, cost int) int64 {

@@ -48,3 +48,33 @@ func TestAWorkerThatIsAlwaysLate(t *testing.T) {
 		s.end()
 	})
 }
+
+// Jobs that come late go back, and start a little ahead of the decision. That is no reason to drop the others: a rule drops what it does
+// not admit, and it admits all of these.
+func TestNoLateJobIsDropped(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"user", "tenant"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, 0)
+			set := rules.Compile(schedule.Grace*time.Microsecond, rules.Rule{Kind: rules.Window, Limit: 20, Period: 24 * time.Hour, Drop: true})
+			s.policies.Policies["p"] = map[string]schedule.Policy{"user": {User: set}, "tenant": {Tenant: set}}[kind]
+			s.handler = func(string, Attempt) Outcome { return Outcome{} }
+			s.joinWith("a", 0)
+			time.Sleep(3 * time.Second)
+			s.join("b").wire.intercept(func(cmd redis.Cmder, do func() error) error {
+				err := do()
+				if cmd.Name() == "blpop" {
+					time.Sleep(40 * time.Millisecond)
+				}
+				return err
+			})
+			time.Sleep(3 * time.Second)
+			s.offer("u", 20)
+			time.Sleep(10 * time.Second)
+			if n := s.attempts(); n != 20 {
+				t.Errorf("%s: %d of 20 jobs have started; %s were dropped", kind, n, s.client.HGet(t.Context(), "wc:{q}:tenant:t", "dropped").Val())
+			}
+			s.end()
+		})
+	}
+}

@@ -150,6 +150,19 @@ func (l limit) firstOfWindow(led *ledger, t, cost int64, upper bool) int64 {
 	}
 }
 
+// inOrder returns the first instant >= t at which a window that drops may admit what comes behind all its starts.
+func (l limit) inOrder(led *ledger, t int64, upper bool) int64 {
+	for _, s := range led.counted(led.starts, upper, l.wide()) {
+		switch l.kind {
+		case rules.Window:
+			t = max(t, s.at)
+		case rules.FixedWindow:
+			t = max(t, s.at/l.period*l.period)
+		}
+	}
+	return t
+}
+
 func (l limit) guarded() bool {
 	return l.kind == rules.FixedWindow && l.period > 4*schedule.Grace
 }
@@ -218,7 +231,9 @@ func (led *ledger) first(from, cost int64, upper bool) int64 {
 	for t := from; ; {
 		before := t
 		for _, l := range led.limits {
-			if !l.drop {
+			if l.drop {
+				t = l.inOrder(led, t, upper)
+			} else {
 				t = l.first(led, t, cost, upper)
 			}
 			if l.guarded() {

@@ -148,6 +148,9 @@ type Remembered struct {
 // start. They are asked again as long as one of them moves the instant: into the guarded
 // end of another one's period, perhaps.
 func Earliest(all []Remembered, at int64) int64 {
+	for _, r := range all {
+		at = r.Rules.InOrder(r.State, at)
+	}
 	for range passes {
 		before := at
 		for _, r := range all {

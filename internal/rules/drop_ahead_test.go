@@ -1,0 +1,35 @@
+package rules_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+)
+
+// A slot that lies ahead of what is decided next is no reason to drop that: a rule drops what it does not admit. Both slots lie in the
+// same period, or the first one in the next.
+func TestASlotAheadDropsNothing(t *testing.T) {
+	for _, rule := range []rules.Rule{
+		{Kind: rules.Window, Limit: 3, Period: time.Hour},
+		{Kind: rules.TokenBucket, Limit: 3, Period: time.Hour, Burst: 3},
+		{Kind: rules.FixedWindow, Limit: 3, Period: time.Hour},
+		{Kind: rules.SlidingCounter, Limit: 3, Period: time.Hour, Buckets: 2},
+		{Kind: rules.Calendar, Limit: 3, Unit: "day", Zone: "UTC", Period: 24 * time.Hour},
+	} {
+		rule.Drop = true
+		set := rules.Compile(0, rule)
+		for _, begin := range []int64{1_763_596_800_000_000, 1_763_596_800_000_000 - 2500, 1_763_600_500_000_000} {
+			var st rules.State
+			set.Spend(&st, begin+5000, 1, true)
+			for n := 2; n <= 4; n++ {
+				at, _ := set.Earliest(&st, begin, 1)
+				at = set.InOrder(&st, at)
+				if refused := set.Refusing(&st, at, 1) >= 0; refused != (n > 3) {
+					t.Errorf("%v: action %d at %d µs is dropped: %v", rule, n, at-begin, refused)
+				}
+				set.Spend(&st, at, 1, true)
+			}
+		}
+	}
+}
