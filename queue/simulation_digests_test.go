@@ -26,19 +26,20 @@ func TestSimulationOfDigestsAgrees(t *testing.T) {
 				User:     []throttle.Rule{throttle.Window(3, 10007*time.Millisecond), throttle.Spacing(1013 * time.Millisecond)},
 				Capacity: 24, MaxWait: 6100 * time.Millisecond, Digest: digest,
 			})
-			agrees(t, p, digestBursts())
+			agrees(t, p, digestBursts(), 5)
 		})
 	}
 }
 
-// digestBursts is a minute and a half of offers, most of which have digest keys.
+// digestBursts is a minute and a half of offers, most of which have digest keys. Each comes longer after the one before than a queue
+// decides ahead: which of two offers of one instant is decided first is open, and who joins a digest depends on it.
 func digestBursts() (all []burst) {
 	r, n := rand.New(rand.NewPCG(15, 2)), 0
 	at := time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC) // when the first one comes, in a bubble
 	for range 45 {
-		b := burst{after: time.Duration(1+r.IntN(3)) * time.Second}
-		at = at.Add(b.after)
+		after := time.Duration(1+r.IntN(3)) * time.Second
 		for range 1 + int(r.ExpFloat64()*12) {
+			at = at.Add(after)
 			j := queue.Job{ID: fmt.Sprint(n), Tenant: fmt.Sprint("t", r.IntN(2)), User: fmt.Sprint("u", r.IntN(12)), Type: "push", Cost: 1 + r.IntN(2)}
 			if r.IntN(5) > 0 {
 				j.DigestKey = fmt.Sprint("k", r.IntN(2))
@@ -49,10 +50,10 @@ func digestBursts() (all []burst) {
 			if r.IntN(4) == 0 {
 				j.StartBy = at.Add(2300 * time.Millisecond)
 			}
-			b.jobs = append(b.jobs, j)
+			all = append(all, burst{after, []queue.Job{j}})
+			after = 23 * time.Millisecond
 			n++
 		}
-		all = append(all, b)
 	}
 	return all
 }
