@@ -147,7 +147,7 @@ func leakOf(perSecond int) queue.Policy {
 }
 
 func newMini(t *testing.T) *miniredis.Miniredis {
-	server := miniredis.NewMiniRedis()
+	server := inprocess.New()
 	server.ClockTTL(true)
 	t.Cleanup(server.Close)
 	return server

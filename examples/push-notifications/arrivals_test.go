@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
 	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/notify"
 )
@@ -17,7 +15,7 @@ import (
 // whatever the queue believes.
 func TestTheProvidersSeeWhatIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
+		server := inprocess.New()
 		client := inprocess.NewClient(server)
 		defer server.Close()
 		defer client.Close()

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -49,7 +48,7 @@ func openRedis(ctx context.Context, url string) (client *redis.Client, closeRedi
 // embeddedRedis makes a Redis inside of this process. Its keys never expire: for a
 // minute that makes no difference, since they expire only when they say nothing any more.
 func embeddedRedis() (client *redis.Client, closeRedis func()) {
-	server := miniredis.NewMiniRedis()
+	server := inprocess.New()
 	client = inprocess.NewClient(server)
 	return client, func() { client.Close(); server.Close() }
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/inprocess"
 )
 
 // Embedded is the URL of a Redis inside of this process.
@@ -64,8 +66,8 @@ func (r *Redis) Unwrap() redis.UniversalClient { return r.UniversalClient }
 // openEmbedded starts the embedded Redis. Nothing expires in it: the scripts need no
 // expiry to be right, and miniredis would look at every key for every command.
 func openEmbedded() (*Redis, error) {
-	server := miniredis.NewMiniRedis()
-	if err := server.StartAddr("127.0.0.1:0"); err != nil {
+	server, err := inprocess.Listen("127.0.0.1:0")
+	if err != nil {
 		return nil, fmt.Errorf("starting the embedded Redis: %w", err)
 	}
 	return &Redis{

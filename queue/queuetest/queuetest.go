@@ -29,7 +29,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -74,7 +73,7 @@ func Run(t *testing.T, cfg Config, test func(t *testing.T, q *Queue)) {
 }
 
 func open(t *testing.T, cfg Config) *Queue {
-	server := miniredis.NewMiniRedis()
+	server := inprocess.New()
 	server.ClockTTL(true)
 	t.Cleanup(server.Close)
 	client := inprocess.NewClient(server)

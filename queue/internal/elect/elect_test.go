@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -25,7 +26,7 @@ type crew struct {
 }
 
 func newCrew(t *testing.T) *crew {
-	c := &crew{t: t, server: miniredis.NewMiniRedis(), leads: make(chan string, 10), gives: map[string]chan bool{}, all: map[string]*Elector{}}
+	c := &crew{t: t, server: inprocess.New(), leads: make(chan string, 10), gives: map[string]chan bool{}, all: map[string]*Elector{}}
 	t.Cleanup(c.server.Close)
 	return c
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -103,7 +104,7 @@ type trap struct {
 
 func newWorld(t *testing.T, seed uint64, round int) *world {
 	w := &world{
-		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: miniredis.NewMiniRedis(), sources: map[string]codex{}, pausing: make(chan struct{}, 1), offering: make(chan struct{}, 1),
+		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: inprocess.New(), sources: map[string]codex{}, pausing: make(chan struct{}, 1), offering: make(chan struct{}, 1),
 		name: fmt.Sprintf("%s=%d %s=%d", seedVariable, seed, worldVariable, round),
 	}
 	w.server.ClockTTL(true)

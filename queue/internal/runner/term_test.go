@@ -17,6 +17,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -85,7 +86,7 @@ var limits = struct{ tenant, user []throttle.Rule }{
 }
 
 func newStage(t *testing.T, workers int) *stage {
-	server := miniredis.NewMiniRedis()
+	server := inprocess.New()
 	server.ClockTTL(true)
 	s := &stage{t: t, server: server, lease: 3 * time.Second, done: map[string]int{}, offered: map[string]bool{}}
 	grace := schedule.Grace * time.Microsecond

@@ -5,8 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -19,7 +18,7 @@ func TestASuspendedMachine(t *testing.T) {
 	for slept, starts := range map[time.Duration]int{0: 1, 100 * time.Millisecond: 1, time.Second: 0, time.Hour: 0, -time.Hour: 1} {
 		t.Run(slept.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := miniredis.NewMiniRedis()
+				server := inprocess.New()
 				defer server.Close()
 				client := redistest.MiniClient(t, server)
 				wentOn := func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/waterclock/waterclock/internal/inprocess"
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/elect"
@@ -65,7 +66,7 @@ type watched struct {
 
 // wired is such a worker as beaten, with a Redis of its own.
 func wired(t *testing.T, l *log) (*Worker, store.BeatReply, *watched) {
-	server := &watched{Miniredis: miniredis.NewMiniRedis()}
+	server := &watched{Miniredis: inprocess.New()}
 	server.ClockTTL(true)
 	t.Cleanup(server.Close)
 	client := redistest.MiniClient(t, server.Miniredis)
