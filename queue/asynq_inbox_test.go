@@ -32,6 +32,7 @@ func TestNamesNeverMeet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		names := hostileNames()
 		places := map[string]string{}

@@ -187,6 +187,7 @@ func TestOptionsOfATask(t *testing.T) {
 
 // An ID that asynq has made up is known for minutes: nobody will ask for it.
 func TestMadeUpIDsAreForgottenSoon(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})

@@ -26,6 +26,7 @@ func TestWhatOfAsynqHolds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	page, err := os.ReadFile("../docs/migrate-from-asynq.md")
 	must(t, err)
 	_, table, found := strings.Cut(string(page), "## What holds\n")

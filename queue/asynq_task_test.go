@@ -59,6 +59,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 // Nothing that asynq keeps is exact to less than a second: the header is.
 func TestNotBeforeThroughTheInboxIsExact(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true})
@@ -124,6 +125,7 @@ func TestTasksThatAreNoJobs(t *testing.T) {
 // has: these are for its handler.
 func TestFilingIsNoAttempt(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		const broken = "wc:{push}:meta"
 		must(t, s.client.Set(t.Context(), broken, "not a hash", 0).Err())

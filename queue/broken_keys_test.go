@@ -186,6 +186,7 @@ func TestAWorkerOfAnotherSchema(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(leakOf(10)))
 		enqueue(t, s.client, jobs("school", "teacher", 3)...)

@@ -152,6 +152,7 @@ func newBlocking() *blocking {
 // starts until enough has ended; lifted, what waited starts at once.
 func TestConcurrencyIsLive(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		limit := func(n int) {
 			setPolicies(t, s.client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: n}}))

@@ -32,6 +32,7 @@ type opening struct {
 // Users of a tenant wait for one opening. None starts before, the tenant's leak holds and is used up, its ramp is a line, and a neighbour
 // does not feel it.
 func TestManyLanesOpenTogether(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]opening{"user": {hours: "user", ramp: time.Second}, "limit": {hours: "limit"}} {
 		o.lanes, o.perSecond, o.each = 1000, 250, 20*time.Millisecond
 		o.before, o.offering, o.closed, o.open = time.Second, time.Second, 2*time.Second, 2*time.Second

@@ -64,6 +64,7 @@ func TestHoursHoldBackNoOtherType(t *testing.T) {
 
 // The hours of a user, a tenant and the queue hold as well, and the jobs start at the instant at which the last of them opens.
 func TestHoursOfEverybody(t *testing.T) {
+	t.Parallel()
 	utc := throttle.Hours("00:10-00:20", "", "UTC")
 	for name, p := range map[string]queue.Policies{
 		"queue":  {Queue: []throttle.Rule{utc}},

@@ -21,6 +21,7 @@ import (
 // lane then, and its attempt does not count.
 func TestPauseErrors(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	// Jobs of a:1, a:2 and b:1; the first job of a:1 asks for the pause.
 	tests := map[string]struct {
 		pause queue.Pause

@@ -157,6 +157,7 @@ func TestHeldBackOnce(t *testing.T) {
 // What a job has waited for is put down to the rule, or the pause, that bound it.
 func TestWaitsAreAttributed(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	tests := map[string]struct {
 		policy func(s stage) queue.Policy
 		users  []string

@@ -126,6 +126,7 @@ func scenes() map[string]func(s scenery) scene {
 // Every scene goes the same way in virtual time and on a real Redis, through either door.
 func TestJobFeatures(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	all := scenes()
 	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(all)), 2, 6) {
 		paint := all[name]

@@ -22,6 +22,7 @@ import (
 // with 10,000 tenants than with 800. Half a second and a little after the last one was killed,
 // jobs start again.
 func TestANewLeaderReadsTheFronts(t *testing.T) {
+	t.Parallel()
 	for name, test := range sample.Cases(t, map[string]struct{ few, fewTenants, many, manyTenants int }{
 		"lanes":   {400, 4, 20_000, 4},
 		"tenants": {800, 800, 10_000, 10_000},

@@ -104,6 +104,7 @@ func TestABlockedTypeHoldsBackNoOther(t *testing.T) {
 
 // One limit over all tenants: its rate is used up, in turns, and never exceeded. Who is subject to no limit does not wait.
 func TestALimitSharedByTenants(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
 			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Leak(50, time.Second)}, Each: map[string]queue.Limit{"*.free": {Unlimited: true}}},
@@ -155,6 +156,7 @@ func TestALimitSharedByTenants(t *testing.T) {
 
 // Requests and tokens of a model: a job is counted by both, or by none.
 func TestRequestsAndTokens(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
 			"requests": {Key: []string{"tenant"}, Counts: "jobs", Rules: []throttle.Rule{throttle.Window(8, time.Second)}},

@@ -174,6 +174,7 @@ func TestAFloodWithoutRulesBesideOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	const flood, batch, long = 60_000, 500, time.Second
 	server := redistest.Start(t)
 	client := server.Client(t)

@@ -19,6 +19,7 @@ func TestPoliciesAreLiveInManyLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		const tenants, users = 3, 700 // more lanes than are looked at in one step
 		hourly := func(n int) queue.Policies {
@@ -227,6 +228,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 // A pause that has ended is forgotten, and with it what offers do for the sake of pauses.
 func TestEndedPausesAreForgotten(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector, now := newInspector(t, s.client, "push"), time.Now()
 		var got recorder

@@ -17,6 +17,7 @@ import (
 // All jobs of a large worker, which leads, come back at one instant, since their provider is away. All of them run again,
 // and nobody else waits for that.
 func TestAllJobsOfALargeLeaderComeBack(t *testing.T) {
+	t.Parallel()
 	for _, n := range sample.Draw(t, []int64{4500, 9000}, 0, 1) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			client := redistest.Start(t).Client(t)

@@ -20,6 +20,7 @@ import (
 // no job runs again.
 func TestAllConnectionsOfAPoolDieWithoutAWord(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr)
 	const pool = 20

@@ -66,6 +66,7 @@ func TestWeights(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		weighted := func(weight int) queue.Policies {
 			return queue.Policies{

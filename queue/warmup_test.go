@@ -57,6 +57,7 @@ func startsByDay(all []queue.Info, begin time.Time) []int {
 // On each of eight days exactly as many start as the window of the day says, from its midnight on: wherever the warm-up stands, where
 // a day has 23 or 25 hours, and while leaders come and go. Between the midnights nobody runs: that would take minutes.
 func TestAWarmupOverDays(t *testing.T) {
+	t.Parallel()
 	const rolling, calendar = "1:50/24h,2:100/24h,7:1000/24h", "1:50/day,2:100/day,7:1000/day"
 	for n, test := range []struct{ limit, windows, zone, from string }{
 		{"domain", rolling, "America/Los_Angeles", "2000-01-05"},

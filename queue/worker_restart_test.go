@@ -67,6 +67,7 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		const count = 250 // more than are taken back at once
 		inspector := newInspector(t, s.client, "push")
