@@ -54,8 +54,8 @@ func MiniClient(t testing.TB, server *miniredis.Miniredis) *redis.Client {
 	return client
 }
 
-// collectLess lets the test's process keep more garbage before it is collected, unless GOGC is set. The in-process Redis
-// makes 100 KB of it for each script: otherwise tests on virtual time spend a quarter of their time collecting.
+// collectLess lets the test's process keep more garbage before it is collected, unless GOGC is set. Tests on virtual
+// time make much of it in little time, and would spend a quarter of their time collecting it.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(800)
