@@ -127,3 +127,34 @@ func TestALaneWaitsInItsIndex(t *testing.T) {
 		})
 	}
 }
+
+// A worker that was alone is killed, and one takes its place: jobs start again within little more than a second, whenever in the lease
+// of the dead one that was.
+func TestTheSuccessorOfALoneWorker(t *testing.T) {
+	t.Parallel()
+	for after := range 8 {
+		synctest.Test(t, func(t *testing.T) {
+			server := newMini(t)
+			setPolicies(t, redistest.MiniClient(t, server), policies(leakOf(100)))
+			var got recorder
+			lost := make(chan struct{})
+			runWorker(t, clientUntil(t, server, lost), &got, queue.WorkerConfig{})
+			time.Sleep(10*time.Second + time.Duration(after)*100*time.Millisecond)
+			close(lost)
+			killed := time.Now()
+			time.Sleep(30 * time.Millisecond)
+			client := redistest.MiniClient(t, server)
+			runWorker(t, client, &got, queue.WorkerConfig{})
+			enqueue(t, client, jobs("t", "u", 1)...)
+			time.Sleep(5 * time.Second)
+			for _, start := range got.all() {
+				if since := start.Started.Sub(killed); since > 1100*time.Millisecond {
+					t.Errorf("killed after %d00 ms: a job started %v after that", after, since)
+				}
+			}
+			if n := got.count(); n != 1 {
+				t.Errorf("killed after %d00 ms: %d have started", after, n)
+			}
+		})
+	}
+}

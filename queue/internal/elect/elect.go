@@ -34,7 +34,7 @@ const (
 	// shortest is the lease of a leader that is near to Redis and has deputies.
 	shortest = 500 * time.Millisecond
 	// alone is that of a worker that is alone: nobody would wait for its end.
-	alone = 2 * time.Second
+	alone = time.Second
 	// A leader that is far away may take tripsToLead round trips for a commit with all that it reads
 	// before: its lease is longer by them, at most by longestTrips.
 	tripsToLead  = 30

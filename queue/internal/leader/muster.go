@@ -183,7 +183,7 @@ func (t *term) alone() bool { return len(t.fleet.members) <= 1 }
 // How often the lease is renewed by a leader with nothing to do, beside others and alone.
 const (
 	renewEvery  = 150 * time.Millisecond
-	aloneRenews = 600 * time.Millisecond
+	aloneRenews = 300 * time.Millisecond
 )
 
 // renewEvery returns after what time without a commit the term sends an empty one, to renew its lease: several times

@@ -38,7 +38,7 @@ type (
 // time (package leader).
 const (
 	leaderLease = 500 * time.Millisecond
-	aloneLease  = 2 * time.Second
+	aloneLease  = time.Second
 	reapBatch   = 100
 )
 
