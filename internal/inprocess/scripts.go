@@ -52,7 +52,9 @@ type scripts struct {
 	mu      sync.Mutex
 	known   map[string]*lua.FunctionProto // by their SHA1
 	callers map[*server.Peer]*caller
-	grabbed any // the context of the last call of grab
+
+	grabbing sync.Mutex // one connection's context is taken at a time
+	grabbed  any        // the context of the last call of grab
 
 	// What follows is used while the server is locked.
 	lua      *lua.LState
@@ -187,6 +189,8 @@ func (s *scripts) run(c *server.Peer, args []string) bool {
 
 // nested returns the context of the commands of a connection's scripts.
 func (s *scripts) nested(c *server.Peer) any {
+	s.grabbing.Lock()
+	defer s.grabbing.Unlock()
 	call := server.NewPeer(bufio.NewWriter(&bytes.Buffer{}))
 	call.Ctx = c.Ctx
 	s.redis.Server().Dispatch(call, []string{"EVAL", "return redis.call('" + grab + "')", "0"})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,6 +143,37 @@ func TestScriptsOfConnections(t *testing.T) {
 	}
 	if want := []string{"1 11 12 112 <nil>", "1 11 12 112 <nil>", "113 123 124 224 <nil>"}; !cmp.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Scripts of many connections run one by one, each in the database of its own.
+func TestScriptsOfManyConnections(t *testing.T) {
+	server := inprocess.New()
+	t.Cleanup(server.Close)
+	add := redis.NewScript(`return redis.call('SET', KEYS[1], redis.call('INCR', KEYS[1]) + 1)`)
+	var all sync.WaitGroup
+	clients := make([]*redis.Client, 16)
+	for db := range clients {
+		options := inprocess.Options(func() (net.Conn, error) { return inprocess.Dial(server) })
+		options.DB = db
+		clients[db] = redis.NewClient(options)
+		t.Cleanup(func() { clients[db].Close() })
+		add.Load(t.Context(), clients[db])
+		for range 4 {
+			all.Go(func() {
+				for range 25 {
+					if err := add.EvalSha(t.Context(), clients[db], []string{"n"}).Err(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	for db, client := range clients {
+		if n, err := client.Get(t.Context(), "n").Int(); n != 200 || err != nil {
+			t.Errorf("database %d counts %d, %v", db, n, err)
+		}
 	}
 }
 
