@@ -193,6 +193,35 @@ func TestADigestWaits(t *testing.T) {
 	}
 }
 
+// A digest that is due takes members until it starts, and is not put off by them: neither by one that comes before anybody has put
+// it into its lane.
+func TestADigestThatIsDueWaitsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(queue.Policy{Digest: queue.Digest{Idle: 4 * time.Second, Wait: time.Minute}}))
+		began := time.Now()
+		enqueue(t, client, reply("a"))
+		time.Sleep(3 * time.Second)
+		enqueue(t, client, reply("b"))
+		time.Sleep(4 * time.Second)
+		for _, id := range []string{"c", "d"} {
+			enqueue(t, client, reply(id))
+			later, err := newInspector(t, client, "push").Later(t.Context(), 0, 10)
+			if must(t, err); len(later) != 1 || later[0].At.Sub(began) != 7*time.Second {
+				t.Errorf("a digest that was due after 7s is due after %v", later[0].At.Sub(began))
+			}
+			time.Sleep(time.Second)
+		}
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(time.Second)
+		if digests := digestsOf(got.all()); !slices.Equal(digests, []string{"a b c d"}) {
+			t.Errorf("%q have started", digests)
+		}
+		sound(t, client)
+	})
+}
+
 // While a digest waits for more members it blocks nobody, and one that is in its lane goes on taking them.
 func TestADigestThatWaitsBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

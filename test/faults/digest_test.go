@@ -171,7 +171,7 @@ func (d *digestRun) judge(executions []*execution, dropped map[string]queue.Reas
 		sizes++
 		whole := d.inOrder(e, ids, last, dropped)
 		if whole && !d.killedBefore(e.Slot) {
-			delays = append(delays, d.delay(e))
+			delays = append(delays, e.Slot.Sub(freeAt(executions, e, due(e))))
 		}
 	}
 	for lane, ids := range d.offered {
@@ -235,8 +235,8 @@ func (d *digestRun) killedBefore(at time.Time) bool {
 	return slices.ContainsFunc(d.kills, func(kill time.Time) bool { return at.After(kill) && at.Before(kill.Add(digestLease+time.Second)) })
 }
 
-// delay returns how long after it was due by its members a digest got its slot.
-func (d *digestRun) delay(e *execution) time.Duration {
+// due returns when a digest was due by its members.
+func due(e *execution) time.Time {
 	first := e.Digest[0].Offered
 	due := first.Add(digestIdle)
 	latest := first.Add(digestWait)
@@ -251,5 +251,15 @@ func (d *digestRun) delay(e *execution) time.Duration {
 	if len(e.Digest) == digestMax {
 		due = e.Digest[digestMax-1].Offered
 	}
-	return e.Slot.Sub(due)
+	return due
+}
+
+// freeAt returns from when on nothing else of its user ran, if that is later than another instant: the digests of a user run one at a time.
+func freeAt(executions []*execution, e *execution, at time.Time) time.Time {
+	for _, other := range executions {
+		if other.User == e.User && other.began.Before(e.began) && other.ended.After(at) && other.ended.Before(e.began) {
+			at = other.ended
+		}
+	}
+	return at
 }

@@ -285,7 +285,7 @@ local function join(job, digest, field, record)
     tell('!fold ' .. #notices, lane_name(job))
     changes = int(changes + 1)
   end
-  if at ~= '0' and job.options.idle and call('ZSCORE', KEYS[4], lane_name(job) .. ' ' .. stub) then -- it is not in its lane yet
+  if at ~= '0' and tonumber(at) > now and job.options.idle and call('ZSCORE', KEYS[4], lane_name(job) .. ' ' .. stub) then -- it is neither due nor in its lane
     at = int(math.max(due(job.options, tonumber(stamp, 16)), now))
     schedule(job, stub, at)
   end
