@@ -27,6 +27,9 @@ func (j *judge) checkRested(t *task, a Attempt) {
 // limit that does not count its job, its user is paused in place of that.
 func (j *judge) wakes(scopes string) {
 	for _, t := range j.tasks {
+		if t.rest == (rest{}) {
+			continue // as nearly all
+		}
 		if strings.HasPrefix(t.rest.scope, scopes) || strings.HasPrefix(scopesOf(t.lane)[2], scopes) {
 			t.rest = rest{}
 		}

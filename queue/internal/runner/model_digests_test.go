@@ -346,7 +346,9 @@ func (j *judge) taskOf(a Attempt) *task {
 	}
 	for i, t := range all {
 		if t.in == nil && d.started == 0 { // its receipt comes later
-			j.add(d, t)
+			if j.add(d, t); t.terms.full(d.bundle.joined) {
+				d.fill()
+			}
 		}
 		j.checkMember(d, t, all[max(0, i-1)], a)
 	}
