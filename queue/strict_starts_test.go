@@ -203,6 +203,33 @@ func TestFarWorkersKeepTheRules(t *testing.T) {
 	}
 }
 
+// Where some of the jobs run far away, a leak that drops still admits all that comes more slowly than it leaks. The slots of far
+// workers lie ahead, and are no reason to drop what comes next.
+func TestFarWorkersAreNoReasonToDrop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := newMini(t)
+		near := redistest.MiniClient(t, server)
+		setPolicies(t, near, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(100, time.Second).OrDrop()}}))
+		var watch stopwatch
+		runWorker(t, near, slow(watch.by("near"), 30*time.Millisecond), queue.WorkerConfig{Concurrency: 1})
+		time.Sleep(2 * time.Second) // it leads
+		far := road{there: 3 * time.Millisecond, back: 3 * time.Millisecond}
+		runWorker(t, far.client(t, server), slow(watch.by("far"), 30*time.Millisecond), queue.WorkerConfig{Concurrency: 10})
+		time.Sleep(4 * time.Second)
+		const count = 300
+		for i := range count {
+			enqueue(t, near, jobs("school", fmt.Sprint("u", i), 1)...)
+			time.Sleep(16 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		watch.judge(t, count)
+		if watch.from["near"] < 20 || watch.from["far"] < 20 {
+			t.Errorf("started: %v; want some of each", watch.from)
+		}
+	})
+}
+
 // Jobs whose worker is held up around the turn of a minute start late, and count where
 // they start: also for a rule that counts by the calendar.
 func TestLateStartsKeepTheCalendar(t *testing.T) {

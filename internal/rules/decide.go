@@ -63,17 +63,21 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 	return at, binding
 }
 
-// InOrder returns the first instant >= t of which no rule that drops says no for the only reason
-// that a slot behind it is spent: windows and buckets admit actions in the order of their slots. A slot may
-// lie ahead of others that are decided later, where who takes it is farther away. It is for
-// those who decide in no order, between [Set.Earliest] and [Set.Refusing].
-func (s *Set) InOrder(st *State, t int64) int64 {
+// Soon returns the first instant >= t that the rules which drop allow, if they allow one until `by`, or until the newest slot that
+// they have spent; otherwise t, or an instant behind it, and [Set.Refusing] says which of them does not. It is for those who
+// decide about slots that lie ahead, by more or less, where who takes them is farther away or nearer: what comes
+// next is not refused for the only reason that a slot ahead of it is spent.
+func (s *Set) Soon(st *State, t, by int64, cost int) int64 {
 	if !s.Drops() {
 		return t
 	}
 	for i := range s.rules {
-		if r := &s.rules[i]; r.Drop && !r.Shadow {
-			t = max(t, r.reached(st))
+		r := &s.rules[i]
+		if !r.Drop || r.Shadow {
+			continue
+		}
+		if at := s.When(st, i, t, cost); at <= max(by, r.reached(st)) {
+			t = max(t, at)
 		}
 	}
 	return t

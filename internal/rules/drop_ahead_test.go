@@ -24,7 +24,7 @@ func TestASlotAheadDropsNothing(t *testing.T) {
 			set.Spend(&st, begin+5000, 1, true)
 			for n := 2; n <= 4; n++ {
 				at, _ := set.Earliest(&st, begin, 1)
-				at = set.InOrder(&st, at)
+				at = set.Soon(&st, at, at, 1)
 				if refused := set.Refusing(&st, at, 1) >= 0; refused != (n > 3) {
 					t.Errorf("%v: action %d at %d µs is dropped: %v", rule, n, at-begin, refused)
 				}

@@ -255,6 +255,9 @@ func (w *memory) Next() *schedule.Place {
 // Free gives a place back that was not used.
 func (w *memory) Free(*schedule.Place) { w.free++ }
 
+// Reach is 0: nobody is far away.
+func (w *memory) Reach() int64 { return 0 }
+
 // decide starts and drops what may be by now, and returns when there is more to decide.
 func (w *memory) decide() int64 {
 	const batch = 1000

@@ -211,11 +211,26 @@ func (f *fleet) Next() *schedule.Place {
 	if best == own && !f.w.Places.Take() { // another queue of this worker has
 		return f.Next()
 	}
-	place := best.Place
-	if best != own {
-		place.Ahead = max(place.Ahead, ahead(f.trip*3/2, best.doubt))
-	}
+	place := f.placeAt(best)
 	return &place
+}
+
+// placeAt returns a place of a worker, as far away as it is now. What is known of this worker is as of the last [fleet.Next].
+func (f *fleet) placeAt(m *member) schedule.Place {
+	place := m.Place
+	if m != f.members[0] {
+		place.Ahead = max(place.Ahead, ahead(f.trip*3/2, m.doubt))
+	}
+	return place
+}
+
+// Reach returns how far ahead slots lie for the farthest worker.
+func (f *fleet) Reach() (reach int64) {
+	for _, m := range f.members {
+		place := f.placeAt(m)
+		reach = max(reach, place.Ahead+place.Spread)
+	}
+	return reach
 }
 
 // Free gives a place back. Those of other workers are taken by the jobs that they get.

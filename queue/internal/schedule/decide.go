@@ -13,6 +13,9 @@ type Places interface {
 	Next() *Place
 	// Free gives a place back that Next has taken: nothing starts there.
 	Free(*Place)
+	// Reach is how far ahead of now, in µs, a slot may be taken for the farthest worker, as the rules count it: Ahead and Spread of
+	// its place.
+	Reach() int64
 }
 
 // A Place is where a job could run.

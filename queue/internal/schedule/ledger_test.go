@@ -150,19 +150,6 @@ func (l limit) firstOfWindow(led *ledger, t, cost int64, upper bool) int64 {
 	}
 }
 
-// inOrder returns the first instant >= t at which a window that drops may admit what comes behind all its starts.
-func (l limit) inOrder(led *ledger, t int64, upper bool) int64 {
-	for _, s := range led.counted(led.starts, upper, l.wide()) {
-		switch l.kind {
-		case rules.Window:
-			t = max(t, s.at)
-		case rules.FixedWindow:
-			t = max(t, s.at/l.period*l.period)
-		}
-	}
-	return t
-}
-
 func (l limit) guarded() bool {
 	return l.kind == rules.FixedWindow && l.period > 4*schedule.Grace
 }
@@ -231,9 +218,7 @@ func (led *ledger) first(from, cost int64, upper bool) int64 {
 	for t := from; ; {
 		before := t
 		for _, l := range led.limits {
-			if l.drop {
-				t = l.inOrder(led, t, upper)
-			} else {
+			if !l.drop {
 				t = l.first(led, t, cost, upper)
 			}
 			if l.guarded() {
@@ -244,6 +229,29 @@ func (led *ledger) first(from, cost int64, upper bool) int64 {
 			return t
 		}
 	}
+}
+
+// soon returns the first instant that limits allow which drop, if that comes by an instant, or by the newest start.
+func (led *ledger) soon(t, by, cost int64, upper bool) int64 {
+	if lenient && !upper && led.foreign() {
+		return t
+	}
+	for _, s := range led.counted(led.starts, upper, 0) {
+		by = max(by, s.at)
+	}
+	for _, l := range led.limits {
+		if !l.drop {
+			continue
+		}
+		at := l.first(led, t, cost, upper)
+		if l.guarded() {
+			at = l.off(at)
+		}
+		if at <= by {
+			t = at
+		}
+	}
+	return t
 }
 
 // refuses tells whether a limit that drops does not allow an instant.

@@ -148,9 +148,6 @@ type Remembered struct {
 // start. They are asked again as long as one of them moves the instant: into the guarded
 // end of another one's period, perhaps.
 func Earliest(all []Remembered, at int64) int64 {
-	for _, r := range all {
-		at = r.Rules.InOrder(r.State, at)
-	}
 	for range passes {
 		before := at
 		for _, r := range all {
@@ -161,6 +158,24 @@ func Earliest(all []Remembered, at int64) int64 {
 		}
 	}
 	return at
+}
+
+// Admitted returns the first instant from `at` on at which the rules of all scopes let a job start, those included that drop: if that
+// comes no later than `reach` behind the first one that the others allow, which is how far ahead slots may lie.
+func Admitted(all []Remembered, at, reach int64) int64 {
+	slot := Earliest(all, at)
+	by := slot + reach
+	for range passes {
+		before := slot
+		for _, r := range all {
+			slot = r.Rules.Soon(r.State, slot, by, r.Cost)
+		}
+		if slot == before {
+			break
+		}
+		slot = Earliest(all, slot)
+	}
+	return slot
 }
 
 // passes bounds how often all rules are asked.

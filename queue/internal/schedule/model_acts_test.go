@@ -152,7 +152,8 @@ func (m *model) hire() {
 			p.Ahead, p.Spread = m.Int64N(farthest), m.Int64N(30_000)
 		}
 		m.places.all = append(m.places.all, p)
-		m.reach = max(m.reach, p.Ahead)
+		m.reach = max(m.reach, p.Ahead+p.Spread)
+		m.world.reached = max(m.world.reached, m.reach)
 	}
 	for range n {
 		m.places.places = append(m.places.places, m.places.all[m.IntN(len(m.places.all))])

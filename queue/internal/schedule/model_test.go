@@ -106,6 +106,13 @@ func (f *fleet) Next() *schedule.Place {
 	return next
 }
 
+func (f *fleet) Reach() (reach int64) {
+	for _, p := range f.all {
+		reach = max(reach, p.Ahead+p.Spread)
+	}
+	return reach
+}
+
 func (f *fleet) Free(p *schedule.Place) { f.places = append([]*schedule.Place{p}, f.places...) }
 
 func newModel(r *rand.Rand) *model {

@@ -26,6 +26,7 @@ func (o one) Counts() bool               { return false }
 type enough struct{}
 
 func (enough) Next() *Place { return &Place{Worker: "w"} }
+func (enough) Reach() int64 { return 0 }
 func (enough) Free(*Place)  {}
 
 // Lanes of several tenants wait for one limit, and one tenant may start one job a second. How often lanes get other bounds

@@ -25,6 +25,7 @@ func (t *turns) Next() *schedule.Place {
 }
 
 func (t *turns) Free(*schedule.Place) { t.n-- }
+func (t *turns) Reach() int64         { return 10_000 }
 
 // TestNoOvertaking gives the jobs of a lane to workers far and near by turns: none gets an
 // earlier slot than the one before it.

@@ -3,6 +3,7 @@ package schedule
 import (
 	"slices"
 
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -115,13 +116,27 @@ func (d *decision) goesAhead(l *lane, slot int64) bool {
 	return late > 1 && slot <= d.horizon+late && !slices.ContainsFunc(d.of, func(s share) bool { return s.of.rules.Drops() })
 }
 
-// earliest returns the first instant from one on at which all rules let the job start.
+// earliest returns the first instant from one on at which all rules let the job start, as far as they do not drop it.
 func (d *decision) earliest(at int64) int64 {
 	d.remembered = d.remembered[:0]
+	drop := false
 	for _, s := range d.of {
 		d.remembered = append(d.remembered, Remembered{s.of.rules, &s.of.state, s.cost})
+		drop = drop || s.of.rules.Drops()
 	}
-	return Earliest(d.remembered, at)
+	if !drop {
+		return Earliest(d.remembered, at)
+	}
+	return Admitted(d.remembered, at, d.places.Reach())
+}
+
+// own returns the same of the rules of one scope.
+func (d *decision) own(of *rules.Set, st *rules.State, at int64, cost int) int64 {
+	if of.Drops() {
+		return Admitted([]Remembered{{of, st, cost}}, at, d.places.Reach())
+	}
+	at, _ = of.Earliest(st, at, cost)
+	return at
 }
 
 // The slot of a job is the first instant at which the rules of all its subjects (the queue, its tenant, its user, and
@@ -246,7 +261,7 @@ func (d *decision) countRefused() {
 func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) {
 	s, u, cost := d.s, l.user, l.heads[0].Env.Cost
 	index, by := &t.lanes[l.priority], max(d.now, l.calledFor)
-	if own, _ := u.rules.Earliest(&u.state, max(d.now, u.paused), cost); own > max(by, index.due.bound(l)) {
+	if own := d.own(u.rules, &u.state, max(d.now, u.paused), cost); own > max(by, index.due.bound(l)) {
 		s.release(l, d.now)
 		index.due.set(l, own)
 		s.holdRoom(l, own, d.now)
@@ -268,7 +283,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		return on, true
 	}
 	open := max(d.now, t.paused, s.queue.paused)
-	if own, _ := t.rules.Earliest(&t.state, open, cost); own > max(by, t.bound) {
+	if own := d.own(t.rules, &t.state, open, cost); own > max(by, t.bound) {
 		s.release(l, d.now)
 		s.move(t, own)
 		return on, true
@@ -276,7 +291,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	if slot <= d.horizon || d.goesAhead(l, slot) {
 		return on, false
 	}
-	if own, _ := s.queue.rules.Earliest(&s.queue.state, open, cost); own <= open {
+	if d.own(s.queue.rules, &s.queue.state, open, cost) <= open {
 		s.release(l, d.now)
 		index.due.set(l, slot) // all rules of the job together, and not those of the queue
 		return on, true

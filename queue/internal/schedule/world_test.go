@@ -58,6 +58,7 @@ type world struct {
 	maxWait int64
 	started int
 	reach   int64                    // how far away the farthest worker is, µs
+	reached int64                    // how far away any was
 	last    map[envelope.Lane]string // the stamp of the last first attempt
 	slots   map[envelope.Lane]int64  // the last slot: the next job of the lane is not before it
 
@@ -85,9 +86,27 @@ func (w *world) opens(t *task, from int64) int64 {
 	return from
 }
 
-// slot returns when a job may start by all definitions.
+// slot returns when a job may start by all definitions. What drops lets it wait for as long as the farthest worker is away.
 func (w *world) slot(t *task, from int64, upper bool) int64 {
-	for at := w.opens(t, from); ; {
+	at, reach := w.deferred(t, w.opens(t, from), upper), w.reach
+	if upper { // a bound may be of the fleet before
+		reach = w.reached
+	}
+	for by := at + reach; ; {
+		before := at
+		for _, of := range w.counts(t) {
+			at = w.ledger(of.scope).soon(at, by, of.cost, upper)
+		}
+		if at == before {
+			return at
+		}
+		at = w.deferred(t, at, upper)
+	}
+}
+
+// deferred returns from when on a job may start by all limits that defer.
+func (w *world) deferred(t *task, at int64, upper bool) int64 {
+	for {
 		before := at
 		for _, of := range w.counts(t) {
 			at = w.ledger(of.scope).first(at, of.cost, upper)
