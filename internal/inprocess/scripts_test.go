@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 		"sha1":               `return redis.sha1hex('abc')`,
 		"varied arguments":   `return redis.call('ECHO', 12) .. redis.call('ECHO', '1.5')`,
 		"libraries":          `return {math.floor(2.5), string.rep('x', 3), table.concat({'a', 'b'}, '-'), tostring(nil), type(unpack), select('#', 1, 2)}`,
+		"coroutines":         `local c = coroutine.wrap(function() coroutine.yield(1) coroutine.yield(2) end) return {c(), c()}`,
 		"locals of others":   `local n = 0 for i = 1, 10 do n = n + i end return n`,
 		"its own pcall":      `return pcall(redis.call, 'GET') and 1 or 0`,
 	} {

@@ -63,10 +63,11 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 	return at, binding
 }
 
-// Soon returns the first instant >= t that the rules which drop allow, if they allow one until `by`, or until the newest slot that
-// they have spent; otherwise t, or an instant behind it, and [Set.Refusing] says which of them does not. It is for those who
-// decide about slots that lie ahead, by more or less, where who takes them is farther away or nearer: what comes
-// next is not refused for the only reason that a slot ahead of it is spent.
+// Soon returns the first instant that the rules which drop allow, from t to the later of `by` and their newest slot. If they allow none
+// it returns t, or an instant behind it, and [Set.Refusing] says which of them refuses that.
+//
+// It is for a scheduler whose slots lie ahead by different times: a job that runs far away gets a later slot than the next one, which
+// runs nearby. The next one is to wait for the order of the slots, and not to be refused.
 func (s *Set) Soon(st *State, t, by int64, cost int) int64 {
 	if !s.Drops() {
 		return t
@@ -83,7 +84,8 @@ func (s *Set) Soon(st *State, t, by int64, cost int) int64 {
 	return t
 }
 
-// reached returns the instant before which a rule admits too little, since it has spent that or a later slot; 0 if there is none.
+// reached returns the instant from which on a rule admits what it has left; 0 for all. Rules admit in the order of slots: a log not
+// before its newest slot, and what counts by periods not before the period of that.
 func (r *rule) reached(st *State) int64 {
 	if r.logged {
 		return st.logs[r.side].newest()

@@ -13,8 +13,7 @@ type Places interface {
 	Next() *Place
 	// Free gives a place back that Next has taken: nothing starts there.
 	Free(*Place)
-	// Reach is how far ahead of now, in µs, a slot may be taken for the farthest worker, as the rules count it: Ahead and Spread of
-	// its place.
+	// Reach returns the largest sum of Ahead and Spread that a place may have, in µs.
 	Reach() int64
 }
 

@@ -160,8 +160,8 @@ func Earliest(all []Remembered, at int64) int64 {
 	return at
 }
 
-// Admitted returns the first instant from `at` on at which the rules of all scopes let a job start, those included that drop: if that
-// comes no later than `reach` behind the first one that the others allow, which is how far ahead slots may lie.
+// Admitted returns the first instant from `at` on at which the rules of all scopes let a job start. Rules that drop move it by no more
+// than `reach`, which is how far ahead slots may lie, or to their newest slot ([rules.Set.Soon]).
 func Admitted(all []Remembered, at, reach int64) int64 {
 	slot := Earliest(all, at)
 	by := slot + reach
