@@ -147,6 +147,27 @@ func TestScriptsOfConnections(t *testing.T) {
 	}
 }
 
+// A connection that selects another database, after it has called a script, calls the next one in that.
+func TestAConnectionThatSelectsAnotherDatabase(t *testing.T) {
+	client := redistest.Mini(t)
+	conn := client.Conn()
+	defer conn.Close()
+	add := redis.NewScript(`return redis.call('INCR', KEYS[1])`)
+	add.Load(t.Context(), client)
+	for _, db := range []int{0, 1, 1, 0} {
+		conn.Select(t.Context(), db)
+		if err := add.EvalSha(t.Context(), conn, []string{"n"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, db := range []int{0, 1} {
+		conn.Select(t.Context(), db)
+		if n := conn.Get(t.Context(), "n").Val(); n != "2" {
+			t.Errorf("database %d counts %q, want 2", db, n)
+		}
+	}
+}
+
 // Scripts of many connections run one by one, each in the database of its own.
 func TestScriptsOfManyConnections(t *testing.T) {
 	server := inprocess.New()

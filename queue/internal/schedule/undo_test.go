@@ -38,6 +38,36 @@ func TestAnotherLaneAfterARefusedStart(t *testing.T) {
 	}
 }
 
+// A job waits behind the slot of one that was to start far away, under a rule that drops. That one does not start, and its slot is given
+// back: the other one waits for it no longer.
+func TestARefundUnderARuleThatDrops(t *testing.T) {
+	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Hour, Drop: true})})
+	decide := func(ahead int64) (starts []schedule.Start) {
+		far, place := &schedule.Place{Worker: "far", Ahead: 100_000}, &schedule.Place{Worker: "w", Ahead: ahead}
+		for range 10 {
+			commit := s.s.Decide(s.now, &fleet{places: []*schedule.Place{place, place}, all: []*schedule.Place{far}}, 100)
+			if starts = append(starts, commit.Plan.Starts...); len(commit.Plan.Drops) > 0 {
+				t.Errorf("%v are dropped", commit.Plan.Drops)
+			}
+			for _, start := range commit.Plan.Starts {
+				delete(s.lanes, start.Lane)
+			}
+			s.learn(commit)
+		}
+		return starts
+	}
+	s.put("t", "u", nil)
+	first := decide(100_000)
+	s.put("t", "v", nil)
+	if second := decide(0); len(first) != 1 || first[0].Slot != s.now+100_000 || len(second) != 0 {
+		t.Fatalf("%v and then %v have started; want one that lies ahead, and one that waits behind it", first, second)
+	}
+	s.s.Step(s.now, schedule.Refunded{Claim: first[0].Claim, Env: first[0].Head.Env, All: true})
+	if starts := decide(0); len(starts) != 1 || starts[0].Lane.User != "v" || starts[0].Slot != s.now {
+		t.Errorf("%v have started; want the job of v, now", starts)
+	}
+}
+
 // What was read of a lane before a job left it brings that job once more. The commit that starts it
 // again is refused; the job runs all the same, and counts.
 func TestAStartThatIsDecidedTwiceCountsOnce(t *testing.T) {
