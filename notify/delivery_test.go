@@ -282,6 +282,7 @@ func TestForget(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.notify("teacher", notify.Message{Title: "b", Targets: []notify.Target{{Token: "a11fe0000001"}}})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		want := []string{"teacher dead00000001 notify: apns answered 410 Gone, Unregistered"}
 		if !slices.Equal(forgotten, want) || s.stats().Done != 2 || last(t, stage.host).Title != "b" {
 			t.Errorf("forgotten %q, want %q; %+v", forgotten, want, s.stats())
@@ -290,6 +291,7 @@ func TestForget(t *testing.T) {
 		back := notify.Target{Token: "dead00000002", Registered: died.Add(time.Second)}
 		s.notify("parent", notify.Message{Title: "c", Targets: []notify.Target{back}})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(forgotten) != 1 || s.stats().Later != 1 {
 			t.Errorf("forgotten %q; %+v", forgotten, s.stats())
 		}

@@ -56,6 +56,7 @@ func TestAsynqKnowsItsOwnContextsOnly(t *testing.T) {
 		_, err = producer.Enqueue(task, asynq.Queue("push"))
 		must(t, err)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if !done {
 			t.Error("the task has not run")
 		}

@@ -304,6 +304,7 @@ func middlewareHolds(t *testing.T, w way) string {
 	w.serve(t, mux, settings{})
 	must(t, w.enqueue("hello"))
 	time.Sleep(10 * time.Second)
+	synctest.Wait()
 	return holdsIf(slices.Equal(order, []string{"before", "value hello", "after <nil>"}))
 }
 

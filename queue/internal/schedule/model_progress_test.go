@@ -26,7 +26,7 @@ func (m *model) left(plan schedule.Plan, places int) error {
 			continue
 		}
 		t := jobs[0]
-		slot := m.slot(t, max(m.now, m.slots[lane]), true)
+		slot := m.dropped(t, m.slot(t, max(m.now, m.slots[lane]), true))
 		if slot >= m.ends() || m.awaitsEnd(t) || m.awaitsOpening(t) {
 			continue // the leader decides again at the end
 		}
@@ -47,6 +47,23 @@ func (m *model) left(plan schedule.Plan, places int) error {
 		}
 	}
 	return nil
+}
+
+// dropped returns until when a job may be left behind that starts or is dropped at an instant: as long as others of its tenant may wait
+// for the slots of the farthest worker, or for the newest one, if it is dropped.
+func (m *model) dropped(t *task, at int64) int64 {
+	until, refused := at+m.world.reached, false
+	for _, of := range m.counts(t) {
+		led := m.ledger(of.scope)
+		refused = refused || led.refuses(at, of.cost, true)
+		for _, s := range led.starts {
+			until = max(until, s.at)
+		}
+	}
+	if refused {
+		return until
+	}
+	return at
 }
 
 // tooLate checks of a job that waits for the end of others that it was dropped when its deadline had passed. While its tenant,
