@@ -46,7 +46,7 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 	if s.queue.rules.Len() > 0 { // whoever took a slot ahead would delay others
 		d.early = now
 	}
-	d.plan.share = s.share
+	s.reach, d.plan.share = places.Reach(), s.share
 	d.plan.Starts, d.plan.Left = make([]Start, 0, s.decided), make([]Left, 0, s.decided)
 	d.expire()
 	d.decide()

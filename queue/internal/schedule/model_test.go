@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
 var (
-	modelSeed  = flag.Uint64("schedule.seed", 0, "seed of the model test; 0 for a new one each time")
 	modelShown = flag.Int("schedule.shown", 60, "acts of a world that are shown when something is wrong in it")
 	modelSteps = flag.Int("schedule.steps", 20_000, "steps of the model test")
 )
@@ -23,11 +23,7 @@ var (
 // (world_test.go), and compares them after every step.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	seed := *modelSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("go test -run TestModel -schedule.seed %d -schedule.steps %d", seed, *modelSteps)
+	seed := sample.SeedOf(t)
 	const perWorld = 400
 	for round := 0; round*perWorld < *modelSteps; round++ {
 		m := newModel(rand.New(rand.NewPCG(seed, uint64(round))))

@@ -57,9 +57,8 @@ func (i *instance) awaited() bool { return len(i.urgent)+len(i.of) > 0 || i.call
 // latest returns the instance that lets the job start last, if that is after an instant; nil if all do by then.
 func (d *decision) latest(at int64) (last *instance) {
 	latest := at
-	for _, of := range d.of[3:] {
-		own, _ := of.of.rules.Earliest(&of.of.state, max(d.now, of.of.paused), of.cost)
-		if own > latest {
+	for _, of := range d.of[commonLimits:] {
+		if own := d.s.earliestOf(of.of, max(d.now, of.of.paused), of.cost); own > latest {
 			latest, last = own, of.who.(*instance)
 		}
 	}
@@ -131,7 +130,7 @@ func (s *Scheduler) holdsFor(l *lane, i *instance, now int64) bool {
 	if len(l.holds) == 0 || i.called != nil || s.full(&i.subject) || len(i.urgent) > 0 {
 		return false
 	}
-	opens := i.opensFor(l, now)
+	opens := s.opensFor(i, l, now)
 	if _, until := i.rules.Open(&i.state, now); opens >= until { // its hours close before
 		return false
 	}
@@ -223,15 +222,14 @@ func (i *instance) first() *lane {
 }
 
 // opensFor returns when the rules of an instance let the first job of a lane start.
-func (i *instance) opensFor(l *lane, now int64) int64 {
+func (s *Scheduler) opensFor(i *instance, l *lane, now int64) int64 {
 	cost := 1
 	for _, of := range l.counted.shares {
 		if of.who == toucher(i) {
 			cost = of.cost
 		}
 	}
-	at, _ := i.rules.Earliest(&i.state, max(now, i.paused), cost)
-	return at
+	return s.earliestOf(&i.subject, max(now, i.paused), cost)
 }
 
 // arm gives an instance its bound: when it lets the first lane of its line start. It has none while it waits for a lane,
@@ -244,7 +242,7 @@ func (s *Scheduler) arm(i *instance, now int64) {
 	}
 	at := now
 	if !i.lacks() {
-		at = i.opensFor(l, now)
+		at = s.opensFor(i, l, now)
 	}
 	s.opening.set(i, at)
 }

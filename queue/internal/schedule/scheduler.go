@@ -16,6 +16,7 @@ const Grace = 5_000
 type Scheduler struct {
 	begun     int64            // the instant of the first fact: what happened before may not have been told
 	lead      int64            // how long before its slot a job may be given to a worker, in µs: Lead and Far
+	reach     int64            // how far ahead slots may lie, in µs ([Places.Reach])
 	policies  *Policies        // in force; nil for none
 	queue     subject          // the queue's own rules, and what runs of all tenants
 	paused    map[string]int64 // scope → until when; it may have passed

@@ -3,7 +3,6 @@ package schedule
 import (
 	"slices"
 
-	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -127,16 +126,16 @@ func (d *decision) earliest(at int64) int64 {
 	if !drop {
 		return Earliest(d.remembered, at)
 	}
-	return Admitted(d.remembered, at, d.places.Reach())
+	return Admitted(d.remembered, at, d.s.reach)
 }
 
-// earliestOf returns the first instant from one on at which the rules of one scope let a job of a cost start, as far as they do not
+// earliestOf returns the first instant from one on at which the rules of a subject let a job of a cost start, as far as they do not
 // drop it.
-func (d *decision) earliestOf(of *rules.Set, st *rules.State, at int64, cost int) int64 {
-	if of.Drops() {
-		return Admitted([]Remembered{{of, st, cost}}, at, d.places.Reach())
+func (s *Scheduler) earliestOf(of *subject, at int64, cost int) int64 {
+	if of.rules.Drops() {
+		return Admitted([]Remembered{{of.rules, &of.state, cost}}, at, s.reach)
 	}
-	at, _ = of.Earliest(st, at, cost)
+	at, _ = of.rules.Earliest(&of.state, at, cost)
 	return at
 }
 
@@ -262,7 +261,7 @@ func (d *decision) countRefused() {
 func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) {
 	s, u, cost := d.s, l.user, l.heads[0].Env.Cost
 	index, by := &t.lanes[l.priority], max(d.now, l.calledFor)
-	if own := d.earliestOf(u.rules, &u.state, max(d.now, u.paused), cost); own > max(by, index.due.bound(l)) {
+	if own := s.earliestOf(&u.subject, max(d.now, u.paused), cost); own > max(by, index.due.bound(l)) {
 		s.release(l, d.now)
 		index.due.set(l, own)
 		s.holdRoom(l, own, d.now)
@@ -284,7 +283,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		return on, true
 	}
 	open := max(d.now, t.paused, s.queue.paused)
-	if own := d.earliestOf(t.rules, &t.state, open, cost); own > max(by, t.bound) {
+	if own := s.earliestOf(&t.subject, open, cost); own > max(by, t.bound) {
 		s.release(l, d.now)
 		s.move(t, own)
 		return on, true
@@ -292,7 +291,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 	if slot <= d.horizon || d.goesAhead(l, slot) {
 		return on, false
 	}
-	if d.earliestOf(s.queue.rules, &s.queue.state, open, cost) <= open {
+	if s.earliestOf(&s.queue, open, cost) <= open {
 		s.release(l, d.now)
 		index.due.set(l, slot) // all rules of the job together, and not those of the queue
 		return on, true

@@ -41,7 +41,19 @@ func TestAnotherLaneAfterARefusedStart(t *testing.T) {
 // A job waits behind the slot of one that was to start far away, under a rule that drops. That one does not start, and its slot is given
 // back: the other one waits for it no longer.
 func TestARefundUnderARuleThatDrops(t *testing.T) {
-	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Hour, Drop: true})})
+	two := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Hour, Drop: true})
+	for name, test := range map[string]struct {
+		shelf  *shelf
+		second string // tenant of the job that waits
+	}{
+		"of a tenant":        {onShelf(t, nil, schedule.Policy{Tenant: two}), "t"},
+		"of a limit by name": {onNamedShelf(t, nil, namedLimit{name: "all", unit: "cost", bounds: bounds{set: two}}), "other"},
+	} {
+		t.Run(name, func(t *testing.T) { refundUnderARuleThatDrops(t, test.shelf, test.second) })
+	}
+}
+
+func refundUnderARuleThatDrops(t *testing.T, s *shelf, second string) {
 	decide := func(ahead int64) (starts []schedule.Start) {
 		far, place := &schedule.Place{Worker: "far", Ahead: 100_000}, &schedule.Place{Worker: "w", Ahead: ahead}
 		for range 10 {
@@ -58,9 +70,9 @@ func TestARefundUnderARuleThatDrops(t *testing.T) {
 	}
 	s.put("t", "u", nil)
 	first := decide(100_000)
-	s.put("t", "v", nil)
-	if second := decide(0); len(first) != 1 || first[0].Slot != s.now+100_000 || len(second) != 0 {
-		t.Fatalf("%v and then %v have started; want one that lies ahead, and one that waits behind it", first, second)
+	s.put(second, "v", nil)
+	if then := decide(0); len(first) != 1 || first[0].Slot != s.now+100_000 || len(then) != 0 {
+		t.Fatalf("%v and then %v have started; want one that lies ahead, and one that waits behind it", first, then)
 	}
 	s.s.Step(s.now, schedule.Refunded{Claim: first[0].Claim, Env: first[0].Head.Env, All: true})
 	if starts := decide(0); len(starts) != 1 || starts[0].Lane.User != "v" || starts[0].Slot != s.now {
