@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -95,7 +96,7 @@ func TestPoliciesRoundTripWhateverTheyHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := rand.Uint64()
+	seed := sample.SeedOf(t)
 	r := random{rand.New(rand.NewPCG(seed, 1))}
 	for i := range 2000 {
 		want := r.policies()

@@ -3,8 +3,6 @@ package throttle
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // drivenTime replaces the clock of the scripts, and the expiry of keys with it, by one
@@ -268,11 +267,7 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 func TestStoresAgree(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	seed, err := strconv.ParseUint(os.Getenv("WATERCLOCK_SEED"), 10, 64)
-	if err != nil {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("WATERCLOCK_SEED=%d", seed)
+	seed := sample.SeedOf(t)
 	run := func(t *testing.T, rounds int, contestants ...contestant) {
 		for round := range rounds {
 			random := rand.New(rand.NewPCG(seed, uint64(round)))

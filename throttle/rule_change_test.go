@@ -3,17 +3,15 @@ package throttle
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // A shifting contest lets stores answer for a subject whose rules change all the time: in
@@ -110,11 +108,7 @@ func TestStoresAgreeWhileRulesChange(t *testing.T) {
 		memoryContestant(), redisContestant(t, "miniredis", mini), longContestant(t, "miniredis", mini),
 		redisContestant(t, "redis", real), longContestant(t, "redis", real),
 	}
-	seed, err := strconv.ParseUint(os.Getenv("WATERCLOCK_SEED"), 10, 64)
-	if err != nil {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("WATERCLOCK_SEED=%d", seed)
+	seed := sample.SeedOf(t)
 	for round := range uint64(30) {
 		for _, contestant := range contestants {
 			if err := New(contestant.store).Reset(t.Context(), "u"); err != nil {

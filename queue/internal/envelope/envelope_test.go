@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 const stamp = "0643fc1fde259"
@@ -66,7 +68,7 @@ var whatIsThere = []cmp.Option{cmp.AllowUnexported(Envelope{}), cmpopts.EquateEm
 
 // A job comes out of its bytes as it went in.
 func TestRoundTrip(t *testing.T) {
-	seed := rand.Uint64()
+	seed := sample.SeedOf(t)
 	r := random{rand.New(rand.NewPCG(seed, 1))}
 	all := []*Envelope{whole(), {Stamp: stamp, Cost: 1, MaxAttempts: DefaultAttempts, Priority: Normal}}
 	for range 2000 {
@@ -221,7 +223,7 @@ func FuzzOpen(f *testing.F) {
 
 // No two names are escaped alike, and all come back.
 func TestNames(t *testing.T) {
-	r := random{rand.New(rand.NewPCG(rand.Uint64(), 1))}
+	r := random{rand.New(rand.NewPCG(sample.SeedOf(t), 1))}
 	parts := []string{"%", ":", " ", "%25", "%3A", "%20", "%2", "a", "\x00", "\xff", "25", "é"}
 	seen := map[string]Lane{}
 	for range 20_000 {
