@@ -207,3 +207,15 @@ func TestManyUsersOfALimitWithHours(t *testing.T) {
 		}
 	}
 }
+
+// Hours that drop close while a job is on its way to a worker that is far away: it does not start within them.
+func TestHoursThatDropCloseBeforeAFarWorkerIsReached(t *testing.T) {
+	day := rules.Rule{Kind: rules.Hours, Hours: "08:00-21:00", Zone: "UTC", Drop: true}
+	s := onShelf(t, nil, schedule.Policy{Tenant: rules.Compile(schedule.Grace*time.Microsecond, day)})
+	s.now, s.ahead = opens-11*3_600_000_000-50_000, 60_000 // 50 ms before 21:00 of the day before
+	s.put("t", "u", nil)
+	s.decide()
+	if len(s.starts) != 0 || len(s.drops) != 1 || s.drops[0].Reason != schedule.Refused {
+		t.Errorf("%d starts, drops %v; want none, and the job refused", len(s.starts), s.drops)
+	}
+}

@@ -22,11 +22,11 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		return on
 	}
 	slot, wait := d.slot(l, at)
-	if reason, rule := d.unfit(t, h, min(slot, s.policies.End())); reason != "" { // it may start from the end of an override on
-		d.drop(l, reason, rule)
-		if reason == Refused {
-			d.countRefused()
-		}
+	if reason := d.unfit(t, h, min(slot, s.policies.End())); reason != "" { // it may start from the end of an override on
+		d.drop(l, reason, "")
+		return on
+	}
+	if slot <= d.horizon && d.refuses(l, slot) {
 		return on
 	}
 	if u.holdsBack(l, slot) {
@@ -88,9 +88,13 @@ func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait W
 			t.lanes[l.priority].due.set(l, opens)
 			return on
 		}
-		if reason, rule := d.unfit(t, l.heads[0], slot); reason != "" { // it would get there too late
+		if reason := d.unfit(t, l.heads[0], slot); reason != "" { // it would get there too late
 			d.places.Free(place)
-			d.drop(l, reason, rule)
+			d.drop(l, reason, "")
+			return on
+		}
+		if d.refuses(l, slot) {
+			d.places.Free(place)
 			return on
 		}
 	}
@@ -218,10 +222,10 @@ func (d *decision) wasClosed(w *Wait) {
 	}
 }
 
-// unfit returns why a job that may not start before its slot is not to start at all.
-func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
+// unfit returns why a job that may not start before its slot is not to start at all, whatever the rules say; "" if it is.
+func (d *decision) unfit(t *tenant, h Head, slot int64) (reason string) {
 	if d.s.CancelledAll(h.Env) {
-		return Cancelled, ""
+		return Cancelled
 	}
 	var hours []Remembered
 	if d.s.policies.Closes() {
@@ -229,19 +233,23 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason, rule string) {
 	}
 	deadline := t.policy.Latest(h.Env, d.s.cancelled, hours)
 	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
-		return Expired, ""
+		return Expired
 	}
-	if slot > d.horizon {
-		return "", ""
-	}
+	return ""
+}
+
+// refuses reports whether a rule that drops does not let the first job of a lane start at its slot. Then the job is dropped.
+func (d *decision) refuses(l *lane, slot int64) bool {
 	for _, who := range d.of {
 		if who.of.rules.Drops() {
 			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {
-				return Refused, who.ruleName(i)
+				d.drop(l, Refused, who.ruleName(i))
+				d.countRefused()
+				return true
 			}
 		}
 	}
-	return "", ""
+	return false
 }
 
 // countRefused lets the rules count a refused job, as far as they do (count_dropped).
@@ -391,8 +399,13 @@ func (d *decision) leave(l *lane, first Left) {
 	}
 }
 
-// drop takes the first job out of a lane for good. The lane keeps its turn.
+// drop takes the first job out of a lane for good. The lane keeps its turn, and not the bound of a job that cost more than the next
+// one may.
 func (d *decision) drop(l *lane, reason, rule string) {
 	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
-	d.leave(l, l.first())
+	first := l.first()
+	if env := l.heads[0].Env; env != nil && env.Cost > 1 {
+		d.s.wake(l, d.now)
+	}
+	d.leave(l, first)
 }

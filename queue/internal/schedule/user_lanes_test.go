@@ -201,6 +201,29 @@ func TestACostlyJobThatLeavesHoldsNobody(t *testing.T) {
 	}
 }
 
+// A costly job waits for the user's rules, and is dropped when another user has taken what the tenant's rules had left for it. The
+// next job of its lane has its turn before jobs of a lower priority.
+func TestTheNextJobAfterACostlyOneThatIsDropped(t *testing.T) {
+	bucket := func(n int, period time.Duration, burst int) *rules.Set {
+		return rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: n, Period: period, Burst: burst})
+	}
+	s := onUserShelf(t, schedule.Policy{Tenant: bucket(1, 3*time.Second, 8), User: bucket(10, 50*time.Millisecond, 4)})
+	s.put("t", "u", nil)
+	s.put("t", "u", nil)
+	s.decide()
+	s.put("t", "u", func(e *envelope.Envelope) { e.Cost, e.Deadline = 3, s.now+15_000 })
+	s.put("t", "u", nil)
+	s.put("t", "u", func(e *envelope.Envelope) { e.Priority = envelope.Low })
+	s.put("t", "v", func(e *envelope.Envelope) { e.Cost = 4 })
+	s.decide()
+	if len(s.drops) != 1 || s.drops[0].Reason != schedule.Expired || len(s.starts) != 5 {
+		t.Fatalf("%d drops and %d starts; want the job of cost 3 dropped, and 5 starts", len(s.drops), len(s.starts))
+	}
+	if s.starts[3].Lane.Priority != envelope.Normal || s.starts[4].Lane.Priority != envelope.Low {
+		t.Errorf("priority %d before %d", s.starts[3].Lane.Priority, s.starts[4].Lane.Priority)
+	}
+}
+
 // slowBucket lets a user have five at once, and then one a second.
 var slowBucket = schedule.Policy{User: rules.Compile(0, rules.Rule{Kind: rules.TokenBucket, Limit: 1, Period: time.Second, Burst: 5})}
 

@@ -275,18 +275,25 @@ func (w *world) blocked(t *task) bool {
 		if jobs[0].cost() == 1 {
 			continue
 		}
-		if w.ledger(envelope.QueueScope).first(w.now, jobs[0].cost(), true) > w.now {
+		if w.waits(envelope.QueueScope, jobs[0].cost()) {
 			return true
 		}
 		if lane.Tenant == t.lane.Tenant && lane.User == t.lane.User && lane.Priority <= t.lane.Priority &&
-			w.ledger(envelope.UserScope(lane.Tenant, lane.User)).first(w.now, jobs[0].cost(), true) > w.now {
+			w.waits(envelope.UserScope(lane.Tenant, lane.User), jobs[0].cost()) {
 			return true
 		}
-		if lane.Tenant == t.lane.Tenant && w.ledger(envelope.TenantScope(lane.Tenant)).first(w.now, jobs[0].cost(), true) > w.now {
+		if lane.Tenant == t.lane.Tenant && w.waits(envelope.TenantScope(lane.Tenant), jobs[0].cost()) {
 			return true
 		}
 	}
 	return false
+}
+
+// waits tells whether the limits of a scope let a cost wait.
+func (w *world) waits(scope string, cost int64) bool {
+	led := w.ledger(scope)
+	at := led.first(w.now, cost, true)
+	return led.soon(at, at+w.reached, cost, true) > w.now
 }
 
 // behind tells whether a limit by name may keep a job waiting since it waits for another one: that costs more of it, or
