@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -69,7 +69,7 @@ func TestBusyEndpointThatHangs(t *testing.T) {
 // A provider of whose answers a fifth hang is not suspended, and the other messages are in time
 // while the worker has places for those that hang.
 func TestSomeAnswersHang(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const messages, gap = 600, 100 * time.Millisecond // two a second hang, each for 15 s

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -20,7 +21,7 @@ import (
 // one that was delivered while it waited, nor after one that came and went while the older one had
 // no answer. Messages without the key, under another one and to other devices are sent.
 func TestTheNewestUnderACollapseKey(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	failed, none := notifytest.Reason(500, "InternalServerError"), &notifytest.Answer{Hang: true}
 	for name, test := range map[string]struct {

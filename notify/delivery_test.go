@@ -159,7 +159,7 @@ func TestOutage(t *testing.T) {
 // A message to three devices takes one place in the user's window, and a retry goes only
 // to the device that failed.
 func TestSeveralDevices(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stage, _ := fcmStage(t)

@@ -43,7 +43,7 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 
 // A job for each device, while Google is down: the same users' iPhones get theirs as on a calm day.
 func TestAnotherProviderIsDown(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	const messages, users = 1800, 60
 	arrive := func(down bool) (n int, p99 time.Duration) {
@@ -89,7 +89,7 @@ func TestAnotherProviderIsDown(t *testing.T) {
 
 // One of a tenant's ten endpoints does not answer: the others do not notice.
 func TestAnotherEndpointHangs(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	const endpoints = 10
 	rounds := sample.Size(30, 30, 300)
@@ -127,7 +127,7 @@ func TestAnotherEndpointHangs(t *testing.T) {
 
 // Apple refuses one of two apps, of which a campaign is under way: the messages of the other one do not notice.
 func TestAnotherTopicIsRefused(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	const campaign = 600
 	messages := sample.Size(300, 300, 900)
@@ -289,7 +289,7 @@ func TestQuotaIsALimit(t *testing.T) {
 // The same on a Redis of its own and in real time: while Google is down nothing but a few probes is sent there, each
 // user's iPhone has its message, and after the outage every device has one.
 func TestAnotherProviderIsDownOnARealRedis(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	const users = 100
 	apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
@@ -72,7 +71,7 @@ func openBrowsers(t *testing.T, relay bool) crowd {
 	}, name}
 }
 
-// A trial is an hour of steady traffic in which one in n devices gets an answer.
+// A trial is an hour of steady traffic, or twenty minutes of it, in which one in n devices gets an answer.
 type trial struct {
 	provider string
 	answer   *notifytest.Answer
@@ -138,8 +137,8 @@ func (tr trial) run(t *testing.T) (v verdict) {
 	sent := make(map[string]time.Time)
 	good := make(map[string]bool)
 	client := newClient(t, s.rdb, "push")
-	begin, n := time.Now(), 0
-	for ; time.Since(begin) < time.Hour; n++ {
+	begin, n, lasts := time.Now(), 0, time.Duration(sample.Size(20, 20, 60))*time.Minute
+	for ; time.Since(begin) < lasts; n++ {
 		device := tr.device(n)
 		to, name := c.target(device), c.name(device)
 		mu.Lock()
@@ -209,7 +208,7 @@ func (s *school) unfinished() int64 {
 // One in n devices gets a bad answer, whichever, for an hour: the others do not notice. Rows of one
 // meaning are handled alike, so a sample has one of each, and a fleet of one size.
 func TestOthersDoNotNotice(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	sizes := []int{10}
 	if sample.Whole() {

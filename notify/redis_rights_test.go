@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -39,7 +40,7 @@ func documentedUser(t *testing.T) *redis.Client {
 // A worker with each sender needs no more: tokens, ledger, stream of forgotten
 // targets and the state of endpoints included.
 func TestWorkerWithTheDocumentedACL(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	rdb := documentedUser(t)
 	apple, err := notifytest.NewAPNs(notifytest.Options{})
 	must(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -29,6 +30,7 @@ func (s *school) arrivals(h *notifytest.Host) (all []time.Duration) {
 // A message to a phone whose provider fails twice, and to a webhook that is down for ten minutes: the phone has it as early as
 // without the webhook, and the webhook is called as often, and as late, as without the phone.
 func TestAWebhookThatIsDownDelaysNoPhone(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	scene := func(phoneToo, hookToo bool) (phone, hook []time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
@@ -87,6 +89,7 @@ func TestAWebhookThatIsDownDelaysNoPhone(t *testing.T) {
 // Each device has as many attempts as the job, also if another one takes longer for its own. The message is dead when
 // nothing is left to attempt, and a revived one goes to the device that has failed.
 func TestEachDeviceHasItsAttempts(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	slow := func(after time.Duration) notify.Outcome {
 		return notify.Outcome{Action: notify.Retry, Err: errors.New("not yet"), After: after}

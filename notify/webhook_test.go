@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -71,7 +72,7 @@ func TestBadSecrets(t *testing.T) {
 // the endpoint is disabled and the app told once; the other one notices nothing. Registered
 // again, the endpoint gets messages again.
 func TestFailingEndpoint(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := notifytest.NewWebhook(notifytest.Options{})

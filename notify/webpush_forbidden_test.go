@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -17,7 +17,7 @@ import (
 // Subscriptions that answer 403, each of an origin of its own or all of one, do not delay the
 // messages to others: an attempt that waits to find out whether to believe them takes a place.
 func TestForbiddenSubscriptions(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	const forbidden, messages = 300, 300
 	for name, origins := range map[string]int{"one origin": 1, "an origin each": forbidden} {

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -71,6 +72,7 @@ func TestNamesNeverMeet(t *testing.T) {
 }
 
 func TestInvalidJobs(t *testing.T) {
+	t.Parallel()
 	client := redistest.Mini(t)
 	good := jobs("school", "teacher", 1)[0]
 	tests := map[string]func(*queue.Job){
@@ -103,6 +105,7 @@ func TestInvalidJobs(t *testing.T) {
 }
 
 func TestOwnIDIsOfferedOnce(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{Capacity: 1}))
 		first, second := named("one", "teacher"), named("two", "parent")
@@ -121,6 +124,7 @@ func TestOwnIDIsOfferedOnce(t *testing.T) {
 
 // An ID is known for a day, or a day after the job's time; then it may come again.
 func TestOwnIDIsForgottenAfterADay(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		enqueue(t, s.client, named("now", "u"), named("later", "u", notBefore(time.Now().Add(time.Hour))))
 		for id, want := range map[string]time.Duration{"now": 24 * time.Hour, "later": 25 * time.Hour} {
@@ -145,6 +149,7 @@ func TestOwnIDIsForgottenAfterADay(t *testing.T) {
 
 // A batch that is sent again after a broken connection must not be doubled.
 func TestBatchIsOfferedOnce(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		cut := &cutAfter{}
 		s.client.AddHook(cut)
@@ -159,6 +164,7 @@ func TestBatchIsOfferedOnce(t *testing.T) {
 }
 
 func TestInbox(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		setPolicies(t, client, policies(leakOf(200)))
 		var got recorder
@@ -199,6 +205,7 @@ func TestInbox(t *testing.T) {
 }
 
 func TestForward(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		setPolicies(t, client, policies(leakOf(200)))
 		fleet := asynq.NewClientFromRedisClient(client)
@@ -264,7 +271,7 @@ func (l *lostOffers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // A task that was filed runs once, although its inbox is told so only long after the job has ended.
 func TestInboxFilesOnceWhileRepliesAreLost(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	for _, lost := range []time.Duration{time.Second, 33 * time.Second, 3 * time.Minute} {
 		t.Run(lost.String(), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -38,6 +39,7 @@ func filed(t *testing.T, s stage) {
 // Tasks whose Deadline has passed before anybody looks are archived, recorded and logged.
 // They cost nothing from then on, and those beside them run.
 func TestExpiredTasksAreArchived(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		const expired = 20
 		for i := range expired {
@@ -82,7 +84,8 @@ func TestExpiredTasksAreArchived(t *testing.T) {
 // The ID of a task is its job's while that waits or runs. A second task with it is
 // refused, and that is told; when the job has ended, however it did, the ID is free.
 func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		var log redistest.Buffer
@@ -145,6 +148,7 @@ func TestTaskIDBindsWhileTheJobLives(t *testing.T) {
 // What asynq keeps for a task goes on with its job, its Timeout too, which is thirty minutes
 // if nobody says otherwise. A job that was made a task with no bounds has none.
 func TestOptionsOfATask(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))

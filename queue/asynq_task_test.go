@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
 // A job is the same in its lane whichever way it came: straight, as a task made by
 // NewTask, or as one with the headers that docs/jobs.md lists, made by hand.
 func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
@@ -58,7 +59,7 @@ func TestAJobIsTheSameThroughEitherDoor(t *testing.T) {
 
 // Nothing that asynq keeps is exact to less than a second: the header is.
 func TestNotBeforeThroughTheInboxIsExact(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
@@ -74,6 +75,7 @@ func TestNotBeforeThroughTheInboxIsExact(t *testing.T) {
 
 // A task that cannot be a job goes to asynq's archive at once, and says what is wrong.
 func TestTasksThatAreNoJobs(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct{ header, value, want string }{
 		"tenant":       {"waterclock-tenant", "", `the task has no header "waterclock-tenant"; make it with queue.NewTask`},
 		"long":         {"waterclock-user", strings.Repeat("u", 1025), "user has 1025 bytes; at most 1024"},
@@ -124,7 +126,7 @@ func TestTasksThatAreNoJobs(t *testing.T) {
 // What Redis refuses to file is filed when it no longer does, however few retries the job
 // has: these are for its handler.
 func TestFilingIsNoAttempt(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		const broken = "wc:{push}:meta"
@@ -154,6 +156,7 @@ func TestFilingIsNoAttempt(t *testing.T) {
 }
 
 func TestWhatATaskCannotCarry(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*queue.Job){
 		"user is missing":                                      func(j *queue.Job) { j.User = "" },
 		"tenant is not UTF-8":                                  func(j *queue.Job) { j.Tenant = "\xff" },

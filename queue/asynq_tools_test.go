@@ -23,6 +23,7 @@ import (
 
 // What docs/migrate-from-asynq.md says that asynq's own tools see of a queue with an inbox is so.
 func TestWhatAsynqsToolsSee(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -40,6 +40,7 @@ func TestUniqueHoldsForItsTimeAtMost(t *testing.T) {
 
 // A task that is refused or dropped at the door lifts its lock.
 func TestUniqueEndsAtTheDoor(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		w := way{s: s}
 		setPolicies(t, s.client, policies(queue.Policy{Capacity: 1}))
@@ -95,6 +96,7 @@ func TestAttemptsThatAreLeft(t *testing.T) {
 // InboxJob says what job a task without headers is; one in three cannot be told, and the
 // others do not notice.
 func TestInboxJob(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Inbox: true, InboxJob: func(task *asynq.Task) (queue.Job, error) {

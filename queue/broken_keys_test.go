@@ -18,6 +18,7 @@ import (
 // A key of one tenant that holds something else costs that tenant its jobs, and nobody
 // else any: whether it is there before the offers or comes between them and the starts.
 func TestWrongTypesOfOneTenant(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -107,7 +108,8 @@ func TestWrongTypesOfOneTenant(t *testing.T) {
 // Jobs that nobody can read, whichever way they are broken, are dead with a reason. Their
 // neighbours start at once, in their first attempt.
 func TestUnreadableJobs(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	const good = "\x00\x04push"
 	broken := map[string]string{
 		"nothing but a stamp": "", "cut off": "\x07\x09or", "an endless number": "\x01\x0b\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",

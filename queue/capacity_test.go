@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/doctor"
 	"github.com/waterclock/waterclock/throttle"
@@ -34,6 +35,8 @@ var hourly = []throttle.Rule{throttle.Window(1, time.Hour)}
 
 // A user who floods fills a backlog of their own: the tenant's others find room.
 func TestACapacityOfEachUser(t *testing.T) {
+	t.Parallel()
+	sample.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{User: hourly, UserCapacity: 3, Capacity: 6}))
 		offers := func(what, want string, jobs ...queue.Job) {
@@ -62,6 +65,7 @@ func TestACapacityOfEachUser(t *testing.T) {
 
 // A capacity of users counts the jobs that wait when it is set.
 func TestACapacityOfUsersCountsWhatWaits(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		limits := map[string]queue.Limit{"chat": {Types: []string{"chat"}, Rules: hourly}}
 		set := func(capacity int, limits map[string]queue.Limit) {
@@ -92,6 +96,7 @@ func TestACapacityOfUsersCountsWhatWaits(t *testing.T) {
 
 // The doctor finds backlogs that say something else than lanes, and what it mends is right from then on.
 func TestTheDoctorMendsBacklogs(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		p := policies(queue.Policy{UserCapacity: 100})
 		p.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Capacity: 10, Rules: hourly}}
@@ -134,6 +139,7 @@ func TestTheDoctorMendsBacklogs(t *testing.T) {
 
 // Offers and commits of a queue without such capacities know nothing of backlogs.
 func TestWithoutACapacityThereAreNoBacklogs(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		p := policies(queue.Policy{Capacity: 100, User: hourly})
 		p.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: hourly}}
@@ -153,6 +159,7 @@ func TestWithoutACapacityThereAreNoBacklogs(t *testing.T) {
 // A limit by name bounds how many jobs wait for a value of its key, whoever offers them. A job that finds no room in one backlog
 // counts in none.
 func TestACapacityOfALimit(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		set := func(capacity int) {
 			p := policies(queue.Policy{UserCapacity: 4, User: hourly})
@@ -198,6 +205,7 @@ func TestACapacityOfALimit(t *testing.T) {
 
 // A place that the doctor takes out of a lane counts no more.
 func TestTheDoctorCountsWhatItRemoves(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		p := policies(queue.Policy{UserCapacity: 2})
 		p.Limits = map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Capacity: 2}}

@@ -20,6 +20,7 @@ import (
 
 // Values that mean nothing, or would overflow further on, are refused with the field.
 func TestBoundsOfAJob(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*queue.Job){
 		"max attempts -1; from 1 to 1000000000, or 0 for 26": func(j *queue.Job) { j.MaxAttempts = -1 },
 		"max attempts 9223372036854775807":                   func(j *queue.Job) { j.MaxAttempts = math.MaxInt },
@@ -50,6 +51,7 @@ func TestBoundsOfAJob(t *testing.T) {
 
 // The largest job that there may be comes out of its lane as it went in, and runs.
 func TestTheLargestJob(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
@@ -82,6 +84,7 @@ func TestTheLargestJob(t *testing.T) {
 
 // What is kept apart of a job goes with it, whatever becomes of it.
 func TestPayloadsAreNotLeftBehind(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
@@ -109,6 +112,7 @@ func TestPayloadsAreNotLeftBehind(t *testing.T) {
 
 // A client obeys new policies with its next offer, and never offers under others.
 func TestClientsLearnOfNewPolicies(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := newClient(t, s.client, "push")
 		for i, capacity := range []int{0, 1, 0, 1} {
@@ -154,6 +158,7 @@ func TestMaxWaitCountsFromNotBefore(t *testing.T) {
 
 // The start that is told of a job in line is its own, and not that of its user's next.
 func TestExplainJobEstimatesItsOwnStart(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{User: []throttle.Rule{throttle.Leak(1, time.Minute)}}))
 		inspector := newInspector(t, s.client, "push")
@@ -177,6 +182,7 @@ func TestExplainJobEstimatesItsOwnStart(t *testing.T) {
 
 // A name that is no entry of a dead job is refused before anything happens.
 func TestReviveRefusesWhatIsNoEntry(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		got := recorder{then: func(context.Context, queue.Info) error { return asynq.SkipRetry }}

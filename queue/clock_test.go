@@ -29,6 +29,7 @@ func ofUsers() queue.Policies {
 
 // In a bubble it is 2000-01-01 00:00 UTC: 01:00 in Paris, 05:45 in Kathmandu, 09:00 in Tokyo.
 func TestRulesGoByTheClocksOfUsers(t *testing.T) {
+	t.Parallel()
 	job := func(user, typ, zone, quiet string) queue.Job {
 		return queue.Job{Tenant: "school", User: user, Type: typ, Zone: zone, Quiet: quiet}
 	}
@@ -94,6 +95,7 @@ func TestRulesGoByTheClocksOfUsers(t *testing.T) {
 
 // Who sets a clock moves the jobs that wait, earlier and later, and it is known until something else comes.
 func TestSetUserMovesWhatWaits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		p := ofUsers()
@@ -140,6 +142,7 @@ func TestSetUserMovesWhatWaits(t *testing.T) {
 
 // A zone that there is none of is an error at the offer, with the nearest name, and nothing is offered.
 func TestWrongClocks(t *testing.T) {
+	t.Parallel()
 	client := redistest.Mini(t)
 	for _, test := range []struct{ zone, quiet, want string }{
 		{"Europe/Pariss", "", `did you mean Europe/Paris?`},

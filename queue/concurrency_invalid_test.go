@@ -8,6 +8,7 @@ import (
 
 // A concurrency limit that means nothing is refused, and says where and what would be right.
 func TestBadConcurrency(t *testing.T) {
+	t.Parallel()
 	tests := map[string]Concurrency{
 		"1 jobs and 1%; want 1 to 1000000 jobs such as 20, or a share":                      {Jobs: 1, Percent: 1},
 		"-1; want 1 to 1000000 jobs":                                                        {Jobs: -1},

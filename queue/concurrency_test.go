@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -77,7 +78,8 @@ func lasting(d time.Duration) func(queue.Info) time.Duration {
 // At most so many jobs run at once, of the queue, of each tenant and of each user, whatever
 // the number of workers; and as many as may do.
 func TestConcurrency(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		p := policies(queue.Policy{
 			TenantConcurrency: queue.Concurrency{Percent: 25}, UserConcurrency: queue.Concurrency{Jobs: 2},
@@ -104,6 +106,7 @@ func TestConcurrency(t *testing.T) {
 // A user whose jobs go one at a time does not wait longer than the job: its end is told at
 // once, by whichever worker had it.
 func TestOneAtATime(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -151,7 +154,7 @@ func newBlocking() *blocking {
 // A limit that is set counts the jobs that run already; lowered below what runs nothing
 // starts until enough has ended; lifted, what waited starts at once.
 func TestConcurrencyIsLive(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		limit := func(n int) {
@@ -229,6 +232,7 @@ func TestBlockedLanesCostNothing(t *testing.T) {
 // A tenant with slow handlers takes all places; a limit on what runs of it leaves the others
 // theirs. What counts is the time from the offer to the start: slots are given with places.
 func TestSlowHandlersAreNotFelt(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -312,7 +316,8 @@ func TestSlowHandlersAreNotFelt(t *testing.T) {
 
 // Limits that change all the time leave no lane behind, and no place that counts for ever.
 func TestConcurrencyThatChanges(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		const most = 6
 		var got runs

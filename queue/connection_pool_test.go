@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
@@ -17,6 +18,7 @@ import (
 // A worker waits for its jobs on connections of its own: its queues may be many, and the
 // client's pool small.
 func TestManyQueuesOnASmallPool(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, tt := range []struct {
 		queues, pool int
@@ -41,7 +43,7 @@ type wrapped struct{ redis.UniversalClient }
 func (w wrapped) Unwrap() redis.UniversalClient { return w.UniversalClient }
 
 func TestManyQueuesOfAClusterOnASmallPool(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	small := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes.Nodes[0].Addr}, PoolSize: 1})
@@ -50,6 +52,7 @@ func TestManyQueuesOfAClusterOnASmallPool(t *testing.T) {
 }
 
 func TestManyQueuesOfARingOnASmallPool(t *testing.T) {
+	t.Parallel()
 	shards := map[string]string{"a": redistest.Start(t).Addr, "b": redistest.Start(t).Addr}
 	ring := func(pool int) *redis.Ring {
 		client := redis.NewRing(&redis.RingOptions{Addrs: shards, PoolSize: pool})
@@ -78,6 +81,7 @@ func runQueues(t *testing.T, client, workers redis.UniversalClient, n int, inbox
 
 // Tails wait on connections of their own: some of them leave the client's pool to others.
 func TestTailsOnASmallPool(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1})
 	t.Cleanup(func() { client.Close() })

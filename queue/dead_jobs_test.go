@@ -38,6 +38,7 @@ func dying(t *testing.T, client redis.UniversalClient, jobs ...queue.Job) []queu
 
 // Dead jobs are read page by page.
 func TestDeadPageByPage(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		all := dying(t, client, jobs("school", "teacher", 7)...)
 		i := newWatcher(t, client, "push")
@@ -68,6 +69,7 @@ func TestDeadPageByPage(t *testing.T) {
 
 // A deleted dead job is gone, with the payload that was kept apart, and the others are not.
 func TestDeleteDead(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		all := jobs("school", "teacher", 3)
 		all[1].ID, all[1].Payload = "large", []byte(strings.Repeat("x", 100_000))

@@ -75,6 +75,7 @@ func pauseUser(t *testing.T, client redis.UniversalClient, until time.Time) {
 // What waits when the first gets its slot starts as one: in the order of the offers, with the payload of the newest, at the cost
 // of the most costly. All end together, and each counts.
 func TestADigestStartsAsOne(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(5, s.units(10))}}))
 		jobs := replies("a", "b", "c", "d")
@@ -115,6 +116,7 @@ func TestADigestStartsAsOne(t *testing.T) {
 
 // Jobs without a digest key know nothing of digests, and one alone is a digest of one.
 func TestADigestOfOne(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		enqueue(t, s.client, reply("a"), queue.Job{Tenant: "t", User: "u", Type: "other"})
 		var got recorder
@@ -131,6 +133,7 @@ func TestADigestOfOne(t *testing.T) {
 
 // A full digest takes no more: the next job begins another one, which stands behind it.
 func TestAFullDigest(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{Digest: queue.Digest{Max: 3}, User: []throttle.Rule{throttle.Spacing(s.unit)}}))
 		enqueue(t, s.client, replies("a", "b", "c", "d", "e")...)
@@ -148,6 +151,7 @@ func TestAFullDigest(t *testing.T) {
 
 // A digest waits for more members as long as its policy says, from the first and from the last; one that is full waits no longer.
 func TestADigestWaits(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		policy queue.Digest // in units, as the instants of offers
 		offers []int
@@ -196,6 +200,7 @@ func TestADigestWaits(t *testing.T) {
 // A digest that is due takes members until it starts, and is not put off by them: neither by one that comes before anybody has put
 // it into its lane.
 func TestADigestThatIsDueWaitsNoLonger(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{Digest: queue.Digest{Idle: 4 * time.Second, Wait: time.Minute}}))
@@ -224,6 +229,7 @@ func TestADigestThatIsDueWaitsNoLonger(t *testing.T) {
 
 // While a digest waits for more members it blocks nobody, and one that is in its lane goes on taking them.
 func TestADigestThatWaitsBlocksNobody(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, policies(queue.Policy{Digest: queue.Digest{Wait: 10 * time.Second}}))
@@ -260,6 +266,7 @@ func cancel(t *testing.T, inspector *queue.Inspector, id string) {
 
 // A failed digest comes back as it was, and jobs that are offered meanwhile are another one.
 func TestADigestIsRetried(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		failures := 0
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
@@ -289,6 +296,7 @@ func TestADigestIsRetried(t *testing.T) {
 
 // A digest is dead as one, and comes back from there as one.
 func TestADeadDigestIsRevived(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		fails := true
 		got := recorder{then: func(context.Context, queue.Info) error {
@@ -322,6 +330,7 @@ func TestADeadDigestIsRevived(t *testing.T) {
 
 // Members that are cancelled, or too late, leave the digest, each with its reason; the others start.
 func TestMembersLeaveADigest(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		var got recorder
@@ -364,6 +373,7 @@ func reasonsOf(t *testing.T, inspector *queue.Inspector) map[string]queue.Reason
 
 // A digest of which no member is left takes no slot.
 func TestADigestOfWhichNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, s.units(1000))}}))
 		inspector := newInspector(t, s.client, "push")
@@ -392,6 +402,7 @@ func TestADigestOfWhichNothingIsLeft(t *testing.T) {
 
 // A collapse key replaces within the digest; an ID is known as long as it would be; purged members are dropped one by one.
 func TestKeysOfMembers(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		pauseUser(t, s.client, time.Now().Add(s.units(1000)))
@@ -427,6 +438,7 @@ func TestKeysOfMembers(t *testing.T) {
 
 // The digest of a worker that is lost runs again with the members that it had.
 func TestADigestOfALostWorker(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newMini(t)
 		lost := make(chan struct{})
@@ -451,6 +463,7 @@ func TestADigestOfALostWorker(t *testing.T) {
 // Digests that start at a time of the day: all that is offered before starts together then, by the clock of the policy's zone or of
 // each user. A full one waits for no time.
 func TestDigestsAtATime(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		digest queue.Digest
 		zone   string   // that the user has said

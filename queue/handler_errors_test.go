@@ -12,6 +12,7 @@ import (
 var errProvider = errors.New("429 Too Many Requests")
 
 func TestPausesOfHandlers(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	in := func(d time.Duration) time.Time { return now.Add(d) }
 	tests := map[string]struct {
@@ -51,6 +52,7 @@ func TestPausesOfHandlers(t *testing.T) {
 
 // What a handler asks for is found in its error with errors.As, beside all the rest.
 func TestAnswersAreFound(t *testing.T) {
+	t.Parallel()
 	want := Retry{After: time.Hour, Yield: true, Cause: errProvider}
 	for _, err := range []error{want, fmt.Errorf("sending: %w", want), RefundUser{want}, fmt.Errorf("sending: %w", RefundUser{fmt.Errorf("x: %w", want)})} {
 		var retry Retry
@@ -65,6 +67,7 @@ func TestAnswersAreFound(t *testing.T) {
 
 // A refund stands beside what became of the attempt, and nil is success.
 func TestRefundUser(t *testing.T) {
+	t.Parallel()
 	if err := error(RefundUser{}); !errors.Is(err, asynq.RevokeTask) {
 		t.Error("a refund with nil does not end the job")
 	}
@@ -79,6 +82,7 @@ func TestRefundUser(t *testing.T) {
 }
 
 func TestTextsOfAnswers(t *testing.T) {
+	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	for want, err := range map[string]error{
 		"queue: tenant paused until 2026-11-22T08:00:00Z: 429 Too Many Requests": Pause{Scope: ScopeTenant, Until: at, Cause: errProvider},

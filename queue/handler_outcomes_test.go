@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -31,7 +32,8 @@ func ended(t *testing.T, client redis.UniversalClient, jobs int64) func() bool {
 }
 
 func TestOutcomes(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	tests := map[string]struct {
 		then        func(ctx context.Context, info queue.Info) error
 		maxAttempts int

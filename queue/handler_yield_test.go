@@ -16,6 +16,7 @@ import (
 // another user's, and not the next one of their own user, before which a retry comes
 // otherwise. Nor do they count another way than without it.
 func TestYield(t *testing.T) {
+	t.Parallel()
 	failing := errors.New("half done")
 	tests := map[string]struct {
 		answer error
@@ -60,6 +61,7 @@ func TestYield(t *testing.T) {
 
 // What has yielded waits in its user's lane of low priority, under its ID.
 func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
+	t.Parallel()
 	for name, of := range map[string]struct {
 		change func(*queue.Job)
 		want   queue.Priority
@@ -102,6 +104,7 @@ func TestYieldedJobWaitsAtLowPriority(t *testing.T) {
 // Where a rule drops what comes when it is full, a job that yields keeps its place: at the
 // end of the line it would be dropped, though its user has it in part.
 func TestYieldBesideARuleThatDrops(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{
 			User: []throttle.Rule{throttle.Window(3, time.Hour).OrDrop(), throttle.Spacing(s.units(10))},

@@ -32,6 +32,7 @@ type opening struct {
 // Users of a tenant wait for one opening. None starts before, the tenant's leak holds and is used up, its ramp is a line, and a neighbour
 // does not feel it.
 func TestManyLanesOpenTogether(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	for name, o := range map[string]opening{"user": {hours: "user", ramp: time.Second}, "limit": {hours: "limit"}} {
 		o.lanes, o.perSecond, o.each = 1000, 250, 20*time.Millisecond
@@ -52,7 +53,8 @@ func TestManyLanesOpenTogether(t *testing.T) {
 // The same on a Redis, with a million users where every case is run: then a start also costs what it costs without hours. Otherwise how
 // busy the machine is decides about rates and delays, and only the leak is judged.
 func TestManyLanesOpenTogetherOnRedis(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	base := opening{
 		lanes: 3000, perSecond: 500, each: 10 * time.Millisecond,
 		before: time.Second / 2, offering: 3 * time.Second / 2, closed: time.Second / 2, open: 2 * time.Second,

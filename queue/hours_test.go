@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -16,6 +17,7 @@ func kathmandu() throttle.Rule { return throttle.Hours("06:15-21:00", "", "Asia/
 
 // Marketing waits until its hours open, whatever else its user gets: a code behind twenty such jobs starts at once.
 func TestHoursHoldBackNoOtherType(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, limitsOnly(map[string]queue.Limit{
@@ -66,12 +68,12 @@ func TestHoursHoldBackNoOtherType(t *testing.T) {
 func TestHoursOfEverybody(t *testing.T) {
 	t.Parallel()
 	utc := throttle.Hours("00:10-00:20", "", "UTC")
-	for name, p := range map[string]queue.Policies{
+	for name, p := range sample.Cases(t, map[string]queue.Policies{
 		"queue":  {Queue: []throttle.Rule{utc}},
 		"tenant": policies(queue.Policy{Tenant: []throttle.Rule{utc}}),
 		"user":   policies(queue.Policy{User: []throttle.Rule{utc}}),
 		"limit":  limitsOnly(map[string]queue.Limit{"all": {Rules: []throttle.Rule{utc}}}),
-	} {
+	}, 1, 4) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
@@ -101,6 +103,8 @@ func TestHoursOfEverybody(t *testing.T) {
 
 // A window by the calendar begins anew at midnight in its zone.
 func TestCalendarWindowsOfAQueue(t *testing.T) {
+	t.Parallel()
+	sample.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		// On Cape Verde it is 23:00 on Friday, the last day of the year.
@@ -125,6 +129,7 @@ func TestCalendarWindowsOfAQueue(t *testing.T) {
 
 // The time in which hours are closed does not count for max_wait, unless the policy says so; it does for a job's own latest start.
 func TestClosedTimeIsNoLateness(t *testing.T) {
+	t.Parallel()
 	for _, counts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			client := redistest.Mini(t)
@@ -171,6 +176,7 @@ func TestClosedTimeIsNoLateness(t *testing.T) {
 
 // What is wrong with local times in policies is said with its line, and what would be right.
 func TestWrongHoursInPolicies(t *testing.T) {
+	t.Parallel()
 	for rules, want := range map[string]string{
 		"{hours: 08:00-21:00, zone: Europe/Pariss}":                                    `policies.yaml:2: queue.rules[0]: hours 08:00-21:00 Europe/Pariss: there is no zone "Europe/Pariss"; did you mean Europe/Paris?`,
 		"{hours: 08:00-21:00}":                                                         `in which zone? want one, such as zone: Europe/Paris`,

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -20,7 +21,7 @@ import (
 // A handler's pause holds for its scope; the job that asked for it is the first of its
 // lane then, and its attempt does not count.
 func TestPauseErrors(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	// Jobs of a:1, a:2 and b:1; the first job of a:1 asks for the pause.
 	tests := map[string]struct {
@@ -75,6 +76,7 @@ func TestPauseErrors(t *testing.T) {
 }
 
 func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		pause queue.Pause
 		goes  int64 // how many of school:teacher, school:parent, other:teacher go on
@@ -123,6 +125,7 @@ func TestPauseAndResume(t *testing.T) {
 // A pause without an end, of an unknown scope or without the names of its scope is refused, and
 // pauses nothing.
 func TestInvalidPauses(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		inspector := newInspector(t, client, "push")
 		for want, p := range map[string]queue.Pause{
@@ -151,6 +154,7 @@ func TestInvalidPauses(t *testing.T) {
 // A pause for a time ends that time after the call, on Redis's clock. Its own note counts before
 // that of the inspector.
 func TestPauseFor(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		inspector := newInspector(t, client, "push").As(queue.Note{Author: "eve"})
 		before := client.Time(t.Context()).Val()
@@ -169,6 +173,7 @@ func TestPauseFor(t *testing.T) {
 
 // Whoever asks why a job waits is told how many workers live: without one the rules alone let nothing start.
 func TestExplainCountsTheWorkers(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		enqueue(t, s.client, queue.Job{ID: "a", Tenant: "school", User: "ann", Type: "push"})
@@ -197,6 +202,7 @@ func TestExplainCountsTheWorkers(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		setPolicies(t, client, queue.Policies{
@@ -253,6 +259,7 @@ func TestExplain(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		setPolicies(t, client, policies(leakOf(100)))
@@ -293,6 +300,7 @@ func checkState(t *testing.T, inspector *queue.Inspector, id, want string) {
 }
 
 func TestPurge(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		inspector := newInspector(t, client, "push")
@@ -318,6 +326,7 @@ func TestPurge(t *testing.T) {
 }
 
 func TestRevive(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		inspector := newInspector(t, client, "push")
@@ -361,6 +370,7 @@ func TestRevive(t *testing.T) {
 
 // A cancelled job that makes room in a full backlog was cancelled, and not dropped for lack of room.
 func TestACancelledJobMakesRoom(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, queue.Policies{Default: "p", Policies: map[string]queue.Policy{"p": {
 			Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: 2, DropOldest: true,
@@ -387,6 +397,7 @@ func TestACancelledJobMakesRoom(t *testing.T) {
 }
 
 func TestPoliciesRoundTrip(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		want := queue.Policies{

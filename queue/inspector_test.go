@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeUser, Tenant: "school", User: "waits", Until: time.Now().Add(time.Hour)}))
@@ -43,6 +45,7 @@ func TestStats(t *testing.T) {
 
 // Tenants come in the order in which they are due, a page at a time.
 func TestTenantsByThePage(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		for _, tenant := range []string{"e", "d: {}", "c", "b", "a"} {
 			if status := straight(t, s, queue.Job{Tenant: tenant, User: "u", Type: "push"}); status != queue.Accepted {
@@ -69,6 +72,7 @@ func TestTenantsByThePage(t *testing.T) {
 
 // A lane comes in its order, a page of each priority at a time, folded jobs unfolded.
 func TestLaneByThePage(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		enqueue(t, s.client, named("n1", "u"), named("n2", "u", news), named("n3", "u"), named("l1", "u", low), named("h1", "u", high), named("h2", "u", high))
 		inspector := newInspector(t, s.client, "push")
@@ -156,7 +160,7 @@ func TestHeldBackOnce(t *testing.T) {
 
 // What a job has waited for is put down to the rule, or the pause, that bound it.
 func TestWaitsAreAttributed(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	tests := map[string]struct {
 		policy func(s stage) queue.Policy

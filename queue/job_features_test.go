@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
@@ -125,7 +124,7 @@ func scenes() map[string]func(s scenery) scene {
 
 // Every scene goes the same way in virtual time and on a real Redis, through either door.
 func TestJobFeatures(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	all := scenes()
 	for _, name := range sample.Draw(t, slices.Sorted(maps.Keys(all)), 2, 6) {

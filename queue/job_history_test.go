@@ -142,6 +142,7 @@ func TestHistoryOfADroppedJob(t *testing.T) {
 
 // The history of a task to which asynq has given an ID is known as long as that: for ten minutes.
 func TestHistoryOfATask(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	stop := runWorker(t, client, new(recorder), queue.WorkerConfig{Inbox: true})
 	producer := asynq.NewClientFromRedisClient(client)
@@ -161,6 +162,7 @@ func TestHistoryOfATask(t *testing.T) {
 
 // What is noted expires, and a worker can do without.
 func TestHistoryExpires(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		history time.Duration
 		want    time.Duration
@@ -191,6 +193,7 @@ func TestHistoryExpires(t *testing.T) {
 
 // The history of a job that somebody cancelled or purged says who did it, when and why. Jobs beside it know nothing of that.
 func TestHistorySaysWhoEndedAJob(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, s.units(10))}}))
 		ann := newInspector(t, s.client, "push").As(queue.Note{Author: "ann", Reason: strings.Repeat("they left: ", 100)})

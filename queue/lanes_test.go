@@ -17,6 +17,7 @@ import (
 )
 
 func TestShadowRulesOnlyWatch(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Hour).AsShadow()}}))
@@ -54,6 +55,7 @@ func TestCountingDroppedKeepsAFloodOut(t *testing.T) {
 }
 
 func TestReceiptsEstimate(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		client := s.client
 		setPolicies(t, client, policies(queue.Policy{
@@ -83,6 +85,7 @@ func TestReceiptsEstimate(t *testing.T) {
 }
 
 func TestPoliciesAreLive(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		tight := queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}
 		loose := queue.Policy{User: []throttle.Rule{throttle.Window(2, time.Hour)}}
@@ -117,7 +120,8 @@ func TestPoliciesAreLive(t *testing.T) {
 
 // The work per job must not depend on how many wait with it, nor on how long.
 func TestWaitingCostsNothing(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	server := redistest.Start(t)
 	perJob := map[int]float64{}
 	for _, backlog := range []int{300, 10_000} {
@@ -183,8 +187,8 @@ func TestBlockedLanesAreNotPolled(t *testing.T) {
 			calls[backlog] = counted.Take()
 			stop()
 		}
-		// The leader renews its lease and looks who works: nine calls a second, whatever waits.
-		if calls[1000] > calls[10]+2 || calls[1000] > 9*600 {
+		// The leader renews its lease and looks who works: nine calls a second, whatever waits. When it does so varies by milliseconds.
+		if calls[1000] > calls[10]+calls[10]/100 || calls[1000] > 9*600 {
 			t.Errorf("commands in ten minutes of waiting: %v", calls)
 		}
 	})

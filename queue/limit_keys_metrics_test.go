@@ -87,6 +87,7 @@ func TestMetricsOfKeys(t *testing.T) {
 
 // Where no policies ask for keys, nothing is read for them, and no metric has them.
 func TestNoMetricsOfKeys(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	setPolicies(t, client, byKeys(false))
 	enqueue(t, client, keyed(jobs("t", "u", 2), "domain", "a.example")...)

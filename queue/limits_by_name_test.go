@@ -67,6 +67,7 @@ func keeps(t *testing.T, what string, starts []queue.Info, n int, period time.Du
 
 // Marketing that may not go before tomorrow does not hold back the same user's chat.
 func TestABlockedTypeHoldsBackNoOther(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
 			"marketing": {Types: []string{"marketing", "promo_*"}, Key: []string{"tenant", "user"}, Rules: []throttle.Rule{throttle.Window(5, 24*time.Hour)}},
@@ -156,6 +157,7 @@ func TestALimitSharedByTenants(t *testing.T) {
 
 // Requests and tokens of a model: a job is counted by both, or by none.
 func TestRequestsAndTokens(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
@@ -187,6 +189,7 @@ func TestRequestsAndTokens(t *testing.T) {
 
 // A rule with over: drop refuses only jobs that its limit is about, and a dropped job is counted by no other limit.
 func TestALimitThatDrops(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		p := limitsOnly(map[string]queue.Limit{
 			"marketing": {Types: []string{"marketing"}, Key: []string{"tenant", "user"}, Rules: []throttle.Rule{throttle.Window(5, 24*time.Hour).OrDrop()}},
@@ -214,6 +217,7 @@ func TestALimitThatDrops(t *testing.T) {
 
 // As many jobs run at once as a limit by name lets, for each value of its key, also when another worker takes over.
 func TestConcurrencyByName(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
 			"endpoint": {Key: []string{"keys.endpoint"}, Concurrency: queue.Concurrency{Jobs: 3}},
@@ -296,6 +300,7 @@ func pauseALimitsKey(t *testing.T, rules []throttle.Rule) {
 
 // A handler is told which limits count its job, and for which values: by the worker that leads and by the others.
 func TestAHandlerKnowsTheLimitsOfItsJob(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, limitsOnly(map[string]queue.Limit{
 			"domain": {Key: []string{"tenant", "keys.domain"}, Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}, Each: map[string]queue.Limit{"*free.example": {Unlimited: true}}},
@@ -393,7 +398,8 @@ func TestLimitsByNameAreLive(t *testing.T) {
 // However many lanes wait for one limit that is used up, its next free instant starts one of them, and the others are not
 // looked at.
 func TestWaitersOfALimitCostNothing(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	sizes := []int{200, 5000}
 	if sample.Whole() {
 		sizes = []int{10_000, 100_000}
@@ -482,6 +488,7 @@ func TestRulesOfALimitHaveOneName(t *testing.T) {
 
 // A job that lacks what a limit needs is invalid where it is offered, and is not counted where it waits already.
 func TestSimulatedJobsThatLackAKey(t *testing.T) {
+	t.Parallel()
 	p := limitsOnly(map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Refuse: true, Rules: []throttle.Rule{throttle.Window(1, time.Hour)}}})
 	offers := []simulate.Offer{{At: time.Unix(0, 0), Job: jobs("school", "teacher", 1)[0]}}
 	for accepted, want := range map[bool]queue.Reason{false: simulate.Invalid, true: ""} {

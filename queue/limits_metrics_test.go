@@ -9,12 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // What a limit by name counts, how many lanes wait for it, and how many of its keys are paused, without a label for keys.
 func TestMetricsOfLimits(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -32,6 +33,7 @@ func shownLimits() queue.Policies {
 // The limits as they are: how full each key is, what waits and runs for it, from when on it lets the next job start,
 // and whether it is paused.
 func TestLimitsAreShown(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
@@ -92,6 +94,7 @@ func TestLimitsAreShown(t *testing.T) {
 
 // Without limits by name there is nothing to show.
 func TestNoLimitsAreShown(t *testing.T) {
+	t.Parallel()
 	inspector := newInspector(t, redistest.Mini(t), "push")
 	now, err := inspector.Limits(t.Context(), 10)
 	if err != nil || len(now.Limits) != 0 || now.Now.IsZero() {
@@ -101,6 +104,7 @@ func TestNoLimitsAreShown(t *testing.T) {
 
 // However many keys and lanes there are, so much is read, and it is said that it is not all.
 func TestLimitsReadABoundedPart(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	setPolicies(t, client, shownLimits())
 	var all []queue.Job

@@ -6,11 +6,13 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
+
+	"github.com/waterclock/waterclock/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis reports every failed dial of the tests that cut connections
-	code := m.Run()
+	code := redistest.RunWaiting(m, 2)
 	if err := goleak.Find(); code == 0 && err != nil {
 		os.Stderr.WriteString(err.Error())
 		code = 1

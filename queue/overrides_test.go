@@ -225,6 +225,7 @@ func TestOverridesAndPoliciesThatAreSet(t *testing.T) {
 
 // What is wrong with an override is said, and nothing changes.
 func TestWrongOverrides(t *testing.T) {
+	t.Parallel()
 	client := redistest.Mini(t)
 	setPolicies(t, client, overridden("domain", 10))
 	inspector := newInspector(t, client, "push")

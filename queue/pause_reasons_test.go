@@ -13,6 +13,7 @@ import (
 // A pause that a handler asks for is listed with its cause; a shorter one does not take the reason
 // of a longer one, and is not given it.
 func TestPausesOfHandlersHaveReasons(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector := newInspector(t, s.client, "push")
 		got := recorder{then: func(ctx context.Context, info queue.Info) error {

@@ -91,6 +91,7 @@ func (r random) policies() Policies {
 // Policies are the same after they were written and read, whatever they hold: a rule that
 // gets lost on the way would be a limit that silently does not hold.
 func TestPoliciesRoundTripWhateverTheyHold(t *testing.T) {
+	t.Parallel()
 	client := redistest.Mini(t)
 	inspector, err := NewInspector(client, "q")
 	if err != nil {
@@ -123,6 +124,7 @@ func TestPoliciesRoundTripWhateverTheyHold(t *testing.T) {
 
 // What is read, changed and set again keeps the limits of the others.
 func TestPoliciesAreReadChangedAndSet(t *testing.T) {
+	t.Parallel()
 	inspector, err := NewInspector(redistest.Mini(t), "q")
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +149,7 @@ func TestPoliciesAreReadChangedAndSet(t *testing.T) {
 }
 
 func TestPoliciesThatCannotBeReadAreRefused(t *testing.T) {
+	t.Parallel()
 	inspector, err := NewInspector(redistest.Mini(t), "q")
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +170,7 @@ func TestPoliciesThatCannotBeReadAreRefused(t *testing.T) {
 }
 
 func TestBase64OfATenant(t *testing.T) {
+	t.Parallel()
 	_, err := ParsePolicies("f.yaml", []byte("policies: {p: {}}\ntenants:\n  !!binary \"#\": p\n"))
 	if err == nil || !strings.HasPrefix(err.Error(), `f.yaml:3: tenants: "#" is not base64`) {
 		t.Errorf("%v", err)

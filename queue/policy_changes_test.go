@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -47,6 +48,7 @@ func TestPoliciesAreLiveInManyLanes(t *testing.T) {
 // A backlog that is full makes room from the moment in which its policy says so; and what
 // it remembers of that does not spoil what comes after.
 func TestOverflowIsLive(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		backlog := func(capacity int, dropOldest bool) queue.Policies {
 			return policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, time.Hour)}, Capacity: capacity, DropOldest: dropOldest})
@@ -173,6 +175,7 @@ func TestACheaperJobStartsAtOnce(t *testing.T) {
 
 // A flood of refused jobs leaves the records of others' dropped ones alone.
 func TestRefusalsHideNoDrops(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -227,7 +230,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 
 // A pause that has ended is forgotten, and with it what offers do for the sake of pauses.
 func TestEndedPausesAreForgotten(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		inspector, now := newInspector(t, s.client, "push"), time.Now()
@@ -260,7 +263,8 @@ func TestEndedPausesAreForgotten(t *testing.T) {
 
 // Numbers beyond all bounds make nobody look without end.
 func TestAbsurdRulesCostNothing(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	client := redistest.Start(t).Client(t)
 	setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 366*24*time.Hour)}}))
 	enqueue(t, client, named("", "u", cost(1_000_000)), named("", "u", cost(1_000_000)), named("", "u"), named("", "v"))
@@ -299,6 +303,7 @@ func TestClientsAreCheap(t *testing.T) {
 
 // A worker's queues are checked before anything runs.
 func TestQueuesOfAWorker(t *testing.T) {
+	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{})
 	defer rdb.Close()
 	for want, queues := range map[string][]string{

@@ -15,6 +15,7 @@ import (
 // A tenant's leak grows when its hours open, and once more after a pause that is longer than the ramp: a tenth of the rate at first,
 // half of it and a bit in the middle.
 func TestALeakGrowsWhereItReturns(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")
@@ -56,6 +57,7 @@ func TestALeakGrowsWhereItReturns(t *testing.T) {
 // Receipts and explanations expect a job behind others when a ramp lets it start, whether the ramp begins with them or is under way; a
 // simulation of the same jobs starts them at the same instants.
 func TestEstimatesKnowRamps(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")

@@ -12,13 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
 // One worker serves several queues that live on several nodes, through both doors, and
 // the inspector finds its way to each.
 func TestSeveralQueuesOnACluster(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	client := redistest.StartCluster(t, 3)
 	queues := []string{"push-0", "push-1", "push-2", "push-3"}

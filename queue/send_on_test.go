@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -20,6 +21,7 @@ import (
 // Of three workers one cannot run anything for a minute and a half, then it can. The jobs that it gets run elsewhere at once, and no
 // attempt counts; until it can, it gets some job now and then. It leads, or another one does.
 func TestAWorkerThatCannotRunJobs(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	for first, name := range []string{"leads", "does not lead"} {
 		t.Run(name, func(t *testing.T) {

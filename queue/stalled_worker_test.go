@@ -35,6 +35,7 @@ func (a *atMost) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A worker that does not take its messages is looked at with the commits that there are anyway, also where the other
 // places of a small fleet are all taken.
 func TestAStalledWorkerCostsNoCommits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server, sent := newMini(t), &atMost{commands: 2000}
 		client := redistest.MiniClient(t, server)

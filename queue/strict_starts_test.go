@@ -262,7 +262,8 @@ func TestLateStartsKeepTheCalendar(t *testing.T) {
 // Policies that Redis has lost are not the same as none: nothing starts, and that is said,
 // until they are set again.
 func TestLostPoliciesLetNothingStart(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	for name, lose := range map[string]func(context.Context, redis.UniversalClient) error{
 		"FLUSHALL": func(ctx context.Context, c redis.UniversalClient) error { return c.FlushAll(ctx).Err() },
 		"the key is gone, and the leader with it": func(ctx context.Context, c redis.UniversalClient) error {

@@ -194,6 +194,7 @@ func TestMetricsOfTheBusiest(t *testing.T) {
 
 // A queue that cannot be read has no metrics of tenants, and those of the other queue stay.
 func TestMetricsOfTenantsOfABrokenQueue(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	client.HSet(t.Context(), "wc:{broken}:meta", "schema", "99")
 	client.Set(t.Context(), "wc:{broken}:tenants", "no index", 0)
@@ -213,6 +214,7 @@ func TestMetricsOfTenantsOfABrokenQueue(t *testing.T) {
 }
 
 func TestTooManyTenantsWithMetrics(t *testing.T) {
+	t.Parallel()
 	many := make([]string, 101)
 	for i := range many {
 		many[i] = fmt.Sprint("t", i)

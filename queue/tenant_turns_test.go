@@ -134,6 +134,7 @@ func TestAFloodDelaysNobodyElse(t *testing.T) {
 
 // Users of one batch start in the order of the batch.
 func TestABatchKeepsItsOrder(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(500, time.Second)}}))
 		var batch []queue.Job

@@ -14,6 +14,7 @@ import (
 // A chat of a user who has bulk waiting, in a lane of its own, and gets more of it again and again, has the next turn or the
 // one after it, also where the user's own rules keep both waiting.
 func TestLanesOfOneUser(t *testing.T) {
+	t.Parallel()
 	const byName = "\nlimits: {bulk: {jobs: {type: bulk}, key: [tenant, user], rules: [{window: 1000/1h}]}}\n"
 	for name, policy := range map[string]string{
 		"spacing":     "default: p\npolicies: {p: {user: {rules: [{spacing: 1s}]}}}" + byName,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/simulate"
 	"github.com/waterclock/waterclock/throttle"
@@ -59,17 +60,14 @@ func startsByDay(all []queue.Info, begin time.Time) []int {
 func TestAWarmupOverDays(t *testing.T) {
 	t.Parallel()
 	const rolling, calendar = "1:50/24h,2:100/24h,7:1000/24h", "1:50/day,2:100/day,7:1000/day"
-	for n, test := range []struct{ limit, windows, zone, from string }{
+	for _, test := range sample.Draw(t, []struct{ limit, windows, zone, from string }{
 		{"domain", rolling, "America/Los_Angeles", "2000-01-05"},
 		{"tenant", rolling, "Europe/Paris", "2000-03-23"}, // the fourth day has 23 hours
 		{"user", calendar, "Europe/Paris", "2000-10-26"},  // and here 25
 		{"queue", rolling, "", "2000-01-02"},
 		{"domain", calendar, "Asia/Kolkata", "2000-01-05"},
-	} {
+	}, 1, 5) {
 		t.Run(test.limit+" "+test.windows, func(t *testing.T) {
-			if testing.Short() && n > 2 {
-				t.Skip("two more of the kind")
-			}
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)
 				rule := throttle.Warmup(test.from, test.windows, test.zone)
@@ -127,6 +125,7 @@ func TestAWarmupOverDays(t *testing.T) {
 // Who has used 50 of 50 gets 50 more on the second day, and not 100; a warm-up that is put in force in the place of a window
 // knows what that has counted. A change of the policies on the way changes nothing.
 func TestAWarmupKnowsWhatWasCounted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		setPolicies(t, client, warmed("user", throttle.Window(20, 24*time.Hour)))
@@ -164,6 +163,7 @@ func TestAWarmupKnowsWhatWasCounted(t *testing.T) {
 
 // Why and until when a job waits is told by the window of the day, across steps too; an override may be a warm-up.
 func TestAWarmupIsExplained(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")
@@ -210,6 +210,7 @@ func within(at, want time.Time, of time.Duration) bool {
 
 // A simulation knows warm-ups, from any instant on.
 func TestAWarmupIsSimulated(t *testing.T) {
+	t.Parallel()
 	begin := midnight(t, "Europe/Paris", "2026-12-01")
 	var offers []simulate.Offer
 	for n := range 3000 {
@@ -228,6 +229,7 @@ func TestAWarmupIsSimulated(t *testing.T) {
 
 // What is wrong with a warm-up of a program is said when the policies are set.
 func TestWrongWarmups(t *testing.T) {
+	t.Parallel()
 	for want, rule := range map[string]throttle.Rule{
 		"a warm-up has the same days for all":                                                    throttle.Warmup("2026-12-01", "1:50/24h", "user"),
 		`from "soon": want a date such as 2026-12-01`:                                            throttle.Warmup("soon", "1:50/24h", ""),

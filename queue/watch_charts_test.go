@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
@@ -18,7 +19,7 @@ import (
 // Charts are rings: however long a queue is watched, and by however many, they hold so many
 // points and no more.
 func TestChartsAreBounded(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
@@ -78,6 +79,7 @@ func TestOneRecordsForAll(t *testing.T) {
 
 // A point that nobody can read is not there, and is replaced.
 func TestChartWithNonsense(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := context.Background()
 		for _, seconds := range []string{"1", "10", "300", "10:tenants", "300:tenants"} {

@@ -17,6 +17,7 @@ import (
 
 // The numbers of a queue are right, well named, and read from Redis once in a while only.
 func TestCollector(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	setPolicies(t, client, policies(queue.Policy{User: []throttle.Rule{throttle.Window(1, time.Hour)}}))
 	enqueue(t, client, jobs("school", "teacher", 3)...)
@@ -66,6 +67,7 @@ waterclock_queue_up{queue="push"} 1
 
 // A queue that cannot be read is one number, and does not fail the others'.
 func TestCollectorOfABrokenQueue(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	client.HSet(t.Context(), "wc:{broken}:meta", "schema", "99")
 	registry := prometheus.NewRegistry()
@@ -83,6 +85,7 @@ waterclock_queue_up{queue="push"} 1
 
 // Each drop is counted under its reason, whoever has decided it.
 func TestDropsAreCountedByReason(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		setPolicies(t, s.client, policies(queue.Policy{
 			Capacity: 3, User: []throttle.Rule{throttle.Window(1, time.Hour).OrDrop(), throttle.TokenBucket(5, time.Hour, 5)},

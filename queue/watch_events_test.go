@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/simulate"
 	"github.com/waterclock/waterclock/queue/watch"
@@ -46,7 +47,8 @@ func listen[T any](t *testing.T, listening func(ctx context.Context, each func(T
 // Whoever listens is told of starts, ends, failures and drops; before that nothing is written
 // for it.
 func TestTail(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		i := newWatcher(t, s.client, "push")
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
@@ -88,7 +90,8 @@ func TestTail(t *testing.T) {
 
 // Whoever listens to a flood is told how much was left out, and the queue goes on.
 func TestTailOfAFlood(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	onStages(t, func(t *testing.T, s stage) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{Lease: time.Second, Concurrency: 1000})
@@ -114,6 +117,7 @@ func TestTailOfAFlood(t *testing.T) {
 // Whoever records offers gets all of them as they were offered, without duplicates, and is told
 // of a gap.
 func TestOffers(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		type batch struct {
 			offered []simulate.Offer

@@ -23,6 +23,7 @@ func waitsFor(d time.Duration) func(int, error, *asynq.Task) time.Duration {
 // A job that backs off says with what it failed and when it is tried again; one that is
 // scheduled, and one that is done, say nothing.
 func TestRetryingJobsSayWhy(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		long := "no: " + strings.Repeat("é", 300) + "\xff"
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
@@ -58,6 +59,7 @@ func TestRetryingJobsSayWhy(t *testing.T) {
 
 // The error goes with the job into its lane; a job that is revived has none any more.
 func TestErrorsGoWithTheJob(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		got := recorder{then: func(_ context.Context, info queue.Info) error { return fmt.Errorf("attempt %d", info.Attempt) }}
 		i := newWatcher(t, s.client, "push")
@@ -95,6 +97,7 @@ func TestErrorsGoWithTheJob(t *testing.T) {
 
 // The classes of errors, those of dead jobs and of those that are tried again.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		got := recorder{then: func(_ context.Context, info queue.Info) error {
 			if info.Type == "dead" {
@@ -121,6 +124,7 @@ func TestFailures(t *testing.T) {
 // A queue is failing while most of its last attempts fail: not after a few, not because of one
 // in three, and not any more when it works again, or when it was long ago.
 func TestFailing(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		i := newWatcher(t, s.client, "push")
 		got := recorder{then: func(_ context.Context, info queue.Info) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -22,7 +23,7 @@ func TestWhatPeopleAskFor(t *testing.T) {
 		after   time.Duration
 	}
 	hour := func(n int) time.Duration { return time.Duration(n) * 5 * time.Minute } // of this test: idle time takes time, too
-	for name, c := range map[string]struct {
+	for name, c := range sample.Cases(t, map[string]struct {
 		policy  queue.Policy
 		act     func(t *testing.T, offer func(id, payload string, with ...func(*queue.Job)), i *queue.Inspector)
 		answers func(attempt int, payload string) error
@@ -104,7 +105,7 @@ func TestWhatPeopleAskFor(t *testing.T) {
 			},
 			want: []start{{"fails", 0}, {"next", 0}, {"fails", hour(1)}},
 		},
-	} {
+	}, 3, 100) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := redistest.Mini(t)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestFirstJob(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		var got recorder
 		runWorker(t, client, &got, queue.WorkerConfig{})

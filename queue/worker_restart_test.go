@@ -111,6 +111,7 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 
 // Jobs of a lane that fail together, and wait as long, come back in their order.
 func TestRetriesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -358,6 +359,7 @@ func TestPausesInThePast(t *testing.T) {
 
 // Redis keeps a bounded part of an error, and the log another.
 func TestErrorTextsAreBounded(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(t *testing.T, s stage) {
 		got := recorder{then: func(context.Context, queue.Info) error { return errors.New(strings.Repeat("é", 1<<20)) }}
 		var log redistest.Buffer

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/throttle"
 )
 
 func TestCluster(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	client := redistest.StartCluster(t, 3)
 	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))

@@ -265,7 +265,7 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 // Memory, the fake Redis and the real one answer as the model does, whatever the rules,
 // costs and times, and whichever way the clock steps.
 func TestStoresAgree(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	seed := sample.SeedOf(t)
 	run := func(t *testing.T, rounds int, contestants ...contestant) {

@@ -27,6 +27,7 @@ func everyRule(per time.Duration) []Rule {
 
 // Waiting exactly RetryAfter is always enough, one microsecond less never is.
 func TestRetryAfterIsExact(t *testing.T) {
+	t.Parallel()
 	for round := range 300 {
 		random := rand.New(rand.NewPCG(7, uint64(round)))
 		c := memoryContestant()
@@ -86,6 +87,7 @@ func dumpAll(t *testing.T, client redis.UniversalClient) string {
 
 // What is refused, dropped or only asked changes nothing: no value and no expiry.
 func TestRefusedChangesNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		c := redisContestant(t, "redis", client)
 		for round := range 8 {
@@ -138,6 +140,7 @@ func isSubset(a, b string) bool {
 
 // A key lives as long as its state, to the millisecond, and an idle subject leaves none.
 func TestKeysExpire(t *testing.T) {
+	t.Parallel()
 	const per = 1900 * time.Millisecond // no whole seconds: who rounds down lets too many through
 	for _, rule := range append(everyRule(per), Window(3, 1500*time.Microsecond), Leak(1, 10*time.Microsecond)) {
 		t.Run(rule.String(), func(t *testing.T) {
@@ -190,6 +193,7 @@ func TestKeysExpire(t *testing.T) {
 // A changed rule finds the state of the old one, clipped to what it could have made. Tokens
 // that a bucket lacks come back at the new rate.
 func TestChangedRules(t *testing.T) {
+	t.Parallel()
 	const sec, ms = time.Second, time.Millisecond
 	tests := map[string]struct {
 		before, after Rule
@@ -243,6 +247,7 @@ func TestChangedRules(t *testing.T) {
 // What is wrong with one request of a batch is not the others' trouble, and what failed
 // has spent nothing.
 func TestErrorsStayApart(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := New(NewRedisStore(client, "rl"))
 		rules := []Rule{Window(2, time.Hour)}
@@ -278,6 +283,7 @@ func TestErrorsStayApart(t *testing.T) {
 
 // Many at once on one key: exactly the limit is admitted, and who gives up is not served.
 func TestManyCallersAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, store := range map[string]Store{"memory": NewMemoryStore(), "redis": NewRedisStore(redistest.Start(t).Client(t), "rl")} {
 		limiter := New(store)
 		subject := Subject{Key: "u", Rules: []Rule{Window(100, time.Hour), Leak(1_000_000, time.Millisecond)}}

@@ -32,6 +32,7 @@ type step struct {
 }
 
 func TestRules(t *testing.T) {
+	t.Parallel()
 	const admitted, deferred, dropped = throttle.Admitted, throttle.Deferred, throttle.Dropped
 	tests := map[string]struct {
 		rules []throttle.Rule
@@ -131,6 +132,7 @@ func ask(t *testing.T, l *throttle.Limiter, verb string, cost int, s ...throttle
 }
 
 func TestAllOrNone(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		tenant := throttle.Subject{Key: "tenant", Rules: []throttle.Rule{throttle.Window(5, time.Hour)}}
@@ -175,6 +177,7 @@ func dump(t *testing.T, client redis.UniversalClient) string {
 }
 
 func TestStateExpires(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
@@ -193,6 +196,7 @@ func TestStateExpires(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	limiter := throttle.New(throttle.NewRedisStore(redistest.Mini(t), "rl"))
 	tests := map[string]struct {
 		rule throttle.Rule
@@ -218,6 +222,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestRuleString(t *testing.T) {
+	t.Parallel()
 	tests := map[string]throttle.Rule{
 		"leak 50/s":         throttle.Leak(50, sec),
 		"leak 1/1m":         throttle.Leak(1, time.Minute),
@@ -245,6 +250,7 @@ func same(a, b throttle.Decision) bool {
 
 // The limiter in memory knows warm-ups.
 func TestAWarmupInMemory(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // it begins at midnight, on 2000-01-01
 		limiter := throttle.New(throttle.NewMemoryStore())
 		rules := []throttle.Rule{throttle.Warmup("2000-01-01", "1:50/24h,2:100/24h,4:200/24h", "").OrDrop()}

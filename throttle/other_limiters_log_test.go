@@ -10,6 +10,7 @@ import (
 // github.com/classdojo/rolling-rate-limiter, src/index.test.ts. A refused action counts
 // there: with us it does where a rule says so.
 func TestRollingRateLimiter(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	tests := map[string]table{
 		"prevents more than maxInInterval actions within interval": {[]Rule{Window(2, 10*ms)}, []fact{
@@ -58,6 +59,7 @@ func TestRollingRateLimiter(t *testing.T) {
 // Its test of separate users, and the older ones, test/index.js: of 300 tries of three
 // users at once 30 of each are admitted, and after the interval 30 more.
 func TestRollingRateLimiterUsers(t *testing.T) {
+	t.Parallel()
 	for name, rules := range map[string][]Rule{
 		"deferring": {Window(30, 100*time.Millisecond)}, "counting": {Window(30, 100*time.Millisecond).CountingDropped()},
 	} {
@@ -85,6 +87,7 @@ func TestRollingRateLimiterUsers(t *testing.T) {
 // What counting refused actions does to a flood: 5 in 2 seconds, a try each 300 ms for 10
 // seconds. 5 are admitted, and none ever after; without it 25 are.
 func TestCountingRefusedActionsKeepsAFloodOut(t *testing.T) {
+	t.Parallel()
 	for want, rule := range map[int]Rule{25: Window(5, 2*time.Second), 5: Window(5, 2*time.Second).CountingDropped()} {
 		c := memoryContestant()
 		admitted := 0
@@ -107,6 +110,7 @@ func TestCountingRefusedActionsKeepsAFloodOut(t *testing.T) {
 // redis_rate's own tests want 9 left of 10 after the first; since July 2025 it answers 8,
 // for it counts seconds in doubles. Ours are whole microseconds.
 func TestRemainingIsExact(t *testing.T) {
+	t.Parallel()
 	for _, rule := range []Rule{
 		TokenBucket(10, time.Second, 10), TokenBucket(100, time.Minute, 100), TokenBucket(1000, time.Hour, 1000),
 		TokenBucket(7, time.Minute, 7), Window(10, time.Second), FixedWindow(10, time.Second), SlidingCounter(10, time.Second, 2),
@@ -117,6 +121,7 @@ func TestRemainingIsExact(t *testing.T) {
 
 // The worked examples of the literature for the two forms of the sliding counter.
 func TestSlidingCounterFromTheBooks(t *testing.T) {
+	t.Parallel()
 	const minute, sec = time.Minute, time.Second
 	// The tables begin at ...:20 of a minute.
 	window := func(at time.Duration) time.Duration { return at + 40*sec }

@@ -95,6 +95,7 @@ func (f fact) check(t *testing.T, where string, d Decision, begin time.Time) {
 // There a reservation is for as many tokens as there may ever be, and an n of 0 takes
 // none; here the one is Reserve, and the other Peek.
 func TestXTimeRate(t *testing.T) {
+	t.Parallel()
 	const t0, t1, t2, t3, t4, t5, t8, t9, t10 = 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond,
 		400 * time.Millisecond, 500 * time.Millisecond, 800 * time.Millisecond, 900 * time.Millisecond, time.Second
 	allow := func(at time.Duration, cost int, slot time.Duration) fact { return row(at, "allow", cost, slot) }
@@ -179,6 +180,7 @@ func TestXTimeRate(t *testing.T) {
 // src/cell/mod.rs, the same table: 1 a second, burst 5. Their volume 0 is our Peek, their
 // -1, never, for a volume above the burst our error.
 func TestThrottled(t *testing.T) {
+	t.Parallel()
 	const sec, ms = time.Second, time.Millisecond
 	checkFacts(t, table{[]Rule{TokenBucket(1, sec, 5)}, []fact{
 		row(0, "never", 6, 0),
@@ -204,6 +206,7 @@ func TestThrottled(t *testing.T) {
 // there is our Peek of 1. After a spend it also says when the same could be spent again:
 // that is a Peek here.
 func TestBoulder(t *testing.T) {
+	t.Parallel()
 	const sec, ms, us = time.Second, time.Millisecond, time.Microsecond
 	slow := []Rule{TokenBucket(1, sec, 10)}
 	const long = 20*time.Hour + 11*sec + 999*ms // where Decide goes on after 20 hours
@@ -301,6 +304,7 @@ func TestBoulder(t *testing.T) {
 // spend nothing at all; there the other one is spent. Its transactions that only check or
 // only spend have no like here: what is to be watched and not enforced is a shadow rule.
 func TestBoulderBatches(t *testing.T) {
+	t.Parallel()
 	overridden := Subject{Key: "64.112.117.1", Rules: []Rule{TokenBucket(40, time.Second, 40)}}
 	normal := Subject{Key: "10.0.0.1", Rules: []Rule{TokenBucket(20, time.Second, 20)}}
 	c := memoryContestant()

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -34,6 +35,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 // A refund that failed can be made again, and is made once.
 func TestRefundAgain(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Window(2, time.Hour)}}
@@ -64,6 +66,7 @@ func TestRefundAgain(t *testing.T) {
 // A panic in a hook of the client, which net/http would recover from, leaves nobody
 // waiting.
 func TestPanickingHook(t *testing.T) {
+	t.Parallel()
 	client := redistest.Mini(t)
 	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 	subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Window(100, time.Hour)}}
@@ -90,6 +93,7 @@ func TestPanickingHook(t *testing.T) {
 
 // A large cost is one entry of a log, also of one that is long already.
 func TestLargeCosts(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		large := throttle.Subject{Key: "large", Rules: []throttle.Rule{throttle.Window(1_000_000, time.Hour)}}
@@ -128,6 +132,7 @@ func TestLargeCosts(t *testing.T) {
 // Whatever a script touches it declares: on a cluster whose slots move, what it does not
 // declare is taken for empty.
 func TestKeysAreDeclared(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	declared := map[string]bool{}
 	client.AddHook(hook(func(cmd redis.Cmder) error {
@@ -164,7 +169,7 @@ func TestKeysAreDeclared(t *testing.T) {
 
 // A subject that begins with a brace lies in one slot of a cluster, however long its log.
 func TestBracesOnACluster(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	client := redistest.StartCluster(t, 3)
 	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
@@ -181,6 +186,7 @@ func TestBracesOnACluster(t *testing.T) {
 // What an older release wrote is read as far as it says the same: a log does, and other
 // rules begin anew.
 func TestOlderStates(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		now := client.Time(t.Context()).Val().UnixMicro()
@@ -203,6 +209,7 @@ func TestOlderStates(t *testing.T) {
 
 // Rules that only queues and the store in memory know are refused, with what would be right; those beside them are decided.
 func TestRulesThatRedisDoesNotKnow(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		for want, rule := range map[string]throttle.Rule{

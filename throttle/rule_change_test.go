@@ -101,7 +101,7 @@ func (c *shifting) play(random *rand.Rand, steps int) {
 }
 
 func TestStoresAgreeWhileRulesChange(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	mini, real := redistest.Mini(t), redistest.Start(t).Client(t)
 	contestants := []contestant{

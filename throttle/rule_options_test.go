@@ -28,6 +28,7 @@ func stores(t *testing.T) map[string]throttle.Store {
 // A shadow rule says what it would have done, in a world where it had: of 4 a second, 2
 // would have been let through.
 func TestShadow(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, store := range stores(t) {
 			limiter := throttle.New(store)
@@ -57,6 +58,7 @@ func TestShadow(t *testing.T) {
 
 // A rule that counts what was refused does so for itself: the spacing beside it does not.
 func TestCountingDropped(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, store := range stores(t) {
 			limiter := throttle.New(store)
@@ -81,6 +83,7 @@ func TestCountingDropped(t *testing.T) {
 
 // However long the flood, the log keeps no more than its rules look at, and one.
 func TestLogsStayShort(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{
@@ -103,6 +106,7 @@ func TestLogsStayShort(t *testing.T) {
 }
 
 func TestBadBatch(t *testing.T) {
+	t.Parallel()
 	limiter := throttle.New(throttle.NewMemoryStore())
 	good := throttle.Request{Subjects: []throttle.Subject{{Key: "u", Rules: []throttle.Rule{throttle.Window(2, sec)}}}}
 	bad := good
@@ -122,6 +126,7 @@ func TestBadBatch(t *testing.T) {
 
 // The keys of subjects never meet, however they are named.
 func TestKeysNeverMeet(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		names := []string{
@@ -147,6 +152,7 @@ func TestKeysNeverMeet(t *testing.T) {
 
 // What the headers of the scripts say about KEYS and ARGV is what they use.
 func TestScriptHeaders(t *testing.T) {
+	t.Parallel()
 	names, err := os.ReadDir("lua")
 	if err != nil {
 		t.Fatal(err)
@@ -189,6 +195,7 @@ func TestScriptHeaders(t *testing.T) {
 
 // A decision says when there will be more than remains: not a moment sooner, and not later.
 func TestNextAfter(t *testing.T) {
+	t.Parallel()
 	for name, rule := range map[string]throttle.Rule{
 		"window": throttle.Window(3, 10*sec), "bucket": throttle.TokenBucket(3, 10*sec, 5), "leak": throttle.Leak(3, 10*sec),
 		"spacing": throttle.Spacing(3 * sec), "fixed window": throttle.FixedWindow(4, 10*sec), "counter": throttle.SlidingCounter(4, 10*sec, 5),
@@ -222,6 +229,7 @@ func TestNextAfter(t *testing.T) {
 
 // An action costs each subject what that counts. A refund gives each back as much.
 func TestCostsOfSubjects(t *testing.T) {
+	t.Parallel()
 	real := map[string]throttle.Store{"a real Redis": throttle.NewRedisStore(redistest.Start(t).Client(t), "rl")}
 	maps.Copy(real, stores(t))
 	for name, store := range real {
@@ -257,6 +265,7 @@ func TestCostsOfSubjects(t *testing.T) {
 // What a subject costs counts in each answer: whether a rule drops the action, or would have, how much is left, and what a
 // refusal has used up. Here the first of the subjects costs less than the one that decides.
 func TestCostsOfSubjectsInEachAnswer(t *testing.T) {
+	t.Parallel()
 	real := map[string]throttle.Store{"a real Redis": throttle.NewRedisStore(redistest.Start(t).Client(t), "rl")}
 	maps.Copy(real, stores(t))
 	for name, store := range real {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestRuleText(t *testing.T) {
+	t.Parallel()
 	tests := map[string]throttle.Rule{
 		"leak 50/s":                                        throttle.Leak(50, sec),
 		"leak 50/s ramp 1m over=drop":                      throttle.Leak(50, sec).Ramping(time.Minute).OrDrop(),
@@ -48,6 +49,7 @@ func TestRuleText(t *testing.T) {
 }
 
 func TestBadRuleText(t *testing.T) {
+	t.Parallel()
 	tests := map[string]string{
 		"":                                       "want a kind and its rate such as window 10/1m",
 		"window":                                 "want a kind and its rate",
@@ -82,6 +84,7 @@ func TestBadRuleText(t *testing.T) {
 }
 
 func TestRuleAccessors(t *testing.T) {
+	t.Parallel()
 	bucket, counter := throttle.TokenBucket(10, time.Minute, 20), throttle.SlidingCounter(7, sec, 3)
 	if bucket.Kind() != throttle.KindTokenBucket || bucket.Limit() != 10 || bucket.Period() != time.Minute || bucket.Burst() != 20 || bucket.Buckets() != 0 {
 		t.Errorf("%v", bucket)

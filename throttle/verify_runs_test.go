@@ -10,6 +10,7 @@ import (
 
 // VerifyConcurrency finds every start that is one too many, and no other.
 func TestVerifyConcurrency(t *testing.T) {
+	t.Parallel()
 	begin := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	run := func(subject string, from, until int) throttle.Run {
 		r := throttle.Run{Subject: subject, From: begin.Add(time.Duration(from) * time.Second)}

@@ -9,6 +9,7 @@ import (
 
 // An hour of random traffic that the limiter let through keeps every rule.
 func TestVerifyWhatWasAdmitted(t *testing.T) {
+	t.Parallel()
 	rules := []Rule{
 		Leak(7, time.Second), TokenBucket(3, time.Second, 10), Window(10, 3*time.Second), Spacing(40 * time.Millisecond),
 		FixedWindow(9, 2*time.Second), SlidingCounter(8, 2*time.Second, 2), SlidingCounter(8, 2*time.Second, 7),
@@ -49,6 +50,7 @@ func TestVerifyWhatWasAdmitted(t *testing.T) {
 }
 
 func TestVerifyBrokenLogs(t *testing.T) {
+	t.Parallel()
 	const sec, ms, us = time.Second, time.Millisecond, time.Microsecond
 	tests := map[string]struct {
 		rule   Rule

@@ -13,6 +13,7 @@ import (
 // Of many who wait each starts at a slot of its own, and those whose deadline is nearer
 // give up at once and leave no gap.
 func TestWait(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, store := range stores(t) {
 			limiter, began := throttle.New(store), time.Now()
@@ -40,6 +41,7 @@ func TestWait(t *testing.T) {
 
 // Who gives up while waiting gives the slot back.
 func TestWaitGivesBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, store := range stores(t) {
 			limiter := throttle.New(store)
@@ -66,6 +68,7 @@ func TestWaitGivesBack(t *testing.T) {
 
 // Whoever waits exactly RetryAfter is admitted, also where the refused tries count.
 func TestRetryAfterCountsTheRefused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, store := range stores(t) {
 			limiter := throttle.New(store)
@@ -93,6 +96,7 @@ func TestRetryAfterCountsTheRefused(t *testing.T) {
 
 // A leak keeps its rate when its state expires at the very slot.
 func TestLeakAcrossExpiry(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, store := range stores(t) {
 			limiter := throttle.New(store)
@@ -113,6 +117,7 @@ func TestLeakAcrossExpiry(t *testing.T) {
 // The zero decision and the zero outcome let nothing start, an empty key is an error, and
 // a cost of 0 is 1.
 func TestZeroValues(t *testing.T) {
+	t.Parallel()
 	if outcome := (throttle.Decision{}).Outcome; outcome != throttle.Undecided {
 		t.Errorf("the zero decision is %v", outcome)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -68,7 +69,7 @@ func (j *journal) attempts(id string) int {
 
 // Every field of a line has its effect in the worker, through either door.
 func TestEveryFieldHasItsEffect(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	for _, way := range []string{"lanes", "asynq"} {
 		t.Run(way, func(t *testing.T) {

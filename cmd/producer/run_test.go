@@ -21,6 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/jobline"
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -68,7 +69,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	status, _, stderr := produce(t, strings.NewReader(""), "--redis=redis://me:hunter2@127.0.0.1:1/0")
 	if want := "producer: no Redis at 127.0.0.1:1: connection refused\n"; status != 1 || stderr != want {

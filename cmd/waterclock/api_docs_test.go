@@ -16,6 +16,7 @@ import (
 // What docs/api.md shows works: each call of curl is answered as the block behind it says, up
 // to the values.
 func TestTheCallsOfTheDocs(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("no curl")
 	}

@@ -118,6 +118,7 @@ policies:
 
 // An operator's day: every command on a real Redis, one after the other.
 func TestADayAtTheConsole(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints(words("stats"), "queue push is idle")
 	c.fails(2, "--yes", "policies", "apply", c.file("bad.yaml", "polices: {}\n"), "--yes", "--yess")
@@ -204,6 +205,7 @@ func TestADayAtTheConsole(t *testing.T) {
 // A queue that nobody has used has nothing to watch or to steer: its name is misspelt. A tenant of
 // whom no job is known may be yet to come: that is said.
 func TestUnknownNames(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.fails(1, "queue push: nobody has ever used it; there are no queues in this Redis", "check")
 	c.prints([]string{"policies", "apply", c.file("p.yaml", someLimits), "--yes"})
@@ -224,6 +226,7 @@ func TestUnknownNames(t *testing.T) {
 
 // Whatever a name holds, it stays text.
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	for _, name := range []string{"\x1b[31mred", "a\nb\tc", "\u202egnol", strings.Repeat("x", 1000), "\xff\xfe", "<b>", "--json", "a b"} {
 		c.offer(queue.Job{Tenant: name, User: name, Type: "push"})
@@ -245,6 +248,7 @@ func run1(c *terminal, args []string) (string, error) {
 
 // Every command that shows something prints JSON if asked.
 func TestJSON(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints([]string{"policies", "apply", c.file("p.yaml", someLimits), "--yes"})
 	c.offer(queue.Job{ID: "a", Tenant: "school", User: "teacher", Type: "push", NotBefore: time.Now().Add(time.Hour)}, queue.Job{Tenant: "school", User: "teacher", Type: "push"})
@@ -261,6 +265,7 @@ func TestJSON(t *testing.T) {
 
 // Two operators do not overwrite each other's policies.
 func TestPoliciesAreComparedAndSet(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	inspector, err := watch.New(c.client, "push")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 // doctor names what is wrong with the keys and what a repair does, repairs it when it is told to,
 // and works where a key of the queue itself is broken.
 func TestDoctorRepairs(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), t.Context()
 	doctor := func(args ...string) string {

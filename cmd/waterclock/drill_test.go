@@ -16,6 +16,7 @@ import (
 // "Customer X's jobs are late": one command says since when, how long it takes and which rule makes it so, and another one what
 // a single job waits for. "Why was yesterday's job late?": one command.
 func TestDrillOfLateJobs(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints([]string{"policies", "apply", c.file("p.yaml", `
 default: standard

@@ -14,6 +14,7 @@ import (
 
 // The list of all overrides tells those that have ended from those that were ended or replaced before their time.
 func TestPastOverrides(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inspector, err := queue.NewInspector(redistest.Mini(t), "push")
 		if err != nil {

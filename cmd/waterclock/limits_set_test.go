@@ -7,6 +7,7 @@ import (
 
 // Overrides at the console: set, listed with author and reason, kept by an apply, in the history, ended.
 func TestOverridesAtTheConsole(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints([]string{"policies", "apply", c.file("p.yaml", `
 limits:

@@ -16,6 +16,7 @@ import (
 
 // The console lists limits by name, and the keys of one.
 func TestLimitsShow(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints(words("limits show"), "The policies have no limits by name.")
 	c.fails(2, "there is no limit domain: the policies have no limits by name", "limits", "show", "domain")
@@ -56,6 +57,7 @@ limits:
 
 // Overrides are shown with the keys that they count for, and one key with all that counts for it.
 func TestLimitsShowOneKey(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints([]string{"policies", "apply", c.file("p.yaml", `
 limits:

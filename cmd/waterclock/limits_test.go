@@ -14,6 +14,7 @@ import (
 
 // Limits by name at the console: what a job waits for, and a key of one that is paused.
 func TestLimitsAtTheConsole(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.prints([]string{"policies", "apply", c.file("p.yaml", `
 limits:

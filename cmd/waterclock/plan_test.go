@@ -14,6 +14,7 @@ import (
 
 // Sixty jobs at once, under ten a second and then under five.
 func TestPlan(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	var lines strings.Builder
 	for i := range 60 {
@@ -58,6 +59,7 @@ func TestPlan(t *testing.T) {
 
 // Limits by name count of an offer what they would count of the job: its type, keys and costs.
 func TestPlanLimitsByName(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	var lines strings.Builder
 	for tenant, rest := range map[string]string{
@@ -89,6 +91,7 @@ func TestPlanLimitsByName(t *testing.T) {
 
 // A job that a limit refuses is invalid, and does not start as if the limit were not about it.
 func TestPlanRefusedJobs(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	var lines strings.Builder
 	for i := range 3 {

@@ -58,6 +58,7 @@ func (t *terminal) ask(url, token string) string {
 
 // serve answers Prometheus and says whether Redis can be reached.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	c.offer(queue.Job{Tenant: "school", User: "teacher", Type: "push"})
 	address, printed, stop := c.serving(2)
@@ -86,6 +87,7 @@ func TestServe(t *testing.T) {
 
 // With a token, serve answers the API, of the queue or of all.
 func TestServeAPI(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	const token = "a-token-that-nobody-guesses"
 	file := c.file("token", token+"\n")
@@ -111,6 +113,7 @@ func TestServeAPI(t *testing.T) {
 
 // The password of Redis can stand in a file.
 func TestPasswordFile(t *testing.T) {
+	t.Parallel()
 	server, file := redistest.StartWithPassword(t)
 	c := &terminal{t, nil, server.URL()}
 	c.fails(1, "NOAUTH", "stats")
@@ -119,6 +122,7 @@ func TestPasswordFile(t *testing.T) {
 
 // With a file of limits, serve decides by them, under keys that no queue has.
 func TestServeLimits(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	token := c.file("token", "a-token-that-nobody-guesses")
 	address, _, stop := c.serving(1, "--token-file", token, "--limits-file", c.file("limits.yaml", "limits: {all: {counts: jobs, rules: [{window: 1/1h}]}}"))

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -99,7 +100,8 @@ func (b browser) field(page, name string) string {
 // they did at the other one, and go on when one is gone; jobs that are offered arrive once; pages at both are told of news;
 // and both give Prometheus the same numbers.
 func TestServeTwice(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	c := openTerminal(t)
 	const token = "a-token-that-nobody-guesses"
 	file := c.file("token", token)

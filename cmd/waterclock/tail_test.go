@@ -13,12 +13,14 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/watch"
 )
 
 // tail prints what happens, of whom it is asked for, whatever names hold.
 func TestTail(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	stop := c.work(10, func(_ context.Context, task *asynq.Task) error {
 		if task.Type() == "fails" {
@@ -74,6 +76,7 @@ func TestTail(t *testing.T) {
 
 // tail can be about one user, and end by itself: then its lines are what became of that user's jobs.
 func TestTailForATime(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	c := openTerminal(t)
 	defer c.work(10, func(context.Context, *asynq.Task) error { return nil })()

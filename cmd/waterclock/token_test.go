@@ -51,6 +51,7 @@ func TestTokens(t *testing.T) {
 
 // new adds an entry to a file of any form that it can, and leaves what it cannot as it is.
 func TestTokenIntoAFile(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	hash := "sha256:" + strings.Repeat("0a", 32)
 	for name, before := range map[string]string{

@@ -5,6 +5,7 @@ import "testing"
 // What the command is called with that means nothing is refused, and the error says what would
 // be right.
 func TestCalledTheWrongWay(t *testing.T) {
+	t.Parallel()
 	c := openTerminal(t)
 	for _, test := range []struct {
 		want string

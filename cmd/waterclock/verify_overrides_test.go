@@ -41,6 +41,7 @@ func written(begin time.Time, flows ...flow) string {
 // Each start is judged by the rules in force at its slot: those of an override while that lasts, those of the policies before
 // and after it. An override was set 10 s after the beginning and lasts 10 s.
 func TestVerifyKnowsOverrides(t *testing.T) {
+	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const (
 		domain = "limits: {domain: {key: keys.domain, rules: [{leak: 10/s}]}}\n"
@@ -97,6 +98,7 @@ func TestVerifyKnowsOverrides(t *testing.T) {
 
 // A list of overrides that cannot be right is refused, since it proves nothing. What was in force at other times does not matter.
 func TestVerifyRefusesOtherOverrides(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policies, log := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")
 	write(t, policies, "limits: {domain: {key: keys.domain, rules: [{leak: 10/s}]}}\n")

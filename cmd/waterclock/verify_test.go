@@ -20,6 +20,7 @@ policies:
 `
 
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		slots []time.Duration
 		late  time.Duration // of the last start
@@ -60,6 +61,7 @@ func TestVerify(t *testing.T) {
 
 // Users and values of keys whose names look alike once they stand side by side have limits of their own.
 func TestVerifyTellsNamesApart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policies, log := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")
 	write(t, policies, `
@@ -96,6 +98,7 @@ func write(t *testing.T, name, text string) {
 
 // A file that is no log of starts proves nothing: it is refused, with its line.
 func TestVerifyRefusesOtherFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policies, log := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "d.jsonl")
 	write(t, policies, verified)
@@ -120,6 +123,7 @@ func TestVerifyRefusesOtherFiles(t *testing.T) {
 
 // Limits by name are checked for the values of their keys, by what each start costs of them.
 func TestVerifyLimitsByName(t *testing.T) {
+	t.Parallel()
 	const policies = `
 limits:
   marketing: {jobs: {type: marketing}, key: [tenant, user], counts: jobs, rules: [{window: 2/1s}]}

@@ -53,6 +53,7 @@ func delivered(t *testing.T) map[string]any {
 
 // The service worker of the documentation takes out of a message what senders put into it.
 func TestServiceWorkerKnowsTheFields(t *testing.T) {
+	t.Parallel()
 	_, worker := scripts(t)
 	got := delivered(t)
 	_, list, _ := strings.Cut(worker, "const {")
@@ -104,6 +105,7 @@ WORKER
 // The scripts of the documentation, run: the page sends a target that messages can have,
 // and the service worker shows what arrives, and opens what a click is to open.
 func TestDocumentedScripts(t *testing.T) {
+	t.Parallel()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("no node to run JavaScript with")

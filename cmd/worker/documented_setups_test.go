@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify/notifytest"
 	"github.com/waterclock/waterclock/queue"
@@ -41,7 +42,7 @@ func setUp(t *testing.T, title string) (args []string, message string) {
 // Each set-up of docs/notify.md delivers its message, as it is written there but for the
 // addresses and the keys.
 func TestDocumentedSetUps(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	tcp := notifytest.Options{TCP: true}
 	google, err := notifytest.NewFCM(tcp)
 	must(t, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
@@ -67,7 +68,7 @@ func TestTokensFile(t *testing.T) {
 
 // --http serves the worker's numbers, and whether it lives and reaches Redis.
 func TestMonitors(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	var stdout, stderr redistest.Buffer

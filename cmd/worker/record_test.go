@@ -16,6 +16,7 @@ import (
 
 // worker --record writes down what anybody offers, as plan reads it.
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client(t)
 	name := filepath.Join(t.TempDir(), "offers.jsonl")

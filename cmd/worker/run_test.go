@@ -18,6 +18,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -31,6 +32,7 @@ func work(t *testing.T, args ...string) (status int, stdout, stderr string) {
 }
 
 func TestFlags(t *testing.T) {
+	t.Parallel()
 	tests := []struct{ args, want string }{
 		{"--concurrency=0", "--concurrency 0: want 1 to 100000"},
 		{"--concurrency=all", `--concurrency "all": want a whole number`},
@@ -77,7 +79,8 @@ func TestFlags(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	bad := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, bad, "policies:\n  standard:\n    usr: {}\n")
 	tests := []struct{ args, want string }{
@@ -99,6 +102,7 @@ func TestFailures(t *testing.T) {
 
 // At its start a worker says what is wrong with its Redis, and goes on where it can.
 func TestServerIsChecked(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	status, _, stderr := work(t, "--sender=log", "--redis", server.URL(), "--drain")
 	want := "maxmemory-policy is allkeys-lru: when its memory is full, Redis will throw waiting jobs away; want noeviction"
@@ -132,6 +136,7 @@ func offer(t *testing.T, client redis.UniversalClient, name string, n int) {
 // Jobs of both doors, of two queues and of two workers end up in one file, once each and
 // within the limits, and then the workers end.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client(t)
 	dir := t.TempDir()
@@ -189,6 +194,7 @@ func checkStarts(t *testing.T, lines []string) {
 }
 
 func TestForward(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client(t)
 	offer(t, client, "push", 20)
@@ -205,7 +211,7 @@ func TestForward(t *testing.T) {
 // A worker with a Redis of its own prints its address; jobs offered there are delivered
 // to standard output. A changed file and SIGHUP are obeyed, a mistake is refused.
 func TestEmbedded(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write(t, file, someLimits)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
@@ -29,7 +30,7 @@ func must(t *testing.T, err error) {
 // Each sender delivers over the real protocol, and its secret is seen nowhere; a device
 // that is gone is written down for the app.
 func TestProviders(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	tcp := notifytest.Options{TCP: true}
 	apns, err := notifytest.NewAPNs(tcp)
 	must(t, err)
@@ -119,6 +120,7 @@ func TestProviders(t *testing.T) {
 
 // A secret that is none is not printed for that.
 func TestBadSecret(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")
 	write(t, file, "s3cr3t")
 	for _, sender := range []string{"fcm", "webpush --webpush-subject=mailto:a@example.com", "webhook",
@@ -313,6 +315,7 @@ func TestConfigFile(t *testing.T) {
 
 // A mistake in the configuration file is named with its place.
 func TestBadConfigFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "notify.yaml")
 	for text, want := range map[string]string{
 		"":                            "no providers; want a list",

@@ -21,7 +21,7 @@ const grace = 5 * time.Millisecond
 
 // No promise is broken, each is used up by somebody, and who is not noisy waits as long as without the noise.
 func TestInAQueue(t *testing.T) {
-	for _, r := range sample.Draw(t, recipes, 2, 4) {
+	for _, r := range sample.Draw(t, recipes, 1, 4) {
 		t.Run(r.file, func(t *testing.T) {
 			text := read(t, r.file)
 			log, begin := inAQueue(t, r, text, r.traffic)

@@ -23,6 +23,7 @@ type weaker struct {
 
 // Each number of each file is made weaker, and the textbook has to notice by the limiter's log.
 func TestAWeakerPolicyIsNoticed(t *testing.T) {
+	sample.Slow(t)
 	for _, w := range weakerOnes(t) {
 		if w.running {
 			continue

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	testsample "github.com/waterclock/waterclock/internal/sample"
 )
 
 // asProgram makes the test binary the program itself.
@@ -100,7 +100,7 @@ func TestFalseStartIsFound(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	redistest.Slow(t)
+	testsample.Slow(t)
 	for _, c := range []struct {
 		args []string
 		want string

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	testsample "github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/notify/notifytest"
 )
@@ -126,7 +126,7 @@ func arrivedAtYours(t *testing.T, host *notifytest.Host) {
 // A provider that does not take the key, or asks for more time than the story has, ends
 // it with the reason. A device that is gone is found by the verdict.
 func TestYourProviderRefuses(t *testing.T) {
-	redistest.Slow(t)
+	testsample.Slow(t)
 	for _, tt := range []struct {
 		answer *notifytest.Answer
 		want   string

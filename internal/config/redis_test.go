@@ -15,9 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 func TestParseURL(t *testing.T) {
+	t.Parallel()
 	tests := map[string]target{
 		"redis://localhost":                 {scheme: "redis", hosts: []string{"localhost:6379"}},
 		"redis://:s%2Fcret@10.0.0.1:7000/3": {scheme: "redis", hosts: []string{"10.0.0.1:7000"}, rest: "/3", password: "s/cret"},
@@ -38,6 +40,7 @@ func TestParseURL(t *testing.T) {
 }
 
 func TestClients(t *testing.T) {
+	t.Parallel()
 	open := func(raw string) redis.UniversalClient {
 		t.Helper()
 		r, err := parseURL(raw)
@@ -68,6 +71,7 @@ func TestClients(t *testing.T) {
 // Every message says what would be right, none the password, and all are errors of the
 // caller: exit status 2.
 func TestBadURL(t *testing.T) {
+	t.Parallel()
 	const escape = "the user or password holds a character that must be percent-encoded, such as %2F for /"
 	tests := map[string]string{
 		"":                                        errURL.Error(),
@@ -129,7 +133,7 @@ func FuzzBadURL(f *testing.F) {
 }
 
 func TestUnreachable(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,6 +152,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestOpenRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	if err := server.Client(t).ConfigSet(t.Context(), "requirepass", "hunter2").Err(); err != nil {
 		t.Fatal(err)
@@ -172,6 +177,7 @@ func TestOpenRedis(t *testing.T) {
 }
 
 func TestEmbedded(t *testing.T) {
+	t.Parallel()
 	r, err := OpenRedis(t.Context(), Embedded)
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +198,7 @@ func TestEmbedded(t *testing.T) {
 }
 
 func TestCheckServer(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct{ warning, err string }{
 		"# Server\r\nredis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\n": {},
 		"redis_version:6.2.0\r\n":  {},
@@ -251,6 +258,7 @@ func answer(conn net.Conn) {
 }
 
 func TestOldServer(t *testing.T) {
+	t.Parallel()
 	address := oldRedis(t)
 	_, err := OpenRedis(t.Context(), "redis://"+address)
 	if want := "the Redis at " + address + " is version 5.0.7; want 6.2 or newer"; err == nil || err.Error() != want {
@@ -259,6 +267,7 @@ func TestOldServer(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		err    error
 		status int
@@ -278,6 +287,7 @@ func TestReport(t *testing.T) {
 
 // A password in a file opens Redis as one in the URL does, and stands in no error.
 func TestPasswordFile(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2@/:%é"
 	server := redistest.Start(t)
 	if err := server.Client(t).ConfigSet(t.Context(), "requirepass", secret).Err(); err != nil {

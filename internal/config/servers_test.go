@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // What people see when they name the right server in the wrong way.
 func TestWhyNoRedis(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	certificate := redistest.NewCertificate(t)
 	secure := redistest.StartTLS(t, certificate).Addr
@@ -41,7 +42,7 @@ func TestWhyNoRedis(t *testing.T) {
 
 // One node of a cluster that may throw jobs away is enough to warn of.
 func TestEveryNodeIsChecked(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartNodes(t, 3)
 	if err := cluster.Nodes[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
@@ -59,6 +60,7 @@ func TestEveryNodeIsChecked(t *testing.T) {
 
 // skip_verify is go-redis's, and is passed on.
 func TestUnverifiedTLS(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartTLS(t, redistest.NewCertificate(t))
 	r, err := OpenRedis(t.Context(), "rediss://"+server.Addr+"?skip_verify=true")
 	if err != nil {

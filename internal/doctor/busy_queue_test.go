@@ -161,6 +161,7 @@ func ends(ctx context.Context) error {
 // A busy queue is sound: nothing is found, however often it is looked at, although everything
 // moves.
 func TestABusyQueueIsSound(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	keys "github.com/waterclock/waterclock/queue/doctor"
 	"github.com/waterclock/waterclock/throttle"
@@ -177,6 +178,7 @@ func has(found []keys.Damage, what string) bool {
 // Each kind of damage is found, and mended while workers live. Then the queue is sound, and all
 // jobs that were not destroyed start.
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	for name, d := range damages() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,6 +256,7 @@ func (s *scene) goesOn(jobs int) {
 
 // What cannot be mended safely is found, and left as it is, with what is to be done.
 func TestLeft(t *testing.T) {
+	t.Parallel()
 	for name, d := range map[string]damage{
 		"Redis's clock was set back": {func(t *testing.T, s *scene) { do("HSET", key("meta"), "stamp", inFuture(s))(t, s) }, []string{"clock meta"}},
 		"a claim far ahead": {func(t *testing.T, s *scene) {
@@ -277,6 +280,7 @@ func TestLeft(t *testing.T) {
 
 // A queue that never was is sound, and stays unwritten.
 func TestNothingThere(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		if found, err := Examine(context.Background(), client, "never"); len(found) > 0 || err != nil {
 			t.Errorf("%+v, %v", found, err)
@@ -289,7 +293,8 @@ func TestNothingThere(t *testing.T) {
 
 // In a cluster the keys of the queue are at one node.
 func TestDamageInACluster(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	ctx, client := t.Context(), redistest.StartCluster(t, 2)
 	for _, queue := range []string{"a", "b", "c", "d[*?]"} {
 		lane := "wc:{" + queue + "}:lane:t:u"

@@ -23,6 +23,7 @@ func find(t *testing.T, all []Finding, what string) Finding {
 
 // A replica is told with how far it is behind; one that is far behind, or silent, is a problem.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	info := map[string]string{
 		"master_repl_offset": "20000000",
 		"slave0":             "ip=10.0.0.1,port=6379,state=online,offset=19999990,lag=1",
@@ -42,6 +43,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	for stats, want := range map[string]struct {
 		seen    string
 		problem bool
@@ -58,6 +60,7 @@ func TestScripts(t *testing.T) {
 
 // On a real server everything is found, and what is wrong has a remedy.
 func TestRealRedis(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	if err := redis.NewScript("return 1").Run(t.Context(), client, nil).Err(); err != nil {
 		t.Fatal(err)

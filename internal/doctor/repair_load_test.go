@@ -16,6 +16,7 @@ import (
 // Under load a key of the queue is overwritten for a while, or deleted. Offers fail with the key's
 // name or are accepted. After the repair all that was accepted starts, and the counters add up.
 func TestRepairUnderLoad(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

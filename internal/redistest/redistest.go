@@ -24,7 +24,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/inprocess"
-	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // Required is the environment variable that turns a missing redis-server from a
@@ -203,20 +202,4 @@ func isFree(port int) bool {
 		listener.Close()
 	}
 	return err == nil
-}
-
-// SlowToo is the environment variable with which -short runs some of the tests that [Slow] marks: with
-// 1 all of them, with 3 one in three, drawn by the seed of package sample.
-const SlowToo = "WATERCLOCK_SLOW_TOO"
-
-// Slow skips a test that takes more than a second under -short, unless [SlowToo] asks for it: under the
-// race detector those that take minutes are skipped, and some of these are not.
-func Slow(t testing.TB) {
-	if !testing.Short() {
-		return
-	}
-	oneIn, _ := strconv.Atoi(os.Getenv(SlowToo))
-	if oneIn < 1 || sample.Rand(t, sample.SeedOf(t)).IntN(oneIn) > 0 {
-		t.Skip("takes seconds")
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -170,7 +171,7 @@ func TestAWarmupThatFallsBack(t *testing.T) {
 
 // The judge, which shares no code with the rule, finds nothing; nor does anything start later than it has to.
 func TestTheJudgeOfWarmups(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(sample.Size(50, 200, 200)) {
 		rnd := rand.New(rand.NewPCG(seed, 77))
 		zone := []string{"", "Europe/Paris", "America/St_Johns"}[rnd.IntN(3)]
 		unit := []string{"24h", "12h", "day", "week"}[rnd.IntN(4)]

@@ -25,6 +25,7 @@ import (
 const (
 	Exhaustive = "WATERCLOCK_EXHAUSTIVE" // if it is set, every case is run
 	Seed       = "WATERCLOCK_SEED"       // a number; a new one is drawn if it is not set
+	SlowToo    = "WATERCLOCK_SLOW_TOO"   // with it -short runs tests that [Slow] marks: with 1 all of them, with 3 one in three
 )
 
 // Whole reports whether every case is to be run.
@@ -35,6 +36,18 @@ func WholeOnly(t testing.TB) {
 	t.Helper()
 	if !Whole() {
 		t.Skipf("takes long; %s=1 runs it", Exhaustive)
+	}
+}
+
+// Slow skips a test that takes more than a second under -short, unless [SlowToo] asks for it: under the
+// race detector those that take minutes are skipped, and some of these are not.
+func Slow(t testing.TB) {
+	if !testing.Short() {
+		return
+	}
+	oneIn, _ := strconv.Atoi(os.Getenv(SlowToo))
+	if oneIn < 1 || Rand(t, SeedOf(t)).IntN(oneIn) > 0 {
+		t.Skip("takes seconds")
 	}
 }
 

@@ -151,6 +151,7 @@ const somePolicies = "default: standard\npolicies:\n  standard:\n    user: {rule
 // A job that is offered over HTTP starts with what it carries; a second one with its ID is a
 // duplicate; the answer says when the next one starts, and the API why.
 func TestAJobIsOfferedAndStarts(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Start(t).Client(t), nil)
 	s.post("/v1/queues/push/policies", fields{"source": somePolicies, "version": 0, "author": "ann", "reason": "the first ones"}, nil)
 	started := make(chan string, 10)
@@ -192,6 +193,7 @@ func TestAJobIsOfferedAndStarts(t *testing.T) {
 
 // What an operator does at the console works over HTTP.
 func TestADayOverHTTP(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Start(t).Client(t), nil)
 	const q = "/v1/queues/push"
 	var counted api.PolicyCount
@@ -305,6 +307,7 @@ func TestADayOverHTTP(t *testing.T) {
 
 // Whatever a name holds, it comes back as it was, and as nothing but text.
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Start(t).Client(t), nil)
 	for _, name := range []string{
 		"<script>alert(1)</script>", "\x00\x1b[31m", "../../etc", "a/b%2Fc?x=1&y", "\u202egnol", strings.Repeat("x", 1024), `","tenant":"other`, "a b+c", "{}:", "\u2028",

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/api"
 	"github.com/waterclock/waterclock/throttle"
 	"github.com/waterclock/waterclock/throttle/limits"
@@ -49,6 +50,7 @@ func (s *site) decide(body string) (api.Decision, http.Header) {
 // 1,000 callers ask at the same time, about four users with 10 in any second each, one by one and in batches, and ask again when they
 // are told to. By the instants on Redis's clock nobody gets more than 10 in any second, and everybody gets all that fits.
 func TestManyCallersNeverExceedAWindow(t *testing.T) {
+	sample.Slow(t)
 	t.Parallel()
 	const callers, most, window = 1000, 10, time.Second
 	s, _, _ := limited(t, redistest.Start(t).Client(t), "limits: {sends: {key: [tenant, user], counts: jobs, rules: [{window: 10/1s}]}}")
@@ -115,6 +117,7 @@ func TestManyCallersNeverExceedAWindow(t *testing.T) {
 
 // What each mode answers and counts, and the limit that binds.
 func TestModes(t *testing.T) {
+	t.Parallel()
 	s, _, _ := limited(t, redistest.Start(t).Client(t), `
 limits:
   marketing: {jobs: {type: marketing}, key: [tenant, user], counts: jobs, rules: [{window: 2/1h, over: drop}]}
@@ -172,6 +175,7 @@ limits:
 
 // Several actions are decided each by itself, in their order, also where one of them is over its limit.
 func TestSeveralActions(t *testing.T) {
+	t.Parallel()
 	s, _, _ := limited(t, redistest.Start(t).Client(t), "limits: {domain: {key: keys.domain, counts: jobs, rules: [{window: 2/1h}]}}")
 	for _, mode := range []string{"", `,"mode":"reserve"`} {
 		var actions []string
@@ -198,6 +202,7 @@ func TestSeveralActions(t *testing.T) {
 
 // One bad action among good ones: nothing is decided, and the answer says which, where and what would be right.
 func TestOneBadAction(t *testing.T) {
+	t.Parallel()
 	s, _, _ := limited(t, redistest.Mini(t), `
 limits:
   route:  {key: keys.route, counts: jobs, missing: refuse, rules: [{window: 2/1h}]}
@@ -287,6 +292,7 @@ func TestChangedLimits(t *testing.T) {
 
 // Who waits as long as it says has waited long enough.
 func TestWaitsAreRoundedUp(t *testing.T) {
+	t.Parallel()
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Hour + time.Microsecond: 3_600_001} {
 		if got := api.Milliseconds(d); got != want {
 			t.Errorf("%v: %d, want %d", d, got, want)

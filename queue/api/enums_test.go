@@ -91,6 +91,7 @@ func literal(e ast.Expr) []string {
 
 // The enums of the description have the values that the code has: those of its constants, or those that it writes.
 func TestEnums(t *testing.T) {
+	t.Parallel()
 	d := openDocument(t)
 	var problems, outcomes, priorities []string
 	for _, kind := range passed(t, ".", "problemf", 1) {
@@ -138,6 +139,7 @@ func TestEnums(t *testing.T) {
 
 // A field whose type in Go is one of a closed set is that set in the description: no enum is forgotten.
 func TestEveryClosedSetIsAnEnum(t *testing.T) {
+	t.Parallel()
 	d := openDocument(t)
 	seen := 0
 	var look func(where string, schema any, of reflect.Type)

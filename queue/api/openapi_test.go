@@ -144,6 +144,7 @@ func (d *document) parameters(where string, got any, want []string) {
 // The description has every operation with its parameters and every field of its bodies, and
 // nothing else.
 func TestOpenAPIDescribesTheHandlers(t *testing.T) {
+	t.Parallel()
 	d := openDocument(t)
 	described := map[string]bool{"/v1/openapi.yaml get": true}
 	for _, op := range operations() {
@@ -194,6 +195,7 @@ func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 
 // The description of a job has the fields that package jobline reads.
 func TestJobLine(t *testing.T) {
+	t.Parallel()
 	names, _ := fieldNames(reflect.TypeFor[JobLine]())
 	want := strings.Split(strings.Replace(jobline.Keys, " or ", ", ", 1), ", ")
 	slices.Sort(names)

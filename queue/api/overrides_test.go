@@ -32,6 +32,7 @@ func (s *site) override(method, limit string, key []string, body fields, more ..
 // Overrides over HTTP are those that an Inspector has: each replaces what it says, of whom the query names, whatever the
 // names hold. What is set or ended again changes nothing.
 func TestOverridesOverHTTP(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Mini(t), nil)
 	s.post("/v1/queues/push/policies", fields{"source": "limits: {domain: {key: keys.domain, rules: [{leak: 10/s}]}}", "version": 0}, nil)
 	strange := []string{"a,b&key=c", "100% \x00\u2028"}
@@ -82,6 +83,7 @@ func TestOverridesOverHTTP(t *testing.T) {
 
 // An override of a limit that is gone from the policies can be ended nevertheless.
 func TestAnOverrideOfAGoneLimitEnds(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Mini(t), nil)
 	var now api.PoliciesInForce
 	s.post("/v1/queues/push/policies", fields{"source": "limits: {domain: {key: keys.domain, rules: [{leak: 10/s}]}}", "version": 0}, nil)

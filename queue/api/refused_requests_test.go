@@ -22,6 +22,7 @@ import (
 
 // Without the token nothing is answered and nothing changes.
 func TestEveryRequestNeedsTheToken(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Mini(t), nil)
 	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer " + token + "x", "Bearer " + token[1:], "Basic " + token, token, "Bearer  " + token} {
 		for _, path := range []string{"/v1/queues/push/jobs", "/v1/queues/push/pause", "/v1/openapi.yaml", "/v1/", "/"} {
@@ -51,6 +52,7 @@ func TestEveryRequestNeedsTheToken(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	rdb := redistest.Mini(t)
 	for want, cfg := range map[string]api.Config{
 		"Redis is nil":                 {Token: token},
@@ -69,6 +71,7 @@ func TestConfig(t *testing.T) {
 // One bad job in a request: nothing of the request is taken, other requests do not notice, and
 // the answer says which, where, what is wrong and what would be right.
 func TestOneBadJob(t *testing.T) {
+	t.Parallel()
 	good := `{"tenant":"t","user":"u","type":"push"}`
 	for name, test := range map[string]struct {
 		kind, body string
@@ -115,6 +118,7 @@ func TestOneBadJob(t *testing.T) {
 
 // What means nothing is refused, in a body, in the query and in the path, and nothing changes.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Mini(t), func(cfg *api.Config) { cfg.Queues = []string{"push", "a/b"} })
 	const q = "/v1/queues/push"
 	for _, test := range []struct {
@@ -203,6 +207,7 @@ func TestRefused(t *testing.T) {
 
 // While Redis is away, requests say so, and nothing of what Redis has said.
 func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server.Client(t), func(cfg *api.Config) { cfg.Timeout = 300 * time.Millisecond })
 	server.Kill()
@@ -222,6 +227,7 @@ func TestRedisIsAway(t *testing.T) {
 
 // At most so many requests are answered at a time; the others are told to come again.
 func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.Mini(t), nil)
 	handler, err := api.New(api.Config{Redis: s.rdb, Token: token})
 	if err != nil {

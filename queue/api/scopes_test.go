@@ -81,6 +81,7 @@ func (s *site) as(name, method, path, body string) answer {
 // Every route times every scope times a queue that the token is for and one that it is not: who lacks something gets 403, with what is
 // missing, and nothing happens; all others get in. A route that is not in the contract fails.
 func TestScopesOfEveryRoute(t *testing.T) {
+	t.Parallel()
 	var lines []string
 	for _, scope := range access.Scopes() {
 		queues := `queues: [push, mail-*]`
@@ -139,6 +140,7 @@ func TestScopesOfEveryRoute(t *testing.T) {
 // The list of queues has those that the token may read. What a token does has its name as its author, with the name that somebody
 // gives himself behind it.
 func TestQueuesAndAuthors(t *testing.T) {
+	t.Parallel()
 	s, _ := openTokens(t, entry("reads", "read", "queues: [push]"), entry("offers", "offer", "queues: ['*']"), entry("steers", "steer", "queues: ['*']"))
 	for _, name := range []string{"push", "mail"} {
 		s.post("/v1/queues/"+name+"/policies", fields{"source": somePolicies, "version": 0}, nil)

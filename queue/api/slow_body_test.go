@@ -34,6 +34,7 @@ func (p pipes) Addr() net.Addr { return &net.UnixAddr{Net: "pipe"} }
 // short bodies, which the server would wait for before it answers, as well as long ones. The
 // next client does not notice.
 func TestABodyThatStops(t *testing.T) {
+	t.Parallel()
 	for _, length := range []int{20, 1000, 300_000, 20_000_000} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,6 +88,7 @@ func offerByHand(t *testing.T, listener pipes, length int, body string) (int, st
 
 // While large bodies are on their way others of that size are told to come again, and small ones do not notice.
 func TestLargeBodiesSideBySide(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		handler, err := api.New(api.Config{Redis: redistest.Mini(t), Token: token})
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/notify"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/callback"
@@ -121,6 +122,7 @@ func (s *shop) heardOf() int {
 
 // Workers and relays are killed again and again: of each job its shop hears once, by a signed request.
 func TestCallbacksThroughKills(t *testing.T) {
+	sample.Slow(t)
 	server := redistest.Start(t)
 	rdb, shop := server.Client(t), openShop(t)
 	const n = 1000

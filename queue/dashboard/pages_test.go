@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 )
 
@@ -192,7 +193,7 @@ func TestNoSuchPage(t *testing.T) {
 
 // While Redis is away pages say so, and they come back with it.
 func TestRedisIsAway(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	v := visit(t, server.Client(t), "")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // The limits of TestRollingUpgrade, as the workers read them and as the judge does.
@@ -42,7 +43,7 @@ func answers(id string) time.Duration {
 // Three workers are replaced one by one, twice, under a steady load. Nothing is lost, nothing starts twice, the limits hold,
 // and starts go on.
 func TestRollingUpgrade(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	dir, server, policies := build(t, "./cmd/worker", "./cmd/producer"), redistest.Start(t), file(t, "policies.yaml", rolloutPolicies)
 	secret := file(t, "secret", "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32)))
 	judge := newJudge(answers)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/internal/senders"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/access"
@@ -181,6 +182,7 @@ func TestIndexIsComplete(t *testing.T) {
 // Go code in pages compiles, as far as a piece of it can: what it names of packages exists, and
 // takes what it is given. Names that begin small and are not there are the reader's own.
 func TestShownCodeCompiles(t *testing.T) {
+	sample.Slow(t)
 	export := exports(t)
 	set := token.NewFileSet()
 	pkgs := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) {

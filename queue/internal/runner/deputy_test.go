@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/elect"
 )
 
 // A deputy looks after the leader as long as that lives, and keeps nothing of its looks.
 func TestADeputyKeepsNothing(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 2)
 		kept := func() uint64 {

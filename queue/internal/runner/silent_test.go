@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // The connections of a worker die without a word: what it sends vanishes, nobody is told, and
@@ -61,7 +61,7 @@ func TestConnectionsThatDieWithoutAWord(t *testing.T) {
 // Nothing arrives for some time, by new connections either. What is offered after that starts soon, though all
 // connections that there were are dead, and nobody has been told.
 func TestTheNetworkIsDark(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	for _, workers := range []int{1, 2} {
 		for _, dark := range []time.Duration{4 * time.Second, 6 * time.Second, 12 * time.Second, 30 * time.Second} {

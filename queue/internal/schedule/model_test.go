@@ -16,7 +16,7 @@ import (
 
 var (
 	modelShown = flag.Int("schedule.shown", 60, "acts of a world that are shown when something is wrong in it")
-	modelSteps = flag.Int("schedule.steps", 20_000, "steps of the model test")
+	modelSteps = flag.Int("schedule.steps", 0, "steps of the model test; 0 for 20,000, and 5,000 under -short")
 )
 
 // TestModel does random things to a scheduler and to a plain model of a queue
@@ -25,7 +25,11 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	seed := sample.SeedOf(t)
 	const perWorld = 400
-	for round := 0; round*perWorld < *modelSteps; round++ {
+	steps := *modelSteps
+	if steps == 0 {
+		steps = sample.Size(5_000, 20_000, 20_000)
+	}
+	for round := 0; round*perWorld < steps; round++ {
 		m := newModel(rand.New(rand.NewPCG(seed, uint64(round))))
 		for range perWorld {
 			m.step()

@@ -131,6 +131,7 @@ func folded(id, key string) func(*envelope.Envelope) {
 }
 
 func TestSetPolicies(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		source, version, err := d.Policies(t.Context())
 		if source != "" || version != 0 || err != nil {
@@ -169,6 +170,7 @@ func TestSetPolicies(t *testing.T) {
 // A failover loses the newest change, and another one is made: it has a number of its own, so that
 // a leader that knows the lost one commits nothing before it has read the other.
 func TestAChangeAfterALostOne(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		number := func() string { return d.client.HGet(t.Context(), d.key.Meta(), "changes").Val() }
 		d.must(d.Pause(t.Context(), envelope.QueueScope, 1<<52, Note{}))
@@ -189,6 +191,7 @@ func TestAChangeAfterALostOne(t *testing.T) {
 }
 
 func TestPauses(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		view, err := d.Look(t.Context(), nil)
 		d.must(err)
@@ -225,6 +228,7 @@ func TestPauses(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", id("a: %"))
 		was, err := d.Cancel(t.Context(), "a: %")
@@ -256,6 +260,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		for i := range 7 {
 			d.offer(fmt.Sprint("u", i%2), id(fmt.Sprint("job-", i)))
@@ -308,6 +313,7 @@ func TestPurge(t *testing.T) {
 
 // An index of another type does not keep the tenant's other lanes from being purged.
 func TestPurgeBesideABrokenIndex(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", id("a"))
 		d.must(d.client.Set(t.Context(), "wc:{q}:due:t:high", "broken", 0).Err())
@@ -320,6 +326,7 @@ func TestPurgeBesideABrokenIndex(t *testing.T) {
 
 // What leaves its lane, or is replaced, between the look and the change stays as it is.
 func TestPurgeLeavesWhatHasChanged(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", id("a"))
 		d.offer("u", id("b"))
@@ -343,6 +350,7 @@ func TestPurgeLeavesWhatHasChanged(t *testing.T) {
 
 // A key of another kind is one command's trouble: all else is done, and the leader told.
 func TestAChangeGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		c := d.newChange()
 		c.tell(NoticeTenant, "t")
@@ -366,6 +374,7 @@ func TestAChangeGoesOnAfterAnError(t *testing.T) {
 }
 
 func TestForgetID(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", id("a"))
 		d.must(d.ForgetID(t.Context(), "a", WasStarted))
@@ -382,6 +391,7 @@ func TestForgetID(t *testing.T) {
 
 // Keys of another schema are not touched, and the error says so.
 func TestOtherSchema(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "schema", "9").Err())
 		errs := map[string]error{"pause": d.Pause(t.Context(), "q", 1, Note{})}

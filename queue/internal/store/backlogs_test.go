@@ -25,6 +25,7 @@ func (d *desk) bounded(batch string, n int) (OfferReply, error) {
 
 // An offer that is sent again counts once, and where the backlogs hold something else nothing is done.
 func TestBacklogsAtTheDoor(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		for range 2 {
 			reply, err := d.bounded("a", 3)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -30,7 +30,8 @@ var uncountable = []string{"a text", "many", "", "1.5", "1e3", "0x10", "nan", " 
 // One tenant whose counters are broken has its jobs refused. All others of the batch are
 // accepted, and offered again the batch gets the same receipts.
 func TestOfferWithBrokenCounters(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	for _, how := range uncountable {
 		t.Run(how, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
@@ -63,6 +64,7 @@ func TestOfferWithBrokenCounters(t *testing.T) {
 
 // Where what waits for its time is broken, the other jobs enter.
 func TestOfferWithABrokenLater(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.text("later")
 		odd := jobOf(1, "u", "odd")
@@ -79,6 +81,7 @@ func TestOfferWithABrokenLater(t *testing.T) {
 
 // A job enters a lane in which others wait, even if their index is broken.
 func TestABrokenIndexOfALaneThatWaits(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offerAll("before", jobOf(0, "u", "x"))
 		d.must(d.client.Del(t.Context(), d.key.Due("t0", envelope.Normal)).Err())
@@ -95,7 +98,8 @@ func TestABrokenIndexOfALaneThatWaits(t *testing.T) {
 
 // A failed attempt is noted, and the job goes on, whatever became of its tenant's counters.
 func TestFailWithBrokenCounters(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	for _, how := range uncountable {
 		for _, delay := range []time.Duration{-1, time.Second} {
 			t.Run(fmt.Sprint(how, delay), func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -104,6 +105,7 @@ var (
 // A commit of somebody else, of another number, with a slot too far ahead or beside a change that the leader does
 // not know of is refused, and leaves everything as it was.
 func TestFence(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		wrong func(f *Fence)
 		is    func(err error) bool
@@ -147,7 +149,8 @@ func TestFence(t *testing.T) {
 
 // Where one thing is not as the leader saw it, nothing is done, and the reply names it.
 func TestDiffers(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	fold := Folded{"t", "u", "k"}
 	for name, check := range map[string]func(d *desk, c *Commit) int{
 		"another job": func(d *desk, c *Commit) int { return c.Take(laneOf("u"), leaving("0000000000001")) },
@@ -211,6 +214,7 @@ func (d *desk) text(key string) {
 
 // A commit does all that it says.
 func TestCommit(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		first, second := d.offer("u", nil), d.offer("u", nil)
 		f := d.lead("a")
@@ -258,6 +262,7 @@ func TestCommit(t *testing.T) {
 
 // A worker's claims that are no hash let nothing be taken out of a lane.
 func TestClaimsBeforePops(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		stamp := d.offer("u", id("job"))
 		d.text("running:b")
@@ -280,6 +285,7 @@ func TestClaimsBeforePops(t *testing.T) {
 
 // What one tenant's keys cannot take is told, and everything else is done.
 func TestWrongTypeOfOneTenant(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		stamp := d.offer("u", nil)
 		f := d.lead("a")
@@ -305,6 +311,7 @@ func TestWrongTypeOfOneTenant(t *testing.T) {
 
 // The job under a collapse key is claimed as it is then, even if it was replaced.
 func TestClaimFolded(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", folded("old", "k"))
 		f := d.lead("a")
@@ -329,7 +336,7 @@ func TestClaimFolded(t *testing.T) {
 // While a hash slot moves to another node, a script refuses or sees all of the queue: it
 // never runs on a node that holds a part.
 func TestResharding(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartNodes(t, 2)
 	client, ctx := cluster.Client(t), t.Context()
@@ -394,6 +401,7 @@ func TestResharding(t *testing.T) {
 // A commit lowers the bounds of all lanes that it is told of, each where it stands in its index, and adds none. A
 // bound that it writes beside that holds.
 func TestBoundsOfACommit(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		of := func(user string) Lane { return Lane{Tenant: "t", User: user, Priority: 1} }
 		for _, user := range []string{"u", "v", "w", "early"} {
@@ -423,6 +431,7 @@ func TestBoundsOfACommit(t *testing.T) {
 
 // All jobs of a large worker come back with one commit: Lua passes only some thousand values to a command.
 func TestALargeCommit(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		many := 4500
 		if strings.HasSuffix(t.Name(), "miniredis") {

@@ -13,6 +13,7 @@ var commandLine = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 // What a commit costs Redis: lanes of which nothing is left go with one command, and what is told
 // about rules is written with the commit's number.
 func TestWhatACommitCosts(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	s, err := New(client, "q")
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 )
 
 // The dedicated client has the options of the given one, also those that say "none", and another pool.
 func TestDedicatedHasTheOptions(t *testing.T) {
+	t.Parallel()
 	for name, given := range map[string]redis.Options{
 		"defaults": {},
 		"none":     {ReadTimeout: -1, WriteTimeout: -1, MaxRetries: -1, MinRetryBackoff: -1, MaxRetryBackoff: -1},
@@ -53,7 +55,7 @@ func TestDedicatedHasTheOptions(t *testing.T) {
 
 // A client of sentinels waits at the master, and after a failover at the new one.
 func TestDedicatedOfSentinels(t *testing.T) {
-	redistest.Slow(t)
+	sample.Slow(t)
 	t.Parallel()
 	s := redistest.StartSentinels(t)
 	client := s.Client(t)

@@ -32,6 +32,7 @@ func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // A pipeline is not atomic: a digest that is full, and so closed, between its commands is found.
 func TestADigestIsFoundThatIsClosedMeanwhile(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		member := func(payload string) OfferJob {
 			e := envelope.Envelope{Cost: 1, MaxAttempts: 1, Priority: envelope.Normal, Type: "x", DigestKey: "k", Payload: payload}

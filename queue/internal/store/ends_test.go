@@ -9,6 +9,7 @@ import (
 // Done counts the claims that were still held when they were ended, by a commit as by an ack: one that was taken back
 // meanwhile is another worker's, and its job is done when that says so.
 func TestEndsOfLostClaimsAreNotCounted(t *testing.T) {
+	t.Parallel()
 	ends := map[string]func(t *testing.T, d *desk, claims []Claim) error{
 		"ack": func(t *testing.T, d *desk, claims []Claim) error {
 			_, err := d.Ack(t.Context(), Ack{Worker: "a", Claims: claims})
@@ -43,6 +44,7 @@ func TestEndsOfLostClaimsAreNotCounted(t *testing.T) {
 // Of a job with a callback it is recorded that it is done: once, and not by a worker that has lost the claim. Whoever tells
 // sees it until that is noted, and then no more.
 func TestEndsAreToldOnce(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		ends := func(want int) ToldUntil {
 			t.Helper()

@@ -37,6 +37,7 @@ func (d *desk) notices() (all []string) {
 // The leader is told of a failure, and of what is to be refunded; once, although the script runs twice where its reply
 // is lost.
 func TestFailTellsTheLeader(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.hold("w", claimOf("claim"))
 		f := Failure{Worker: "w", Claim: claimOf("claim"), Delay: time.Hour, Job: "job", IDs: []string{"id"}, Error: "no", Refund: "refund"}
@@ -59,6 +60,7 @@ func TestFailTellsTheLeader(t *testing.T) {
 // A failed job whose place in Redis holds something else stays a claim, and fails again when that
 // is repaired: it is not lost.
 func TestFailWhereNothingCanWait(t *testing.T) {
+	t.Parallel()
 	for place, delay := range map[string]time.Duration{"later": time.Second, "dead": -1} {
 		t.Run(place, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
@@ -82,6 +84,7 @@ func TestFailWhereNothingCanWait(t *testing.T) {
 
 // An attempt that fails when Redis is full is noted.
 func TestFailInAFullRedis(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t).Client(t)
 	st, err := New(s, "q")
 	if err != nil {
@@ -103,6 +106,7 @@ func TestFailInAFullRedis(t *testing.T) {
 
 // A lock is kept and lifted by the job that has it alone, however often it says so.
 func TestLock(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		for _, task := range []string{"task", "*", ""} {
 			lock := "asynq:{q}:unique:" + task

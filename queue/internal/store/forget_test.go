@@ -31,6 +31,7 @@ func (k *keyCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // However many tenants are forgotten at a time, each script touches few keys: nothing else runs in
 // Redis meanwhile.
 func TestManyTenantsAreForgottenInShortSteps(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		const tenants = 250
 		var names []string

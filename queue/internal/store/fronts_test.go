@@ -13,6 +13,7 @@ import (
 // A part of an index begins behind a member, whether that is there or not, in the order of Redis: by bounds, and by the bytes of the
 // names of one bound.
 func TestPartsOfAnIndex(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		f := d.lead("a")
 		var all []Bounded

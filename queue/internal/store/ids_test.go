@@ -40,6 +40,7 @@ func (b *breaking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // Wherever the connection breaks, a cancelled job that others drop is cancelled still, or dropped: its ID expires then,
 // and is not among the cancelled any more.
 func TestACancelledJobIsDroppedAtOnce(t *testing.T) {
+	t.Parallel()
 	for trips := range 3 {
 		onDesks(t, func(t *testing.T, d *desk) {
 			ctx := t.Context()

@@ -11,6 +11,7 @@ import (
 
 // A leader whose lease has run out goes on as long as nobody else leads, and is told.
 func TestLapsed(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		f := d.lead("a")
 		d.must(d.client.HSet(t.Context(), "wc:{q}:meta", "till", 5).Err())
@@ -69,6 +70,7 @@ func TestLapsed(t *testing.T) {
 
 // An epoch that Redis has forgotten is given again, and a token with it is not the same.
 func TestTokensAreNotGivenTwice(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		old := d.lead("a")
 		d.must(d.client.FlushAll(t.Context()).Err())
@@ -89,6 +91,7 @@ func (d *desk) beat(worker string, leased bool, lease time.Duration) BeatReply {
 // Leases hold after a time in which nobody reached Redis; a lost one is not given again
 // to a worker that has nothing.
 func TestLeases(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		first := d.beat("a", false, 10*time.Second)
 		if leases, _ := d.Leases(t.Context()); !first.Alive || leases["a"] != first.Now+10_000_000 {
@@ -141,6 +144,7 @@ func TestLeases(t *testing.T) {
 
 // Whoever runs when Redis gets full keeps its lease, and its ends are told.
 func TestLeasesHoldInAFullRedis(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t).Client(t)
 	st, err := New(s, "q")
 	if err != nil {
@@ -162,6 +166,7 @@ func TestLeasesHoldInAFullRedis(t *testing.T) {
 // A worker that was given something stays in the fleet, and one that has left is given
 // nothing: nobody would take it back.
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		stamp := d.offer("u", nil)
 		d.beat("b", false, time.Minute)
@@ -197,6 +202,7 @@ func TestLeave(t *testing.T) {
 // A worker that lost its claims to another one can do nothing with them, whatever Redis
 // has forgotten meanwhile.
 func TestAnOutdatedClaim(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		stamp := d.offer("u", func(e *envelope.Envelope) { e.ID, e.Spilled = "job", "body1" })
 		job := d.client.LIndex(t.Context(), "wc:{q}:lane:t:u", 0).Val()

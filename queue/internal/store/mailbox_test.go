@@ -9,6 +9,7 @@ import (
 
 // A worker takes one message, and what else has come by then at once, in its order.
 func TestMailbox(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		for i := range 5 {
 			d.must(d.client.RPush(t.Context(), "wc:{q}:mailbox:w", fmt.Sprint(1000+i, " message ", i)).Err())

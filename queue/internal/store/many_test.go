@@ -17,6 +17,7 @@ const many = 5 * scanStep
 
 // What is large is read in many short steps, and nothing is left out.
 func TestLargeKeysAreReadInSteps(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		var users, claims, ids []string
 		pauses, pipe := make(map[string]int64), d.client.Pipeline()
@@ -72,6 +73,7 @@ func TestLargeKeysAreReadInSteps(t *testing.T) {
 // An offer is told of the pauses of its own jobs, however many others there are, and so is
 // whoever repeats it.
 func TestAnOfferIsToldOfItsOwnPauses(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		hour := time.Now().Add(time.Hour)
 		for _, scope := range []string{"q", "t:t", "u:t:u", "u:t:other", "t:other"} {

@@ -43,6 +43,7 @@ func (m *mover) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A slot that moves costs an offer time, and not the offer; one that never comes to rest is
 // an error.
 func TestMovingSlots(t *testing.T) {
+	t.Parallel()
 	for _, answer := range []string{"MOVED 297 127.0.0.1:7001", "ASK 297 127.0.0.1:7001", "TRYAGAIN Multiple keys", "CLUSTERDOWN Hash slot"} {
 		for times, works := range map[int]bool{1: true, 10: true, 1000: false} {
 			synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 // What a worker writes of a claim is what the leader reads.
 func TestNoticesAboutClaims(t *testing.T) {
+	t.Parallel()
 	claim := envelope.Claim{Stamp: "35d013b37e000", Lane: envelope.Lane{Tenant: "t", User: "u", Priority: 1}, Slot: 1, Spent: 1}
 	for _, want := range []Return{
 		{Worker: "a", Claim: claim, Kind: ReturnLate, Late: 7},
@@ -40,6 +41,7 @@ func TestNoticesAboutClaims(t *testing.T) {
 
 // A notice says of many claims that they have ended. One that is malformed hides no other.
 func TestFinishedClaims(t *testing.T) {
+	t.Parallel()
 	want := []Claim{{Stamp: "a", Lane: laneOf("u"), Slot: 1, Spent: 1}, {Stamp: "b", Lane: laneOf("v"), Slot: 2, Spent: 3}}
 	text := strings.Join([]string{want[0].String(), "malformed", "", want[1].String()}, "\n")
 	if got := ParseFinished(text); !slices.Equal(got, want) {
@@ -52,6 +54,7 @@ func TestFinishedClaims(t *testing.T) {
 
 // One notice tells the leader of all the ends that a worker has told together, also of those whose claims were lost.
 func TestAnAckTellsOfAllEnds(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		claims := []Claim{claimOf("a"), claimOf("b"), claimOf("c")}
 		for _, claim := range claims[:2] {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -60,7 +60,8 @@ type effect struct{ receipt, lane, id, memory, fold, payload, later, refused str
 // An option concerns its job and nobody else: alone, and beside all others. The jobs before and
 // after it have none.
 func TestOptionsOfAJob(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	const after = 1 << 52
 	spill := func(j *OfferJob) { j.Spilled, j.Payload = "s", []byte("\x00 apart") }
 	refuse := func(j *OfferJob) { j.Refuse, j.Rule = "impossible", "a rule" }
@@ -139,6 +140,7 @@ func (d *desk) effect(j OfferJob, receipts []OfferReceipt) effect {
 // The script reads the names of users in the keys of their lanes: whatever they are, the index, the
 // notices and the records name the lane.
 func TestNamesOfLanes(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.lead("a")
 		o := Offer{Batch: "b", Keep: time.Minute}
@@ -183,6 +185,7 @@ func TestNamesOfLanes(t *testing.T) {
 // Stamps count on from job to job, whatever becomes of the jobs, also where Redis's clock is behind
 // the last of them, and receipts name them.
 func TestStampsCountOn(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		var last int64
 		for batch := range 3 {
@@ -217,6 +220,7 @@ func TestStampsCountOn(t *testing.T) {
 
 // A receipt counts those of its tenant that wait before it: what is accepted, and nothing else.
 func TestWaitingBefore(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		with := func(tenant int, user string, set func(j *OfferJob)) OfferJob {
 			j := jobOf(tenant, user, "x")
@@ -246,6 +250,7 @@ func TestWaitingBefore(t *testing.T) {
 // Of a job that is refused since a key holds something else nothing is left, and what waited before
 // still does. Its neighbours enter, and the leader learns of all of them.
 func TestNothingIsLeftOfABrokenOffer(t *testing.T) {
+	t.Parallel()
 	const later, refused = "t2:u:1 #3x,t0:u:1 #1x", "t1:u:1 broken  #2odd"
 	for name, test := range map[string]struct {
 		key    string
@@ -298,6 +303,7 @@ func TestNothingIsLeftOfABrokenOffer(t *testing.T) {
 
 // The counters of a tenant that was forgotten stay when it offers again.
 func TestCountersOfATenantThatReturns(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offerAll("before", jobOf(0, "u", "x"))
 		d.must(d.client.Del(t.Context(), d.key.Due("t0", envelope.Normal), d.key.Lane(laneOf("u"))).Err())
@@ -319,6 +325,7 @@ func TestCountersOfATenantThatReturns(t *testing.T) {
 // At its capacity a backlog is full, also within a batch. Where the oldest makes room the leader is
 // told, and the door closes later.
 func TestCapacityOfABatch(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		tenant         OfferTenant
 		accepted, told int
@@ -364,6 +371,7 @@ func TestCapacityOfABatch(t *testing.T) {
 
 // A full backlog takes what needs no room in it: jobs for later, and those that replace others.
 func TestAFullBacklogTakesWhatNeedsNoRoom(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		first, second, third, late := jobOf(0, "u", "x"), jobOf(0, "u", "x"), jobOf(0, "u", "x"), jobOf(0, "u", "x")
 		first.Collapse, second.Collapse, third.Collapse, late.NotBefore = "k", "k", "other", 1<<52
@@ -379,6 +387,7 @@ func TestAFullBacklogTakesWhatNeedsNoRoom(t *testing.T) {
 
 // What is no list of receipts is an error.
 func TestMalformedReceipts(t *testing.T) {
+	t.Parallel()
 	o := Offer{Tenants: make([]OfferTenant, 1), Jobs: make([]OfferJob, 2)}
 	for _, text := range []string{"", "0643fc1f88824", "0643fc1f88824\n0\n1", "0643fc1f88824\n0\n1\n2\n3", "x\n0\n1\n2", "0643fc1f88824 a 1 0 - \n0\n1"} {
 		if receipts, err := readReceipts(text, o); err == nil {

@@ -10,6 +10,7 @@ import (
 // What is read of a job's past is about the newest job with its ID, whatever is left of those before, and in whatever order the
 // notes came.
 func TestPast(t *testing.T) {
+	t.Parallel()
 	first := PastAttempt{Number: 1, Ready: 1000, Slot: 1500, Rules: 400, Places: 100, Rule: "leak 1/s"}
 	second := PastAttempt{Number: 2, Ready: 9000, Slot: 9000}
 	end := func(a PastAttempt, started, ended int64, outcome, text string) PastAttempt {
@@ -94,6 +95,7 @@ func TestPast(t *testing.T) {
 
 // A past is known as long as the ID, and nothing is written of an ID that is not known.
 func TestPastExpiresWithItsID(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.Set(t.Context(), d.key.ID("short"), WasStarted, time.Minute).Err())
 		d.must(d.client.Set(t.Context(), d.key.ID("cancelled"), WasCancelled, 0).Err())
@@ -112,6 +114,7 @@ func TestPastExpiresWithItsID(t *testing.T) {
 
 // A key of another type among the good ones keeps nobody else's notes from being written, and is no reason to write them again.
 func TestPastWithABrokenKey(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		var notes []PastNote
 		for _, id := range []string{"a", "broken", "b"} {

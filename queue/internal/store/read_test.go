@@ -7,6 +7,7 @@ import (
 
 // A key of a tenant or a user that has another type counts as empty, and what is read beside it is there.
 func TestReadersPassOverAnOwnersBrokenKeys(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.offer("u", nil)
 		for _, key := range []string{"tenant:x", "lane:t:v", "fold:t:v", "body:b"} {
@@ -40,6 +41,7 @@ func TestReadersPassOverAnOwnersBrokenKeys(t *testing.T) {
 
 // A key of the queue itself that has another type is an error that names it: what it held is not nothing.
 func TestReadersNameTheQueuesBrokenKeys(t *testing.T) {
+	t.Parallel()
 	for key, readers := range map[string][]func(d *desk) error{
 		"running:w": {
 			func(d *desk) error { _, err := d.Claims(d.t.Context(), []string{"v", "w"}); return err },

@@ -11,6 +11,7 @@ import (
 
 // What a worker tells of itself with a beat is what others read.
 func TestWorkerRecord(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		s, err := New(client, "q")
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 // A commit that was reset is like a new one: nothing of what it did before is in it.
 func TestResetCommit(t *testing.T) {
+	t.Parallel()
 	s := &Store{key: NewKeys("q")}
 	c := s.NewCommit()
 	fill := func() {

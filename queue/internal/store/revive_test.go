@@ -43,6 +43,7 @@ func (d *desk) die(user string, change func(*envelope.Envelope)) string {
 }
 
 func TestRevive(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		a, b := d.die("u", id("a")), d.die("v", nil)
 		d.told(false, Notice{NoticeFinished, "claim 0 t:u:1"}, Notice{NoticeFinished, "claim 0 t:v:1"})
@@ -78,6 +79,7 @@ func TestRevive(t *testing.T) {
 
 // A revived job takes the place of the one under its collapse key, whoever that is.
 func TestRevivedJobsCollapse(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		first, second := d.die("u", folded("first", "k")), d.die("u", folded("second", "k"))
 		d.offer("u", id("before"))
@@ -101,6 +103,7 @@ func TestRevivedJobsCollapse(t *testing.T) {
 
 // One job that nobody can read does not keep the others dead.
 func TestReviveBesideAMalformedJob(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		good, bad := d.die("u", id("good")), d.bury("u", "not a job")
 		n, err := d.Revive(t.Context(), []string{bad, good})
@@ -115,6 +118,7 @@ func TestReviveBesideAMalformedJob(t *testing.T) {
 
 // What is deleted is gone with its payload; what is named twice, or is not there, does no harm.
 func TestDeleteDead(t *testing.T) {
+	t.Parallel()
 	onDesks(t, func(t *testing.T, d *desk) {
 		d.must(d.client.Set(t.Context(), "wc:{q}:body:large", "payload", 0).Err())
 		a, b, stays := d.die("u", func(e *envelope.Envelope) { e.Spilled = "large" }), d.die("v", nil), d.die("w", nil)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -22,6 +22,7 @@ var ownKeys = map[string]string{
 // A commit that needs a key of the queue itself, which holds something else, does nothing and
 // names the key, wherever among its writes that key stands.
 func TestACommitNeedsTheQueuesKeys(t *testing.T) {
+	t.Parallel()
 	for key, want := range ownKeys {
 		if key == "notices" {
 			continue // no commit writes it
@@ -59,7 +60,8 @@ func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 
 // The other scripts do nothing either.
 func TestScriptsNeedTheQueuesKeys(t *testing.T) {
-	redistest.Slow(t)
+	t.Parallel()
+	sample.Slow(t)
 	for name, test := range map[string]struct {
 		keys []string
 		do   func(d *desk) error
@@ -112,6 +114,7 @@ func TestScriptsNeedTheQueuesKeys(t *testing.T) {
 
 // A lane that cannot hold a job is named by the checks that fail, and nothing is done.
 func TestACommitNamesBrokenLanes(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"lane:t:odd", "due:t", "fold:t:odd"} {
 		t.Run(key, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {
@@ -146,6 +149,7 @@ func TestACommitNamesBrokenLanes(t *testing.T) {
 
 // A dead job stays dead while its lane cannot hold it.
 func TestReviveIntoABrokenLane(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"lane:t:u", "due:t", "tenants"} {
 		t.Run(key, func(t *testing.T) {
 			onDesks(t, func(t *testing.T, d *desk) {

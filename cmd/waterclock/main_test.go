@@ -1,0 +1,10 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.RunWaiting(m, 4)) }
