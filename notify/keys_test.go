@@ -45,7 +45,8 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 func TestAnotherProviderIsDown(t *testing.T) {
 	sample.Slow(t)
 	t.Parallel()
-	const messages, users = 1800, 60
+	const users = 60
+	messages := sample.Size(600, 600, 1800)
 	arrive := func(down bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")

@@ -28,7 +28,7 @@ import (
 func TestDigestsAtRandom(t *testing.T) {
 	t.Parallel()
 	first := sample.SeedOf(t)
-	for n := range sample.Size(3, 40, 400) {
+	for n := range sample.Size(3, 20, 400) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newDigestWorld(t, first+uint64(n)).play() })
 		})

@@ -73,7 +73,7 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 		inspector := newInspector(t, s.client, "push")
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		// Jobs that take no time would all have run by the time that the leader hears of the ghost.
-		got := recorder{then: func(context.Context, queue.Info) error { time.Sleep(time.Millisecond); return nil }}
+		got := recorder{then: func(context.Context, queue.Info) error { time.Sleep(10 * time.Millisecond); return nil }}
 		runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 1, Lease: time.Second})
 		var all []queue.Job
 		for i := range count {
