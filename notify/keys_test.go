@@ -45,8 +45,7 @@ func lateness(h *notifytest.Host, offered map[string]time.Time) (n int, p99 time
 func TestAnotherProviderIsDown(t *testing.T) {
 	sample.Slow(t)
 	t.Parallel()
-	const users = 60
-	messages := sample.Size(600, 600, 1800)
+	const messages, users = 1800, 60
 	arrive := func(down bool) (n int, p99 time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			apns, fcm := openCrowd(t, "apns"), openCrowd(t, "fcm")
