@@ -99,6 +99,48 @@ func TestAFleetFarAway(t *testing.T) {
 	}
 }
 
+// Workers that are far from Redis keep the rate of a leak, and of a bucket: their doubt about Redis's clock makes starts uneven, and not
+// fewer.
+func TestFarWorkersKeepTheRate(t *testing.T) {
+	t.Parallel()
+	const perSecond, lasts = 100, 10
+	for name, rule := range map[string]throttle.Rule{
+		"leak": throttle.Leak(perSecond, time.Second), "bucket": throttle.TokenBucket(perSecond, time.Second, 1),
+	} {
+		for _, way := range []time.Duration{3 * time.Millisecond, 10 * time.Millisecond} {
+			t.Run(fmt.Sprint(name, " ", way), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := newMini(t)
+					near := redistest.MiniClient(t, server)
+					setPolicies(t, near, policies(queue.Policy{Tenant: []throttle.Rule{rule}}))
+					var watch stopwatch
+					for i := range 2 {
+						away := &road{there: way, back: way}
+						runWorker(t, away.client(t, server), watch.by(fmt.Sprint(i)), queue.WorkerConfig{Concurrency: 20})
+					}
+					time.Sleep(10 * time.Second)
+					for user := range 20 {
+						enqueue(t, near, jobs("school", fmt.Sprint(user), 2*perSecond*lasts/20)...)
+					}
+					started := func() int {
+						watch.mu.Lock()
+						defer watch.mu.Unlock()
+						return len(watch.truth)
+					}
+					time.Sleep(time.Second)
+					before := started()
+					time.Sleep(lasts * time.Second)
+					if n := started() - before; n < perSecond*lasts*97/100 || n > perSecond*lasts*101/100 {
+						t.Errorf("%d starts in %d s at %d/s", n, lasts, perSecond)
+					} else {
+						t.Logf("%d starts", n)
+					}
+				})
+			})
+		}
+	}
+}
+
 // One worker far from Redis among near ones costs nobody a slot: it gets what they have no
 // places for.
 func TestOneFarWorker(t *testing.T) {

@@ -93,7 +93,7 @@ func (s *memoryStore) refund(_ context.Context, g *grant) error {
 	now := s.clock().UnixMicro()
 	s.forget(now)
 	for _, subject := range s.open(g.subjects, now).subjects {
-		subject.set.Refund(&subject.memory.state, g.slot, subject.cost, g.objected)
+		subject.set.Refund(&subject.memory.state, rules.At(g.slot), subject.cost, g.objected)
 		subject.save(now)
 	}
 	return nil
@@ -273,7 +273,7 @@ func (d *memoryDecision) strictest() place {
 
 func (d *memoryDecision) spend(slot int64, shadows bool) {
 	for _, s := range d.subjects {
-		s.set.Spend(&s.memory.state, slot, s.cost, shadows)
+		s.set.Spend(&s.memory.state, rules.At(slot), s.cost, shadows)
 		s.save(d.now)
 	}
 }

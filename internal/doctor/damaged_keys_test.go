@@ -127,8 +127,8 @@ func lateState(scope string) func(*testing.T, *scene) {
 	return func(t *testing.T, s *scene) {
 		set := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Hour})
 		var state rules.State
-		set.Spend(&state, time.Now().UnixMicro(), 1, true)
-		set.Spend(&state, inFuture(s), 1, true)
+		set.Spend(&state, rules.At(time.Now().UnixMicro()), 1, true)
+		set.Spend(&state, rules.At(inFuture(s)), 1, true)
 		do("SET", key("state:"+scope), string(state.Append(nil)))(t, s)
 	}
 }

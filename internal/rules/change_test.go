@@ -44,11 +44,11 @@ func changing(t *testing.T, rnd *rand.Rand, rs []rules.Rule) []start {
 		cost := 1 + rnd.IntN(min(r.Most(), 3))
 		if i := len(starts) - 1; i >= 0 && rnd.IntN(5) == 0 {
 			i -= rnd.IntN(min(i+1, 3))
-			set.Refund(&st, starts[i].at, starts[i].cost, false)
+			set.Refund(&st, rules.At(starts[i].at), starts[i].cost, false)
 			starts = append(starts[:i], starts[i+1:]...)
 		}
 		if at, _ := set.Earliest(&st, now, cost); at < now+50_000 {
-			set.Spend(&st, at, cost, true)
+			set.Spend(&st, rules.At(at), cost, true)
 			starts = append(starts, start{at, cost})
 			now = at
 		}
@@ -133,13 +133,13 @@ func TestTightenedAndLoosened(t *testing.T) {
 	tight := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 1, Period: 10 * time.Second})
 	var st rules.State
 	for i := range int64(5) {
-		wide.Spend(&st, start0+i, 1, true)
+		wide.Spend(&st, rules.At(start0+i), 1, true)
 	}
-	tight.Refund(&st, start0+4, 1, false)
+	tight.Refund(&st, rules.At(start0+4), 1, false)
 	if at, _ := wide.Earliest(&st, start0+10, 1); at != start0+10 {
 		t.Errorf("the refunded slot is not free")
 	}
-	wide.Spend(&st, start0+10, 1, true)
+	wide.Spend(&st, rules.At(start0+10), 1, true)
 	if at, _ := wide.Earliest(&st, start0+11, 1); at != start0+10_000_000 {
 		t.Errorf("the next may start at %d", at-start0)
 	}
@@ -154,9 +154,9 @@ func TestTightenedForAWhile(t *testing.T) {
 		now := start0 / (8 * sec) * (8 * sec)
 		var st rules.State
 		for i := range int64(4) {
-			wide.Spend(&st, now+i*2*sec, 1, true)
+			wide.Spend(&st, rules.At(now+i*2*sec), 1, true)
 		}
-		tight.Spend(&st, now+7*sec, 1, true)
+		tight.Spend(&st, rules.At(now+7*sec), 1, true)
 		recode(t, &st)
 		if room := wide.Room(&st, 0, now+7*sec+1); room != 0 {
 			t.Errorf("%s: room for %d after 5 of 5", kind, room)
@@ -173,7 +173,7 @@ func TestTightenedCosts(t *testing.T) {
 		tight := rules.Compile(0, rule)
 		now := start0 / 10_000_000 * 10_000_000
 		var st rules.State
-		tight.Spend(&st, now, 9, true)
+		tight.Spend(&st, rules.At(now), 9, true)
 		if free := wide.Room(&st, 0, now+1000); free != 1 {
 			t.Errorf("%s: room for %d, want 1", kind, free)
 		}
@@ -192,22 +192,22 @@ func TestRefundToARuleThatDidNotCount(t *testing.T) {
 			var st rules.State
 			now := start0 / 3_600_000_000 * 3_600_000_000
 			if counted {
-				set.Spend(&st, now, 1, true)
+				set.Spend(&st, rules.At(now), 1, true)
 			}
 			for i := range int64(3) {
-				before.Spend(&st, now+1+i, 1, true)
+				before.Spend(&st, rules.At(now+1+i), 1, true)
 			}
 			for range 3 {
 				if at, _ := set.Earliest(&st, now+10, 1); at == now+10 {
-					set.Spend(&st, at, 1, true)
+					set.Spend(&st, rules.At(at), 1, true)
 				}
 			}
-			before.Refund(&st, now+3, 1, false)
-			before.Spend(&st, now+15, 1, true)
+			before.Refund(&st, rules.At(now+3), 1, false)
+			before.Spend(&st, rules.At(now+15), 1, true)
 			recode(t, &st)
 			at, _ := set.Earliest(&st, now+20, 1)
 			for _, slot := range []int64{now + 1, now + 2, now + 3, now + 15} {
-				set.Refund(&st, slot, 1, false)
+				set.Refund(&st, rules.At(slot), 1, false)
 			}
 			if after, _ := set.Earliest(&st, now+20, 1); after != at {
 				t.Errorf("%s: %d µs earlier after a refund of what it did not count", kind, at-after)
@@ -224,14 +224,14 @@ func TestRefundsOfSlotsAhead(t *testing.T) {
 		set := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: limit, Period: time.Second})
 		var st rules.State
 		for range limit {
-			set.Spend(&st, start0, 1, true)
+			set.Spend(&st, rules.At(start0), 1, true)
 		}
 		ahead := 3 * limit
 		for i := range ahead {
-			set.Spend(&st, start0+int64(1+i/limit)*second, 1, true)
+			set.Spend(&st, rules.At(start0+int64(1+i/limit)*second), 1, true)
 		}
 		for i := ahead - 1; i >= 0; i-- {
-			set.Refund(&st, start0+int64(1+i/limit)*second, 1, false)
+			set.Refund(&st, rules.At(start0+int64(1+i/limit)*second), 1, false)
 		}
 		if at, _ := set.Earliest(&st, start0+second/2, 1); at < start0+second {
 			t.Errorf("limit %d: a start %d µs after %d others", limit, at-start0, limit)
@@ -245,12 +245,12 @@ func TestARefundAfterALongerRule(t *testing.T) {
 	const sec = int64(1_000_000)
 	for _, first := range []rules.Rule{{Kind: rules.Window, Limit: 1, Period: time.Minute}, {Kind: rules.Spacing, Limit: 1, Period: 5 * time.Second}} {
 		var st rules.State
-		rules.Compile(0, first).Spend(&st, start0, 1, true)
+		rules.Compile(0, first).Spend(&st, rules.At(start0), 1, true)
 		spacing := rules.Compile(0, rules.Rule{Kind: rules.Spacing, Limit: 1, Period: 5 * time.Second})
 		started, costly := start0+100*sec, start0+105*sec
-		spacing.Spend(&st, started, 1, true)
-		spacing.Spend(&st, costly, 2, true)
-		spacing.Refund(&st, costly, 2, false)
+		spacing.Spend(&st, rules.At(started), 1, true)
+		spacing.Spend(&st, rules.At(costly), 2, true)
+		spacing.Refund(&st, rules.At(costly), 2, false)
 		if at, _ := spacing.Earliest(&st, costly-1, 1); at != costly {
 			t.Errorf("after %v: a start %d µs after another one", first, at-started)
 		}

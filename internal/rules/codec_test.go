@@ -21,7 +21,7 @@ func FuzzDecode(f *testing.F) {
 	set := rules.Compile(0, every...)
 	var st rules.State
 	for i := range int64(9) {
-		set.Spend(&st, start0+i*1000, int(i), true)
+		set.Spend(&st, rules.At(start0+i*1000), int(i), true)
 		set.SpendRefused(&st, start0+i*1000+3, 1)
 		f.Add(string(st.Append(nil)))
 	}
@@ -42,8 +42,8 @@ func FuzzDecode(f *testing.F) {
 			if at < now || at > rules.Never {
 				t.Errorf("the slot %d at %d", at, now)
 			}
-			set.Refund(&st, now, 1, false)
-			set.Spend(&st, at, 1, true)
+			set.Refund(&st, rules.At(now), 1, false)
+			set.Spend(&st, rules.At(at), 1, true)
 			set.Full(&st)
 			recode(t, &st)
 		}
@@ -57,7 +57,7 @@ func TestDecodeGarbage(t *testing.T) {
 		rules.Rule{Kind: rules.TokenBucket, Limit: 9, Period: time.Minute, Burst: 3})
 	var st rules.State
 	for i := range int64(9) {
-		set.Spend(&st, start0+i, 1, true)
+		set.Spend(&st, rules.At(start0+i), 1, true)
 	}
 	text := st.Append(nil)
 	for i := range text {

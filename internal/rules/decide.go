@@ -139,20 +139,20 @@ func (r *rule) objects(st *State, t int64, cost int) bool {
 	return cost > r.top || r.asked(st, t, cost) > t
 }
 
-// Spend takes the slot t from the rules, and from shadow rules too if shadows says so:
+// Spend takes a slot from the rules, and from shadow rules too if shadows says so:
 // which is when nobody is [Set.Objecting].
-func (s *Set) Spend(st *State, t int64, cost int, shadows bool) {
+func (s *Set) Spend(st *State, t Spent, cost int, shadows bool) {
 	if s == nil {
 		return
 	}
-	t = min(t, Never)
-	s.pushStart(st, t, cost, shadows)
+	t.Slot, t.Latest = min(t.Slot, Never), min(t.Latest, Never)
+	s.pushStart(st, t.Latest, cost, shadows)
 	for i := range s.rules {
 		if r := &s.rules[i]; !r.logged && (shadows || !r.Shadow) {
-			r.kind.spend(st, r, action{at: t, cost: units(cost)})
+			r.kind.spend(st, r, action{at: t.at(r), cost: units(cost)})
 		}
 	}
-	s.skipped(st, t)
+	s.skipped(st, t.Latest)
 }
 
 // widen lets the logs hold what the rules look at, from now on until they are empty.
@@ -216,21 +216,21 @@ func (s *Set) SpendRefused(st *State, t int64, cost int) bool {
 	return true
 }
 
-// Refund gives the unused slot t back to every rule that was spent at it: not to shadow
+// Refund gives an unused slot back to every rule that was spent at it: not to shadow
 // rules if one of them objected, and never to a rule that did not count it.
-func (s *Set) Refund(st *State, t int64, cost int, objected bool) {
+func (s *Set) Refund(st *State, t Spent, cost int, objected bool) {
 	if s == nil {
 		return
 	}
 	s.widen(st)
 	for of := own; of < sides; of++ {
 		if s.logs[of].keep > 0 && !(of == shadow && objected) {
-			st.logs[of].refund(t, units(cost), s.logs[of].span, of == counting)
+			st.logs[of].refund(t.Latest, units(cost), s.logs[of].span, of == counting)
 		}
 	}
 	for i := range s.rules {
 		if r := &s.rules[i]; !r.logged && !(r.Shadow && objected) {
-			r.kind.undo(st, r, t, units(cost))
+			r.kind.undo(st, r, t.at(r), units(cost))
 		}
 	}
 }

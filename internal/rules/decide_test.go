@@ -30,7 +30,7 @@ func TestSlack(t *testing.T) {
 			if set.Refusing(&st, at, 1) >= 0 {
 				continue
 			}
-			set.Spend(&st, at, 1, true)
+			set.Spend(&st, rules.At(at), 1, true)
 			now = at + rnd.Int64N(slack.Microseconds()+1)
 			starts = append(starts, start{now, 1})
 		}
@@ -55,7 +55,7 @@ func TestGuardDropsNothing(t *testing.T) {
 	if at != edge || binding != 0 || set.Refusing(&st, at, 1) != -1 {
 		t.Errorf("%d before the edge by %d", edge-at, binding)
 	}
-	set.Spend(&st, at, 1, true)
+	set.Spend(&st, rules.At(at), 1, true)
 	if at, _ := set.Earliest(&st, edge+30_000, 1); set.Refusing(&st, at, 1) != 0 {
 		t.Error("not refused")
 	}
@@ -75,13 +75,13 @@ func TestSaturates(t *testing.T) {
 					if at < now || at > rules.Never {
 						t.Fatalf("%s of cost %d: slot %d", kind, cost, at)
 					}
-					set.Spend(&st, at, cost, true)
+					set.Spend(&st, rules.At(at), cost, true)
 					recode(t, &st)
 					if full := set.Full(&st); full < 0 || full > rules.Never {
 						t.Fatalf("%s of cost %d: full at %d", kind, cost, full)
 					}
 				}
-				set.Refund(&st, now, cost, false)
+				set.Refund(&st, rules.At(now), cost, false)
 				recode(t, &st)
 			}
 		}
@@ -102,7 +102,7 @@ func TestSaturates(t *testing.T) {
 func TestCostsNothing(t *testing.T) {
 	set := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 1_000_000, Period: time.Hour})
 	var st rules.State
-	set.Spend(&st, start0, 999_999, true)
+	set.Spend(&st, rules.At(start0), 999_999, true)
 	if text := st.Append(nil); len(text) > 40 {
 		t.Errorf("%d bytes", len(text))
 	}
@@ -128,7 +128,7 @@ func TestSeparateStates(t *testing.T) {
 		if at-now != want.at || int64(refusing) != want.refusing || int64(objecting) != want.objecting {
 			t.Fatalf("start %d: at %d, refused by %d, objected to by %d", i, at-now, refusing, objecting)
 		}
-		set.Spend(&st, at, 1, objecting < 0)
+		set.Spend(&st, rules.At(at), 1, objecting < 0)
 	}
 }
 
@@ -144,8 +144,8 @@ func TestNoAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		now, _ = set.Earliest(&st, now, 1)
-		set.Spend(&st, now, 1, true)
-		set.Refund(&st, now-1000, 1, false)
+		set.Spend(&st, rules.At(now), 1, true)
+		set.Refund(&st, rules.At(now-1000), 1, false)
 		set.Forget(&st, now)
 		next = st.Append(next[:0])
 	}
@@ -163,13 +163,13 @@ func BenchmarkDecide(b *testing.B) {
 		rules.Rule{Kind: rules.Spacing, Limit: 1, Period: time.Second})
 	var st rules.State
 	for i := range int64(10) {
-		set.Spend(&st, start0+i*6_000_000, 1, true)
+		set.Spend(&st, rules.At(start0+i*6_000_000), 1, true)
 	}
 	text, next := string(st.Append(nil)), []byte(nil)
 	for b.Loop() {
 		_ = st.Decode(text)
 		at, _ := set.Earliest(&st, start0+60_000_000, 1)
-		set.Spend(&st, at, 1, true)
+		set.Spend(&st, rules.At(at), 1, true)
 		next = st.Append(next[:0])
 	}
 }

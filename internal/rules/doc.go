@@ -13,7 +13,7 @@
 //	}
 //	at, _ := set.Earliest(&st, now, 1)
 //	if at == now && set.Refusing(&st, at, 1) < 0 {
-//		set.Spend(&st, at, 1, set.Objecting(&st, at, 1) < 0)
+//		set.Spend(&st, rules.At(at), 1, set.Objecting(&st, at, 1) < 0)
 //		set.Forget(&st, now)
 //		stored = string(st.Append(nil))
 //	}

@@ -19,7 +19,7 @@ func Example() {
 			fmt.Println(err)
 		}
 		at, binding := set.Earliest(&st, now, 1)
-		set.Spend(&st, at, 1, true)
+		set.Spend(&st, rules.At(at), 1, true)
 		stored = string(st.Append(nil))
 		because := "nothing is in the way"
 		if binding >= 0 {

@@ -52,7 +52,7 @@ func TestHoursAreAlternatives(t *testing.T) {
 			t.Errorf("from %s on it is %s by rule %d, want %s", test[0], time.UnixMicro(at), binding, test[1])
 		}
 	}
-	set.Spend(&st, instant(t, "2026-11-27T20:59:30+01:00"), 1, true)
+	set.Spend(&st, rules.At(instant(t, "2026-11-27T20:59:30+01:00")), 1, true)
 	if at, binding := set.Earliest(&st, instant(t, "2026-11-27T20:59:31+01:00"), 1); at != instant(t, "2026-11-28T10:00:00+01:00") || binding != 1 {
 		t.Errorf("a spacing that ends at night ends at %s by rule %d", time.UnixMicro(at), binding)
 	}
@@ -81,7 +81,7 @@ func TestHoursThatDoNotDefer(t *testing.T) {
 		if got := set.Objecting(&st, night, 1) == 0; got == test.refuses || set.Objecting(&st, day, 1) != -1 {
 			t.Errorf("%v objects at night: %v", test.rule, got)
 		}
-		if set.Spend(&st, day, 1, true); !st.Empty() {
+		if set.Spend(&st, rules.At(day), 1, true); !st.Empty() {
 			t.Errorf("%v remembers something", test.rule)
 		}
 	}
@@ -102,11 +102,11 @@ func TestCalendarWindows(t *testing.T) {
 		set := rules.Compile(grace, test.rule)
 		var st rules.State
 		now, end := instant(t, test.from), instant(t, test.end)
-		set.Spend(&st, now, 1, true)
+		set.Spend(&st, rules.At(now), 1, true)
 		if at, _ := set.Earliest(&st, now+1, 1); at != now+1 {
 			t.Errorf("%v: the second may start at %s", test.rule, time.UnixMicro(at))
 		}
-		set.Spend(&st, now+1, 1, true)
+		set.Spend(&st, rules.At(now+1), 1, true)
 		recode(t, &st)
 		if at, _ := set.Earliest(&st, now+2, 1); at != end || set.Full(&st) != end {
 			t.Errorf("%v: the third may start at %s, want %s, and it is full at %s", test.rule, time.UnixMicro(at), test.end, time.UnixMicro(set.Full(&st)))
@@ -114,7 +114,7 @@ func TestCalendarWindows(t *testing.T) {
 		if at, _ := set.Earliest(new(rules.State), end-1, 1); at != end {
 			t.Errorf("%v: within the last grace of a period one may start at %s", test.rule, time.UnixMicro(at))
 		}
-		set.Refund(&st, now+1, 1, false)
+		set.Refund(&st, rules.At(now+1), 1, false)
 		if at, _ := set.Earliest(&st, now+2, 1); at != now+2 {
 			t.Errorf("%v: a slot that was given back is there at %s", test.rule, time.UnixMicro(at))
 		}
@@ -149,7 +149,7 @@ func TestLocalRulesTogether(t *testing.T) {
 			if again, _ := set.Earliest(&st, at, 1); again != at {
 				t.Fatalf("seed %d: %s is not allowed then", seed, time.UnixMicro(at))
 			}
-			set.Spend(&st, at, 1, true)
+			set.Spend(&st, rules.At(at), 1, true)
 			recode(t, &st)
 			events = append(events, throttle.Event{Subject: "u", At: time.UnixMicro(at + rnd.Int64N(grace.Microseconds()+1))})
 			now = at + rnd.Int64N(1<<33)

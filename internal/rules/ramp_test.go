@@ -14,7 +14,7 @@ func spendAll(set *rules.Set, st *rules.State, from, until int64, cost int) (slo
 		if at, _ = set.Earliest(st, at, cost); at >= until {
 			return slots
 		}
-		set.Spend(st, at, cost, true)
+		set.Spend(st, rules.At(at), cost, true)
 		slots = append(slots, at)
 	}
 }
@@ -76,7 +76,7 @@ func TestARampIsRemembered(t *testing.T) {
 		if again, _ := set.Earliest(&read, at, 1); again != at {
 			t.Fatalf("written and read the slot is %d, and %d before", again, at)
 		}
-		set.Spend(&st, at, 1, true)
+		set.Spend(&st, rules.At(at), 1, true)
 		if err := read.Decode(string(st.Append(nil))); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestASlotOfARampIsGivenBack(t *testing.T) {
 	var st rules.State
 	slots := spendAll(set, &st, 1_000_000*sec, 1_000_010*sec, 1)
 	last := slots[len(slots)-1]
-	set.Refund(&st, last, 1, false)
+	set.Refund(&st, rules.At(last), 1, false)
 	if at, _ := set.Earliest(&st, last, 1); at != last {
 		t.Errorf("after a refund the next slot is %d µs later", at-last)
 	}
@@ -123,7 +123,7 @@ func TestAfterOfARamp(t *testing.T) {
 	for _, started := range []int{0, 1, 300, 1000, 1649, 1651, 2500} {
 		var st rules.State
 		for _, at := range slots[:started] {
-			set.Spend(&st, at, 1, true)
+			set.Spend(&st, rules.At(at), 1, true)
 		}
 		from, _ := set.Earliest(&st, begin, 1)
 		for _, k := range []int{0, 1, 10, 200, 900} {
@@ -145,13 +145,13 @@ func TestARampWhoseFirstStartIsGivenBack(t *testing.T) {
 	set := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second, Ramp: 4 * time.Second})
 	for _, again := range []int64{0, 1, sec / 10, 2 * sec} {
 		var fresh, undone rules.State
-		set.Spend(&undone, start0, 1, true)
-		set.Refund(&undone, start0, 1, false)
+		set.Spend(&undone, rules.At(start0), 1, true)
+		set.Refund(&undone, rules.At(start0), 1, false)
 		if at, _ := set.Earliest(&undone, start0+again, 1); at != start0+again {
 			t.Errorf("%d µs after it the next may start %d µs later", again, at-start0-again)
 		}
 		for _, st := range []*rules.State{&fresh, &undone} {
-			set.Spend(st, start0+again, 1, true)
+			set.Spend(st, rules.At(start0+again), 1, true)
 		}
 		want, _ := set.Earliest(&fresh, start0+again+1, 1)
 		if got, _ := set.Earliest(&undone, start0+again+1, 1); got != want {

@@ -204,8 +204,8 @@ func TestEarliestIsFirst(t *testing.T) {
 				continue // only asked
 			}
 			starts = append(starts, start{at, cost})
-			set.Spend(&kept, at, cost, true)
-			set.Spend(&short, at, cost, true)
+			set.Spend(&kept, rules.At(at), cost, true)
+			set.Spend(&short, rules.At(at), cost, true)
 			set.Forget(&short, now)
 			recode(t, &short)
 			now = max(now, at-rnd.Int64N(1000))
@@ -228,7 +228,7 @@ func TestFull(t *testing.T) {
 		now := start0
 		for range 20 {
 			at, _ := set.Earliest(&st, now, 1)
-			set.Spend(&st, at, 1, true)
+			set.Spend(&st, rules.At(at), 1, true)
 		}
 		full := set.Full(&st)
 		if full <= now {
@@ -240,8 +240,8 @@ func TestFull(t *testing.T) {
 			if a != b {
 				t.Fatalf("seed %d, %s: %d µs after full, and %d of a new one", seed, r, a-full, b-full)
 			}
-			set.Spend(&st, a, 1, true)
-			set.Spend(&none, b, 1, true)
+			set.Spend(&st, rules.At(a), 1, true)
+			set.Spend(&none, rules.At(b), 1, true)
 		}
 		var nobody *rules.Set // to whom all of it is somebody else's
 		until := nobody.Full(&st)
@@ -262,7 +262,7 @@ func TestLeakKeepsItsFraction(t *testing.T) {
 	for range 1001 {
 		at, _ = set.Earliest(&st, at, 1)
 		set.Forget(&st, at)
-		set.Spend(&st, at, 1, true)
+		set.Spend(&st, rules.At(at), 1, true)
 	}
 	if next, _ := set.Earliest(&st, at, 1); next != start0+1_000_000 {
 		t.Errorf("1001 starts took %d µs", next-start0)
@@ -281,8 +281,8 @@ func TestNames(t *testing.T) {
 		none.Drops() || none.Counts() || none.Shadows() || none.Impossible(9) != -1 || none.Full(new(rules.State)) != 0 {
 		t.Error("a nil set has rules")
 	}
-	none.Spend(new(rules.State), 7, 1, true)
-	none.Refund(new(rules.State), 7, 1, false)
+	none.Spend(new(rules.State), rules.At(7), 1, true)
+	none.Refund(new(rules.State), rules.At(7), 1, false)
 	none.Forget(new(rules.State), 7)
 	if none.SpendRefused(new(rules.State), 7, 1) || none.Refusing(new(rules.State), 7, 1) != -1 {
 		t.Error("a nil set has rules")

@@ -49,6 +49,7 @@ type rule struct {
 	id     id   // names its field in a State
 	side   side // its log, and its world
 	logged bool // windows and spacings
+	paced  bool // leaks and token buckets
 	top    int  // costs above it count as all of it
 	pace
 	length int64          // of one period or bucket, counted from the epoch
@@ -72,23 +73,39 @@ type kind interface {
 	undo(st *State, r *rule, t, cost int64)
 }
 
-// An action starts at a slot and costs something, or was refused then.
+// A Spent is a slot that was taken, and by when its action starts: at the slot, as a rule. Leaks and token buckets count the slot, all
+// others the latest instant at which the action may start.
+type Spent struct{ Slot, Latest int64 }
+
+// At returns an action that starts at its slot.
+func At(slot int64) Spent { return Spent{slot, slot} }
+
+// at returns what a rule counts.
+func (s Spent) at(r *rule) int64 {
+	if r.paced {
+		return s.Slot
+	}
+	return s.Latest
+}
+
+// An action starts at an instant and costs something, or was refused then.
 type action struct {
 	at, cost int64
 	refused  bool
 }
 
 var kinds = map[Kind]struct {
-	code id
-	kind kind
+	code  id
+	kind  kind
+	paced bool // it is about slots, and not about starts: a mean rate holds for both
 }{
-	Leak:           {codeLeak, leak{}},
-	TokenBucket:    {codeTokenBucket, tokenBucket{}},
-	FixedWindow:    {codeFixedWindow, fixedWindow{}},
-	SlidingCounter: {codeSlidingCounter, slidingCounter{}},
-	Calendar:       {codeFixedWindow, fixedWindow{}},
-	Warmup:         {codeFixedWindow, warmup{}},
-	Hours:          {noCode, hours{}},
+	Leak:           {codeLeak, leak{}, true},
+	TokenBucket:    {codeTokenBucket, tokenBucket{}, true},
+	FixedWindow:    {code: codeFixedWindow, kind: fixedWindow{}},
+	SlidingCounter: {code: codeSlidingCounter, kind: slidingCounter{}},
+	Calendar:       {code: codeFixedWindow, kind: fixedWindow{}},
+	Warmup:         {code: codeFixedWindow, kind: warmup{}},
+	Hours:          {code: noCode, kind: hours{}},
 	Window:         {kind: window{}},
 	Spacing:        {kind: spacing{}},
 }
@@ -153,7 +170,7 @@ func newRule(r Rule, slack int64) rule {
 		r = r.Tidied()
 	}
 	known := kinds[r.Kind]
-	c := rule{Rule: r, name: r.brief(), kind: known.kind, id: known.code << 1, top: r.Most()}
+	c := rule{Rule: r, name: r.brief(), kind: known.kind, paced: known.paced, id: known.code << 1, top: r.Most()}
 	period := r.Period.Microseconds()
 	switch {
 	case r.Shadow:

@@ -39,7 +39,7 @@ func TestLargeWindowsCountInSteps(t *testing.T) {
 				t.Fatalf("%v: start %d waits, and the window is not full", r, n)
 			}
 			now = at
-			set.Spend(&st, at, 1, true)
+			set.Spend(&st, rules.At(at), 1, true)
 			starts = append(starts, at)
 		}
 		most = len(st.Append(nil))
@@ -54,16 +54,16 @@ func TestRefundWithinAStep(t *testing.T) {
 	set := rules.Compile(time.Millisecond, rules.Rule{Kind: rules.Window, Limit: 1001, Period: time.Hour})
 	var st rules.State
 	for i := range int64(1001) {
-		set.Spend(&st, start0+i, 1, true)
+		set.Spend(&st, rules.At(start0+i), 1, true)
 	}
 	if at, _ := set.Earliest(&st, start0+2000, 1); at == start0+2000 {
 		t.Fatal("the window is not full")
 	}
-	set.Refund(&st, start0+500, 1, false)
+	set.Refund(&st, rules.At(start0+500), 1, false)
 	if at, _ := set.Earliest(&st, start0+2000, 1); at != start0+2000 {
 		t.Errorf("the slot that was given back is there in %v", time.Duration(at-start0-2000)*time.Microsecond)
 	}
-	set.Spend(&st, start0+2000, 1, true)
+	set.Spend(&st, rules.At(start0+2000), 1, true)
 	if at, _ := set.Earliest(&st, start0+3000, 1); at == start0+3000 {
 		t.Error("two start where one slot was given back")
 	}
@@ -74,8 +74,8 @@ func TestSmallWindowsAreExact(t *testing.T) {
 	set := rules.Compile(time.Millisecond,
 		rules.Rule{Kind: rules.Window, Limit: 1_000_000, Period: 24 * time.Hour}, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Second})
 	var st rules.State
-	set.Spend(&st, start0, 1, true)
-	set.Spend(&st, start0+10_000, 1, true)
+	set.Spend(&st, rules.At(start0), 1, true)
+	set.Spend(&st, rules.At(start0+10_000), 1, true)
 	if at, _ := set.Earliest(&st, start0+20_000, 1); at != start0+1_001_000 {
 		t.Errorf("the third may start in %d µs, want 1001000", at-start0)
 	}

@@ -142,11 +142,11 @@ func TestCostsOfAWarmup(t *testing.T) {
 	if room := set.Room(&st, 0, at); room != 50 {
 		t.Errorf("room for %d on the first day", room)
 	}
-	set.Spend(&st, at, 30, true)
+	set.Spend(&st, rules.At(at), 30, true)
 	if room, next := set.Room(&st, 0, at), set.NextFree(&st, 0, at, 20); room != 20 || next != at+24*hour+grace.Microseconds() {
 		t.Errorf("room for %d, and more at %v", room, time.UnixMicro(next).UTC())
 	}
-	set.Refund(&st, at, 30, false)
+	set.Refund(&st, rules.At(at), 30, false)
 	if room := set.Room(&st, 0, at); room != 50 {
 		t.Errorf("room for %d after a refund", room)
 	}
@@ -196,7 +196,7 @@ func TestTheJudgeOfWarmups(t *testing.T) {
 					t.Fatalf("seed %d, %v: nothing forbids a start before %v", seed, r, time.UnixMicro(at).UTC())
 				}
 			}
-			set.Spend(&st, at, 1, true)
+			set.Spend(&st, rules.At(at), 1, true)
 			recode(t, &st)
 			now = at
 		}

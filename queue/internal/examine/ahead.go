@@ -92,7 +92,7 @@ func (l *look) mendState(ctx context.Context, scope string, set *rules.Set) erro
 		return nil // the leader takes it for none
 	}
 	state.ForgetAfter(l.now)
-	set.Spend(&state, l.now, 1, true)
+	set.Spend(&state, rules.At(l.now), 1, true)
 	do := []any{"DEL", key}
 	if left := (set.Full(&state)-l.now)/1000 + 1; !state.Empty() && left > 0 {
 		do = []any{"SET", key, string(state.Append(nil)), "PX", left}

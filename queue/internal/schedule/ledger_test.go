@@ -267,10 +267,13 @@ func (led *ledger) refuses(at, cost int64, upper bool) bool {
 	return false
 }
 
-func (led *ledger) spend(id int, at, cost int64) {
-	made := spend{id: id, at: at, cost: cost, era: led.era}
-	made.odd = slices.ContainsFunc(led.starts, func(s spend) bool { return s.at > at })
-	led.starts, led.paid = append(led.starts, made), append(led.paid, made)
+// spend counts a start: by the latest instant at which it may happen, and by its slot where that is what is paid.
+func (led *ledger) spend(id int, slot, latest, cost int64) {
+	add := func(all []spend, at int64) []spend {
+		odd := slices.ContainsFunc(all, func(s spend) bool { return s.at > at })
+		return append(all, spend{id: id, at: at, cost: cost, era: led.era, odd: odd})
+	}
+	led.starts, led.paid = add(led.starts, latest), add(led.paid, slot)
 }
 
 // refund takes a start back.

@@ -1,5 +1,7 @@
 package schedule
 
+import "github.com/waterclock/waterclock/internal/rules"
+
 // A slot that is given back makes room: for other jobs of the same user, and where the job did not start at all, for
 // everybody whom the same rules hold back. So bounds that were computed with it are lowered, and the lanes looked at
 // again.
@@ -22,7 +24,7 @@ func (s *Scheduler) refund(f Refunded, now int64) {
 	}
 	for _, b := range back {
 		of := b.who.subjectOf()
-		of.rules.Refund(&of.state, f.Claim.Spent, b.cost, false)
+		of.rules.Refund(&of.state, rules.Spent{Slot: f.Claim.Slot, Latest: f.Claim.Spent}, b.cost, false)
 		s.touch(b.who)
 		if named, is := b.who.(*instance); is {
 			s.arm(named, now)

@@ -3,6 +3,8 @@ package schedule
 import (
 	"slices"
 
+	"github.com/waterclock/waterclock/internal/rules"
+
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -323,7 +325,7 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	}
 	lane.Label = by.label // the lane's own may be that of other policies
 	start := Start{Claim: envelope.Claim{Stamp: h.Env.Stamp, Lane: lane, Slot: slot, Spent: spent}, Head: h, Worker: place.Worker}
-	start.Objection = d.spend(spent)
+	start.Objection = d.spend(rules.Spent{Slot: slot, Latest: spent})
 	start.counted = s.claimed(u, envelope.ClaimRef{Worker: start.Worker, Claim: start.Claim}, by.instances)
 	start.Limits = by.limits
 	for _, who := range d.of {
@@ -356,17 +358,17 @@ func (s *Scheduler) serve(t *tenant, cost int) {
 // spend takes a slot from all rules. Shadow rules have a world of their own: they are
 // spent only if all of them would have let the job start. It returns the name of one that
 // would not have.
-func (d *decision) spend(slot int64) (objection string) {
+func (d *decision) spend(t rules.Spent) (objection string) {
 	for _, who := range d.of {
 		if objection == "" && who.of.rules.Shadows() {
-			if i := who.of.rules.Objecting(&who.of.state, slot, who.cost); i >= 0 {
+			if i := who.of.rules.Objecting(&who.of.state, t.Slot, who.cost); i >= 0 {
 				objection = who.ruleName(i)
 			}
 		}
 	}
 	for _, who := range d.of {
 		known := !who.of.state.Empty() // rules that were lifted must know what they have not counted
-		if who.of.rules.Spend(&who.of.state, slot, who.cost, objection == ""); known || !who.of.state.Empty() {
+		if who.of.rules.Spend(&who.of.state, t, who.cost, objection == ""); known || !who.of.state.Empty() {
 			d.s.touch(who.who)
 		}
 	}

@@ -210,7 +210,7 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 	t.lane = s.Lane // it goes back there
 	t.counted = w.counts(t)
 	for _, of := range t.counted {
-		w.ledger(of.scope).spend(t.attempt, s.Spent, of.cost)
+		w.ledger(of.scope).spend(t.attempt, s.Slot, s.Spent, of.cost)
 	}
 	return nil
 }
