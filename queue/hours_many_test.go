@@ -57,7 +57,7 @@ func TestManyLanesOpenTogetherOnRedis(t *testing.T) {
 	sample.Slow(t)
 	base := opening{
 		lanes: 3000, perSecond: 500, each: 10 * time.Millisecond,
-		before: time.Second / 2, offering: 3 * time.Second / 2, closed: time.Second / 2, open: 2 * time.Second,
+		before: time.Second / 2, offering: 4 * time.Second, closed: time.Second, open: 2 * time.Second,
 	}
 	scenes := []opening{{hours: "user", ramp: time.Second}, {hours: "limit"}}
 	if sample.Whole() {
