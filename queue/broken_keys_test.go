@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -207,6 +208,31 @@ func TestAWorkerOfAnotherSchema(t *testing.T) {
 		}
 		if lines := strings.Count(log.String(), "another schema"); s.virtual && lines > 10 {
 			t.Errorf("it says so %d times in a minute", lines)
+		}
+	})
+}
+
+// The stream of notices is deleted with one that the leader has not read: the job that it told of starts soon all the same.
+func TestNoticesThatAreLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		setPolicies(t, client, policies(leakOf(1000)))
+		var got recorder
+		runWorker(t, client, &got, queue.WorkerConfig{})
+		time.Sleep(2 * time.Second)
+		enqueue(t, client, jobs("school", "teacher", 1)...)
+		synctest.Wait() // it was read; for the next millisecond nothing is
+		enqueue(t, client, jobs("school", "parent", 2)...)
+		must(t, client.Del(t.Context(), "wc:{push}:notices").Err())
+		time.Sleep(3 * time.Second)
+		if n := got.count(); n != 3 {
+			t.Errorf("%d starts three seconds after the notices were deleted, want 3", n)
+		}
+		enqueue(t, client, jobs("school", "pupil", 1)...)
+		time.Sleep(10 * time.Millisecond)
+		if n := got.count(); n != 4 {
+			t.Errorf("%d starts after another offer, want 4", n)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func (t *term) lead(ctx context.Context) error {
 			return ctx.Err()
 		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errStopping):
 			return err
-		case errors.Is(err, errLapsed), errors.Is(err, errRepaired):
+		case errors.Is(err, errLapsed), errors.Is(err, errUnsure):
 			t.w.Log.Debug("reading everything again", "why", err)
 			continue
 		}

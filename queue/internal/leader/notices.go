@@ -17,24 +17,39 @@ import (
 // directly ([worker.Tray]). A goroutine reads the stream ([term.readNotices]); the rounds take in what it has read.
 //
 // A notice is only a hint. What it says is in Redis before it is written, so that a notice that is read twice, or
-// late, or by the next leader does no harm, and one that is lost delays something until the next look:
+// late, or by the next leader does no harm. One is lost where somebody deletes the stream:
 //
 //   - Most notices make the scheduler look again ([term.open]).
 //   - Requests are about one claim, and have their effect with a commit (requests.go).
 //   - The commit that has the effects of all notices up to one notes that one's ID. A new leader reads on from
 //     there ([store.Fence.Notice]).
+//   - The newest notice that was read stays in the stream, since trimming stops before those that are not settled, and keeps the
+//     last one that is. If it is not there any more the stream was deleted, and what was in it is not known: everything is
+//     read again. The reader looks each second ([term.streamIsGone]).
 
 // A noticeBatch is what one reading of the notices brought.
 type noticeBatch struct {
 	last    string
 	notices []store.Notice
+	gone    bool // the stream was deleted, with notices that nobody has read perhaps
 }
+
+// noNotice is the ID from which a stream is read from its beginning.
+const noNotice = "0"
 
 // readNotices reads what the leader is told, from behind the notice with the given ID, until ctx ends, in a goroutine
 // of its own. What comes in quick succession is read together. It reads ahead of the rounds by a few batches at most.
 func (t *term) readNotices(ctx context.Context, after string) {
 	trouble := retry.NewTrouble(t.w.Log, "reading the notices to the leader")
+	looked := time.Now()
 	for ctx.Err() == nil {
+		if time.Since(looked) >= noticePatience {
+			looked = time.Now()
+			if t.streamIsGone(ctx, after) {
+				after = noNotice
+				t.pass(ctx, noticeBatch{last: after, gone: true})
+			}
+		}
 		from := after // a try that was given up may still read it
 		read, err := retry.Persist(ctx, noticePatience+t.w.Patience(), func(ctx context.Context) (p noticeBatch, err error) {
 			p.last, p.notices, err = t.w.Store.ReadNotices(ctx, from, noticePatience)
@@ -48,12 +63,29 @@ func (t *term) readNotices(ctx context.Context, after string) {
 			continue
 		}
 		after = read.last
-		select {
-		case t.batches <- read:
-		case <-ctx.Done():
-		}
+		t.pass(ctx, read)
 		retry.Pause(ctx, gatherFor)
 	}
+}
+
+// pass gives what was read to the rounds.
+func (t *term) pass(ctx context.Context, read noticeBatch) {
+	select {
+	case t.batches <- read:
+	case <-ctx.Done():
+	}
+}
+
+// streamIsGone reports whether the newest notice that was read is not in the stream any more. While Redis does not answer it is taken to be
+// there.
+func (t *term) streamIsGone(ctx context.Context, newest string) bool {
+	if newest == noNotice {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.w.Patience())
+	defer cancel()
+	there, err := t.w.Store.HasNotice(ctx, newest)
+	return err == nil && !there
 }
 
 // noticePatience is how long one wait for notices lasts: so long it takes to notice that the connection
@@ -77,6 +109,7 @@ func (t *term) wakeReader() {
 // notice.
 func (t *term) receive(p noticeBatch) {
 	t.noticed = p.last
+	t.unsure = t.unsure || p.gone
 	t.open(p.notices)
 }
 
@@ -105,7 +138,7 @@ func (t *term) open(notices []store.Notice) {
 		case store.NoticePolicies, store.NoticePaused:
 			t.stale = true
 		case store.NoticeRepaired:
-			t.repaired = true
+			t.unsure = true
 		case store.NoticeCancel:
 			t.sched.Step(now, schedule.IDCancelled{ID: l.Text})
 		case store.NoticeDropped:

@@ -42,9 +42,9 @@ func (t *term) round(ctx context.Context) error {
 	if _, doubt := t.w.Clock.Now(); doubt >= clock.Usable {
 		t.w.LearnTime(ctx)
 	}
-	if t.collect(); t.repaired {
-		t.repaired = false
-		return errRepaired
+	if t.collect(); t.unsure {
+		t.unsure = false
+		return errUnsure
 	}
 	now, _ := t.w.Clock.Now()
 	more := false

@@ -46,7 +46,7 @@ type term struct {
 	requests []request          // notices about claims, not yet settled in a commit
 	full     map[string]bool    // tenants whose backlogs may be above their capacity: the next prelude looks
 	stale    bool               // settings have changed: the next prelude reads them
-	repaired bool               // keys were repaired: the next round reads everything again
+	unsure   bool               // keys were repaired, or notices lost: the next round reads everything again
 	paused   map[string]int64   // scope → until when; pauses that have ended stay until unpause
 	policies *schedule.Policies // in force; nil for none
 	roomy    bool               // a job may start that could not at the last decision: decide at once
@@ -81,8 +81,8 @@ type term struct {
 var (
 	// After errLapsed everything is read again, and the term goes on: offers wrote no notices while nobody led.
 	errLapsed = errors.New("queue: the leader's lease had run out")
-	// After errRepaired, too: indexes may have members that the scheduler would find no more.
-	errRepaired = errors.New("queue: keys were repaired")
+	// After errUnsure, too: indexes may have members that the scheduler would find no more, or of which it was not told.
+	errUnsure = errors.New("queue: keys were repaired, or notices to the leader are lost")
 	// errStopping ends the term, if there is a deputy.
 	errStopping = errors.New("queue: the worker stops")
 )

@@ -48,6 +48,12 @@ func (s *Store) ReadNotices(ctx context.Context, after string, patience time.Dur
 	return after, notices, nil
 }
 
+// HasNotice reports whether the stream has the notice with an ID.
+func (s *Store) HasNotice(ctx context.Context, id string) (bool, error) {
+	found, err := s.client.XRange(ctx, s.key.Notices(), id, id).Result()
+	return len(found) > 0, asBroken(err, s.key.Notices(), "stream")
+}
+
 // Write writes notices to the leader, as one entry of the stream, in one round trip. After an error they may be there,
 // and the caller writes them again: a return that is read twice has its effects once, since its claim is gone then.
 func (s *Store) Write(ctx context.Context, notices ...Notice) error {
