@@ -23,9 +23,8 @@ import (
 //   - Requests are about one claim, and have their effect with a commit (requests.go).
 //   - The commit that has the effects of all notices up to one notes that one's ID. A new leader reads on from
 //     there ([store.Fence.Notice]).
-//   - The newest notice that was read stays in the stream, since trimming stops before those that are not settled, and keeps the
-//     last one that is. If it is not there any more the stream was deleted, and what was in it is not known: everything is
-//     read again. The reader looks each second ([term.streamIsGone]).
+//   - The reader trims the stream each second, up to the notice that a commit has noted, which stays. If that is not there a second
+//     later the stream was deleted, with notices that nobody has read perhaps: everything is read again ([term.tend]).
 
 // A noticeBatch is what one reading of the notices brought.
 type noticeBatch struct {
@@ -41,12 +40,13 @@ const noNotice = "0"
 // of its own. What comes in quick succession is read together. It reads ahead of the rounds by a few batches at most.
 func (t *term) readNotices(ctx context.Context, after string) {
 	trouble := retry.NewTrouble(t.w.Log, "reading the notices to the leader")
-	looked := time.Now()
+	kept, tended := after, time.Now()
 	for ctx.Err() == nil {
-		if time.Since(looked) >= noticePatience {
-			looked = time.Now()
-			if t.streamIsGone(ctx, after) {
+		if time.Since(tended) >= noticePatience {
+			tended = time.Now()
+			if kept = t.tend(ctx, kept); kept == noNotice && after != noNotice {
 				after = noNotice
+				t.settled.Store(noNotice)
 				t.pass(ctx, noticeBatch{last: after, gone: true})
 			}
 		}
@@ -62,7 +62,9 @@ func (t *term) readNotices(ctx context.Context, after string) {
 		if len(read.notices) == 0 {
 			continue
 		}
-		after = read.last
+		if after = read.last; kept == noNotice {
+			kept = after
+		}
 		t.pass(ctx, read)
 		retry.Pause(ctx, gatherFor)
 	}
@@ -76,16 +78,29 @@ func (t *term) pass(ctx context.Context, read noticeBatch) {
 	}
 }
 
-// streamIsGone reports whether the newest notice that was read is not in the stream any more. While Redis does not answer it is taken to be
-// there.
-func (t *term) streamIsGone(ctx context.Context, newest string) bool {
-	if newest == noNotice {
-		return false
+// tend trims the stream up to the newest notice that a commit has noted, and returns that: it stays in the stream. It returns noNotice if
+// the notice that was to stay so far is not there, and changes nothing while Redis does not answer.
+func (t *term) tend(ctx context.Context, kept string) string {
+	settled, _ := t.settled.Load().(string)
+	if kept == noNotice {
+		return noNotice
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.w.Patience())
 	defer cancel()
-	there, err := t.w.Store.HasNotice(ctx, newest)
-	return err == nil && !there
+	there, err := t.w.Store.HasNotice(ctx, kept)
+	switch {
+	case err != nil:
+		return kept
+	case !there:
+		return noNotice
+	case settled == "" || settled == kept || settled == noNotice:
+		return kept
+	}
+	if err := t.w.Store.TrimNotices(ctx, settled); err != nil {
+		t.w.Log.Debug("trimming the notices", "err", err)
+		return kept
+	}
+	return settled
 }
 
 // noticePatience is how long one wait for notices lasts: so long it takes to notice that the connection

@@ -51,11 +51,8 @@ func (b *inflight) happened(ctx context.Context) error {
 	if err := t.learn(ctx, b.commit, reply.Looks); err != nil {
 		return err
 	}
-	if b.at >= t.trimAt && b.notice != "" && b.notice != t.trimmed {
-		t.trimAt, t.trimmed = b.at+musterEvery, b.notice
-		if err := t.w.Store.TrimNotices(ctx, t.trimmed); err != nil {
-			t.w.Log.Debug("trimming the notices", "err", err)
-		}
+	if b.notice != "" {
+		t.settled.Store(b.notice)
 	}
 	b.recycle()
 	if reply.Lapsed {

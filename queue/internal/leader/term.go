@@ -46,6 +46,7 @@ type term struct {
 	requests []request          // notices about claims, not yet settled in a commit
 	full     map[string]bool    // tenants whose backlogs may be above their capacity: the next prelude looks
 	stale    bool               // settings have changed: the next prelude reads them
+	settled  atomic.Value       // the ID of the newest notice that a commit has noted; the reader trims up to there
 	unsure   bool               // keys were repaired, or notices lost: the next round reads everything again
 	paused   map[string]int64   // scope → until when; pauses that have ended stay until unpause
 	policies *schedule.Policies // in force; nil for none
@@ -56,11 +57,9 @@ type term struct {
 	orders    []order    // for the mailboxes of workers
 
 	// When to look at something, in µs of Redis's clock; 0 for at once.
-	ripeAt    int64  // the first job that waits for its time is due
-	musterAt  int64  // who works
-	unpauseAt int64  // pauses that have ended
-	trimAt    int64  // notices that can be deleted
-	trimmed   string // the newest notice through which they were deleted
+	ripeAt    int64 // the first job that waits for its time is due
+	musterAt  int64 // who works
+	unpauseAt int64 // pauses that have ended
 
 	// The fleet, beside what is in fleet.
 	deputies  []string // the names of the workers that watch this leader's lease; none: nobody would take over
