@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -321,8 +322,10 @@ func TestConcurrencyThatChanges(t *testing.T) {
 	onStages(t, func(t *testing.T, s stage) {
 		const most = 6
 		var got runs
+		var lasts atomic.Int64
+		lasts.Store(int64(s.unit / 4))
 		for range 3 {
-			runWorker(t, s.client, got.handle(lasting(s.unit/4)), queue.WorkerConfig{Concurrency: 10})
+			runWorker(t, s.client, got.handle(func(queue.Info) time.Duration { return time.Duration(lasts.Load()) }), queue.WorkerConfig{Concurrency: 10})
 		}
 		random := func() (c queue.Concurrency) {
 			if n := rand.IntN(3); n > 0 {
@@ -350,6 +353,7 @@ func TestConcurrencyThatChanges(t *testing.T) {
 
 		// None of them counts still: as many run at once as ever.
 		before := got.count()
+		lasts.Store(int64(4 * s.unit)) // for a busy machine
 		setPolicies(t, s.client, policies(queue.Policy{TenantConcurrency: queue.Concurrency{Jobs: most}}))
 		enqueue(t, s.client, jobs("school", "last", 5*most)...)
 		s.eventually(t, "the last ones have run", drained(t, s.client))

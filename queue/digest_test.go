@@ -142,7 +142,12 @@ func TestAFullDigest(t *testing.T) {
 		var got recorder
 		runWorker(t, s.client, &got, queue.WorkerConfig{})
 		s.eventually(t, "they are done", func() bool { return stats(t, s.client).Done == 8 })
-		if digests := digestsOf(got.all()); !slices.Equal(digests, []string{"a b c", "d e f", "", "g"}) {
+		digests, want := digestsOf(got.all()), []string{"a b c", "d e f", "", "g"}
+		if !s.virtual { // one that starts late is overtaken
+			slices.Sort(digests)
+			slices.Sort(want)
+		}
+		if !slices.Equal(digests, want) {
 			t.Errorf("%q", digests)
 		}
 		sound(t, s.client)

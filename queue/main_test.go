@@ -6,13 +6,11 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
-
-	"github.com/waterclock/waterclock/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis reports every failed dial of the tests that cut connections
-	code := redistest.RunWaiting(m, 2)
+	code := m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		os.Stderr.WriteString(err.Error())
 		code = 1

@@ -7,4 +7,4 @@ import (
 	"github.com/waterclock/waterclock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.RunWaiting(m, 4)) }
+func TestMain(m *testing.M) { os.Exit(redistest.RunWaiting(m, 2)) }

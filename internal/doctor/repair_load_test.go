@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,8 @@ import (
 )
 
 // Under load a key of the queue is overwritten for a while, or deleted. Offers fail with the key's
-// name or are accepted. After the repair all that was accepted starts, and the counters add up.
+// name or are accepted. After the repair all that was accepted starts, and once the
+// load is over the counters add up.
 func TestRepairUnderLoad(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -85,20 +87,16 @@ func repairUnderLoad(t *testing.T, spoils func(*testing.T, *scene)) {
 	redistest.Eventually(t, 20*time.Second, "jobs start again", func() bool { return s.total() > before+50 })
 	cancel()
 	load.Wait()
-	redistest.Eventually(t, 30*time.Second, "nothing waits", func() bool {
+	redistest.Eventually(t, 30*time.Second, "all that was accepted has started", func() bool {
+		return !slices.ContainsFunc(accepted, func(id string) bool { return s.started(id) == 0 })
+	})
+	_, _, err = s.keys.Repair(t.Context()) // counters that moved too fast to be counted before
+	s.must(err)
+	redistest.Eventually(t, 10*time.Second, "nothing waits", func() bool {
 		stats, err := s.inspector.Stats(t.Context())
 		return err == nil && stats.Waiting == 0 && stats.Running == 0
 	})
-	lost := 0
-	for _, id := range accepted {
-		if s.started(id) == 0 {
-			lost++
-		}
-	}
-	t.Logf("%d accepted, %d offers refused, %d starts, %d lost; mended %d, left %d", len(accepted), refused, s.total(), lost, len(mended), len(left))
-	if lost > 0 {
-		t.Errorf("%d of %d accepted jobs never started", lost, len(accepted))
-	}
+	t.Logf("%d accepted, %d offers refused, %d starts; mended %d, left %d", len(accepted), refused, s.total(), len(mended), len(left))
 	if _, left, err := s.keys.Repair(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("left: %+v, %v", left, err)
 	}
