@@ -33,10 +33,11 @@ policies:
 	}
 	stop := c.work(8, func(context.Context, *asynq.Task) error { return nil })
 	defer stop()
-	redistest.Eventually(t, 10*time.Second, "those that may have started", func() bool {
-		return strings.Contains(c.prints(words("why cust-033")), "200 jobs of cust-033")
+	last := "The last one starts in 20m at the earliest: 200 jobs of ep-main wait for their rule window 10/1m."
+	redistest.Eventually(t, 10*time.Second, "those that may have started, and the leader has looked at the next", func() bool {
+		return strings.Contains(c.prints(words("why cust-033")), last)
 	})
-	c.prints(words("why cust-033"), "the oldest for ", "The last one starts in 20m at the earliest: 200 jobs of ep-main wait for their rule window 10/1m.",
+	c.prints(words("why cust-033"), "the oldest for ", "200 jobs of cust-033",
 		"it waits for the user's rule window 10/1m", "◀ binds")
 	if out := c.prints(words("why cust-033 --json")); !strings.Contains(out, `"drains_ns": 1200000000000`) || !strings.Contains(out, `"user": "ep-main"`) {
 		t.Error(out)
