@@ -49,7 +49,7 @@ type rule struct {
 	id     id   // names its field in a State
 	side   side // its log, and its world
 	logged bool // windows and spacings
-	paced  bool // leaks and token buckets
+	paced  bool // leaks and token buckets: they count slots
 	top    int  // costs above it count as all of it
 	pace
 	length int64          // of one period or bucket, counted from the epoch
@@ -97,7 +97,7 @@ type action struct {
 var kinds = map[Kind]struct {
 	code  id
 	kind  kind
-	paced bool // it is about slots, and not about starts: a mean rate holds for both
+	paced bool // it counts slots ([Spent])
 }{
 	Leak:           {codeLeak, leak{}, true},
 	TokenBucket:    {codeTokenBucket, tokenBucket{}, true},

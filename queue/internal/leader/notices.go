@@ -17,20 +17,21 @@ import (
 // directly ([worker.Tray]). A goroutine reads the stream ([term.readNotices]); the rounds take in what it has read.
 //
 // A notice is only a hint. What it says is in Redis before it is written, so that a notice that is read twice, or
-// late, or by the next leader does no harm. One is lost where somebody deletes the stream:
+// late, or by the next leader does no harm:
 //
 //   - Most notices make the scheduler look again ([term.open]).
 //   - Requests are about one claim, and have their effect with a commit (requests.go).
 //   - The commit that has the effects of all notices up to one notes that one's ID. A new leader reads on from
 //     there ([store.Fence.Notice]).
-//   - The reader trims the stream each second, up to the notice that a commit has noted, which stays. If that is not there a second
-//     later the stream was deleted, with notices that nobody has read perhaps: everything is read again ([term.tend]).
+//   - The reader trims the stream each second, up to the notice that a commit has noted. That one stays. If it is not there a second
+//     later, the stream was deleted, or Redis has forgotten its newest entries. Notices that nobody has read may be lost with
+//     them, so everything is read again ([term.tend]).
 
 // A noticeBatch is what one reading of the notices brought.
 type noticeBatch struct {
 	last    string
 	notices []store.Notice
-	gone    bool // the stream was deleted, with notices that nobody has read perhaps
+	gone    bool // the stream is another one: notices may be lost
 }
 
 // noNotice is the ID from which a stream is read from its beginning.

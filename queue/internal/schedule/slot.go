@@ -224,45 +224,6 @@ func (d *decision) wasClosed(w *Wait) {
 	}
 }
 
-// unfit returns why a job that may not start before its slot is not to start at all, whatever the rules say; "" if it is.
-func (d *decision) unfit(t *tenant, h Head, slot int64) (reason string) {
-	if d.s.CancelledAll(h.Env) {
-		return Cancelled
-	}
-	var hours []Remembered
-	if d.s.policies.Closes() {
-		hours = d.hours(d.of)
-	}
-	deadline := t.policy.Latest(h.Env, d.s.cancelled, hours)
-	if deadline > 0 && slot > deadline || h.Env.Until > 0 && slot >= h.Env.Until {
-		return Expired
-	}
-	return ""
-}
-
-// refuses reports whether a rule that drops does not let the first job of a lane start at its slot. Then the job is dropped.
-func (d *decision) refuses(l *lane, slot int64) bool {
-	for _, who := range d.of {
-		if who.of.rules.Drops() {
-			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {
-				d.drop(l, Refused, who.ruleName(i))
-				d.countRefused()
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// countRefused lets the rules count a refused job, as far as they do (count_dropped).
-func (d *decision) countRefused() {
-	for _, who := range d.of {
-		if who.of.rules.Counts() && who.of.rules.SpendRefused(&who.of.state, d.now, who.cost) {
-			d.s.touch(who.who)
-		}
-	}
-}
-
 // wait moves the bound of whoever keeps a job from starting before its slot: of the lane,
 // where that is its user's rules (the user's lanes behind it wait with it for a costly job, see room.go); it lets the lane
 // wait in the line of a limit by name, where that is one and the slot does not come soon; or moves the bound of the tenant, whose other lanes wait with it, since a job
@@ -399,15 +360,4 @@ func (d *decision) leave(l *lane, first Left) {
 	} else {
 		d.s.park(l, l.bound(), d.now)
 	}
-}
-
-// drop takes the first job out of a lane for good. The lane keeps its turn, and not the bound of a job that cost more than the next
-// one may.
-func (d *decision) drop(l *lane, reason, rule string) {
-	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
-	first := l.first()
-	if env := l.heads[0].Env; env != nil && env.Cost > 1 {
-		d.s.wake(l, d.now)
-	}
-	d.leave(l, first)
 }
