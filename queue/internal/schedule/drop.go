@@ -30,8 +30,8 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason string) {
 	return ""
 }
 
-// refuses reports whether a rule that drops does not let the first job of a lane start at its slot. Then the job is dropped.
-func (d *decision) refuses(l *lane, slot int64) bool {
+// dropIfRefused drops the first job of a lane if a rule that drops does not let it start at its slot, and reports whether it has.
+func (d *decision) dropIfRefused(l *lane, slot int64) bool {
 	for _, who := range d.of {
 		if who.of.rules.Drops() {
 			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {

@@ -28,7 +28,7 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		d.drop(l, reason, "")
 		return on
 	}
-	if slot <= d.horizon && d.refuses(l, slot) {
+	if slot <= d.horizon && d.dropIfRefused(l, slot) {
 		return on
 	}
 	if u.holdsBack(l, slot) {
@@ -95,7 +95,7 @@ func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait W
 			d.drop(l, reason, "")
 			return on
 		}
-		if d.refuses(l, slot) {
+		if d.dropIfRefused(l, slot) {
 			d.places.Free(place)
 			return on
 		}
