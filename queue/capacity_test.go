@@ -52,7 +52,7 @@ func TestACapacityOfEachUser(t *testing.T) {
 		offers("the tenant's capacity", "ok | ok | tenant", named("", "ann"), named("", "bob"), named("", "ann"))
 		var got recorder
 		stop := runWorker(t, s.client, &got, queue.WorkerConfig{})
-		s.eventually(t, "one of each user has started", func() bool { return stats(t, s.client).Waiting == 3 })
+		s.eventually(t, "one of each user has ended", func() bool { return stats(t, s.client).Done == 3 })
 		stop()
 		offers("room again", "ok | user flood | ok | ok | tenant",
 			named("", "flood"), named("", "flood"), named("", "ann"), named("", "bob"), named("", "bob"))
