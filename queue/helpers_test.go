@@ -148,7 +148,6 @@ func leakOf(perSecond int) queue.Policy {
 
 func newMini(t *testing.T) *miniredis.Miniredis {
 	server := inprocess.New()
-	server.ClockTTL(true)
 	t.Cleanup(server.Close)
 	return server
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -23,17 +24,30 @@ import (
 // for that is the context of their connection. It makes such contexts itself alone, so one is taken out of a script that it runs:
 // a command (grab) keeps the context with which it is called.
 
-// New returns a Redis in this process.
+// New returns a Redis in this process. Its keys expire by the clock of the synctest bubble that it is made in, and up to 10 ms early.
+// See [NewExact].
 func New() *miniredis.Miniredis {
+	m, s := start()
+	s.expires.last = time.Now()
+	return m
+}
+
+// NewExact is like New, and its keys expire when they should. With each command at a new instant it looks at all keys.
+func NewExact() *miniredis.Miniredis {
+	m, _ := start()
+	m.ClockTTL(true)
+	return m
+}
+
+func start() (*miniredis.Miniredis, *scripts) {
 	m := miniredis.NewMiniRedis()
 	if conn, err := m.Dial(); err == nil { // it has a server from then on
 		conn.Close()
 	}
-	keepInterpreter(m)
-	return m
+	return m, keepInterpreter(m)
 }
 
-// Listen returns a Redis in this process that others can connect to at an address.
+// Listen returns a Redis in this process that others can connect to at an address. Its keys do not expire.
 func Listen(address string) (*miniredis.Miniredis, error) {
 	m := miniredis.NewMiniRedis()
 	if err := m.StartAddr(address); err != nil {
@@ -43,9 +57,30 @@ func Listen(address string) (*miniredis.Miniredis, error) {
 	return m, nil
 }
 
+// expiry lets keys expire. miniredis looks at all of them for that, so it is asked to at most once in a [grain].
+type expiry struct {
+	mu   sync.Mutex
+	last time.Time // until then keys have expired; zero if they do not
+}
+
+const grain = 10 * time.Millisecond
+
+func (e *expiry) pass(m *miniredis.Miniredis) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	if e.last.IsZero() || now.Sub(e.last) < grain || !m.TryLock() { // the commands of a script of miniredis's own find it locked
+		return
+	}
+	m.Unlock()
+	m.FastForward(now.Sub(e.last))
+	e.last = now
+}
+
 // scripts runs the scripts of a server.
 type scripts struct {
-	redis *miniredis.Miniredis
+	redis   *miniredis.Miniredis
+	expires expiry
 
 	mu      sync.Mutex
 	known   map[string]*lua.FunctionProto // by their SHA1
@@ -71,7 +106,7 @@ type caller struct {
 // grab is the command that keeps its context.
 const grab = "WATERCLOCK.GRAB"
 
-func keepInterpreter(m *miniredis.Miniredis) {
+func keepInterpreter(m *miniredis.Miniredis) *scripts {
 	s := &scripts{redis: m, known: make(map[string]*lua.FunctionProto), callers: make(map[*server.Peer]*caller)}
 	s.writer, s.reader = bufio.NewWriter(&s.reply), bufio.NewReader(&s.reply)
 	s.commands = server.NewPeer(s.writer)
@@ -79,6 +114,7 @@ func keepInterpreter(m *miniredis.Miniredis) {
 		panic(err) // the server is new
 	}
 	m.Server().SetPreHook(s.before)
+	return s
 }
 
 // before is called before each command. It reports whether it has replied.
@@ -86,6 +122,7 @@ func (s *scripts) before(c *server.Peer, command string, args ...string) bool {
 	if c == s.commands {
 		return false
 	}
+	s.expires.pass(s.redis)
 	switch command {
 	case "EVALSHA":
 		return len(args) >= 2 && s.run(c, args)

@@ -39,8 +39,7 @@ func Each(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
 // Mini returns a client of a new in-process Redis. In a synctest bubble, its clock and
 // its expiries follow the bubble's time.
 func Mini(t testing.TB) *redis.Client {
-	server := inprocess.New()
-	server.ClockTTL(true)
+	server := inprocess.NewExact()
 	t.Cleanup(server.Close)
 	return MiniClient(t, server)
 }

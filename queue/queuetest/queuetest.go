@@ -74,7 +74,6 @@ func Run(t *testing.T, cfg Config, test func(t *testing.T, q *Queue)) {
 
 func open(t *testing.T, cfg Config) *Queue {
 	server := inprocess.New()
-	server.ClockTTL(true)
 	t.Cleanup(server.Close)
 	client := inprocess.NewClient(server)
 	t.Cleanup(func() { client.Close() })

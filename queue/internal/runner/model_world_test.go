@@ -107,7 +107,6 @@ func newWorld(t *testing.T, seed uint64, round int) *world {
 		Rand: rand.New(rand.NewPCG(seed, uint64(round))), t: t, server: inprocess.New(), sources: map[string]codex{}, pausing: make(chan struct{}, 1), offering: make(chan struct{}, 1),
 		name: fmt.Sprintf("%s=%d %s=%d", seedVariable, seed, worldVariable, round),
 	}
-	w.server.ClockTTL(true)
 	w.wire = newWire(w.server)
 	w.client = w.wire.client(t)
 	w.wire.intercept(func(_ redis.Cmder, do func() error) error { w.tick(); return do() })

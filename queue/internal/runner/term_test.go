@@ -87,7 +87,6 @@ var limits = struct{ tenant, user []throttle.Rule }{
 
 func newStage(t *testing.T, workers int) *stage {
 	server := inprocess.New()
-	server.ClockTTL(true)
 	s := &stage{t: t, server: server, lease: 3 * time.Second, done: map[string]int{}, offered: map[string]bool{}}
 	grace := schedule.Grace * time.Microsecond
 	s.policies = &schedule.Policies{Version: 1, Default: "p", Policies: map[string]schedule.Policy{"p": {

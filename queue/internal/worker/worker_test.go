@@ -67,7 +67,6 @@ type watched struct {
 // wired is such a worker as beaten, with a Redis of its own.
 func wired(t *testing.T, l *log) (*Worker, store.BeatReply, *watched) {
 	server := &watched{Miniredis: inprocess.New()}
-	server.ClockTTL(true)
 	t.Cleanup(server.Close)
 	client := redistest.MiniClient(t, server.Miniredis)
 	client.AddHook(server)
