@@ -2,6 +2,7 @@ package examine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +127,7 @@ func (l *look) compare(ctx context.Context, key, what string, measure func(conte
 				seen = seen.and(again)
 			}
 			if seen.least != seen.most {
-				return nil // it moves too fast to be counted
+				return errMoves
 			}
 			return l.repair(ctx, store.Mend{Do: [][]any{{"HINCRBY", key, "back", -seen.least}}})
 		},
@@ -134,6 +135,9 @@ func (l *look) compare(ctx context.Context, key, what string, measure func(conte
 	})
 	return nil
 }
+
+// errMoves says that a difference is there, and not how large it is.
+var errMoves = errors.New("too many jobs come and go")
 
 // patience is how often a difference that is to be mended is measured.
 const patience = 200

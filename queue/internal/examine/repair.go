@@ -2,6 +2,8 @@ package examine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -36,14 +38,18 @@ func (e *Examiner) Repair(ctx context.Context) (mended, left []Finding, err erro
 // mendAll mends what was found. Counters are mended when nothing else is left to mend.
 func (l *look) mendAll(ctx context.Context) (mended []Finding, err error) {
 	for _, last := range []bool{false, true} {
-		for _, d := range l.found {
+		for i, d := range l.found {
 			if d.mend == nil || d.later != last {
 				continue
 			}
-			if err := d.mend(ctx); err != nil {
+			switch err := d.mend(ctx); {
+			case errors.Is(err, errMoves):
+				l.found[i].Repair += fmt.Sprintf(", but %v to measure it: repair again when fewer do", err)
+			case err != nil:
 				return mended, err
+			default:
+				mended = append(mended, d.Finding)
 			}
-			mended = append(mended, d.Finding)
 		}
 		if len(mended) > 0 {
 			break
