@@ -98,6 +98,16 @@ func (e *Envelope) Parts() []*Envelope {
 	return []*Envelope{e}
 }
 
+// IDs returns the callers' own IDs of its parts.
+func (e *Envelope) IDs() (ids []string) {
+	for _, part := range e.Parts() {
+		if part.ID != "" {
+			ids = append(ids, part.ID)
+		}
+	}
+	return ids
+}
+
 // Without returns the digest without some of its members. At least one is left.
 func (e *Envelope) Without(leaves func(*Envelope) bool) *Envelope {
 	left := *e

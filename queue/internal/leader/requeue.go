@@ -169,10 +169,8 @@ func bury(c *store.Commit, lane envelope.Lane, env *envelope.Envelope, why strin
 
 // track notes where a job is, or what became of it: for each member of a digest.
 func track(c *store.Commit, env *envelope.Envelope, where string) {
-	for _, part := range env.Parts() {
-		if part.ID != "" {
-			c.Track(part.ID, where)
-		}
+	for _, id := range env.IDs() {
+		c.Track(id, where)
 	}
 }
 

@@ -147,10 +147,8 @@ func (s *Store) enter(c *change, r revival, now int64) {
 		c.wait(lane, 1)
 	}
 	c.count(lane.Tenant, "back", 1)
-	for _, part := range r.job.Parts() {
-		if part.ID != "" {
-			c.do("SET", s.key.ID(part.ID), lane.Name(), "XX", "KEEPTTL")
-		}
+	for _, id := range r.job.IDs() {
+		c.do("SET", s.key.ID(id), lane.Name(), "XX", "KEEPTTL")
 	}
 	if r.waiting != "" {
 		c.record(lane, "collapsed", r.waiting, now)

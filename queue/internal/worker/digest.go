@@ -9,22 +9,12 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// idsOf returns the callers' own IDs of a job, or of the members of a digest.
-func idsOf(e *envelope.Envelope) (ids []string) {
-	for _, part := range e.Parts() {
-		if part.ID != "" {
-			ids = append(ids, part.ID)
-		}
-	}
-	return ids
-}
-
 // settle brings the members of a digest to the point at which it can start: from then on none of them can be cancelled, and
 // those that were, or may not start so late, have left it. It reports false if nothing is to start here. A digest of which none is
 // left goes back: the leader drops it, and gives its slot back.
 func (w *Worker) settle(j *job) bool {
 	var cancelled map[string]bool
-	if ids := idsOf(j.env); len(ids) > 0 && !w.Retry("noting starts", func(ctx context.Context) (err error) {
+	if ids := j.env.IDs(); len(ids) > 0 && !w.Retry("noting starts", func(ctx context.Context) (err error) {
 		cancelled, err = w.Store.StartMembers(ctx, ids)
 		return err
 	}) {
@@ -113,13 +103,4 @@ func (w *Worker) readPayloads(j *job) bool {
 	}
 	j.env.Payload = j.env.Members[len(j.env.Members)-1].Payload
 	return ok && !missing
-}
-
-// endDigest ends a digest that is done, and each of its members with it.
-func (w *Worker) endDigest(j *job, refund string) {
-	now, _ := w.Clock.Now()
-	end := store.DigestEnd{ClaimRef: store.ClaimRef{Worker: w.Name, Claim: j.Claim}, Job: j.env, Refund: refund, Now: now}
-	if w.Retry("acknowledging", func(ctx context.Context) error { return w.Store.EndDigest(ctx, end) }) {
-		w.Claims.drop(j.Claim)
-	}
 }

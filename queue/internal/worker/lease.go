@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
@@ -99,18 +98,6 @@ func (w *Worker) Beat(ctx context.Context) {
 			mismatches = 0
 		}
 		w.rest(ctx, wait, places)
-	}
-}
-
-// A background runs a function while its caller goes on, one at a time: another one is passed over while it does.
-type background struct{ busy atomic.Bool }
-
-func (b *background) run(act func()) {
-	if b.busy.CompareAndSwap(false, true) {
-		go func() {
-			defer b.busy.Store(false)
-			act()
-		}()
 	}
 }
 

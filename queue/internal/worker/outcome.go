@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/retry"
@@ -127,7 +126,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	// A newer job under its collapse key would get the low priority with the place.
 	next.Yields = o.Yield && delay >= 0 && next.CollapseKey == ""
 	f := store.Failure{
-		Worker: w.Name, Claim: j.Claim, Delay: delay, Job: next.String(), IDs: idsOf(j.env), Parts: len(j.env.Members),
+		Worker: w.Name, Claim: j.Claim, Delay: delay, Job: next.String(), IDs: j.env.IDs(), Parts: len(j.env.Members),
 		Error: clip(o.Error, keptError), Refund: refund,
 	}
 	held := false
@@ -151,7 +150,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 func (w *Worker) bury(j *job, text string, why error) {
 	f := store.Failure{Worker: w.Name, Claim: j.Claim, Delay: -1, Job: text, Error: why.Error()}
 	if j.env != nil {
-		f.IDs, f.Parts = idsOf(j.env), len(j.env.Members)
+		f.IDs, f.Parts = j.env.IDs(), len(j.env.Members)
 	}
 	w.Log.Error("a job is dead", "claim", j.Claim, "err", why)
 	if w.Retry("reporting failures", func(ctx context.Context) error {
@@ -163,20 +162,13 @@ func (w *Worker) bury(j *job, text string, why error) {
 	w.Metrics.Ended("dead")
 }
 
-// How much of an error is kept, in bytes: with a dead job, and with one that is to be
-// attempted again.
-const (
-	keptError  = 4096
-	shownError = 300
-)
-
-// clip bounds the text of an error that is kept. Bytes that are no UTF-8 are replaced, and no character is cut in two.
-func clip(text string, most int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + " …"
+// endDigest ends a digest that is done, and each of its members with it.
+func (w *Worker) endDigest(j *job, refund string) {
+	now, _ := w.Clock.Now()
+	end := store.DigestEnd{ClaimRef: store.ClaimRef{Worker: w.Name, Claim: j.Claim}, Job: j.env, Refund: refund, Now: now}
+	if w.Retry("acknowledging", func(ctx context.Context) error { return w.Store.EndDigest(ctx, end) }) {
+		w.Claims.drop(j.Claim)
 	}
-	return text
 }
 
 // giveBack returns a claim that will not start here: the rules get its slot back.

@@ -76,7 +76,7 @@ func (p *past) Dropped(e *envelope.Envelope, at int64, reason, rule string) {
 // ended notes how an attempt has ended.
 func (p *past) ended(j *job, outcome, text string) {
 	now, _ := p.w.Clock.Now()
-	for _, id := range idsOf(j.env) {
+	for _, id := range j.env.IDs() {
 		p.add(store.EndedNote(id, store.PastAttempt{
 			Number: j.env.Failures + 1, Started: j.started, Ended: max(now, j.started), Outcome: outcome, Error: clip(text, shownError),
 		}))

@@ -235,3 +235,18 @@ func (w *Worker) tell(notice store.Notice) bool {
 	}
 	return w.Retry("writing to the leader", func(ctx context.Context) error { return w.Store.Write(ctx, notice) })
 }
+
+// A background runs a function while its caller goes on, one at a time: another one is passed over while it does.
+type background struct{ busy atomic.Bool }
+
+func (b *background) run(act func()) {
+	if b.busy.CompareAndSwap(false, true) {
+		go func() {
+			defer b.busy.Store(false)
+			act()
+		}()
+	}
+}
+
+// lastPatience bounds every wait of a worker that stops, after ShutdownTimeout.
+const lastPatience = 5 * time.Second
