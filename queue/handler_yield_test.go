@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -32,24 +34,27 @@ func TestYield(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onStages(t, func(t *testing.T, s stage) {
-				setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 5*s.unit)}}))
-				begin := time.Now().Add(5 * s.unit)
-				must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: begin}))
-				got := recorder{then: func(_ context.Context, info queue.Info) error {
-					if info.ID == "a" && info.Attempt == 1 {
-						return test.answer
+				order := s.onTime(t, func(metrics prometheus.Registerer) (order []string) {
+					setPolicies(t, s.client, policies(queue.Policy{Tenant: []throttle.Rule{throttle.Leak(1, 5*s.unit)}}))
+					begin := time.Now().Add(5 * s.unit)
+					must(t, newInspector(t, s.client, "push").Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: begin}))
+					got := recorder{then: func(_ context.Context, info queue.Info) error {
+						if info.ID == "a" && info.Attempt == 1 {
+							return test.answer
+						}
+						return nil
+					}}
+					for _, job := range []queue.Job{named("a", "u"), named("b", "u"), named("c", "v"), named("d", "u")} {
+						straight(t, s, job)
 					}
-					return nil
-				}}
-				for _, job := range []queue.Job{named("a", "u"), named("b", "u"), named("c", "v"), named("d", "u")} {
-					straight(t, s, job)
-				}
-				runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(time.Millisecond)})
-				s.eventually(t, "all jobs have ended", ended(t, s.client, 4))
-				var order []string
-				for _, start := range got.all() {
-					order = append(order, fmt.Sprint(start.ID, start.Attempt))
-				}
+					stop := runWorker(t, s.client, &got, queue.WorkerConfig{RetryDelay: after(time.Millisecond), Registerer: metrics})
+					s.eventually(t, "all jobs have ended", ended(t, s.client, 4))
+					stop()
+					for _, start := range got.all() {
+						order = append(order, fmt.Sprint(start.ID, start.Attempt))
+					}
+					return order
+				})
 				if !slices.Equal(order, test.want) {
 					t.Errorf("started %v, want %v", order, test.want)
 				}

@@ -80,6 +80,7 @@ func (e *expiry) pass(m *miniredis.Miniredis) {
 // scripts runs the scripts of a server.
 type scripts struct {
 	redis   *miniredis.Miniredis
+	server  *server.Server // a closed Redis has none any more, and commands that had come before
 	expires expiry
 
 	mu      sync.Mutex
@@ -107,13 +108,13 @@ type caller struct {
 const grab = "WATERCLOCK.GRAB"
 
 func keepInterpreter(m *miniredis.Miniredis) *scripts {
-	s := &scripts{redis: m, known: make(map[string]*lua.FunctionProto), callers: make(map[*server.Peer]*caller)}
+	s := &scripts{redis: m, server: m.Server(), known: make(map[string]*lua.FunctionProto), callers: make(map[*server.Peer]*caller)}
 	s.writer, s.reader = bufio.NewWriter(&s.reply), bufio.NewReader(&s.reply)
 	s.commands = server.NewPeer(s.writer)
-	if err := m.Server().Register(grab, func(c *server.Peer, _ string, _ []string) { s.grabbed = c.Ctx; c.WriteOK() }); err != nil {
+	if err := s.server.Register(grab, func(c *server.Peer, _ string, _ []string) { s.grabbed = c.Ctx; c.WriteOK() }); err != nil {
 		panic(err) // the server is new
 	}
-	m.Server().SetPreHook(s.before)
+	s.server.SetPreHook(s.before)
 	return s
 }
 
@@ -228,7 +229,7 @@ func (s *scripts) nested(c *server.Peer) any {
 	defer s.grabbing.Unlock()
 	call := server.NewPeer(bufio.NewWriter(&bytes.Buffer{}))
 	call.Ctx = c.Ctx
-	s.redis.Server().Dispatch(call, []string{"EVAL", "return redis.call('" + grab + "')", "0"})
+	s.server.Dispatch(call, []string{"EVAL", "return redis.call('" + grab + "')", "0"})
 	if c.Ctx == nil {
 		c.Ctx = call.Ctx
 	}

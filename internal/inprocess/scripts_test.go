@@ -217,3 +217,22 @@ func TestAScriptWakesWhoWaits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server that is closed while connections call their first scripts ends, and nothing else does.
+func TestAServerThatIsClosed(t *testing.T) {
+	for range 200 {
+		server := inprocess.New()
+		client := inprocess.NewClient(server)
+		sha, err := client.ScriptLoad(t.Context(), "return 1").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls sync.WaitGroup
+		for range 20 {
+			calls.Go(func() { client.EvalSha(t.Context(), sha, nil) }) // an error, or 1
+		}
+		server.Close()
+		client.Close()
+		calls.Wait()
+	}
+}
