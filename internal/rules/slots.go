@@ -201,3 +201,28 @@ func (spacing) when(st *State, r *rule, t, _ int64) int64 { return max(t, fullAf
 func (spacing) full(st *State, r *rule) int64             { return fullAfter(st, r) }
 func (spacing) spend(*State, *rule, action)               {}
 func (spacing) undo(*State, *rule, int64, int64)          {}
+
+// A look is what rules look at in a log.
+type look struct {
+	keep, span int64
+	step       int64 // slots within one step of the clock are kept as one; 0 if each is kept
+	exact      bool  // a small window needs each
+}
+
+// coarsen lets the log of a window count in steps, unless a window that looks at the same log is
+// small.
+func (l *look) coarsen(n, period int64) {
+	switch step := period / mostSlots; {
+	case n <= mostSlots:
+		l.step, l.exact = 0, true
+	case l.exact:
+	case l.step == 0:
+		l.step = step
+	default:
+		l.step = min(l.step, step)
+	}
+}
+
+// mostSlots is how many slots of a large window are kept, about: a state is read and written as a
+// whole.
+const mostSlots = 1000
