@@ -236,7 +236,7 @@ func TestADayOverHTTP(t *testing.T) {
 	var state api.QueueState
 	redistest.Eventually(t, 10*time.Second, "what may start has ended", func() bool {
 		s.get(q, &state)
-		return state.Stats.Done == 2 && state.Stats.Dead == 1
+		return state.Stats.Done == 2 && state.Stats.Dead == 1 && state.Health.Workers > 0 // health is read before
 	})
 	if state.Stats.Waiting != 2 || state.Stats.Later != 1 || state.Health.Workers != 1 {
 		t.Errorf("%+v", state)
