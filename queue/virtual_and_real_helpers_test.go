@@ -26,7 +26,7 @@ type stage struct {
 // onStages plays a test on both.
 func onStages(t *testing.T, play func(t *testing.T, s stage)) {
 	t.Run("virtual time", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { play(t, stage{redistest.MiniClient(t, newMini(t)), time.Second, true}) })
+		synctest.Test(t, func(t *testing.T) { play(t, stage{redistest.Mini(t), time.Second, true}) })
 	})
 	t.Run("redis", func(t *testing.T) {
 		play(t, stage{redistest.Start(t).Client(t), 40 * time.Millisecond, false})

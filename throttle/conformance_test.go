@@ -276,7 +276,7 @@ func TestStoresAgree(t *testing.T) {
 	}
 	t.Run("memory", func(t *testing.T) { run(t, 100, memoryContestant()) })
 	t.Run("miniredis", func(t *testing.T) {
-		client := redistest.Mini(t)
+		client := redistest.ExactMini(t)
 		run(t, 15, memoryContestant(), redisContestant(t, "miniredis", client), longContestant(t, "miniredis", client))
 	})
 	t.Run("redis", func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestStoresAgree(t *testing.T) {
 func FuzzStoresAgree(f *testing.F) {
 	f.Add([]byte("some random rules and requests, whatever they may be: the fuzzer finds more"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		next, client := 0, redistest.Mini(t)
+		next, client := 0, redistest.ExactMini(t)
 		play(t, func(n int) int {
 			if next >= len(data) {
 				return 0

@@ -145,7 +145,7 @@ func TestKeysExpire(t *testing.T) {
 	for _, rule := range append(everyRule(per), Window(3, 1500*time.Microsecond), Leak(1, 10*time.Microsecond)) {
 		t.Run(rule.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := redistest.Mini(t)
+				client := redistest.ExactMini(t)
 				limiter := New(NewRedisStore(client, "rl"))
 				rule := rule.CountingDropped()
 				subject := Subject{Key: "u", Rules: []Rule{rule, rule.AsShadow()}}
@@ -225,7 +225,7 @@ func TestChangedRules(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			for _, c := range []contestant{memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t))} {
+			for _, c := range []contestant{memoryContestant(), redisContestant(t, "miniredis", redistest.ExactMini(t))} {
 				begin := time.Unix(1_763_600_000, 0)
 				limiter := New(c.store)
 				c.set(begin.UnixMicro())

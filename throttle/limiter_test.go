@@ -96,7 +96,7 @@ func TestRules(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := throttle.New(throttle.NewRedisStore(redistest.Mini(t), "rl"))
+				limiter := throttle.New(throttle.NewRedisStore(redistest.ExactMini(t), "rl"))
 				begin := time.Now()
 				for _, s := range test.steps {
 					time.Sleep(time.Until(begin.Add(s.at)))
@@ -179,7 +179,7 @@ func dump(t *testing.T, client redis.UniversalClient) string {
 func TestStateExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
+		client := redistest.ExactMini(t)
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Window(2, sec), throttle.Leak(1, sec)}}
 		ask(t, limiter, "allow", 1, subject)
@@ -197,7 +197,7 @@ func TestStateExpires(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	limiter := throttle.New(throttle.NewRedisStore(redistest.Mini(t), "rl"))
+	limiter := throttle.New(throttle.NewRedisStore(redistest.ExactMini(t), "rl"))
 	tests := map[string]struct {
 		rule throttle.Rule
 		cost int

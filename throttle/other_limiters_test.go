@@ -38,7 +38,7 @@ type table struct {
 // ended: the rules were changed.
 func checkFacts(t *testing.T, tables ...table) {
 	t.Helper()
-	for _, c := range []contestant{memoryContestant(), redisContestant(t, "miniredis", redistest.Mini(t))} {
+	for _, c := range []contestant{memoryContestant(), redisContestant(t, "miniredis", redistest.ExactMini(t))} {
 		begin := time.Unix(1_763_600_000, 0)
 		var decisions []Decision
 		for _, table := range tables {

@@ -67,7 +67,7 @@ func TestRefundAgain(t *testing.T) {
 // waiting.
 func TestPanickingHook(t *testing.T) {
 	t.Parallel()
-	client := redistest.Mini(t)
+	client := redistest.ExactMini(t)
 	limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 	subject := throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Window(100, time.Hour)}}
 	panics := true

@@ -103,7 +103,7 @@ func (c *shifting) play(random *rand.Rand, steps int) {
 func TestStoresAgreeWhileRulesChange(t *testing.T) {
 	sample.Slow(t)
 	t.Parallel()
-	mini, real := redistest.Mini(t), redistest.Start(t).Client(t)
+	mini, real := redistest.ExactMini(t), redistest.Start(t).Client(t)
 	contestants := []contestant{
 		memoryContestant(), redisContestant(t, "miniredis", mini), longContestant(t, "miniredis", mini),
 		redisContestant(t, "redis", real), longContestant(t, "redis", real),

@@ -21,7 +21,7 @@ import (
 func stores(t *testing.T) map[string]throttle.Store {
 	return map[string]throttle.Store{
 		"memory": throttle.NewMemoryStore(),
-		"redis":  throttle.NewRedisStore(redistest.Mini(t), "rl"),
+		"redis":  throttle.NewRedisStore(redistest.ExactMini(t), "rl"),
 	}
 }
 

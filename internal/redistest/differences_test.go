@@ -123,7 +123,7 @@ func one(got, parts string) bool {
 // virtual time can tell. What has to be known until an instant expires a millisecond later.
 func TestExpiryAtTheInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
+		client := redistest.ExactMini(t)
 		if err := client.Set(t.Context(), "key", "x", time.Second).Err(); err != nil {
 			t.Fatal(err)
 		}

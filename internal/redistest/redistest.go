@@ -32,14 +32,18 @@ const Required = "WATERCLOCK_REQUIRE_REDIS"
 
 // Each runs the test on miniredis and on a real redis-server, as subtests of these names.
 func Each(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Run("miniredis", func(t *testing.T) { test(t, Mini(t)) })
+	t.Run("miniredis", func(t *testing.T) { test(t, ExactMini(t)) })
 	t.Run("redis", func(t *testing.T) { test(t, Start(t).Client(t)) })
 }
 
 // Mini returns a client of a new in-process Redis. In a synctest bubble, its clock and
-// its expiries follow the bubble's time.
-func Mini(t testing.TB) *redis.Client {
-	server := inprocess.NewExact()
+// its expiries follow the bubble's time. Keys expire up to 10 ms early.
+func Mini(t testing.TB) *redis.Client { return mini(t, inprocess.New()) }
+
+// ExactMini is like [Mini], and keys expire when they should: what limiters remember depends on it. It is slower with many keys.
+func ExactMini(t testing.TB) *redis.Client { return mini(t, inprocess.NewExact()) }
+
+func mini(t testing.TB, server *miniredis.Miniredis) *redis.Client {
 	t.Cleanup(server.Close)
 	return MiniClient(t, server)
 }

@@ -30,7 +30,7 @@ func onStores(t *testing.T, test func(t *testing.T, store throttle.Store)) {
 		synctest.Test(t, func(t *testing.T) { test(t, throttle.NewMemoryStore()) })
 	})
 	t.Run("miniredis", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, throttle.NewRedisStore(redistest.Mini(t), "{l}")) })
+		synctest.Test(t, func(t *testing.T) { test(t, throttle.NewRedisStore(redistest.ExactMini(t), "{l}")) })
 	})
 }
 
