@@ -3,6 +3,7 @@ package inprocess_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -218,7 +219,8 @@ func TestAScriptWakesWhoWaits(t *testing.T) {
 	}
 }
 
-// A server that is closed while connections call their first scripts ends, and nothing else does.
+// A server that is closed while connections call their first scripts ends, and nothing else does. The connections are made before:
+// miniredis waits for ever for one that is made while it closes.
 func TestAServerThatIsClosed(t *testing.T) {
 	for range 200 {
 		server := inprocess.New()
@@ -227,12 +229,25 @@ func TestAServerThatIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		client.Close()
+		reply := make([]byte, 64)
 		var calls sync.WaitGroup
 		for range 20 {
-			calls.Go(func() { client.EvalSha(t.Context(), sha, nil) }) // an error, or 1
+			conn, err := inprocess.Dial(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(conn, "*1\r\n$4\r\nPING\r\n")
+			if n, err := conn.Read(reply); string(reply[:n]) != "+PONG\r\n" {
+				t.Fatalf("%q, %v", reply[:n], err)
+			}
+			calls.Go(func() {
+				fmt.Fprintf(conn, "*3\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n0\r\n", sha)
+				io.Copy(io.Discard, conn) // 1, or nothing
+				conn.Close()
+			})
 		}
 		server.Close()
-		client.Close()
 		calls.Wait()
 	}
 }
