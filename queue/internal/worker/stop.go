@@ -18,6 +18,9 @@ import (
 //
 // So a stop costs nobody an attempt, and leaves nothing to be reaped, unless Redis is away.
 
+// lastPatience bounds every wait of a worker that stops, after ShutdownTimeout.
+const lastPatience = 5 * time.Second
+
 // LongestStop is how long the worker takes to stop, at most, where Redis is away.
 func (w *Worker) LongestStop() time.Duration { return w.cfg.ShutdownTimeout + 2*lastPatience }
 

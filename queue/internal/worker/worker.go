@@ -247,6 +247,3 @@ func (b *background) run(act func()) {
 		}()
 	}
 }
-
-// lastPatience bounds every wait of a worker that stops, after ShutdownTimeout.
-const lastPatience = 5 * time.Second
