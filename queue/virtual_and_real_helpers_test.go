@@ -61,7 +61,7 @@ func (s stage) wrong(at, want time.Time) bool {
 }
 
 // onTime returns the order of starts that act brings about in an empty queue. A busy machine makes jobs late, which get slots
-// after those of others then: it is told of such starts by the metrics of act's worker, empties Redis, and has act do it again.
+// after those of others then. Where the metrics of act's worker count such a start, Redis is emptied, and act is called again.
 func (s stage) onTime(t *testing.T, act func(metrics prometheus.Registerer) []string) []string {
 	t.Helper()
 	for range 20 {

@@ -57,34 +57,10 @@ func Listen(address string) (*miniredis.Miniredis, error) {
 	return m, nil
 }
 
-// expiry lets keys expire. miniredis looks at all of them for that, so it is asked to at most once in a [grain].
-type expiry struct {
-	mu   sync.Mutex
-	last time.Time // until then keys have expired; zero if they do not
-}
-
-const grain = 10 * time.Millisecond
-
-// pass lets the time pass until now, unless somebody else does. It waits for nobody: a script of miniredis's own holds m's lock while
-// its commands come here, and whoever has e's lock may wait for m's.
-func (e *expiry) pass(m *miniredis.Miniredis) {
-	if !e.mu.TryLock() {
-		return
-	}
-	defer e.mu.Unlock()
-	now := time.Now()
-	if e.last.IsZero() || now.Sub(e.last) < grain || !m.TryLock() {
-		return
-	}
-	m.Unlock()
-	m.FastForward(now.Sub(e.last))
-	e.last = now
-}
-
 // scripts runs the scripts of a server.
 type scripts struct {
 	redis   *miniredis.Miniredis
-	server  *server.Server // a closed Redis has none any more, and commands that had come before
+	server  *server.Server // kept here, since a closed Redis has none, and commands may still be under way
 	expires expiry
 
 	mu      sync.Mutex
@@ -127,7 +103,7 @@ func (s *scripts) before(c *server.Peer, command string, args ...string) bool {
 	if c == s.commands {
 		return false
 	}
-	s.expires.pass(s.redis)
+	s.expires.remove(s.redis)
 	switch command {
 	case "EVALSHA":
 		return len(args) >= 2 && s.run(c, args)
