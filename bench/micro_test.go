@@ -4,8 +4,10 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -34,6 +36,25 @@ func newCounted(b *testing.B) counted {
 	c := counted{client, new(trips)}
 	client.AddHook(c.trips)
 	return c
+}
+
+// follow starts a replica, which ends with the benchmark, and returns when it follows.
+func (c counted) follow(b *testing.B) {
+	b.Helper()
+	host, port, _ := strings.Cut(c.Client.Options().Addr, ":")
+	if err := c.ConfigSet(b.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
+		b.Fatal(err)
+	}
+	replica, err := startServer(b.Context(), "--appendonly", "no", "--replicaof", host+" "+port)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { replica.Close() })
+	for !strings.Contains(c.Info(b.Context(), "replication").Val(), "state=online") {
+		if err := wait(b.Context(), 10*time.Millisecond); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // begin starts the measurement: what went before is not counted.

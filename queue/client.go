@@ -21,6 +21,7 @@ import (
 // policies from Redis, and again when they change.
 type Client struct {
 	store    *store.Store
+	durable  Durability
 	policies *forecast.PolicyCache
 	census   *forecast.CensusCache
 }
@@ -36,15 +37,48 @@ const (
 	offerPatience = 30 * time.Second
 )
 
-// NewClient returns a client of the queue. The name becomes part of every key: it has 1
-// to 128 bytes without braces, colons and white space, or the error wraps
-// [ErrInvalidArgument].
-func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
+// A ClientConfig says how a client offers. The zero value is that of a client without one.
+type ClientConfig struct {
+	// Durability is where jobs have to be before Enqueue says that they are accepted.
+	Durability Durability
+}
+
+// A Durability is where a job has to be before [Client.Enqueue] says that it is accepted. The zero value is the memory of
+// the Redis that answers: a job is lost with it, if it fails before a replica has the job.
+//
+// Enqueue waits with WAIT or WAITAOF, about as long as the slowest of the replicas that it needs takes. A job that has not
+// come that far within half a minute is an [ErrNotDurable] of Enqueue: it may run all the same. The worker waits for no
+// replica. After a failover to a replica that had the job, the job is there, and runs at least once.
+type Durability struct {
+	// Replicas is how many replicas must have the job. Whichever of n replicas is promoted has it, if all n had to. The
+	// embedded Redis has none.
+	Replicas int
+
+	// Disk is whether the job must be in the append-only file of the master, on disk, and in those of as many replicas as
+	// Replicas says. It needs Redis 7.2 or later, or Valkey, with appendonly yes. With appendfsync everysec
+	// it takes up to a second.
+	Disk bool
+}
+
+// NewClient returns a client of the queue, which is configured by at most one config. The name becomes part of every key: it
+// has 1 to 128 bytes without braces, colons and white space, or the error wraps [ErrInvalidArgument].
+func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) (*Client, error) {
 	s, err := store.New(rdb, queue)
 	if err != nil {
 		return nil, invalidName{err}
 	}
-	return &Client{store: s, policies: forecast.NewPolicyCache(s), census: forecast.NewCensusCache()}, nil
+	c := &Client{store: s, policies: forecast.NewPolicyCache(s), census: forecast.NewCensusCache()}
+	switch len(config) {
+	case 0:
+	case 1:
+		c.durable = config[0].Durability
+	default:
+		return nil, fmt.Errorf("%w: NewClient: %d configs; want at most one", ErrInvalidArgument, len(config))
+	}
+	if c.durable.Replicas < 0 {
+		return nil, fmt.Errorf("%w: ClientConfig.Durability.Replicas is %d; want 0 or more", ErrInvalidArgument, c.durable.Replicas)
+	}
+	return c, nil
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
@@ -52,7 +86,8 @@ func NewClient(rdb redis.UniversalClient, queue string) (*Client, error) {
 // checked first: if one is invalid, none is offered and the error, wrapping
 // [ErrInvalidJob], says which.
 //
-// When the connection breaks, Enqueue tries again for half a minute, or until ctx ends. A batch
+// When the connection breaks, or jobs are not yet where [ClientConfig] wants them, Enqueue tries again for half a minute, or
+// until ctx ends. A batch
 // that had arrived already is not offered twice by that. If Enqueue gives up, it returns an
 // error, and the receipts of the batches before. Whether the other jobs have arrived is unknown;
 // those with an ID of their own can safely be offered again.
@@ -96,6 +131,7 @@ func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Polic
 // offer offers one batch, again and again while Redis cannot be reached.
 func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 	deadline := time.Now().Add(offerPatience)
+	var before error // of the try before, which says more than that ctx has ended meanwhile
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		reply, policies, err := c.send(ctx, b)
 		if err == nil {
@@ -104,9 +140,13 @@ func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 			_ = c.store.Dropped(ctx, ids, spilled)
 			return b.receipts(reply, policies, c.running(ctx, b, policies, reply.Now)), nil
 		}
-		if !unreachable(err) || time.Now().Add(wait).After(deadline) {
+		if ctx.Err() != nil {
+			return nil, errors.Join(err, before)
+		}
+		if !(unreachable(err) || errors.Is(err, ErrNotDurable)) || time.Now().Add(wait).After(deadline) {
 			return nil, err
 		}
+		before = err
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), err)
@@ -151,6 +191,7 @@ func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Pol
 		}
 	}
 	o := b.offer(policies)
+	o.Durable = store.Durability(c.durable)
 	if b.timed(policies) {
 		view, err := c.store.Look(ctx, b.scopes(policies))
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// The errors of calls that cannot be carried out as they are. Such a call changes nothing, and
+// The errors of calls that cannot be carried out as they are. Such a call changes nothing, unless it says so here, and
 // the text of its error says what would be right.
 var (
 	// ErrInvalidJob: a required field of a job is empty, or a value is out of its bounds. No job
@@ -34,6 +34,10 @@ var (
 	// ErrSchema: a version of waterclock with another key schema has written the keys in Redis.
 	// Nothing was changed.
 	ErrSchema = store.ErrSchema
+
+	// ErrNotDurable: jobs are in Redis, and half a minute later not where [ClientConfig].Durability wants them. They may run
+	// all the same. Offered again with IDs of their own they are duplicates, which wait for replicas and disks as new ones do.
+	ErrNotDurable = store.ErrNotDurable
 
 	// ErrBrokenKey: a key of the queue itself in Redis has another type, and the queue stands still.
 	// The error names the key; package doctor mends it.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue"
 )
 
 const usage = `producer reads jobs, one JSON object a line, and offers them to a queue.
@@ -24,6 +25,11 @@ Flags:
       --rate N       how many jobs to offer a second, at most; 0 is no limit (default 0)
       --via DOOR     lanes: straight into the lanes; asynq: as tasks of the asynq queue
                      of that name, which a worker files into the lanes (default lanes)
+      --durable-replicas N
+                     how many replicas of Redis must have a job before it counts as offered
+                     (default 0)
+      --durable-disk a job counts as offered once it is on Redis's disk; needs Redis 7.2 or
+                     Valkey, with appendonly yes
       --json         print the summary as JSON
       --quiet        print no progress and no summary, only what is wrong
       --version      print the version
@@ -67,6 +73,7 @@ type options struct {
 	batch       int
 	rate        float64
 	json, quiet bool
+	durability  queue.Durability
 }
 
 const maxBatch = 10_000
@@ -82,6 +89,7 @@ func parseFlags(args []string, stdout io.Writer) (o options, helped bool, err er
 	flags.Float64Var(&o.rate, "rate", 0, "")
 	flags.BoolVar(&o.json, "json", false, "")
 	flags.BoolVar(&o.quiet, "quiet", false, "")
+	config.DurabilityFlags(flags, &o.durability)
 	if helped, err = config.ParseFlags(flags, args, usage, stdout); helped || err != nil {
 		return o, helped, err
 	}
@@ -100,10 +108,15 @@ func (o options) check() error {
 		return config.Usagef("--rate %v: want jobs a second, or 0 for no limit", o.rate)
 	case o.via != "lanes" && o.via != "asynq":
 		return config.Usagef("--via %q: want lanes or asynq", o.via)
+	case o.via == "asynq" && o.durability != queue.Durability{}:
+		return config.Usagef("--durable-replicas, --durable-disk: tasks of asynq do not wait for replicas or disks; want --via lanes")
 	case o.redis == config.Embedded:
 		return config.Usagef("--redis embedded: a Redis of its own would end with the producer; want the address that the worker printed")
 	case o.input == "":
 		return config.Usagef(`--input "": want a file, or - for standard input`)
+	}
+	if err := config.CheckDurability(o.durability); err != nil {
+		return err
 	}
 	return config.CheckQueue(o.queue)
 }

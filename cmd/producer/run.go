@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 
 	p := producer{options: o, stderr: stderr, summary: summary{Dropped: make(map[queue.Reason]int)}}
-	client, err := queue.NewClient(rdb, o.queue)
+	client, err := queue.NewClient(rdb, o.queue, queue.ClientConfig{Durability: o.durability})
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,11 @@ func (p *producer) enter(ctx context.Context, jobs []queue.Job) (receipts []queu
 	case <-done:
 	case <-patience.C:
 		p.progress.clear()
-		fmt.Fprintln(p.stderr, "producer: Redis does not answer; still trying")
+		silent := "Redis does not answer"
+		if p.durability != (queue.Durability{}) {
+			silent = "Redis does not answer, or has not yet got the jobs where they have to be"
+		}
+		fmt.Fprintf(p.stderr, "producer: %s; still trying\n", silent)
 		<-done
 	}
 	return receipts, err

@@ -39,6 +39,9 @@ func TestFlags(t *testing.T) {
 		{"--batch=0", "--batch 0: want 1 to 10000"},
 		{"--batch=10001", "--batch 10001: want 1 to 10000"},
 		{"--batch=many", `--batch "many": want a whole number`},
+		{"--durable-replicas=-1", "--durable-replicas -1: want how many, or 0 to wait for none"},
+		{"--durable-replicas=two", "--durable-replicas \"two\": want a whole number"},
+		{"--via=asynq --durable-disk", "--durable-replicas, --durable-disk: tasks of asynq do not wait for replicas or disks; want --via lanes"},
 		{"--rate=-1", "--rate -1: want jobs a second, or 0 for no limit"},
 		{"--rate=NaN", "--rate NaN: want jobs a second, or 0 for no limit"},
 		{"--rate=fast", `--rate "fast": want a number`},
@@ -53,7 +56,7 @@ func TestFlags(t *testing.T) {
 		{"jobs.jsonl", `unexpected argument "jobs.jsonl": everything is said with flags`},
 	}
 	for _, tt := range tests {
-		status, stdout, stderr := produce(t, strings.NewReader(""), tt.args)
+		status, stdout, stderr := produce(t, strings.NewReader(""), strings.Fields(tt.args)...)
 		want := "producer: " + tt.want + " (producer --help shows how)\n"
 		if status != 2 || stdout != "" || stderr != want {
 			t.Errorf("%s: status %d\n got %swant %s%s", tt.args, status, stderr, want, stdout)

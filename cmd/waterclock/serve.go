@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/api"
 	"github.com/waterclock/waterclock/queue/callback"
@@ -28,6 +29,7 @@ type serving struct {
 	tokenFile, tokensFile string
 	limitsFile            string
 	signIn                bool
+	durability            queue.Durability
 	tenants               watch.TenantCollectorConfig
 }
 
@@ -57,6 +59,7 @@ It also offers the callbacks of jobs that have ended, as jobs of the queue QUEUE
 	flags.StringVar(&s.tokenFile, "token-file", "", "a file with a token that may do everything")
 	flags.StringVar(&s.tokensFile, "tokens-file", "", "a file of tokens, read again when it has changed; see waterclock token new")
 	flags.StringVar(&s.limitsFile, "limits-file", "", "a policy file, whose limits the HTTP API decides by at /v1/decide; read again when it has changed")
+	config.DurabilityFlags(flags, &s.durability)
 	flags.BoolVar(&s.signIn, "sign-in", false, "show the dashboard only to those who sign in with a token that may read")
 	flags.StringSliceVar(&s.tenants.Tenants, "metrics-tenants", nil, "tenants that have metrics of their own, such as school-1,school-2")
 	flags.IntVar(&s.tenants.Busiest, "metrics-busiest", 0, "of how many others with most waiting there are such metrics; at most 100 tenants in all")
@@ -65,6 +68,9 @@ It also offers the callbacks of jobs that have ended, as jobs of the queue QUEUE
 }
 
 func (c *console) serve(ctx context.Context, rdb *config.Redis, s serving) error {
+	if err := config.CheckDurability(s.durability); err != nil {
+		return err
+	}
 	names := []string{c.queue}
 	if s.all {
 		var err error
@@ -88,7 +94,7 @@ func (c *console) serve(ctx context.Context, rdb *config.Redis, s serving) error
 	if err != nil {
 		return err
 	}
-	if monitor.API, err = c.api(rdb, ofAll(names, s.all), tokens, deciding); err != nil {
+	if monitor.API, err = c.api(api.Config{Redis: rdb, Queues: ofAll(names, s.all), Tokens: tokens, Durability: s.durability}, deciding); err != nil {
 		return err
 	}
 	listener, err := config.Listen(s.address)
@@ -130,12 +136,12 @@ func (c *console) dashboard(rdb *config.Redis, queues []string, tokens *access.T
 	return board, nil
 }
 
-// api returns the HTTP API of the queues, or of all that there are if none is named; nil without tokens.
-func (c *console) api(rdb *config.Redis, queues []string, tokens *access.Tokens, deciding *limits.File) (http.Handler, error) {
-	if tokens == nil {
+// api returns the HTTP API; nil without tokens.
+func (c *console) api(cfg api.Config, deciding *limits.File) (http.Handler, error) {
+	if cfg.Tokens == nil {
 		return nil, nil
 	}
-	cfg := api.Config{Redis: rdb, Tokens: tokens, Queues: queues, Logger: c.log}
+	cfg.Logger = c.log
 	if deciding != nil {
 		cfg.Limits = deciding.Set
 	}

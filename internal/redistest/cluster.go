@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Cluster is a Redis Cluster of masters without replicas.
+// A Cluster is a Redis Cluster of masters, without replicas unless [Cluster.StartReplica] adds some.
 type Cluster struct {
 	Nodes []*Server
 }
@@ -57,6 +57,27 @@ func StartNodes(t testing.TB, nodes int, args ...string) *Cluster {
 		})
 	}
 	return c
+}
+
+// StartReplica starts a replica of a node, with the extra arguments, and waits until it follows. It is not one of Nodes.
+func (c *Cluster) StartReplica(t testing.TB, of *Server, args ...string) *Server {
+	t.Helper()
+	ctx := context.Background()
+	replica := Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)...)
+	node, master := replica.Client(t), of.Client(t)
+	host, port, _ := net.SplitHostPort(of.Addr)
+	if err := node.ClusterMeet(ctx, host, port).Err(); err != nil {
+		t.Fatalf("introducing a replica: %v", err)
+	}
+	id := master.Do(ctx, "CLUSTER", "MYID").Val()
+	Eventually(t, 30*time.Second, "a replica is told whom to follow", func() bool {
+		return node.Do(ctx, "CLUSTER", "REPLICATE", id).Err() == nil // not before it knows that node
+	})
+	Eventually(t, 30*time.Second, "a replica follows", func() bool {
+		return strings.Contains(master.Info(ctx, "replication").Val(), "state=online") &&
+			strings.Contains(node.Info(ctx, "replication").Val(), "master_link_status:up")
+	})
+	return replica
 }
 
 func (c *Cluster) addrs() (addrs []string) {

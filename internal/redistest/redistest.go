@@ -162,6 +162,27 @@ func (s *Server) Kill() {
 	}
 }
 
+// Freeze stops the server until the returned function lets it go on, as a machine without CPU time would.
+func (s *Server) Freeze() (goOn func()) {
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	return func() { s.cmd.Process.Signal(syscall.SIGCONT) }
+}
+
+// StartReplica starts a redis-server that follows another one, waits until it does, and ends it with the test.
+func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
+	t.Helper()
+	ctx, client := context.Background(), s.Client(t)
+	if err := client.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	online := func() int { return strings.Count(client.Info(ctx, "replication").Val(), "state=online") }
+	before := online()
+	host, port, _ := net.SplitHostPort(s.Addr)
+	replica := Start(t, append([]string{"--replicaof", host + " " + port}, args...)...)
+	Eventually(t, 20*time.Second, "the replica follows", func() bool { return online() > before })
+	return replica
+}
+
 // Client returns a new client of the server.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})

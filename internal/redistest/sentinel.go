@@ -25,17 +25,9 @@ const MasterName = "main"
 // StartSentinels starts all of them, the two servers with the extra arguments, and ends
 // them with the test. A master that is silent for half a second is replaced.
 func StartSentinels(t testing.TB, args ...string) *Sentinels {
-	ctx := context.Background()
 	s := &Sentinels{Master: Start(t, args...)}
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
-	s.Replica = Start(t, append([]string{"--replicaof", host + " " + port}, args...)...)
-	master := s.Master.Client(t)
-	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
-	Eventually(t, 20*time.Second, "the replica follows", func() bool {
-		return strings.Contains(master.Info(ctx, "replication").Val(), "state=online")
-	})
+	s.Replica = s.Master.StartReplica(t, args...)
 	const count = 3
 	for range count {
 		s.Addrs = append(s.Addrs, startSentinel(t, host, port))

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/access"
 	"github.com/waterclock/waterclock/queue/watch"
 	"github.com/waterclock/waterclock/throttle/limits"
@@ -37,6 +38,10 @@ type Config struct {
 	// Queues are the queues that are served. Empty means all queues, including those that are
 	// created later.
 	Queues []string
+
+	// Durability is where jobs have to be before a request that offers them is answered. Where they are not in time, the answer
+	// is 503.
+	Durability queue.Durability
 
 	// Limits returns the limits of /v1/decide, for each request anew: [limits.File.Set]. nil: there are none.
 	Limits func() *limits.Set
@@ -99,6 +104,9 @@ func New(cfg Config) (http.Handler, error) {
 		return nil, fmt.Errorf("%w: want one of Token and Tokens", ErrInvalidConfig)
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("%w: Timeout is %v; want more than 0, or 0 for 20 seconds", ErrInvalidConfig, cfg.Timeout)
+	}
+	if cfg.Durability.Replicas < 0 {
+		return nil, fmt.Errorf("%w: Durability.Replicas is %d; want 0 or more", ErrInvalidConfig, cfg.Durability.Replicas)
 	}
 	for _, name := range cfg.Queues {
 		if _, err := watch.New(cfg.Redis, name); err != nil {

@@ -59,7 +59,7 @@ type Receipts struct {
 
 // offer takes the jobs of a request into the queue.
 func offer(c *call, in jobsBody) (Receipts, error) {
-	client, err := queue.NewClient(c.h.cfg.Redis, c.queue)
+	client, err := queue.NewClient(c.h.cfg.Redis, c.queue, queue.ClientConfig{Durability: c.h.cfg.Durability})
 	if err != nil {
 		return Receipts{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Problem says why a request failed, in the form of RFC 9457.
@@ -69,6 +70,7 @@ func write(w http.ResponseWriter, p *Problem) {
 // the log.
 func problemOf(err error) *Problem {
 	var p *Problem
+	var notDurable *store.NotDurableError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -78,6 +80,8 @@ func problemOf(err error) *Problem {
 		return problemf(http.StatusUnprocessableEntity, "invalid-value", "%s", plain(err))
 	case errors.Is(err, queue.ErrSchema):
 		return problemf(http.StatusInternalServerError, "schema", "%s", plain(err))
+	case errors.As(err, &notDurable):
+		return problemf(http.StatusServiceUnavailable, "not-durable", "%v", notDurable)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return problemf(http.StatusGatewayTimeout, "timeout", "Redis has not answered in time")
 	case unreachable(err):

@@ -59,12 +59,29 @@ func TestConfig(t *testing.T) {
 		"want one of Token and Tokens": {Redis: rdb},
 		"the token has 15 bytes; want": {Redis: rdb, Token: strings.Repeat("x", 15)},
 		"white space in the token":     {Redis: rdb, Token: token + "\n"},
+		"Durability.Replicas is -1; want 0": {Redis: rdb, Token: token, Durability: queue.Durability{Replicas: -1}},
 		"Timeout is -1s":               {Redis: rdb, Token: token, Timeout: -time.Second},
 		"invalid queue name: \"a b\"":  {Redis: rdb, Token: token, Queues: []string{"push", "a b"}},
 	} {
 		if _, err := api.New(cfg); !errors.Is(err, api.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
+	}
+}
+
+// Jobs that have not come as far as they have to are in the queue all the same, and the answer says both.
+func TestNotDurable(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Mini(t), func(cfg *api.Config) {
+		cfg.Durability, cfg.Timeout = queue.Durability{Replicas: 1}, 3*time.Second
+	})
+	a := s.send(s.request("POST", "/v1/queues/push/jobs", "application/json", `{"tenant":"t","user":"u","type":"push"}`))
+	want := "the jobs are in Redis, but only 0 of 1 replica has them; 0 of 1 jobs are known to have arrived; those with an ID can safely be offered again"
+	if a.status != http.StatusServiceUnavailable || a.problem.Type != "urn:waterclock:not-durable" || a.problem.Detail != want {
+		t.Error(a.text)
+	}
+	if n := s.rdb.LLen(t.Context(), "wc:{push}:lane:t:u").Val(); n != 1 {
+		t.Errorf("%d jobs wait, want 1", n)
 	}
 }
 

@@ -164,6 +164,7 @@ func TestConfigurations(t *testing.T) {
 		"RelayConfig.BatchSize is 10001":        {Queues: []string{"a"}, BatchSize: 10_001},
 		"RelayConfig.Lease is 1ms":              {Queues: []string{"a"}, Lease: time.Millisecond},
 		"RelayConfig.KeepAccepted is -1ns":      {Queues: []string{"a"}, KeepAccepted: -1},
+		"RelayConfig.Durability.Replicas is -1": {Queues: []string{"a"}, Durability: queue.Durability{Replicas: -1}},
 	} {
 		if _, err := NewRelay(nil, Table{Dialect: SQLite}, nil, config); !errors.Is(err, queue.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

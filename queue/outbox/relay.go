@@ -32,6 +32,9 @@ type RelayConfig struct {
 	// longer is given up and tried again. Defaults to 5 seconds, at least 100 ms.
 	Lease time.Duration
 
+	// Durability is where jobs have to be before their rows count as accepted.
+	Durability queue.Durability
+
 	// KeepAccepted is how long the row of a job that was accepted stays in the table. With 0 it is deleted at once.
 	KeepAccepted time.Duration
 
@@ -105,7 +108,7 @@ func NewRelay(db *sql.DB, table Table, rdb redis.UniversalClient, config RelayCo
 		return nil, err
 	}
 	for _, name := range config.Queues {
-		client, err := queue.NewClient(rdb, name)
+		client, err := queue.NewClient(rdb, name, queue.ClientConfig{Durability: config.Durability})
 		if err != nil {
 			return nil, fmt.Errorf("outbox: %w", err)
 		}
@@ -127,6 +130,8 @@ func (c RelayConfig) check() error {
 		return fmt.Errorf("outbox: %w: RelayConfig.BatchSize is %d; from 1 to %d, or 0 for 500", queue.ErrInvalidArgument, c.BatchSize, maxBatch)
 	case c.Lease != 0 && c.Lease < leastLease:
 		return fmt.Errorf("outbox: %w: RelayConfig.Lease is %v; at least %v, or 0 for 5s", queue.ErrInvalidArgument, c.Lease, leastLease)
+	case c.Durability.Replicas < 0:
+		return fmt.Errorf("outbox: %w: RelayConfig.Durability.Replicas is %d; want 0 or more", queue.ErrInvalidArgument, c.Durability.Replicas)
 	case c.KeepAccepted < 0 || c.KeepRefused < 0:
 		return fmt.Errorf("outbox: %w: RelayConfig.KeepAccepted is %v and KeepRefused %v; want 0 or more", queue.ErrInvalidArgument, c.KeepAccepted, c.KeepRefused)
 	}

@@ -175,6 +175,7 @@ const (
 	UrnWaterclockNoSuchJob        ProblemType = "urn:waterclock:no-such-job"
 	UrnWaterclockNoSuchPath       ProblemType = "urn:waterclock:no-such-path"
 	UrnWaterclockNoSuchQueue      ProblemType = "urn:waterclock:no-such-queue"
+	UrnWaterclockNotDurable       ProblemType = "urn:waterclock:not-durable"
 	UrnWaterclockPoliciesChanged  ProblemType = "urn:waterclock:policies-changed"
 	UrnWaterclockRedisUnreachable ProblemType = "urn:waterclock:redis-unreachable"
 	UrnWaterclockSchema           ProblemType = "urn:waterclock:schema"
@@ -217,6 +218,8 @@ func (e ProblemType) Valid() bool {
 	case UrnWaterclockNoSuchPath:
 		return true
 	case UrnWaterclockNoSuchQueue:
+		return true
+	case UrnWaterclockNotDurable:
 		return true
 	case UrnWaterclockPoliciesChanged:
 		return true
