@@ -66,12 +66,13 @@ func collectLess() {
 
 // A Server is a real redis-server of a test's own, on a free port of the loopback.
 type Server struct {
-	Addr string
-	t    testing.TB
-	args []string
-	env  []string // beside the test's own
-	tls  *tls.Config
-	cmd  *exec.Cmd
+	Addr  string
+	t     testing.TB
+	args  []string
+	env   []string // beside the test's own
+	tls   *tls.Config
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has ended
 }
 
 // Start starts a redis-server without persistence, or with what the extra arguments
@@ -120,11 +121,11 @@ func startIn(t testing.TB, env []string, tls *tls.Config, args func(port string)
 	for range 5 {
 		port := strconv.Itoa(freePort(t))
 		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), t: t, args: args(port), env: env, tls: tls}
-		s.Resume()
 		t.Cleanup(s.Kill)
-		if s.listens() {
+		if s.begin() && s.listens() {
 			return s
 		}
+		s.Kill()
 	}
 	t.Fatal("no free port: other programs took all five that were tried")
 	return nil
@@ -141,24 +142,46 @@ func (s *Server) listens() bool {
 
 // Resume starts the server again after [Server.Kill], with the data that it kept.
 func (s *Server) Resume() {
-	s.cmd = exec.Command("redis-server", s.args...)
+	s.t.Helper()
+	if !s.begin() {
+		s.t.Fatal("redis-server has ended instead of answering")
+	}
+}
+
+// begin starts the server and waits until something answers at its address. It reports false if the server has ended
+// instead: it does so if another program has its port, be it for a moment.
+func (s *Server) begin() bool {
+	s.t.Helper()
+	s.cmd, s.ended = exec.Command("redis-server", s.args...), make(chan struct{})
 	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("starting redis-server: %v", err)
 	}
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		_ = cmd.Wait() // how it has ended does not matter
+		close(ended)
+	}(s.cmd, s.ended)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})
 	defer client.Close()
-	Eventually(s.t, 10*time.Second, "redis-server answers", func() bool {
+	answers := false
+	Eventually(s.t, 10*time.Second, "redis-server answers, or ends", func() bool {
 		err := client.Ping(context.Background()).Err()
-		return err == nil || redis.IsAuthError(err)
+		answers = err == nil || redis.IsAuthError(err)
+		select {
+		case <-s.ended:
+			return true
+		default:
+			return answers
+		}
 	})
+	return answers
 }
 
 // Kill ends the server at once, as kill -9 does.
 func (s *Server) Kill() {
-	if s.cmd.ProcessState == nil {
-		s.cmd.Process.Signal(syscall.SIGKILL)
-		s.cmd.Wait()
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
+		<-s.ended
 	}
 }
 

@@ -55,13 +55,13 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Mini(t)
 	for want, cfg := range map[string]api.Config{
-		"Redis is nil":                 {Token: token},
-		"want one of Token and Tokens": {Redis: rdb},
-		"the token has 15 bytes; want": {Redis: rdb, Token: strings.Repeat("x", 15)},
-		"white space in the token":     {Redis: rdb, Token: token + "\n"},
+		"Redis is nil":                      {Token: token},
+		"want one of Token and Tokens":      {Redis: rdb},
+		"the token has 15 bytes; want":      {Redis: rdb, Token: strings.Repeat("x", 15)},
+		"white space in the token":          {Redis: rdb, Token: token + "\n"},
 		"Durability.Replicas is -1; want 0": {Redis: rdb, Token: token, Durability: queue.Durability{Replicas: -1}},
-		"Timeout is -1s":               {Redis: rdb, Token: token, Timeout: -time.Second},
-		"invalid queue name: \"a b\"":  {Redis: rdb, Token: token, Queues: []string{"push", "a b"}},
+		"Timeout is -1s":                    {Redis: rdb, Token: token, Timeout: -time.Second},
+		"invalid queue name: \"a b\"":       {Redis: rdb, Token: token, Queues: []string{"push", "a b"}},
 	} {
 		if _, err := api.New(cfg); !errors.Is(err, api.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)

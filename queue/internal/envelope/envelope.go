@@ -1,5 +1,5 @@
 // Package envelope is a job as Redis keeps it: one string of bytes, written and read in
-// Go alone. Scripts pass it on and look at nothing but its stamp.
+// Go alone. Scripts pass it on and look at nothing but its stamp, and at the slot behind that of a job that has come back.
 //
 //	stamp     13 hexadecimal digits: the instant of its enqueueing, which no other job of
 //	          the queue has, and the job's ID if it has no other
@@ -57,6 +57,7 @@ const (
 	tagSentOn    = 23 // 1 if its last worker could not run it
 	tagDigest    = 24 // of a digest: what its record says behind the stamp
 	tagDigesting = 25 // digest key
+	tagSlot      = 26 // a stamp: the slot of its last claim; the first option, since commit.lua reads it
 	tagLate      = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
@@ -108,6 +109,10 @@ type Envelope struct {
 	// Late is 0, or, after a worker has returned it unstarted, how far ahead of the decision its next slot has to
 	// lie, in µs: 1 after the first time, and more by its lateness each time that it is late again.
 	Late int64
+
+	// Slot is, of a job that has come back to the front of its lane, the slot of its last claim: at the front jobs stand in the
+	// order of these, and of their stamps. 0 if it is not known.
+	Slot int64
 
 	// SentOn says that the worker that had it last could not run it: it is another one's turn.
 	SentOn bool
@@ -232,6 +237,9 @@ func (e *Envelope) append(b []byte) []byte {
 
 // appendMemory writes what the queue remembers of the job's attempts: for a digest it is that of the digest.
 func (e *Envelope) appendMemory(b []byte) []byte {
+	if e.Slot > 0 {
+		b = appendText(b, tagSlot, Stamp(e.Slot))
+	}
 	b = appendNumber(b, tagFailures, uint64(e.Failures), 0)
 	b = appendNumber(b, tagLost, uint64(e.Lost), 0)
 	b = appendNumber(b, tagLate, uint64(e.Late), 0)

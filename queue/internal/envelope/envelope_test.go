@@ -19,7 +19,7 @@ const stamp = "0643fc1fde259"
 // whole is a job that says something with every option.
 func whole() *Envelope {
 	return &Envelope{
-		Stamp: stamp, ID: "order-17", Cost: 7, Deadline: 1, Until: 2, NotBefore: 3, Ready: 4, Revived: 5, Failures: 6, Lost: 8, Late: 9, Yields: true, Error: "no",
+		Stamp: stamp, ID: "order-17", Cost: 7, Deadline: 1, Until: 2, NotBefore: 3, Ready: 4, Revived: 5, Failures: 6, Lost: 8, Late: 9, Slot: 10, Yields: true, Error: "no",
 		MaxAttempts: 9, Priority: High, CollapseKey: "news", Timeout: time.Hour, Headers: map[string]string{"": "", "a": "b", "\x00": "\xff"},
 		Keys: map[string]string{"domain": "gmail.com"}, Costs: map[string]int{"tokens": 812},
 		Type: "push", Payload: "hello\x00", Spilled: "name", Lock: "lock", unknown: []byte{99, 1, 'x'},
@@ -43,7 +43,7 @@ func (r random) envelope() *Envelope {
 	e := &Envelope{
 		Stamp: stamp, ID: r.text(), Cost: 1 + int(r.number(1e6)), Deadline: r.number(int64(maxInstant)), Until: r.number(int64(maxInstant)),
 		NotBefore: r.number(int64(maxInstant)), Ready: r.number(int64(maxInstant)), Revived: r.number(int64(maxInstant)), Failures: int(r.number(maxCount)),
-		Lost: int(r.number(maxCount)), Late: r.number(int64(maxInstant)), Yields: r.IntN(2) == 0, SentOn: r.IntN(2) == 0, MaxAttempts: int(r.number(maxCount)), Priority: r.IntN(3), CollapseKey: r.text(),
+		Lost: int(r.number(maxCount)), Late: r.number(int64(maxInstant)), Slot: r.number(int64(maxInstant) / 2), Yields: r.IntN(2) == 0, SentOn: r.IntN(2) == 0, MaxAttempts: int(r.number(maxCount)), Priority: r.IntN(3), CollapseKey: r.text(),
 		Timeout: time.Duration(r.number(1<<63 - 2)), Type: r.text(), Payload: r.text(), Spilled: r.text(), Lock: r.text(), Error: r.text(), Callback: r.text(),
 	}
 	for range r.IntN(4) {
@@ -59,7 +59,7 @@ func (r random) envelope() *Envelope {
 		e.Keys[r.text()], e.Costs[r.text()] = r.text(), int(r.number(maxCount))
 	}
 	for range r.IntN(3) {
-		e.unknown = appendOption(e.unknown, byte(26+r.IntN(Critical-26)), []byte(r.text()))
+		e.unknown = appendOption(e.unknown, byte(27+r.IntN(Critical-27)), []byte(r.text()))
 	}
 	return e
 }

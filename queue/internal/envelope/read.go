@@ -92,6 +92,12 @@ func (e *Envelope) set(tag byte, value string) (known bool, err error) {
 		return true, nil
 	}
 	switch tag {
+	case tagSlot:
+		slot, ok := readStamp(value)
+		if e.Slot = slot; !ok || slot <= 0 {
+			return true, ErrMalformed
+		}
+		return true, nil
 	case tagMember:
 		member, err := Open(value)
 		if member != nil && len(member.Members) > 0 {

@@ -11,6 +11,16 @@ func Stamp(at int64) string {
 	return fmt.Sprintf("%013x", at)
 }
 
+// A Place is where a job that has come back stands at the front of its lane: those with earlier slots come first, and of one slot
+// those that were offered first.
+type Place struct {
+	Slot  int64
+	Stamp string
+}
+
+// String writes the place such that places sort as texts do.
+func (p Place) String() string { return Stamp(p.Slot) + p.Stamp }
+
 // readStamp reads a stamp, as strconv.ParseInt would. It is asked several times for each job.
 func readStamp(text string) (n int64, ok bool) {
 	for i := range len(text) {

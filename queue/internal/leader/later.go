@@ -15,8 +15,8 @@ import (
 // in Redis is removed later.
 
 // mature takes up to a hundred jobs whose time has come out of later, for their lanes: one that was attempted already
-// goes to the front, since it is older than what waits there. Of several that go to the front of one lane the
-// earliest one ends up first. If more are ripe, ripeAt has passed, and the next prelude goes on.
+// goes to the front, since it is older than what waits there. If more are ripe, ripeAt has passed, and the next prelude
+// goes on.
 func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	if now < t.ripeAt {
 		return nil
@@ -30,24 +30,14 @@ func (t *term) mature(ctx context.Context, c *store.Commit, now int64) error {
 	if t.ripeAt = next; next == 0 {
 		t.ripeAt = math.MaxInt64
 	}
-	var fronts []store.Bounded
 	for _, member := range ripe {
 		lane, job, err := store.ParseLater(member.Name)
-		env, bad := envelope.Open(job)
-		if err == nil && bad == nil && env.Failures > 0 {
-			fronts = append(fronts, member)
-			continue
-		}
+		env, _ := envelope.Open(job)
 		if err == nil && len(job) > 0 && job[0] == '=' {
 			t.matureStub(c, member.Name, lane, job, now)
 			continue
 		}
 		t.matureOne(c, member.Name, lane, env, now)
-	}
-	for i := len(fronts) - 1; i >= 0; i-- { // the earliest one ends up first
-		lane, job, _ := store.ParseLater(fronts[i].Name)
-		env, _ := envelope.Open(job)
-		t.matureOne(c, fronts[i].Name, lane, env, now)
 	}
 	return nil
 }
@@ -69,7 +59,7 @@ func (t *term) matureOne(c *store.Commit, member string, lane envelope.Lane, env
 	}
 	c.Count(lane.Tenant, "back", 1)
 	t.lower(&lane, env)
-	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: env.Failures > 0})
+	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: env.Failures > 0, slot: env.Slot})
 }
 
 // lower gives a job that yields a low priority, once: its handler has asked that further attempts wait for the tenant's

@@ -185,7 +185,7 @@ func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claimed, star
 	if claim.Spent >= started && env.Lost == 0 {
 		env.Lost++
 		c.Count(lane.Tenant, "back", 1)
-		t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true, since: since})
+		t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true, slot: claim.Spent, since: since})
 		return
 	}
 	env.Failures++
@@ -195,5 +195,5 @@ func (t *term) reapClaim(c *store.Commit, dead string, claim store.Claimed, star
 		return
 	}
 	c.Count(lane.Tenant, "back", 1)
-	t.requeue(lane, env)
+	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true, slot: claim.Spent})
 }

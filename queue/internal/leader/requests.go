@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -67,17 +66,16 @@ func readRequest(l store.Notice) (q request, ok bool) {
 // the refunds of a commit are that many, and those of one reading, at most.
 const mostRequests = 200
 
-// inOrder sorts requests as they are settled: the returns with the latest slots first, since jobs go back to the fronts of
-// their lanes, and refunds last.
+// inOrder sorts requests as they are settled: refunds last.
 func inOrder(requests []request) {
 	slices.SortStableFunc(requests, func(a, b request) int {
-		if a.refund != b.refund {
-			if a.refund {
-				return 1
-			}
-			return -1
+		if a.refund == b.refund {
+			return 0
 		}
-		return cmp.Compare(b.Claim.Spent, a.Claim.Spent)
+		if a.refund {
+			return 1
+		}
+		return -1
 	})
 }
 
@@ -158,8 +156,7 @@ func (t *term) knows() bool {
 }
 
 // settle does in a commit what the first requests ask for. The slots that are given back are those of jobs that
-// never started, or of which the user has seen nothing. Jobs that go back to the fronts of their lanes
-// do so latest first.
+// never started, or of which the user has seen nothing.
 func (t *term) settle(c *store.Commit, now int64) {
 	for i := range t.first() {
 		q := &t.requests[i]
@@ -216,7 +213,7 @@ func (t *term) takeBack(c *store.Commit, q *request, now int64) {
 			t.pause(c, q, envelope.UserScope(q.Claim.Lane.Tenant, q.Claim.Lane.User), now)
 		}
 	}
-	back := comeback{lane: q.Claim.Lane, env: q.env, front: true}
+	back := comeback{lane: q.Claim.Lane, env: q.env, front: true, slot: q.Claim.Spent}
 	if unstarted && q.env.Late == 1 { // one that is late again and again does not keep the others waiting
 		back.since = q.env.Since()
 	}

@@ -10,9 +10,11 @@ import (
 )
 
 // Jobs come into their lanes from three places beside offers: a worker returns them (requests.go), their worker has died
-// (reap.go), or they were scheduled or backed off, and their time has come ([term.mature]). All of them are
-// collected first, and put into lanes together: since those that go to the front of one lane must go in the reverse
-// of their order.
+// (reap.go), or they were scheduled or backed off, and their time has come ([term.mature]).
+//
+// Those that have had a claim come back to the front, whatever the order in which they do: each stands behind those at the front
+// that had earlier slots ([envelope.Envelope].Slot), as commit.lua finds them. So the jobs of one lane that come back in
+// different commits, or under different leaders, keep their order.
 
 // A comeback is a job that comes into its lane from elsewhere.
 type comeback struct {
@@ -20,12 +22,8 @@ type comeback struct {
 	env   *envelope.Envelope // as it is to wait
 	stub  string             // of a digest, which comes without its envelope
 	front bool               // it goes to the front of its lane, otherwise to the end
+	slot  int64              // of a job that goes to the front: that of its last claim; 0 if it is not known
 	since int64              // from when on it has waited, see [schedule.Returned]; 0 to come in line now
-}
-
-// requeue lets a job come back to the front of its lane with the present commit.
-func (t *term) requeue(lane envelope.Lane, env *envelope.Envelope) {
-	t.comebacks = append(t.comebacks, comeback{lane: lane, env: env, front: true})
 }
 
 // fold returns under which collapse key the job comes back; the zero value if it has none.
@@ -73,11 +71,17 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 // collapsed: the older one, by their stamps.
 func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	lane, env := b.lane, b.env
+	if env != nil {
+		env.Slot = 0
+		if b.front {
+			env.Slot = max(1, b.slot)
+		}
+	}
 	if b.stub != "" {
 		if name, is := envelope.ParseDigest(b.stub[1:]); is {
 			t.aged(lane, name.Stamp)
 		}
-		c.Put(lane, b.stub, false, now)
+		c.Put(lane, b.stub, now)
 		t.sched.Step(now, schedule.Changed{Lane: lane})
 		return
 	}
@@ -111,10 +115,11 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 		entry = "=" + folded.Key
 	}
 	t.aged(lane, env.Stamp)
-	c.Put(lane, entry, b.front, now)
 	if b.front {
+		c.PutFirst(lane, entry, envelope.Place{Slot: env.Slot, Stamp: env.Stamp}, now)
 		t.sched.Step(now, schedule.Returned{Lane: lane, Since: b.since})
 	} else {
+		c.Put(lane, entry, now)
 		t.sched.Step(now, schedule.Changed{Lane: lane})
 	}
 }

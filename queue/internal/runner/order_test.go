@@ -50,6 +50,49 @@ func TestReturnedJobsKeepTheirOrder(t *testing.T) {
 	})
 }
 
+// Jobs of a lane that are returned one after the other, each in a commit of its own, keep their order, too: also under collapse
+// keys, and where all had the same slot.
+func TestJobsReturnedOneByOneKeepTheirOrder(t *testing.T) {
+	for name, change := range map[string]func(*envelope.Envelope, *envelope.Claim){
+		"":                    func(*envelope.Envelope, *envelope.Claim) {},
+		"under collapse keys": func(env *envelope.Envelope, _ *envelope.Claim) { env.CollapseKey = "k" + env.Payload },
+		"of one slot":         func(_ *envelope.Envelope, claim *envelope.Claim) { claim.Slot, claim.Spent = 7, 7 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 0)
+				s.handler = func(string, Attempt) Outcome { return Outcome{} }
+				lane := envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}
+				until := time.Now().Add(5 * time.Second).UnixMicro()
+				s.server.ZAdd("wc:{q}:workers", float64(time.Now().Add(time.Minute).UnixMicro()), "a")
+				s.join("w")
+				for _, n := range []int{2, 1, 4, 3} {
+					env := envelope.Envelope{Stamp: envelope.Stamp(time.Now().UnixMicro()/1e9*1e9 + int64(n)), Cost: 1, MaxAttempts: 3, Type: "x", Payload: strconv.Itoa(n)}
+					claim := envelope.Claim{Stamp: env.Stamp, Lane: lane, Slot: int64(n), Spent: int64(n)}
+					change(&env, &claim)
+					s.server.HSet("wc:{q}:running:a", claim.String(), env.String())
+					notice := store.Return{Worker: "a", Claim: claim, Kind: store.ReturnPaused, Scope: envelope.UserScope("t", "u"), Until: until}.Notice()
+					if _, err := s.server.XAdd("wc:{q}:notices", "*", []string{notice.Subject, notice.Text}); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(10 * time.Second)
+				s.end()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				var order []string
+				for _, start := range s.starts {
+					order = append(order, start.payload)
+				}
+				if !slices.Equal(order, []string{"1", "2", "3", "4"}) {
+					t.Errorf("%v have started, want 1 to 4", order)
+				}
+			})
+		})
+	}
+}
+
 // Jobs of a lane whose next attempts have become due together keep their order.
 func TestRetriesThatAreDueTogetherKeepTheirOrder(t *testing.T) {
 	inOrder(t, func(s *stage, lane envelope.Lane, n int, env envelope.Envelope) {

@@ -208,15 +208,22 @@ func (c *Commit) Tell(worker string, words ...string) {
 	c.mailboxes[worker] = appendWords(c.mailboxes[worker], words)
 }
 
-// Put puts a job into its lane, at the front or at the back, and makes the lane due now. Jobs that go to the front of
-// one lane are put latest first. Checks see to it that the keys of the lane can hold the job; where one fails,
-// [Commit.Broken] tells the lane.
-func (c *Commit) Put(lane Lane, entry string, front bool, now int64) {
-	command := "RPUSH"
-	if front {
-		command = "LPUSH"
-	}
-	c.op(&c.write, command, c.s.key.Lane(lane), entry)
+// Put puts a job at the end of its lane, and makes the lane due now. Checks see to it that the keys of the lane can hold the
+// job; where one fails, [Commit.Broken] tells the lane.
+func (c *Commit) Put(lane Lane, entry string, now int64) {
+	c.op(&c.write, "RPUSH", c.s.key.Lane(lane), entry)
+	c.holds(lane, now)
+}
+
+// PutFirst puts a job at the front of its lane as Put does at the end: behind those at the front that have come back, too, and
+// whose places come before.
+func (c *Commit) PutFirst(lane Lane, entry string, place envelope.Place, now int64) {
+	c.op(&c.write, "FIRST", c.s.key.Lane(lane), entry, place.String(), c.keys.number(c.s.key.Fold(lane.Tenant, lane.User)))
+	c.holds(lane, now)
+}
+
+// holds notes that a lane has a job more, which makes it due.
+func (c *Commit) holds(lane Lane, now int64) {
 	c.wait(lane, 1)
 	c.Wake(lane, now)
 	if !c.put[lane] {

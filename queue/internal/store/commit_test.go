@@ -236,7 +236,7 @@ func TestCommit(t *testing.T) {
 		f.Seq++
 		c = d.NewCommit()
 		c.EndClaim("b", claim)
-		c.Put(laneOf("u"), first+"job", true, 3)
+		c.PutFirst(laneOf("u"), first+"job", envelope.Place{Slot: 1, Stamp: first}, 3)
 		c.State("t:t", "", 0)
 		c.Take(laneOf("u"), leaving(second))
 		c.Read(laneOf("u"), 5)
@@ -446,7 +446,7 @@ func TestALargeCommit(t *testing.T) {
 			claim := Claim{Stamp: fmt.Sprintf("%013x", now+int64(i)), Lane: lane, Slot: now, Spent: now}
 			claims = append(claims, claim.String(), "job")
 			c.EndClaim("w", claim)
-			c.Put(lane, "entry", true, now)
+			c.PutFirst(lane, "entry", envelope.Place{Slot: 1, Stamp: "0000000000001"}, now)
 		}
 		for chunk := range slices.Chunk(claims, 2000) {
 			d.must(d.client.HSet(t.Context(), "wc:{q}:running:w", chunk...).Err())

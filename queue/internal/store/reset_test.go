@@ -24,7 +24,7 @@ func TestResetCommit(t *testing.T) {
 		c.EndClaim("w", claim)
 		c.Ack("w", []Claim{claim})
 		c.Tell("w", "!job")
-		c.Put(lane, "entry", true, 5)
+		c.PutFirst(lane, "entry", envelope.Place{Slot: 1, Stamp: "0000000000001"}, 5)
 		c.Wake(lane, 7)
 		c.Sooner(lane, 9)
 		c.Fold(fold, "job")

@@ -38,7 +38,7 @@ func TestACommitNeedsTheQueuesKeys(t *testing.T) {
 				before := d.all()
 				c := d.NewCommit()
 				d.take(c, "a", "u", stamp, 5)
-				c.Put(laneOf("w"), "0000000000001job", true, 3)
+				c.PutFirst(laneOf("w"), "0000000000001job", envelope.Place{Slot: 1, Stamp: "0000000000001"}, 3)
 				c.Mature("later", 1<<52)
 				c.EndClaim("b", claimOf("claim"))
 				c.Tell("b", "!job")
@@ -124,11 +124,11 @@ func TestACommitNamesBrokenLanes(t *testing.T) {
 				before := d.all()
 				c := d.NewCommit()
 				c.EndClaim("b", claimOf("claim"))
-				c.Put(Lane{Tenant: "good", User: "u", Priority: envelope.Normal}, "0000000000001job", true, 3)
+				c.PutFirst(Lane{Tenant: "good", User: "u", Priority: envelope.Normal}, "0000000000001job", envelope.Place{Slot: 1, Stamp: "0000000000001"}, 3)
 				if key == "fold:t:odd" {
 					c.Fold(Folded{"t", "odd", "k"}, "0000000000002job")
 				}
-				c.Put(laneOf("odd"), "0000000000002job", true, 3)
+				c.PutFirst(laneOf("odd"), "0000000000002job", envelope.Place{Slot: 1, Stamp: "0000000000001"}, 3)
 				var differs *DiffersError
 				if _, err := d.Commit(t.Context(), f, c); !errors.As(err, &differs) {
 					t.Fatalf("%v", err)

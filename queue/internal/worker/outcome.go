@@ -108,7 +108,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	if !o.Uncounted {
 		next.Failures++
 	}
-	next.Ready, next.Late, next.SentOn = 0, 0, false
+	next.Ready, next.Late, next.SentOn, next.Slot = 0, 0, false, j.Claim.Spent
 	if next.Spilled != "" {
 		next.Payload = ""
 	}

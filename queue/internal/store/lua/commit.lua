@@ -26,7 +26,9 @@
 --            whichever is there by now. Behind the name of a digest, which begins with a zero byte, comes
 --            the key of its members: if it is still open it is closed, with whoever is a member by now
 --   claims   n command key argument...: n arguments; done before anything leaves its lane
---   writes   as claims. None can fail for a key of another type: that was checked
+--   writes   as claims. None can fail for a key of another type: that was checked. FIRST lane job place fold is this
+--            script's own: the job goes to the front of the lane, behind those that have come back, too, and have places
+--            before; fold is the number of the key that has the jobs whose stubs may stand there
 --   states   ms text: what is remembered so long; nothing, if the text is ""
 --   acks     key of claims, n, claim...: n claims end, and those that were still held count as done
 --   told     key of a worker's mailbox, message: the instant and a space are put before it
@@ -151,6 +153,37 @@ for _ = 1, n do
     at = at + 1
   end
 end
+-- first puts a job at the front of a lane. A job that has come back carries its slot, as the first option behind its stamp;
+-- its place is the slot and the stamp. They stand at the front in the order of their places, so the place of one more is found
+-- by probes.
+local SLOT = string.char(26, 13)
+local function first(lane, job, place, fold)
+  local function precedes(n)
+    local entry = call('LINDEX', lane, n) or ''
+    if sub(entry, 1, 1) == '=' then
+      local fine, folded = pcall(call, 'HGET', fold, sub(entry, 2))
+      entry = fine and folded or ''
+    end
+    return sub(entry, 14, 15) == SLOT and sub(entry, 16, 28) .. sub(entry, 1, 13) < place
+  end
+  local from, step = 0, 1
+  while precedes(from + step - 1) do
+    from, step = from + step, 2 * step
+  end
+  local to = from + step - 1
+  while from < to do
+    local middle = math.floor((from + to) / 2)
+    if precedes(middle) then
+      from = middle + 1
+    else
+      to = middle
+    end
+  end
+  if from == 0 then
+    return call('LPUSH', lane, job)
+  end
+  return call('LINSERT', lane, 'AFTER', call('LINDEX', lane, from - 1), job)
+end
 local errors, refills, looks = {}, {}, {}
 -- write does a list of writes. Where one fails, the script ends; if each stands alone, the others are done.
 local function write(at, alone)
@@ -158,7 +191,12 @@ local function write(at, alone)
   commands, at = list(at)
   for _ = 1, commands do
     local n = tonumber(ARGV[at])
-    local fine, why = pcall(call, ARGV[at + 1], key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+    local command, fine, why = ARGV[at + 1]
+    if command == 'FIRST' then
+      fine, why = pcall(first, key(at + 2), ARGV[at + 3], ARGV[at + 4], key(at + 5))
+    else
+      fine, why = pcall(call, command, key(at + 2), unpack(ARGV, at + 3, at + 2 + n))
+    end
     if not fine and not alone then
       error(why)
     elseif not fine then
