@@ -57,7 +57,7 @@ const (
 	tagSentOn    = 23 // 1 if its last worker could not run it
 	tagDigest    = 24 // of a digest: what its record says behind the stamp
 	tagDigesting = 25 // digest key
-	tagSlot      = 26 // a stamp: the slot of its last claim; the first option, since commit.lua reads it
+	tagSlot      = 26 // a stamp: the slot of its first claim; the first option, since commit.lua reads it
 	tagLate      = 19 // how far ahead its slot has to lie, microseconds: a worker has returned it unstarted
 )
 
@@ -110,8 +110,8 @@ type Envelope struct {
 	// lie, in µs: 1 after the first time, and more by its lateness each time that it is late again.
 	Late int64
 
-	// Slot is, of a job that has come back to the front of its lane, the slot of its last claim: at the front jobs stand in the
-	// order of these, and of their stamps. 0 if it is not known.
+	// Slot is, of a job that has come back to the front of its lane, the slot of its first claim there. First claims follow the
+	// order of the lane, so jobs stand at the front in the order of these. 0 of a job that has not come back.
 	Slot int64
 
 	// SentOn says that the worker that had it last could not run it: it is another one's turn.

@@ -11,7 +11,7 @@ func Stamp(at int64) string {
 	return fmt.Sprintf("%013x", at)
 }
 
-// A Place is where a job that has come back stands at the front of its lane: those with earlier slots come first, and of one slot
+// A Place is where a job that has come back stands at the front of its lane: those with earlier first slots come first, and of one slot
 // those that were offered first.
 type Place struct {
 	Slot  int64

@@ -13,7 +13,7 @@ import (
 // (reap.go), or they were scheduled or backed off, and their time has come ([term.mature]).
 //
 // Those that have had a claim come back to the front, whatever the order in which they do: each stands behind those at the front
-// that had earlier slots ([envelope.Envelope].Slot), as commit.lua finds them. So the jobs of one lane that come back in
+// that were claimed first ([envelope.Envelope].Slot), as commit.lua finds them. So the jobs of one lane that come back in
 // different commits, or under different leaders, keep their order.
 
 // A comeback is a job that comes into its lane from elsewhere.
@@ -22,7 +22,7 @@ type comeback struct {
 	env   *envelope.Envelope // as it is to wait
 	stub  string             // of a digest, which comes without its envelope
 	front bool               // it goes to the front of its lane, otherwise to the end
-	slot  int64              // of a job that goes to the front: that of its last claim; 0 if it is not known
+	slot  int64              // of a job that goes to the front: that of the claim it had; 0 if it is not known
 	since int64              // from when on it has waited, see [schedule.Returned]; 0 to come in line now
 }
 
@@ -72,8 +72,9 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	lane, env := b.lane, b.env
 	if env != nil {
-		env.Slot = 0
-		if b.front {
+		if !b.front {
+			env.Slot = 0
+		} else if env.Slot == 0 {
 			env.Slot = max(1, b.slot)
 		}
 	}

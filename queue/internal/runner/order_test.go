@@ -57,6 +57,12 @@ func TestJobsReturnedOneByOneKeepTheirOrder(t *testing.T) {
 		"":                    func(*envelope.Envelope, *envelope.Claim) {},
 		"under collapse keys": func(env *envelope.Envelope, _ *envelope.Claim) { env.CollapseKey = "k" + env.Payload },
 		"of one slot":         func(_ *envelope.Envelope, claim *envelope.Claim) { claim.Slot, claim.Spent = 7, 7 },
+		// It was late, was claimed again behind the others, and comes back with them.
+		"again": func(env *envelope.Envelope, claim *envelope.Claim) {
+			if env.Payload == "1" {
+				env.Slot, claim.Slot, claim.Spent = 1, 9, 9
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,7 +36,11 @@ func TestARepeatedBatchIsDurable(t *testing.T) {
 		t.Errorf("while the replica stands still: %v", err)
 	}
 	goOn()
-	again, err := second.Offer(t.Context(), o)
+	var again OfferReply
+	redistest.Eventually(t, 20*time.Second, "the batch is where it has to be", func() bool {
+		again, err = second.Offer(t.Context(), o)
+		return !errors.Is(err, ErrNotDurable)
+	})
 	if err != nil || again.Receipts[0] != receipts.Receipts[0] {
 		t.Errorf("afterwards: %+v, %v; want %+v", again.Receipts, err, receipts.Receipts)
 	}

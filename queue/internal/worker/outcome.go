@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -108,7 +109,7 @@ func (w *Worker) fail(j *job, o Outcome, refund string) {
 	if !o.Uncounted {
 		next.Failures++
 	}
-	next.Ready, next.Late, next.SentOn, next.Slot = 0, 0, false, j.Claim.Spent
+	next.Ready, next.Late, next.SentOn, next.Slot = 0, 0, false, cmp.Or(next.Slot, j.Claim.Spent)
 	if next.Spilled != "" {
 		next.Payload = ""
 	}
