@@ -16,6 +16,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -74,7 +76,8 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeQueue, Until: time.Now().Add(time.Hour)}))
 		// Jobs that take no time would all have run by the time that the leader hears of the ghost.
 		got := recorder{then: func(context.Context, queue.Info) error { time.Sleep(10 * time.Millisecond); return nil }}
-		runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 1, Lease: time.Second})
+		metrics := prometheus.NewRegistry()
+		runWorker(t, s.client, &got, queue.WorkerConfig{Concurrency: 1, Lease: time.Second, Registerer: metrics})
 		var all []queue.Job
 		for i := range count {
 			user := "u"
@@ -93,13 +96,15 @@ func TestJobsThatNeverStartedAreNotDead(t *testing.T) {
 		}
 		s.eventually(t, "all have run", func() bool { return got.count() >= count && drained(t, s.client)() })
 		checkOutcome(t, s.client, queue.Counters{Done: count}, "")
+		// A job that a busy machine starts late comes back, and those that were claimed behind it go before.
+		late := gathered(t, metrics, "waterclock_late_starts_total")
 		before, seen := map[string]string{}, map[string]bool{}
 		for _, start := range got.all() {
 			if start.Attempt != 1 || seen[start.ID] {
 				t.Errorf("%s ran in attempt %d, and before: %v", start.ID, start.Attempt, seen[start.ID])
 			}
 			seen[start.ID] = true
-			if start.Waited > time.Second && start.ID < before[start.User] {
+			if start.Waited > time.Second && start.ID < before[start.User] && (s.virtual || late == 0) {
 				t.Errorf("%s came back after %s", start.ID, before[start.User])
 			}
 			if start.Waited > time.Second {
