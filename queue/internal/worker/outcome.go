@@ -104,6 +104,9 @@ func (w *Worker) lift(j *job) {
 // fail ends an attempt that did not succeed: the job waits for its next one, or is dead. What the queue remembers of
 // the job is written with it: how many attempts have failed, since when it may start again, its last error, and whether
 // it yields. A payload that is kept apart stays where it is.
+//
+// The slot of its first claim goes with it, too: when its time has come it stands before the jobs of its lane that were
+// claimed later, whichever of them came back first.
 func (w *Worker) fail(j *job, o Outcome, refund string) {
 	next := *j.env
 	if !o.Uncounted {
