@@ -77,6 +77,7 @@ func (s *Store) revive(ctx context.Context, dead []Record) (n int, left []string
 	c := s.newChange()
 	for _, r := range revivals {
 		r.job.Failures, r.job.Lost, r.job.Ready, r.job.Revived, r.job.Error, r.job.SentOn = 0, 0, 0, view.Now, "", false
+		r.job.Late, r.job.Slot = 0, 0
 		s.enter(c, r, view.Now)
 	}
 	done, err := c.apply(ctx)

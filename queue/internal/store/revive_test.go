@@ -27,7 +27,7 @@ func (d *desk) bury(user, job string) string {
 func (d *desk) die(user string, change func(*envelope.Envelope)) string {
 	d.t.Helper()
 	d.offer(user, func(e *envelope.Envelope) {
-		e.Failures, e.Lost, e.Error = 3, 1, "no"
+		e.Failures, e.Lost, e.Error, e.Slot, e.Late = 3, 1, "no", 17, 1
 		if change != nil {
 			change(e)
 		}
@@ -62,7 +62,7 @@ func TestRevive(t *testing.T) {
 		d.must(err)
 		job, err := envelope.Open(entries[0].Job)
 		d.must(err)
-		if len(entries) != 1 || job.Failures != 0 || job.Lost != 0 || job.Error != "" || job.Revived < job.Offered() {
+		if len(entries) != 1 || job.Failures != 0 || job.Lost != 0 || job.Error != "" || job.Slot != 0 || job.Late != 0 || job.Revived < job.Offered() {
 			t.Errorf("%d jobs wait, the first is %+v", len(entries), job)
 		}
 		if names, err := d.DuePage(t.Context(), 0, 10); err != nil || !slices.Equal(names, []string{"t"}) {
