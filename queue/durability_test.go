@@ -166,7 +166,7 @@ func TestAcceptedJobsOutliveTheirMaster(t *testing.T) {
 			accepted := offering(t, client)
 			some := 500 + sample.Rand(t, sample.SeedOf(t)).IntN(1500)
 			redistest.Eventually(t, 30*time.Second, "some offers are accepted", func() bool { return accepted.count() > some })
-			must(t, sentinels.Replica.Client(t).SlaveOf(t.Context(), "127.0.0.1", "1").Err())
+			must(t, sentinels.Replica.Client(t).ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 			for i := range 50 { // by then the replica is behind
 				_, err := newClient(t, rdb, "push").Enqueue(t.Context(), named(fmt.Sprint("other-", i), "u"))
 				must(t, err)
