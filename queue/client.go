@@ -46,9 +46,9 @@ type ClientConfig struct {
 // A Durability is where a job has to be before [Client.Enqueue] says that it is accepted. The zero value is the memory of
 // the Redis that answers: a job is lost with it, if it fails before a replica has the job.
 //
-// Enqueue waits with WAIT or WAITAOF, about as long as the slowest of the replicas that it needs takes. A job that has not
-// come that far within half a minute is an [ErrNotDurable] of Enqueue: it may run all the same. The worker waits for no
-// replica. After a failover to a replica that had the job, the job is there, and runs at least once.
+// Enqueue waits by the commands WAIT or WAITAOF, half a second at a time: the client's ReadTimeout has to be longer. If a job
+// has not come that far after half a minute Enqueue returns [ErrNotDurable], and the job may run all the same. Workers do
+// not wait for replicas. After a failover to a replica that had the job, the job is there, and runs at least once.
 type Durability struct {
 	// Replicas is how many replicas must have the job. Whichever of n replicas is promoted has it, if all n had to. The
 	// embedded Redis has none.
@@ -87,8 +87,7 @@ func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) 
 // [ErrInvalidJob], says which.
 //
 // When the connection breaks, or jobs are not yet where [ClientConfig] wants them, Enqueue tries again for half a minute, or
-// until ctx ends. A batch
-// that had arrived already is not offered twice by that. If Enqueue gives up, it returns an
+// until ctx ends. A batch that had arrived already is not offered twice by that. If Enqueue gives up, it returns an
 // error, and the receipts of the batches before. Whether the other jobs have arrived is unknown;
 // those with an ID of their own can safely be offered again.
 func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {

@@ -11,8 +11,8 @@ func Stamp(at int64) string {
 	return fmt.Sprintf("%013x", at)
 }
 
-// A Place is where a job that has come back stands at the front of its lane: those with earlier first slots come first, and of one slot
-// those that were offered first.
+// A Place orders the jobs that have come back to the front of a lane: by the slots of their first claims, and where these are
+// the same by their stamps.
 type Place struct {
 	Slot  int64
 	Stamp string

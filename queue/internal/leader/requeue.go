@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -22,7 +23,7 @@ type comeback struct {
 	env   *envelope.Envelope // as it is to wait
 	stub  string             // of a digest, which comes without its envelope
 	front bool               // it goes to the front of its lane, otherwise to the end
-	slot  int64              // of a job that goes to the front: that of the claim it had; 0 if it is not known
+	slot  int64              // of the claim that the job had; 0 if that is not known
 	since int64              // from when on it has waited, see [schedule.Returned]; 0 to come in line now
 }
 
@@ -32,6 +33,18 @@ func (b comeback) fold() store.Folded {
 		return store.Folded{}
 	}
 	return store.Folded{Tenant: b.lane.Tenant, User: b.lane.User, Key: envelope.FoldName(b.env.CollapseKey)}
+}
+
+// slotBy returns the slot that the job carries from now on, see [envelope.Envelope].Slot: where another job waits under its
+// collapse key, that of the place which the two share.
+func (b comeback) slotBy(other string) int64 {
+	if there, ok := envelope.Head(other); ok {
+		return there.Slot
+	}
+	if !b.front {
+		return 0
+	}
+	return cmp.Or(b.env.Slot, b.slot, 1) // 1 of a job whose claim is not known
 }
 
 // comeBack puts the jobs that come back into their lanes, in their order. Under a collapse key
@@ -71,13 +84,6 @@ func (t *term) comeBack(ctx context.Context, c *store.Commit, now int64) error {
 // collapsed: the older one, by their stamps.
 func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 	lane, env := b.lane, b.env
-	if env != nil {
-		if !b.front {
-			env.Slot = 0
-		} else if env.Slot == 0 {
-			env.Slot = max(1, b.slot)
-		}
-	}
 	if b.stub != "" {
 		if name, is := envelope.ParseDigest(b.stub[1:]); is {
 			t.aged(lane, name.Stamp)
@@ -86,6 +92,7 @@ func (t *term) put(c *store.Commit, b comeback, other string, now int64) {
 		t.sched.Step(now, schedule.Changed{Lane: lane})
 		return
 	}
+	env.Slot = b.slotBy(other)
 	entry := env.String()
 	if env.Spilled != "" {
 		bare := *env

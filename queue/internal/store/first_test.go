@@ -54,3 +54,42 @@ func TestJobsThatComeBackFindTheirPlaces(t *testing.T) {
 		}
 	})
 }
+
+// A job that takes the place of one that has come back, under its collapse key, stands there as that one did.
+func TestAReplacedJobKeepsItsPlace(t *testing.T) {
+	onDesks(t, func(t *testing.T, d *desk) {
+		f, lane := d.lead("w"), Lane{Tenant: "t0", User: "u", Priority: envelope.Normal}
+		comeBack := func(slot int64, key string) {
+			job := envelope.Envelope{Stamp: envelope.Stamp(slot), Slot: slot, Cost: 1, MaxAttempts: 1, Priority: envelope.Normal, Type: fmt.Sprint(slot)}
+			entry, c := job.String(), d.NewCommit()
+			if key != "" {
+				c.Fold(Folded{Tenant: "t0", User: "u", Key: envelope.FoldName(key)}, entry)
+				entry = "=" + envelope.FoldName(key)
+			}
+			c.PutFirst(lane, entry, envelope.Place{Slot: slot, Stamp: job.Stamp}, 3)
+			_, err := d.Commit(t.Context(), f, c)
+			d.must(err)
+			f.Seq++
+		}
+		comeBack(1, "k")
+		comeBack(2, "")
+		newer := jobOf(0, "u", "\x00\x05newerpayload")
+		newer.Collapse = "k"
+		if got := said(d.offerAll("b", newer)); !strings.HasPrefix(got[0], "r") {
+			t.Errorf("the newer job is %q, want it to replace the older one", got)
+		}
+		comeBack(3, "")
+		var types []string
+		for _, entry := range d.client.LRange(t.Context(), d.key.Lane(lane), 0, -1).Val() {
+			if name, stub := strings.CutPrefix(entry, "="); stub {
+				entry = d.client.HGet(t.Context(), d.key.Fold("t0", "u"), name).Val()
+			}
+			job, err := envelope.Open(entry)
+			d.must(err)
+			types = append(types, job.Type)
+		}
+		if want := []string{"newer", "2", "3"}; !slices.Equal(types, want) {
+			t.Errorf("the lane holds %q, want %q", types, want)
+		}
+	})
+}

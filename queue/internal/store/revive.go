@@ -78,6 +78,9 @@ func (s *Store) revive(ctx context.Context, dead []Record) (n int, left []string
 	for _, r := range revivals {
 		r.job.Failures, r.job.Lost, r.job.Ready, r.job.Revived, r.job.Error, r.job.SentOn = 0, 0, 0, view.Now, "", false
 		r.job.Late, r.job.Slot = 0, 0
+		if waiting, ok := envelope.Head(r.waiting); ok { // it takes that one's place
+			r.job.Slot = waiting.Slot
+		}
 		s.enter(c, r, view.Now)
 	}
 	done, err := c.apply(ctx)

@@ -138,3 +138,29 @@ func TestDeleteDead(t *testing.T) {
 		}
 	})
 }
+
+// A job that is revived into the place of one that has come back stands there as that one did.
+func TestARevivedJobKeepsThePlaceItTakes(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(t *testing.T, d *desk) {
+		collapse := func(e *envelope.Envelope) { e.CollapseKey = "k" }
+		entry := d.die("u", collapse)
+		d.offer("u", collapse)
+		fold := Folded{Tenant: "t", User: "u", Key: envelope.FoldName("k")}
+		jobs, err := d.FoldedJobs(t.Context(), []Folded{fold})
+		d.must(err)
+		waiting, err := envelope.Open(jobs[0])
+		d.must(err)
+		waiting.Slot = 9
+		d.must(d.client.HSet(t.Context(), d.key.Fold("t", "u"), fold.Key, waiting.String()).Err())
+		n, err := d.Revive(t.Context(), []string{entry})
+		if n != 1 || err != nil {
+			t.Fatalf("revived %d, %v", n, err)
+		}
+		jobs, err = d.FoldedJobs(t.Context(), []Folded{fold})
+		d.must(err)
+		if revived, err := envelope.Open(jobs[0]); err != nil || revived.Slot != 9 || revived.Revived == 0 {
+			t.Errorf("%+v, %v; want it revived, with slot 9", revived, err)
+		}
+	})
+}

@@ -154,8 +154,8 @@ for _ = 1, n do
   end
 end
 -- first puts a job at the front of a lane. A job that has come back carries the slot of its first claim, as the first option
--- behind its stamp; its place is the slot and the stamp. They stand at the front in the order of their places, so the place of one more is found
--- by probes.
+-- behind its stamp; its place is the slot and the stamp. These jobs stand at the front in the order of their places: so the
+-- place of one more is found by a binary search, which begins at the front.
 local SLOT = string.char(26, 13)
 local function first(lane, job, place, fold)
   local function precedes(n)

@@ -193,11 +193,14 @@ local function refuse(job, reason)
   return 'x ' .. reason .. ' ' .. job.rule
 end
 
--- replace puts a job in the place of another one that waits under its collapse key.
+-- replace puts a job in the place of another one that waits under its collapse key. If that one has come back, its slot, the
+-- option behind its stamp, is what keeps the place at the front of the lane (commit.lua): the job gets it.
+local SLOT = string.char(26, 13)
 local function replace(job, fold, other)
+  local slot = sub(other, 14, 15) == SLOT and sub(other, 14, 28) or ''
   call('ZADD', job.index.key, 'XX', 'LT', instant, member(job)) -- it may cost less
   leave(job, KEYS[6], '100000', 'collapsed', other)
-  call('HSET', fold, job.options.collapse, job.text)
+  call('HSET', fold, job.options.collapse, sub(job.text, 1, 13) .. slot .. sub(job.text, 14))
   replaced[#replaced + 1] = sub(other, 1, HEAD)
   tell('!fold ' .. #notices, lane_name(job))
 end
