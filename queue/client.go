@@ -21,7 +21,7 @@ import (
 // policies from Redis, and again when they change.
 type Client struct {
 	store    *store.Store
-	durable  Durability
+	barrier  *barrier // nil if offers wait for nothing
 	policies *forecast.PolicyCache
 	census   *forecast.CensusCache
 }
@@ -43,23 +43,6 @@ type ClientConfig struct {
 	Durability Durability
 }
 
-// A Durability is where a job has to be before [Client.Enqueue] says that it is accepted. The zero value is the memory of
-// the Redis that answers: a job is lost with it, if it fails before a replica has the job.
-//
-// Enqueue waits by the commands WAIT or WAITAOF, half a second at a time: the client's ReadTimeout has to be longer. If a job
-// has not come that far after half a minute Enqueue returns [ErrNotDurable], and the job may run all the same. Workers do
-// not wait for replicas. After a failover to a replica that had the job, the job is there, and runs at least once.
-type Durability struct {
-	// Replicas is how many replicas must have the job. Whichever of n replicas is promoted has it, if all n had to. The
-	// embedded Redis has none.
-	Replicas int
-
-	// Disk is whether the job must be in the append-only file of the master, on disk, and in those of as many replicas as
-	// Replicas says. It needs Redis 7.2 or later, or Valkey, with appendonly yes. With appendfsync everysec
-	// it takes up to a second.
-	Disk bool
-}
-
 // NewClient returns a client of the queue, which is configured by at most one config. The name becomes part of every key: it
 // has 1 to 128 bytes without braces, colons and white space, or the error wraps [ErrInvalidArgument].
 func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) (*Client, error) {
@@ -68,15 +51,16 @@ func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) 
 		return nil, invalidName{err}
 	}
 	c := &Client{store: s, policies: forecast.NewPolicyCache(s), census: forecast.NewCensusCache()}
-	switch len(config) {
-	case 0:
-	case 1:
-		c.durable = config[0].Durability
-	default:
+	if len(config) > 1 {
 		return nil, fmt.Errorf("%w: NewClient: %d configs; want at most one", ErrInvalidArgument, len(config))
 	}
-	if c.durable.Replicas < 0 {
-		return nil, fmt.Errorf("%w: ClientConfig.Durability.Replicas is %d; want 0 or more", ErrInvalidArgument, c.durable.Replicas)
+	for _, cfg := range config {
+		if cfg.Durability.Replicas < 0 {
+			return nil, fmt.Errorf("%w: ClientConfig.Durability.Replicas is %d; want 0 or more", ErrInvalidArgument, cfg.Durability.Replicas)
+		}
+		if cfg.Durability != (Durability{}) {
+			c.barrier = newBarrier(s, cfg.Durability)
+		}
 	}
 	return c, nil
 }
@@ -133,6 +117,9 @@ func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 	var before error // of the try before, which says more than that ctx has ended meanwhile
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		reply, policies, err := c.send(ctx, b)
+		if err == nil && c.barrier != nil {
+			err = c.barrier.wait(ctx, b.name)
+		}
 		if err == nil {
 			// The batch has arrived: what is left of replaced jobs must not fail it.
 			ids, spilled := replaced(reply)
@@ -142,7 +129,7 @@ func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 		if ctx.Err() != nil {
 			return nil, errors.Join(err, before)
 		}
-		if !(unreachable(err) || errors.Is(err, ErrNotDurable)) || time.Now().Add(wait).After(deadline) {
+		if !(unreachable(err) || errors.Is(err, ErrNotDurable) || errors.Is(err, errForgotten)) || time.Now().Add(wait).After(deadline) {
 			return nil, err
 		}
 		before = err
@@ -190,7 +177,6 @@ func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Pol
 		}
 	}
 	o := b.offer(policies)
-	o.Durable = store.Durability(c.durable)
 	if b.timed(policies) {
 		view, err := c.store.Look(ctx, b.scopes(policies))
 		if err != nil {

@@ -75,6 +75,35 @@ func TestDurableOffersWaitForReplicas(t *testing.T) {
 	}
 }
 
+// Offers that wait for a replica take no connections from others: one is enough for all of them.
+func TestOffersThatWaitTakeNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := master.StartReplica(t)
+	rdb := redis.NewClient(&redis.Options{Addr: master.Addr, PoolSize: 3, PoolTimeout: 2 * time.Second, MaxRetries: -1})
+	defer rdb.Close()
+	durable := durableClient(t, rdb, queue.Durability{Replicas: 1})
+	goOn := replica.Freeze()
+	defer goOn()
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for i := range 100 {
+		waiting.Go(func() {
+			if receipts, err := durable.Enqueue(ctx, named("", fmt.Sprint("u", i))); err == nil {
+				t.Errorf("without a replica: %+v", receipts)
+			}
+		})
+	}
+	for deadline := time.Now().Add(4 * time.Second); time.Now().Before(deadline); {
+		if err := rdb.Ping(t.Context()).Err(); err != nil {
+			t.Errorf("somebody else: %v", err)
+			break
+		}
+	}
+	cancel()
+	waiting.Wait()
+}
+
 // A cluster asks the node that has the queue. Only the master of that slot has a replica here.
 func TestDurableOffersOnACluster(t *testing.T) {
 	t.Parallel()
@@ -245,4 +274,38 @@ func offering(t *testing.T, client *queue.Client) *acceptance {
 		})
 	}
 	return a
+}
+
+// forgetting empties Redis behind the first script that takes jobs in: so it is when their master fails before a replica has
+// them, and the replica takes over.
+type forgetting struct {
+	once sync.Once
+	rdb  *redis.Client
+}
+
+func (f *forgetting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f *forgetting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (f *forgetting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if name := cmd.Name(); err == nil && (name == "eval" || name == "evalsha") && f.rdb.Exists(ctx, "wc:{push}:lane:school:u").Val() == 1 {
+			f.once.Do(func() { err = f.rdb.FlushAll(ctx).Err() })
+		}
+		return err
+	}
+}
+
+// Jobs that were lost after they had been taken in, and before a replica had them, are taken in again.
+func TestForgottenJobsAreOfferedAgain(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := master.StartReplica(t)
+	rdb := master.Client(t)
+	rdb.AddHook(&forgetting{rdb: master.Client(t)})
+	receipts, err := durableClient(t, rdb, queue.Durability{Replicas: 1}).Enqueue(t.Context(), named("a", "u"))
+	if n := replica.Client(t).LLen(t.Context(), "wc:{push}:lane:school:u").Val(); err != nil || receipts[0].Status != queue.Accepted || n != 1 {
+		t.Errorf("%+v, %v, and the replica has %d jobs", receipts, err, n)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -92,6 +93,8 @@ type handler struct {
 	mux    *http.ServeMux
 	places map[weight]chan struct{}
 	room   *semaphore.Weighted // for bodies, in bytes
+
+	clients sync.Map // queue → its [queue.Client], which all requests share: those that wait for replicas wait together
 }
 
 // New returns a handler of all paths that begin with /v1/, or an error wrapping

@@ -10,13 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Durability is where a batch has to be, besides the memory of the master, before its offer returns.
+// A Durability is where a batch has to be, besides the memory of the master, before its jobs count as accepted.
 type Durability struct {
 	Replicas int  // how many replicas have it: in memory, or with Disk on disk
 	Disk     bool // the append-only file of the master has it, on disk
 }
-
-func (d Durability) isZero() bool { return d == Durability{} }
 
 // A NotDurableError says that a batch is in Redis, and not yet everywhere it has to be.
 type NotDurableError struct {
@@ -45,56 +43,45 @@ func (e *NotDurableError) Error() string {
 }
 
 // oneWait is how long a connection waits for replicas and disks. It is shorter than the time that clients give an answer
-// (3 s, if they do not say otherwise). The caller offers the batch again after it.
+// (3 s, if they do not say otherwise).
 const oneWait = 500 * time.Millisecond
 
-// offerDurably sends an offer and waits until it is where it has to be:
+// Durable waits until batches that have been offered are where they have to be, by two kinds of commands on one connection:
 //
-//  1. offer.lua
-//  2. a write to the key of the batch: it is known for as long as if it had just come
-//  3. WAIT or WAITAOF, which answers when enough replicas, or disks, have what this connection wrote
+//  1. PEXPIRE of each batch: it is known for as long as if it had just come
+//  2. WAIT or WAITAOF, which answers when enough replicas, or disks, have what this connection wrote
 //
-// The second is for a batch that came before: for it the script writes nothing, and what it wrote the first time was on
-// another connection, which WAIT knows nothing of. Replicas get all writes in their order: who has the second has what was
-// written before it by anybody.
+// The offers themselves were written by other connections, which WAIT knows nothing of. Replicas get all writes in their
+// order: who has the first has all that was written before it, by anybody.
 //
-// All three go over one connection of the node that has the queue, which Watch holds: nothing else of
-// [redis.UniversalClient] does so for every kind of client. What is watched does not matter; the key of the batch is one
-// that nobody else writes.
-func (s *Store) offerDurably(ctx context.Context, o Offer, keys []string, args []any) *redis.Cmd {
-	batch, script := s.key.Batch(o.Batch), scripts()["offer"]
-	var offered *redis.Cmd
-	err := s.client.Watch(ctx, func(tx *redis.Tx) error {
-		var waited *redis.Cmd
-		send := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) error {
-			pipe := tx.Pipeline()
-			offered = run(ctx, pipe, keys, args...)
-			pipe.PExpire(ctx, batch, o.Keep)
-			waited = pipe.Do(ctx, o.Durable.command()...)
-			_, err := pipe.Exec(ctx)
-			return err
+// PEXPIRE also tells whether this Redis knows the batch. One that it does not know was lost with another master, before that
+// was replaced: known is false for it, and the caller offers it again. A master that knows a batch has its jobs, since a script
+// is replicated as a whole.
+//
+// Both go over one connection to the node that has the queue, which Watch holds: nothing else of
+// [redis.UniversalClient] does so for every kind of client. What is watched does not matter.
+func (s *Store) Durable(ctx context.Context, batches []string, keep time.Duration, want Durability) (known []bool, err error) {
+	err = s.client.Watch(ctx, func(tx *redis.Tx) error {
+		pipe := tx.Pipeline()
+		renewed := make([]*redis.BoolCmd, len(batches))
+		for i, batch := range batches {
+			renewed[i] = pipe.PExpire(ctx, s.key.Batch(batch), keep)
 		}
-		err := send(script.EvalSha)
-		if redis.HasErrorPrefix(offered.Err(), "NOSCRIPT") {
-			err = send(script.Eval)
-		}
-		if offered.Err() != nil {
-			return offered.Err()
-		}
-		if waited.Err() != nil {
-			return o.Durable.explain(waited.Err())
+		waited := pipe.Do(ctx, want.command()...)
+		_, err := pipe.Exec(ctx)
+		if waited.Err() != nil && renewed[0].Err() == nil {
+			return want.explain(waited.Err())
 		}
 		if err != nil {
 			return err
 		}
-		return o.Durable.read(waited)
-	}, batch)
-	if err != nil {
-		failed := redis.NewCmd(ctx)
-		failed.SetErr(err)
-		return failed
-	}
-	return offered
+		known = make([]bool, len(batches))
+		for i := range renewed {
+			known[i] = renewed[i].Val()
+		}
+		return want.read(waited)
+	}, s.key.Batch(batches[0]))
+	return known, err
 }
 
 // command returns the words of the command that waits.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
@@ -34,7 +32,6 @@ type Offer struct {
 	Subjects []OfferSubject // who else has a backlog with a capacity, each once
 	Jobs     []OfferJob     // in the order in which they enter their lanes
 	Scopes   []string       // whose states the estimates need
-	Durable  Durability     // where it has to be before Offer returns
 }
 
 // An OfferTenant is what the door has to know of a tenant.
@@ -145,16 +142,10 @@ type OfferReceipt struct {
 var ErrStale = errors.New("queue: other policies are in force")
 
 // Offer puts jobs at the ends of their lanes, in one round trip. A job that cannot be accepted has a receipt that says
-// so: an error is about the whole batch. If no reply has come, or the batch is not yet where it has to be
-// ([NotDurableError]), the caller offers the same batch again.
+// so: an error is about the whole batch. If no reply has come the caller offers the same batch again.
 func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 	keys, args := s.offerWords(o)
-	reply := readFields(patiently(ctx, func() *redis.Cmd {
-		if o.Durable.isZero() {
-			return s.run(ctx, "offer", keys, args...)
-		}
-		return s.checked(s.offerDurably(ctx, o, keys, args))
-	}), 5)
+	reply := readFields(s.runPatiently(ctx, "offer", keys, args...), 5)
 	if reply.err != nil {
 		if strings.HasPrefix(reply.err.Error(), "STALE ") {
 			return OfferReply{}, ErrStale

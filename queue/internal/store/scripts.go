@@ -89,17 +89,18 @@ func (s *Store) runDedicated(ctx context.Context, name string, keys []string, ar
 	return s.checked(scripts()[name].Run(ctx, s.dedicated, keys, args...))
 }
 
-// patiently sends a script, and again while the queue's hash slot moves to another node of a cluster, for about two
-// seconds. It is for offers, since a producer would see the error; workers and the leader try again by themselves.
-func patiently(ctx context.Context, send func() *redis.Cmd) *redis.Cmd {
-	cmd := send()
+// runPatiently runs a script as run does, and again while the queue's hash slot moves to another node of a cluster,
+// for about two seconds. Offers are sent by it, since a producer would see the error; workers and the leader try again
+// by themselves.
+func (s *Store) runPatiently(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	cmd := s.run(ctx, name, keys, args...)
 	for try := 1; moving(cmd.Err()) && try < movingTries && ctx.Err() == nil; try++ {
 		select {
 		case <-ctx.Done():
 			return cmd
 		case <-time.After(movingPause):
 		}
-		cmd = send()
+		cmd = s.run(ctx, name, keys, args...)
 	}
 	return cmd
 }
