@@ -55,6 +55,7 @@ func TestPauseErrors(t *testing.T) {
 				s.eventually(t, "it waits again", func() bool { return asked.Load() && stats(t, s.client).Running == 0 })
 				enqueue(t, s.client, append(jobs("a", "2", 1), jobs("b", "1", 1)...)...)
 				enqueue(t, s.client, jobs("a", "1", 1)...)
+				inTime := time.Now().Before(until.Add(-s.units(10))) // a busy machine may offer them when the pause is nearly over
 				s.eventually(t, "all has ended", ended(t, s.client, 4))
 				again := ""
 				for _, start := range got.all()[1:] {
@@ -62,7 +63,7 @@ func TestPauseErrors(t *testing.T) {
 					if lane == "a:1" && again == "" {
 						again = start.ID
 					}
-					if waits := strings.Contains(test.waits, lane); waits && s.wrong(start.Started, until) || !waits && !start.Started.Before(until) {
+					if waits := strings.Contains(test.waits, lane); waits && s.wrong(start.Started, until) || !waits && inTime && !start.Started.Before(until) {
 						t.Errorf("a job of %s started %v after the end of the pause", lane, start.Started.Sub(until))
 					}
 				}

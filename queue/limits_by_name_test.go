@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -419,19 +420,14 @@ func TestWaitersOfALimitCostNothing(t *testing.T) {
 		enqueue(t, client, all...)
 		var got recorder
 		stop := runWorker(t, server.Client(t), &got, queue.WorkerConfig{})
-		before, n := commands(t, client), 0
-		quiet := func() bool { // all lanes stand in line: twenty starts cost what they cost
-			if got.count() < n+20 {
-				return false
-			}
-			since, started := before, n
-			before, n = commands(t, client), got.count()
-			return before-since < 40*(n-started)
+		// What thirty starts cost, the cheapest of ten times: all lanes have to come into the line first, and a leader that is new,
+		// which it can be on a busy machine, reads them all once more.
+		perJob[lanes] = math.Inf(1)
+		for range 10 {
+			before, n := commands(t, client), got.count()
+			redistest.Eventually(t, 20*time.Second, "thirty more have started", func() bool { return got.count() >= n+30 })
+			perJob[lanes] = min(perJob[lanes], float64(commands(t, client)-before)/float64(got.count()-n))
 		}
-		redistest.Eventually(t, time.Minute, "all lanes stand in line", quiet)
-		before, n = commands(t, client), got.count()
-		redistest.Eventually(t, 20*time.Second, "150 more have started", func() bool { return got.count() >= n+150 })
-		perJob[lanes] = float64(commands(t, client)-before) / float64(got.count()-n)
 		stop()
 	}
 	t.Logf("Redis commands for each started job, those inside of scripts included: %.1f with %d lanes, %.1f with %d",

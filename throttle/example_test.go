@@ -175,12 +175,16 @@ func ExampleLimiter_Wait() {
 	for range 2 {
 		fmt.Println(limiter.Wait(context.Background(), 1, every))
 	}
-	hurried, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	hourly := throttle.Subject{Key: "report", Rules: []throttle.Rule{throttle.Spacing(time.Hour)}}
+	hurried, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fmt.Println(errors.Is(limiter.Wait(hurried, 1, every), throttle.ErrTooLate))
+	for range 2 {
+		fmt.Println(errors.Is(limiter.Wait(hurried, 1, hourly), throttle.ErrTooLate))
+	}
 	// Output:
 	// <nil>
 	// <nil>
+	// false
 	// true
 }
 
