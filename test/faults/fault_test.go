@@ -27,6 +27,7 @@ var faults = []fault{
 	{name: "Redis killed, down for 3 s, AOF", run: restarted},
 	{name: "master killed, sentinel failover", run: failedOver},
 	{name: "cluster node killed, down for 2 s, AOF", run: clusterRestarted},
+	{name: "cluster with replicas, master killed, durable offers", run: clusterFailedOver},
 	{name: "connections cut", run: cut},
 	{name: "connections delayed by up to 0.9 s", run: delayed},
 	{name: "clocks an hour slow, kill -9 of a worker", run: func(t *testing.T) *scene { return wrongClock(t, time.Hour) }},
@@ -171,6 +172,34 @@ func failedOver(t *testing.T) *scene {
 		s.harm = append(s.harm, harm{at: begin, healed: time.Now(), forgets: true})
 		s.pause(lease)
 		sentinels.Master.Resume() // it has to follow now, whatever it remembers
+		s.pause(lease)
+	})
+	return s
+}
+
+// clusterFailedOver kills the master that has the queue, whose replica takes over. Offers wait for a replica: of what was
+// accepted nothing is lost, whatever the replica had not heard of.
+func clusterFailedOver(t *testing.T) *scene {
+	cluster := redistest.StartNodes(t, 3, durable...)
+	for _, master := range cluster.Nodes {
+		cluster.StartReplica(t, master, durable...)
+	}
+	at := on(cluster.URL(), cluster.Client(t))
+	at.durable = queue.Durability{Replicas: 1}
+	s := newScene(t, at)
+	const key = "wc:{" + queueName + "}:meta"
+	master := cluster.Owner(t, key)
+	s.during(func() {
+		s.pause(s.between(100*time.Millisecond, time.Second))
+		begin := time.Now()
+		master.Kill()
+		redistest.Eventually(t, 30*time.Second, "the replica is the master", func() bool {
+			now, err := cluster.Client(t).MasterForKey(t.Context(), key)
+			return err == nil && now.Options().Addr != master.Addr && now.HExists(t.Context(), key, "epoch").Val()
+		})
+		s.harm = append(s.harm, harm{at: begin, healed: time.Now(), forgets: true})
+		s.pause(lease)
+		master.Resume() // it follows now
 		s.pause(lease)
 	})
 	return s

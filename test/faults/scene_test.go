@@ -66,20 +66,21 @@ type harm struct {
 type stage struct {
 	url     string
 	client  redis.UniversalClient
-	leak    int             // starts of each tenant a second; offers are a little less
-	slack   time.Duration   // an acknowledgement is on its way for that long, at most
-	urls    []string        // ways to Redis of workers' own; none if all go the same one
-	large   int             // bytes of the payload that one job in ten has
-	longer  time.Duration   // until jobs of the dead start again, than usual
-	first   string          // the program that the first workers are; "" for this one
-	users   []throttle.Rule // userRules if none are given
-	queue   []throttle.Rule // for everything together
-	among   int             // tenants; 3 if none are given
-	hands   int             // workers; 3 if none are given
-	beside  []string        // queues that are offered as much, by turns with the usual one
-	stepped bool            // Redis's clock was set: it is not the machine's
-	lively  bool            // nobody may be without starts for long beyond the fault
-	named   bool            // there are the three limits by name of named_test.go
+	leak    int              // starts of each tenant a second; offers are a little less
+	slack   time.Duration    // an acknowledgement is on its way for that long, at most
+	urls    []string         // ways to Redis of workers' own; none if all go the same one
+	large   int              // bytes of the payload that one job in ten has
+	longer  time.Duration    // until jobs of the dead start again, than usual
+	first   string           // the program that the first workers are; "" for this one
+	users   []throttle.Rule  // userRules if none are given
+	queue   []throttle.Rule  // for everything together
+	among   int              // tenants; 3 if none are given
+	hands   int              // workers; 3 if none are given
+	beside  []string         // queues that are offered as much, by turns with the usual one
+	stepped bool             // Redis's clock was set: it is not the machine's
+	lively  bool             // nobody may be without starts for long beyond the fault
+	named   bool             // there are the three limits by name of named_test.go
+	durable queue.Durability // of offers
 }
 
 func (at stage) tenants() int { return cmp.Or(at.among, 3) }
@@ -160,7 +161,7 @@ func (s *scene) offer(ctx context.Context, n int) {
 	s.mu.Lock()
 	name := s.queues()[s.turn%len(s.queues())]
 	s.turn++
-	client := newClient(s.t, s.client, name)
+	client := newClient(s.t, s.client, name, queue.ClientConfig{Durability: s.durable})
 	for i := range jobs {
 		k := s.offered
 		s.offered++
@@ -333,9 +334,9 @@ func newInspector(t testing.TB, rdb redis.UniversalClient, name string) *queue.I
 	return inspector
 }
 
-func newClient(t testing.TB, rdb redis.UniversalClient, name string) *queue.Client {
+func newClient(t testing.TB, rdb redis.UniversalClient, name string, config ...queue.ClientConfig) *queue.Client {
 	t.Helper()
-	client, err := queue.NewClient(rdb, name)
+	client, err := queue.NewClient(rdb, name, config...)
 	if err != nil {
 		t.Fatal(err)
 	}
