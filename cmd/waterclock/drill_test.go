@@ -34,11 +34,11 @@ policies:
 	stop := c.work(8, func(context.Context, *asynq.Task) error { return nil })
 	defer stop()
 	last := "The last one starts in 20m at the earliest: 200 jobs of ep-main wait for their rule window 10/1m."
-	redistest.Eventually(t, 10*time.Second, "those that may have started, and the leader has looked at the next", func() bool {
-		return strings.Contains(c.prints(words("why cust-033")), last)
+	redistest.Eventually(t, 10*time.Second, "those that may have started and ended, and the leader has looked at the next", func() bool {
+		out := c.prints(words("why cust-033"))
+		return strings.Contains(out, last) && strings.Contains(out, "it waits for the user's rule window 10/1m")
 	})
-	c.prints(words("why cust-033"), "the oldest for ", "200 jobs of cust-033",
-		"it waits for the user's rule window 10/1m", "◀ binds")
+	c.prints(words("why cust-033"), "the oldest for ", "200 jobs of cust-033", "◀ binds")
 	if out := c.prints(words("why cust-033 --json")); !strings.Contains(out, `"drains_ns": 1200000000000`) || !strings.Contains(out, `"user": "ep-main"`) {
 		t.Error(out)
 	}
