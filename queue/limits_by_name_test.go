@@ -420,12 +420,12 @@ func TestWaitersOfALimitCostNothing(t *testing.T) {
 		enqueue(t, client, all...)
 		var got recorder
 		stop := runWorker(t, server.Client(t), &got, queue.WorkerConfig{})
-		// What thirty starts cost, the cheapest of ten times: all lanes have to come into the line first, and a leader that is new,
+		// What twenty starts cost, the cheapest of five times: all lanes have to come into the line first, and a leader that is new,
 		// which it can be on a busy machine, reads them all once more.
 		perJob[lanes] = math.Inf(1)
-		for range 10 {
+		for range 5 {
 			before, n := commands(t, client), got.count()
-			redistest.Eventually(t, 20*time.Second, "thirty more have started", func() bool { return got.count() >= n+30 })
+			redistest.Eventually(t, 20*time.Second, "twenty more have started", func() bool { return got.count() >= n+20 })
 			perJob[lanes] = min(perJob[lanes], float64(commands(t, client)-before)/float64(got.count()-n))
 		}
 		stop()
