@@ -34,8 +34,12 @@ func Main(name string, run Command) int {
 	// Commands say themselves what is wrong with Redis.
 	redis.SetLogger(silence{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, stop) })
+	defer func() {
+		if ctx.Err() == nil { // otherwise the same signal may be on its way once more, and would kill what ends by itself
+			stop()
+		}
+	}()
 	return Report(name, run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr), os.Stderr)
 }
 

@@ -26,4 +26,9 @@ func TestASignalThatComesTwice(t *testing.T) {
 	if status != exitOK {
 		t.Errorf("exit status %d", status)
 	}
+	// A command may have ended before it comes.
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	runtime.Gosched()
 }
