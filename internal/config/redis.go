@@ -25,6 +25,9 @@ const Embedded = "embedded"
 // patience is how long Redis gets to answer at the start.
 const patience = 5 * time.Second
 
+// loading is how long Redis gets to load the data that it had when it was stopped.
+const loading = time.Minute
+
 // Redis is a Redis that was there when it was opened.
 type Redis struct {
 	redis.UniversalClient
@@ -88,15 +91,17 @@ func (r *Redis) Close() error {
 
 // greet finds out whether Redis is there and suits us.
 func (r *Redis) greet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	var reply redis.Error
-	switch err := r.Ping(ctx).Err(); {
+	switch err := r.ping(ctx); {
+	case loads(err):
+		return fmt.Errorf("the Redis at %s still loads its data; try again later", r.Address)
 	case errors.As(err, &reply) && err.Error() == reply.Error(): // and not what a sentinel has said
 		return fmt.Errorf("the Redis at %s refuses: %s", r.Address, reply.Error())
 	case err != nil:
 		return fmt.Errorf("no Redis at %s: %s", r.Address, cause(err))
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	nodes, ok := r.UniversalClient.(*redis.ClusterClient)
 	if !ok {
 		return r.check(r.Info(ctx), r.Address)
@@ -109,6 +114,32 @@ func (r *Redis) greet(ctx context.Context) error {
 		return r.check(info, node.Options().Addr)
 	})
 }
+
+// ping asks for a sign of life, and asks again as long as Redis loads its data.
+func (r *Redis) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loading)
+	defer cancel()
+	for {
+		err := r.pingOnce(ctx)
+		if !loads(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (r *Redis) pingOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return r.Ping(ctx).Err()
+}
+
+// loads tells that Redis has been started and cannot answer yet.
+func loads(err error) bool { return err != nil && redis.HasErrorPrefix(err, "LOADING") }
 
 // check looks at what a server says about itself.
 func (r *Redis) check(reply *redis.StringCmd, address string) error {

@@ -2,9 +2,14 @@ package config
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
@@ -38,6 +43,34 @@ func TestWhyNoRedis(t *testing.T) {
 			t.Errorf("%s: the password is in it: %v", name, err)
 		}
 	}
+}
+
+// A Redis that has been started again refuses everything until it has loaded its data.
+func TestARedisThatLoads(t *testing.T) {
+	sample.Slow(t)
+	t.Parallel()
+	server := redistest.Start(t, "--rdbcompression", "no", "--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024")
+	client := server.Client(t)
+	once := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	defer once.Close()
+	for k := range 300 { // six seconds
+		if err := client.Set(t.Context(), fmt.Sprint("key", k), strings.Repeat("x", 1000), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	var resuming sync.WaitGroup
+	resuming.Go(server.Resume) // it returns when the data is there
+	defer resuming.Wait()
+	redistest.Eventually(t, 10*time.Second, "Redis loads", func() bool { return loads(once.Ping(t.Context()).Err()) })
+	r, err := OpenRedis(t.Context(), "redis://"+server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
 }
 
 // One node of a cluster that may throw jobs away is enough to warn of.
