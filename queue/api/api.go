@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,13 +87,12 @@ const (
 
 // A handler answers requests.
 type handler struct {
-	cfg    Config
-	tokens *access.Tokens
-	mux    *http.ServeMux
-	places map[weight]chan struct{}
-	room   *semaphore.Weighted // for bodies, in bytes
-
-	clients sync.Map // queue → its [queue.Client], which all requests share: those that wait for replicas wait together
+	cfg     Config
+	tokens  *access.Tokens
+	mux     *http.ServeMux
+	places  map[weight]chan struct{}
+	room    *semaphore.Weighted // for bodies, in bytes
+	clients *clients
 }
 
 // New returns a handler of all paths that begin with /v1/, or an error wrapping
@@ -124,7 +122,8 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 20*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(map[weight]chan struct{}), room: semaphore.NewWeighted(bodyRoom)}
+	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(map[weight]chan struct{}), room: semaphore.NewWeighted(bodyRoom),
+		clients: newClients(cfg.Redis, queue.ClientConfig{Durability: cfg.Durability})}
 	for _, kind := range []weight{heavy, light} {
 		h.places[kind] = make(chan struct{}, kind.places)
 	}

@@ -59,7 +59,7 @@ type Receipts struct {
 
 // offer takes the jobs of a request into the queue.
 func offer(c *call, in jobsBody) (Receipts, error) {
-	client, err := c.h.client(c.queue)
+	client, err := c.h.clients.of(c.queue)
 	if err != nil {
 		return Receipts{}, err
 	}
@@ -72,19 +72,6 @@ func offer(c *call, in jobsBody) (Receipts, error) {
 		return Receipts{}, &p
 	}
 	return Receipts{receipts}, nil
-}
-
-// client returns the client of a queue.
-func (h *handler) client(name string) (*queue.Client, error) {
-	if known, ok := h.clients.Load(name); ok {
-		return known.(*queue.Client), nil
-	}
-	client, err := queue.NewClient(h.cfg.Redis, name, queue.ClientConfig{Durability: h.cfg.Durability})
-	if err != nil {
-		return nil, err
-	}
-	shared, _ := h.clients.LoadOrStore(name, client)
-	return shared.(*queue.Client), nil
 }
 
 // A piece is a part of the body that is to be a job.
