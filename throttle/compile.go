@@ -45,7 +45,7 @@ func (s Subject) compile(b []byte) []byte {
 	for _, r := range s.Rules {
 		b = append(append(b, `,["`...), r.kind...)
 		b = append(b, '"')
-		for _, n := range [...]int64{int64(r.limit), r.period.Microseconds(), int64(r.burst + r.buckets)} {
+		for _, n := range [...]int64{int64(r.limit), s.periodOf(r).Microseconds(), int64(r.burst + r.buckets)} {
 			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
 		b = append(r.flags(append(b, `,"`...)), `"]`...)

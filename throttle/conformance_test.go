@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,12 @@ func newContest(t testing.TB, subjects []Subject, contestants ...contestant) *co
 
 // decide asks for an action that costs so much of each subject.
 func (c *contest) decide(v verb, costs []int, keys ...string) {
-	want := c.model.decide(v, costs, c.now, keys)
+	c.decideWithin(v, bounds{}, costs, keys...)
+}
+
+// decideWithin does so where the slot has bounds.
+func (c *contest) decideWithin(v verb, b bounds, costs []int, keys ...string) {
+	want := c.model.decide(v, b, costs, c.now, keys)
 	var subjects []Subject
 	for i, key := range keys {
 		subject := c.model.subjects[key].Subject
@@ -134,7 +140,9 @@ func (c *contest) decide(v verb, costs []int, keys ...string) {
 	c.history = append(c.history, fmt.Sprintf("at %d: %s %d %v: %v at %d", c.now, v, costs, keys, want.Outcome, want.Slot))
 	for i, contestant := range c.contestants {
 		contestant.set(c.now)
-		got, err := New(contestant.store).decide(c.t.Context(), newRequest(v, costs[0], subjects))
+		request := newRequest(v, costs[0], subjects)
+		request.bounds = b
+		got, err := New(contestant.store).decide(c.t.Context(), request)
 		if err != nil {
 			c.fatal("%s: %v", contestant.name, err)
 		}
@@ -221,6 +229,9 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 		for range 1 + roll(3) {
 			s.Rules = append(s.Rules, randomRule(roll))
 		}
+		if !slices.ContainsFunc(s.Rules, func(r Rule) bool { return !r.slackens() }) {
+			s.Slack = micros(int64(roll(2) * 1500))
+		}
 		subjects = append(subjects, s)
 	}
 	c := newContest(t, subjects, contestants...)
@@ -257,7 +268,12 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 			possible = possible && checkCost(costs[i], c.model.subjects[key].Rules) == nil
 		}
 		if possible {
-			c.decide([]verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)], costs, keys...)
+			v := []verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)]
+			if v == verbReserve && roll(2) == 0 {
+				c.decideWithin(v, bounds{after: micros(int64(roll(3) * 1000)), within: micros(int64(roll(3) * 5000)), bounded: true}, costs, keys...)
+				continue
+			}
+			c.decide(v, costs, keys...)
 		}
 	}
 }

@@ -63,6 +63,9 @@ type Decision struct {
 	spent *grant // what Refund gives back; nil if nothing was spent
 }
 
+// Spent reports whether the slot was taken: the rules count the action, and [Limiter.Refund] gives the slot back.
+func (d Decision) Spent() bool { return d.spent != nil }
+
 // A grant is a slot that was spent. All copies of a decision share it.
 type grant struct {
 	slot     int64     // microseconds

@@ -18,6 +18,23 @@ type Subject struct {
 	Key   string
 	Rules []Rule
 	Cost  int // of the action under these rules, in whatever they count; 0 means the action's
+
+	// Slack is how much later than its slot an action may start that this subject counts. Windows and spacings are wider by so
+	// much: actions that start within it keep the rules as they are written. The others have to be leaks and token buckets, which
+	// count slots. The state is kept as without it, so all who share the key should have one slack. 0 means that actions start
+	// at their slots.
+	Slack time.Duration
+}
+
+// maxSlack bounds the slack of a subject.
+const maxSlack = time.Minute
+
+// periodOf returns the period of a rule under the slack of the subject.
+func (s Subject) periodOf(r Rule) time.Duration {
+	if r.kind == KindWindow || r.kind == KindSpacing {
+		return r.period + s.Slack
+	}
+	return r.period
 }
 
 // A Request asks for one action of [Limiter.AllowMany].
@@ -33,6 +50,7 @@ type Request struct {
 //   - [Limiter.AllowMany] is Allow for many actions in one round trip.
 //   - [Limiter.Reserve] spends at the slot, however far ahead: whoever holds the slot
 //     starts then and need not ask again.
+//   - [Limiter.ReserveMany] is Reserve for many actions in one round trip, within a horizon.
 //   - [Limiter.Wait] reserves, and returns when the slot has come.
 //   - [Limiter.Peek] spends nothing and writes nothing.
 //   - [Limiter.Refund] gives back what was spent for an action that did not start.
@@ -65,6 +83,27 @@ type request struct {
 	verb     verb
 	cost     int       // of subjects that have none of their own
 	subjects []Subject // each with its cost
+	bounds   bounds    // of the slot that is reserved
+}
+
+// bounds are between which instants a slot is reserved, from the decision on: after, and no more than within behind that. Without a
+// bounded within it may be any up to a century ahead.
+type bounds struct {
+	after, within time.Duration
+	bounded       bool
+}
+
+// near returns the bounds of slots that lie at least `after` ahead, and at most `within` behind that.
+func near(after, within time.Duration) bounds {
+	return bounds{max(0, after).Truncate(time.Microsecond), max(0, within).Truncate(time.Microsecond), true}
+}
+
+// takes reports whether a slot is reserved that lies so far ahead of the decision.
+func (b bounds) takes(ahead time.Duration) bool {
+	if b.bounded {
+		return ahead-b.after <= b.within
+	}
+	return ahead <= rules.Century
 }
 
 type verb string
@@ -77,7 +116,7 @@ const (
 
 // newRequest returns a request. A cost of 0 means 1.
 func newRequest(v verb, cost int, subjects []Subject) request {
-	r := request{v, cmp.Or(cost, 1), slices.Clone(subjects)}
+	r := request{verb: v, cost: cmp.Or(cost, 1), subjects: slices.Clone(subjects)}
 	for i := range r.subjects {
 		r.subjects[i].Cost = cmp.Or(r.subjects[i].Cost, r.cost)
 	}
@@ -112,9 +151,29 @@ func (l *Limiter) Peek(ctx context.Context, cost int, subjects ...Subject) (Deci
 // before anything is spent. If some failed for other reasons, the error says which, and their
 // Outcome is Undecided.
 func (l *Limiter) AllowMany(ctx context.Context, requests ...Request) ([]Decision, error) {
+	return l.decideMany(ctx, verbAllow, bounds{}, requests)
+}
+
+// PeekMany decides the requests as AllowMany would, and spends and writes nothing.
+func (l *Limiter) PeekMany(ctx context.Context, requests ...Request) ([]Decision, error) {
+	return l.decideMany(ctx, verbPeek, bounds{}, requests)
+}
+
+// ReserveMany decides the requests as that many calls of Reserve, one after the other, in one or a few round trips, but takes
+// only slots that are near: each is the earliest that lies at least `after` behind the decision, and it is taken
+// if it lies no more than `within` behind that. Of others nothing is spent, and they are Deferred: to when they may be asked for
+// again. [Decision.Spent] tells which were taken. Errors are those of [Limiter.AllowMany].
+//
+// It is for whoever hands slots on, and needs some time for that.
+func (l *Limiter) ReserveMany(ctx context.Context, after, within time.Duration, requests ...Request) ([]Decision, error) {
+	return l.decideMany(ctx, verbReserve, near(after, within), requests)
+}
+
+func (l *Limiter) decideMany(ctx context.Context, v verb, b bounds, requests []Request) ([]Decision, error) {
 	asked := make([]request, len(requests))
 	for i, r := range requests {
-		asked[i] = newRequest(verbAllow, r.Cost, r.Subjects)
+		asked[i] = newRequest(v, r.Cost, r.Subjects)
+		asked[i].bounds = b
 		if err := asked[i].check(); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
@@ -185,6 +244,12 @@ func (r request) check() error {
 			if rule.zone == rules.OfUser {
 				return fmt.Errorf("%w: subject %q: %s goes by a user's clock, which only queues know", ErrInvalidRule, s.Key, rule)
 			}
+			if s.Slack != 0 && !rule.slackens() {
+				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing", ErrInvalidRule, s.Key, rule)
+			}
+		}
+		if s.Slack < 0 || s.Slack > maxSlack {
+			return fmt.Errorf("%w: subject %q: slack %v; want 0 to %v", ErrInvalidRule, s.Key, s.Slack, maxSlack)
 		}
 		if err := checkCost(s.Cost, s.Rules); err != nil {
 			return fmt.Errorf("subject %q: %w", s.Key, err)
@@ -214,7 +279,7 @@ var errTooFar = errors.New("its slot lies more than a century ahead")
 // decision puts a ruling into the words of the request.
 func (r request) decision(found ruling) (Decision, error) {
 	ahead := micros(found.slot - found.now)
-	if r.verb == verbReserve && found.outcome == Deferred && ahead > rules.Century {
+	if r.verb == verbReserve && found.outcome == Deferred && !r.bounds.bounded && ahead > rules.Century {
 		return Decision{}, fmt.Errorf("%w: %w", ErrImpossibleCost, errTooFar)
 	}
 	d := Decision{
@@ -233,10 +298,15 @@ func (r request) decision(found ruling) (Decision, error) {
 		_, rule := r.at(found.objector)
 		d.Shadow = rule.String()
 	}
-	if found.outcome == Admitted && r.verb != verbPeek || found.outcome == Deferred && r.verb == verbReserve {
+	if r.spends(found.outcome, ahead) {
 		d.spent = &grant{slot: found.slot, objected: found.objector != nowhere, subjects: r.subjects}
 	}
 	return d, nil
+}
+
+// spends reports whether a request takes its slot, which lies so far ahead.
+func (r request) spends(o Outcome, ahead time.Duration) bool {
+	return o == Admitted && r.verb != verbPeek || o == Deferred && r.verb == verbReserve && r.bounds.takes(ahead)
 }
 
 // at returns the rule at a place, and the key of its subject.

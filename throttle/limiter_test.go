@@ -272,3 +272,62 @@ func TestAWarmupInMemory(t *testing.T) {
 		}
 	})
 }
+
+// Slots of ReserveMany are as near and as far as was asked for. What was not taken is not spent.
+func TestReserveMany(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			limiter := throttle.New(store)
+			requests := make([]throttle.Request, 10)
+			for i := range requests {
+				requests[i].Subjects = []throttle.Subject{{Key: "many", Rules: []throttle.Rule{throttle.Leak(1, time.Minute)}}}
+			}
+			many, err := limiter.ReserveMany(t.Context(), 5*time.Minute, 3*time.Minute+30*time.Second, requests...)
+			if err != nil || len(many) != 10 {
+				t.Fatal(many, err)
+			}
+			for i, d := range many {
+				want := time.Duration(5+min(i, 4)) * time.Minute
+				if d.Outcome != throttle.Deferred || d.RetryAfter > want || d.RetryAfter < want-20*time.Second || d.Spent() != (i < 4) {
+					t.Errorf("%d: %+v; want it %v from now", i, d, want)
+				}
+			}
+			for _, d := range many {
+				if err := limiter.Refund(t.Context(), d); err != nil {
+					t.Error(err)
+				}
+			}
+			if d := ask(t, limiter, "allow", 1, requests[0].Subjects...); d.RetryAfter > 8*time.Minute {
+				t.Errorf("afterwards %+v; the newest was given back", d) // a leak gives back no more than that
+			}
+		})
+	}
+}
+
+// With a slack, windows and spacings are wider by it, and rules that count periods are refused.
+func TestSlack(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			limiter := throttle.New(store)
+			subject := throttle.Subject{Key: "slack", Slack: 5 * time.Second, Rules: []throttle.Rule{
+				throttle.Leak(1, time.Second), throttle.TokenBucket(1, time.Minute, 2), throttle.Window(2, time.Minute), throttle.Spacing(20 * time.Second),
+			}}
+			for i, want := range []time.Duration{0, 25 * time.Second, 65 * time.Second} {
+				d := ask(t, limiter, "reserve", 1, subject)
+				if d.RetryAfter > want || d.RetryAfter < want-20*time.Second || i == 2 && d.Rule != "window 2/1m" {
+					t.Errorf("%d: %+v; want it %v from now", i, d, want)
+				}
+			}
+			for _, wrong := range []throttle.Subject{
+				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, time.Minute)}},
+				{Key: "k", Slack: -1}, {Key: "k", Slack: time.Hour},
+			} {
+				if _, err := limiter.Allow(t.Context(), 1, wrong); !errors.Is(err, throttle.ErrInvalidRule) {
+					t.Errorf("%+v: %v", wrong, err)
+				}
+			}
+		})
+	}
+}

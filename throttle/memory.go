@@ -35,6 +35,7 @@ type memory struct {
 // compiled are the rules of some subjects.
 type compiled struct {
 	rules  []Rule
+	slack  time.Duration
 	set    *rules.Set
 	places []int // in rules, of those of the set: all hours are one of them
 }
@@ -42,16 +43,17 @@ type compiled struct {
 // mostSets bounds how many compiled sets are kept. Programs have a few.
 const mostSets = 64
 
-// compile returns the rules as a set, one that was made before if there is one.
-func (s *memoryStore) compile(of []Rule) *compiled {
-	if i := slices.IndexFunc(s.sets, func(c *compiled) bool { return slices.Equal(c.rules, of) }); i >= 0 {
+// compile returns the rules of a subject as a set, one that was made before if there is one.
+func (s *memoryStore) compile(of Subject) *compiled {
+	if i := slices.IndexFunc(s.sets, func(c *compiled) bool { return c.slack == of.Slack && slices.Equal(c.rules, of.Rules) }); i >= 0 {
 		return s.sets[i]
 	}
-	c := &compiled{rules: slices.Clone(of)}
-	plain := make([]rules.Rule, len(of))
+	c := &compiled{rules: slices.Clone(of.Rules), slack: of.Slack}
+	plain := make([]rules.Rule, len(of.Rules))
 	hours := false
-	for i, r := range of {
-		if plain[i] = r.plain(); r.kind == KindHours && hours {
+	for i, r := range of.Rules {
+		plain[i] = r.plain()
+		if plain[i].Period = of.periodOf(r); r.kind == KindHours && hours {
 			continue
 		}
 		hours = hours || r.kind == KindHours
@@ -134,7 +136,7 @@ func (s *memoryStore) open(subjects []Subject, now int64) *memoryDecision {
 		if now >= m.expires {
 			m.state.Reset()
 		}
-		of := s.compile(subject.Rules)
+		of := s.compile(subject)
 		d.subjects[i] = memorySubject{of.set, m, subject.Cost, of.places}
 	}
 	return d
@@ -171,7 +173,7 @@ var nowhere = place{-1, -1}
 
 // rule finds out about the request, and spends.
 func (d *memoryDecision) rule(r request) ruling {
-	slot, binding := d.earliest()
+	slot, binding := d.earliest(d.now + r.bounds.after.Microseconds())
 	found := ruling{outcome: Admitted, now: d.now, full: d.now, next: d.now}
 	if slot > d.now {
 		found.outcome = Deferred
@@ -181,14 +183,13 @@ func (d *memoryDecision) rule(r request) ruling {
 	}
 	var objector place
 	switch {
-	case found.outcome == Admitted && r.verb != verbPeek,
-		found.outcome == Deferred && r.verb == verbReserve && micros(slot-d.now) <= rules.Century:
+	case r.spends(found.outcome, micros(slot-d.now)):
 		objector = d.objecting(slot)
 		d.spend(slot, objector == nowhere)
 	case r.verb == verbAllow || found.outcome == Dropped && r.verb == verbReserve:
 		d.spendRefused()
 		if found.outcome == Deferred { // the refusal counts against whoever comes back
-			slot, binding = d.earliest()
+			slot, binding = d.earliest(d.now)
 		}
 		fallthrough
 	default:
@@ -215,10 +216,10 @@ func (d *memoryDecision) asked(p place) place {
 	return p
 }
 
-// earliest returns the first instant that every rule of every subject allows, and the rule
+// earliest returns the first instant from one on that every rule of every subject allows, and the rule
 // that moved it last. What a rule allows it allows later too, and nobody is asked again; but for hours.
-func (d *memoryDecision) earliest() (slot int64, binding place) {
-	slot, binding = d.now, nowhere
+func (d *memoryDecision) earliest(from int64) (slot int64, binding place) {
+	slot, binding = from, nowhere
 	for range passes {
 		before, closes := slot, false
 		for i, s := range d.subjects {

@@ -233,7 +233,8 @@ type run struct{ shape, calls int }
 // the shape of the one before, and that is then written and read only once.
 func (b *batch) add(c *call, keys []string) {
 	b.calls, b.keys = append(b.calls, c), append(b.keys, keys...)
-	b.shape = append(append(append(b.shape[:0], `["`...), c.verb...), '"')
+	b.shape = append(append(append(b.shape[:0], `["`...), c.verb...), c.bounds.words()...)
+	b.shape = append(b.shape, '"')
 	for i, subject := range c.subjects {
 		b.lists = lists(b.lists, keys[i], subject.Rules)
 		b.shape = subject.compile(append(b.shape, ','))
@@ -250,6 +251,14 @@ func (b *batch) add(c *call, keys []string) {
 	} else {
 		b.runs = append(b.runs, run{number, 1})
 	}
+}
+
+// words are the bounds as decide.lua reads them, behind the verb.
+func (b bounds) words() string {
+	if !b.bounded {
+		return ""
+	}
+	return fmt.Sprintf(" %d %d", b.after.Microseconds(), b.within.Microseconds())
 }
 
 // args returns the arguments of decide.lua.

@@ -235,6 +235,11 @@ func fromPlain(r rules.Rule) Rule {
 	}
 }
 
+// slackens reports whether the rule holds for actions that start some time after their slots: it is widened, or counts slots.
+func (r Rule) slackens() bool {
+	return r.kind == KindLeak || r.kind == KindTokenBucket || r.kind == KindWindow || r.kind == KindSpacing
+}
+
 // most returns the most that the rule can ever admit at once.
 func (r Rule) most() int { return r.plain().Most() }
 

@@ -26,43 +26,46 @@ const refundTimeout = time.Second
 // ends before the slot. In all of these cases the action must not start, and what was
 // reserved is given back.
 func (l *Limiter) Wait(ctx context.Context, cost int, subjects ...Subject) error {
+	var any bounds
 	if deadline, ok := ctx.Deadline(); ok {
-		// Reserved and given back, a slot far ahead would be in the way of others.
-		d, err := l.Peek(ctx, cost, subjects...)
-		if err != nil {
-			return err
-		}
-		if d.late(deadline) {
-			return d.tooLate()
-		}
+		any = near(0, time.Until(deadline))
 	}
-	d, err := l.Reserve(ctx, cost, subjects...)
-	if err != nil {
+	d, err := l.acquire(ctx, any, cost, subjects)
+	switch {
+	case err != nil:
 		return err
-	}
-	if d.Outcome == Dropped {
+	case d.Outcome == Dropped:
 		return fmt.Errorf("%w by %s of %q", ErrDropped, d.Rule, d.Subject)
+	case d.Outcome == Deferred:
+		return fmt.Errorf("%w: %s of %q has it in %v", ErrTooLate, d.Rule, d.Subject, d.RetryAfter)
 	}
-	if deadline, ok := ctx.Deadline(); ok && d.late(deadline) {
-		return l.giveBack(ctx, d, d.tooLate())
+	return nil
+}
+
+// Acquire takes the earliest slot that every rule allows, if that is at most `within` ahead, and returns when it has come: the action
+// is Admitted then. Otherwise nothing is taken, and Acquire returns at once what [Limiter.Peek] would.
+//
+// If ctx ends before the slot has come, it is given back, and the error is that of ctx.
+func (l *Limiter) Acquire(ctx context.Context, within time.Duration, cost int, subjects ...Subject) (Decision, error) {
+	return l.acquire(ctx, near(0, within), cost, subjects)
+}
+
+func (l *Limiter) acquire(ctx context.Context, b bounds, cost int, subjects []Subject) (Decision, error) {
+	r := newRequest(verbReserve, cost, subjects)
+	r.bounds = b
+	d, err := l.decide(ctx, r)
+	if err != nil || d.Outcome != Deferred || !d.Spent() {
+		return d, err
 	}
 	timer := time.NewTimer(d.RetryAfter)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		d.Outcome, d.RetryAfter = Admitted, 0
+		return d, nil
 	case <-ctx.Done():
-		return l.giveBack(ctx, d, fmt.Errorf("throttle: waiting for %s of %q: %w", d.Rule, d.Subject, ctx.Err()))
+		return Decision{}, l.giveBack(ctx, d, fmt.Errorf("throttle: waiting for %s of %q: %w", d.Rule, d.Subject, ctx.Err()))
 	}
-}
-
-// late reports whether the slot lies behind a deadline.
-func (d Decision) late(deadline time.Time) bool {
-	return d.Outcome == Deferred && time.Until(deadline) < d.RetryAfter
-}
-
-func (d Decision) tooLate() error {
-	return fmt.Errorf("%w: %s of %q has it in %v", ErrTooLate, d.Rule, d.Subject, d.RetryAfter)
 }
 
 // giveBack refunds a slot that is not used, and returns why.

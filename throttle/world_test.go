@@ -20,6 +20,9 @@ type modelSubject struct {
 func newModelSubject(s Subject) *modelSubject {
 	m := &modelSubject{Subject: s, units: map[string][]int64{}}
 	for i, rule := range s.Rules {
+		if rule.kind == KindWindow || rule.kind == KindSpacing {
+			rule.period += s.Slack
+		}
 		r := &modelRule{Rule: rule, place: i + 1, busy: rat(0)}
 		if rule.shadow {
 			m.shadows = append(m.shadows, r)
@@ -96,7 +99,7 @@ type modelAnswer struct {
 	Spent      bool
 }
 
-func (w *modelWorld) decide(v verb, costs []int, now int64, keys []string) modelAnswer {
+func (w *modelWorld) decide(v verb, b bounds, costs []int, now int64, keys []string) modelAnswer {
 	var rules, shadows []*modelRule
 	var subjects []*modelSubject
 	w.expire(now)
@@ -109,7 +112,8 @@ func (w *modelWorld) decide(v verb, costs []int, now int64, keys []string) model
 		rules, shadows = append(rules, m.rules...), append(shadows, m.shadows...)
 	}
 	var objector *modelRule
-	t, binding := earliestOf(rules, now)
+	from := now + b.after.Microseconds()
+	t, binding := earliestOf(rules, from)
 	answer := modelAnswer{Outcome: Admitted, Full: now}
 	if t > now {
 		answer.Outcome = Deferred
@@ -117,7 +121,7 @@ func (w *modelWorld) decide(v verb, costs []int, now int64, keys []string) model
 	if i := slices.IndexFunc(rules, func(r *modelRule) bool { return r.drop && r.when(t, r.cost) > t }); i >= 0 {
 		answer.Outcome, binding = Dropped, rules[i]
 	}
-	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve
+	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve && (!b.bounded || t <= from+b.within.Microseconds())
 	if !answer.Spent && (v == verbAllow || v == verbReserve && answer.Outcome == Dropped) {
 		for i, m := range subjects {
 			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, int64(costs[i]), true)

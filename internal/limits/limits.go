@@ -15,9 +15,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/policyfile"
 )
+
+// SharedKeys is what the keys of shared limits begin with. No queue has such a name, and the braces put all of them into one slot of a
+// cluster, so that limits decide together.
+const SharedKeys = "wc:{:limits}"
+
+// SharedSlack is how much later than its slot an action may start that a shared limit counts: the grace of a queue's jobs, and what two
+// clocks are in doubt.
+const SharedSlack = 20 * time.Millisecond
 
 // MostNamed is how many limits by name one action is subject to at most.
 const MostNamed = 8
@@ -200,6 +209,9 @@ func (s *Set[B]) Each(a Action, do func(Use[B])) (err error) {
 
 // Any reports whether there are limits by name.
 func (s *Set[B]) Any() bool { return len(s.limits) > 0 }
+
+// Has reports whether there is a limit of that name.
+func (s *Set[B]) Has(name string) bool { return s.find(name) != nil }
 
 // InForce returns the bounds of a scope of a limit by name; false if there is none any more.
 func (s *Set[B]) InForce(scope string) (compiled B, there bool) {

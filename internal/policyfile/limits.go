@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/waterclock/waterclock/throttle"
 )
 
 // A Limit is a limit by name: of some types of jobs, counted for each value of a key.
@@ -26,6 +28,7 @@ type Limit struct {
 type Bounds struct {
 	Limits
 	Capacity  int  // waiting jobs; 0 for no bound
+	Shared    bool // the rules count all that other queues and callers do, too
 	Unlimited bool // the values have no bounds at all
 }
 
@@ -42,7 +45,8 @@ const (
 	wantField   = "tenant, user, type, or keys.NAME for one of the job's own keys"
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
-	wantDetail  = "true or false"
+	wantTruth   = "true or false"
+	wantShared  = "leaks, token_buckets, windows and spacings, which defer"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
@@ -127,11 +131,31 @@ func (b Bounds) check(path string) *Problem {
 	if wrong := checkCapacity(path, b.Capacity); wrong != nil {
 		return wrong
 	}
-	return b.Limits.check(path)
+	if wrong := b.Limits.check(path); wrong != nil || !b.Shared {
+		return wrong
+	}
+	return b.checkShared(path)
 }
 
+// checkShared checks what a shared limit says. Its rules are decided in Redis, for all who share them; what runs and what waits is
+// counted by each queue.
+func (b Bounds) checkShared(path string) *Problem {
+	if len(b.Rules) == 0 || b.Concurrency != (Concurrency{}) || b.Capacity > 0 {
+		return &Problem{Path: path, Text: "shared; want rules, and neither concurrency nor capacity, which each queue counts by itself: they can stand in another limit"}
+	}
+	for i, r := range b.Rules {
+		if r.Drops() || r.Shadows() || r.CountsDropped() || r.Ramp() > 0 || r.Zone() != "" || !slices.Contains(sharedKinds, r.Kind()) {
+			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: r.String() + " of a shared limit; want " + wantShared}
+		}
+	}
+	return nil
+}
+
+// sharedKinds are the kinds of rules that hold where a job starts a little after its slot, whoever has decided about the others.
+var sharedKinds = []throttle.Kind{throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing}
+
 func (r *policyReader) named(at place) (l Limit) {
-	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing", "detailed")
+	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing", "detailed", "shared")
 	l.Types = r.texts(r.fields(fields["jobs"], "type")["type"], "a type of jobs, or a list of them")
 	l.Key = r.texts(fields["key"], wantField)
 	if c := fields["counts"]; c.Node != nil {
@@ -143,9 +167,12 @@ func (r *policyReader) named(at place) (l Limit) {
 		l.Refuse = read(r, m, missing, wantMissing)
 	}
 	if d := fields["detailed"]; d.Node != nil {
-		l.Detailed = read(r, d, truth, wantDetail)
+		l.Detailed = read(r, d, truth, wantTruth)
 	}
 	l.Bounds = r.bounds(fields)
+	if s := fields["shared"]; s.Node != nil {
+		l.Shared = read(r, s, truth, wantTruth)
+	}
 	for _, entry := range r.entries(fields["each"]) {
 		if l.Each == nil {
 			l.Each = make(map[string]Bounds)
@@ -154,7 +181,9 @@ func (r *policyReader) named(at place) (l Limit) {
 			l.Each[entry.name] = Bounds{Unlimited: true}
 			continue
 		}
-		l.Each[entry.name] = r.bounds(r.fields(entry.place, "rules", "concurrency", "capacity"))
+		bounds := r.bounds(r.fields(entry.place, "rules", "concurrency", "capacity"))
+		bounds.Shared = l.Shared
+		l.Each[entry.name] = bounds
 	}
 	return l
 }
@@ -204,6 +233,7 @@ type (
 		Counts      string         `yaml:",omitempty"`
 		Missing     string         `yaml:",omitempty"`
 		Detailed    bool           `yaml:",omitempty"`
+		Shared      bool           `yaml:",omitempty"`
 		Rules       []ruleEntry    `yaml:",omitempty,flow"`
 		Concurrency any            `yaml:",omitempty"`
 		Capacity    int            `yaml:",omitempty"`
@@ -221,7 +251,7 @@ type (
 
 func (l Limit) entry() limitEntry {
 	e := limitEntry{
-		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts, Detailed: l.Detailed,
+		Jobs: jobsEntry{l.Types}, Key: l.Key, Counts: l.Counts, Detailed: l.Detailed, Shared: l.Shared,
 		Rules: ruleEntries(l.Rules), Concurrency: written(l.Concurrency), Capacity: l.Capacity,
 	}
 	if l.Refuse {

@@ -173,7 +173,7 @@ func (r *policyReader) policy(at place) (p Policy) {
 		p.MaxWait = read(r, w, time.ParseDuration, wantMaxWait)
 	}
 	if c := fields["closed_counts"]; c.Node != nil {
-		p.ClosedCounts = read(r, c, truth, wantDetail)
+		p.ClosedCounts = read(r, c, truth, wantTruth)
 	}
 	p.Digest = r.digest(r.fields(fields["digest"], "max", "wait", "idle", "at", "days", "zone"))
 	return p

@@ -53,6 +53,8 @@ func (r Rule) String() string {
 	switch r.Kind {
 	case "":
 		return "no rule"
+	case Granted:
+		return string(r.Kind)
 	case TokenBucket:
 		return fmt.Sprintf("%s %s burst %d", r.Kind, r.Rate(), r.Burst)
 	case Leak:
@@ -145,7 +147,7 @@ func (r Rule) Takes(cost int) time.Duration {
 // shadow rule.
 func (r Rule) Impossible(cost int) bool {
 	switch {
-	case r.Shadow || r.Kind == Spacing || r.Kind == Hours:
+	case r.Shadow || r.Kind == Spacing || r.Kind == Hours || r.Kind == Granted:
 		return false
 	case r.Kind == Leak:
 		return r.Takes(max(cost, 1)) > Century

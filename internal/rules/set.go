@@ -12,7 +12,7 @@ type Set struct {
 	logs                   [sides]look // what the rules look at in each log
 	drops, counts, shadows bool
 	again                  bool // some rule does not allow all instants behind one that it allows
-	remembers              bool // some rule has a state: all but hours have
+	remembers              bool // some rule has a state that is written: all but hours and grants have
 	hours                  int  // the rule that stands for all hours that defer; -1 if there are none
 }
 
@@ -29,6 +29,7 @@ var kinds = map[Kind]struct {
 	Calendar:       {code: codeFixedWindow, kind: fixedWindow{}},
 	Warmup:         {code: codeFixedWindow, kind: warmup{}},
 	Hours:          {code: noCode, kind: hours{}},
+	Granted:        {code: noCode, kind: granted{}, paced: true},
 	Window:         {kind: window{}},
 	Spacing:        {kind: spacing{}},
 }
@@ -83,7 +84,7 @@ func Compile(slack time.Duration, rs ...Rule) *Set {
 		s.counts = s.counts || r.Counts && !r.Shadow
 		s.shadows = s.shadows || r.Shadow
 		s.again = s.again || c.guard > 0 || r.Kind == Hours || r.Kind == Warmup
-		s.remembers = s.remembers || r.Kind != Hours
+		s.remembers = s.remembers || r.Kind != Hours && r.Kind != Granted
 	}
 	return s
 }
@@ -102,6 +103,9 @@ func newRule(r Rule, slack int64) rule {
 		c.side = counting
 	}
 	switch r.Kind {
+	case Granted:
+		c.top = math.MaxInt
+		return c
 	case Leak, Spacing:
 		c.top = math.MaxInt
 		if r.Ramp > 0 {
@@ -156,7 +160,7 @@ func (s *Set) Rule(i int) Rule { return s.rules[i].Rule }
 // Name returns the i-th rule as [Rule.String] writes it.
 func (s *Set) Name(i int) string { return s.rules[i].name }
 
-// Remembers reports whether some rule has a state: all but hours have.
+// Remembers reports whether some rule has a state that is written: all but hours and grants have.
 func (s *Set) Remembers() bool { return s != nil && s.remembers }
 
 // Drops reports whether a rule drops what it would defer.

@@ -8,6 +8,7 @@ type State struct {
 	logs   [sides]log
 	fields []field
 	of     *wallclock.Person // by whose clock the rules go that are of the user's; nil for nobody's
+	grants []Grant           // that are not used, in the order of their instants; no part of what is written
 }
 
 // Zone returns the name of the zone of whoever that is.

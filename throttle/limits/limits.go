@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/policyfile"
@@ -35,6 +36,9 @@ var ErrInvalidFile = errors.New("limits: invalid file")
 // ErrInvalidFields is wrapped by the errors of actions that lack a field which a limit with missing: refuse needs,
 // or that more than 8 limits by name are about.
 var ErrInvalidFields = errors.New("limits: invalid fields")
+
+// ErrUnknownLimit is wrapped by the error of [Set.Acquire] for a limit that the file does not have.
+var ErrUnknownLimit = errors.New("limits: unknown limit")
 
 // Fields are what limits know of an action. All of them may be left out: an action without a tenant is not
 // subject to limits of tenants.
@@ -59,9 +63,25 @@ type Decision struct {
 
 // A Set are the limits of a file. It is immutable, and safe for concurrent use.
 type Set struct {
-	limits  *limits.Set[[]throttle.Rule]
+	limits  *limits.Set[bounds]
 	limiter *throttle.Limiter
 }
+
+// bounds are the rules of a limit, and how much later than its slot an action may start that it counts.
+type bounds struct {
+	rules []throttle.Rule
+	slack time.Duration
+}
+
+func boundsOf(b policyfile.Bounds) bounds {
+	if b.Shared {
+		return bounds{b.Rules, limits.SharedSlack}
+	}
+	return bounds{rules: b.Rules}
+}
+
+// SharedKeys is the prefix of the store of shared limits: those of queues, and those of a [Set] whose limiter has it.
+const SharedKeys = limits.SharedKeys
 
 // FromFile reads the limits of a policy file. What a file says of concurrency, capacity, weights and waiting is for
 // queues: it is checked, and has no effect here.
@@ -79,7 +99,7 @@ func Parse(name string, data []byte, limiter *throttle.Limiter) (*Set, error) {
 	if err != nil {
 		return nil, invalid{err}
 	}
-	return &Set{limits.Compile(file, func(b policyfile.Bounds) []throttle.Rule { return b.Rules }), limiter}, nil
+	return &Set{limits.Compile(file, boundsOf), limiter}, nil
 }
 
 // invalid is an error of a file that wraps [ErrInvalidFile] without repeating it.
@@ -105,8 +125,8 @@ func (s *Set) Of(f Fields) ([]Limit, error) {
 	}
 	var all []Limit
 	for _, u := range uses {
-		if len(u.Bounds) > 0 {
-			all = append(all, Limit{u.Limit, u.Values, throttle.Subject{Key: u.Scope(), Rules: u.Bounds, Cost: u.Cost}})
+		if len(u.Bounds.rules) > 0 {
+			all = append(all, Limit{u.Limit, u.Values, throttle.Subject{Key: u.Scope(), Rules: u.Bounds.rules, Cost: u.Cost, Slack: u.Bounds.slack}})
 		}
 	}
 	return all, nil
@@ -126,6 +146,25 @@ func (s *Set) Reserve(ctx context.Context, f Fields) (Decision, error) {
 // Peek decides as Allow would, and counts nothing.
 func (s *Set) Peek(ctx context.Context, f Fields) (Decision, error) {
 	return s.decide(ctx, f, s.limiter.Peek)
+}
+
+// Acquire takes the earliest slot that one limit by name allows the action, if that is at most `within` ahead, and returns when it has
+// come ([throttle.Limiter.Acquire]). Other limits do not count the action. It is an error if the file has no limit of that name
+// ([ErrUnknownLimit]), or that limit is not about the action ([ErrInvalidFields]).
+func (s *Set) Acquire(ctx context.Context, limit string, f Fields, within time.Duration) (Decision, error) {
+	if !s.limits.Has(limit) {
+		return Decision{}, fmt.Errorf("%w %q", ErrUnknownLimit, limit)
+	}
+	all, err := s.Of(f)
+	if err != nil {
+		return Decision{}, err
+	}
+	i := slices.IndexFunc(all, func(l Limit) bool { return l.Name == limit })
+	if i < 0 {
+		return Decision{}, fmt.Errorf("%w: limit %s is not about it, or has no rules for it; look at its jobs, key and counts", ErrInvalidFields, limit)
+	}
+	d, err := s.limiter.Acquire(ctx, within, f.Cost, all[i].Subject)
+	return binding(all[i:i+1], d), err
 }
 
 // AllowMany decides about the actions as that many calls of Allow, in one or a few round trips ([throttle.Limiter.AllowMany]). If one

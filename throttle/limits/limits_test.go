@@ -191,7 +191,7 @@ func TestErrors(t *testing.T) {
 	}
 	write("limits:\n  a: {keys: tenant}")
 	_, err := limits.FromFile(name, limiter)
-	if want := name + ":2: limits.a.keys: unknown key; want jobs, key, counts, rules, concurrency, capacity, each, missing or detailed"; !errors.Is(err, limits.ErrInvalidFile) || err.Error() != want {
+	if want := name + ":2: limits.a.keys: unknown key; want jobs, key, counts, rules, concurrency, capacity, each, missing, detailed or shared"; !errors.Is(err, limits.ErrInvalidFile) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	write("limits:\n  a: {key: keys.route, missing: refuse, rules: [{leak: 1/s}]}")

@@ -5,7 +5,9 @@
 --         declared, so that a cluster whose slots move does not take them for empty
 -- ARGV[1] JSON list of the shapes of requests: {verb, cost and rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
---         "peek" spends and writes nothing; rules are as compiled, and decoded here
+--         "peek" spends and writes nothing; "reserve 1500 3000" spends if its slot, which is
+--         at least 1500 us from now, lies no more than 3000 us behind that. Rules are as
+--         compiled, and decoded here
 -- ARGV    then pairs: a shape, and how many requests in a row have it
 --
 -- Returns now in microseconds, then FIELDS numbers for each request: what was decided and
@@ -73,7 +75,7 @@ local states, stale
 -- decide decides one request, whose subjects are the keys behind the first `before`, and
 -- writes the reply behind the first `at` numbers.
 local function decide(shape, before, replies, at)
-  local verb, subjects = shape[1], {}
+  local verb, from, subjects = shape.verb, now + shape.after, {}
   for i = 2, #shape do
     local k = before + i - 1
     local key = KEYS[k]
@@ -81,11 +83,11 @@ local function decide(shape, before, replies, at)
     subject.place = i - 1
     subjects[i - 1] = subject
   end
-  local slot, rule, whose = now, nil, subjects[1]
+  local slot, rule, whose = from, nil, subjects[1]
   if #subjects == 1 then
-    slot, rule = earliest_of(whose, now)
+    slot, rule = earliest_of(whose, from)
   else
-    slot, rule, whose = earliest(subjects, now)
+    slot, rule, whose = earliest(subjects, from)
   end
   local outcome = slot > now and 1 or 0
   if shape.drops then
@@ -95,7 +97,7 @@ local function decide(shape, before, replies, at)
     end
   end
   local written = outcome == 0 and verb ~= 'peek'
-    or outcome == 1 and verb == 'reserve' and slot - now <= HORIZON
+    or outcome == 1 and verb == 'reserve' and slot - from <= shape.within
   local objection, objector
   if written then
     objection, objector = spend(subjects, slot)
@@ -132,6 +134,8 @@ end
 
 local shapes = cjson.decode(ARGV[1])
 for _, shape in ipairs(shapes) do
+  local verb, after, within = match(shape[1], '^(%a+) ?(%d*) ?(%d*)$')
+  shape.verb, shape.after, shape.within = verb, tonumber(after) or 0, tonumber(within) or HORIZON
   for i = 2, #shape do
     shape[i] = make_rules(shape[i])
   end

@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Granted is the kind of a rule whose instants somebody else hands out: an action may start at an instant that was granted to it,
+// and each grant lets one action start. Grants are told with [State.Grant]. They are no part of what is written of a state: whoever
+// reads it has none, and asks for its own.
+const Granted Kind = "shared"
+
+// A Grant lets one action of a cost start at an instant.
+type Grant struct{ At, Cost int64 }
+
+type granted struct{}
+
+// when returns the first grant for that cost from t on; Never if there is none.
+func (granted) when(st *State, _ *rule, t, cost int64) int64 {
+	for _, g := range st.grants {
+		if g.At >= t && g.Cost == cost {
+			return g.At
+		}
+	}
+	return Never
+}
+
+func (granted) full(*State, *rule) int64 { return 0 }
+
+// spend uses a grant up.
+func (granted) spend(st *State, _ *rule, a action) {
+	if i := slices.Index(st.grants, Grant{a.at, a.cost}); i >= 0 {
+		st.grants = slices.Delete(st.grants, i, i+1)
+	}
+}
+
+// undo gives nothing back: whether the grant was used is not known where it came from.
+func (granted) undo(*State, *rule, int64, int64) {}
+
+// Grant adds a grant. Reset and Decode leave those that there are.
+func (st *State) Grant(g Grant) {
+	i, _ := slices.BinarySearchFunc(st.grants, g, func(a, b Grant) int { return cmp.Or(cmp.Compare(a.At, b.At), -1) })
+	st.grants = slices.Insert(st.grants, i, g)
+}
+
+// Grants returns the grants that are not used, in their order. The caller does not change them.
+func (st *State) Grants() []Grant { return st.grants }
+
+// Missed takes out the grants that lie before an instant.
+func (st *State) Missed(t int64) (missed []Grant) {
+	n := 0
+	for n < len(st.grants) && st.grants[n].At < t {
+		n++
+	}
+	missed = slices.Clone(st.grants[:n])
+	st.grants = slices.Delete(st.grants, 0, n)
+	return missed
+}
