@@ -133,6 +133,9 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 			rule, r := s.Rules.RuleAt(i, p.Now), of[k]
 			r.Rule, r.When = s.Rules.NameAt(i, p.Now), envelope.Instant(s.Rules.When(&s.State, i, p.Now, max(1, uses[k].Cost)))
 			r.Limit, r.Remaining, r.Drops, r.Shadow = most(rule), s.Rules.Room(&s.State, i, p.Now), rule.Drop, rule.Shadow
+			if s.Shared != nil {
+				r.When, r.Remaining = envelope.Instant(s.Shared.Rules[i].When), s.Shared.Rules[i].Room
+			}
 			if r.Zone = s.Rules.Rule(i).Zone; r.Zone == rules.OfUser {
 				r.Zone = s.State.Zone()
 			}

@@ -29,7 +29,7 @@ func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	if err != nil {
 		return nil, invalidName{err}
 	}
-	return &Inspector{rdb: rdb, store: s, forecasts: forecast.NewReader(s)}, nil
+	return &Inspector{rdb: rdb, store: s, forecasts: forecast.NewReader(rdb, s)}, nil
 }
 
 // wrapped is failed for an error that may be nil.

@@ -172,7 +172,7 @@ func (i *Inspector) surveyLimits(ctx context.Context) (*limitsSurvey, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newLimitsSurvey(i.store, policies, applied.Policies.Limits)
+	s := newLimitsSurvey(i.forecasts, policies, applied.Policies.Limits)
 	return s, s.read(ctx)
 }
 

@@ -24,6 +24,7 @@ const (
 // labels of lanes and claims, among the pauses and the overrides, and in the policies.
 type limitsSurvey struct {
 	store    *store.Store
+	reader   *forecast.Reader
 	policies *schedule.Policies
 	limits   map[string]Limit
 
@@ -34,8 +35,8 @@ type limitsSurvey struct {
 	keys   map[string]map[string]*LimitKey // limit → scope → what waits and runs
 }
 
-func newLimitsSurvey(s *store.Store, policies *schedule.Policies, limits map[string]Limit) *limitsSurvey {
-	return &limitsSurvey{store: s, policies: policies, limits: limits, keys: make(map[string]map[string]*LimitKey)}
+func newLimitsSurvey(r *forecast.Reader, policies *schedule.Policies, limits map[string]Limit) *limitsSurvey {
+	return &limitsSurvey{store: r.Store, reader: r, policies: policies, limits: limits, keys: make(map[string]map[string]*LimitKey)}
 }
 
 // read looks at all that keys are found in.
@@ -174,8 +175,7 @@ func (s *limitsSurvey) forecast(ctx context.Context, scopes []string) (*forecast
 	for k, n := range lengths {
 		s.key(bounded[k]).Backlog = n
 	}
-	view, err := s.store.Look(ctx, scopes)
-	return forecast.New(s.policies, view, s.census), err
+	return s.reader.Look(ctx, s.policies, scopes, s.census)
 }
 
 // keysOf returns the keys of a limit among scopes, the fullest first.

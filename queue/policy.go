@@ -42,6 +42,11 @@ type Limit struct {
 	// Detailed lets metrics have labels for values of the key: those that Each names, and 100 others. In files it is detailed: true.
 	Detailed bool
 
+	// Shared lets the rules count what other queues and callers do, too: all whose policies have a shared limit of this name, and
+	// whoever decides by it with package limits or over HTTP. They are leaks, token buckets, windows and spacings that defer.
+	// In files it is shared: true.
+	Shared bool
+
 	Rules       []throttle.Rule
 	Concurrency Concurrency // how many jobs run at once
 
@@ -194,7 +199,7 @@ func (p Policies) file() policyfile.File {
 	for name, from := range p.Limits {
 		l := policyfile.Limit{
 			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Detailed: from.Detailed,
-			Bounds: policyfile.Bounds{Limits: limitsOf(from.Rules, from.Concurrency), Capacity: from.Capacity},
+			Bounds: policyfile.Bounds{Limits: limitsOf(from.Rules, from.Concurrency), Capacity: from.Capacity, Shared: from.Shared},
 		}
 		if l.Counts == policyfile.CountsCost {
 			l.Counts = ""
@@ -203,7 +208,7 @@ func (p Policies) file() policyfile.File {
 			if l.Each == nil {
 				l.Each = make(map[string]policyfile.Bounds, len(from.Each))
 			}
-			l.Each[value] = policyfile.Bounds{Limits: limitsOf(of.Rules, of.Concurrency), Capacity: of.Capacity, Unlimited: of.Unlimited}
+			l.Each[value] = policyfile.Bounds{Limits: limitsOf(of.Rules, of.Concurrency), Capacity: of.Capacity, Shared: from.Shared && !of.Unlimited, Unlimited: of.Unlimited}
 		}
 		f.Limits[name] = l
 	}
@@ -233,7 +238,7 @@ func policiesOf(f policyfile.File) Policies {
 	}
 	for name, from := range f.Limits {
 		l := Limit{
-			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Detailed: from.Detailed,
+			Types: from.Types, Key: from.Key, Counts: from.Counts, Refuse: from.Refuse, Detailed: from.Detailed, Shared: from.Shared,
 			Rules: from.Rules, Concurrency: Concurrency(from.Concurrency), Capacity: from.Capacity,
 		}
 		for value, of := range from.Each {

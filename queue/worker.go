@@ -19,12 +19,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/tenantlabel"
 	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 // WorkerConfig configures a [Worker]. Queues is required.
@@ -220,6 +222,7 @@ func (w *Worker) runner(queue string, dedicated redis.UniversalClient, places *w
 		Policies: func(source string, version, now int64) (*schedule.Policies, error) {
 			return policies.Compile(queue, source, version, now)
 		},
+		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
 		Handle: a.handle, Metrics: w.metrics.of(queue), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
 	}), events, nil
 }

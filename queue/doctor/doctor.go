@@ -34,7 +34,7 @@ func New(rdb redis.UniversalClient, name string) (*Doctor, error) {
 	if err != nil {
 		return nil, err
 	}
-	forecasts := forecast.NewReader(s)
+	forecasts := forecast.NewReader(rdb, s)
 	return &Doctor{name, &examine.Examiner{
 		Client: rdb, Store: s,
 		Policies: func(ctx context.Context) (*schedule.Policies, error) {

@@ -10,6 +10,7 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -77,7 +78,7 @@ func Run(c Config, offers []Offer) ([]Result, error) {
 			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(offers), err)
 		}
 	}
-	source, err := yaml.Marshal(c.Policies)
+	source, err := yaml.Marshal(alone(c.Policies))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalidPolicies, err)
 	}
@@ -88,6 +89,16 @@ func Run(c Config, offers []Offer) ([]Result, error) {
 	m := newMemory(c, policies, offers)
 	m.run()
 	return m.results, nil
+}
+
+// alone returns policies whose limits are not shared: nobody else spends them in a simulation.
+func alone(p queue.Policies) queue.Policies {
+	p.Limits = maps.Clone(p.Limits)
+	for name, l := range p.Limits {
+		l.Shared = false
+		p.Limits[name] = l
+	}
+	return p
 }
 
 // sealed returns what decides about a job, as the scheduler knows it.

@@ -29,7 +29,7 @@ func New(rdb redis.UniversalClient, name string) (*Watcher, error) {
 		return nil, err
 	}
 	s, err := store.New(rdb, name)
-	return &Watcher{inspector, s, forecast.NewReader(s)}, err
+	return &Watcher{inspector, s, forecast.NewReader(rdb, s)}, err
 }
 
 // As returns a watcher of the same queue that notes with pauses and policies who made them, and why.

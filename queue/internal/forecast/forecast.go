@@ -24,7 +24,8 @@ type Forecast struct {
 	pauses   map[string]int64
 	states   map[string]string
 	subjects map[string]*Subject
-	census   *Census // nil where no concurrency limit counts
+	shared   map[string]*Shared // what shared limits say, by scope; nil if they were not asked
+	census   *Census            // nil where no concurrency limit counts
 }
 
 // A Subject is a scope as it was then.
@@ -33,6 +34,7 @@ type Subject struct {
 	State  rules.State
 	Known  bool    // its state can be read
 	Paused int64   // until when
+	Shared *Shared // what it says if it is a shared limit that was asked; nil if not
 	says   []int64 // since when each rule allows a job, see soonest
 }
 
@@ -57,6 +59,10 @@ func (p *Forecast) Of(uses []schedule.Use) []*Subject {
 		if p.subjects[limit.Scope] == nil {
 			s := &Subject{Rules: limit.Rules, Paused: p.pauses[limit.Scope]}
 			s.Known = s.State.Decode(p.states[limit.Scope]) == nil
+			if limit.Shared != nil && p.shared != nil {
+				s.Shared = p.shared[limit.Scope]
+				s.Known = s.Shared != nil
+			}
 			if limit.OfUser && p.Policies.OfUsers() {
 				s.State.Of(p.person(limit))
 			}
@@ -65,6 +71,14 @@ func (p *Forecast) Of(uses []schedule.Use) []*Subject {
 		all = append(all, p.subjects[limit.Scope])
 	}
 	return all
+}
+
+// opens returns when a pause, and what others have spent of a shared limit, let something start.
+func (s *Subject) opens() int64 {
+	if s.Shared == nil {
+		return s.Paused
+	}
+	return max(s.Paused, s.Shared.opens)
 }
 
 // person returns by whose clock a limit of a user goes.
@@ -95,7 +109,7 @@ func (p *Forecast) Clock(lane store.Lane) *wallclock.Person {
 // from returns the forecast as of a later instant, when an override has ended.
 func (p *Forecast) from(at int64) *Forecast {
 	return &Forecast{
-		Now: at, Policies: p.Policies.At(at), pauses: p.pauses, states: p.states, subjects: make(map[string]*Subject), census: p.census,
+		Now: at, Policies: p.Policies.At(at), pauses: p.pauses, states: p.states, subjects: make(map[string]*Subject), shared: p.shared, census: p.census,
 	}
 }
 
@@ -141,7 +155,7 @@ func (p *Forecast) earliestUnder(at int64, uses []schedule.Use) (int64, bool) {
 			return 0, false
 		}
 		all[k] = schedule.Remembered{Rules: s.Rules, State: &s.State, Cost: max(1, uses[k].Cost)}
-		at = max(at, s.Paused)
+		at = max(at, s.opens())
 	}
 	return schedule.Earliest(all, at), true
 }
@@ -160,7 +174,7 @@ func (p *Forecast) TurnUnder(uses []schedule.Use, lane store.Lane, env *envelope
 	at, open := p.Now, max(p.Now, subjects[0].Paused, subjects[1].Paused)
 	soonest := at // of a job that has nobody before it
 	for k, s := range subjects {
-		from := max(p.Now, s.Paused)
+		from := max(p.Now, s.opens())
 		if k < 2 {
 			from = open
 		}

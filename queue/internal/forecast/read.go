@@ -6,19 +6,26 @@ import (
 	"math"
 	"slices"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 // A Reader reads forecasts of a queue. It is safe for concurrent use.
 type Reader struct {
 	Store    *store.Store
 	Policies *PolicyCache
+	limiter  *throttle.Limiter // decides about shared limits
 }
 
-// NewReader returns a reader of a queue.
-func NewReader(s *store.Store) *Reader { return &Reader{s, NewPolicyCache(s)} }
+// NewReader returns a reader of a queue, and of the shared limits in the same Redis.
+func NewReader(rdb redis.UniversalClient, s *store.Store) *Reader {
+	return &Reader{s, NewPolicyCache(s), throttle.New(throttle.NewRedisStore(rdb, limits.SharedKeys))}
+}
 
 // Of reads when jobs of a user may start. The lanes are those that somebody asks about: their labels say
 // which limits by name there are.
@@ -67,7 +74,10 @@ func (r *Reader) read(ctx context.Context, scopes, tenants []string) (*Forecast,
 	if err == nil && slices.ContainsFunc(tenants, policies.CountsFor) {
 		running, err = Take(ctx, r.Store, policies, view.Now)
 	}
-	return New(policies, view, running), err
+	if err != nil {
+		return nil, err
+	}
+	return r.forecast(ctx, policies, view, scopes, running), nil
 }
 
 // A First is the first job of a lane.

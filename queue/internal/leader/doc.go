@@ -23,6 +23,7 @@
 //	inflight.go   a commit: what is written into it
 //	outcome.go    what follows when it is known whether it has happened
 //	flights.go    several commits under way, and what happens when one of them fails
+//	shared.go     limits that other queues and callers spend, too
 //	reading.go    what the scheduler lacks, read with commits
 //	query.go      a term reads by another connection where one has died
 //	notices.go    what the leader is told by others

@@ -137,6 +137,7 @@ func (t *term) decide(ctx context.Context, more bool) error {
 		}
 	}
 	b := t.plan()
+	t.askForGrants()
 	due := t.due(b)
 	if due {
 		t.launch(ctx, b)
@@ -155,7 +156,7 @@ func (t *term) decide(ctx context.Context, more bool) error {
 	if t.again(b) || learned || more {
 		return nil
 	}
-	return t.wait(ctx, b.commit.Plan.Next)
+	return t.wait(ctx, min(b.commit.Plan.Next, t.shared.at))
 }
 
 // awaitPlaces waits until there are places for half a commit, while Redis is busy with others: commits for a few

@@ -56,6 +56,9 @@ type term struct {
 	comebacks []comeback // jobs that come back into their lanes; collected and written by one amend
 	orders    []order    // for the mailboxes of workers
 
+	// Limits that other queues and callers spend, too.
+	shared sharing
+
 	// When to look at something, in µs of Redis's clock; 0 for at once.
 	ripeAt    int64 // the first job that waits for its time is due
 	musterAt  int64 // who works

@@ -21,14 +21,19 @@ type bound struct {
 	rules       *rules.Set
 	concurrency schedule.Concurrency
 	capacity    int
+	shared      *schedule.Shared
 }
 
 func compileBounds(b policyfile.Bounds) bound {
-	return bound{compileRules(b.Rules), schedule.Concurrency(b.Concurrency), b.Capacity}
+	compiled := bound{rules: compileRules(b.Rules), concurrency: schedule.Concurrency(b.Concurrency), capacity: b.Capacity}
+	if b.Shared {
+		compiled.shared = &schedule.Shared{Rules: b.Rules, Grants: rules.Compile(0, rules.Rule{Kind: rules.Granted})}
+	}
+	return compiled
 }
 
 func (b bound) limit(scope string) schedule.Limit {
-	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity}
+	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity, Shared: b.shared}
 }
 
 func compileNamed(f policyfile.File) schedule.Named {

@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/waterclock/waterclock/queue/internal/envelope"
+import (
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
+)
 
 // A Fact is something that has happened, or will have with the next commit: one of the types of this
 // file.
@@ -87,6 +90,12 @@ type Refunded struct {
 	All   bool
 }
 
+// Granted says that a shared limit lets a job of a cost start at an instant: some job that it counts.
+type Granted struct {
+	Scope string
+	rules.Grant
+}
+
 // Capacity is how many places the fleet has.
 type Capacity int
 
@@ -121,5 +130,7 @@ func (f Refunded) happened(s *Scheduler, now int64) bool {
 	s.refund(f, now)
 	return false
 }
+func (f Granted) happened(s *Scheduler, now int64) bool  { s.grant(f, now); return false }
+func (f Expected) happened(s *Scheduler, _ int64) bool   { s.expect(f); return false }
 func (f Capacity) happened(s *Scheduler, now int64) bool { s.size(int(f), now); return false }
 func (f Far) happened(s *Scheduler, _ int64) bool        { s.lead = Lead + int64(f); return false }

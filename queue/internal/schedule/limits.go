@@ -15,7 +15,8 @@ type Limit struct {
 	Scope       string // as package envelope writes it
 	Rules       *rules.Set
 	Concurrency Concurrency
-	Capacity    int // waiting jobs; 0 for no bound
+	Capacity    int     // waiting jobs; 0 for no bound
+	Shared      *Shared // the rules count what other queues and callers do, too; nil if they do not
 }
 
 // Uses returns what limits the jobs of a lane: the queue's limit, its tenant's and its user's, and then the limits by
@@ -62,8 +63,8 @@ func (p *Policies) common(lane envelope.Lane, env *envelope.Envelope) []Use {
 	}
 	all := append(make([]Use, 0, room), []Use{
 		{Name: "queue", Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
-		{Name: "tenant", Cost: cost, Limit: Limit{envelope.TenantScope(lane.Tenant), policy.Tenant, policy.TenantConcurrency, policy.Capacity}},
-		{Name: "user", Cost: cost, Limit: Limit{envelope.UserScope(lane.Tenant, lane.User), user.Rules, user.Concurrency, user.Capacity}, OfUser: true},
+		{Name: "tenant", Cost: cost, Limit: Limit{Scope: envelope.TenantScope(lane.Tenant), Rules: policy.Tenant, Concurrency: policy.TenantConcurrency, Capacity: policy.Capacity}},
+		{Name: "user", Cost: cost, Limit: Limit{Scope: envelope.UserScope(lane.Tenant, lane.User), Rules: user.Rules, Concurrency: user.Concurrency, Capacity: user.Capacity}, OfUser: true},
 	}...)
 	if p == nil {
 		return all

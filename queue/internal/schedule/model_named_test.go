@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
@@ -95,7 +96,11 @@ func (n namedLimit) limit(scope string) schedule.Limit {
 	if !own {
 		b = n.bounds
 	}
-	return schedule.Limit{Scope: scope, Rules: b.set, Concurrency: b.concurrency}
+	limit := schedule.Limit{Scope: scope, Rules: b.set, Concurrency: b.concurrency}
+	if b.shared {
+		limit.Shared = &schedule.Shared{Grants: rules.Compile(0, rules.Rule{Kind: rules.Granted})}
+	}
+	return limit
 }
 
 // subject gives a job what limits by name are about.

@@ -16,6 +16,7 @@ type bounds struct {
 	set         *rules.Set
 	limits      []limit
 	concurrency schedule.Concurrency
+	shared      bool // its slots are granted
 }
 
 func (b bounds) String() string { return fmt.Sprintf("%v %v", b.limits, b.concurrency) }

@@ -24,6 +24,10 @@ type instance struct {
 	asking []*tenant            // wait for what it remembers
 	rests  bool                 // among those that may be forgotten
 	gone   bool                 // forgotten: another one has taken its place
+
+	// Of a shared limit: its rules are decided in Redis, and it has grants of them, which are not to be expected before an instant.
+	shared   *Shared // nil if its rules are decided here
+	expected int64
 }
 
 // A share is what a job costs one of its subjects.
@@ -55,7 +59,15 @@ func (i *instance) scope() string { return i.name }
 // govern puts the limit of policies in force.
 func (i *instance) govern(p *Policies) {
 	limit, _ := p.Limit(i.name)
-	i.rules, i.subject.limit = limit.Rules, limit.Concurrency
+	i.limitBy(limit)
+}
+
+// limitBy lets a limit count for the instance.
+func (i *instance) limitBy(limit Limit) {
+	i.rules, i.subject.limit, i.shared = limit.Rules, limit.Concurrency, limit.Shared
+	if i.shared != nil {
+		i.rules = i.shared.Grants
+	}
 }
 
 // shares appends whoever counts the first job of a lane.
@@ -148,7 +160,8 @@ func (s *Scheduler) instance(use Use) *instance {
 	if i == nil {
 		i = &instance{name: use.Scope, limit: use.Name, of: make(map[*tenant]*waiters), opens: outside}
 		i.line.at = func(w *waiters) *int { return &w.place }
-		i.rules, i.subject.limit, i.paused = use.Rules, use.Concurrency, s.paused[use.Scope]
+		i.limitBy(use.Limit)
+		i.paused = s.paused[use.Scope]
 		s.instances[use.Scope] = i
 		s.restInstance(i)
 	}
@@ -171,7 +184,7 @@ func (s *Scheduler) restInstance(i *instance) {
 		s.resting = s.resting[1:]
 		switch i.rests = false; {
 		case i.gone || i.awaited() || i.running > 0: // it comes to rest again
-		case i.changed || i.asked:
+		case i.changed || i.asked || len(i.state.Grants()) > 0:
 			i.rests = true
 			s.resting = append(s.resting, i)
 			return

@@ -1,5 +1,7 @@
 package schedule
 
+import "github.com/waterclock/waterclock/internal/rules"
+
 // The lanes that an instance blocks wait in its line. A lane that its user's rules block has a bound of its own; a tenant's
 // rules give the tenant one bound. If each of a hundred thousand lanes that wait for one instance had that instance's next
 // free instant as its bound, all of them would be looked at each time, and one would start. In a line they wait without a
@@ -43,6 +45,7 @@ type standing struct {
 	calledFor int64       // the instant for which it was called last; 0 if none waits for it
 	counted   counted     // what counts its first job
 	askedBy   *Policies   // under which the instances of its label were asked for
+	ahead     int64       // so far ahead a grant of a shared limit has to lie at least for its first job
 }
 
 // InLine returns how many lanes wait for each limit by name that a lane has waited for. The caller does not keep it.
@@ -54,10 +57,14 @@ func (i *instance) waits() bool { return len(i.urgent) > 0 || i.line.len() > 0 }
 // awaited reports whether lanes wait for the instance, in the line or apart.
 func (i *instance) awaited() bool { return len(i.urgent)+len(i.of) > 0 || i.called != nil }
 
-// latest returns the instance that lets the job start last, if that is after an instant; nil if all do by then.
+// latest returns the instance that lets the job start last, if that is after an instant; nil if all do by then. A shared limit
+// is left out: what it lacks is asked for when all others let the job start (shared.go).
 func (d *decision) latest(at int64) (last *instance) {
 	latest := at
 	for _, of := range d.of[commonLimits:] {
+		if of.who.(*instance).shared != nil {
+			continue
+		}
 		if own := d.s.earliestOf(of.of, max(d.now, of.of.paused), of.cost); own > latest {
 			latest, last = own, of.who.(*instance)
 		}
@@ -131,6 +138,9 @@ func (s *Scheduler) holdsFor(l *lane, i *instance, now int64) bool {
 		return false
 	}
 	opens := s.opensFor(i, l, now)
+	if i.shared != nil && opens >= rules.Never {
+		opens = max(now, i.expected)
+	}
 	if _, until := i.rules.Open(&i.state, now); opens >= until { // its hours close before
 		return false
 	}
@@ -229,13 +239,20 @@ func (s *Scheduler) opensFor(i *instance, l *lane, now int64) int64 {
 			cost = of.cost
 		}
 	}
-	return s.earliestOf(&i.subject, max(now, i.paused), cost)
+	from := max(now, i.paused)
+	if i.shared != nil {
+		from = max(from, s.usable(l, now))
+	}
+	return s.earliestOf(&i.subject, from, cost)
 }
 
 // arm gives an instance its bound: when it lets the first lane of its line start. It has none while it waits for a lane,
 // and while so much of it runs as may.
 func (s *Scheduler) arm(i *instance, now int64) {
 	l := i.first()
+	if i.shared != nil && l != nil {
+		s.wanting[i] = true
+	}
 	if l == nil || i.called != nil || s.full(&i.subject) {
 		s.opening.remove(i)
 		return
@@ -243,6 +260,9 @@ func (s *Scheduler) arm(i *instance, now int64) {
 	at := now
 	if !i.lacks() {
 		at = s.opensFor(i, l, now)
+	}
+	if i.shared != nil {
+		at -= s.aheadOf(l)
 	}
 	s.opening.set(i, at)
 }
@@ -261,30 +281,43 @@ func (d *decision) call() bool {
 		return true
 	}
 	t := l.user.tenant
-	if opens := d.opens(t); opens > d.horizon && len(i.urgent) == 0 { // the next one is called
-		i.of[t].part()
-		s.rouse(t, opens)
+	if s.partIfClosed(i, t, d.horizon, d.now) { // the next one is called
 		s.arm(i, d.now)
 		return true
 	}
 	s.leaveLine(l)
 	l.heap().set(l, l.since)
 	s.rouse(t, at)
+	if i.shared != nil {
+		at += s.aheadOf(l)
+	}
 	i.called, l.holds, l.calledFor = l, append(l.holds, i), max(l.calledFor, at)
 	s.calling = append(s.calling, i)
 	s.opening.remove(i)
 	return true
 }
 
-// opens returns from when on a tenant may start something, as far as its own rules, limit and pause go.
-func (d *decision) opens(t *tenant) int64 {
-	if !t.known {
-		return d.now
+// partIfClosed takes the lanes of a tenant out of the line that may start nothing by the horizon, and reports whether it has. A lane that
+// comes first whatever its tenant stays.
+func (s *Scheduler) partIfClosed(i *instance, t *tenant, horizon, now int64) bool {
+	opens := s.opens(t, now)
+	if opens <= horizon || len(i.urgent) > 0 {
+		return false
 	}
-	if d.s.full(&t.subject) {
+	i.of[t].part()
+	s.rouse(t, opens)
+	return true
+}
+
+// opens returns from when on a tenant may start something, as far as its own rules, limit and pause go.
+func (s *Scheduler) opens(t *tenant, now int64) int64 {
+	if !t.known {
+		return now
+	}
+	if s.full(&t.subject) {
 		return blocked
 	}
-	at, _ := t.rules.Earliest(&t.state, max(d.now, t.paused), 1)
+	at, _ := t.rules.Earliest(&t.state, max(now, t.paused), 1)
 	return at
 }
 
@@ -322,7 +355,7 @@ func (s *Scheduler) recall(horizon, now int64) (any bool) {
 func (s *Scheduler) quit(l *lane, now int64) {
 	line := l.line
 	s.leaveLine(l)
-	l.ticket = 0
+	l.ticket, l.ahead = 0, 0
 	s.release(l, now)
 	s.freeRoom(l, now)
 	if line == nil {

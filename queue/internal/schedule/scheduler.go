@@ -29,6 +29,9 @@ type Scheduler struct {
 	resting   []*instance          // those that nothing may wait for
 	tickets   uint64               // how many lanes have come into a line
 	inLine    map[string]int       // limit by name → how many lanes wait in its lines
+	wanting   map[*instance]bool   // shared limits for which lanes may wait that have no grant
+	far       int64                // how far ahead the last worker that got a job under a shared limit has to be told
+	others    []Remembered         // scratch of ungranted
 
 	due   heap[*tenant] // by bound: those that are not ready
 	ready heap[*tenant] // by share: those whose bounds have come
@@ -53,7 +56,7 @@ type Scheduler struct {
 // queue's own rules remember.
 func New(settings Settings, queue string) *Scheduler {
 	s := &Scheduler{
-		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), front: newFront(),
+		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), wanting: make(map[*instance]bool), front: newFront(),
 		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }

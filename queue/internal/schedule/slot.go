@@ -24,6 +24,10 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		return on
 	}
 	slot, wait := d.slot(l, at)
+	shared := d.lacksGrant(slot)
+	if shared != nil {
+		slot = s.ungranted(l, d.now)
+	}
 	if reason := d.unfit(t, h, min(slot, s.policies.End())); reason != "" { // it may start from the end of an override on
 		d.drop(l, reason, "")
 		return on
@@ -50,6 +54,10 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 		t.lanes[l.priority].due.set(l, blocked)
 		return on
 	}
+	if shared != nil {
+		s.join(l, shared, d.now)
+		return on
+	}
 	if of := d.line(l); of != nil {
 		s.join(l, of, d.now)
 		return on
@@ -71,13 +79,22 @@ func (d *decision) judge(t *tenant, l *lane, at int64) verdict {
 // start any more: hours have closed, an override has ended, its latest start has passed. Then the place is free again.
 func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait Wait) verdict {
 	s, env := d.s, l.heads[0].Env
+	if d.shares() {
+		s.far = place.Ahead
+	}
 	ahead := l.last // what comes after a job that goes far does not overtake it
-	if far := max(place.Ahead, env.Late); far > 0 {
+	if far := max(place.Ahead, d.late(env)); far > 0 {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot || slot > d.horizon {
 		asked, opens := max(ahead, slot), int64(0)
 		slot = d.earliest(asked)
+		if shared := d.lacksGrant(slot); shared != nil {
+			d.places.Free(place)
+			l.ahead = asked - d.now
+			s.join(l, shared, d.now)
+			return on
+		}
 		if slot-asked > Lead && s.policies.Closes() { // hours have closed by then
 			opens = slot
 		} else if end := s.policies.EndFor(s.policies.Uses(l.name(), env)); slot >= end { // decided by the rules that count then
@@ -102,6 +119,14 @@ func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait W
 	}
 	d.take(l, at, slot, place).Wait = wait.until(slot)
 	return on
+}
+
+// late returns how far ahead a job has to go since it was late before.
+func (d *decision) late(env *envelope.Envelope) int64 {
+	if d.shares() {
+		return min(env.Late, mostLate)
+	}
+	return env.Late
 }
 
 // above returns from when on a lane of a higher priority may start something, as far as is known; Never if none may.
@@ -259,7 +284,7 @@ func (d *decision) wait(t *tenant, l *lane, slot int64) (v verdict, waits bool) 
 		s.move(t, own)
 		return on, true
 	}
-	if slot <= d.horizon || d.goesAhead(l, slot) {
+	if slot <= d.horizon+s.aheadOf(l) || d.goesAhead(l, slot) {
 		return on, false
 	}
 	if s.earliestOf(&s.queue, open, cost) <= open {

@@ -39,6 +39,19 @@ func Dedicated(client redis.UniversalClient, queues int) (dedicated redis.Univer
 	}
 }
 
+// OneServer reports whether all keys are on one server, of which one clock tells the time.
+func (s *Store) OneServer() bool { return oneServer(s.client) }
+
+func oneServer(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case interface{ Options() *redis.Options }:
+		return true
+	case interface{ Unwrap() redis.UniversalClient }:
+		return oneServer(c.Unwrap())
+	}
+	return false
+}
+
 // Of each queue, idleEach connections are kept while they are not used: for its messages, for its notices, for a beat, and
 // for an acknowledgement. There are more while some are dead: of each kind of question, sixteen are asked at once at most.
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/throttle"
 )
 
 // A Worker is the part of a worker that stays the same whoever leads. Its goroutines are those of the beats, of the
@@ -44,6 +45,8 @@ type Config struct {
 
 	// Handle runs the handler of a job, in the job's own goroutine: as many at a time as there are places.
 	Handle func(ctx context.Context, a Attempt) Outcome
+
+	Shared *throttle.Limiter // decides about shared limits, while this worker leads
 
 	Metrics  Metrics                  // nil keeps none
 	History  time.Duration            // for which the past of a job with an ID of its own is known; below 1 nothing is noted
@@ -89,6 +92,7 @@ type Worker struct {
 	Claims   *Claims
 	Places   *Share
 	Policies Policies // the newest that it has seen
+	Shared   *throttle.Limiter
 	Past     *past
 	Notices  Tray // from its own jobs to the term in which it leads
 	Metrics  Metrics
@@ -125,7 +129,7 @@ const commandsPerCore = 8
 // leadership.
 func New(cfg Config, c *clock.Clock, elector *elect.Elector) *Worker {
 	w := &Worker{
-		Name: cfg.Name, Lease: cfg.Lease, Store: cfg.Store, Clock: c, Places: cfg.Places.Share(), Metrics: metricsOr(cfg.Metrics), Log: cfg.Log,
+		Name: cfg.Name, Lease: cfg.Lease, Store: cfg.Store, Clock: c, Places: cfg.Places.Share(), Shared: cfg.Shared, Metrics: metricsOr(cfg.Metrics), Log: cfg.Log,
 		cfg: cfg, elector: elector, listed: make(chan struct{}), missed: make(chan struct{}, 1), stop: make(chan struct{}),
 		commands: make(chan struct{}, commandsPerCore*runtime.GOMAXPROCS(0)),
 	}

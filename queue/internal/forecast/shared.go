@@ -1,0 +1,67 @@
+package forecast
+
+import (
+	"context"
+
+	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A Shared is what a shared limit says. It is asked where it is decided, since others spend it, too.
+type Shared struct {
+	Rules []SharedRule
+	opens int64 // when they all let a job start; 0 if nobody has spent of them for as long as they remember
+}
+
+// A SharedRule is when a rule lets a job of cost 1 start, and how many more it lets start now.
+type SharedRule struct {
+	When int64
+	Room int
+}
+
+// Look reads what the rules of scopes remember, under policies, and asks the shared limits among them. Those that do not answer are not
+// known.
+func (r *Reader) Look(ctx context.Context, policies *schedule.Policies, scopes []string, running *Census) (*Forecast, error) {
+	view, err := r.Store.Look(ctx, scopes)
+	if err != nil {
+		return nil, err
+	}
+	return r.forecast(ctx, policies, view, scopes, running), nil
+}
+
+func (r *Reader) forecast(ctx context.Context, policies *schedule.Policies, view store.View, scopes []string, running *Census) *Forecast {
+	p := New(policies, view, running)
+	p.shared = r.ask(ctx, policies, view.Now, scopes)
+	return p
+}
+
+// ask asks the shared limits among scopes, each of their rules by itself. What cannot be asked is missing.
+func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64, scopes []string) map[string]*Shared {
+	found := make(map[string]*Shared)
+	var requests []throttle.Request
+	var asked []*Shared // by each request
+	for _, scope := range scopes {
+		limit, _ := policies.Limit(scope)
+		if limit.Shared == nil {
+			continue
+		}
+		found[scope] = &Shared{}
+		for _, rule := range limit.Shared.Rules {
+			subject := throttle.Subject{Key: scope, Rules: []throttle.Rule{rule}, Slack: limits.SharedSlack}
+			asked, requests = append(asked, found[scope]), append(requests, throttle.Request{Subjects: []throttle.Subject{subject}})
+		}
+	}
+	decisions, err := r.limiter.PeekMany(ctx, requests...)
+	if err != nil {
+		return map[string]*Shared{}
+	}
+	for k, d := range decisions {
+		s, rule := asked[k], SharedRule{now + d.RetryAfter.Microseconds(), d.Remaining}
+		if s.Rules = append(s.Rules, rule); d.ResetAfter > 0 {
+			s.opens = max(s.opens, rule.When)
+		}
+	}
+	return found
+}

@@ -1,0 +1,260 @@
+package leader
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Shared limits are decided in Redis, by the script of package throttle, for all queues and callers that spend them. A term asks
+// for the instants that its lanes wait for, beside the rounds, and gives those back that were not used in time.
+//
+// Why no rule is broken:
+//
+//  1. The script runs alone. All instants that it hands out, to whomever, keep the rules.
+//  2. Each is used once at most: by the commit that takes it out of the scheduler's state. If a commit was refused, or nobody
+//     knows whether it has happened, its instants count as used. What a term has not used ends with it.
+//  3. Instants that were left out of those that keep an "at most" do not break it.
+//  4. A job starts no earlier than its instant, and at most [limits.SharedSlack] later, by which the script takes windows and spacings for
+//     wider. The instants are on the clock of the Redis that has the limits, which may be another server in a cluster. Then they are
+//     told on that of the queue, which the workers know: by lower bounds of both clocks, and later by what they are in doubt.
+//
+// Queues that want the same instants take turns. Where instants lie far apart each queue asks for one, and has it before it asks for the
+// next: in between the others get theirs. Where they follow one another closely, each asks for what has come within reach, at random
+// distances of about a millisecond: so who is near to Redis has no more of them than others.
+
+// sharing is what a term knows of shared limits.
+type sharing struct {
+	clock *clock.Clock      // of the Redis that has them; nil if it is that of the queue
+	trip  time.Duration     // from a question until a round knows the answer, on average
+	of    map[string]*quota // by scope
+	at    int64             // when there is somebody to ask next, in µs of the queue's clock; Never for nobody
+	ill   bool              // the last answer was an error
+}
+
+func newSharing(w *worker.Worker) sharing {
+	s := sharing{of: make(map[string]*quota)}
+	if !w.Store.OneServer() {
+		s.clock = clock.New(nil)
+	}
+	return s
+}
+
+// onOurs returns how much later the queue's clock shows what the clock of the shared limits does, at least and with what doubt.
+func (t *term) onOurs(now int64, doubt time.Duration, said store.Reading) (later int64, in time.Duration) {
+	if t.shared.clock == nil {
+		return 0, 0
+	}
+	t.shared.clock.Observe(said)
+	there, more := t.shared.clock.Now()
+	return now + doubt.Microseconds() + 1 - there, doubt + more
+}
+
+// A quota is what a term knows of one shared limit, for the values of its key.
+type quota struct {
+	asking bool
+	next   int64         // not to be asked before, in µs of the queue's clock
+	slow   bool          // its instants lie so far apart that each is asked for by itself
+	given  []given       // grants that may be unused, by their instants
+	margin time.Duration // how much further ahead its instants are asked for, since some came too late
+}
+
+// A given grant is one that the scheduler has got, and the decision by which.
+type given struct {
+	rules.Grant
+	by throttle.Decision
+}
+
+const (
+	// askEvery is how long a queue that was answered leaves instants to others, on average.
+	askEvery = time.Millisecond
+	// farthestGrant is how far ahead an instant may be that is asked for by itself.
+	farthestGrant = time.Second
+	// askAgain is how long a question waits after an error, and at most where instants are far away: others may give some back.
+	askAgain = time.Second
+	// mostMargin bounds how much further ahead instants are asked for where some came too late.
+	mostMargin = 20 * time.Millisecond
+	// mostDoubt is how much later than the instants that the script knows those may lie that a queue is told.
+	mostDoubt = 10 * time.Millisecond
+)
+
+// askForGrants asks for what the lanes of shared limits wait for, and gives back what was not used.
+func (t *term) askForGrants() {
+	now, _ := t.w.Clock.Now()
+	wants, missed := t.sched.Wants(now, t.fleet.free())
+	t.giveBack(missed)
+	t.shared.at = schedule.Never
+	for _, want := range wants {
+		switch q := t.quota(want.Scope); {
+		case q.asking:
+		case q.next > now:
+			t.shared.at = min(t.shared.at, q.next)
+		default:
+			q.asking = true
+			reach := t.reaches(want)
+			reach.after += q.margin
+			if q.slow {
+				want.Costs, reach.within = want.Costs[:1], farthestGrant
+			}
+			t.workers.Go(func() { t.askFor(t.ctx, want, reach) })
+		}
+	}
+	t.forgetQuotas(now)
+}
+
+// A reach is how near and how far instants may be that are asked for.
+type reach struct{ after, within time.Duration }
+
+// reaches returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
+// commit another. Behind that they may lie by as much as it takes to ask twice more.
+func (t *term) reaches(want schedule.Want) reach {
+	trip := max(t.shared.trip, 200*time.Microsecond)
+	return reach{after: trip + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead)), within: trip + 5*max(trip, askEvery)/2}
+}
+
+// askFor asks for instants, and tells the rounds.
+func (t *term) askFor(ctx context.Context, want schedule.Want, r reach) {
+	requests := make([]throttle.Request, len(want.Costs))
+	for i, cost := range want.Costs {
+		requests[i].Subjects = []throttle.Subject{{Key: want.Scope, Rules: want.Rules, Cost: costUnder(want.Rules, cost), Slack: limits.SharedSlack}}
+	}
+	asked := time.Now()
+	decisions, err := t.w.Shared.ReserveMany(ctx, r.after, r.within, requests...)
+	answered := time.Now()
+	t.report(ctx, func(int64) {
+		if err != nil {
+			t.unanswered(want.Scope, err)
+			return
+		}
+		t.answered(want, r, decisions, asked, answered)
+	})
+}
+
+// costUnder returns what a cost counts as under rules that can never admit it: all that they admit. They were changed since the job was
+// offered.
+func costUnder(all []throttle.Rule, cost int) int {
+	for _, r := range all {
+		switch r.Kind() {
+		case throttle.KindWindow:
+			cost = min(cost, r.Limit())
+		case throttle.KindTokenBucket:
+			cost = min(cost, r.Burst())
+		}
+	}
+	return cost
+}
+
+// unanswered notes that a shared limit could not be asked.
+func (t *term) unanswered(scope string, err error) {
+	q := t.quota(scope)
+	now, _ := t.w.Clock.Now()
+	q.asking, q.next = false, now+askAgain.Microseconds()
+	if !t.shared.ill && t.ctx.Err() == nil {
+		t.w.Log.Warn("a shared limit does not answer; jobs that it counts wait", "limit", scope, "err", err)
+	}
+	t.shared.ill = true
+}
+
+// quota returns what is known of a shared limit, which is nothing at first.
+func (t *term) quota(scope string) *quota {
+	q := t.shared.of[scope]
+	if q == nil {
+		q = &quota{}
+		t.shared.of[scope] = q
+	}
+	return q
+}
+
+// answered tells the scheduler the instants that were handed out.
+func (t *term) answered(want schedule.Want, r reach, decisions []throttle.Decision, asked, answered time.Time) {
+	q := t.quota(want.Scope)
+	q.asking, t.shared.ill = false, false
+	t.shared.trip += (time.Since(asked) - t.shared.trip) / 4
+	said := decisions[0].Slot.Add(-decisions[0].RetryAfter).UnixMicro()
+	now, doubt := t.w.Clock.Now()
+	later, doubt := t.onOurs(now, doubt, store.Reading{Now: said, Asked: asked, Answered: answered})
+	at := func(slot time.Time) int64 { return slot.UnixMicro() + later }
+	if doubt > mostDoubt {
+		t.refund(decisions)
+		q.next = now + (10 * time.Millisecond).Microseconds()
+		return
+	}
+	q.margin -= q.margin / 8
+	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
+	near := t.reaches(want).within
+	q.slow = decisions[0].RetryAfter-r.after > 2*near
+	for i, d := range decisions {
+		if !d.Spent() {
+			switch ahead := d.RetryAfter - r.after; {
+			case i > 0:
+			case ahead > farthestGrant: // others may give some back
+				q.next = now + min(ahead-farthestGrant, askAgain).Microseconds()
+			case q.slow:
+				q.next = now
+			}
+			t.sched.Step(now, schedule.Expected{Scope: want.Scope, At: at(d.Slot)})
+			break
+		}
+		g := rules.Grant{At: at(d.Slot), Cost: int64(want.Costs[i])}
+		q.given = append(q.given, given{g, d})
+		t.sched.Step(now, schedule.Granted{Scope: want.Scope, Grant: g})
+	}
+}
+
+// giveBack lets the script have back what was missed.
+func (t *term) giveBack(missed []schedule.Missed) {
+	var unused []throttle.Decision
+	late := make(map[*quota]bool)
+	for _, m := range missed {
+		q := t.shared.of[m.Scope]
+		if q == nil {
+			continue
+		}
+		if i := slices.IndexFunc(q.given, func(g given) bool { return g.Grant == m.Grant }); i >= 0 {
+			unused = append(unused, q.given[i].by)
+			late[q] = true
+			q.given = slices.Delete(q.given, i, i+1)
+		}
+	}
+	for q := range late {
+		q.margin = min(2*q.margin+askEvery, mostMargin)
+	}
+	t.refund(unused)
+}
+
+// refund gives decisions back, the newest first: of a leak only the newest can be given back.
+func (t *term) refund(decisions []throttle.Decision) {
+	if len(decisions) == 0 {
+		return
+	}
+	t.workers.Go(func() {
+		for _, d := range slices.Backward(decisions) {
+			if err := t.w.Shared.Refund(t.ctx, d); err != nil {
+				return // what is not given back counts as used
+			}
+		}
+	})
+}
+
+// forgetQuotas forgets grants that are certainly used, and limits that were not asked for some time.
+func (t *term) forgetQuotas(now int64) {
+	for scope, q := range t.shared.of {
+		n := 0
+		for n < len(q.given) && q.given[n].At < now-askAgain.Microseconds() {
+			n++
+		}
+		q.given = slices.Delete(q.given, 0, n)
+		if len(q.given) == 0 && !q.asking && q.next < now-askAgain.Microseconds() {
+			delete(t.shared.of, scope)
+		}
+	}
+}

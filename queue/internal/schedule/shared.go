@@ -1,0 +1,226 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A shared limit is spent by several queues, and by callers that have no queue. So its rules are not decided here but in Redis, by
+// a script, for all of them. What is decided there are instants: a scheduler says how many it wants (Wants), and is told which
+// ones it has (Granted). A grant lets one job start at its instant, whichever job has its turn by then. What the scheduler lacks
+// of them it waits for as for any limit: the lanes stand in the limit's line, which opens with the first grant.
+//
+// Each grant is used by one commit at most, since it is taken from the state when the job is. It lies some milliseconds
+// ahead: what is not used by then is given back (Missed). Grants are known to one scheduler alone. They end with it: whoever
+// leads next asks for others.
+
+// Shared are the rules of a shared limit: as they are decided in Redis, and as a scheduler knows them, which are its grants.
+type Shared struct {
+	Rules  []throttle.Rule
+	Grants *rules.Set
+}
+
+// A Want is what the line of a shared limit waits for: grants for jobs of these costs, in the order in which they would start.
+type Want struct {
+	Scope string
+	Rules []throttle.Rule
+	Costs []int
+	Ahead int64 // so far ahead they have to lie at least, in µs: other limits do not let the first job start before
+}
+
+// A Missed grant was not used in time.
+type Missed struct {
+	Scope string
+	rules.Grant
+}
+
+// mostLate is how far ahead a job may go at most, in µs, since it was late before: nobody who shares the limit has an instant before that
+// afterwards. A job that is later than that tries again, and may be lucky.
+const mostLate = 20_000
+
+// mostWanted is how many grants one limit wants at a time.
+const mostWanted = 64
+
+// Wants returns what shared limits want for whose first waiting jobs there is no grant, and the grants whose instants lie before
+// now. It wants no more than may start within the lead, as far as tenants and users let jobs start, at so many free places.
+func (s *Scheduler) Wants(now int64, places int) (wants []Want, missed []Missed) {
+	places = min(places, s.room(&s.queue, now+s.lead))
+	for i := range s.wanting {
+		for _, g := range i.state.Missed(now) {
+			missed = append(missed, Missed{i.name, g})
+		}
+		if !i.waits() && len(i.state.Grants()) == 0 || i.shared == nil || i.gone {
+			delete(s.wanting, i)
+			continue
+		}
+		if places <= 0 || i.called != nil || i.paused > now || s.queue.paused > now || s.full(&i.subject) {
+			continue
+		}
+		first := s.firstOpen(i, now)
+		if first == nil || s.opensFor(i, first, now) < rules.Never {
+			continue
+		}
+		wants = append(wants, Want{i.name, i.shared.Rules, s.costs(i, now, min(places, mostWanted)), s.usable(first, now) - now})
+	}
+	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
+	return wants, missed
+}
+
+// firstOpen returns the first lane in line whose tenant may start something within the lead; nil if there is none.
+func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
+	for {
+		first := i.first()
+		if first == nil || !s.partIfClosed(i, first.user.tenant, now+s.lead, now) {
+			return first
+		}
+	}
+}
+
+// costs returns what the first jobs in the line cost that may start within the lead, the very first one at least.
+func (s *Scheduler) costs(i *instance, now int64, most int) (costs []int) {
+	add := func(l *lane, room int) int {
+		before, cost := len(costs), 1
+		for _, of := range l.counted.shares {
+			if of.who == toucher(i) {
+				cost = max(1, of.cost)
+			}
+		}
+		if u := l.user; u.rules.Len() > 0 || u.limit.Limits() {
+			room = min(room, 1)
+		}
+		for k, head := range l.heads[:min(len(l.heads), room)] {
+			if len(costs) == most || head.Env == nil || k > 0 && !head.Env.CountsAs(l.heads[0].Env) {
+				break
+			}
+			costs = append(costs, cost)
+		}
+		return len(costs) - before
+	}
+	first := i.first()
+	left := make(map[*tenant]int)
+	take := func(l *lane) {
+		t := l.user.tenant
+		if _, known := left[t]; !known {
+			left[t] = s.room(&t.subject, now+s.lead)
+		}
+		if l == first {
+			left[t] = max(1, left[t])
+		}
+		left[t] -= add(l, left[t])
+	}
+	if first != nil {
+		take(first)
+	}
+	for _, l := range i.urgent {
+		if l != first {
+			take(l)
+		}
+	}
+	for _, w := range i.line.entries {
+		for _, l := range w.item.lanes.entries {
+			if len(costs) == most {
+				break
+			}
+			if l.item != first && !s.full(&l.item.user.subject) {
+				take(l.item)
+			}
+		}
+	}
+	return costs
+}
+
+// room returns how many jobs the rules and the concurrency limit of the queue, or of a tenant, let start by an instant, and no more than
+// are wanted at a time.
+func (s *Scheduler) room(of *subject, by int64) int {
+	n := mostWanted
+	for k := range of.rules.Len() {
+		if r := of.rules.Rule(k); !r.Drop && !r.Shadow && r.Kind != rules.Hours {
+			n = min(n, of.rules.Room(&of.state, k, by))
+		}
+	}
+	if of.limit.Limits() {
+		n = min(n, of.limit.Most(s.running.places)-of.running)
+	}
+	return max(0, n)
+}
+
+// grant takes in a grant.
+func (s *Scheduler) grant(f Granted, now int64) {
+	i := s.instances[f.Scope]
+	if i == nil || i.shared == nil {
+		return
+	}
+	i.state.Grant(f.Grant)
+	s.wanting[i] = true
+	s.arm(i, now)
+}
+
+// Expected says that a shared limit has no grants before an instant.
+type Expected struct {
+	Scope string
+	At    int64
+}
+
+// expect notes from when on there may be grants.
+func (s *Scheduler) expect(f Expected) {
+	if i := s.instances[f.Scope]; i != nil {
+		i.expected = f.At
+	}
+}
+
+// lacksGrant returns the shared limit that has no grant for the job of the decision, where that is what keeps it from having a
+// slot; nil if it has one.
+func (d *decision) lacksGrant(slot int64) *instance {
+	if slot < rules.Never {
+		return nil
+	}
+	for _, of := range d.of[commonLimits:] {
+		if i := of.who.(*instance); i.shared != nil {
+			return i
+		}
+	}
+	return nil
+}
+
+// usable returns from when on a grant lets the first job of a lane start.
+func (s *Scheduler) usable(l *lane, now int64) int64 {
+	return max(now+s.aheadOf(l), s.ungranted(l, now))
+}
+
+// aheadOf returns how far ahead a grant has to lie for the first job of a lane, so that its worker is told in time.
+func (s *Scheduler) aheadOf(l *lane) int64 { return max(l.ahead, s.far) }
+
+// shares reports whether one of the limits of the decision is shared.
+func (d *decision) shares() bool {
+	return slices.ContainsFunc(d.of[commonLimits:], func(s share) bool { return s.who.(*instance).shared != nil })
+}
+
+// ungranted returns the first instant from now on at which pauses and all limits that are not shared let the first job of a lane start.
+func (s *Scheduler) ungranted(l *lane, now int64) int64 {
+	u, env := l.user, l.heads[0].Env
+	if env == nil {
+		return now
+	}
+	at, drop := now, false
+	s.others = s.others[:0]
+	add := func(of *subject, cost int) {
+		at = max(at, of.paused)
+		drop = drop || of.rules.Drops()
+		s.others = append(s.others, Remembered{of.rules, &of.state, cost})
+	}
+	add(&s.queue, env.Cost)
+	add(&u.tenant.subject, env.Cost)
+	add(&u.subject, env.Cost)
+	for _, of := range l.counted.shares {
+		if of.who.(*instance).shared == nil {
+			add(of.of, of.cost)
+		}
+	}
+	if drop {
+		return Admitted(s.others, at, s.reach)
+	}
+	return Earliest(s.others, at)
+}
