@@ -160,10 +160,6 @@ func ofAll(names []string, all bool) []string {
 	return names
 }
 
-// limitKeys is what the keys of the limiter begin with. No queue has such a name, and the braces put all of them into one slot of a
-// cluster, so that limits decide together.
-const limitKeys = "wc:{:limits}"
-
 // limits returns the limits of a policy file, which the API decides by; nil without a file.
 func (c *console) limits(rdb *config.Redis, file string, tokens *access.Tokens) (*limits.File, error) {
 	switch {
@@ -172,7 +168,7 @@ func (c *console) limits(rdb *config.Redis, file string, tokens *access.Tokens) 
 	case tokens == nil:
 		return nil, config.Usagef("--limits-file: the HTTP API, which it is for, needs --token-file FILE, --tokens-file FILE or WATERCLOCK_TOKEN")
 	}
-	all, err := limits.OpenFile(file, throttle.New(throttle.NewRedisStore(rdb.UniversalClient, limitKeys)))
+	all, err := limits.OpenFile(file, throttle.New(throttle.NewRedisStore(rdb.UniversalClient, limits.SharedKeys)))
 	if err != nil {
 		return nil, config.Usagef("--limits-file: %s", strings.TrimPrefix(err.Error(), "limits: invalid file: "))
 	}

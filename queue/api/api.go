@@ -70,8 +70,9 @@ type weight struct {
 }
 
 var (
-	heavy = weight{64, 16 << 20}    // most operations
-	light = weight{1024, 256 << 10} // decisions, which take one round trip
+	heavy   = weight{64, 16 << 20}    // most operations
+	light   = weight{1024, 256 << 10} // decisions, which take one round trip
+	patient = weight{4096, 64 << 10}  // those that wait for a slot
 )
 
 // bodyTime is how long the body of a request may take.
@@ -124,7 +125,7 @@ func New(cfg Config) (http.Handler, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	h := &handler{cfg: cfg, tokens: cfg.Tokens, mux: http.NewServeMux(), places: make(map[weight]chan struct{}), room: semaphore.NewWeighted(bodyRoom),
 		clients: newClients(cfg.Redis, queue.ClientConfig{Durability: cfg.Durability})}
-	for _, kind := range []weight{heavy, light} {
+	for _, kind := range []weight{heavy, light, patient} {
 		h.places[kind] = make(chan struct{}, kind.places)
 	}
 	for path, operations := range byPath() {
@@ -226,9 +227,9 @@ func (op operation) needing(scopes ...access.Scope) operation {
 	return op
 }
 
-// lightly returns the operation as one that takes little.
-func (op operation) lightly() operation {
-	op.kind = light
+// of returns the operation as one of another weight.
+func (op operation) of(kind weight) operation {
+	op.kind = kind
 	return op
 }
 

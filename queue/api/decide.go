@@ -74,10 +74,10 @@ type actionsBody struct{ actions []Action }
 const maxActions = 1000
 
 func decide(c *call, in actionsBody) (Decisions, error) {
-	if c.h.cfg.Limits == nil {
-		return Decisions{}, problemf(http.StatusNotFound, "no-limits", "no limits are served here; start serve with --limits-file FILE")
+	set, err := c.limits()
+	if err != nil {
+		return Decisions{}, err
 	}
-	set := c.h.cfg.Limits()
 	found, err := decisions(c, set, in.actions)
 	if err != nil {
 		return Decisions{}, actionProblem(err, len(in.actions))
@@ -94,6 +94,14 @@ func decide(c *call, in actionsBody) (Decisions, error) {
 		throttlehttp.SetFields(c.w.Header(), all, found[0])
 	}
 	return answer, nil
+}
+
+// limits returns the limits that are served.
+func (c *call) limits() (*limits.Set, error) {
+	if c.h.cfg.Limits == nil {
+		return nil, problemf(http.StatusNotFound, "no-limits", "no limits are served here; start serve with --limits-file FILE")
+	}
+	return c.h.cfg.Limits(), nil
 }
 
 // decisions asks about all actions: together if all of them are for mode allow, otherwise one after the other.

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/jobline"
 	"github.com/waterclock/waterclock/internal/strictjson"
 )
 
 // decode reads an object into a struct, by the names of its fields' JSON tags. A field whose
 // tag lacks omitempty is required. Fields are strings, numbers, instants, lists of strings and
-// lists of anything.
+// of anything, and the keys and costs of jobs.
 func decode(body []byte, into any) error {
 	target := reflect.ValueOf(into).Elem()
 	names, missing := fieldNames(target.Type())
@@ -65,6 +66,10 @@ func set(field reflect.Value, value json.RawMessage) (err error) {
 		err = into.read(value)
 	case *[]string:
 		err = readTexts(value, into)
+	case *map[string]string:
+		*into, err = jobline.ReadKeys(value)
+	case *map[string]int:
+		*into, err = jobline.ReadCosts(value)
 	case *[]json.RawMessage:
 		if json.Unmarshal(value, into) != nil || strictjson.Kind(value) != "a list" {
 			err = fmt.Errorf("%s; want a list", strictjson.Shown(value))

@@ -22,8 +22,8 @@ import (
 
 // needs says which scopes let a request in: this is the contract, and not what the handler has.
 var needs = map[string]string{
-	"POST /v1/decide": "decide",
-	"GET /v1/queues":  "read", "GET …": "read", "GET …/health": "read", "GET …/doctor": "read", "GET …/tenants": "read", "GET …/users": "read",
+	"POST /v1/decide": "decide", "POST /v1/limits/{limit}/acquire": "decide",
+	"GET /v1/queues": "read", "GET …": "read", "GET …/health": "read", "GET …/doctor": "read", "GET …/tenants": "read", "GET …/users": "read",
 	"GET …/lane": "read", "GET …/why": "read", "GET …/job": "offer read", "GET …/running": "read", "GET …/later": "read", "GET …/retrying": "read",
 	"GET …/failures": "read", "GET …/drops": "read", "GET …/dead": "read", "GET …/workers": "read", "GET …/pauses": "read", "GET …/overrides": "read",
 	"GET …/policies": "read", "GET …/policies/history": "read", "POST …/policies/check": "read", "POST …/policies/diff": "read", "POST …/plan": "read",

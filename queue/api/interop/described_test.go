@@ -71,6 +71,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"POST", q + "/jobs", `[{"tenant":"t","user":"u"}]`}, {"POST", q + "/jobs", `{"tenant":"","user":"u","type":"push"}`},
 		{"POST", "/v1/decide", `{"tenant":"t","user":"u"}`}, {"POST", "/v1/decide", `[{"tenant":"t","user":"u","mode":"reserve"},{"tenant":"t","user":"u","keys":{"a":"b"},"costs":{"c":1},"cost":1,"type":"x"}]`},
 		{"POST", "/v1/decide", `{"tenant":"t","user":"u","mode":"later"}`}, {"POST", "/v1/decide", `[]`}, {"POST", "/v1/decide", `{"tenent":"t"}`},
+		{"POST", "/v1/limits/mails/acquire", `{"tenant":"t","user":"w","within_ms":1}`}, {"POST", "/v1/limits/mails/acquire", `{"tenant":"t","user":"w","within_ms":15001}`},
+		{"POST", "/v1/limits/mail/acquire", `{"keys":{"a":1}}`}, {"POST", "/v1/limits/mails/acquire", `{"tenant":"t","user":"w","keys":{"a":"b"},"costs":{"c":1},"cost":1,"type":"x"}`},
 		{"GET", q + "/job?id=c"}, {"GET", q + "/why?tenant=t&user=u"}, {"GET", q + "/why"}, {"GET", q + "/health"}, {"GET", q + "/doctor"},
 		{"GET", q + "/tenants?n=3&from=0"}, {"GET", q + "/tenants?n=0"}, {"GET", q + "/users?tenant=t"}, {"GET", q + "/users"}, {"GET", q + "/lane?tenant=t&user=u"},
 		{"GET", q + "/running"}, {"GET", q + "/later"}, {"GET", q + "/retrying"}, {"GET", q + "/failures"}, {"GET", q + "/drops?reason=full"}, {"GET", q + "/drops?reason=fulll"}, {"POST", q + "/jobs", `{"tenant":"t","user":"u","type":"push","priority":"urgent"}`}, {"GET", q + "/dead?tenant=t"}, {"GET", q + "/workers"},
