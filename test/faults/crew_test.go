@@ -25,6 +25,7 @@ type crew struct {
 	hired    int
 	urls     []string // ways to Redis of their own, in turn; none for the settings'
 	program  string   // that those are who are hired next; "" for this one
+	apart    bool     // each works for one queue
 }
 
 // A member is one worker.
@@ -59,6 +60,10 @@ func (c *crew) hire() *member {
 	s.Name, s.Journal = m.name, filepath.Join(c.dir, m.name+journalSuffix)
 	if len(c.urls) > 0 {
 		s.Redis = c.urls[c.hired%len(c.urls)]
+	}
+	if c.apart {
+		all := append([]string{s.Queue}, s.Beside...)
+		s.Queue, s.Beside = all[c.hired%len(all)], nil
 	}
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -41,6 +41,8 @@ type scene struct {
 	inspectors []*queue.Inspector // of the queues
 	harm       []harm
 	held       []hold
+	outside    []*execution                 // by somebody who has no queue
+	used       struct{ from, to time.Time } // when a limit should be used up
 
 	mu       sync.Mutex
 	offered  int
@@ -80,6 +82,8 @@ type stage struct {
 	stepped bool             // Redis's clock was set: it is not the machine's
 	lively  bool             // nobody may be without starts for long beyond the fault
 	named   bool             // there are the three limits by name of named_test.go
+	account throttle.Rule    // of a limit that all queues share, see sharing_test.go
+	apart   bool             // each worker works for one queue
 	durable queue.Durability // of offers
 }
 
@@ -95,7 +99,7 @@ func newScene(t *testing.T, at stage) *scene {
 		stage: at, accepted: make(map[string]answer),
 		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Beside: at.beside, Lease: lease, Usual: usual, Long: long}),
 	}
-	s.crew.urls, s.crew.program = at.urls, at.first
+	s.crew.urls, s.crew.program, s.crew.apart = at.urls, at.first, at.apart
 	for _, name := range at.queues() {
 		s.inspectors = append(s.inspectors, newInspector(t, at.client, name))
 	}
@@ -127,6 +131,9 @@ func (s *scene) policies() queue.Policies {
 	var byName map[string]queue.Limit
 	if s.named {
 		byName = threeByName
+	}
+	if s.account != (throttle.Rule{}) {
+		byName = map[string]queue.Limit{"account": {Shared: true, Counts: "jobs", Rules: []throttle.Rule{s.account}}}
 	}
 	return queue.Policies{
 		Limits: byName, Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {

@@ -282,7 +282,7 @@ func (s *scene) violations(executions []*execution) int {
 	for _, v := range found[:min(len(found), 10)] {
 		s.t.Error(v)
 	}
-	return len(found) + s.certain(executions) + s.crowds(executions) + s.brokenByName(executions)
+	return len(found) + s.certain(executions) + s.crowds(executions) + s.brokenByName(executions) + s.brokenAccount(executions)
 }
 
 // together returns what a rule for everything counts: starts, or slots if it is a leak.

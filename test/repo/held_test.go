@@ -16,6 +16,7 @@ var held = map[string]string{
 	"docs/api.md sh":                "cmd/waterclock/api_docs_test.go TestTheCallsOfTheDocs",
 	"docs/api.md ts":                "queue/api/interop/typescript_test.go TestTypeScriptClient",
 	"docs/kubernetes.md yaml":       "deploy/check/documented_test.go TestDocumentedKustomization", // of kustomize
+	"docs/limits.md python":         "cmd/waterclock/limits_docs_test.go TestTheScriptOfTheDocs",
 	"docs/migrate-from-asynq.md sh": "test/repo/commands_test.go TestCommandLinesAreUnderstood",
 	"docs/notify.md js":             "cmd/worker/browser_docs_test.go TestDocumentedScripts",
 	"docs/notify.md json":           "cmd/worker/documented_setups_test.go TestDocumentedSetUps",

@@ -1,0 +1,152 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
+)
+
+// What an account is shared by are two queues and somebody who has none. The queues alone are offered more than it allows.
+const (
+	accountRate   = 200 // a second
+	accountPeriod = 2 * time.Second
+	outsideRate   = accountRate / 3
+	outside       = "outside"
+)
+
+// steady is how late a machine usually runs what is due at most that has processors enough for the processes of this test.
+const steady = 2 * time.Millisecond
+
+// accountFile is the policy file of somebody outside.
+const accountFile = "limits: {account: {shared: true, counts: jobs, rules: [{%s}]}}"
+
+// underAccount kills workers of two queues that share a limit and, between them, Redis.
+func underAccount(t *testing.T) *scene {
+	server, at := plain(t, durable...)
+	at.account = throttle.Window(accountRate*2, accountPeriod)
+	return sharing(t, at, func(s *scene) {
+		for range 2 * s.rounds {
+			s.killSome(3, 100*time.Millisecond)
+			s.outage(time.Second, server.Kill, server.Resume)
+		}
+	})
+}
+
+// usedAccount kills workers, each of which works for one of the queues. What one cannot use the others do.
+func usedAccount(t *testing.T) *scene {
+	_, at := plain(t)
+	at.account, at.apart, at.hands, at.among = throttle.Leak(accountRate, time.Second), true, 6, 6
+	return sharing(t, at, func(s *scene) {
+		s.used.from = time.Now()
+		s.killSome(6*s.rounds, time.Second)
+		s.used.to = time.Now()
+	})
+}
+
+// sharing lets somebody outside use the limit, too, while harm is done.
+func sharing(t *testing.T, at stage, harm func(*scene)) *scene {
+	at.beside = []string{"mail"}
+	at.longer = 15 * time.Second // a job that comes back waits for the limit, and others came before it
+	s := newScene(t, at)
+	s.during(func() {
+		ctx, stop := context.WithCancel(t.Context())
+		var caller sync.WaitGroup
+		caller.Go(func() { s.callOutside(ctx) })
+		s.pause(500 * time.Millisecond)
+		harm(s)
+		stop()
+		caller.Wait()
+		s.crew.wait()
+	})
+	return s
+}
+
+// killSome kills workers, one after the other with some time between, and hires others.
+func (s *scene) killSome(n int, least time.Duration) {
+	for range n {
+		s.pause(s.between(least, least+600*time.Millisecond))
+		victim := s.anyone()
+		s.harm = append(s.harm, harm{worker: victim.name, at: s.kill(victim)})
+		s.hire()
+	}
+}
+
+// callOutside acquires the limit as programs without a queue do, and notes when it has.
+func (s *scene) callOutside(ctx context.Context) {
+	limiter := throttle.New(throttle.NewRedisStore(s.client, limits.SharedKeys))
+	set, err := limits.Parse("limits.yaml", fmt.Appendf(nil, accountFile, ruleText(s.account)), limiter)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	for next := time.Now(); ctx.Err() == nil; next = next.Add(time.Second / outsideRate) {
+		s.pause(time.Until(next))
+		d, err := set.Acquire(ctx, "account", limits.Fields{}, time.Second)
+		if err != nil || d.Outcome != throttle.Admitted {
+			next = time.Now()
+			s.pause(10 * time.Millisecond)
+			continue
+		}
+		now := time.Now()
+		s.outside = append(s.outside, &execution{start: start{ID: outside, Slot: d.Slot, Started: now}, worker: outside, began: now, ended: now})
+	}
+}
+
+// ruleText is a rule as a policy file has it.
+func ruleText(r throttle.Rule) string {
+	if r.Kind() == throttle.KindLeak {
+		return fmt.Sprintf("leak: %d/%v", r.Limit(), r.Period())
+	}
+	return fmt.Sprintf("window: %d/%v", r.Limit(), r.Period())
+}
+
+// brokenAccount counts the executions that broke the limit which queues share with somebody outside.
+func (s *scene) brokenAccount(executions []*execution) int {
+	if s.account == (throttle.Rule{}) {
+		return 0
+	}
+	all := slices.Concat(executions, s.outside)
+	slices.SortStableFunc(all, func(a, b *execution) int { return a.began.Compare(b.began) })
+	if len(s.outside) < 50 {
+		s.t.Errorf("somebody outside has had the limit %d times", len(s.outside))
+	}
+	if s.account.Kind() == throttle.KindLeak {
+		s.checkUse(executions, all)
+		return s.count("account", overflows(all, 1, accountRate, func(*execution) int { return 1 }))
+	}
+	if len(s.tooMany(all, s.account.Limit()*9/10, accountPeriod)) == 0 {
+		s.t.Error("the shared limit has not bound")
+	}
+	return s.count("account", s.tooMany(all, s.account.Limit(), accountPeriod))
+}
+
+// checkUse fails the test where the limit was not used while there was work for it.
+func (s *scene) checkUse(executions, all []*execution) {
+	n := 0
+	for _, e := range all {
+		if e.began.After(s.used.from) && e.began.Before(s.used.to) {
+			n++
+		}
+	}
+	late := make([]time.Duration, 0, len(executions))
+	for _, e := range executions {
+		late = append(late, e.late)
+	}
+	slices.Sort(late)
+	part := float64(n) / (accountRate * s.used.to.Sub(s.used.from).Seconds())
+	s.t.Logf("of the shared limit %.1f %% were used in %v, %d times from outside", 100*part, s.used.to.Sub(s.used.from).Round(time.Millisecond), len(s.outside))
+	least := 0.98
+	if usually := late[len(late)/2].Round(time.Millisecond / 10); usually > steady {
+		s.t.Logf("the machine usually ran what was due %v late: grants are lost to processes that do not run in time", usually)
+		least = 0.3
+	}
+	if part < least {
+		s.t.Errorf("%.1f %% of the shared limit were used; want at least %.0f %%", 100*part, 100*least)
+	}
+}
