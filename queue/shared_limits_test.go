@@ -224,31 +224,108 @@ func TestOtherLimitsComeBeforeAShared(t *testing.T) {
 	})
 }
 
-// A limit can become a shared one, and be one no more, while jobs wait for it.
+// Jobs that several shared limits count start at instants that all of these allow, whoever else has spent of any of them. Many keys of one
+// limit that have another one in common do not ask for it all the time.
+func TestSeveralSharedLimits(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ domains, perDomain, least int }{
+		"the common one binds": {120, 10, 950}, "those of the keys bind": {5, 10, 480}, "both": {12, 10, 900},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				var asked redistest.Counter
+				client.AddHook(&asked)
+				account, domain := shared(throttle.Leak(100, time.Second)), shared(throttle.Window(test.perDomain, time.Second))
+				domain.Key = []string{"keys.domain"}
+				p := limitsOnly(map[string]queue.Limit{"account": account, "domain": domain})
+				var started starts
+				by := make(map[string][]time.Time)
+				for _, name := range []string{"push", "mail"} {
+					must(t, newInspector(t, client, name).SetPolicies(t.Context(), p))
+					runWorker(t, client, &recorder{then: func(_ context.Context, info queue.Info) error {
+						started.add(name, info.Started)
+						started.add("at "+info.Keys["domain"], info.Started)
+						return nil
+					}}, queue.WorkerConfig{Queues: []string{name}})
+					all := jobs("school", "teacher", 2*test.domains)
+					for i := range all {
+						all[i].User, all[i].Keys = fmt.Sprint("teacher-", i%test.domains), map[string]string{"domain": fmt.Sprint("d", i%test.domains)}
+					}
+					for range 1200/len(all) + 1 {
+						_, err := newClient(t, client, name).Enqueue(t.Context(), all...)
+						must(t, err)
+					}
+				}
+				asked.Take()
+				time.Sleep(10 * time.Second)
+				commands := asked.Take()
+				started.mu.Lock()
+				defer started.mu.Unlock()
+				var all []time.Time
+				for who, at := range started.by {
+					if who == "push" || who == "mail" {
+						all = append(all, at...)
+						continue
+					}
+					by[who] = at
+				}
+				t.Logf("%d started, %d by push, with %d commands", len(all), len(started.by["push"]), commands)
+				if n := busiest(all, time.Second); n > 102 { // slots of a leak are as far apart as it says, starts nearly so
+					t.Errorf("%d starts within a second, want at most 102", n)
+				}
+				for who, at := range by {
+					if n := busiest(at, time.Second); n > test.perDomain {
+						t.Errorf("%d starts within a second %s, want at most %d", n, who, test.perDomain)
+					}
+				}
+				if len(all) < test.least {
+					t.Errorf("%d have started, want at least %d", len(all), test.least)
+				}
+				if each := commands / max(1, len(all)); each > 40 {
+					t.Errorf("%d commands for each start", each)
+				}
+			})
+		})
+	}
+}
+
+// A limit can become a shared one, one of several, and be one no more, while jobs wait for it. A pause of any of several holds them all.
 func TestALimitBecomesShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
-		alone := limitsOnly(map[string]queue.Limit{"account": {Counts: "jobs", Rules: []throttle.Rule{throttle.Leak(10, time.Second)}}})
-		none := limitsOnly(nil)
+		leak := func(n int) []throttle.Rule { return []throttle.Rule{throttle.Leak(n, time.Second)} }
+		alone := limitsOnly(map[string]queue.Limit{"account": {Counts: "jobs", Rules: leak(10)}})
+		several := func(pool int) queue.Policies {
+			return limitsOnly(map[string]queue.Limit{"account": shared(leak(10)...), "pool": shared(leak(pool)...), "other": {Counts: "jobs", Rules: leak(50)}})
+		}
 		var started starts
 		started.under(t, client, alone, "push", queue.WorkerConfig{})
 		for i := range 5 {
 			enqueue(t, client, jobs("school", fmt.Sprint("teacher", i), 400)...)
 		}
 		inspector := newInspector(t, client, "push")
-		for i, p := range []queue.Policies{account(throttle.Leak(20, time.Second)), alone, account(throttle.Leak(10, time.Second)), none} {
+		for i, step := range []struct {
+			queue.Policies
+			pause string // a limit that is paused for half of the time
+			want  int
+		}{
+			{alone, "", 100}, {account(leak(20)...), "", 200}, {alone, "", 100}, {several(5), "", 50}, {several(8), "", 80}, {several(5), "pool", 25},
+			{account(leak(10)...), "", 100}, {account(leak(10)...), "account", 50}, {several(20), "account", 50}, {several(20), "other", 50},
+		} {
+			must(t, inspector.SetPolicies(t.Context(), step.Policies))
+			if step.pause != "" {
+				must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeLimit, Limit: step.pause, For: 5 * time.Second}))
+			}
 			before := started.of("push")
 			time.Sleep(10 * time.Second)
-			want := 100
-			if i == 1 {
-				want = 200
+			if n := started.of("push") - before; n < step.want*95/100-1 || n > step.want+3 {
+				t.Errorf("%d have started in the %d. ten seconds, want %d", n, i+1, step.want)
 			}
-			if n := started.of("push") - before; n < want*95/100 || n > want+5 {
-				t.Errorf("%d have started in the %d. ten seconds, want %d", n, i+1, want)
-			}
-			must(t, inspector.SetPolicies(t.Context(), p))
 		}
+		must(t, inspector.SetPolicies(t.Context(), limitsOnly(nil)))
 		time.Sleep(20 * time.Second)
 		if n := started.of("push"); n != 2000 {
 			t.Errorf("%d have started in the end, want all 2000", n)

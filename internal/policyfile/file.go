@@ -131,14 +131,7 @@ func (f File) Check() *Problem {
 			return p
 		}
 	}
-	shared := ""
 	for _, name := range slices.Sorted(maps.Keys(f.Limits)) {
-		switch {
-		case f.Limits[name].Shared && shared != "":
-			return &Problem{Path: join("limits", name), Text: fmt.Sprintf("shared, and so is %s; want one shared limit at most: nobody decides about two together", shared)}
-		case f.Limits[name].Shared:
-			shared = name
-		}
 		switch {
 		case !policyName.MatchString(name):
 			return &Problem{Path: "limits", Text: fmt.Sprintf("name %q; want %s", name, wantName), name: name}

@@ -28,6 +28,7 @@ limits:
   route: {key: keys.route, detailed: true}
   chat: {jobs: {type: chat}}
   account: {key: type, shared: true, rules: [{leak: 7/s}], each: {x: {rules: [{leak: 8/s}]}}}
+  pool: {shared: true, rules: [{window: 9/1s}]}
   shop: {key: tenant, each: {big: {concurrency: 5}}}
 `
 
@@ -46,6 +47,7 @@ func TestLimits(t *testing.T) {
 		"bulk":     {Types: []string{"bulk"}, Bounds: Bounds{Limits: Limits{Concurrency: Concurrency{Percent: 25}}}},
 		"route":    {Key: []string{"keys.route"}, Detailed: true},
 		"account":  {Key: []string{"type"}, Bounds: Bounds{Shared: true, Limits: rules(throttle.Leak(7, time.Second))}, Each: map[string]Bounds{"x": {Shared: true, Limits: rules(throttle.Leak(8, time.Second))}}},
+		"pool":     {Bounds: Bounds{Shared: true, Limits: rules(throttle.Window(9, time.Second))}},
 		"chat":     {Types: []string{"chat"}},
 		"shop":     {Key: []string{"tenant"}, Each: map[string]Bounds{"big": {Limits: Limits{Concurrency: Concurrency{Jobs: 5}}}}},
 	}

@@ -55,7 +55,7 @@ var faults = []fault{
 	{name: "Redis's clock an hour back for 6 s", run: behind},
 	{name: "older policies after a failover, kill -9 of the leader", run: outdated},
 	{name: "twelve queues in one worker, kill -9", run: shared},
-	{name: "two queues under a shared limit, kill -9 of workers and Redis", run: underAccount},
+	{name: "two queues under shared limits, kill -9 of workers and Redis", run: underAccount},
 	{name: "two queues and somebody outside use up a shared limit, kill -9", run: usedAccount},
 	{name: "three limits by name, kill -9 of workers and Redis", run: byName},
 }

@@ -83,6 +83,7 @@ type stage struct {
 	lively  bool             // nobody may be without starts for long beyond the fault
 	named   bool             // there are the three limits by name of named_test.go
 	account throttle.Rule    // of a limit that all queues share, see sharing_test.go
+	pooled  bool             // another limit that is shared counts for each tenant
 	apart   bool             // each worker works for one queue
 	durable queue.Durability // of offers
 }
@@ -134,6 +135,9 @@ func (s *scene) policies() queue.Policies {
 	}
 	if s.account != (throttle.Rule{}) {
 		byName = map[string]queue.Limit{"account": {Shared: true, Counts: "jobs", Rules: []throttle.Rule{s.account}}}
+		if s.pooled {
+			byName["pool"] = queue.Limit{Shared: true, Counts: "jobs", Key: []string{"tenant"}, Rules: []throttle.Rule{throttle.Window(poolLimit, accountPeriod)}}
+		}
 	}
 	return queue.Policies{
 		Limits: byName, Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {

@@ -18,6 +18,7 @@ const (
 	accountPeriod = 2 * time.Second
 	outsideRate   = accountRate / 3
 	outside       = "outside"
+	poolLimit     = 60 // of each tenant
 )
 
 // steady is how late a machine usually runs what is due at most that has processors enough for the processes of this test.
@@ -29,7 +30,7 @@ const accountFile = "limits: {account: {shared: true, counts: jobs, rules: [{%s}
 // underAccount kills workers of two queues that share a limit and, between them, Redis.
 func underAccount(t *testing.T) *scene {
 	server, at := plain(t, durable...)
-	at.account = throttle.Window(accountRate*2, accountPeriod)
+	at.account, at.pooled = throttle.Window(accountRate*2, accountPeriod), true
 	return sharing(t, at, func(s *scene) {
 		for range 2 * s.rounds {
 			s.killSome(3, 100*time.Millisecond)
@@ -123,7 +124,24 @@ func (s *scene) brokenAccount(executions []*execution) int {
 	if len(s.tooMany(all, s.account.Limit()*9/10, accountPeriod)) == 0 {
 		s.t.Error("the shared limit has not bound")
 	}
-	return s.count("account", s.tooMany(all, s.account.Limit(), accountPeriod))
+	return s.count("account", s.tooMany(all, s.account.Limit(), accountPeriod)) + s.brokenPools(executions)
+}
+
+// brokenPools counts the executions that broke the shared limit of each tenant.
+func (s *scene) brokenPools(executions []*execution) (found int) {
+	tenants := make(map[string][]*execution)
+	for _, e := range executions {
+		tenants[e.Tenant] = append(tenants[e.Tenant], e)
+	}
+	bound := false
+	for tenant, all := range tenants {
+		found += s.count("pool of "+tenant, s.tooMany(all, poolLimit, accountPeriod))
+		bound = bound || len(s.tooMany(all, poolLimit*9/10, accountPeriod)) > 0
+	}
+	if !bound {
+		s.t.Error("no tenant's shared limit has bound")
+	}
+	return found
 }
 
 // checkUse fails the test where the limit was not used while there was work for it.

@@ -173,6 +173,7 @@ const (
 	UrnWaterclockMissingScope     ProblemType = "urn:waterclock:missing-scope"
 	UrnWaterclockNoLimits         ProblemType = "urn:waterclock:no-limits"
 	UrnWaterclockNoSuchJob        ProblemType = "urn:waterclock:no-such-job"
+	UrnWaterclockNoSuchLimit      ProblemType = "urn:waterclock:no-such-limit"
 	UrnWaterclockNoSuchPath       ProblemType = "urn:waterclock:no-such-path"
 	UrnWaterclockNoSuchQueue      ProblemType = "urn:waterclock:no-such-queue"
 	UrnWaterclockNotDurable       ProblemType = "urn:waterclock:not-durable"
@@ -214,6 +215,8 @@ func (e ProblemType) Valid() bool {
 	case UrnWaterclockNoLimits:
 		return true
 	case UrnWaterclockNoSuchJob:
+		return true
+	case UrnWaterclockNoSuchLimit:
 		return true
 	case UrnWaterclockNoSuchPath:
 		return true
@@ -689,6 +692,9 @@ type Why struct {
 
 // Id defines model for id.
 type Id = string
+
+// LimitName defines model for limitName.
+type LimitName = string
 
 // Queue defines model for queue.
 type Queue = string

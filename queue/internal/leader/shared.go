@@ -31,14 +31,17 @@ import (
 // Queues that want the same instants take turns. Where instants lie far apart each queue asks for one, and has it before it asks for the
 // next: in between the others get theirs. Where they follow one another closely, each asks for what has come within reach, at random
 // distances of about a millisecond: so who is near to Redis has no more of them than others.
+// Where several limits decide together, an instant of the slower one would leave the others none before: it is asked for when it is near.
 
 // sharing is what a term knows of shared limits.
 type sharing struct {
-	clock *clock.Clock      // of the Redis that has them; nil if it is that of the queue
-	trip  time.Duration     // from a question until a round knows the answer, on average
-	of    map[string]*quota // by scope
-	at    int64             // when there is somebody to ask next, in µs of the queue's clock; Never for nobody
-	ill   bool              // the last answer was an error
+	clock    *clock.Clock      // of the Redis that has them; nil if it is that of the queue
+	trip     time.Duration     // from a question until a round knows the answer, on average
+	of       map[string]*quota // by scope
+	together bool              // a question for lanes that several limits count is under way
+	next     int64             // no other one before, in µs of the queue's clock
+	at       int64             // when there is somebody to ask next, in µs of the queue's clock; Never for nobody
+	ill      bool              // the last answer was an error
 }
 
 func newSharing(w *worker.Worker) sharing {
@@ -65,6 +68,7 @@ type quota struct {
 	next   int64         // not to be asked before, in µs of the queue's clock
 	slow   bool          // its instants lie so far apart that each is asked for by itself
 	given  []given       // grants that may be unused, by their instants
+	denied int           // how many times in a row it has got nothing
 	margin time.Duration // how much further ahead its instants are asked for, since some came too late
 }
 
@@ -77,6 +81,8 @@ type given struct {
 const (
 	// askEvery is how long a queue that was answered leaves instants to others, on average.
 	askEvery = time.Millisecond
+	// mostTogether is for how many combinations of limits one question is.
+	mostTogether = 32
 	// farthestGrant is how far ahead an instant may be that is asked for by itself.
 	farthestGrant = time.Second
 	// askAgain is how long a question waits after an error, and at most where instants are far away: others may give some back.
@@ -93,22 +99,54 @@ func (t *term) askForGrants() {
 	wants, missed := t.sched.Wants(now, t.fleet.free())
 	t.giveBack(missed)
 	t.shared.at = schedule.Never
+	var together []schedule.Want // by several limits each
 	for _, want := range wants {
 		switch q := t.quota(want.Scope); {
 		case q.asking:
 		case q.next > now:
 			t.shared.at = min(t.shared.at, q.next)
+		case len(want.Parts) > 1:
+			together = append(together, want)
 		default:
-			q.asking = true
-			reach := t.reaches(want)
-			reach.after += q.margin
-			if q.slow {
-				want.Costs, reach.within = want.Costs[:1], farthestGrant
-			}
-			t.workers.Go(func() { t.askFor(t.ctx, want, reach) })
+			t.askOne(want)
 		}
 	}
+	t.askTogether(together, now)
 	t.forgetQuotas(now)
+}
+
+// askOne asks one limit.
+func (t *term) askOne(want schedule.Want) {
+	q := t.quota(want.Scope)
+	q.asking = true
+	r := t.reaches(want)
+	r.after += q.margin
+	if q.slow {
+		want.Costs, r.within = want.Costs[:1], farthestGrant
+	}
+	t.workers.Go(func() { t.askFor(t.ctx, []schedule.Want{want}, r) })
+}
+
+// askTogether asks for instants that several limits let each of some lanes start at: with one question for some of the lanes, whichever
+// they are, so that thousands of combinations of limits do not ask for each by itself.
+func (t *term) askTogether(wants []schedule.Want, now int64) {
+	switch {
+	case len(wants) == 0 || t.shared.together:
+		return
+	case t.shared.next > now:
+		t.shared.at = min(t.shared.at, t.shared.next)
+		return
+	}
+	rand.Shuffle(len(wants), func(i, j int) { wants[i], wants[j] = wants[j], wants[i] })
+	wants = wants[:min(len(wants), mostTogether)]
+	var r reach
+	for _, want := range wants {
+		q, its := t.quota(want.Scope), t.reaches(want)
+		q.asking = true
+		r.after, r.within = max(r.after, its.after+q.margin), its.within
+	}
+	t.shared.together, t.shared.next = true, now+askEvery.Microseconds()
+	t.workers.Go(func() { t.askFor(t.ctx, wants, r) })
 }
 
 // A reach is how near and how far instants may be that are asked for.
@@ -122,20 +160,31 @@ func (t *term) reaches(want schedule.Want) reach {
 }
 
 // askFor asks for instants, and tells the rounds.
-func (t *term) askFor(ctx context.Context, want schedule.Want, r reach) {
-	requests := make([]throttle.Request, len(want.Costs))
-	for i, cost := range want.Costs {
-		requests[i].Subjects = []throttle.Subject{{Key: want.Scope, Rules: want.Rules, Cost: costUnder(want.Rules, cost), Slack: limits.SharedSlack}}
+func (t *term) askFor(ctx context.Context, wants []schedule.Want, r reach) {
+	var requests []throttle.Request
+	for _, want := range wants {
+		for _, cost := range want.Costs {
+			var subjects []throttle.Subject
+			for k, part := range want.Parts {
+				subject := throttle.Subject{Key: part.Scope, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack}
+				subjects = append(subjects, subject)
+			}
+			requests = append(requests, throttle.Request{Subjects: subjects})
+		}
 	}
 	asked := time.Now()
 	decisions, err := t.w.Shared.ReserveMany(ctx, r.after, r.within, requests...)
 	answered := time.Now()
 	t.report(ctx, func(int64) {
-		if err != nil {
-			t.unanswered(want.Scope, err)
-			return
+		t.shared.together = t.shared.together && len(wants[0].Parts) == 1
+		for _, want := range wants {
+			if err != nil {
+				t.unanswered(want.Scope, err)
+				continue
+			}
+			t.answered(want, r, decisions[:len(want.Costs)], asked, answered)
+			decisions = decisions[len(want.Costs):]
 		}
-		t.answered(want, r, decisions, asked, answered)
 	})
 }
 
@@ -191,23 +240,32 @@ func (t *term) answered(want schedule.Want, r reach, decisions []throttle.Decisi
 	q.margin -= q.margin / 8
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
 	near := t.reaches(want).within
-	q.slow = decisions[0].RetryAfter-r.after > 2*near
+	q.slow = len(want.Parts) == 1 && decisions[0].RetryAfter-r.after > 2*near
 	for i, d := range decisions {
 		if !d.Spent() {
-			switch ahead := d.RetryAfter - r.after; {
-			case i > 0:
-			case ahead > farthestGrant: // others may give some back
-				q.next = now + min(ahead-farthestGrant, askAgain).Microseconds()
-			case q.slow:
-				q.next = now
+			if i == 0 {
+				q.next = max(q.next, now+t.deny(q, want, r, d.RetryAfter-r.after).Microseconds())
 			}
 			t.sched.Step(now, schedule.Expected{Scope: want.Scope, At: at(d.Slot)})
 			break
 		}
-		g := rules.Grant{At: at(d.Slot), Cost: int64(want.Costs[i])}
+		q.denied = 0
+		g := rules.Grant{At: at(d.Slot), Cost: want.Costs[i].Name}
 		q.given = append(q.given, given{g, d})
 		t.sched.Step(now, schedule.Granted{Scope: want.Scope, Grant: g})
 	}
+}
+
+// deny returns how long to wait before a limit is asked again that has no instant within reach, but one so far ahead. Others may give some
+// back before. Many jobs may wait for several limits each, of which they have one in common: who is denied again and again asks
+// less often.
+func (t *term) deny(q *quota, want schedule.Want, r reach, ahead time.Duration) time.Duration {
+	if len(want.Parts) == 1 {
+		return min(ahead-farthestGrant, askAgain)
+	}
+	q.denied++
+	rest := min(askEvery<<min(q.denied, 10), askAgain)
+	return min(ahead-r.within, askAgain) + rand.N(rest)
 }
 
 // giveBack lets the script have back what was missed.

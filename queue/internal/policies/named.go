@@ -21,19 +21,24 @@ type bound struct {
 	rules       *rules.Set
 	concurrency schedule.Concurrency
 	capacity    int
-	shared      *schedule.Shared
+	shared      *schedule.Shared // for any scope; nil if the rules are decided here
 }
 
 func compileBounds(b policyfile.Bounds) bound {
 	compiled := bound{rules: compileRules(b.Rules), concurrency: schedule.Concurrency(b.Concurrency), capacity: b.Capacity}
 	if b.Shared {
-		compiled.shared = &schedule.Shared{Rules: b.Rules, Grants: rules.Compile(0, rules.Rule{Kind: rules.Granted})}
+		grants := rules.Compile(0, rules.Rule{Kind: rules.Granted})
+		compiled.shared = &schedule.Shared{Parts: []schedule.Part{{Rules: b.Rules}}, Grants: grants}
 	}
 	return compiled
 }
 
 func (b bound) limit(scope string) schedule.Limit {
-	return schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity, Shared: b.shared}
+	l := schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity}
+	if b.shared != nil {
+		l.Shared = b.shared.Of(scope)
+	}
+	return l
 }
 
 func compileNamed(f policyfile.File) schedule.Named {

@@ -75,6 +75,12 @@ func (s *Scheduler) pause(scope string, until, now int64) {
 	if s.paused[scope] = until; until == 0 {
 		delete(s.paused, scope)
 	}
+	for _, of := range s.instances {
+		if of.bundles(scope) {
+			of.paused = s.pausedUntil(of)
+			s.arm(of, now)
+		}
+	}
 	name, user := envelope.ParseScope(scope)
 	t := s.tenants[name]
 	switch of := s.instances[scope]; {

@@ -98,7 +98,8 @@ func (n namedLimit) limit(scope string) schedule.Limit {
 	}
 	limit := schedule.Limit{Scope: scope, Rules: b.set, Concurrency: b.concurrency}
 	if b.shared {
-		limit.Shared = &schedule.Shared{Grants: rules.Compile(0, rules.Rule{Kind: rules.Granted})}
+		all := schedule.Shared{Parts: []schedule.Part{{}}, Grants: rules.Compile(0, rules.Rule{Kind: rules.Granted})}
+		limit.Shared = all.Of(scope)
 	}
 	return limit
 }

@@ -28,6 +28,7 @@ type instance struct {
 	// Of a shared limit: its rules are decided in Redis, and it has grants of them, which are not to be expected before an instant.
 	shared   *Shared // nil if its rules are decided here
 	expected int64
+	costs    costNames // if several limits are decided together
 }
 
 // A share is what a job costs one of its subjects.
@@ -35,7 +36,8 @@ type share struct {
 	who    toucher
 	of     *subject
 	cost   int
-	ofUser bool // a limit by name that counts for each user
+	each   []int // what it costs each limit of a bundle, of which cost is the name; nil otherwise
+	ofUser bool  // a limit by name that counts for each user
 
 	allows int64 // when the rules let it start
 	rule   int   // by which of them, or -1
@@ -112,10 +114,12 @@ type counted struct {
 
 func (s *Scheduler) countedBy(lane envelope.Lane, env *envelope.Envelope) counted {
 	uses, label, _ := s.policies.Job(lane, env)
-	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(uses[commonLimits:])}
+	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(s.bundled(uses[commonLimits:]))}
 	for _, of := range c.shares {
-		i := of.who.(*instance)
-		c.instances, c.limits = append(c.instances, i), append(c.limits, i.limit)
+		c.instances = append(c.instances, of.who.(*instance))
+	}
+	for _, use := range uses[commonLimits:] {
+		c.limits = append(c.limits, use.Name)
 	}
 	return c
 }
@@ -139,7 +143,7 @@ func (s *Scheduler) instancesOf(uses []Use) []share {
 	all := make([]share, len(uses))
 	for i, use := range uses {
 		of := s.instance(use)
-		all[i] = share{who: of, of: &of.subject, cost: use.Cost, ofUser: use.OfUser}
+		all[i] = share{who: of, of: &of.subject, cost: use.Cost, each: use.each, ofUser: use.OfUser}
 	}
 	return all
 }

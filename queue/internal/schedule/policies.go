@@ -93,6 +93,8 @@ type Use struct {
 	Fields []string // of its key
 	Cost   int      // what the job costs of it. Where only the lane is known: 0 is the cost of the job, and -1 unknown
 	OfUser bool     // it counts for each user
+
+	each []int // of several shared limits that are asked together, what the job costs each of them
 }
 
 // A Policy is what limits a tenant and each of its users. The zero value limits nothing.

@@ -17,18 +17,39 @@ import (
 // ahead: what is not used by then is given back (Missed). Grants are known to one scheduler alone. They end with it: whoever
 // leads next asks for others.
 
-// Shared are the rules of a shared limit: as they are decided in Redis, and as a scheduler knows them, which are its grants.
+// A job that several shared limits count needs an instant at which all of them let it start, and they decide about it together.
+// So all jobs that the same ones count have one line (bundle.go).
+
+// Shared are the rules of a shared limit, or of several that decide together: as they are decided in Redis, and as a scheduler knows
+// them, which are its grants.
 type Shared struct {
-	Rules  []throttle.Rule
+	Parts  []Part
 	Grants *rules.Set
 }
 
-// A Want is what the line of a shared limit waits for: grants for jobs of these costs, in the order in which they would start.
-type Want struct {
+// Of returns the rules of one shared limit for a scope.
+func (s *Shared) Of(scope string) *Shared {
+	return &Shared{[]Part{{scope, s.Parts[0].Rules}}, s.Grants}
+}
+
+// A Part is one of the shared limits that decide together.
+type Part struct {
 	Scope string
 	Rules []throttle.Rule
-	Costs []int
+}
+
+// A Want is what the line of shared limits waits for: grants for jobs of these costs, in the order in which they would start.
+type Want struct {
+	Scope string
+	Parts []Part
+	Costs []Cost
 	Ahead int64 // so far ahead they have to lie at least, in µs: other limits do not let the first job start before
+}
+
+// A Cost is what a job costs each part of a want. A grant for it has its name as the cost.
+type Cost struct {
+	Name int64
+	Of   []int
 }
 
 // A Missed grant was not used in time.
@@ -63,7 +84,7 @@ func (s *Scheduler) Wants(now int64, places int) (wants []Want, missed []Missed)
 		if first == nil || s.opensFor(i, first, now) < rules.Never {
 			continue
 		}
-		wants = append(wants, Want{i.name, i.shared.Rules, s.costs(i, now, min(places, mostWanted)), s.usable(first, now) - now})
+		wants = append(wants, Want{i.name, i.shared.Parts, s.costs(i, now, min(places, mostWanted)), s.usable(first, now) - now})
 	}
 	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
 	return wants, missed
@@ -80,12 +101,12 @@ func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 }
 
 // costs returns what the first jobs in the line cost that may start within the lead, the very first one at least.
-func (s *Scheduler) costs(i *instance, now int64, most int) (costs []int) {
+func (s *Scheduler) costs(i *instance, now int64, most int) (costs []Cost) {
 	add := func(l *lane, room int) int {
-		before, cost := len(costs), 1
+		before, cost := len(costs), Cost{1, []int{1}}
 		for _, of := range l.counted.shares {
 			if of.who == toucher(i) {
-				cost = max(1, of.cost)
+				cost = of.costs()
 			}
 		}
 		if u := l.user; u.rules.Len() > 0 || u.limit.Limits() {
@@ -130,6 +151,14 @@ func (s *Scheduler) costs(i *instance, now int64, most int) (costs []int) {
 		}
 	}
 	return costs
+}
+
+// costs returns what a job costs each part of a shared limit.
+func (s share) costs() Cost {
+	if s.each != nil {
+		return Cost{int64(s.cost), s.each}
+	}
+	return Cost{int64(s.cost), []int{s.cost}}
 }
 
 // room returns how many jobs the rules and the concurrency limit of the queue, or of a tenant, let start by an instant, and no more than

@@ -1,8 +1,10 @@
 package schedule_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,15 +14,22 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 )
 
-// A root is where a shared limit is decided in these tests: it answers some milliseconds after it was asked.
+// A root is where shared limits are decided in these tests: it answers some milliseconds after it was asked.
 type root struct {
-	set      *rules.Set
-	state    rules.State
+	limits   namedLimits
+	states   map[string]*rules.State // by scope
 	rng      *rand.Rand
-	under    map[string]answer   // on its way, by scope
-	given    map[rules.Grant]int // and not used
+	under    map[string]answer      // on its way, by scope
+	given    map[rules.Grant][]cost // and not used, by what it was spent of
+	starts   []schedule.Start
 	granted  int
 	returned int
+}
+
+// A cost is what a grant was spent of.
+type cost struct {
+	scope string
+	of    int
 }
 
 // An answer is what the root says, and when it comes.
@@ -37,17 +46,19 @@ func (r *root) serve(s *shelf) {
 		}
 		delete(r.under, scope)
 		for _, g := range a.grants {
-			r.given[g]++
 			s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: g})
 		}
 	}
 	wants, missed := s.s.Wants(s.now, s.places)
 	for _, m := range missed {
 		r.returned++
-		if r.given[m.Grant]--; r.given[m.Grant] < 0 {
+		if r.given[m.Grant] == nil {
 			s.t.Fatalf("%+v comes back, and was not there", m)
 		}
-		r.set.Refund(&r.state, rules.At(m.At), int(m.Cost), false)
+		for _, c := range r.given[m.Grant] {
+			r.rules(c.scope).Refund(r.state(c.scope), rules.At(m.At), c.of, false)
+		}
+		delete(r.given, m.Grant)
 	}
 	for _, want := range wants {
 		if _, asked := r.under[want.Scope]; asked {
@@ -55,33 +66,67 @@ func (r *root) serve(s *shelf) {
 		}
 		a := answer{at: s.now + 500 + r.rng.Int64N(1000)}
 		after := s.now + max(2000, want.Ahead)
-		for i, cost := range want.Costs {
-			at, _ := r.set.Earliest(&r.state, after, cost)
-			if at > after+3000 && !(i == 0 && at < after+1_000_000) {
+		for i, c := range want.Costs {
+			at := r.earliest(want.Parts, c.Of, after)
+			if at > after+3000 && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
+				if i == 0 { // it is no use to ask before it is near
+					a.at = max(a.at, min(at-3000, s.now+1_000_000))
+				}
 				break
 			}
-			r.set.Spend(&r.state, rules.At(at), cost, true)
-			a.grants = append(a.grants, rules.Grant{At: at, Cost: int64(cost)})
+			g := rules.Grant{At: at, Cost: c.Name}
+			for k, part := range want.Parts {
+				r.rules(part.Scope).Spend(r.state(part.Scope), rules.At(at), c.Of[k], true)
+				r.given[g] = append(r.given[g], cost{part.Scope, c.Of[k]})
+			}
+			a.grants = append(a.grants, g)
 			r.granted++
 		}
 		r.under[want.Scope] = a
 	}
 }
 
-// used checks that each start has a grant of its own.
-func (r *root) used(s *shelf, shared func(schedule.Start) bool) (n int) {
-	for _, start := range s.starts {
-		if !shared(start) {
-			continue
-		}
-		n++
-		g := rules.Grant{At: start.Slot, Cost: int64(start.Head.Env.Cost)}
-		if r.given[g]--; r.given[g] < 0 {
-			s.t.Errorf("%s of %v starts at %d, for which there is no grant", start.Stamp, start.Lane, start.Slot)
+func (r *root) rules(scope string) *rules.Set {
+	limit, _ := r.limits.Scope(scope)
+	return limit.Rules
+}
+
+func (r *root) state(scope string) *rules.State {
+	if r.states[scope] == nil {
+		r.states[scope] = &rules.State{}
+	}
+	return r.states[scope]
+}
+
+// earliest returns the first instant from one on at which all parts let a job start.
+func (r *root) earliest(parts []schedule.Part, costs []int, from int64) int64 {
+	var all []schedule.Remembered
+	for k, part := range parts {
+		all = append(all, schedule.Remembered{Rules: r.rules(part.Scope), State: r.state(part.Scope), Cost: costs[k]})
+	}
+	return schedule.Earliest(all, from)
+}
+
+// judge checks that the jobs that have started keep all shared limits. It knows nothing of grants.
+func (r *root) judge(t *testing.T) {
+	slices.SortStableFunc(r.starts, func(a, b schedule.Start) int { return cmp.Compare(a.Slot, b.Slot) })
+	states := make(map[string]*rules.State)
+	for _, start := range r.starts {
+		for _, l := range r.limits {
+			scope, cost := l.of(start.Lane, start.Head.Env)
+			if cost == 0 {
+				continue
+			}
+			if states[scope] == nil {
+				states[scope] = &rules.State{}
+			}
+			limit, _ := r.limits.Scope(scope)
+			if at, _ := limit.Rules.Earliest(states[scope], start.Slot, int(cost)); at > start.Slot {
+				t.Errorf("%s of %v starts at %d, and %s lets it start at %d", start.Stamp, start.Lane, start.Slot, scope, at)
+			}
+			limit.Rules.Spend(states[scope], rules.At(start.Slot), int(cost), true)
 		}
 	}
-	s.starts = nil
-	return n
 }
 
 // Jobs under a shared limit start at the instants that were granted, each of them used once. Nearly all that the limit lets start
@@ -91,41 +136,58 @@ func TestGrants(t *testing.T) {
 	leak := func(n int) *rules.Set {
 		return rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: n, Period: time.Second})
 	}
+	window := func(n int) *rules.Set {
+		return rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: n, Period: time.Second})
+	}
+	more := func(key, unit string, set *rules.Set) namedLimit {
+		return namedLimit{name: "second", key: key, unit: unit, bounds: bounds{set: set, shared: true}}
+	}
+	slow := more("tenant", "jobs", leak(100)) // but one tenant's
+	slow.own = map[string]bounds{"l:second:t0": {set: leak(1), shared: true}}
 	for name, test := range map[string]struct {
 		queue, tenant  *rules.Set
 		user, other    *rules.Set
+		second         namedLimit // another one that is shared
 		places, costs  int
 		ahead, late    int64 // of the places; of one job in ten
 		tenants, users int
 		limit          *rules.Set
 		least          int // starts within 10 s
 	}{
-		"nothing else": {tenants: 3, users: 10, limit: leak(200), least: 1960},
-		"one lane":     {tenants: 1, users: 1, limit: leak(200), least: 1960},
-		"a window":     {tenants: 3, users: 10, limit: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 100, Period: time.Second}), least: 990},
-		"tenants":      {tenants: 5, users: 10, tenant: leak(60), limit: leak(200), least: 1950},
-		"users":        {tenants: 3, users: 40, user: leak(3), limit: leak(200), least: 1950},
-		"slow queue":   {tenants: 3, users: 10, queue: leak(50), limit: leak(200), least: 490},
-		"queue window": {tenants: 3, users: 10, queue: rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 20, Period: time.Second}), limit: leak(20_000), least: 200},
-		"slow tenants": {tenants: 3, users: 10, tenant: leak(20), limit: leak(200), least: 590},
-		"slow users":   {tenants: 3, users: 10, user: leak(1), limit: leak(200), least: 300},
-		"costs":        {tenants: 3, users: 10, costs: 3, limit: leak(400), least: 1900},
-		"one place":    {tenants: 3, users: 10, places: 1, limit: leak(200), least: 1960},
-		"far places":   {tenants: 3, users: 10, ahead: 60_000, limit: leak(200), least: 1940},
-		"late jobs":    {tenants: 3, users: 10, late: 300_000, limit: leak(200), least: 1900},
-		"late users":   {tenants: 3, users: 40, user: leak(3), late: 300_000, limit: leak(200), least: 1900},
-		"late tenants": {tenants: 5, users: 10, tenant: leak(60), late: 300_000, limit: leak(200), least: 1900},
-		"another":      {tenants: 3, users: 10, other: leak(100), limit: leak(200), least: 980},
+		"nothing else":   {tenants: 3, users: 10, limit: leak(200), least: 1960},
+		"one lane":       {tenants: 1, users: 1, limit: leak(200), least: 1960},
+		"a window":       {tenants: 3, users: 10, limit: window(100), least: 990},
+		"tenants":        {tenants: 5, users: 10, tenant: leak(60), limit: leak(200), least: 1950},
+		"users":          {tenants: 3, users: 40, user: leak(3), limit: leak(200), least: 1950},
+		"slow queue":     {tenants: 3, users: 10, queue: leak(50), limit: leak(200), least: 490},
+		"queue window":   {tenants: 3, users: 10, queue: window(20), limit: leak(20_000), least: 200},
+		"slow tenants":   {tenants: 3, users: 10, tenant: leak(20), limit: leak(200), least: 590},
+		"slow users":     {tenants: 3, users: 10, user: leak(1), limit: leak(200), least: 300},
+		"costs":          {tenants: 3, users: 10, costs: 3, limit: leak(400), least: 1900},
+		"one place":      {tenants: 3, users: 10, places: 1, limit: leak(200), least: 1960},
+		"far places":     {tenants: 3, users: 10, ahead: 60_000, limit: leak(200), least: 1940},
+		"late jobs":      {tenants: 3, users: 10, late: 300_000, limit: leak(200), least: 1900},
+		"late users":     {tenants: 3, users: 40, user: leak(3), late: 300_000, limit: leak(200), least: 1900},
+		"late tenants":   {tenants: 5, users: 10, tenant: leak(60), late: 300_000, limit: leak(200), least: 1900},
+		"two":            {tenants: 3, users: 10, limit: leak(200), second: more("", "jobs", window(100)), least: 990},
+		"two with costs": {tenants: 3, users: 10, costs: 3, limit: leak(400), second: more("", "jobs", leak(150)), least: 1400},
+		"two keys":       {tenants: 3, users: 10, limit: leak(200), second: more("tenant", "jobs", leak(50)), least: 1450},
+		"a slow key":     {tenants: 3, users: 10, limit: leak(200), second: more("tenant", "jobs", leak(2)), least: 57},
+		"one slow key":   {tenants: 30, users: 10, limit: leak(200), second: slow, least: 1940},
+		"another":        {tenants: 3, users: 10, other: leak(100), limit: leak(200), least: 980},
 	} {
 		t.Run(name, func(t *testing.T) {
 			account := namedLimit{name: "account", unit: "cost", bounds: bounds{set: test.limit, shared: true}}
 			all := namedLimits{account}
+			if test.second.set != nil {
+				all = append(all, test.second)
+			}
 			if test.other != nil {
 				all = append(all, namedLimit{name: "other", unit: "jobs", bounds: bounds{set: test.other}})
 			}
 			s := newShelf(t, &schedule.Policies{Queue: test.queue, Default: "p", Policies: map[string]schedule.Policy{"p": {Tenant: test.tenant, User: test.user}}, Named: all})
 			s.ahead = test.ahead
-			r := &root{set: test.limit, rng: rng, under: map[string]answer{}, given: map[rules.Grant]int{}}
+			r := &root{limits: all, states: map[string]*rules.State{}, rng: rng, under: map[string]answer{}, given: map[rules.Grant][]cost{}}
 			if test.places > 0 {
 				s.places = test.places
 			}
@@ -137,13 +199,14 @@ func TestGrants(t *testing.T) {
 					}
 				})
 			}
-			started := 0
 			for end := s.now + 10_000_000; s.now < end; s.now += 200 {
 				r.serve(s)
 				s.decide()
 				r.serve(s)
-				started += r.used(s, func(schedule.Start) bool { return true })
+				r.starts, s.starts = append(r.starts, s.starts...), nil
 			}
+			started := len(r.starts)
+			r.judge(t)
 			t.Logf("%d started, %d granted, %d of them given back", started, r.granted, r.returned)
 			if started < test.least {
 				t.Errorf("%d have started, want at least %d", started, test.least)
