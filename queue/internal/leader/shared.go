@@ -66,7 +66,7 @@ func (t *term) onOurs(now int64, doubt time.Duration, said store.Reading) (later
 type quota struct {
 	asking bool
 	next   int64         // not to be asked before, in µs of the queue's clock
-	slow   bool          // its instants lie so far apart that each is asked for by itself
+	slow   bool          // its instants lie so far apart that each is asked for by itself, if it is one limit
 	given  []given       // grants that may be unused, by their instants
 	denied int           // how many times in a row it has got nothing
 	margin time.Duration // how much further ahead its instants are asked for, since some came too late
@@ -108,7 +108,7 @@ func (t *term) askForGrants() {
 		case len(want.Parts) > 1:
 			together = append(together, want)
 		default:
-			t.askOne(want)
+			t.askOne(want, now)
 		}
 	}
 	t.askTogether(together, now)
@@ -116,10 +116,10 @@ func (t *term) askForGrants() {
 }
 
 // askOne asks one limit.
-func (t *term) askOne(want schedule.Want) {
+func (t *term) askOne(want schedule.Want, now int64) {
 	q := t.quota(want.Scope)
 	q.asking = true
-	r := t.reaches(want)
+	r := t.reaches(want, now)
 	r.after += q.margin
 	if q.slow {
 		want.Costs, r.within = want.Costs[:1], farthestGrant
@@ -141,7 +141,7 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 	wants = wants[:min(len(wants), mostTogether)]
 	var r reach
 	for _, want := range wants {
-		q, its := t.quota(want.Scope), t.reaches(want)
+		q, its := t.quota(want.Scope), t.reaches(want, now)
 		q.asking = true
 		r.after, r.within = max(r.after, its.after+q.margin), its.within
 	}
@@ -153,10 +153,11 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 type reach struct{ after, within time.Duration }
 
 // reaches returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
-// commit another. Behind that they may lie by as much as it takes to ask twice more.
-func (t *term) reaches(want schedule.Want) reach {
+// commit another, and the way to a worker may be longer. Behind that they may lie by as much as it takes to ask twice more.
+func (t *term) reaches(want schedule.Want, now int64) reach {
 	trip := max(t.shared.trip, 200*time.Microsecond)
-	return reach{after: trip + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead)), within: trip + 5*max(trip, askEvery)/2}
+	told := trip + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead))
+	return reach{after: max(told, clock.Micros(want.From-now)), within: trip + 5*max(trip, askEvery)/2}
 }
 
 // askFor asks for instants, and tells the rounds.
@@ -239,8 +240,8 @@ func (t *term) answered(want schedule.Want, r reach, decisions []throttle.Decisi
 	}
 	q.margin -= q.margin / 8
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
-	near := t.reaches(want).within
-	q.slow = len(want.Parts) == 1 && decisions[0].RetryAfter-r.after > 2*near
+	near := t.reaches(want, now).within
+	q.slow = decisions[0].RetryAfter-r.after > 2*near
 	for i, d := range decisions {
 		if !d.Spent() {
 			if i == 0 {

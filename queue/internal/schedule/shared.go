@@ -43,7 +43,8 @@ type Want struct {
 	Scope string
 	Parts []Part
 	Costs []Cost
-	Ahead int64 // so far ahead they have to lie at least, in µs: other limits do not let the first job start before
+	From  int64 // other limits do not let the first job start before
+	Ahead int64 // how long before its instant the worker of the first job has to be told, in µs
 }
 
 // A Cost is what a job costs each part of a want. A grant for it has its name as the cost.
@@ -84,7 +85,7 @@ func (s *Scheduler) Wants(now int64, places int) (wants []Want, missed []Missed)
 		if first == nil || s.opensFor(i, first, now) < rules.Never {
 			continue
 		}
-		wants = append(wants, Want{i.name, i.shared.Parts, s.costs(i, now, min(places, mostWanted)), s.usable(first, now) - now})
+		wants = append(wants, Want{i.name, i.shared.Parts, s.costs(i, now, min(places, mostWanted)), s.ungranted(first, now), s.aheadOf(first)})
 	}
 	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
 	return wants, missed
