@@ -224,6 +224,40 @@ func TestOtherLimitsComeBeforeAShared(t *testing.T) {
 	})
 }
 
+// Jobs that wait for another limit as well take no instants of the shared one that others could use meanwhile.
+func TestOthersUseWhatAQueueMayNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lasts, per = 10 * time.Second, 200
+		client := redistest.Mini(t)
+		p := limitsOnly(map[string]queue.Limit{
+			"account": shared(throttle.Leak(per, time.Second)), "other": {Counts: "jobs", Rules: []throttle.Rule{throttle.Leak(per/2, time.Second)}},
+		})
+		var started starts
+		started.under(t, client, p, "push", queue.WorkerConfig{})
+		for i := range 4 {
+			enqueue(t, client, jobs("school", fmt.Sprint("teacher", i), per*3)...)
+		}
+		set, end := outside(t, client, account(throttle.Leak(per, time.Second))), time.Now().Add(lasts)
+		var callers sync.WaitGroup
+		for range 3 {
+			callers.Go(func() {
+				for time.Now().Before(end) {
+					d, err := set.Acquire(t.Context(), "account", limits.Fields{}, time.Second)
+					must(t, err)
+					started.add("outside", d.Slot)
+				}
+			})
+		}
+		callers.Wait()
+		push, others := started.of("push"), started.of("outside")
+		t.Logf("%d by push, %d outside", push, others)
+		if all := int(lasts.Seconds()) * per; push+others < all*95/100 || push < all/6 {
+			t.Errorf("%d have started, want about %d", push+others, all)
+		}
+	})
+}
+
 // Jobs that several shared limits count start at instants that all of these allow, whoever else has spent of any of them. Many keys of one
 // limit that have another one in common do not ask for it all the time.
 func TestSeveralSharedLimits(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,7 @@ type crew struct {
 // A member is one worker.
 type member struct {
 	name    string
+	queue   string // the only one that it works for; "" for all
 	program string // "" for this one
 	cmd     *exec.Cmd
 	stdin   io.Closer // the worker ends when it is closed: none outlives the test
@@ -62,8 +64,8 @@ func (c *crew) hire() *member {
 		s.Redis = c.urls[c.hired%len(c.urls)]
 	}
 	if c.apart {
-		all := append([]string{s.Queue}, s.Beside...)
-		s.Queue, s.Beside = all[c.hired%len(all)], nil
+		s.Queue, s.Beside = c.neediest(append([]string{s.Queue}, s.Beside...)), nil
+		m.queue = s.Queue
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -86,6 +88,20 @@ func (c *crew) hire() *member {
 	go func() { m.ended <- m.cmd.Wait() }()
 	c.members = append(c.members, m)
 	return m
+}
+
+// neediest returns the queue that the fewest workers work for: none is left without one, whoever is killed.
+func (c *crew) neediest(queues []string) string {
+	return slices.MinFunc(queues, func(a, b string) int { return c.workersOf(a) - c.workersOf(b) })
+}
+
+func (c *crew) workersOf(queue string) (n int) {
+	for _, m := range c.members {
+		if m.queue == queue {
+			n++
+		}
+	}
+	return n
 }
 
 // journalSuffix ends the names of the workers' journals. Each writes its own: kill -9 may cut a

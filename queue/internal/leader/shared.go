@@ -101,14 +101,16 @@ func (t *term) askForGrants() {
 	t.shared.at = schedule.Never
 	var together []schedule.Want // by several limits each
 	for _, want := range wants {
-		switch q := t.quota(want.Scope); {
+		q := t.quota(want.Scope)
+		next := max(q.next, want.From-t.told(want).Microseconds()) // asked for earlier, an instant would leave others none before
+		switch {
 		case q.asking:
-		case q.next > now:
-			t.shared.at = min(t.shared.at, q.next)
+		case next > now:
+			t.shared.at = min(t.shared.at, next)
 		case len(want.Parts) > 1:
 			together = append(together, want)
 		default:
-			t.askOne(want, now)
+			t.askOne(want)
 		}
 	}
 	t.askTogether(together, now)
@@ -116,11 +118,10 @@ func (t *term) askForGrants() {
 }
 
 // askOne asks one limit.
-func (t *term) askOne(want schedule.Want, now int64) {
+func (t *term) askOne(want schedule.Want) {
 	q := t.quota(want.Scope)
 	q.asking = true
-	r := t.reaches(want, now)
-	r.after += q.margin
+	r := reach{t.told(want) + q.margin, t.near()}
 	if q.slow {
 		want.Costs, r.within = want.Costs[:1], farthestGrant
 	}
@@ -128,7 +129,7 @@ func (t *term) askOne(want schedule.Want, now int64) {
 }
 
 // askTogether asks for instants that several limits let each of some lanes start at: with one question for some of the lanes, whichever
-// they are, so that thousands of combinations of limits do not ask for each by itself.
+// they are, so that thousands of combinations of limits do not ask for each by itself. Their workers are about equally far.
 func (t *term) askTogether(wants []schedule.Want, now int64) {
 	switch {
 	case len(wants) == 0 || t.shared.together:
@@ -138,27 +139,32 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 		return
 	}
 	rand.Shuffle(len(wants), func(i, j int) { wants[i], wants[j] = wants[j], wants[i] })
-	wants = wants[:min(len(wants), mostTogether)]
-	var r reach
+	after := func(want schedule.Want) time.Duration { return t.told(want) + t.quota(want.Scope).margin }
+	r := reach{after(wants[0]), t.near()}
+	some := wants[:0]
 	for _, want := range wants {
-		q, its := t.quota(want.Scope), t.reaches(want, now)
-		q.asking = true
-		r.after, r.within = max(r.after, its.after+q.margin), its.within
+		if its := after(want); len(some) < mostTogether && its <= r.after && its > r.after-askEvery {
+			t.quota(want.Scope).asking = true
+			some = append(some, want)
+		}
 	}
 	t.shared.together, t.shared.next = true, now+askEvery.Microseconds()
-	t.workers.Go(func() { t.askFor(t.ctx, wants, r) })
+	t.workers.Go(func() { t.askFor(t.ctx, some, r) })
 }
 
 // A reach is how near and how far instants may be that are asked for.
 type reach struct{ after, within time.Duration }
 
-// reaches returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
-// commit another, and the way to a worker may be longer. Behind that they may lie by as much as it takes to ask twice more.
-func (t *term) reaches(want schedule.Want, now int64) reach {
-	trip := max(t.shared.trip, 200*time.Microsecond)
-	told := trip + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead))
-	return reach{after: max(told, clock.Micros(want.From-now)), within: trip + 5*max(trip, askEvery)/2}
+// told returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
+// commit another, and the way to a worker may be longer.
+func (t *term) told(want schedule.Want) time.Duration {
+	return t.askTrip() + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead))
 }
+
+// near returns by how much instants may lie behind the first that is of use: as much as it takes to ask twice more.
+func (t *term) near() time.Duration { return t.askTrip() + 5*max(t.askTrip(), askEvery)/2 }
+
+func (t *term) askTrip() time.Duration { return max(t.shared.trip, 200*time.Microsecond) }
 
 // askFor asks for instants, and tells the rounds.
 func (t *term) askFor(ctx context.Context, wants []schedule.Want, r reach) {
@@ -240,8 +246,7 @@ func (t *term) answered(want schedule.Want, r reach, decisions []throttle.Decisi
 	}
 	q.margin -= q.margin / 8
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
-	near := t.reaches(want, now).within
-	q.slow = decisions[0].RetryAfter-r.after > 2*near
+	q.slow = decisions[0].RetryAfter-r.after > 2*t.near()
 	for i, d := range decisions {
 		if !d.Spent() {
 			if i == 0 {
