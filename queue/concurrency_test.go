@@ -250,7 +250,7 @@ func TestSlowHandlersAreNotFelt(t *testing.T) {
 		var got runs
 		handler := got.handle(func(info queue.Info) time.Duration {
 			if info.Tenant == "slow" {
-				return scale(8 * time.Second)
+				return scale(20 * time.Second) // so long that few offers a second fill all places
 			}
 			return scale(5 * time.Millisecond)
 		})

@@ -3,7 +3,9 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -306,8 +308,9 @@ func TestSeveralSharedLimits(t *testing.T) {
 					by[who] = at
 				}
 				t.Logf("%d started, %d by push, with %d commands", len(all), len(started.by["push"]), commands)
-				if n := busiest(all, time.Second); n > 102 { // slots of a leak are as far apart as it says, starts nearly so
-					t.Errorf("%d starts within a second, want at most 102", n)
+				// Slots of a leak are as far apart as it says, and starts come up to 20 ms later: those within a second have slots within 1.02.
+				if n := busiest(all, time.Second); n > 103 {
+					t.Errorf("%d starts within a second, want at most 103", n)
 				}
 				for who, at := range by {
 					if n := busiest(at, time.Second); n > test.perDomain {
@@ -321,6 +324,62 @@ func TestSeveralSharedLimits(t *testing.T) {
 					t.Errorf("%d commands for each start", each)
 				}
 			})
+		})
+	}
+}
+
+// A value of a key whose state cannot be read holds its own jobs, and nobody else's: others are asked about in the same question.
+func TestOneBadSharedLimitAmongGood(t *testing.T) {
+	t.Parallel()
+	const domains, each, bad = 20, 20, "d7"
+	for name, all := range map[string]map[string]queue.Limit{
+		"alone":    {},
+		"together": {"account": shared(throttle.Leak(1000, time.Second))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Start(t).Client(t)
+			domain := shared(throttle.Window(10, time.Second))
+			domain.Key = []string{"keys.domain"}
+			all["domain"] = domain
+			inspector := newInspector(t, client, "push")
+			must(t, inspector.SetPolicies(t.Context(), limitsOnly(all)))
+			must(t, client.LPush(t.Context(), limits.SharedKeys+":l:domain:"+bad, "of another type").Err())
+			var started starts
+			log := new(redistest.Buffer)
+			runWorker(t, client, &recorder{then: func(_ context.Context, info queue.Info) error {
+				started.add(info.Keys["domain"], info.Started)
+				return nil
+			}}, queue.WorkerConfig{Queues: []string{"push"}, Logger: slog.New(slog.NewTextHandler(log, nil))})
+			for i := range domains {
+				some := jobs("school", fmt.Sprint("teacher-", i), each)
+				for k := range some {
+					some[k].Keys = map[string]string{"domain": fmt.Sprint("d", i)}
+				}
+				enqueue(t, client, some...)
+			}
+			redistest.Eventually(t, 30*time.Second, "all others have started", func() bool { return len(started.all()) == (domains-1)*each })
+			if n := started.of(bad); n > 0 {
+				t.Errorf("%d jobs have started that nobody could decide about", n)
+			}
+			var warnings []string
+			for line := range strings.Lines(log.String()) {
+				if strings.Contains(line, "level=WARN") {
+					warnings = append(warnings, line)
+				}
+			}
+			if len(warnings) != 1 || !strings.Contains(warnings[0], "l:domain:"+bad) {
+				t.Errorf("want one warning, about %s: %q", bad, warnings)
+			}
+			now, err := inspector.Limits(t.Context(), 100)
+			must(t, err)
+			for _, l := range now.Limits {
+				for _, key := range l.Keys {
+					if key.Next.IsZero() != (key.Key == bad) {
+						t.Errorf("%s %s: %+v", l.Name, key.Key, key)
+					}
+				}
+			}
 		})
 	}
 }

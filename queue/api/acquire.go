@@ -9,15 +9,10 @@ import (
 	"github.com/waterclock/waterclock/throttle/limits"
 )
 
-// An Acquisition asks for the next slot of one limit: for whom, as an [Action] says it, and how long the caller waits for it at most.
+// An Acquisition asks for the next slot of one limit, for which the caller waits so long at most.
 type Acquisition struct {
-	Tenant   string            `json:"tenant,omitempty"`
-	User     string            `json:"user,omitempty"`
-	Type     string            `json:"type,omitempty"`
-	Keys     map[string]string `json:"keys,omitempty"`
-	Cost     int               `json:"cost,omitempty"`
-	Costs    map[string]int    `json:"costs,omitempty"`
-	WithinMS int               `json:"within_ms,omitempty"`
+	Fields
+	WithinMS int `json:"within_ms,omitempty"`
 }
 
 // mostWithin bounds how long a caller may wait, in milliseconds: it has an answer before its client, or a proxy, gives up.
@@ -33,8 +28,7 @@ func acquire(c *call, in Acquisition) (Decision, error) {
 		return Decision{}, wrongField("/within_ms", fmt.Sprintf("is %d", in.WithinMS), fmt.Sprintf("want at most %d", mostWithin))
 	}
 	limit := c.r.PathValue("limit")
-	fields := limits.Fields{Tenant: in.Tenant, User: in.User, Type: in.Type, Keys: in.Keys, Cost: in.Cost, Costs: in.Costs}
-	d, err := set.Acquire(c.ctx, limit, fields, time.Duration(in.WithinMS)*time.Millisecond)
+	d, err := set.Acquire(c.ctx, limit, in.fields(), time.Duration(in.WithinMS)*time.Millisecond)
 	switch {
 	case errors.Is(err, limits.ErrUnknownLimit):
 		return Decision{}, problemf(http.StatusNotFound, "no-such-limit", "the file of limits has no limit %q", limit)

@@ -26,20 +26,25 @@ const (
 	ModePeek    Mode = "peek"    // counts nothing
 )
 
-// An Action is what a request asks about: what limits know of it. All fields may be left out.
-type Action struct {
+// Fields are what limits know of an action. All of them may be left out.
+type Fields struct {
 	Tenant string            `json:"tenant,omitempty"`
 	User   string            `json:"user,omitempty"`
 	Type   string            `json:"type,omitempty"`
 	Keys   map[string]string `json:"keys,omitempty"`
 	Cost   int               `json:"cost,omitempty"`
 	Costs  map[string]int    `json:"costs,omitempty"`
-	Mode   Mode              `json:"mode,omitempty"`
 }
 
-// fields is the action as package limits has it.
-func (a Action) fields() limits.Fields {
-	return limits.Fields{Tenant: a.Tenant, User: a.User, Type: a.Type, Keys: a.Keys, Cost: a.Cost, Costs: a.Costs}
+// fields are these as package limits has them.
+func (f Fields) fields() limits.Fields {
+	return limits.Fields{Tenant: f.Tenant, User: f.User, Type: f.Type, Keys: f.Keys, Cost: f.Cost, Costs: f.Costs}
+}
+
+// An Action is what a request asks about.
+type Action struct {
+	Fields
+	Mode Mode `json:"mode,omitempty"`
 }
 
 // A Decision says whether an action may happen, and when.

@@ -18,6 +18,7 @@ import (
 // of anything, and the keys and costs of jobs.
 func decode(body []byte, into any) error {
 	target := reflect.ValueOf(into).Elem()
+	fields := fieldsOf(target.Type())
 	names, missing := fieldNames(target.Type())
 	err := strictjson.Object(body, func(name string, value json.RawMessage) error {
 		at := slices.Index(names, name)
@@ -25,7 +26,7 @@ func decode(body []byte, into any) error {
 			return errors.New("unknown field; want " + strings.Join(names, ", "))
 		}
 		missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
-		return set(target.Field(at), value)
+		return set(target.FieldByIndex(fields[at].Index), value)
 	})
 	if err == nil && len(missing) > 0 {
 		err = &strictjson.Error{Field: missing[0], Err: errors.New("is missing")}
@@ -33,10 +34,15 @@ func decode(body []byte, into any) error {
 	return err
 }
 
+// fieldsOf returns the fields of a struct, and those of the structs that it embeds.
+func fieldsOf(of reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(of), func(f reflect.StructField) bool { return f.Anonymous })
+}
+
 // fieldNames returns the names of a struct's fields, and which of them are required.
 func fieldNames(of reflect.Type) (names, required []string) {
-	for i := range of.NumField() {
-		name, options, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+	for _, f := range fieldsOf(of) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		names = append(names, name)
 		if options == "" {
 			required = append(required, name)

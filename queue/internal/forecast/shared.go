@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"context"
+	"maps"
 
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -53,15 +54,19 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 			asked, requests = append(asked, found[scope]), append(requests, throttle.Request{Subjects: []throttle.Subject{subject}})
 		}
 	}
-	decisions, err := r.limiter.PeekMany(ctx, requests...)
-	if err != nil {
-		return map[string]*Shared{}
-	}
+	decisions, _ := r.limiter.PeekMany(ctx, requests...)
 	for k, d := range decisions {
+		if d.Outcome == throttle.Undecided {
+			continue
+		}
 		s, rule := asked[k], SharedRule{now + d.RetryAfter.Microseconds(), d.Remaining}
 		if s.Rules = append(s.Rules, rule); d.ResetAfter > 0 {
 			s.opens = max(s.opens, rule.When)
 		}
 	}
+	maps.DeleteFunc(found, func(scope string, s *Shared) bool {
+		limit, _ := policies.Limit(scope)
+		return len(s.Rules) < len(limit.Shared.Parts[0].Rules)
+	})
 	return found
 }

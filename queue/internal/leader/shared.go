@@ -41,7 +41,6 @@ type sharing struct {
 	together bool              // a question for lanes that several limits count is under way
 	next     int64             // no other one before, in µs of the queue's clock
 	at       int64             // when there is somebody to ask next, in µs of the queue's clock; Never for nobody
-	ill      bool              // the last answer was an error
 }
 
 func newSharing(w *worker.Worker) sharing {
@@ -65,6 +64,7 @@ func (t *term) onOurs(now int64, doubt time.Duration, said store.Reading) (later
 // A quota is what a term knows of one shared limit, for the values of its key.
 type quota struct {
 	asking bool
+	ill    bool          // the last answer was an error
 	next   int64         // not to be asked before, in µs of the queue's clock
 	slow   bool          // its instants lie so far apart that each is asked for by itself, if it is one limit
 	given  []given       // grants that may be unused, by their instants
@@ -96,7 +96,7 @@ const (
 // askForGrants asks for what the lanes of shared limits wait for, and gives back what was not used.
 func (t *term) askForGrants() {
 	now, _ := t.w.Clock.Now()
-	wants, missed := t.sched.Wants(now, t.fleet.free())
+	wants, missed := t.sched.Wants(now)
 	t.giveBack(missed)
 	t.shared.at = schedule.Never
 	var together []schedule.Want // by several limits each
@@ -110,22 +110,38 @@ func (t *term) askForGrants() {
 		case len(want.Parts) > 1:
 			together = append(together, want)
 		default:
-			t.askOne(want)
+			t.askOne(want, now)
 		}
 	}
 	t.askTogether(together, now)
 	t.forgetQuotas(now)
 }
 
+// A question is for grants, of a limit or of several that decide together, for jobs of these costs.
+type question struct {
+	schedule.Want
+	costs []schedule.Cost
+}
+
+// about returns the question that a want is; false if there is no place for any of its jobs.
+func (t *term) about(want schedule.Want, now int64) (question, bool) {
+	costs := t.sched.Costs(want, now, t.fleet.free())
+	t.quota(want.Scope).asking = len(costs) > 0
+	return question{want, costs}, len(costs) > 0
+}
+
 // askOne asks one limit.
-func (t *term) askOne(want schedule.Want) {
+func (t *term) askOne(want schedule.Want, now int64) {
+	asked, any := t.about(want, now)
+	if !any {
+		return
+	}
 	q := t.quota(want.Scope)
-	q.asking = true
 	r := reach{t.told(want) + q.margin, t.near()}
 	if q.slow {
-		want.Costs, r.within = want.Costs[:1], farthestGrant
+		asked.costs, r.within = asked.costs[:1], farthestGrant
 	}
-	t.workers.Go(func() { t.askFor(t.ctx, []schedule.Want{want}, r) })
+	t.workers.Go(func() { t.reserve(t.ctx, []question{asked}, r) })
 }
 
 // askTogether asks for instants that several limits let each of some lanes start at: with one question for some of the lanes, whichever
@@ -141,15 +157,20 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 	rand.Shuffle(len(wants), func(i, j int) { wants[i], wants[j] = wants[j], wants[i] })
 	after := func(want schedule.Want) time.Duration { return t.told(want) + t.quota(want.Scope).margin }
 	r := reach{after(wants[0]), t.near()}
-	some := wants[:0]
+	var all []question
 	for _, want := range wants {
-		if its := after(want); len(some) < mostTogether && its <= r.after && its > r.after-askEvery {
-			t.quota(want.Scope).asking = true
-			some = append(some, want)
+		if its := after(want); len(all) == mostTogether || its > r.after || its <= r.after-askEvery {
+			continue
+		}
+		if asked, any := t.about(want, now); any {
+			all = append(all, asked)
 		}
 	}
+	if len(all) == 0 {
+		return
+	}
 	t.shared.together, t.shared.next = true, now+askEvery.Microseconds()
-	t.workers.Go(func() { t.askFor(t.ctx, some, r) })
+	t.workers.Go(func() { t.reserve(t.ctx, all, r) })
 }
 
 // A reach is how near and how far instants may be that are asked for.
@@ -166,13 +187,13 @@ func (t *term) near() time.Duration { return t.askTrip() + 5*max(t.askTrip(), as
 
 func (t *term) askTrip() time.Duration { return max(t.shared.trip, 200*time.Microsecond) }
 
-// askFor asks for instants, and tells the rounds.
-func (t *term) askFor(ctx context.Context, wants []schedule.Want, r reach) {
+// reserve asks for instants, and tells the rounds.
+func (t *term) reserve(ctx context.Context, all []question, r reach) {
 	var requests []throttle.Request
-	for _, want := range wants {
-		for _, cost := range want.Costs {
+	for _, q := range all {
+		for _, cost := range q.costs {
 			var subjects []throttle.Subject
-			for k, part := range want.Parts {
+			for k, part := range q.Parts {
 				subject := throttle.Subject{Key: part.Scope, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack}
 				subjects = append(subjects, subject)
 			}
@@ -183,23 +204,32 @@ func (t *term) askFor(ctx context.Context, wants []schedule.Want, r reach) {
 	decisions, err := t.w.Shared.ReserveMany(ctx, r.after, r.within, requests...)
 	answered := time.Now()
 	t.report(ctx, func(int64) {
-		t.shared.together = t.shared.together && len(wants[0].Parts) == 1
-		for _, want := range wants {
-			if err != nil {
-				t.unanswered(want.Scope, err)
+		t.shared.together = t.shared.together && len(all[0].Parts) == 1
+		for _, q := range all {
+			n := min(len(q.costs), len(decisions)) // all or none: without an answer there are no decisions
+			its := decisions[:n]
+			decisions = decisions[n:]
+			if n == 0 || slices.ContainsFunc(its, undecided) {
+				t.refund(its)
+				t.unanswered(q.Scope, err)
 				continue
 			}
-			t.answered(want, r, decisions[:len(want.Costs)], asked, answered)
-			decisions = decisions[len(want.Costs):]
+			t.answered(q, r, its, asked, answered)
 		}
 	})
 }
+
+func undecided(d throttle.Decision) bool { return d.Outcome == throttle.Undecided }
 
 // costUnder returns what a cost counts as under rules that can never admit it: all that they admit. They were changed since the job was
 // offered.
 func costUnder(all []throttle.Rule, cost int) int {
 	for _, r := range all {
 		switch r.Kind() {
+		case throttle.KindLeak:
+			if most := int(rules.Century / r.Period()); cost/r.Limit() >= most {
+				cost = most * r.Limit()
+			}
 		case throttle.KindWindow:
 			cost = min(cost, r.Limit())
 		case throttle.KindTokenBucket:
@@ -214,10 +244,10 @@ func (t *term) unanswered(scope string, err error) {
 	q := t.quota(scope)
 	now, _ := t.w.Clock.Now()
 	q.asking, q.next = false, now+askAgain.Microseconds()
-	if !t.shared.ill && t.ctx.Err() == nil {
+	if !q.ill && t.ctx.Err() == nil {
 		t.w.Log.Warn("a shared limit does not answer; jobs that it counts wait", "limit", scope, "err", err)
 	}
-	t.shared.ill = true
+	q.ill = true
 }
 
 // quota returns what is known of a shared limit, which is nothing at first.
@@ -231,9 +261,9 @@ func (t *term) quota(scope string) *quota {
 }
 
 // answered tells the scheduler the instants that were handed out.
-func (t *term) answered(want schedule.Want, r reach, decisions []throttle.Decision, asked, answered time.Time) {
-	q := t.quota(want.Scope)
-	q.asking, t.shared.ill = false, false
+func (t *term) answered(of question, r reach, decisions []throttle.Decision, asked, answered time.Time) {
+	q := t.quota(of.Scope)
+	q.asking, q.ill = false, false
 	t.shared.trip += (time.Since(asked) - t.shared.trip) / 4
 	said := decisions[0].Slot.Add(-decisions[0].RetryAfter).UnixMicro()
 	now, doubt := t.w.Clock.Now()
@@ -250,15 +280,15 @@ func (t *term) answered(want schedule.Want, r reach, decisions []throttle.Decisi
 	for i, d := range decisions {
 		if !d.Spent() {
 			if i == 0 {
-				q.next = max(q.next, now+t.deny(q, want, r, d.RetryAfter-r.after).Microseconds())
+				q.next = max(q.next, now+t.deny(q, of.Want, r, d.RetryAfter-r.after).Microseconds())
 			}
-			t.sched.Step(now, schedule.Expected{Scope: want.Scope, At: at(d.Slot)})
+			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: at(d.Slot)})
 			break
 		}
 		q.denied = 0
-		g := rules.Grant{At: at(d.Slot), Cost: want.Costs[i].Name}
+		g := rules.Grant{At: at(d.Slot), Cost: of.costs[i].Name}
 		q.given = append(q.given, given{g, d})
-		t.sched.Step(now, schedule.Granted{Scope: want.Scope, Grant: g})
+		t.sched.Step(now, schedule.Granted{Scope: of.Scope, Grant: g})
 	}
 }
 

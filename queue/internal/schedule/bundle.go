@@ -7,7 +7,7 @@ import (
 )
 
 // A bundle is an instance that stands for several shared limits by name: those that count a job, for the values of their keys. It is
-// asked about where they are decided as one limit is, with what a job costs each of them. A pause of any of them is one of the bundle.
+// asked about where they are decided as one limit is, with what a job costs each of them. It is paused while any of them is.
 
 // bundleScope begins the scopes of bundles. No limit has such a scope, so policies know nothing of a bundle: with others it is
 // made again.

@@ -96,6 +96,12 @@ type Granted struct {
 	rules.Grant
 }
 
+// Expected says that a shared limit has no grants before an instant.
+type Expected struct {
+	Scope string
+	At    int64
+}
+
 // Capacity is how many places the fleet has.
 type Capacity int
 

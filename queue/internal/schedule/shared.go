@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -38,11 +39,10 @@ type Part struct {
 	Rules []throttle.Rule
 }
 
-// A Want is what the line of shared limits waits for: grants for jobs of these costs, in the order in which they would start.
+// A Want is that the line of shared limits waits for grants: for which jobs [Scheduler.Costs] tells.
 type Want struct {
 	Scope string
 	Parts []Part
-	Costs []Cost
 	From  int64 // other limits do not let the first job start before
 	Ahead int64 // how long before its instant the worker of the first job has to be told, in µs
 }
@@ -59,17 +59,16 @@ type Missed struct {
 	rules.Grant
 }
 
-// mostLate is how far ahead a job may go at most, in µs, since it was late before: nobody who shares the limit has an instant before that
-// afterwards. A job that is later than that tries again, and may be lucky.
+// mostLate is how far ahead a job may go at most, in µs, since it was late before: once it has such an instant, nobody who shares the
+// limit gets an earlier one. A job that would need to go further may be late again, and is tried again.
 const mostLate = 20_000
 
 // mostWanted is how many grants one limit wants at a time.
 const mostWanted = 64
 
 // Wants returns what shared limits want for whose first waiting jobs there is no grant, and the grants whose instants lie before
-// now. It wants no more than may start within the lead, as far as tenants and users let jobs start, at so many free places.
-func (s *Scheduler) Wants(now int64, places int) (wants []Want, missed []Missed) {
-	places = min(places, s.room(&s.queue, now+s.lead))
+// now.
+func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
 	for i := range s.wanting {
 		for _, g := range i.state.Missed(now) {
 			missed = append(missed, Missed{i.name, g})
@@ -78,14 +77,14 @@ func (s *Scheduler) Wants(now int64, places int) (wants []Want, missed []Missed)
 			delete(s.wanting, i)
 			continue
 		}
-		if places <= 0 || i.called != nil || i.paused > now || s.queue.paused > now || s.full(&i.subject) {
+		if i.called != nil || i.paused > now || s.queue.paused > now || s.full(&i.subject) {
 			continue
 		}
 		first := s.firstOpen(i, now)
 		if first == nil || s.opensFor(i, first, now) < rules.Never {
 			continue
 		}
-		wants = append(wants, Want{i.name, i.shared.Parts, s.costs(i, now, min(places, mostWanted)), s.ungranted(first, now), s.aheadOf(first)})
+		wants = append(wants, Want{i.name, i.shared.Parts, s.ungranted(first, now), s.aheadOf(first)})
 	}
 	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
 	return wants, missed
@@ -101,57 +100,80 @@ func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 	}
 }
 
-// costs returns what the first jobs in the line cost that may start within the lead, the very first one at least.
-func (s *Scheduler) costs(i *instance, now int64, most int) (costs []Cost) {
-	add := func(l *lane, room int) int {
-		before, cost := len(costs), Cost{1, []int{1}}
-		for _, of := range l.counted.shares {
-			if of.who == toucher(i) {
-				cost = of.costs()
-			}
-		}
-		if u := l.user; u.rules.Len() > 0 || u.limit.Limits() {
-			room = min(room, 1)
-		}
-		for k, head := range l.heads[:min(len(l.heads), room)] {
-			if len(costs) == most || head.Env == nil || k > 0 && !head.Env.CountsAs(l.heads[0].Env) {
-				break
-			}
-			costs = append(costs, cost)
-		}
-		return len(costs) - before
+// Costs returns what the first jobs cost that a want is about, in the order in which they would start: those that may start within the
+// lead, as far as the queue, tenants and users let them, at so many free places. None if there are no places.
+func (s *Scheduler) Costs(of Want, now int64, places int) (costs []Cost) {
+	i, most := s.instances[of.Scope], min(places, s.room(&s.queue, now+s.lead))
+	if most <= 0 {
+		return nil
 	}
-	first := i.first()
-	left := make(map[*tenant]int)
-	take := func(l *lane) {
+	first, left := i.first(), make(map[*tenant]int) // how many jobs of a tenant may start
+	for l := range i.all() {
 		t := l.user.tenant
 		if _, known := left[t]; !known {
 			left[t] = s.room(&t.subject, now+s.lead)
 		}
-		if l == first {
-			left[t] = max(1, left[t])
+		n := min(left[t], most-len(costs))
+		switch {
+		case l == first:
+			n = max(n, 1)
+		case s.full(&l.user.subject):
+			continue
 		}
-		left[t] -= add(l, left[t])
-	}
-	if first != nil {
-		take(first)
-	}
-	for _, l := range i.urgent {
-		if l != first {
-			take(l)
-		}
-	}
-	for _, w := range i.line.entries {
-		for _, l := range w.item.lanes.entries {
-			if len(costs) == most {
-				break
-			}
-			if l.item != first && !s.full(&l.item.user.subject) {
-				take(l.item)
-			}
+		n = l.alike(n)
+		left[t] -= n
+		costs = append(costs, slices.Repeat([]Cost{i.costOf(l)}, n)...)
+		if len(costs) >= most {
+			break
 		}
 	}
 	return costs
+}
+
+// all yields the lanes of the line, the first one before all others.
+func (i *instance) all() iter.Seq[*lane] {
+	return func(yield func(*lane) bool) {
+		first := i.first()
+		if first == nil || !yield(first) {
+			return
+		}
+		for _, l := range i.urgent {
+			if l != first && !yield(l) {
+				return
+			}
+		}
+		for _, w := range i.line.entries {
+			for _, l := range w.item.lanes.entries {
+				if l.item != first && !yield(l.item) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// alike returns how many of the first jobs of a lane, of n, cost as the first one does and may start one behind the other: one, where the
+// user has limits.
+func (l *lane) alike(n int) int {
+	if u := l.user; u.rules.Len() > 0 || u.limit.Limits() {
+		n = min(n, 1)
+	}
+	for k, head := range l.heads[:min(len(l.heads), n)] {
+		if head.Env == nil || k > 0 && !head.Env.CountsAs(l.heads[0].Env) {
+			return k
+		}
+	}
+	return min(len(l.heads), n)
+}
+
+// costOf returns what the first job of a lane costs.
+func (i *instance) costOf(l *lane) Cost {
+	for _, of := range l.counted.shares {
+		if of.who == toucher(i) {
+			return of.costs()
+		}
+	}
+	return Cost{1, []int{1}}
 }
 
 // costs returns what a job costs each part of a shared limit.
@@ -186,12 +208,6 @@ func (s *Scheduler) grant(f Granted, now int64) {
 	i.state.Grant(f.Grant)
 	s.wanting[i] = true
 	s.arm(i, now)
-}
-
-// Expected says that a shared limit has no grants before an instant.
-type Expected struct {
-	Scope string
-	At    int64
 }
 
 // expect notes from when on there may be grants.

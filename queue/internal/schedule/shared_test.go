@@ -49,7 +49,7 @@ func (r *root) serve(s *shelf) {
 			s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: g})
 		}
 	}
-	wants, missed := s.s.Wants(s.now, s.places)
+	wants, missed := s.s.Wants(s.now)
 	for _, m := range missed {
 		r.returned++
 		if r.given[m.Grant] == nil {
@@ -66,7 +66,7 @@ func (r *root) serve(s *shelf) {
 		}
 		a := answer{at: s.now + 500 + r.rng.Int64N(1000)}
 		after := max(s.now+2000+want.Ahead, want.From)
-		for i, c := range want.Costs {
+		for i, c := range s.s.Costs(want, s.now, s.places) {
 			at := r.earliest(want.Parts, c.Of, after)
 			if at > after+3000 && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
 				if i == 0 { // it is no use to ask before it is near
