@@ -43,6 +43,7 @@ type standing struct {
 	since     int64       // its bound when it came into a line first
 	holds     []*instance // those that wait for it
 	calledFor int64       // the instant for which it was called last; 0 if none waits for it
+	calledAt  int64       // when its first job was called last; 0 if it was not
 	counted   counted     // what counts its first job
 	askedBy   *Policies   // under which the instances of its label were asked for
 	ahead     int64       // so far ahead a grant of a shared limit has to lie at least for its first job
@@ -285,13 +286,17 @@ func (d *decision) call() bool {
 		s.arm(i, d.now)
 		return true
 	}
+	if l.calledAt == d.now { // and was not ready: it would be called again and again, until its own rules let it start
+		s.opening.set(i, d.horizon+1)
+		return true
+	}
 	s.leaveLine(l)
 	l.heap().set(l, l.since)
 	s.rouse(t, at)
 	if i.shared != nil {
 		at += s.aheadOf(l)
 	}
-	i.called, l.holds, l.calledFor = l, append(l.holds, i), max(l.calledFor, at)
+	i.called, l.holds, l.calledFor, l.calledAt = l, append(l.holds, i), max(l.calledFor, at), d.now
 	s.calling = append(s.calling, i)
 	s.opening.remove(i)
 	return true
@@ -355,7 +360,7 @@ func (s *Scheduler) recall(horizon, now int64) (any bool) {
 func (s *Scheduler) quit(l *lane, now int64) {
 	line := l.line
 	s.leaveLine(l)
-	l.ticket, l.ahead = 0, 0
+	l.ticket, l.ahead, l.calledAt = 0, 0, 0
 	s.release(l, now)
 	s.freeRoom(l, now)
 	if line == nil {
