@@ -1,29 +1,30 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/queue/internal/forecast"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Client offers jobs into the lanes of one queue. It is safe for concurrent use. It reads the
 // policies from Redis, and again when they change.
 type Client struct {
-	store    *store.Store
-	barrier  *barrier // nil if offers wait for nothing
-	policies *forecast.PolicyCache
-	census   *forecast.CensusCache
+	partitions *store.Partitions
+	durability Durability
+
+	mu    sync.Mutex
+	doors map[*store.Store]*door // by partition
 }
 
 // An invalidName is an error about the name of a queue.
@@ -50,7 +51,7 @@ func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) 
 	if err != nil {
 		return nil, invalidName{err}
 	}
-	c := &Client{store: s, policies: forecast.NewPolicyCache(s), census: forecast.NewCensusCache()}
+	c := &Client{partitions: store.NewPartitions(s), doors: make(map[*store.Store]*door)}
 	if len(config) > 1 {
 		return nil, fmt.Errorf("%w: NewClient: %d configs; want at most one", ErrInvalidArgument, len(config))
 	}
@@ -58,9 +59,7 @@ func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) 
 		if cfg.Durability.Replicas < 0 {
 			return nil, fmt.Errorf("%w: ClientConfig.Durability.Replicas is %d; want 0 or more", ErrInvalidArgument, cfg.Durability.Replicas)
 		}
-		if cfg.Durability != (Durability{}) {
-			c.barrier = newBarrier(s, cfg.Durability)
-		}
+		c.durability = cfg.Durability
 	}
 	return c, nil
 }
@@ -82,117 +81,142 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 		if j.Callback.URL == "" {
 			continue
 		}
-		if name := store.CallbackQueue(c.store.Queue); store.CheckQueue(name) != nil {
+		if name := store.CallbackQueue(c.queue()); store.CheckQueue(name) != nil {
 			return nil, fmt.Errorf("job %d of %d: %w: callback: the name of the queue %q is too long for one", i+1, len(jobs), ErrInvalidJob, name)
 		}
 	}
 	receipts := make([]Receipt, 0, len(jobs))
 	for len(jobs) > 0 {
-		n := min(len(jobs), offerBatch)
-		batch, err := c.offer(ctx, newBatch(jobs[:n], idMemory))
+		batch, err := c.enqueueSome(ctx, jobs)
 		if err != nil {
-			return receipts, fmt.Errorf("offering to queue %q: %w", c.store.Queue, err)
+			return receipts, fmt.Errorf("offering to queue %q: %w", c.queue(), err)
 		}
 		receipts = append(receipts, batch...)
-		jobs = jobs[n:]
+		jobs = jobs[len(batch):]
 	}
 	return receipts, nil
 }
 
-// idMemory is how long the ID of a job is known.
-func idMemory(Job) time.Duration { return store.IDMemory }
+func (c *Client) queue() string { return c.partitions.Root.Queue }
 
-// running counts what runs, if a concurrency limit counts for one of the jobs. What cannot
-// be counted costs the receipts their estimates, and not the jobs.
-func (c *Client) running(ctx context.Context, b *batch, policies *schedule.Policies, now int64) *forecast.Census {
-	if !b.limitsRunning(policies) {
-		return nil
-	}
-	return c.census.At(ctx, c.store, policies, now)
+// enqueueSome offers the first of some jobs, a batch of them to each partition, and returns their receipts.
+func (c *Client) enqueueSome(ctx context.Context, jobs []Job) ([]Receipt, error) {
+	return settled(func() ([]Receipt, error) {
+		all, err := c.all(ctx)
+		if err != nil {
+			return nil, err
+		}
+		some := jobs[:min(len(jobs), offerBatch*len(all))]
+		if len(all) == 1 {
+			return c.doorAt(all[0]).offer(ctx, newBatch(some, idMemory))
+		}
+		return c.divide(ctx, all, some)
+	})
 }
 
-// offer offers one batch, again and again while Redis cannot be reached.
+// settled does something again if the queue was just divided.
+func settled(do func() ([]Receipt, error)) (receipts []Receipt, err error) {
+	for range 3 {
+		if receipts, err = do(); !errors.Is(err, errDivided) {
+			break
+		}
+	}
+	return receipts, err
+}
+
+// offer offers a batch of jobs of one tenant.
 func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
+	return settled(func() ([]Receipt, error) {
+		d, err := c.door(ctx, b.jobs[0].Tenant)
+		if err != nil {
+			return nil, err
+		}
+		return d.offer(ctx, b)
+	})
+}
+
+// divide offers jobs to their partitions at once, and returns their receipts in the order of the jobs.
+func (c *Client) divide(ctx context.Context, all []*store.Store, jobs []Job) ([]Receipt, error) {
+	places := make([][]int, len(all)) // of the jobs of each partition
+	for i, j := range jobs {
+		k := store.PartitionOf(j.Tenant, len(all))
+		places[k] = append(places[k], i)
+	}
+	receipts := make([]Receipt, len(jobs))
+	group, ctx := errgroup.WithContext(ctx)
+	for k, its := range places {
+		group.Go(func() error {
+			for some := range slices.Chunk(its, offerBatch) {
+				batch := make([]Job, len(some))
+				for n, i := range some {
+					batch[n] = jobs[i]
+				}
+				known, err := c.doorAt(all[k]).offer(ctx, newBatch(batch, idMemory))
+				if err != nil {
+					return err
+				}
+				for n, i := range some {
+					receipts[i] = known[n]
+				}
+			}
+			return nil
+		})
+	}
+	return receipts, group.Wait()
+}
+
+// all returns the partitions of the queue.
+func (c *Client) all(ctx context.Context) (all []*store.Store, err error) {
+	err = patiently(ctx, func() (err error) {
+		all, err = c.partitions.All(ctx)
+		return err
+	})
+	return all, err
+}
+
+// doorAt returns the door of a partition.
+func (c *Client) doorAt(s *store.Store) *door {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.doors[s]
+	if d == nil {
+		d = newDoor(s, c.durability)
+		c.doors[s] = d
+	}
+	return d
+}
+
+// door returns the door of the partition of a tenant.
+func (c *Client) door(ctx context.Context, tenant string) (*door, error) {
+	all, err := c.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.doorAt(all[store.PartitionOf(tenant, len(all))]), nil
+}
+
+// patiently does something again and again while Redis cannot be reached, for half a minute or until ctx ends.
+func patiently(ctx context.Context, do func() error) error {
 	deadline := time.Now().Add(offerPatience)
 	var before error // of the try before, which says more than that ctx has ended meanwhile
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		reply, policies, err := c.send(ctx, b)
-		if err == nil && c.barrier != nil {
-			err = c.barrier.wait(ctx, b.name)
-		}
+		err := do()
 		if err == nil {
-			// The batch has arrived: what is left of replaced jobs must not fail it.
-			ids, spilled := replaced(reply)
-			_ = c.store.Dropped(ctx, ids, spilled)
-			return b.receipts(reply, policies, c.running(ctx, b, policies, reply.Now)), nil
+			return nil
 		}
 		if ctx.Err() != nil {
-			return nil, errors.Join(err, before)
+			return errors.Join(err, before)
 		}
-		if !(unreachable(err) || errors.Is(err, ErrNotDurable) || errors.Is(err, errForgotten)) || time.Now().Add(wait).After(deadline) {
-			return nil, err
+		if !(unreachable(err) || errors.Is(err, ErrNotDurable) || errors.Is(err, errForgotten) || errors.Is(err, errNotReady)) || time.Now().Add(wait).After(deadline) {
+			return err
 		}
 		before = err
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), err)
+			return errors.Join(ctx.Err(), err)
 		case <-time.After(wait):
 		}
 	}
-}
-
-// newPolicies bounds how often a batch is sent again because the policies have changed.
-const newPolicies = 10
-
-// send sends a batch under the policies in force, which it returns.
-func (c *Client) send(ctx context.Context, b *batch) (store.OfferReply, *schedule.Policies, error) {
-	for range newPolicies {
-		policies := c.policies.Known()
-		invalid := b.check(policies)
-		if invalid == nil {
-			reply, err := c.sendUnder(ctx, b, policies)
-			if err == nil && !policies.HoldAt(reply.Now) { // an override has ended: no reason to offer again
-				_ = c.policies.Reload(ctx)
-			}
-			if !errors.Is(err, store.ErrStale) {
-				return reply, policies, err
-			}
-		}
-		if err := c.policies.Reload(ctx); err != nil {
-			return store.OfferReply{}, nil, err
-		}
-		if invalid != nil && c.policies.Known().InForce() == policies.InForce() {
-			return store.OfferReply{}, nil, invalid
-		}
-	}
-	return store.OfferReply{}, nil, errors.New("the policies in force are missing in Redis, or change too often to be read; set them again")
-}
-
-// sendUnder sends a batch under the given policies. It fails with [store.ErrStale] if
-// others are in force.
-func (c *Client) sendUnder(ctx context.Context, b *batch, policies *schedule.Policies) (store.OfferReply, error) {
-	if people := clocksOf(b.jobs); len(people) > 0 {
-		if err := c.store.SetPeople(ctx, people, true); err != nil {
-			return store.OfferReply{}, err
-		}
-	}
-	o := b.offer(policies)
-	if b.timed(policies) {
-		view, err := c.store.Look(ctx, b.scopes(policies))
-		if err != nil {
-			return store.OfferReply{}, err
-		}
-		if view.Policies != policies.InForce() {
-			return store.OfferReply{}, store.ErrStale
-		}
-		b.judge(&o, forecast.New(policies, view, nil))
-	}
-	if b.callsBack() {
-		if err := c.store.CallsBack(ctx); err != nil {
-			return store.OfferReply{}, err
-		}
-	}
-	return c.store.Offer(ctx, o)
 }
 
 // unreachable tells a broken connection, which may heal, from an answer of Redis or the
@@ -215,20 +239,4 @@ func changing(err error) bool {
 		}
 	}
 	return false
-}
-
-// receiptOf reads what became of a job.
-func receiptOf(job Job, from store.OfferReceipt) Receipt {
-	r := Receipt{ID: cmp.Or(job.ID, from.Stamp), Place: from.Place}
-	switch from.Status {
-	case store.StatusAccepted, store.StatusLater, store.StatusJoined:
-		r.Status = Accepted
-	case store.StatusReplaced:
-		r.Status = Replaced
-	case store.StatusDuplicate:
-		r.Status = Duplicate
-	default:
-		r.Status, r.Reason, r.Rule = Dropped, Reason(from.Reason), from.Rule
-	}
-	return r
 }

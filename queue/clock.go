@@ -61,6 +61,10 @@ func (i *Inspector) SetUser(ctx context.Context, tenant, user string, clock User
 	case tenant == "" || user == "" || len(tenant) > maxName || len(user) > maxName:
 		return fmt.Errorf("%w: tenant %q, user %q; want a name of 1 to %d bytes for both", ErrInvalidJob, tenant, user, maxName)
 	}
+	i, err = i.of(ctx, tenant)
+	if err != nil {
+		return err
+	}
 	if err := i.store.SetPeople(ctx, []store.Person{{Tenant: tenant, User: user, Person: person}}, false); err != nil {
 		return i.failed("setting a clock in", err)
 	}
@@ -69,6 +73,10 @@ func (i *Inspector) SetUser(ctx context.Context, tenant, user string, clock User
 
 // User returns what is known of the clock of a tenant's user.
 func (i *Inspector) User(ctx context.Context, tenant, user string) (UserClock, error) {
+	i, err := i.of(ctx, tenant)
+	if err != nil {
+		return UserClock{}, err
+	}
 	person, err := i.store.PersonOf(ctx, tenant, user)
 	if err != nil {
 		return UserClock{}, i.failed("reading a clock of", err)

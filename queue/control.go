@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/limits"
@@ -25,11 +25,25 @@ func (n Note) store() store.Note { return store.Note{Author: n.Author, Reason: n
 // As returns an inspector of the same queue that notes with pauses, policies, and the jobs that it cancels or purges, who
 // did it, and why.
 func (i *Inspector) As(n Note) *Inspector {
-	return &Inspector{rdb: i.rdb, store: i.store, forecasts: i.forecasts, note: n}
+	other := *i
+	other.note = n
+	return &other
 }
 
 // Pauses returns the pauses that have not ended, those that end first before the others.
 func (i *Inspector) Pauses(ctx context.Context) ([]Pause, error) {
+	found, err := inEach(ctx, i, func(p *Inspector) ([]Pause, error) { return p.pauses(ctx) })
+	if err != nil || len(found) == 1 {
+		return slices.Concat(found...), err
+	}
+	all := slices.Concat(found...)
+	slices.SortFunc(all, func(a, b Pause) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.scope(a.Tenant, a.User), b.scope(b.Tenant, b.User)))
+	})
+	return slices.CompactFunc(all, func(a, b Pause) bool { return a == b }), nil // that of the queue is in all of them
+}
+
+func (i *Inspector) pauses(ctx context.Context) ([]Pause, error) {
 	found, err := i.store.PausesNow(ctx)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
@@ -100,10 +114,18 @@ func (i *Inspector) pause(ctx context.Context, p Pause, until time.Time) error {
 		until = time.Date(lastYear, time.December, 31, 0, 0, 0, 0, time.UTC)
 	}
 	note := cmp.Or(p.Note, i.note)
-	if err := i.store.Pause(ctx, p.scope(p.Tenant, p.User), envelope.Micros(until), note.store()); err != nil {
-		return i.failed("pausing in", err)
+	pause := func(part *Inspector) error {
+		err := part.store.Pause(ctx, p.scope(p.Tenant, p.User), envelope.Micros(until), note.store())
+		return part.wrapped("pausing in", err)
 	}
-	return nil
+	if p.Tenant == "" {
+		return doEach(ctx, i, pause)
+	}
+	i, err := i.of(ctx, p.Tenant)
+	if err != nil {
+		return err
+	}
+	return pause(i)
 }
 
 // Cancel makes sure that a waiting job never runs: it is dropped, with ReasonCancelled,
@@ -111,6 +133,11 @@ func (i *Inspector) pause(ctx context.Context, p Pause, until time.Time) error {
 // is known (see [Job.ID]), and returns false if the job is not known, has started, or
 // has ended otherwise. The history of the job ([JobHistory]) says who cancelled it, and why: see [Inspector.As].
 func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
+	found, err := inEach(ctx, i, func(p *Inspector) (bool, error) { return p.cancel(ctx, id) })
+	return slices.Contains(found, true), err
+}
+
+func (i *Inspector) cancel(ctx context.Context, id string) (bool, error) {
 	was, err := i.store.Cancel(ctx, id)
 	if err != nil {
 		return false, i.failed(fmt.Sprintf("cancelling %q in", id), err)
@@ -133,6 +160,10 @@ func (i *Inspector) Cancel(ctx context.Context, id string) (bool, error) {
 // that are scheduled for later, or back off, stay. The history of a job with an ID of its own ([JobHistory]) says who
 // purged it, and why: see [Inspector.As].
 func (i *Inspector) Purge(ctx context.Context, tenant string) (int, error) {
+	i, err := i.of(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
 	const step = 200
 	for all := 0; ; {
 		n, empty, err := i.store.Purge(ctx, tenant, step, i.note.store())
@@ -146,13 +177,11 @@ func (i *Inspector) Purge(ctx context.Context, tenant string) (int, error) {
 	}
 }
 
-var deadEntry = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
-
 // Revive puts dead jobs, named by [DeadJob.Entry], back at the end of their lanes with
 // all their attempts, and returns how many it found. If one of the names is not an
 // entry, nothing happens and the error wraps [ErrInvalidArgument].
 func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) {
-	all, err := inParts(ctx, entries, i.store.Revive)
+	all, err := i.inParts(ctx, entries, (*store.Store).Revive)
 	if errors.Is(err, ErrInvalidArgument) {
 		return 0, err
 	}
@@ -163,31 +192,29 @@ func (i *Inspector) Revive(ctx context.Context, entries ...string) (int, error) 
 // found. If one of the names is not an entry, nothing happens and the error wraps
 // [ErrInvalidArgument].
 func (i *Inspector) DeleteDead(ctx context.Context, entries ...string) (int, error) {
-	all, err := inParts(ctx, entries, i.store.DeleteDead)
+	all, err := i.inParts(ctx, entries, (*store.Store).DeleteDead)
 	if errors.Is(err, ErrInvalidArgument) {
 		return 0, err
 	}
 	return all, i.wrapped("deleting dead jobs of", err)
 }
 
-func checkEntries(entries ...string) error {
-	for k, entry := range entries {
-		if !deadEntry.MatchString(entry) {
-			return fmt.Errorf("%w: entry %q, number %d of %d; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidArgument, entry, k+1, len(entries))
-		}
-	}
-	return nil
-}
-
-// inParts does something to dead jobs, a part after the other.
-func inParts(ctx context.Context, entries []string, do func(context.Context, []string) (int, error)) (all int, err error) {
-	if err := checkEntries(entries...); err != nil {
+// inParts does something to dead jobs, a part of those of a partition after the other.
+func (i *Inspector) inParts(ctx context.Context, entries []string, do func(*store.Store, context.Context, []string) (int, error)) (all int, err error) {
+	ids, err := i.entries(ctx, entries)
+	if err != nil {
 		return 0, err
 	}
-	for part := range slices.Chunk(entries, 200) {
-		n, err := do(ctx, part)
-		if all += n; err != nil {
-			return all, err
+	parts, err := i.each(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for number, its := range ids {
+		for some := range slices.Chunk(its, 200) {
+			n, err := do(parts[number].store, ctx, some)
+			if all += n; err != nil {
+				return all, err
+			}
 		}
 	}
 	return all, nil

@@ -31,6 +31,9 @@ var (
 	// ErrPoliciesChanged: the policies in force have changed since they were read.
 	ErrPoliciesChanged = store.ErrPoliciesChanged
 
+	// ErrDivided: policies name another number of partitions than the queue has.
+	ErrDivided = store.ErrDivided
+
 	// ErrSchema: a version of waterclock with another key schema has written the keys in Redis.
 	// Nothing was changed.
 	ErrSchema = store.ErrSchema

@@ -58,6 +58,10 @@ type RuleState struct {
 
 // Explain says why the jobs of a tenant's user wait, and until when.
 func (i *Inspector) Explain(ctx context.Context, tenant, user string) (Explanation, error) {
+	i, err := i.of(ctx, tenant)
+	if err != nil {
+		return Explanation{}, err
+	}
 	e, _, err := i.explain(ctx, tenant, user, store.Lane{})
 	return e, err
 }
@@ -242,38 +246,61 @@ type JobState struct {
 // ExplainJob says where a job with the caller's own ID is, and why it waits there; false
 // if the ID is not known, or not any more (see [Job.ID]).
 func (i *Inspector) ExplainJob(ctx context.Context, id string) (JobState, bool, error) {
+	found, err := inEach(ctx, i, func(p *Inspector) (*JobState, error) { return p.explainJob(ctx, id) })
+	if err != nil {
+		return JobState{}, false, err
+	}
+	found = slices.DeleteFunc(found, func(s *JobState) bool { return s == nil })
+	if len(found) == 0 {
+		return JobState{}, false, nil
+	}
+	// Jobs of tenants in several partitions may have one ID: that which has not ended says most.
+	slices.SortStableFunc(found, func(a, b *JobState) int {
+		return slices.Index(afterWaiting, a.State) - slices.Index(afterWaiting, b.State)
+	})
+	return *found[0], true, nil
+}
+
+// afterWaiting are the states of jobs that wait no more, those that say most about a job first.
+var afterWaiting = []string{store.WasStarted, store.WasCancelled, store.WasDead, store.WasDropped}
+
+// explainJob is ExplainJob for one partition; nil if the ID is not known there.
+func (i *Inspector) explainJob(ctx context.Context, id string) (*JobState, error) {
 	where, err := i.store.Where(ctx, id)
 	if err != nil {
-		return JobState{}, false, i.failed("explaining a job of", err)
+		return nil, i.failed("explaining a job of", err)
 	}
 	past, err := i.store.Past(ctx, id)
 	if err != nil {
-		return JobState{}, false, i.failed("explaining a job of", err)
+		return nil, i.failed("explaining a job of", err)
 	}
 	lane, bad := envelope.ParseLane(where)
 	if bad != nil {
-		return JobState{State: where, History: historyOf(past)}, where != "", nil
+		if where == "" {
+			return nil, nil
+		}
+		return &JobState{State: where, History: historyOf(past)}, nil
 	}
-	state := JobState{State: "waiting", Tenant: lane.Tenant, User: lane.User, History: historyOf(past)}
+	state := &JobState{State: "waiting", Tenant: lane.Tenant, User: lane.User, History: historyOf(past)}
 	at, err := i.find(ctx, lane, id)
 	if err != nil {
-		return JobState{}, false, i.failed("explaining a job of", err)
+		return nil, i.failed("explaining a job of", err)
 	}
 	e, p, err := i.explain(ctx, lane.Tenant, lane.User, lane)
 	if err != nil {
-		return JobState{}, false, err
+		return nil, err
 	}
 	state.Explanation, state.Place = e, at.place
 	switch {
 	case at.place == 0:
-		return state, true, nil
+		return state, nil
 	case at.before == 0:
 		state.Estimate = e.Estimate // it is its user's next
 	default:
 		state.Estimate = estimate(p.Turn(lane, at.job, at.before, at.before))
 	}
 	state.StartBy = envelope.Instant(latest(p, lane, at.job))
-	return state, true, nil
+	return state, nil
 }
 
 // latest returns the latest start of a job, 0 for none. There is no sense in a start after the end

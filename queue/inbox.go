@@ -65,7 +65,11 @@ func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if err := b.bound(ctx, &job); err != nil {
 		return err
 	}
-	lock, err := b.client.store.KeepLock(ctx, job.ID)
+	at, err := b.client.door(ctx, job.Tenant)
+	if err != nil {
+		return err
+	}
+	lock, err := at.store.KeepLock(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("keeping the lock of asynq.Unique: %w", err)
 	}
@@ -76,19 +80,19 @@ func (b *inbox) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	switch receipt.Status {
 	case Dropped:
 		b.log.Debug("dropped at the door", "id", job.ID, "reason", receipt.Reason)
-		return b.lift(ctx, lock, job.ID)
+		return at.lift(ctx, lock, job.ID)
 	case Duplicate:
 		b.log.Warn("refused a task: a job that waits or runs has its ID", "id", job.ID, "type", job.Type, "tenant", job.Tenant)
-		return errors.Join(b.record(ctx, job, ReasonDuplicate), b.lift(ctx, lock, job.ID))
+		return errors.Join(b.record(ctx, job, ReasonDuplicate), at.lift(ctx, lock, job.ID))
 	}
 	return nil
 }
 
-func (b *inbox) lift(ctx context.Context, lock, id string) error {
+func (d *door) lift(ctx context.Context, lock, id string) error {
 	if lock == "" {
 		return nil
 	}
-	return b.client.store.LiftLock(ctx, lock, id)
+	return d.store.LiftLock(ctx, lock, id)
 }
 
 // file offers the job, until Redis answers. Another job with its ID is refused while the job waits or runs;
@@ -115,11 +119,15 @@ func (b *inbox) file(ctx context.Context, job Job, lock string) (Receipt, error)
 			b.log.Debug("filed before", "id", job.ID)
 			return Receipt{ID: job.ID, Status: Accepted}, nil
 		}
-		where, alive, err := b.alive(ctx, job.ID)
+		at, err := b.client.door(ctx, job.Tenant)
+		if err != nil {
+			return receipts[0], err
+		}
+		where, alive, err := at.alive(ctx, job.ID)
 		if err != nil || alive {
 			return receipts[0], err
 		}
-		if err := b.client.store.ForgetID(ctx, job.ID, where); err != nil {
+		if err := at.store.ForgetID(ctx, job.ID, where); err != nil {
 			return receipts[0], err
 		}
 	}
@@ -133,23 +141,23 @@ func first(receipts []Receipt) Receipt {
 }
 
 // alive reports whether a job with the ID waits or runs.
-func (b *inbox) alive(ctx context.Context, id string) (where string, alive bool, err error) {
-	where, err = b.client.store.Where(ctx, id)
+func (d *door) alive(ctx context.Context, id string) (where string, alive bool, err error) {
+	where, err = d.store.Where(ctx, id)
 	switch where {
 	case "", store.WasDropped, store.WasDead:
 		return where, false, err
 	case store.WasStarted:
-		alive, err = b.runs(ctx, id)
+		alive, err = d.runs(ctx, id)
 		return where, alive, err
 	}
 	return where, true, err
 }
 
 // runs reports whether a worker has the job with the ID.
-func (b *inbox) runs(ctx context.Context, id string) (bool, error) {
-	leases, err := b.client.store.Leases(ctx)
+func (d *door) runs(ctx context.Context, id string) (bool, error) {
+	leases, err := d.store.Leases(ctx)
 	for worker := range leases {
-		jobs, failed := b.client.store.Claimed(ctx, worker)
+		jobs, failed := d.store.Claimed(ctx, worker)
 		for _, job := range jobs {
 			if head, ok := envelope.Head(job.Job); ok && head.ID == id {
 				return true, nil
@@ -162,8 +170,12 @@ func (b *inbox) runs(ctx context.Context, id string) (bool, error) {
 
 // record notes that a task was refused.
 func (b *inbox) record(ctx context.Context, job Job, why Reason) error {
+	at, err := b.client.door(ctx, job.Tenant)
+	if err != nil {
+		return err
+	}
 	lane := store.Lane{Tenant: job.Tenant, User: job.User, Priority: rank(job.Priority)}
-	return b.client.store.RecordRefused(ctx, lane, string(why), seal(job))
+	return at.store.RecordRefused(ctx, lane, string(why), seal(job))
 }
 
 // taskIDMemory is how long the ID of a job that came as a task is known: ten minutes if asynq has
@@ -213,7 +225,7 @@ func (b *inbox) bounds(ctx context.Context) (timeout time.Duration, deadline tim
 		return (time.Until(end) + time.Second - 1).Truncate(time.Second), deadline, nil
 	}
 	id, _ := asynq.GetTaskID(ctx)
-	task, err := b.tasks.GetTaskInfo(b.client.store.Queue, id)
+	task, err := b.tasks.GetTaskInfo(b.client.queue(), id)
 	if err != nil {
 		return 0, deadline, fmt.Errorf("reading the task's deadline: %w", err)
 	}
@@ -249,10 +261,10 @@ func (b *inbox) failed(ctx context.Context, t *asynq.Task, err error) {
 // archive archives a task that is about to be retried, as soon as asynq has let go of it.
 func (b *inbox) archive(id string) (err error) {
 	for range 40 {
-		if err = b.tasks.ArchiveTask(b.client.store.Queue, id); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
+		if err = b.tasks.ArchiveTask(b.client.queue(), id); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
 			return nil
 		}
-		task, look := b.tasks.GetTaskInfo(b.client.store.Queue, id)
+		task, look := b.tasks.GetTaskInfo(b.client.queue(), id)
 		if look == nil && task.State == asynq.TaskStateArchived {
 			return nil // asynq itself did, since it had no retries left
 		}
@@ -267,9 +279,9 @@ func (b *inbox) ungroup(ctx context.Context) {
 	tick := time.NewTicker(ungroupEvery)
 	defer tick.Stop()
 	for {
-		groups, err := b.tasks.Groups(b.client.store.Queue)
+		groups, err := b.tasks.Groups(b.client.queue())
 		for _, group := range groups {
-			n, failed := b.tasks.RunAllAggregatingTasks(b.client.store.Queue, group.Group)
+			n, failed := b.tasks.RunAllAggregatingTasks(b.client.queue(), group.Group)
 			err = errors.Join(err, failed)
 			b.log.Debug("filing the tasks of a group one by one", "group", group.Group, "tasks", n)
 		}

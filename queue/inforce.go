@@ -57,16 +57,38 @@ func (i *Inspector) kept(ctx context.Context) (f policyfile.File, version int64,
 
 // putInForce replaces the policies of a version. Again says that others were put in force meanwhile.
 func (i *Inspector) putInForce(ctx context.Context, f policyfile.File, version int64, note Note) (again bool, err error) {
+	parts, err := i.each(ctx)
+	if err != nil {
+		return false, err
+	}
+	if f.Partitions == 0 && len(parts) > 1 {
+		f.Partitions = len(parts)
+	}
 	source, err := f.Source()
 	if err != nil {
 		return false, err
 	}
-	_, err = i.store.SetPolicies(ctx, store.NewPolicies{Source: source, Expected: version, Note: note.store()})
+	_, err = i.store.SetPolicies(ctx, store.NewPolicies{Source: source, Expected: version, Note: note.store(), Partitions: f.Partitions})
 	if err != nil {
 		return errors.Is(err, ErrPoliciesChanged), i.failed("setting the policies of", err)
 	}
 	_ = i.store.Register(ctx) // the list of queues is only shown: a queue that is missing there works
-	return false, nil
+	return false, i.copyPolicies(ctx)
+}
+
+// copyPolicies lets all partitions have the policies in force. Those that cannot be reached get them from whoever leads there.
+func (i *Inspector) copyPolicies(ctx context.Context) error {
+	source, version, err := i.store.Policies(ctx)
+	if err != nil {
+		return i.failed("reading the policies of", err)
+	}
+	return doEach(ctx, i, func(p *Inspector) error {
+		if p.store.Of == 1 {
+			return nil
+		}
+		err := p.store.CopyPolicies(ctx, store.PolicyVersion{Version: version, Source: source})
+		return p.wrapped("the policies are in force, but not yet everywhere; setting them in", err)
+	})
 }
 
 // A PolicyVersion is one set of policies that was put in force.

@@ -20,6 +20,8 @@ type Inspector struct {
 	store     *store.Store
 	forecasts *forecast.Reader
 	note      Note
+	parts     *parts
+	one       bool // of one partition, of which store and forecasts are; otherwise of the queue
 }
 
 // NewInspector returns an inspector of the queue. The error wraps [ErrInvalidArgument], as
@@ -29,7 +31,8 @@ func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	if err != nil {
 		return nil, invalidName{err}
 	}
-	return &Inspector{rdb: rdb, store: s, forecasts: forecast.NewReader(rdb, s)}, nil
+	p := &parts{partitions: store.NewPartitions(s), all: make(map[*store.Store]*Inspector)}
+	return &Inspector{rdb: rdb, store: s, forecasts: forecast.NewReader(rdb, s), parts: p}, nil
 }
 
 // wrapped is failed for an error that may be nil.
@@ -42,7 +45,7 @@ func (i *Inspector) wrapped(doing string, err error) error {
 
 // failed says what of an inspector has failed.
 func (i *Inspector) failed(doing string, err error) error {
-	return fmt.Errorf("%s queue %q: %w", doing, i.store.Queue, err)
+	return fmt.Errorf("%s queue %q: %w", doing, i.store.Name(), err)
 }
 
 // Counters count the jobs of a queue or of one tenant since the beginning.
@@ -99,6 +102,51 @@ type Stats struct {
 
 // Stats returns the state of the queue.
 func (i *Inspector) Stats(ctx context.Context) (Stats, error) {
+	all, err := inEach(ctx, i, func(p *Inspector) (Stats, error) { return p.stats(ctx) })
+	if err != nil {
+		return Stats{}, err
+	}
+	for _, s := range all[1:] {
+		all[0].add(s)
+	}
+	return all[0], nil
+}
+
+// add adds the state of another partition.
+func (s *Stats) add(other Stats) {
+	s.Waiting += other.Waiting
+	s.Later += other.Later
+	s.Running += other.Running
+	s.DeadNow += other.DeadNow
+	s.Duplicates += other.Duplicates
+	s.Counters.add(other.Counters)
+	addTo(s.Blocked, other.Blocked)
+	addTo(s.Shadowed, other.Shadowed)
+	addTo(s.Reasons, other.Reasons)
+	s.RecentAttempts += other.RecentAttempts
+	s.RecentFailed += other.RecentFailed
+	if other.RecentAt.After(s.RecentAt) {
+		s.RecentAt, s.RecentError = other.RecentAt, other.RecentError
+	}
+}
+
+func (c *Counters) add(other Counters) {
+	c.Offered += other.Offered
+	c.Started += other.Started
+	c.Done += other.Done
+	c.Failed += other.Failed
+	c.Dropped += other.Dropped
+	c.Dead += other.Dead
+}
+
+// addTo adds the numbers of a map to those of another.
+func addTo[K comparable, N ~int64](to, from map[K]N) {
+	for key, n := range from {
+		to[key] += n
+	}
+}
+
+func (i *Inspector) stats(ctx context.Context) (Stats, error) {
 	t, err := i.store.Totals(ctx)
 	if err != nil {
 		return Stats{}, i.failed("inspecting", err)
@@ -127,6 +175,10 @@ type TenantStats struct {
 
 // Tenant returns the state of a tenant, all zero if it was never heard of.
 func (i *Inspector) Tenant(ctx context.Context, tenant string) (TenantStats, error) {
+	i, err := i.of(ctx, tenant)
+	if err != nil {
+		return TenantStats{}, err
+	}
 	all, err := i.tenants(ctx, []string{tenant})
 	if err != nil {
 		return TenantStats{}, err
@@ -141,12 +193,14 @@ func (i *Inspector) Tenants(ctx context.Context, from, n int) (all []TenantStats
 	if from < 0 || n < 1 {
 		return nil, false, nil
 	}
-	names, err := i.store.DuePage(ctx, from, n)
-	if err != nil {
-		return nil, false, i.failed("inspecting", err)
-	}
-	all, err = i.tenants(ctx, names)
-	return slices.DeleteFunc(all, func(t TenantStats) bool { return t.Waiting == 0 }), len(names) == n, err
+	all, more, err = page(ctx, i, from, n, func(p *Inspector, from, n int) ([]TenantStats, error) {
+		names, err := p.store.DuePage(ctx, from, n)
+		if err != nil {
+			return nil, p.failed("inspecting", err)
+		}
+		return p.tenants(ctx, names)
+	}, func(a, b TenantStats) int { return a.Next.Compare(b.Next) })
+	return slices.DeleteFunc(all, func(t TenantStats) bool { return t.Waiting == 0 }), more, err
 }
 
 func (i *Inspector) tenants(ctx context.Context, names []string) ([]TenantStats, error) {
@@ -179,6 +233,12 @@ func (i *Inspector) Drops(ctx context.Context, n int) ([]Drop, error) {
 	if n < 1 {
 		return nil, nil
 	}
+	all, _, err := page(ctx, i, 0, n, func(p *Inspector, _, n int) ([]Drop, error) { return p.drops(ctx, n) },
+		func(a, b Drop) int { return b.At.Compare(a.At) })
+	return all, err
+}
+
+func (i *Inspector) drops(ctx context.Context, n int) ([]Drop, error) {
 	records, err := i.store.Drops(ctx, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
@@ -214,16 +274,36 @@ func (i *Inspector) Dead(ctx context.Context, before string, n int) ([]DeadJob, 
 	if n < 1 {
 		return nil, nil
 	}
-	if before != "" && !deadEntry.MatchString(before) {
-		return nil, fmt.Errorf("%w: entry %q; want DeadJob.Entry, such as 1763707200000-0", ErrInvalidArgument, before)
+	parts, err := i.each(ctx)
+	if err != nil {
+		return nil, err
 	}
+	last, ok := parseEntry(before, len(parts))
+	if before != "" && !ok {
+		return nil, fmt.Errorf("%w: entry %q; want %s", ErrInvalidArgument, before, wantEntry(len(parts)))
+	}
+	all, _, err := page(ctx, i, 0, n, func(p *Inspector, _, n int) ([]DeadJob, error) {
+		if before == "" {
+			return p.dead(ctx, "", n)
+		}
+		return p.dead(ctx, last.before(p.store.Number), n)
+	}, func(a, b DeadJob) int {
+		first, _ := parseEntry(a.Entry, len(parts))
+		second, _ := parseEntry(b.Entry, len(parts))
+		return first.newest(second)
+	})
+	return all, err
+}
+
+// dead returns the newest dead jobs of a partition before one of its stream.
+func (i *Inspector) dead(ctx context.Context, before string, n int) ([]DeadJob, error) {
 	records, err := i.store.Dead(ctx, before, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
 	}
 	dead := make([]DeadJob, len(records))
 	for k, r := range records {
-		dead[k] = DeadJob{Entry: r.Entry, Tenant: r.Lane.Tenant, User: r.Lane.User, Error: r.Error, At: envelope.Instant(r.At)}
+		dead[k] = DeadJob{Entry: entryOf(i.store, r.Entry), Tenant: r.Lane.Tenant, User: r.Lane.User, Error: r.Error, At: envelope.Instant(r.At)}
 		if job, ok := envelope.Head(r.Job); ok {
 			dead[k].ID, dead[k].Type, dead[k].Attempts = job.Name(), job.Type, job.Failures
 		}

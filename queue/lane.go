@@ -25,6 +25,10 @@ func (i *Inspector) Lane(ctx context.Context, tenant, user string, from, n int) 
 	if from < 0 || n < 1 {
 		return nil, nil
 	}
+	i, err := i.of(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
 	lanes, err := i.forecasts.Lanes(ctx, tenant, user)
 	if err != nil {
 		return nil, i.failed("inspecting", err)

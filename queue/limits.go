@@ -96,8 +96,68 @@ type LimitKey struct {
 // however many jobs wait and however many keys there are: lanes of the tenants that are due first, what runs, and what is
 // paused. Jobs that were offered under policies without a limit are not seen to wait for it.
 func (i *Inspector) Limits(ctx context.Context, n int) (LimitsNow, error) {
-	now, err := i.limits(ctx, max(0, n))
-	return now, i.wrapped("inspecting the limits of", err)
+	all, err := inEach(ctx, i, func(p *Inspector) (LimitsNow, error) {
+		now, err := p.limits(ctx, max(0, n))
+		return now, p.wrapped("inspecting the limits of", err)
+	})
+	if err != nil {
+		return LimitsNow{}, err
+	}
+	for _, now := range all[1:] {
+		all[0].add(now)
+	}
+	for k := range all[0].Limits {
+		l := &all[0].Limits[k]
+		slices.SortFunc(l.Keys, fullest)
+		l.Known = max(l.Known, len(l.Keys))
+		l.Keys = l.Keys[:min(len(l.Keys), max(0, n))]
+	}
+	return all[0], nil
+}
+
+// add adds what is known in another partition.
+func (now *LimitsNow) add(other LimitsNow) {
+	now.Looked, now.Whole = now.Looked+other.Looked, now.Whole && other.Whole
+	for _, l := range other.Limits {
+		if k := slices.IndexFunc(now.Limits, func(known LimitNow) bool { return known.Name == l.Name }); k >= 0 {
+			now.Limits[k].add(l)
+		}
+	}
+}
+
+func (l *LimitNow) add(other LimitNow) {
+	l.Lanes, l.Waiting, l.Running = l.Lanes+other.Lanes, l.Waiting+other.Waiting, l.Running+other.Running
+	l.Blocked += other.Blocked
+	if slices.Contains(l.Key, limits.Tenant) {
+		l.Known, l.Paused, l.Overridden = l.Known+other.Known, l.Paused+other.Paused, l.Overridden+other.Overridden
+	} else { // all partitions may know the same
+		l.Known, l.Paused, l.Overridden = max(l.Known, other.Known), max(l.Paused, other.Paused), max(l.Overridden, other.Overridden)
+	}
+	for _, key := range other.Keys {
+		if k := slices.IndexFunc(l.Keys, func(known LimitKey) bool { return known.Key == key.Key }); k >= 0 {
+			l.Keys[k].add(key)
+		} else {
+			l.Keys = append(l.Keys, key)
+		}
+	}
+}
+
+// add adds what is known of the same values in another partition: more jobs, if they are of a limit that the partitions share.
+func (k *LimitKey) add(other LimitKey) {
+	k.Lanes, k.Waiting, k.Running, k.Backlog = k.Lanes+other.Lanes, k.Waiting+other.Waiting, k.Running+other.Running, k.Backlog+other.Backlog
+	k.Full = max(k.Full, other.Full)
+	if other.Next.After(k.Next) {
+		k.Next = other.Next
+	}
+	if other.Paused.After(k.Paused) {
+		k.Paused = other.Paused
+	}
+	if len(k.Rules) == 0 {
+		k.Rules, k.Capacity = other.Rules, other.Capacity
+	}
+	if other.Until.After(k.Until) {
+		k.Until, k.Note = other.Until, other.Note
+	}
 }
 
 func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
@@ -134,6 +194,17 @@ func (i *Inspector) limits(ctx context.Context, n int) (LimitsNow, error) {
 // (unlimited) nothing is known. The error wraps [ErrInvalidArgument] if there is no such limit, or if its key has another
 // number of fields.
 func (i *Inspector) LimitKey(ctx context.Context, limit, key string) (LimitKey, error) {
+	all, err := inEach(ctx, i, func(p *Inspector) (LimitKey, error) { return p.limitKey(ctx, limit, key) })
+	if err != nil {
+		return LimitKey{}, err
+	}
+	for _, other := range all[1:] {
+		all[0].add(other)
+	}
+	return all[0], nil
+}
+
+func (i *Inspector) limitKey(ctx context.Context, limit, key string) (LimitKey, error) {
 	s, err := i.surveyLimits(ctx)
 	if err != nil {
 		return LimitKey{}, i.failed("inspecting the limits of", err)

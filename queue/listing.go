@@ -23,6 +23,10 @@ func (i *Inspector) Users(ctx context.Context, tenant string, from, n int) ([]Us
 	if from < 0 || n < 1 {
 		return nil, nil
 	}
+	i, err := i.of(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
 	views, err := i.store.Users(ctx, tenant, from, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)
@@ -51,6 +55,12 @@ func (i *Inspector) Later(ctx context.Context, from, n int) ([]LaterJob, error) 
 	if from < 0 || n < 1 {
 		return nil, nil
 	}
+	all, _, err := page(ctx, i, from, n, func(p *Inspector, from, n int) ([]LaterJob, error) { return p.later(ctx, from, n) },
+		func(a, b LaterJob) int { return a.At.Compare(b.At) })
+	return all, err
+}
+
+func (i *Inspector) later(ctx context.Context, from, n int) ([]LaterJob, error) {
 	views, err := i.store.LaterPage(ctx, from, n)
 	if err != nil {
 		return nil, i.failed("inspecting", err)

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ type metrics struct {
 	counted *prometheus.CounterVec
 	inLine  *prometheus.GaugeVec
 	leading *prometheus.GaugeVec
+	parts   *prometheus.GaugeVec
 	delay   *prometheus.HistogramVec
 	wait    *prometheus.HistogramVec
 	waited  *prometheus.CounterVec
@@ -44,7 +46,10 @@ func newMetrics(registerer prometheus.Registerer, tenants []string) (*metrics, e
 			Name: "waterclock_limit_waiting_lanes", Help: "Lanes that wait for a limit by name, at the worker that leads: a lane waits for one limit at a time.",
 		}, []string{"queue", "limit"}),
 		leading: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_leading", Help: "1 while this worker leads the queue.",
+			Name: "waterclock_leading", Help: "How many partitions of the queue this worker leads.",
+		}, queue),
+		parts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_partitions", Help: "How many partitions the queue has.",
 		}, queue),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "waterclock_start_delay_seconds", Help: "Time from a job's slot to its start, or until it was found to be too late for it.",
@@ -66,7 +71,7 @@ func newMetrics(registerer prometheus.Registerer, tenants []string) (*metrics, e
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.delay, m.wait, m.waited, m.each} {
+	for _, c := range []prometheus.Collector{m.jobs, m.commits, m.late, m.counted, m.inLine, m.leading, m.parts, m.delay, m.wait, m.waited, m.each} {
 		var already prometheus.AlreadyRegisteredError
 		if err := registerer.Register(c); errors.As(err, &already) {
 			return nil, fmt.Errorf("queue: the registerer has a worker's metrics already: %w", err)
@@ -77,14 +82,15 @@ func newMetrics(registerer prometheus.Registerer, tenants []string) (*metrics, e
 	return m, nil
 }
 
-// of returns the metrics of one queue.
-func (m *metrics) of(queue string) queueMetrics {
+// of returns the metrics of one queue, or of one partition of it, which counts for the same queue. Leads is told whether this worker
+// leads there.
+func (m *metrics) of(queue string, leads *atomic.Bool) *queueMetrics {
 	each := make(map[string]prometheus.Observer, len(m.tenants))
 	for _, tenant := range m.tenants {
 		each[tenant] = m.each.WithLabelValues(queue, tenant)
 	}
-	return queueMetrics{
-		metrics: m, queue: queue, each: each, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
+	return &queueMetrics{
+		metrics: m, queue: queue, leads: leads, waiting: make(map[string]int), each: each, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
 	}
 }
 
@@ -92,48 +98,58 @@ func (m *metrics) of(queue string) queueMetrics {
 type queueMetrics struct {
 	*metrics
 	queue          string
+	leads          *atomic.Bool
+	waiting        map[string]int // what InLine was told last
 	started, first prometheus.Observer
 	each           map[string]prometheus.Observer // first, by tenant
 	done           prometheus.Counter
 }
 
-func (m queueMetrics) Claimed(jobs int) {
+func (m *queueMetrics) Claimed(jobs int) {
 	m.jobs.WithLabelValues(m.queue, "claimed").Add(float64(jobs))
 }
-func (m queueMetrics) Started(d time.Duration) { m.started.Observe(d.Seconds()) }
-func (m queueMetrics) First(tenant string, d time.Duration) {
+func (m *queueMetrics) Started(d time.Duration) { m.started.Observe(d.Seconds()) }
+func (m *queueMetrics) First(tenant string, d time.Duration) {
 	m.first.Observe(d.Seconds())
 	if of := m.each[tenant]; of != nil {
 		of.Observe(d.Seconds())
 	}
 }
-func (m queueMetrics) Waited(cause string, d time.Duration) {
+func (m *queueMetrics) Waited(cause string, d time.Duration) {
 	m.waited.WithLabelValues(m.queue, cause).Add(d.Seconds())
 }
-func (m queueMetrics) Ended(outcome string) {
+func (m *queueMetrics) Ended(outcome string) {
 	if outcome == "done" {
 		m.done.Inc()
 		return
 	}
 	m.jobs.WithLabelValues(m.queue, outcome).Inc()
 }
-func (m queueMetrics) Late(d time.Duration) {
+func (m *queueMetrics) Late(d time.Duration) {
 	m.started.Observe(d.Seconds())
 	m.late.WithLabelValues(m.queue).Inc()
 }
-func (m queueMetrics) Counted(limit string) { m.counted.WithLabelValues(m.queue, limit).Inc() }
-func (m queueMetrics) InLine(lanes map[string]int) {
+func (m *queueMetrics) Counted(limit string) { m.counted.WithLabelValues(m.queue, limit).Inc() }
+
+// InLine replaces what this partition adds to the lines of limits.
+func (m *queueMetrics) InLine(lanes map[string]int) {
 	for limit, n := range lanes {
-		m.inLine.WithLabelValues(m.queue, limit).Set(float64(n))
+		m.inLine.WithLabelValues(m.queue, limit).Add(float64(n - m.waiting[limit]))
 	}
+	for limit, n := range m.waiting {
+		if _, still := lanes[limit]; !still {
+			m.inLine.WithLabelValues(m.queue, limit).Sub(float64(n))
+		}
+	}
+	m.waiting = lanes
 }
-func (m queueMetrics) Committed() { m.commits.WithLabelValues(m.queue).Inc() }
-func (m queueMetrics) Leads(leads bool) {
-	n := 0.0
+func (m *queueMetrics) Committed() { m.commits.WithLabelValues(m.queue).Inc() }
+func (m *queueMetrics) Leads(leads bool) {
+	m.leads.Store(leads)
 	if leads {
-		n = 1
-	} else {
-		m.inLine.DeletePartialMatch(prometheus.Labels{"queue": m.queue})
+		m.leading.WithLabelValues(m.queue).Inc()
+		return
 	}
-	m.leading.WithLabelValues(m.queue).Set(n)
+	m.leading.WithLabelValues(m.queue).Dec()
+	m.InLine(nil)
 }

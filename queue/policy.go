@@ -14,6 +14,10 @@ import (
 // holds at once for the whole fleet and for the jobs that wait already. The zero value limits
 // nothing.
 type Policies struct {
+	// Partitions is how many partitions the queue has, up to 64: see docs/scaling.md. It is fixed when the queue is used
+	// first. 0 leaves it as it is: one in a new queue.
+	Partitions int
+
 	Queue []throttle.Rule // rules for everything together
 
 	// Concurrency is how many jobs of the queue run at once.
@@ -125,8 +129,9 @@ type Digest struct {
 //
 //	policies.yaml:7: policies.standard.user.rule: unknown key; want rules, concurrency or capacity
 //
-// A file has five parts, each of which may be missing:
+// A file has six parts, each of which may be missing:
 //
+//	partitions: 16                # of the queue, fixed when it is used first: see docs/scaling.md
 //	queue:                        # everything together
 //	  rules: [{leak: 5000/s}]
 //	  concurrency: 2000           # at once
@@ -184,7 +189,7 @@ func (p Policies) MarshalYAML() (any, error) { return p.file().MarshalYAML() }
 // file returns the policies as a file has them.
 func (p Policies) file() policyfile.File {
 	f := policyfile.File{
-		Queue: limitsOf(p.Queue, p.Concurrency), Default: p.Default, Policies: make(map[string]policyfile.Policy, len(p.Policies)), Tenants: p.Tenants,
+		Partitions: p.Partitions, Queue: limitsOf(p.Queue, p.Concurrency), Default: p.Default, Policies: make(map[string]policyfile.Policy, len(p.Policies)), Tenants: p.Tenants,
 	}
 	for name, from := range p.Policies {
 		f.Policies[name] = policyfile.Policy{
@@ -221,7 +226,7 @@ func limitsOf(rules []throttle.Rule, c Concurrency) policyfile.Limits {
 
 // policiesOf returns what a file says; nothing of a file that could not be read.
 func policiesOf(f policyfile.File) Policies {
-	p := Policies{Queue: f.Queue.Rules, Concurrency: Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants}
+	p := Policies{Partitions: f.Partitions, Queue: f.Queue.Rules, Concurrency: Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants}
 	if f.Policies != nil {
 		p.Policies = make(map[string]Policy, len(f.Policies))
 	}

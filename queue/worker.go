@@ -3,13 +3,11 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	mathrand "math/rand/v2"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -19,14 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/tenantlabel"
-	"github.com/waterclock/waterclock/queue/internal/policies"
-	"github.com/waterclock/waterclock/queue/internal/runner"
-	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
-	"github.com/waterclock/waterclock/throttle"
 )
 
 // WorkerConfig configures a [Worker]. Queues is required.
@@ -190,39 +183,11 @@ func (w *Worker) Run(ctx context.Context, h asynq.Handler) error {
 	}
 	places := worker.NewPlaces(w.cfg.Concurrency)
 	group, ctx := errgroup.WithContext(ctx)
-	dedicated, done := store.Dedicated(w.client, len(w.cfg.Queues))
-	defer done()
 	for _, queue := range w.cfg.Queues {
-		r, events, err := w.runner(queue, dedicated, places, h)
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { return events.during(ctx, r.Run) })
+		group.Go(func() error { return w.serve(ctx, queue, places, h) })
 		if w.cfg.Inbox {
 			group.Go(func() error { return w.runInbox(ctx, queue) })
 		}
 	}
 	return group.Wait()
-}
-
-// runner returns this worker's part in a queue, under a name that no worker has had before.
-func (w *Worker) runner(queue string, dedicated redis.UniversalClient, places *worker.Places, h asynq.Handler) (*runner.Runner, *eventLog, error) {
-	s, err := store.New(w.client, queue)
-	if err != nil {
-		return nil, nil, err
-	}
-	s = s.Dedicating(dedicated)
-	name, _ := os.Hostname()
-	host := fmt.Sprintf("%s/%d", name, os.Getpid())
-	events := newEventLog(s, host)
-	a := &attempts{queue: queue, store: s, handler: h, cfg: w.cfg, log: w.cfg.Logger.With("queue", queue), events: events}
-	return runner.New(worker.Config{
-		Store: s, Name: rand.Text()[:16], Host: host, Version: store.Schema,
-		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout,
-		Policies: func(source string, version, now int64) (*schedule.Policies, error) {
-			return policies.Compile(queue, source, version, now)
-		},
-		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
-		Handle: a.handle, Metrics: w.metrics.of(queue), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
-	}), events, nil
 }

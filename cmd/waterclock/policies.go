@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -112,6 +113,9 @@ func (c *console) changes(ctx context.Context, i *watch.Watcher, to queue.Polici
 	if err != nil {
 		return 0, nil, err
 	}
+	if to.Partitions == 0 { // they stay as they are
+		to.Partitions = now.Policies.Partitions
+	}
 	changes, err := policydiff.Changes(now.Policies, to)
 	return now.Version, changes, err
 }
@@ -163,8 +167,13 @@ func (c *console) replace(ctx context.Context, i *watch.Watcher, p queue.Policie
 	if err := c.confirm("Put this in force, also for %s?", human.Count(stats.Waiting, "job that waits", "jobs that wait")); err != nil {
 		return err
 	}
-	if err := i.ReplacePolicies(ctx, version, p); err != nil {
+	switch err := i.ReplacePolicies(ctx, version, p); {
+	case errors.Is(err, queue.ErrPoliciesChanged):
 		return fmt.Errorf("%w; look at the difference again", err)
+	case errors.Is(err, queue.ErrDivided):
+		return fmt.Errorf("%w; want the number that it has, or none", err)
+	case err != nil:
+		return err
 	}
 	return c.done("The next start obeys the new policies.")
 }

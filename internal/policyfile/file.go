@@ -20,6 +20,9 @@ import (
 
 // A File is what a policy file says. The zero value limits nothing.
 type File struct {
+	// Partitions is how many partitions the queue has. 0 leaves that as it is: one in a queue that is new.
+	Partitions int
+
 	Queue    Limits            // of everything together
 	Default  string            // the policy of tenants that Tenants does not name
 	Policies map[string]Policy // by name
@@ -69,6 +72,7 @@ const (
 	MaxPercent     = 100
 	maxWeight      = 100
 	maxDigest      = 1000
+	MaxPartitions  = 64
 	maxDigestWait  = 366 * 24 * time.Hour
 )
 
@@ -80,6 +84,7 @@ const (
 	wantWeight      = "a weight from 1 to 100"
 	wantMaxWait     = "a time such as 15m, at least 1ms, or 0 for no bound"
 	wantDigestMax   = "1 to 1000 members"
+	wantPartitions  = "1 to 64 partitions"
 	wantDigestWait  = "a time such as 30s, from 1ms to 366 days"
 	wantName        = "1 to 64 letters, digits, dots, dashes or underscores"
 )
@@ -104,6 +109,9 @@ func (p *Problem) String() string {
 
 // Check returns the first problem of a file, nil if there is none.
 func (f File) Check() *Problem {
+	if f.Partitions < 0 || f.Partitions > MaxPartitions {
+		return &Problem{Path: "partitions", Value: strconv.Itoa(f.Partitions), Text: wantPartitions}
+	}
 	if p := f.Queue.check("queue"); p != nil {
 		return p
 	}
@@ -142,7 +150,10 @@ func (f File) Check() *Problem {
 			return p
 		}
 	}
-	return f.checkOverrides()
+	if p := f.checkOverrides(); p != nil {
+		return p
+	}
+	return f.checkPartitions()
 }
 
 // Of returns the policy of a tenant.

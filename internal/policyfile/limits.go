@@ -30,6 +30,10 @@ type Bounds struct {
 	Capacity  int  // waiting jobs; 0 for no bound
 	Shared    bool // the rules count all that other queues and callers do, too
 	Unlimited bool // the values have no bounds at all
+
+	// Counters is what the names of the counters of a shared limit begin with, beside those of others: "push/" of one that is shared by
+	// the partitions of that queue alone. Only [File.Across] sets it.
+	Counters string
 }
 
 // What a limit counts that is not a unit.
@@ -144,14 +148,18 @@ func (b Bounds) checkShared(path string) *Problem {
 		return &Problem{Path: path, Text: "shared; want rules, and neither concurrency nor capacity, which each queue counts by itself: they can stand in another limit"}
 	}
 	for i, r := range b.Rules {
-		if r.Drops() || r.Shadows() || r.CountsDropped() || r.Ramp() > 0 || r.Zone() != "" || !slices.Contains(sharedKinds, r.Kind()) {
+		if !shareable(r) {
 			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: r.String() + " of a shared limit; want " + wantShared}
 		}
 	}
 	return nil
 }
 
-// sharedKinds are the kinds of rules that hold where a job starts a little after its slot, whoever has decided about the others.
+// shareable reports whether a rule holds where a job starts a little after its slot, whoever has decided about the others.
+func shareable(r throttle.Rule) bool {
+	return !r.Drops() && !r.Shadows() && !r.CountsDropped() && r.Ramp() == 0 && r.Zone() == "" && slices.Contains(sharedKinds, r.Kind())
+}
+
 var sharedKinds = []throttle.Kind{throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing}
 
 func (r *policyReader) named(at place) (l Limit) {

@@ -49,7 +49,7 @@ func parse(r *policyReader, data []byte) (File, error) {
 }
 
 // parts are what a policy file has at its top.
-var parts = []string{"queue", "default", "policies", "tenants", "limits"}
+var parts = []string{"partitions", "queue", "default", "policies", "tenants", "limits"}
 
 // policyReader walks the nodes of a policy file and keeps the first error. The walk
 // goes on after it: what it returns then is thrown away. It checks the form of the file, and that
@@ -129,6 +129,9 @@ func (r *policyReader) locate(p *Problem) {
 func (r *policyReader) policies(root place) File {
 	top := r.fields(root, r.parts...)
 	f := File{Queue: r.limits(r.fields(top["queue"], "rules", "concurrency")), Policies: make(map[string]Policy), Tenants: make(map[string]string)}
+	if at := top["partitions"]; at.Node != nil {
+		f.Partitions = read(r, at, notZero, wantPartitions)
+	}
 	for _, entry := range r.entries(top["policies"]) {
 		f.Policies[entry.name] = r.policy(entry.place)
 	}

@@ -13,11 +13,12 @@ import (
 // The form of a policy file, for writing.
 type (
 	policyFile struct {
-		Queue    limitList              `yaml:",omitempty"`
-		Default  string                 `yaml:",omitempty"`
-		Policies map[string]policyEntry `yaml:",omitempty"`
-		Tenants  map[string]string      `yaml:",omitempty"`
-		Limits   map[string]limitEntry  `yaml:",omitempty"`
+		Partitions int                    `yaml:",omitempty"`
+		Queue      limitList              `yaml:",omitempty"`
+		Default    string                 `yaml:",omitempty"`
+		Policies   map[string]policyEntry `yaml:",omitempty"`
+		Tenants    map[string]string      `yaml:",omitempty"`
+		Limits     map[string]limitEntry  `yaml:",omitempty"`
 
 		Overrides []overrideEntry `yaml:",omitempty"`
 	}
@@ -82,7 +83,7 @@ func limitsOf(l Limits) limitList {
 // MarshalYAML returns the form that [Parse] reads.
 func (f File) MarshalYAML() (any, error) {
 	file := policyFile{
-		Queue: limitsOf(f.Queue), Default: f.Default, Policies: make(map[string]policyEntry), Tenants: f.Tenants, Limits: make(map[string]limitEntry),
+		Partitions: f.Partitions, Queue: limitsOf(f.Queue), Default: f.Default, Policies: make(map[string]policyEntry), Tenants: f.Tenants, Limits: make(map[string]limitEntry),
 	}
 	for _, o := range f.Overrides {
 		file.Overrides = append(file.Overrides, o.entry())

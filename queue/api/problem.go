@@ -76,6 +76,8 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.Is(err, queue.ErrPoliciesChanged):
 		return problemf(http.StatusConflict, "policies-changed", "other policies were put in force meanwhile; read them, and change those")
+	case errors.Is(err, queue.ErrDivided):
+		return problemf(http.StatusConflict, "divided", "%s; want the number that it has, or none", plain(err))
 	case errors.Is(err, queue.ErrInvalidArgument), errors.Is(err, queue.ErrInvalidPolicies), errors.Is(err, queue.ErrInvalidJob):
 		return problemf(http.StatusUnprocessableEntity, "invalid-value", "%s", plain(err))
 	case errors.Is(err, queue.ErrSchema):

@@ -19,11 +19,11 @@ const (
 )
 
 // jobOf returns the job that tells of an end.
-func jobOf(name string, end store.End) (queue.Job, error) {
+func (l *line) jobOf(end store.End) (queue.Job, error) {
 	head, _ := envelope.Head(end.Job)
 	url, secret, _ := strings.Cut(head.Callback, " ")
 	data := map[string]string{
-		"queue": name, "id": head.Name(), "type": head.Type, "offered": instant(head.Offered()), "ended": instant(end.At),
+		"queue": l.queue, "id": head.Name(), "type": head.Type, "offered": instant(head.Offered()), "ended": instant(end.At),
 	}
 	kind := Done
 	switch end.Stream {
@@ -40,7 +40,7 @@ func jobOf(name string, end store.End) (queue.Job, error) {
 	job, err := notify.NewJob(end.Lane.Tenant, end.Lane.User, notify.Message{
 		Data: data, Targets: []notify.Target{{Provider: "webhook", Token: url, Secret: secret}},
 	})
-	job.ID, job.Type = idOf(end), kind
+	job.ID, job.Type = l.idOf(end), kind
 	return job, err
 }
 

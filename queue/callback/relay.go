@@ -45,7 +45,7 @@ func NewRelay(cfg Config) (*Relay, error) {
 	return &Relay{cfg}, nil
 }
 
-// How often a relay looks for ends, for queues that it did not know, and how many ends of a kind it takes at a time.
+// How often a relay looks for ends, for queues and partitions that it did not know, and how many ends of a kind it takes at a time.
 const (
 	looks   = 250 * time.Millisecond
 	surveys = 5 * time.Second
@@ -55,8 +55,8 @@ const (
 // Run offers callbacks until ctx ends, and returns nil. While Redis cannot be reached it waits. A queue in trouble holds up no
 // other.
 func (r *Relay) Run(ctx context.Context) error {
-	var lines sync.WaitGroup
-	defer lines.Wait()
+	var queues sync.WaitGroup
+	defer queues.Wait()
 	running := make(map[string]bool)
 	trouble := retry.NewTrouble(r.cfg.Logger, "looking for queues")
 	for ctx.Err() == nil {
@@ -66,8 +66,8 @@ func (r *Relay) Run(ctx context.Context) error {
 				continue
 			}
 			running[name] = true
-			if l, err := open(r.cfg, name); err == nil { // otherwise no queue of callbacks can have such a name, and no job has one
-				lines.Go(func() { l.run(ctx) })
+			if o, err := open(r.cfg, name); err == nil { // otherwise no queue of callbacks can have such a name, and no job has one
+				queues.Go(func() { o.run(ctx) })
 			}
 		}
 		retry.Pause(ctx, max(surveys, trouble.After(err)))
@@ -83,15 +83,15 @@ func (r *Relay) queues(ctx context.Context) ([]string, error) {
 	return store.Queues(ctx, r.cfg.Redis)
 }
 
-// A line is the way from the ends of a queue's jobs to the queue of their callbacks.
-type line struct {
-	queue  string
-	ends   *store.Store
-	client *queue.Client
-	log    *slog.Logger
+// An origin is a queue whose jobs have callbacks.
+type origin struct {
+	queue      string
+	partitions *store.Partitions
+	client     *queue.Client // of the queue of the callbacks
+	log        *slog.Logger
 }
 
-func open(cfg Config, name string) (*line, error) {
+func open(cfg Config, name string) (*origin, error) {
 	ends, err := store.New(cfg.Redis, name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalidArgument, err)
@@ -100,7 +100,52 @@ func open(cfg Config, name string) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &line{name, ends, client, cfg.Logger.With("queue", name)}, nil
+	return &origin{name, store.NewPartitions(ends), client, cfg.Logger.With("queue", name)}, nil
+}
+
+// run tells of the ends in all partitions until ctx ends. A queue that nobody has used yet has one partition, until somebody divides
+// it.
+func (o *origin) run(ctx context.Context) {
+	trouble := retry.NewTrouble(o.log, "looking for the partitions")
+	stop, running := func() {}, 0
+	for ctx.Err() == nil {
+		all, err := o.partitions.All(ctx)
+		if err == nil && len(all) != running {
+			stop()
+			stop, running = o.tellOf(ctx, all), len(all)
+		}
+		retry.Pause(ctx, cmp.Or(trouble.After(err), surveys))
+	}
+	stop()
+}
+
+// tellOf tells of the ends in each of some partitions until the returned function is called. A partition in trouble holds up no other.
+func (o *origin) tellOf(ctx context.Context, all []*store.Store) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var lines sync.WaitGroup
+	for _, s := range all {
+		lines.Go(func() { o.line(s).run(ctx) })
+	}
+	return func() {
+		cancel()
+		lines.Wait()
+	}
+}
+
+// A line is the way from the ends of a partition's jobs to the queue of the callbacks.
+type line struct {
+	queue  string
+	ends   *store.Store
+	client *queue.Client
+	log    *slog.Logger
+}
+
+func (o *origin) line(s *store.Store) *line {
+	log := o.log
+	if s.Of > 1 {
+		log = log.With("partition", s.Number)
+	}
+	return &line{o.queue, s, o.client, log}
 }
 
 // run tells of ends until ctx ends.
@@ -127,9 +172,9 @@ func (l *line) tell(ctx context.Context) (more bool, err error) {
 	}
 	var jobs []queue.Job
 	for _, end := range ends {
-		job, err := jobOf(l.queue, end)
+		job, err := l.jobOf(end)
 		if err != nil { // one that cannot be delivered must not keep the others
-			l.log.Warn("a callback cannot be sent", "id", idOf(end), "err", err)
+			l.log.Warn("a callback cannot be sent", "id", l.idOf(end), "err", err)
 			continue
 		}
 		jobs = append(jobs, job)
@@ -150,5 +195,10 @@ func (l *line) tell(ctx context.Context) (more bool, err error) {
 	return more, l.ends.Told(ctx, until)
 }
 
-// idOf names an end: no two have the same.
-func idOf(end store.End) string { return end.Stream + "/" + end.Entry }
+// idOf names an end: no two of a queue have the same.
+func (l *line) idOf(end store.End) string {
+	if l.ends.Of == 1 {
+		return end.Stream + "/" + end.Entry
+	}
+	return fmt.Sprintf("%s/%d/%s", end.Stream, l.ends.Number, end.Entry)
+}

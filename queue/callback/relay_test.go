@@ -113,7 +113,10 @@ func offer(t *testing.T, rdb redis.UniversalClient, jobs ...queue.Job) []queue.R
 		t.Fatal(err)
 	}
 	for i := range jobs {
-		jobs[i].Tenant, jobs[i].Type = "school", "push"
+		jobs[i].Type = "push"
+		if jobs[i].Tenant == "" {
+			jobs[i].Tenant = "school"
+		}
 		jobs[i].User += "u"
 		if jobs[i].Callback.URL == "" && jobs[i].ID != "silent" {
 			jobs[i].Callback.URL = endpoint + "/" + jobs[i].ID
@@ -297,6 +300,53 @@ func TestOneBadQueueAmongGood(t *testing.T) {
 		time.Sleep(700 * time.Millisecond) // a start, a look, and the acknowledgements
 		if all := got.read(); len(all["a"]) != 1 {
 			t.Errorf("told %v within 0.7 s", all)
+		}
+	})
+}
+
+// The ends in all partitions of a queue are told, each once, though many are of one instant. The queue is divided when a relay has
+// looked at it already.
+func TestADividedQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.Mini(t)
+		got := new(told)
+		defer run(t, newRelay(t, rdb).Run)()
+		time.Sleep(12 * time.Second)
+		limit(t, rdb, "push", "partitions: 4\n")
+		worker, sender := newWorker(t, rdb, "push"), newWorker(t, rdb, callback.Queue("push"))
+		handle := func(ctx context.Context, _ *asynq.Task) error {
+			info, _ := queue.FromContext(ctx)
+			time.Sleep(time.Until(info.Started.Truncate(time.Second).Add(2 * time.Second)))
+			if strings.HasPrefix(info.ID, "dead") {
+				return asynq.SkipRetry
+			}
+			return nil
+		}
+		defer run(t, func(ctx context.Context) error { return worker.Run(ctx, asynq.HandlerFunc(handle)) })()
+		defer run(t, func(ctx context.Context) error { return sender.Run(ctx, got) })()
+		want := make(map[string][]string)
+		var jobs []queue.Job
+		for k := range 40 {
+			id, told := fmt.Sprint("done", k), "job.done  1"
+			if k%2 == 0 {
+				id, told = fmt.Sprint("dead", k), "job.dead "+asynq.SkipRetry.Error()+" 1"
+			}
+			jobs = append(jobs, queue.Job{ID: id, Tenant: fmt.Sprint("school-", k)})
+			want[id] = []string{told}
+		}
+		offer(t, rdb, jobs...)
+		time.Sleep(15 * time.Second)
+		if diff := cmp.Diff(want, got.read()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+		entries := make(map[string]int)
+		for k := range 4 {
+			for _, m := range rdb.XRange(t.Context(), fmt.Sprintf("wc:{push/%d}:dead", k), "-", "+").Val() {
+				entries[m.ID]++
+			}
+		}
+		if most := slices.Max(slices.Collect(maps.Values(entries))); most < 2 {
+			t.Error("no two entries are of one instant")
 		}
 	})
 }

@@ -225,13 +225,13 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	d, err := New(Config{Redis: rdb, Queues: []string{"push", "mail/2"}, Prefix: "/ops/queues/"})
+	d, err := New(Config{Redis: rdb, Queues: []string{"push", "mail/two"}, Prefix: "/ops/queues/"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := &visitor{T: t, Dashboard: d, cookies: map[string]string{}}
 	for path, want := range map[string]string{
-		"/ops/queues/": `href="/ops/queues/mail%2F2/"`, "/ops/queues/mail%2F2/": `href="/ops/queues/mail%2F2/tenants"`, "/ops/queues/push/": "/ops/queues/-/asset/",
+		"/ops/queues/": `href="/ops/queues/mail%2Ftwo/"`, "/ops/queues/mail%2Ftwo/": `href="/ops/queues/mail%2Ftwo/tenants"`, "/ops/queues/push/": "/ops/queues/-/asset/",
 	} {
 		if w := v.send(http.MethodGet, path, nil); !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d, lacks %s:\n%s", path, w.Code, want, w.Body)

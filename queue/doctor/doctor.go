@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -21,8 +22,8 @@ import (
 
 // A Doctor examines and mends a queue. It is safe for concurrent use.
 type Doctor struct {
-	queue    string
-	examiner *examine.Examiner
+	rdb   redis.UniversalClient
+	queue *store.Store
 }
 
 // New returns the doctor of a queue. The error wraps [queue.ErrInvalidArgument].
@@ -31,12 +32,14 @@ func New(rdb redis.UniversalClient, name string) (*Doctor, error) {
 		return nil, err
 	}
 	s, err := store.New(rdb, name)
-	if err != nil {
-		return nil, err
-	}
-	forecasts := forecast.NewReader(rdb, s)
-	return &Doctor{name, &examine.Examiner{
-		Client: rdb, Store: s,
+	return &Doctor{rdb, s}, err
+}
+
+// examiner returns the examiner of the queue, or of a partition of it.
+func (d *Doctor) examiner(s *store.Store) *examine.Examiner {
+	forecasts := forecast.NewReader(d.rdb, s)
+	return &examine.Examiner{
+		Client: d.rdb, Store: s,
 		Policies: func(ctx context.Context) (*schedule.Policies, error) {
 			err := forecasts.Policies.Reload(ctx)
 			return forecasts.Policies.Known(), err
@@ -49,7 +52,28 @@ func New(rdb redis.UniversalClient, name string) (*Doctor, error) {
 			at, known := p.Earliest(lane, job)
 			return at, known, nil
 		},
-	}}, nil
+	}
+}
+
+// each does something for the queue, and then for each of its partitions if it has several. How many there are is asked when the queue
+// itself is mended: a key of it says so. What fails for one of them is done for the others.
+func (d *Doctor) each(ctx context.Context, do func(*examine.Examiner) error) error {
+	failed := do(d.examiner(d.queue))
+	all, err := store.NewPartitions(d.queue).All(ctx)
+	switch {
+	case errors.Is(err, store.ErrBrokenKey):
+		return failed // that key is among the damages of the queue
+	case err != nil:
+		return errors.Join(failed, err)
+	case len(all) == 1:
+		return failed
+	}
+	for _, s := range all {
+		if err := do(d.examiner(s)); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("partition %d: %w", s.Number, err))
+		}
+	}
+	return failed
 }
 
 // A Damage is something in Redis that should not be: a key of another type, a lane that no
@@ -62,25 +86,33 @@ type Damage struct {
 	Repair  string `json:"repair,omitempty"` // what [Doctor.Repair] does; empty if nothing is safe
 }
 
-// Examine reads the whole queue in short steps and returns what should not be there, nothing
+// Examine reads the whole queue, with all its partitions, in short steps and returns what should not be there, nothing
 // for a queue that is sound. Its duration grows with the number of keys of the queue.
-func (d *Doctor) Examine(ctx context.Context) ([]Damage, error) {
-	found, err := d.examiner.Examine(ctx)
-	return damagesOf(found), d.wrapped("examining", err)
+func (d *Doctor) Examine(ctx context.Context) (all []Damage, err error) {
+	err = d.each(ctx, func(e *examine.Examiner) error {
+		found, err := e.Examine(ctx)
+		all = append(all, damagesOf(found)...)
+		return err
+	})
+	return all, d.wrapped("examining", err)
 }
 
 // Repair mends what [Doctor.Examine] finds, as far as that is safe while the queue runs. It
 // returns what it has mended, and what is left.
 func (d *Doctor) Repair(ctx context.Context) (mended, left []Damage, err error) {
-	did, rest, err := d.examiner.Repair(ctx)
-	return damagesOf(did), damagesOf(rest), d.wrapped("repairing", err)
+	err = d.each(ctx, func(e *examine.Examiner) error {
+		did, rest, err := e.Repair(ctx)
+		mended, left = append(mended, damagesOf(did)...), append(left, damagesOf(rest)...)
+		return err
+	})
+	return mended, left, d.wrapped("repairing", err)
 }
 
 func (d *Doctor) wrapped(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s queue %q: %w", doing, d.queue, err)
+	return fmt.Errorf("%s queue %q: %w", doing, d.queue.Queue, err)
 }
 
 func damagesOf(found []examine.Finding) (all []Damage) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -77,7 +79,11 @@ func (p *PolicyFile) apply(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := inspector.SetPolicies(ctx, p.file.parsed); err != nil {
+		err = inspector.SetPolicies(ctx, p.file.parsed)
+		if errors.Is(err, queue.ErrDivided) {
+			return fmt.Errorf("%s: partitions: %w; want the number that it has, or none", p.file.name, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -119,22 +125,33 @@ func (p *PolicyFile) reload(ctx context.Context, asked bool) {
 	log := cmp.Or(p.Logger, slog.Default())
 	f, err := read(p.file.name)
 	if err != nil {
-		if asked || p.refused != err.Error() {
-			log.Error("refused the policies; the old ones stay", "err", err)
-		}
-		p.refused = err.Error()
+		p.refuse(log, err, asked)
 		return
 	}
 	same := bytes.Equal(f.text, p.file.text) && !p.owed && p.refused == ""
-	p.file, p.refused = f, ""
+	p.file = f
 	if same && !asked {
 		return
 	}
-	if err := p.apply(ctx); err != nil {
+	switch err := p.apply(ctx); {
+	case errors.Is(err, queue.ErrDivided):
+		p.owed = false
+		p.refuse(log, err, asked)
+	case err != nil:
+		p.refused = ""
 		log.Error("setting the policies; trying again", "err", err)
-		return
+	default:
+		p.refused = ""
+		log.Info("new policies", "file", p.file.name)
 	}
-	log.Info("new policies", "file", p.file.name)
+}
+
+// refuse notes why the file cannot be used, and says so unless it did last time.
+func (p *PolicyFile) refuse(log *slog.Logger, err error, asked bool) {
+	if asked || p.refused != err.Error() {
+		log.Error("refused the policies; the old ones stay", "err", err)
+	}
+	p.refused = err.Error()
 }
 
 func (p *PolicyFile) unchanged() bool {

@@ -47,7 +47,7 @@ func TestReload(t *testing.T) {
 		{"nothing", someLimits, false, "a", ""},
 		{"touched", someLimits, false, "a", ""},
 		{"asked", someLimits, true, "a", "new policies"},
-		{"mistake", "standart: a\n", false, "a", file + ":1: standart: unknown key; want queue, default, policies, tenants or limits"},
+		{"mistake", "standart: a\n", false, "a", file + ":1: standart: unknown key; want partitions, queue, default, policies, tenants or limits"},
 		{"same mistake", "standart: a\n", false, "a", ""},
 		{"same mistake, asked", "standart: a\n", true, "a", "refused the policies; the old ones stay"},
 		{"other mistake", "", false, "a", file + ":1: the file is empty"},
@@ -153,5 +153,48 @@ func TestReloadOfConfigMap(t *testing.T) {
 	}
 	if in, err := inspector.Policies(t.Context()); err != nil || in.Policies.Default != "b" {
 		t.Errorf("the default is %q, %v, want b", in.Policies.Default, err)
+	}
+}
+
+// A file with another number of partitions than the queue has is refused: once in the log, and until it has the right one.
+func TestAnotherNumberOfPartitions(t *testing.T) {
+	client := redistest.Mini(t)
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	open := func(text string) *PolicyFile {
+		t.Helper()
+		write(t, file, text)
+		p, err := ReadPolicyFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := open("partitions: 4\n" + someLimits)
+	if err := p.Apply(t.Context(), client, "one"); err != nil {
+		t.Fatal(err)
+	}
+	var log redistest.Buffer
+	p.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	write(t, file, "partitions: 3\ndefault: b\npolicies: {b: {}}\n")
+	for range 3 {
+		p.reload(t.Context(), false)
+	}
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "refused the policies; the old ones stay") || !strings.Contains(said, "has 4, not 3") {
+		t.Errorf("it says %s", said)
+	}
+	write(t, file, "default: c\npolicies: {c: {}}\n")
+	p.reload(t.Context(), false)
+	inspector, err := queue.NewInspector(client, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := inspector.Policies(t.Context())
+	if err != nil || in.Policies.Default != "c" || in.Policies.Partitions != 4 || !strings.Contains(log.String(), "new policies") {
+		t.Errorf("%+v, %v: %s", in.Policies, err, log.String())
+	}
+
+	err = open("partitions: 3\n").Apply(t.Context(), client, "one")
+	if err == nil || !strings.HasPrefix(err.Error(), file+": partitions: ") || !strings.HasSuffix(err.Error(), "has 4, not 3; want the number that it has, or none") {
+		t.Error(err)
 	}
 }

@@ -91,9 +91,9 @@ func Run(c Config, offers []Offer) ([]Result, error) {
 	return m.results, nil
 }
 
-// alone returns policies whose limits are not shared: nobody else spends them in a simulation.
+// alone returns policies whose limits are not shared, of a queue with one partition: nobody else spends them in a simulation.
 func alone(p queue.Policies) queue.Policies {
-	p.Limits = maps.Clone(p.Limits)
+	p.Partitions, p.Limits = 0, maps.Clone(p.Limits)
 	for name, l := range p.Limits {
 		l.Shared = false
 		p.Limits[name] = l

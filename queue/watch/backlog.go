@@ -41,7 +41,7 @@ func (w *Watcher) Backlog(ctx context.Context, tenant string) (b Backlog, err er
 		return b, err
 	}
 	b = Backlog{Tenant: tenant, Waiting: stats.Waiting}
-	if b.Now, err = w.Now(ctx); err != nil {
+	if b.Now, err = w.nowOf(ctx, tenant); err != nil {
 		return b, err
 	}
 	if b.Users, err = w.Users(ctx, tenant, 0, usersLooked); err != nil {

@@ -60,11 +60,11 @@ func (w *Watcher) Record(ctx context.Context) (Point, error) {
 }
 
 func (w *Watcher) record(ctx context.Context) (Point, error) {
-	clock, err := w.store.Clock(ctx)
+	clock, err := w.root.Clock(ctx)
 	if err != nil {
 		return Point{}, err
 	}
-	text, err := w.store.Charted(ctx, rings[LastMinutes], clock.Now)
+	text, err := w.root.Charted(ctx, rings[LastMinutes], clock.Now)
 	if err != nil {
 		return Point{}, err
 	}
@@ -90,10 +90,10 @@ func (w *Watcher) chart(ctx context.Context, p Point, at int64) error {
 	if err != nil {
 		return err
 	}
-	if err := w.store.Chart(ctx, rings[:LastHours], at, string(full)); err != nil {
+	if err := w.root.Chart(ctx, rings[:LastHours], at, string(full)); err != nil {
 		return err
 	}
-	return w.store.Chart(ctx, rings[LastHours:], at, string(short))
+	return w.root.Chart(ctx, rings[LastHours:], at, string(short))
 }
 
 // worst returns the rules that have cost most.
@@ -116,11 +116,11 @@ func readPoint(text string) (p Point, ok bool) {
 // Chart returns the points of a chart, oldest first. There are no points of times in which no
 // program called [Watcher.Record].
 func (w *Watcher) Chart(ctx context.Context, c Chart) ([]Point, error) {
-	texts, err := w.store.ChartOf(ctx, rings[c])
+	texts, err := w.root.ChartOf(ctx, rings[c])
 	if err != nil {
 		return nil, w.failed("reading the charts of", err)
 	}
-	clock, err := w.store.Clock(ctx)
+	clock, err := w.root.Clock(ctx)
 	if err != nil {
 		return nil, w.failed("reading the charts of", err)
 	}

@@ -89,7 +89,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) { c.collect(to, c.watch
 
 // read reads the numbers of one queue.
 func (c *Collector) read(ctx context.Context, w *Watcher) {
-	name := w.store.Queue
+	name := w.root.Queue
 	add := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		c.last = append(c.last, prometheus.MustNewConstMetric(d, kind, value, append([]string{name}, labels...)...))
 	}

@@ -13,4 +13,7 @@
 //
 // A Watcher is a [queue.Inspector] too, which knows the jobs that wait and steers the queue.
 // The duration of the calls does not depend on how many jobs wait.
+//
+// A queue with partitions is seen as one: numbers are sums, lists are merged, and a worker, which takes
+// part in each partition, is one worker. Where something is wrong in one partition, its number is said.
 package watch

@@ -7,29 +7,43 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/errclass"
 )
 
 // Retrying returns those jobs of [queue.Inspector.Later] whose last attempt has failed, in the order
-// of their next ones. It looks through the first 10,000 jobs that wait for their time.
+// of their next ones. It looks through the first 10,000 jobs that wait for their time; in a queue with partitions
+// through an equal part of so many in each, and at least through 500.
 func (w *Watcher) Retrying(ctx context.Context, from, n int) ([]queue.LaterJob, error) {
+	found, err := inEach(ctx, w, "inspecting", func(l *look) ([]queue.LaterJob, error) { return l.retrying(ctx, from+n) })
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(found...)
+	slices.SortStableFunc(all, func(a, b queue.LaterJob) int { return a.At.Compare(b.At) })
+	return all[min(max(0, from), len(all)):min(max(0, from+n), len(all))], nil
+}
+
+// retrying returns the first jobs of a partition that are attempted again, n or a few more.
+func (l *look) retrying(ctx context.Context, n int) (all []queue.LaterJob, err error) {
 	const step, most = 500, 10_000
-	var all []queue.LaterJob
-	for at := 0; at < most && len(all) < from+n; at += step {
-		some, err := w.Later(ctx, at, step)
+	for at := 0; at < l.share(most) && len(all) < n; at += step {
+		some, err := l.store.LaterPage(ctx, at, step)
 		if err != nil {
 			return nil, err
 		}
-		for _, job := range some {
-			if job.Attempts > 0 {
-				all = append(all, job)
+		for _, v := range some {
+			if job, ok := envelope.Head(v.Job); ok && job.Failures > 0 {
+				all = append(all, queue.LaterJob{
+					ID: job.Name(), Tenant: v.Lane.Tenant, User: v.Lane.User, Type: job.Type, At: envelope.Instant(v.At), Attempts: job.Failures, Error: job.Error,
+				})
 			}
 		}
 		if len(some) < step {
 			break
 		}
 	}
-	return all[min(max(0, from), len(all)):min(max(0, from+n), len(all))], nil
+	return all, nil
 }
 
 // A FailureClass is what failed jobs have in common: the text of their errors, without what

@@ -3,10 +3,14 @@ package watch
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
 // A Condition is the state of a queue in one word.
@@ -20,7 +24,7 @@ const (
 	Failing   Condition = "failing"   // most of the last attempts have failed
 	Starved   Condition = "starved"   // jobs are overdue, and all places are taken
 	Paused    Condition = "paused"    // the whole queue is paused
-	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads
+	Stalled   Condition = "stalled"   // jobs wait, and no worker lives or none leads: in a queue with partitions, in one of them
 )
 
 // Health is how a queue is at one moment.
@@ -41,7 +45,8 @@ type Health struct {
 
 	// RecentAttempts is how many attempts have ended lately: about the last twenty, or those of
 	// about ten seconds. RecentFailed is how many of them have failed, and RecentError the last
-	// error. All are zero if no attempt has failed within half an hour.
+	// error. All are zero if no attempt has failed within half an hour. Of a queue with partitions
+	// they are the sums of those partitions in which one has.
 	RecentAttempts int64  `json:"recent_attempts"`
 	RecentFailed   int64  `json:"recent_failed"`
 	RecentError    string `json:"recent_error,omitempty"`
@@ -57,10 +62,11 @@ const failureMemory = 30 * time.Minute
 const healthSample = 20
 
 // Health returns the condition of the queue. It looks at the tenants and users that are due
-// first, so that its cost does not depend on how many jobs wait.
+// first, so that its cost does not depend on how many jobs wait: at twenty tenants, or at five of
+// each partition if that is more.
 func (w *Watcher) Health(ctx context.Context) (Health, error) {
 	h, _, err := w.health(ctx)
-	return h, w.wrapped("inspecting", err)
+	return h, err
 }
 
 // health returns the numbers of the queue that it has looked at, too.
@@ -68,7 +74,7 @@ func (w *Watcher) health(ctx context.Context) (h Health, stats queue.Stats, err 
 	if stats, err = w.Stats(ctx); err != nil {
 		return h, stats, err
 	}
-	workers, err := w.workers(ctx)
+	fleets, err := w.fleets(ctx)
 	if err != nil {
 		return h, stats, err
 	}
@@ -80,35 +86,73 @@ func (w *Watcher) health(ctx context.Context) (h Health, stats queue.Stats, err 
 	if err := w.failing(ctx, &h, stats); err != nil {
 		return h, stats, err
 	}
-	leads := false
-	for _, w := range workers {
+	for _, w := range crew(fleets) {
 		if w.Alive {
 			h.Workers++
 			h.Places += w.Places
-			leads = leads || w.Leads
 		}
 	}
 	if err := w.overdue(ctx, &h); err != nil {
 		return h, stats, err
 	}
-	h.Condition, h.Detail = h.judge(leads, pauses)
+	h.Condition, h.Detail = h.judge(leaderless(fleets, h.Workers), pauses)
 	return h, stats, nil
 }
 
-// failing notes how the last attempts have ended, if that is not long ago.
+// failing notes how the last attempts have ended in each partition, if that is not long ago. In one in which nothing runs any more
+// they stay as they are.
 func (w *Watcher) failing(ctx context.Context, h *Health, stats queue.Stats) error {
 	if stats.RecentAt.IsZero() {
 		return nil
 	}
-	now, err := w.store.Clock(ctx)
-	if err == nil && envelope.Instant(now.Now).Sub(stats.RecentAt) < failureMemory {
-		h.RecentAttempts, h.RecentFailed, h.RecentError = stats.RecentAttempts, stats.RecentFailed, stats.RecentError
+	all, err := inEach(ctx, w, "inspecting", func(l *look) (store.LastAttempts, error) {
+		last := store.LastAttempts{
+			Done: stats.RecentAttempts - stats.RecentFailed, Failed: stats.RecentFailed, At: envelope.Micros(stats.RecentAt), Error: stats.RecentError,
+		}
+		if l.store.Of > 1 { // those are the sums
+			totals, err := l.store.Totals(ctx)
+			if err != nil {
+				return last, err
+			}
+			last = totals.Last
+		}
+		clock, err := l.store.Clock(ctx)
+		if clock.Now-last.At >= failureMemory.Microseconds() {
+			return store.LastAttempts{}, err
+		}
+		return last, err
+	})
+	newest := int64(0)
+	for _, last := range all {
+		h.RecentAttempts, h.RecentFailed = h.RecentAttempts+last.Done+last.Failed, h.RecentFailed+last.Failed
+		if last.At > newest {
+			newest, h.RecentError = last.At, last.Error
+		}
 	}
 	return err
 }
 
-// judge finds the word for what was seen.
-func (h Health) judge(leads bool, pauses []queue.Pause) (Condition, string) {
+// leaderless says where none of the workers leads; "" if one does in each partition.
+func leaderless(fleets [][]WorkerStats, workers int) string {
+	var none []string
+	for number, fleet := range fleets {
+		if !slices.ContainsFunc(fleet, func(w WorkerStats) bool { return w.Alive && w.Leads }) {
+			none = append(none, strconv.Itoa(number))
+		}
+	}
+	switch len(none) {
+	case 0:
+		return ""
+	case len(fleets):
+		return fmt.Sprintf("none of %s leads", count(workers, "worker", "workers"))
+	case 1:
+		return "partition " + none[0] + " has no leader"
+	}
+	return "partitions " + strings.Join(none, ", ") + " have no leader"
+}
+
+// judge finds the word for what was seen. Leaderless says where no worker leads.
+func (h Health) judge(leaderless string, pauses []queue.Pause) (Condition, string) {
 	for _, p := range pauses {
 		if p.Scope == queue.ScopeQueue {
 			return Paused, "the queue is paused until " + p.Until.Format(time.RFC3339)
@@ -117,8 +161,8 @@ func (h Health) judge(leads bool, pauses []queue.Pause) (Condition, string) {
 	switch {
 	case h.Waiting > 0 && h.Workers == 0:
 		return Stalled, count(h.Waiting, "job waits", "jobs wait") + ", and no worker lives"
-	case h.Waiting > 0 && !leads:
-		return Stalled, fmt.Sprintf("%s, and none of %s leads", count(h.Waiting, "job waits", "jobs wait"), count(h.Workers, "worker", "workers"))
+	case h.Waiting > 0 && leaderless != "":
+		return Stalled, count(h.Waiting, "job waits", "jobs wait") + ", and " + leaderless
 	case h.RecentAttempts >= fewAttempts && 2*h.RecentFailed > h.RecentAttempts:
 		return Failing, fmt.Sprintf("%d of the last %d attempts have failed, the last one with: %s", h.RecentFailed, h.RecentAttempts, h.RecentError)
 	case h.Waiting == 0:
@@ -144,12 +188,14 @@ func (w *Watcher) overdue(ctx context.Context, h *Health) error {
 	if h.Waiting == 0 {
 		return nil
 	}
-	tenants, err := w.store.DuePage(ctx, 0, healthSample)
-	if err != nil {
-		return err
-	}
-	late, err := w.lateness(ctx, tenants)
-	for _, d := range late {
+	late, err := inEach(ctx, w, "inspecting", func(l *look) ([]time.Duration, error) {
+		tenants, err := l.store.DuePage(ctx, 0, l.share(healthSample))
+		if err != nil {
+			return nil, err
+		}
+		return l.lateness(ctx, tenants)
+	})
+	for _, d := range slices.Concat(late...) {
 		if d > 0 {
 			h.Overdue++
 			h.Oldest = max(h.Oldest, d)

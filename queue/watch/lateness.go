@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
@@ -41,9 +40,9 @@ type due struct {
 // lateness returns for how long limits have let the first job of each tenant start that is overdue; 0 for none. What the
 // rules of all tenants say is read at once, and the users are looked at of those alone whose rules let something start:
 // tenants whose jobs wait for their limits cost a few commands.
-func (w *Watcher) lateness(ctx context.Context, tenants []string) ([]time.Duration, error) {
+func (l *look) lateness(ctx context.Context, tenants []string) ([]time.Duration, error) {
 	nobody := make([]string, len(tenants)) // stands for users whose rules have no state
-	open, err := w.startable(ctx, tenants, nobody)
+	open, err := l.startable(ctx, tenants, nobody)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func (w *Watcher) lateness(ctx context.Context, tenants []string) ([]time.Durati
 	again := make([]map[string]due, len(tenants)) // by user, what has to be looked at again
 	err = each(ctx, len(tenants), func(ctx context.Context, k int) (err error) {
 		if open[k] {
-			late[k], again[k], err = w.latenessOf(ctx, tenants[k])
+			late[k], again[k], err = l.latenessOf(ctx, tenants[k])
 		}
 		return err
 	})
@@ -60,7 +59,7 @@ func (w *Watcher) lateness(ctx context.Context, tenants []string) ([]time.Durati
 	}
 	// The times differ, so that handlers that all take equally long are seen at other moments of their turn.
 	for _, wait := range []time.Duration{90 * time.Millisecond, dueAfter - 90*time.Millisecond} {
-		if again, err = w.stillDue(ctx, tenants, again, wait); err != nil {
+		if again, err = l.stillDue(ctx, tenants, again, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -73,7 +72,7 @@ func (w *Watcher) lateness(ctx context.Context, tenants []string) ([]time.Durati
 }
 
 // stillDue looks again after some time at jobs, by tenant and user, and returns those that are due and wait as before.
-func (w *Watcher) stillDue(ctx context.Context, tenants []string, were []map[string]due, wait time.Duration) ([]map[string]due, error) {
+func (l *look) stillDue(ctx context.Context, tenants []string, were []map[string]due, wait time.Duration) ([]map[string]due, error) {
 	if !slices.ContainsFunc(were, func(jobs map[string]due) bool { return len(jobs) > 0 }) {
 		return were, nil
 	}
@@ -86,7 +85,7 @@ func (w *Watcher) stillDue(ctx context.Context, tenants []string, were []map[str
 	return still, each(ctx, len(were), func(ctx context.Context, k int) error {
 		still[k] = make(map[string]due)
 		for user, was := range were[k] {
-			now, err := w.dueOf(ctx, tenants[k], queue.UserStats{User: user})
+			now, err := l.dueOf(ctx, tenants[k], store.UserView{User: user})
 			if err != nil {
 				return err
 			}
@@ -110,8 +109,8 @@ func each(ctx context.Context, n int, do func(ctx context.Context, k int) error)
 
 // latenessOf returns for how long a tenant's first job that is overdue is so, among the users that are due first; if there is
 // none, those jobs that have to be looked at again.
-func (w *Watcher) latenessOf(ctx context.Context, tenant string) (time.Duration, map[string]due, error) {
-	users, err := w.Users(ctx, tenant, 0, healthSample)
+func (l *look) latenessOf(ctx context.Context, tenant string) (time.Duration, map[string]due, error) {
+	users, err := l.store.Users(ctx, tenant, 0, healthSample)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -119,7 +118,7 @@ func (w *Watcher) latenessOf(ctx context.Context, tenant string) (time.Duration,
 	for k, u := range users {
 		tenants[k], names[k] = tenant, u.User
 	}
-	open, err := w.startable(ctx, tenants, names)
+	open, err := l.startable(ctx, tenants, names)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -128,7 +127,7 @@ func (w *Watcher) latenessOf(ctx context.Context, tenant string) (time.Duration,
 		if !open[k] || u.Waiting == 0 {
 			continue
 		}
-		job, err := w.dueOf(ctx, tenant, u)
+		job, err := l.dueOf(ctx, tenant, u)
 		switch {
 		case err != nil:
 			return 0, nil, err
@@ -142,8 +141,8 @@ func (w *Watcher) latenessOf(ctx context.Context, tenant string) (time.Duration,
 }
 
 // dueOf returns the first waiting job of a user, if it may start and nothing has just let it go; its late is 0 otherwise.
-func (w *Watcher) dueOf(ctx context.Context, tenant string, u queue.UserStats) (due, error) {
-	p, _, firsts, err := w.forecasts.OfFirsts(ctx, tenant, u.User)
+func (l *look) dueOf(ctx context.Context, tenant string, u store.UserView) (due, error) {
+	p, _, firsts, err := l.forecasts.OfFirsts(ctx, tenant, u.User)
 	if err != nil || len(firsts) == 0 {
 		return due{}, err
 	}
@@ -152,7 +151,7 @@ func (w *Watcher) dueOf(ctx context.Context, tenant string, u queue.UserStats) (
 		return due{}, nil
 	}
 	since := next.Job.Since()
-	at, known := p.EarliestFrom(min(max(since, envelope.Micros(u.Next)), p.Now), next.Lane, next.Job)
+	at, known := p.EarliestFrom(min(max(since, u.Next), p.Now), next.Lane, next.Job)
 	late := envelope.Instant(p.Now).Sub(envelope.Instant(at))
 	if !known || late <= 0 || at > since && late < dueAfter {
 		return due{}, nil
@@ -165,11 +164,11 @@ func (w *Watcher) dueOf(ctx context.Context, tenant string, u queue.UserStats) (
 }
 
 // startable reports of each tenant and its user whether a job of cost 1 may start now.
-func (w *Watcher) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
+func (l *look) startable(ctx context.Context, tenants, users []string) ([]bool, error) {
 	if len(tenants) == 0 {
 		return nil, nil
 	}
-	p, err := w.forecasts.OfAll(ctx, tenants, users)
+	p, err := l.forecasts.OfAll(ctx, tenants, users)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (c *Collector) readLimits(ctx context.Context, w *Watcher, p queue.PolicyVe
 	}
 	for name := range all {
 		for desc, n := range map[*prometheus.Desc]int{c.descs.pausedKey: paused[name], c.descs.overrides: overridden[name]} {
-			c.last = append(c.last, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), w.store.Queue, name))
+			c.last = append(c.last, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), w.root.Queue, name))
 		}
 	}
 	return nil
@@ -101,7 +101,7 @@ func (c *Collector) readKeys(ctx context.Context, w *Watcher, asked map[string]q
 		if !is {
 			continue
 		}
-		at := [2]string{w.store.Queue, l.Name}
+		at := [2]string{w.root.Queue, l.Name}
 		if c.keys[at] == nil {
 			c.keys[at] = &limitKeys{make(map[string]bool)}
 		}
@@ -112,7 +112,7 @@ func (c *Collector) readKeys(ctx context.Context, w *Watcher, asked map[string]q
 			for desc, value := range map[*prometheus.Desc]float64{
 				c.descs.keyWaiting: float64(k.Waiting), c.descs.keyRunning: float64(k.Running), c.descs.keyFull: k.Full,
 			} {
-				c.last = append(c.last, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, w.store.Queue, l.Name, k.Key))
+				c.last = append(c.last, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, w.root.Queue, l.Name, k.Key))
 			}
 		}
 	}

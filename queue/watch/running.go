@@ -23,15 +23,25 @@ type RunningJob struct {
 
 // Running returns the jobs that run, the oldest first.
 func (w *Watcher) Running(ctx context.Context) ([]RunningJob, error) {
-	workers, err := w.store.Fleet(ctx)
+	found, err := inEach(ctx, w, "inspecting", func(l *look) ([]RunningJob, error) { return l.running(ctx) })
 	if err != nil {
-		return nil, w.failed("inspecting", err)
+		return nil, err
 	}
-	var all []RunningJob
+	all := slices.Concat(found...)
+	slices.SortFunc(all, func(a, b RunningJob) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	return all, nil
+}
+
+// running returns the jobs of a partition that run, in no order.
+func (l *look) running(ctx context.Context) (all []RunningJob, err error) {
+	workers, err := l.store.Fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, worker := range workers {
-		claims, err := w.store.Claimed(ctx, worker.Name)
+		claims, err := l.store.Claimed(ctx, worker.Name)
 		if err != nil {
-			return nil, w.failed("inspecting", err)
+			return nil, err
 		}
 		for _, c := range claims {
 			job, ok := envelope.Head(c.Job)
@@ -44,6 +54,5 @@ func (w *Watcher) Running(ctx context.Context) ([]RunningJob, error) {
 			})
 		}
 	}
-	slices.SortFunc(all, func(a, b RunningJob) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
 	return all, nil
 }

@@ -3,7 +3,11 @@ package watch
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -58,28 +62,28 @@ const (
 // Tail calls each with the events of the queue's jobs, from now on, until ctx ends or each
 // returns an error, which Tail returns. Workers report starts and ends only while a Tail runs,
 // and begin within a quarter of their lease. If a worker has more than some thousand events a
-// second, an [EventMissed] says how many were left out.
+// second, an [EventMissed] says how many were left out. A Tail has a connection of its own to
+// each partition.
 func (w *Watcher) Tail(ctx context.Context, each func(Event) error) error {
-	follower, err := w.store.FollowEvents(ctx)
-	if err != nil {
-		return w.failed("listening to", err)
+	read := func() func(store.Telling) error { return func(t store.Telling) error { return tell(t, each) } }
+	return w.follow(ctx, following{(*store.Store).FollowEvents, store.ToEvents, read})
+}
+
+// tell calls each with the events of what is told.
+func tell(t store.Telling, each func(Event) error) error {
+	if t.Drop != nil {
+		return each(dropEvent(*t.Drop))
 	}
-	defer follower.Close()
-	return w.follow(ctx, follower, store.ToEvents, func(t store.Telling) error {
-		if t.Drop != nil {
-			return each(dropEvent(*t.Drop))
+	var events []Event
+	if json.Unmarshal([]byte(t.Events), &events) != nil {
+		return nil // of another version
+	}
+	for _, e := range events {
+		if err := each(e); err != nil {
+			return err
 		}
-		var events []Event
-		if json.Unmarshal([]byte(t.Events), &events) != nil {
-			return nil // of another version
-		}
-		for _, e := range events {
-			if err := each(e); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func dropEvent(r store.Record) Event {
@@ -90,54 +94,110 @@ func dropEvent(r store.Record) Event {
 	return e
 }
 
-// Offers calls each with the jobs that are offered to the queue, from now on, in their order,
-// until ctx ends or each returns an error, which Offers returns. The jobs come without payloads
-// and headers. Jobs that are dropped at once are among them, duplicates are not. Missed is how
-// many offers before these were not read in time.
+// Offers calls each with the jobs that are offered to the queue, from now on, in their order: in a
+// queue with partitions in that of each partition. It does so until ctx ends or each returns an error,
+// which Offers returns. The jobs come without payloads and headers. Jobs that are dropped at once are
+// among them, duplicates are not. Missed is how many offers before these were not read in time. Offers
+// has a connection of its own to each partition.
 func (w *Watcher) Offers(ctx context.Context, each func(offered []simulate.Offer, missed int) error) error {
-	follower, err := w.store.FollowOffers(ctx)
-	if err != nil {
-		return w.failed("listening to", err)
-	}
-	defer follower.Close()
-	known := int64(-1)
-	return w.follow(ctx, follower, store.ToOffers, func(t store.Telling) error {
-		missed := 0
-		if n := t.Total - int64(len(t.Offers)); known >= 0 && n > known {
-			missed = int(n - known)
-		}
-		known = t.Total
-		var all []simulate.Offer
-		for _, o := range t.Offers {
-			if head, ok := envelope.Head(o.Job); ok {
-				job := queue.Job{
-					ID: head.ID, Tenant: o.Lane.Tenant, User: o.Lane.User, Type: head.Type, Cost: head.Cost, NotBefore: envelope.Instant(head.NotBefore),
-					StartBy: envelope.Instant(head.Deadline), FinishBy: envelope.Instant(head.Until), Priority: queue.Priority(envelope.Normal - head.Priority),
-					CollapseKey: head.CollapseKey, DigestKey: head.DigestKey, MaxAttempts: head.MaxAttempts, Timeout: head.Timeout, Keys: head.Keys, Costs: head.Costs,
-				}
-				if job.MaxAttempts == envelope.DefaultAttempts {
-					job.MaxAttempts = 0
-				}
-				all = append(all, simulate.Offer{At: envelope.Instant(o.At), Job: job})
+	read := func() func(store.Telling) error {
+		known := int64(-1)
+		return func(t store.Telling) error {
+			missed := 0
+			if n := t.Total - int64(len(t.Offers)); known >= 0 && n > known {
+				missed = int(n - known)
 			}
+			known = t.Total
+			return each(offersOf(t), missed)
 		}
-		return each(all, missed)
-	})
+	}
+	return w.follow(ctx, following{(*store.Store).FollowOffers, store.ToOffers, read})
 }
 
-// follow reads what is told until ctx ends, and says again and again that somebody listens.
-func (w *Watcher) follow(ctx context.Context, f *store.Follower, what store.Listening, each func(store.Telling) error) error {
+// offersOf returns the offers of what is told.
+func offersOf(t store.Telling) (all []simulate.Offer) {
+	for _, o := range t.Offers {
+		if head, ok := envelope.Head(o.Job); ok {
+			job := queue.Job{
+				ID: head.ID, Tenant: o.Lane.Tenant, User: o.Lane.User, Type: head.Type, Cost: head.Cost, NotBefore: envelope.Instant(head.NotBefore),
+				StartBy: envelope.Instant(head.Deadline), FinishBy: envelope.Instant(head.Until), Priority: queue.Priority(envelope.Normal - head.Priority),
+				CollapseKey: head.CollapseKey, DigestKey: head.DigestKey, MaxAttempts: head.MaxAttempts, Timeout: head.Timeout, Keys: head.Keys, Costs: head.Costs,
+			}
+			if job.MaxAttempts == envelope.DefaultAttempts {
+				job.MaxAttempts = 0
+			}
+			all = append(all, simulate.Offer{At: envelope.Instant(o.At), Job: job})
+		}
+	}
+	return all
+}
+
+// errDivided says that the queue has several partitions by now. Before that nobody had used it.
+var errDivided = errors.New("watch: the queue was divided")
+
+// A following is what reads what is told in the partitions of a queue.
+type following struct {
+	open func(*store.Store, context.Context) (*store.Follower, error)
+	what store.Listening
+	read func() func(store.Telling) error // returns what takes it, anew for each partition; one of these functions runs at a time
+}
+
+// follow reads what is told in each partition until ctx ends.
+func (w *Watcher) follow(ctx context.Context, f following) error {
+	for {
+		all, err := w.each(ctx)
+		if err != nil {
+			return err
+		}
+		var mu sync.Mutex
+		var stopped error // what one of the functions has returned
+		group, inGroup := errgroup.WithContext(ctx)
+		for _, l := range all {
+			read := f.read()
+			group.Go(func() error {
+				return w.followOne(inGroup, l, f, func(t store.Telling) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if stopped == nil {
+						stopped = read(t)
+					}
+					return stopped
+				})
+			})
+		}
+		if err := group.Wait(); !errors.Is(err, errDivided) {
+			return err
+		}
+	}
+}
+
+// followOne reads what is told in one partition until ctx ends, and says again and again that somebody listens.
+func (w *Watcher) followOne(ctx context.Context, l *look, f following, each func(store.Telling) error) error {
+	failed := func(err error) error {
+		if ctx.Err() != nil {
+			return nil // that is why
+		}
+		return l.wrapped("listening to", err)
+	}
+	follower, err := f.open(l.store, ctx)
+	if err != nil {
+		return failed(err)
+	}
+	defer follower.Close()
 	said := time.Time{}
 	for ctx.Err() == nil {
 		if time.Since(said) >= listenAgain {
-			if err := w.store.Listen(ctx, what, listenFor); err != nil {
-				return w.stopped(ctx, err)
+			if all, err := w.each(ctx); err == nil && len(all) != l.store.Of {
+				return errDivided
+			}
+			if err := l.store.Listen(ctx, f.what, listenFor); err != nil {
+				return failed(err)
 			}
 			said = time.Now()
 		}
-		told, err := f.Next(ctx, listenLook)
+		told, err := follower.Next(ctx, listenLook)
 		if err != nil {
-			return w.stopped(ctx, err)
+			return failed(err)
 		}
 		for _, t := range told {
 			if err := each(t); err != nil {
@@ -146,12 +206,4 @@ func (w *Watcher) follow(ctx context.Context, f *store.Follower, what store.List
 		}
 	}
 	return nil
-}
-
-// stopped is nil where the end of ctx is why something failed.
-func (w *Watcher) stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return w.failed("listening to", err)
 }

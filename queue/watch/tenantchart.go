@@ -55,14 +55,14 @@ var tenantRings = [...]store.Ring{
 // has had a point is looked at again, so that its line goes on.
 func (w *Watcher) recordTenants(ctx context.Context, now int64) error {
 	ring := tenantRings[LastHours]
-	text, err := w.store.Charted(ctx, ring, now)
+	text, err := w.root.Charted(ctx, ring, now)
 	if err != nil || text != "" {
 		return err
 	}
-	if text, err = w.store.Charted(ctx, ring, now-ring.Step.Microseconds()); err != nil {
+	if text, err = w.root.Charted(ctx, ring, now-ring.Step.Microseconds()); err != nil {
 		return err
 	}
-	names, err := w.store.DuePage(ctx, 0, chartTenantSample)
+	names, err := w.due(ctx, chartTenantSample)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (w *Watcher) recordTenants(ctx context.Context, now int64) error {
 			names = append(names, t.Name)
 		}
 	}
-	all, err := w.store.Tenants(ctx, names)
+	all, err := w.tenants(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (w *Watcher) recordTenants(ctx context.Context, now int64) error {
 	if err != nil {
 		return err
 	}
-	return w.store.Chart(ctx, tenantRings[LastHours:], now, string(point))
+	return w.root.Chart(ctx, tenantRings[LastHours:], now, string(point))
 }
 
 // busiest returns the tenants with most waiting.
@@ -102,11 +102,11 @@ func (w *Watcher) TenantCharts(ctx context.Context, c Chart) (map[string][]Tenan
 	if c == LastMinutes {
 		return nil, nil
 	}
-	texts, err := w.store.ChartOf(ctx, tenantRings[c])
+	texts, err := w.root.ChartOf(ctx, tenantRings[c])
 	if err != nil {
 		return nil, w.failed("reading the charts of", err)
 	}
-	clock, err := w.store.Clock(ctx)
+	clock, err := w.root.Clock(ctx)
 	if err != nil {
 		return nil, w.failed("reading the charts of", err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/tenantlabel"
 	"github.com/waterclock/waterclock/queue"
-	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -88,7 +87,7 @@ func (c *TenantCollector) read(ctx context.Context, w *Watcher) ([]prometheus.Me
 	for i, t := range all {
 		names[i] = t.Tenant
 	}
-	overdue, err := w.lateness(ctx, names)
+	overdue, err := ofTenants(ctx, w, "inspecting", names, func(l *look, names []string) ([]time.Duration, error) { return l.lateness(ctx, names) })
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +103,7 @@ func (c *TenantCollector) read(ctx context.Context, w *Watcher) ([]prometheus.Me
 	var metrics []prometheus.Metric
 	for i, t := range all {
 		add := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-			metrics = append(metrics, prometheus.MustNewConstMetric(d, kind, value, append([]string{w.store.Queue, t.Tenant}, labels...)...))
+			metrics = append(metrics, prometheus.MustNewConstMetric(d, kind, value, append([]string{w.root.Queue, t.Tenant}, labels...)...))
 		}
 		add(c.descs.waiting, prometheus.GaugeValue, float64(t.Waiting))
 		add(c.descs.oldest, prometheus.GaugeValue, oldest[i].Seconds())
@@ -120,18 +119,18 @@ func (c *TenantCollector) read(ctx context.Context, w *Watcher) ([]prometheus.Me
 func (c *TenantCollector) chosen(ctx context.Context, w *Watcher) ([]store.TenantView, error) {
 	names := slices.Clone(c.cfg.Tenants)
 	if c.cfg.Busiest > 0 {
-		due, err := w.store.DuePage(ctx, 0, busiestSample)
+		due, err := w.due(ctx, busiestSample)
 		if err != nil {
 			return nil, err
 		}
 		due = slices.DeleteFunc(due, func(name string) bool { return slices.Contains(names, name) || !utf8.ValidString(name) })
-		all, err := w.store.Tenants(ctx, due)
+		all, err := w.tenants(ctx, due)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, c.busy(w.store.Queue, all, time.Now())...)
+		names = append(names, c.busy(w.root.Queue, all, time.Now())...)
 	}
-	return w.store.Tenants(ctx, names)
+	return w.tenants(ctx, names)
 }
 
 // busy returns the tenants of a queue with most waiting now, and lately, in the order of their names.
@@ -170,7 +169,7 @@ func (c *TenantCollector) busy(queue string, all []store.TenantView, now time.Ti
 
 // oldestOf returns for how long the oldest job of a tenant has waited, of five users with most waiting.
 func (w *Watcher) oldestOf(ctx context.Context, tenant string) (time.Duration, error) {
-	clock, err := w.store.Clock(ctx)
+	now, err := w.nowOf(ctx, tenant)
 	if err != nil {
 		return 0, err
 	}
@@ -182,5 +181,5 @@ func (w *Watcher) oldestOf(ctx context.Context, tenant string) (time.Duration, e
 	if err != nil || since.IsZero() {
 		return 0, err
 	}
-	return max(0, envelope.Instant(clock.Now).Sub(since)), nil
+	return max(0, now.Sub(since)), nil
 }

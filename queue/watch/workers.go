@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
@@ -9,7 +11,7 @@ import (
 
 // WorkerStats are the state of one worker.
 type WorkerStats struct {
-	Worker  string        `json:"worker"` // the name of its run
+	Worker  string        `json:"worker"` // the name of its run; it has one in each partition: that in the first
 	Host    string        `json:"host"`   // and process
 	Since   time.Time     `json:"since"`
 	Places  int           `json:"places"`
@@ -17,25 +19,90 @@ type WorkerStats struct {
 	Doubt   time.Duration `json:"doubt_ns"` // how far its idea of Redis's clock may be off
 	Late    time.Duration `json:"late_ns"`  // 99 of 100 jobs that it started in the last minute came sooner after their slots
 	Alive   bool          `json:"alive"`    // its lease holds; otherwise its jobs come back soon
-	Leads   bool          `json:"leads"`    // it decides for the queue
+	Leads   bool          `json:"leads"`    // it decides for the queue, or for partitions of it
+
+	// Led is how many partitions it decides for, if the queue has several; otherwise 0.
+	Led int `json:"-"`
+
+	version string
 }
 
-// Workers returns the workers of the queue, in the order of their names.
+// Workers returns the workers of the queue, in the order of their names. In a queue with partitions a worker of which some leases hold
+// and others do not is there twice, once with what it has where it is alive, and once with the rest.
 func (w *Watcher) Workers(ctx context.Context) ([]WorkerStats, error) {
-	all, err := w.workers(ctx)
-	return all, w.wrapped("inspecting", err)
+	fleets, err := w.fleets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return crew(fleets), nil
 }
 
-func (w *Watcher) workers(ctx context.Context) ([]WorkerStats, error) {
-	fleet, err := w.store.Fleet(ctx)
+// fleets returns the workers of each partition.
+func (w *Watcher) fleets(ctx context.Context) ([][]WorkerStats, error) {
+	return inEach(ctx, w, "inspecting", func(l *look) ([]WorkerStats, error) { return l.workers(ctx) })
+}
+
+// crew returns the workers of all partitions, each once. A worker has another name in each of them, and is known by its process. Of
+// several workers of one process that which came first to one partition came first to the others, too.
+func crew(fleets [][]WorkerStats) []WorkerStats {
+	if len(fleets) == 1 {
+		return fleets[0]
+	}
+	type process struct {
+		host, version string
+		alive         bool
+	}
+	type member struct {
+		process
+		nth int
+	}
+	all, at := []WorkerStats{}, make(map[member]int)
+	for _, fleet := range fleets {
+		met := make(map[process]int)
+		for _, w := range slices.SortedStableFunc(slices.Values(fleet), func(a, b WorkerStats) int { return a.Since.Compare(b.Since) }) {
+			of := process{w.Host, w.version, w.Alive}
+			is := member{of, met[of]}
+			met[of]++
+			if w.Leads {
+				w.Led = 1
+			}
+			if k, known := at[is]; known {
+				all[k].join(w)
+			} else {
+				at[is] = len(all)
+				all = append(all, w)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b WorkerStats) int { return cmp.Compare(a.Worker, b.Worker) })
+	return all
+}
+
+// join adds what the same worker is in another partition. There it has the places that it has not taken in others: so those that it has
+// taken here are to be added.
+func (s *WorkerStats) join(other WorkerStats) {
+	if s.Places > 0 || other.Places > 0 { // otherwise it stops
+		s.Places = min(s.Places+other.Running, other.Places+s.Running)
+	}
+	s.Running += other.Running
+	if other.Since.Before(s.Since) {
+		s.Since = other.Since
+	}
+	s.Doubt, s.Late = max(s.Doubt, other.Doubt), max(s.Late, other.Late)
+	s.Leads, s.Led = s.Leads || other.Leads, s.Led+other.Led
+}
+
+// workers returns those of a partition, in the order of their names.
+func (l *look) workers(ctx context.Context) ([]WorkerStats, error) {
+	fleet, err := l.store.Fleet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	meta, err := w.store.Meta(ctx)
+	meta, err := l.store.Meta(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, err := w.store.Clock(ctx)
+	now, err := l.store.Clock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +110,7 @@ func (w *Watcher) workers(ctx context.Context) ([]WorkerStats, error) {
 	for k, w := range fleet {
 		all[k] = WorkerStats{
 			Worker: w.Name, Host: w.Host, Since: envelope.Instant(w.Since), Places: w.Places, Running: w.Claims, Doubt: w.Doubt, Late: w.Late,
-			Alive: w.Lease > now.Now, Leads: w.Name == meta.Leader && meta.Till >= now.Now,
+			Alive: w.Lease > now.Now, Leads: w.Name == meta.Leader && meta.Till >= now.Now, version: w.Version,
 		}
 	}
 	return all, nil

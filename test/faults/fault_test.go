@@ -58,6 +58,8 @@ var faults = []fault{
 	{name: "two queues under shared limits, kill -9 of workers and Redis", run: underAccount},
 	{name: "two queues and somebody outside use up a shared limit, kill -9", run: usedAccount},
 	{name: "three limits by name, kill -9 of workers and Redis", run: byName},
+	{name: "four partitions, kill -9 of workers and Redis", run: divided},
+	{name: "eight partitions on a cluster, kill -9 of leaders, slots move, a master killed", run: dividedCluster},
 }
 
 // All faults take some five minutes; usually six of them are drawn.

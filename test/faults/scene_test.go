@@ -41,8 +41,8 @@ type scene struct {
 	inspectors []*queue.Inspector // of the queues
 	harm       []harm
 	held       []hold
-	outside    []*execution                 // by somebody who has no queue
-	used       struct{ from, to time.Time } // when a limit should be used up
+	outside    []*execution // by somebody who has no queue
+	used       []span       // when a limit should be used up
 
 	mu       sync.Mutex
 	offered  int
@@ -53,6 +53,11 @@ type scene struct {
 // An answer is that an offer was accepted: it was between these instants.
 type answer struct{ asked, came time.Time }
 
+// A span is a time between two instants.
+type span struct{ from, to time.Time }
+
+func (s span) holds(at time.Time) bool { return at.After(s.from) && at.Before(s.to) }
+
 // harm is one occurrence of the fault.
 type harm struct {
 	worker  string    // who was killed or frozen; empty for a fault that hit all
@@ -62,6 +67,9 @@ type harm struct {
 	// By how much Redis's clock was ahead of the machine's before, and after.
 	before, after time.Duration
 	forgot        time.Time // what it may have forgotten began then; the zero time if it was a moment
+	// Whose jobs a Redis has that may have forgotten something, and whether it has the shared limits; nil and false if all have one.
+	tenants map[string]bool
+	limits  bool
 }
 
 // stage is where a scene takes place: how workers reach Redis, and how the judge does.
@@ -86,6 +94,10 @@ type stage struct {
 	pooled  bool             // another limit that is shared counts for each tenant
 	apart   bool             // each worker works for one queue
 	durable queue.Durability // of offers
+	parts   int              // partitions of the queue, see partitions_test.go; 0 if it has none
+	servers bool             // partitions and shared limits are on several servers
+	places  int              // of a worker; 0 for as many as it has usually
+	each    int              // jobs that are offered every 100 ms; a quarter of leak if none are given
 }
 
 func (at stage) tenants() int { return cmp.Or(at.among, 3) }
@@ -98,7 +110,7 @@ func newScene(t *testing.T, at stage) *scene {
 	s := &scene{
 		t: t, rng: sample.Rand(t, sample.SeedOf(t)), rounds: int(setting(t, roundsVariable, 1)),
 		stage: at, accepted: make(map[string]answer),
-		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Beside: at.beside, Lease: lease, Usual: usual, Long: long}),
+		crew: newCrew(t, settings{Redis: at.url, Queue: queueName, Beside: at.beside, Lease: lease, Usual: usual, Long: long, Places: at.places}),
 	}
 	s.crew.urls, s.crew.program, s.crew.apart = at.urls, at.first, at.apart
 	for _, name := range at.queues() {
@@ -140,7 +152,7 @@ func (s *scene) policies() queue.Policies {
 		}
 	}
 	return queue.Policies{
-		Limits: byName, Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
+		Partitions: s.parts, Limits: byName, Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
 			Tenant: s.tenantRules(), User: s.userRules(),
 			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
 		}},
@@ -178,7 +190,7 @@ func (s *scene) offer(ctx context.Context, n int) {
 		s.offered++
 		jobs[i] = queue.Job{
 			ID: fmt.Sprint("job-", k), Type: "push",
-			Tenant: fmt.Sprint(name, "-", k%s.tenants()), User: fmt.Sprint("u", k/s.tenants()%users),
+			Tenant: fmt.Sprint(name, "-", s.tenantOf(k)), User: fmt.Sprint("u", k/s.tenants()%users),
 		}
 		if s.named {
 			subjectByName(&jobs[i], k, k/s.tenants()%users)
@@ -207,6 +219,14 @@ func (s *scene) offer(ctx context.Context, n int) {
 		}
 		s.pause(50 * time.Millisecond)
 	}
+}
+
+// tenantOf returns the number of the tenant of the k-th job: each has as many, but in a queue that is divided one has more.
+func (s *scene) tenantOf(k int) int {
+	if s.parts > 0 && k%7 == 0 {
+		return 0
+	}
+	return k % s.tenants()
 }
 
 func (s *scene) note(asked time.Time, receipts []queue.Receipt) {
@@ -260,7 +280,7 @@ func (s *scene) offering(harm func()) {
 				return
 			case <-tick.C:
 				for range s.queues() {
-					s.offer(s.t.Context(), s.leak/4)
+					s.offer(s.t.Context(), cmp.Or(s.each, s.leak/4))
 				}
 			}
 		}
@@ -310,9 +330,12 @@ func (s *scene) anyone() *member {
 	return s.members[s.rng.IntN(len(s.members))]
 }
 
-// leader returns the worker that leads, or nil if Redis names none of the crew.
+// leader returns the worker that leads, of a queue that is divided in any of its partitions, or nil if Redis names none of the crew.
 func (s *scene) leader() *member {
 	ctx, key := s.t.Context(), "wc:{"+queueName+"}:"
+	if s.parts > 0 {
+		key = partKey(s.rng.IntN(s.parts))
+	}
 	_, id, _ := strings.Cut(s.client.HGet(ctx, key+"meta", "leader").Val(), ":")
 	host := s.client.HGet(ctx, key+"worker:"+id, "host").Val() // ends in the number of the process
 	for _, m := range s.members {

@@ -44,9 +44,9 @@ func usedAccount(t *testing.T) *scene {
 	_, at := plain(t)
 	at.account, at.apart, at.hands, at.among = throttle.Leak(accountRate, time.Second), true, 6, 6
 	return sharing(t, at, func(s *scene) {
-		s.used.from = time.Now()
+		begin := time.Now()
 		s.killSome(6*s.rounds, time.Second)
-		s.used.to = time.Now()
+		s.used = append(s.used, span{begin, time.Now()})
 	})
 }
 
@@ -118,7 +118,7 @@ func (s *scene) brokenAccount(executions []*execution) int {
 		s.t.Errorf("somebody outside has had the limit %d times", len(s.outside))
 	}
 	if s.account.Kind() == throttle.KindLeak {
-		s.checkUse(executions, all)
+		s.checkUse("the shared limit", accountRate, 0.98, executions, all)
 		return s.count("account", overflows(all, 1, accountRate, func(*execution) int { return 1 }))
 	}
 	if len(s.tooMany(all, s.account.Limit()*9/10, accountPeriod)) == 0 {
@@ -144,12 +144,15 @@ func (s *scene) brokenPools(executions []*execution) (found int) {
 	return found
 }
 
-// checkUse fails the test where the limit was not used while there was work for it.
-func (s *scene) checkUse(executions, all []*execution) {
-	n := 0
-	for _, e := range all {
-		if e.began.After(s.used.from) && e.began.Before(s.used.to) {
-			n++
+// checkUse fails the test where less than a part of a limit of so much a second was used while there was work for it.
+func (s *scene) checkUse(limit string, rate, least float64, executions, all []*execution) {
+	n, lasted := 0, time.Duration(0)
+	for _, used := range s.used {
+		lasted += used.to.Sub(used.from)
+		for _, e := range all {
+			if used.holds(e.began) {
+				n++
+			}
 		}
 	}
 	late := make([]time.Duration, 0, len(executions))
@@ -157,14 +160,13 @@ func (s *scene) checkUse(executions, all []*execution) {
 		late = append(late, e.late)
 	}
 	slices.Sort(late)
-	part := float64(n) / (accountRate * s.used.to.Sub(s.used.from).Seconds())
-	s.t.Logf("of the shared limit %.1f %% were used in %v, %d times from outside", 100*part, s.used.to.Sub(s.used.from).Round(time.Millisecond), len(s.outside))
-	least := 0.98
+	part := float64(n) / (rate * lasted.Seconds())
+	s.t.Logf("of %s %.1f %% were used in %v, %d times from outside", limit, 100*part, lasted.Round(time.Millisecond), len(s.outside))
 	if usually := late[len(late)/2].Round(time.Millisecond / 10); usually > steady {
 		s.t.Logf("the machine usually ran what was due %v late: grants are lost to processes that do not run in time", usually)
 		least = 0.3
 	}
 	if part < least {
-		s.t.Errorf("%.1f %% of the shared limit were used; want at least %.0f %%", 100*part, 100*least)
+		s.t.Errorf("%.1f %% of %s were used; want at least %.0f %%", 100*part, limit, 100*least)
 	}
 }

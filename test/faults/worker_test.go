@@ -32,6 +32,7 @@ type settings struct {
 	Lease                time.Duration
 	Usual                time.Duration // at most, that a handler takes
 	Long                 time.Duration // that one in a hundred takes
+	Places               int           // 0 for as many as there are usually
 }
 
 // work is the whole life of a worker process. It returns its exit status.
@@ -66,7 +67,7 @@ func (s settings) run(ctx context.Context) error {
 		return err
 	}
 	defer file.Close()
-	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: append([]string{s.Queue}, s.Beside...), Lease: s.Lease, Logger: log})
+	worker, err := queue.NewWorker(rdb, queue.WorkerConfig{Queues: append([]string{s.Queue}, s.Beside...), Lease: s.Lease, Concurrency: s.Places, Logger: log})
 	if err != nil {
 		return err
 	}

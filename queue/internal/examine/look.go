@@ -23,7 +23,7 @@ const confirmAfter = 100 * time.Millisecond
 
 // look examines the queue. What it has found at first has to be there twice more.
 func (e *Examiner) look(ctx context.Context) (*look, error) {
-	l := &look{Examiner: e, key: store.NewKeys(e.Store.Queue), more: make(map[Kind]int)}
+	l := &look{Examiner: e, key: store.NewKeys(e.Store.Name()), more: make(map[Kind]int)}
 	l.prefix = strings.TrimSuffix(l.key.Meta(), "meta")
 	for _, step := range []func(context.Context) error{
 		l.survey, l.clock, l.types, l.meta, l.workers, l.lanes, l.folds, l.ahead, l.owners, l.counters, l.backlogs,

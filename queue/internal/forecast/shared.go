@@ -49,8 +49,9 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 			continue
 		}
 		found[scope] = &Shared{}
-		for _, rule := range limit.Shared.Parts[0].Rules {
-			subject := throttle.Subject{Key: scope, Rules: []throttle.Rule{rule}, Slack: limits.SharedSlack}
+		part := limit.Shared.Parts[0]
+		for _, rule := range part.Rules {
+			subject := throttle.Subject{Key: part.Key, Rules: []throttle.Rule{rule}, Slack: limits.SharedSlack}
 			asked, requests = append(asked, found[scope]), append(requests, throttle.Request{Subjects: []throttle.Subject{subject}})
 		}
 	}

@@ -194,7 +194,7 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 		for _, cost := range q.costs {
 			var subjects []throttle.Subject
 			for k, part := range q.Parts {
-				subject := throttle.Subject{Key: part.Scope, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack}
+				subject := throttle.Subject{Key: part.Key, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack}
 				subjects = append(subjects, subject)
 			}
 			requests = append(requests, throttle.Request{Subjects: subjects})

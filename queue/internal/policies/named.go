@@ -26,9 +26,9 @@ type bound struct {
 
 func compileBounds(b policyfile.Bounds) bound {
 	compiled := bound{rules: compileRules(b.Rules), concurrency: schedule.Concurrency(b.Concurrency), capacity: b.Capacity}
-	if b.Shared {
+	if b.Shared && len(b.Rules) > 0 {
 		grants := rules.Compile(0, rules.Rule{Kind: rules.Granted})
-		compiled.shared = &schedule.Shared{Parts: []schedule.Part{{Rules: b.Rules}}, Grants: grants}
+		compiled.shared = &schedule.Shared{Parts: []schedule.Part{{Key: b.Counters, Rules: b.Rules}}, Grants: grants}
 	}
 	return compiled
 }
@@ -84,8 +84,12 @@ func (n named) Lane(lane envelope.Lane) []schedule.Use {
 }
 
 func use(u limits.Use[bound]) schedule.Use {
+	scope := u.Scope()
+	if u.Limit == limits.Queue { // shared by the partitions of the queue: its scope is that of a limit by name
+		scope = envelope.ScopeOfLimit(u.Limit, nil)
+	}
 	return schedule.Use{
-		Limit: u.Bounds.limit(u.Scope()),
+		Limit: u.Bounds.limit(scope),
 		Name:  u.Limit, Fields: u.Fields, Cost: u.Cost, OfUser: slices.Contains(u.Fields, limits.User),
 	}
 }

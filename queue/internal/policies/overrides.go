@@ -15,12 +15,18 @@ func override(p *schedule.Policies, f policyfile.File) {
 	o := overriding{p, make(map[string]bool)}
 	p.Overrides = make(map[string]schedule.Override, len(f.Overrides))
 	for _, by := range f.Overrides {
-		p.Overrides[scopeOf(by)] = schedule.Override{
+		p.Overrides[scopeOf(f, by)] = schedule.Override{
 			Until: by.Until, Author: by.Author, Reason: by.Reason,
 			Rules: len(by.Rules) > 0, Concurrency: by.Concurrency != (policyfile.Concurrency{}), Capacity: by.Capacity > 0,
 		}
 		switch by.Limit {
 		case limits.Queue:
+			if _, across := f.Limits[limits.Queue]; across { // only hours are left here, which the override replaces
+				if len(by.Rules) > 0 {
+					p.Queue = compileRules(nil)
+				}
+				continue
+			}
 			b := compileBounds(by.Over(policyfile.Bounds{Limits: f.Queue}))
 			p.Queue, p.QueueConcurrency = b.rules, b.concurrency
 		case limits.Tenant:
@@ -40,10 +46,12 @@ func override(p *schedule.Policies, f policyfile.File) {
 }
 
 // scopeOf returns the scope of whom an override names.
-func scopeOf(o policyfile.Override) string {
+func scopeOf(f policyfile.File, o policyfile.Override) string {
 	switch o.Limit {
 	case limits.Queue:
-		return envelope.QueueScope
+		if _, across := f.Limits[limits.Queue]; !across {
+			return envelope.QueueScope
+		}
 	case limits.Tenant:
 		return envelope.TenantScope(o.Values[0])
 	case limits.User:

@@ -22,7 +22,7 @@ func Compile(queue, source string, version, now int64) (*schedule.Policies, erro
 	if err != nil {
 		return nil, err
 	}
-	return at(f, version, now), nil
+	return at(f.Across(queue), version, now), nil
 }
 
 // at returns policies as they hold at an instant.
@@ -44,7 +44,7 @@ func at(f policyfile.File, version, now int64) *schedule.Policies {
 func compile(f policyfile.File, version int64) *schedule.Policies {
 	c := &schedule.Policies{
 		Version: version, Queue: compileRules(f.Queue.Rules), QueueConcurrency: schedule.Concurrency(f.Queue.Concurrency), Default: f.Default, Tenants: f.Tenants,
-		Policies: make(map[string]schedule.Policy, len(f.Policies)), Named: compileNamed(f),
+		Policies: make(map[string]schedule.Policy, len(f.Policies)), Named: compileNamed(f), Partitions: max(1, f.Partitions),
 	}
 	goesBy(c, f.Queue.Rules)
 	for name, p := range f.Policies {

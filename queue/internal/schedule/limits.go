@@ -62,7 +62,7 @@ func (p *Policies) common(lane envelope.Lane, env *envelope.Envelope) []Use {
 		room += usualNamed
 	}
 	all := append(make([]Use, 0, room), []Use{
-		{Name: "queue", Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
+		{Name: queueLimit, Cost: cost, Limit: Limit{Scope: envelope.QueueScope}},
 		{Name: "tenant", Cost: cost, Limit: Limit{Scope: envelope.TenantScope(lane.Tenant), Rules: policy.Tenant, Concurrency: policy.TenantConcurrency, Capacity: policy.Capacity}},
 		{Name: "user", Cost: cost, Limit: Limit{Scope: envelope.UserScope(lane.Tenant, lane.User), Rules: user.Rules, Concurrency: user.Concurrency, Capacity: user.Capacity}, OfUser: true},
 	}...)
@@ -83,9 +83,12 @@ func (l Limit) RuleName(rule int) string {
 	return nameOf(name, l.Rules.Name(rule))
 }
 
+// queueLimit is the name of the queue's limit, also where the partitions of a queue share it as a limit by name.
+const queueLimit = "queue"
+
 // nameOf returns the name of a rule or a concurrency limit of a limit by name, or of one that everybody has ("").
 func nameOf(limit, rule string) string {
-	if limit == "" {
+	if limit == "" || limit == queueLimit {
 		return rule
 	}
 	return limit + ": " + rule

@@ -12,6 +12,7 @@ import (
 // scheduler knows that they have changed.
 type Policies struct {
 	Version          int64
+	Partitions       int // of the queue, from 1
 	Queue            *rules.Set
 	QueueConcurrency Concurrency
 	Default          string            // name of the policy of tenants that Tenants does not name

@@ -30,12 +30,16 @@ type Shared struct {
 
 // Of returns the rules of one shared limit for a scope.
 func (s *Shared) Of(scope string) *Shared {
-	return &Shared{[]Part{{scope, s.Parts[0].Rules}}, s.Grants}
+	part := s.Parts[0]
+	part.Scope, part.Key = scope, part.Key+scope
+	return &Shared{[]Part{part}, s.Grants}
 }
 
-// A Part is one of the shared limits that decide together.
+// A Part is one of the shared limits that decide together. Where it is decided its key names it: of a limit that the partitions of one
+// queue share, the queue's name and a slash stand before the scope.
 type Part struct {
 	Scope string
+	Key   string
 	Rules []throttle.Rule
 }
 

@@ -37,6 +37,7 @@
 //	notices.go, notice.go            notices to the leader
 //	change.go                        what others than the leader change, at one instant:
 //	                                 policies, pauses, ids, purge, revive, mend, unique
+//	partitions.go                    the partitions of a queue that is divided
 //	lanes.go, bounds.go, tenants.go  what waits, and since when it may be due
 //	later.go                         jobs that wait for their time
 //	records.go                       jobs that never run

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -48,6 +49,9 @@ import (
 //	wc:{q}:chart:<seconds>           hash    whoever watches    place in a ring → the queue at an instant
 //
 //	wc:queues                        zset    W, SetPolicies     all queues → last heard of, µs
+//
+// A partition of a queue that is divided has all these keys, with its number behind the name: wc:{q/3}:. Under wc:{q}: are then meta, of
+// which the field partitions says how many there are, policies, history, and charts.
 //
 // W is the worker that the key is about, or any worker; I an Inspector; * the leader, workers, Inspectors and clients.
 // An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant>,
@@ -148,8 +152,14 @@ func CheckQueue(name string) error {
 	if name == "" || len(name) > 128 || strings.ContainsAny(name, "{}: \n\r\t\x00") {
 		return fmt.Errorf("%w: %q; 1 to 128 bytes without braces, colons or white space", ErrInvalidQueue, name)
 	}
+	if partition.MatchString(name) {
+		return fmt.Errorf("%w: %q; a slash and a number at its end stand for a partition of another queue", ErrInvalidQueue, name)
+	}
 	return nil
 }
+
+// partition is what the name of a partition ends with.
+var partition = regexp.MustCompile(`/\d+$`)
 
 // Escape writes a name as it stands in keys.
 func Escape(name string) string { return envelope.Escape(name) }

@@ -152,7 +152,7 @@ func (s *Store) Offer(ctx context.Context, o Offer) (OfferReply, error) {
 		}
 		return OfferReply{}, reply.err
 	}
-	return readOffer(reply, o)
+	return readOffer(reply, o, s.Of)
 }
 
 // offerWords returns the keys and the arguments of the script. Tenants and indexes are sent once for the batch, and
@@ -162,7 +162,7 @@ func (s *Store) offerWords(o Offer) (keys []string, args []any) {
 		s.key.Meta(), s.key.Notices(), s.key.Tenants(), s.key.Later(), s.key.Refused(), s.key.Drops(), s.key.Batch(o.Batch), s.key.Paused(),
 		s.key.Offers(), s.key.Backlogs(),
 	}
-	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs), len(o.Subjects)}
+	args = []any{Schema, o.Policies, o.Keep.Milliseconds(), IDMemory.Milliseconds(), 0, len(o.Tenants), 0, len(o.Jobs), len(o.Subjects), s.Number, s.Of}
 	keys = slices.Grow(keys, len(o.Tenants)+len(o.Jobs)+len(o.Scopes)+len(o.Subjects))
 	args = slices.Grow(args, 3*len(o.Tenants)+2*len(o.Jobs)+4*len(o.Subjects))
 	for _, t := range o.Tenants {
@@ -261,21 +261,21 @@ func (s *Store) offerOptions(keys []string, args []any, number int, j OfferJob) 
 
 // readOffer reads the reply of the script. It writes receipts as lines: an array with an item for each would cost
 // Redis and the client more than the rest.
-func readOffer(reply fields, o Offer) (OfferReply, error) {
+func readOffer(reply fields, o Offer, partitions int) (OfferReply, error) {
 	r := OfferReply{Now: reply.int(0), Pauses: pairs(reply.texts(2)), States: make(map[string]string), Replaced: reply.texts(4)}
 	for i, text := range reply.texts(3) {
 		if text != "" && i <= len(o.Scopes) {
 			r.States[o.Scopes[i-1]] = text
 		}
 	}
-	receipts, err := readReceipts(reply.text(1), o)
+	receipts, err := readReceipts(reply.text(1), o, partitions)
 	r.Receipts = receipts
 	return r, err
 }
 
 // readReceipts reads the lines of the script: the stamp of the first job, the backlogs of the tenants before the batch,
 // and a line for each job. Each job that entered a lane makes the backlog longer for those behind it.
-func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
+func readReceipts(text string, o Offer, partitions int) ([]OfferReceipt, error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) != 1+len(o.Tenants)+len(o.Jobs) {
 		return nil, fmt.Errorf("queue: %d receipts for %d jobs of %d tenants", len(lines), len(o.Jobs), len(o.Tenants))
@@ -291,7 +291,7 @@ func readReceipts(text string, o Offer) ([]OfferReceipt, error) {
 	receipts := make([]OfferReceipt, len(o.Jobs))
 	for i, line := range lines[1+len(o.Tenants):] {
 		r, before := &receipts[i], &waiting[o.Jobs[i].Tenant]
-		r.Stamp, r.Waiting = envelope.Stamp(stamp+int64(i)), *before
+		r.Stamp, r.Waiting = envelope.Stamp(stamp+int64(i*partitions)), *before
 		if r.Place, err = strconv.Atoi(line); err == nil {
 			r.Status = StatusAccepted
 			if o.Jobs[i].Digest != "" {

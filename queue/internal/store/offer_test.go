@@ -390,7 +390,7 @@ func TestMalformedReceipts(t *testing.T) {
 	t.Parallel()
 	o := Offer{Tenants: make([]OfferTenant, 1), Jobs: make([]OfferJob, 2)}
 	for _, text := range []string{"", "0643fc1f88824", "0643fc1f88824\n0\n1", "0643fc1f88824\n0\n1\n2\n3", "x\n0\n1\n2", "0643fc1f88824 a 1 0 - \n0\n1"} {
-		if receipts, err := readReceipts(text, o); err == nil {
+		if receipts, err := readReceipts(text, o, 1); err == nil {
 			t.Errorf("%q: %v", text, receipts)
 		}
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,12 @@ func (s *Store) Policies(ctx context.Context) (source string, version int64, err
 	return source, version, asBroken(cmd.Err(), s.key.Policies(), "hash")
 }
 
+// PolicyVersion returns the version of the policies in force, in one round trip; 0 for none.
+func (s *Store) PolicyVersion(ctx context.Context) (int64, error) {
+	version, err := s.client.HGet(ctx, s.key.Policies(), "version").Int64()
+	return version, ignoreNil(err)
+}
+
 // readPolicies reads the two fields that Policies asks for.
 func readPolicies(cmd *redis.SliceCmd) (source string, version int64) {
 	texts := textsOf(cmd.Val())
@@ -35,6 +42,9 @@ type NewPolicies struct {
 	Source   string // which the caller has checked: the store keeps it as it is
 	Expected int64  // the version in force until now; negative for any, 0 for none
 	Note            // who sets them, and why: for the history
+
+	// Partitions divides a queue that is new; 0 and 1 do not.
+	Partitions int
 }
 
 // ErrPoliciesChanged is returned if policies of another version are in force than expected.
@@ -47,7 +57,7 @@ var ErrPoliciesChanged = errors.New("queue: other policies were put in force mea
 //
 // It takes three round trips, and more where somebody else sets policies at that moment. When it has returned no job
 // starts by a decision under the old policies: Redis refuses the leader's commits until it has read the new ones.
-func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
+func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (changed bool, err error) {
 	for {
 		view, err := s.Look(ctx, nil)
 		if err != nil {
@@ -60,23 +70,42 @@ func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (bool, error) {
 		if p.Expected >= 0 && p.Expected != old {
 			return false, ErrPoliciesChanged
 		}
-		was := ""
-		if old > 0 {
-			was = strconv.FormatInt(old, 10)
+		n, fixed, err := s.divided(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case fixed && p.Partitions > 0 && p.Partitions != n:
+			return false, fmt.Errorf("%w: queue %q has %d, not %d", ErrDivided, s.Queue, n, p.Partitions)
+		case fixed:
+			p.Partitions = 0
 		}
-		version := max(old+1, view.Policies+1, view.Now)
-		c := s.newChange()
-		c.tell(NoticePolicies, strconv.FormatInt(version, 10))
-		c.fences = true
-		c.when(was, "HGET", []string{s.key.Policies()}, "version")
-		c.do("HSET", s.key.Policies(), "source", p.Source, "version", version)
-		c.do("XADD", s.key.History(), "MAXLEN", "~", historyLen, "*", "version", version, "source", p.Source, "author", p.Author, "reason", p.Reason)
-		c.do("HSET", s.key.Meta(), "policies", version)
-		done, err := c.apply(ctx)
-		if err != nil || done[0] {
-			return true, err
+		v := PolicyVersion{Version: max(old+1, view.Policies+1, view.Now), Source: p.Source, Note: p.Note}
+		if changed, err = s.putInForce(ctx, old, v, p.Partitions); err != nil || changed {
+			return changed, err
 		}
 	}
+}
+
+// putInForce puts policies in force in the place of those of another version, and divides a new queue. It reports false, and does
+// nothing, if others are in force, or if somebody uses the queue that was to be divided.
+func (s *Store) putInForce(ctx context.Context, before int64, p PolicyVersion, partitions int) (done bool, err error) {
+	was := ""
+	if before > 0 {
+		was = strconv.FormatInt(before, 10)
+	}
+	c := s.newChange()
+	c.tell(NoticePolicies, strconv.FormatInt(p.Version, 10))
+	c.fences = true
+	c.when(was, "HGET", []string{s.key.Policies()}, "version")
+	if partitions > 1 {
+		c.and("", "HGET", []string{s.key.Meta()}, "schema")
+		c.do("HSET", s.key.Meta(), "partitions", partitions)
+	}
+	c.do("HSET", s.key.Policies(), "source", p.Source, "version", p.Version)
+	c.do("XADD", s.key.History(), "MAXLEN", "~", historyLen, "*", "version", p.Version, "source", p.Source, "author", p.Author, "reason", p.Reason)
+	c.do("HSET", s.key.Meta(), "policies", p.Version)
+	steps, err := c.apply(ctx)
+	return steps[0], err
 }
 
 // A PolicyVersion is a source of policies that was put in force at some time.

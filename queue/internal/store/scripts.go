@@ -56,6 +56,10 @@ type Store struct {
 	key   Keys
 	Queue string // the name of the queue, which CheckQueue has accepted
 
+	// A partition has a number, of so many. A queue that is not divided is number 0 of 1; so is what the partitions of a
+	// queue have in common.
+	Number, Of int
+
 	// client is the user's. A command may be sent twice by it, see once.go.
 	client redis.UniversalClient
 	// dedicated is for commands that block and for those that keep a lease, see [Dedicated]; the same as client until
@@ -68,7 +72,7 @@ func New(client redis.UniversalClient, queue string) (*Store, error) {
 	if err := CheckQueue(queue); err != nil {
 		return nil, err
 	}
-	return &Store{key: NewKeys(queue), Queue: queue, client: client, dedicated: client}, nil
+	return &Store{key: NewKeys(queue), Queue: queue, Of: 1, client: client, dedicated: client}, nil
 }
 
 // Dedicating returns a copy of the store that has another client for some commands, see [Dedicated].

@@ -12,8 +12,8 @@ import (
 // task's place as the holder of the lock, and the worker lifts the lock when the job is done. The lock of a job that is
 // dead or dropped lives for the rest of its time, as in asynq.
 //
-// The keys of asynq have the queue's name in braces, so they share the hash slot of the queue's own keys, and a change
-// may touch both.
+// The keys of asynq have the queue's name in braces, so they share the hash slot of the queue's own keys, or of those that its
+// partitions have in common, and a change may touch both.
 
 // lockHolder is what a lock of asynq.Unique holds while the job of its task lives. asynq
 // lifts a lock when its task has ended, if the lock still holds the task's ID: this text is another one.
@@ -27,7 +27,7 @@ func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err err
 	if errors.Is(err, redis.Nil) || err != nil || lock == "" {
 		return "", ignoreNil(err)
 	}
-	c := s.newChange()
+	c := s.whole().newChange()
 	c.when(task, "GET", []string{lock})
 	c.do("SET", lock, lockHolder(task), "KEEPTTL")
 	c.when(lockHolder(task), "GET", []string{lock})
@@ -41,7 +41,7 @@ func (s *Store) KeepLock(ctx context.Context, task string) (lock string, err err
 // LiftLock lifts a lock that [Store.KeepLock] has kept for the task, in one round trip. A lock whose time was over, and
 // which another task has by now, stays.
 func (s *Store) LiftLock(ctx context.Context, lock, task string) error {
-	c := s.newChange()
+	c := s.whole().newChange()
 	c.when(lockHolder(task), "GET", []string{lock})
 	c.do("DEL", lock)
 	_, err := c.apply(ctx)
@@ -55,7 +55,7 @@ func (s *Store) asynqTask(id string) string { return "asynq:{" + s.Queue + "}:t:
 // a task that is not there it does nothing: the key would stay for ever.
 func (s *Store) WriteResult(ctx context.Context, task string, result []byte) error {
 	key := s.asynqTask(task)
-	c := s.newChange()
+	c := s.whole().newChange()
 	c.when(1, "EXISTS", []string{key})
 	c.must("HSET", key, "result", result)
 	_, err := c.apply(ctx)

@@ -21,6 +21,8 @@
 -- ARGV[7]  number of indexes
 -- ARGV[8]  number of jobs
 -- ARGV[9]  number of subjects: users, or limits by name, whose backlogs have a capacity
+-- ARGV[10] number of the partition, from 0
+-- ARGV[11] number of partitions: stamps differ by it, so that no two partitions give the same
 -- then for each tenant 3: escaped name, capacity, length of the backlog at which jobs are refused
 -- then for each index 2: number of its tenant, rank of its lanes
 -- then for each job 2: number of its index, job without its stamp
@@ -46,7 +48,7 @@
 --   rule      rule that refuses it
 --
 -- Returns {now, receipts, pauses of the jobs' scopes, "" and the states, replaced jobs}. Receipts are lines: the stamp of
--- the first job, from which the others count on; for each tenant its backlog before; for each job its
+-- the first job, from which the others count on by the number of partitions; for each tenant its backlog before; for each job its
 -- place if it is accepted, otherwise l (accepted for later), r (replaced a job), d (duplicate),
 -- "w stamp due" (waits in the digest of that stamp, which is due then) or "x reason rule" (refused).
 -- A job is refused as "broken" if a key that it needs holds something else; the others do not notice.
@@ -95,7 +97,9 @@ if before then
   return { now, before, pauses, states, replaced }
 end
 
+local partitions = tonumber(ARGV[11])
 local stamp = math.max(now, tonumber(meta[4] or 0))
+stamp = stamp + (ARGV[10] - stamp) % partitions
 local recorded = tonumber(meta[9] or 0) > now and not kind(KEYS[9], 'stream') and {} or nil -- while somebody records what is offered
 local till = tonumber(meta[3] or 0) > now and meta[3] or '0' -- of the leader's lease
 local notices = {}
@@ -119,7 +123,7 @@ local function backlog(counters)
   return (n[1] or 0) + (n[2] or 0) - (n[3] or 0) - (n[4] or 0)
 end
 
-local at, used = 10, 10 -- where ARGV is read, and how many KEYS were
+local at, used = 12, 10 -- where ARGV is read, and how many KEYS were
 local receipts, tenants, indexes, options = { format('%013x', stamp) }, {}, {}, {}
 for t = 1, tonumber(ARGV[6]) do
   local counters = KEYS[used + t]
@@ -403,8 +407,8 @@ local digits = { [0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b
 local job, high = {}, nil
 for n = 1, tonumber(ARGV[8]) do
   local digit = stamp % 16
-  if digit == 0 or not high then
-    high = format('%012x', math.floor(stamp / 16)) -- is the same for 16 jobs
+  if digit < partitions or not high then
+    high = format('%012x', math.floor(stamp / 16)) -- is the same for some jobs
   end
   job.index, job.lane, job.options = indexes[ARGV[at]], KEYS[used + n], options[n] or none
   job.rule, job.counted = job.options.rule or '', counted(job.options.counted)
@@ -420,7 +424,7 @@ for n = 1, tonumber(ARGV[8]) do
     recorded[#recorded + 1], recorded[#recorded + 2] = int(#recorded), lane_name(job) .. ' ' .. sub(job.text, 1, HEAD)
   end
   receipts[#receipts + 1] = receipt
-  stamp = stamp + 1
+  stamp = stamp + partitions
   at = at + 2
 end
 

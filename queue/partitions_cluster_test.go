@@ -1,0 +1,104 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A divided queue on a cluster keeps the rules of the queue, of its tenants and of their users, and uses nearly all that the queue's
+// rules allow while there is work. WATERCLOCK_JOBS says of how many jobs; 6000 otherwise.
+func TestADividedQueueOnACluster(t *testing.T) {
+	sample.Slow(t)
+	jobs := 6000
+	if text := os.Getenv("WATERCLOCK_JOBS"); text != "" {
+		jobs, _ = strconv.Atoi(text)
+	}
+	const tenants = 200
+	client := redistest.StartCluster(t, 3)
+	i := newInspector(t, client, "push")
+	must(t, i.SetPolicies(t.Context(), queue.Policies{
+		Partitions: 16, Queue: []throttle.Rule{throttle.Leak(2000, time.Second), throttle.Window(10_000, 10*time.Second)},
+		Default: "p", Policies: map[string]queue.Policy{"p": {
+			Tenant: []throttle.Rule{throttle.Leak(40, time.Second)},
+			User:   []throttle.Rule{throttle.Window(10, 2*time.Second), throttle.Spacing(50 * time.Millisecond)},
+		}, "heavy": {
+			Tenant: []throttle.Rule{throttle.Leak(40, time.Second)},
+			User:   []throttle.Rule{throttle.Window(10, 2*time.Second), throttle.Spacing(50 * time.Millisecond)}, Weight: 4,
+		}},
+	}))
+	producer := newClient(t, client, "push")
+	all := make([]queue.Job, jobs)
+	for k := range all {
+		all[k] = queue.Job{Tenant: fmt.Sprint("school-", k%tenants), User: fmt.Sprint("teacher-", k/tenants%20), Type: "push", ID: fmt.Sprint(k)}
+	}
+	_, err := producer.Enqueue(t.Context(), all...)
+	must(t, err)
+	type start struct {
+		id, tenant, user string
+		at               time.Time
+	}
+	var mu sync.Mutex
+	var started []start
+	h := func(_ context.Context, info queue.Info) error {
+		now := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		started = append(started, start{info.ID, info.Tenant, info.User, now})
+		return nil
+	}
+	for range 3 {
+		runWorker(t, client, &recorder{then: h}, queue.WorkerConfig{Concurrency: 400})
+	}
+	begin := time.Now()
+	redistest.Eventually(t, time.Duration(jobs)*time.Millisecond+60*time.Second, "all jobs are done", func() bool {
+		stats, err := i.Stats(t.Context())
+		must(t, err)
+		return stats.Done == int64(jobs)
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	by, ids := make(map[string][]time.Time), make(map[string]bool)
+	for _, s := range started {
+		by["queue"] = append(by["queue"], s.at)
+		by["tenant "+s.tenant] = append(by["tenant "+s.tenant], s.at)
+		by["user "+s.tenant+" "+s.user] = append(by["user "+s.tenant+" "+s.user], s.at)
+		ids[s.id] = true
+	}
+	if len(ids) != jobs || len(started) != jobs {
+		t.Errorf("%d starts of %d jobs, want %d", len(started), len(ids), jobs)
+	}
+	whole := by["queue"]
+	slices.SortFunc(whole, time.Time.Compare)
+	used := float64(len(whole)) / whole[len(whole)-1].Sub(whole[0]).Seconds()
+	middle := whole[len(whole)/10 : len(whole)*8/10]
+	t.Logf("%.0f starts a second, %.0f in the middle; the first after %v", used, float64(len(middle))/middle[len(middle)-1].Sub(middle[0]).Seconds(), whole[0].Sub(begin))
+	most := map[string]map[time.Duration]int{
+		"queue":  {10 * time.Second: 10_000, time.Second: 2042},
+		"tenant": {time.Second: 42},
+		"user":   {2 * time.Second: 10, 50 * time.Millisecond: 1},
+	}
+	for who, at := range by {
+		kind := who
+		for k := range most {
+			if len(who) > len(k) && who[:len(k)+1] == k+" " {
+				kind = k
+			}
+		}
+		for within, n := range most[kind] {
+			if got := busiest(at, within); got > n {
+				t.Errorf("%s: %d starts within %v, want at most %d", who, got, within, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/queue/internal/policies"
+	"github.com/waterclock/waterclock/queue/internal/runner"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// serve takes part in a queue until ctx ends: in each of its partitions, with places that they share. A queue that nobody has used yet
+// has one, and may be divided before anybody writes: then the worker begins again.
+func (w *Worker) serve(ctx context.Context, queue string, places *worker.Places, h asynq.Handler) error {
+	root, err := store.New(w.client, queue)
+	if err != nil {
+		return err
+	}
+	log := w.cfg.Logger.With("queue", queue)
+	partitions := store.NewPartitions(root)
+	for {
+		all, ok := w.partitionsOf(ctx, partitions, log)
+		if !ok {
+			return nil
+		}
+		err := w.serveAll(ctx, all, root, places, h, log)
+		if !errors.Is(err, errDivided) {
+			return err
+		}
+	}
+}
+
+// partitionsOf returns the partitions of a queue, when Redis answers; false if ctx ends before.
+func (w *Worker) partitionsOf(ctx context.Context, partitions *store.Partitions, log *slog.Logger) (all []*store.Store, ok bool) {
+	for {
+		all, err := partitions.All(ctx)
+		if err == nil {
+			return all, true
+		}
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		log.Warn("Redis does not say how many partitions the queue has; nothing starts", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// serveAll takes part in partitions until ctx ends. The error is errDivided if the queue has others by now.
+func (w *Worker) serveAll(ctx context.Context, all []*store.Store, root *store.Store, places *worker.Places, h asynq.Handler, log *slog.Logger) error {
+	w.metrics.parts.WithLabelValues(root.Queue).Set(float64(len(all)))
+	dedicated, done := store.Dedicated(w.client, len(all))
+	defer done()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var group errgroup.Group
+	for _, s := range all {
+		p := &part{store: s.Dedicating(dedicated), root: root, log: log, divided: func() { end(errDivided) }}
+		if s.Of > 1 {
+			p.log = log.With("partition", s.Number)
+			group.Go(func() error { p.follow(ctx); return nil })
+		}
+		group.Go(func() error { return p.run(ctx, w, places, h) })
+	}
+	err := group.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, errDivided) {
+		return cause
+	}
+	return err
+}
+
+// A part is what a worker does in one partition.
+type part struct {
+	store   *store.Store
+	root    *store.Store // of what the partitions have in common
+	log     *slog.Logger
+	divided func() // called if the queue has other partitions
+
+	known atomic.Int64 // version of the policies in force
+	leads atomic.Bool
+}
+
+// run takes part in the partition, under a name that no worker has had before, until ctx ends.
+func (p *part) run(ctx context.Context, w *Worker, places *worker.Places, h asynq.Handler) error {
+	name, _ := os.Hostname()
+	host := fmt.Sprintf("%s/%d", name, os.Getpid())
+	events := newEventLog(p.store, host)
+	a := &attempts{queue: p.store.Queue, store: p.store, handler: h, cfg: w.cfg, log: p.log, events: events}
+	r := runner.New(worker.Config{
+		Store: p.store, Name: rand.Text()[:16], Host: host, Version: store.Schema,
+		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: p.policies,
+		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
+		Handle: a.handle, Metrics: w.metrics.of(p.store.Queue, &p.leads), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
+	})
+	return events.during(ctx, r.Run)
+}
+
+// policies compiles policies that the partition has got.
+func (p *part) policies(source string, version, now int64) (*schedule.Policies, error) {
+	compiled, err := policies.Compile(p.store.Queue, source, version, now)
+	if err == nil && compiled != nil && compiled.Partitions != p.store.Of {
+		p.divided()
+		return nil, errDivided
+	}
+	p.known.Store(version)
+	return compiled, err
+}
+
+// followEvery is how often the leader of a partition looks whether there are other policies.
+const followEvery = time.Second
+
+// follow copies policies to the partition that did not get there when they were put in force, while this worker leads there. If the
+// Redis that has those of the whole queue has lost the newest, they are copied back.
+func (p *part) follow(ctx context.Context) {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !p.leads.Load() {
+			continue
+		}
+		if err := p.agree(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("the policies of the partition may not be the newest", "err", err)
+		}
+	}
+}
+
+// agree makes the partition and the whole queue have the newer ones of their policies.
+func (p *part) agree(ctx context.Context) error {
+	newest, err := p.root.PolicyVersion(ctx)
+	if err != nil || newest == p.known.Load() {
+		return err
+	}
+	from, to := p.root, p.store
+	if newest < p.known.Load() {
+		from, to = to, from
+	}
+	source, version, err := from.Policies(ctx)
+	if err != nil || version == 0 {
+		return err
+	}
+	return to.CopyPolicies(ctx, store.PolicyVersion{Version: version, Source: source})
+}
