@@ -1,6 +1,13 @@
 package notify
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/waterclock/waterclock/queue"
+)
+
+// DeadLedgerKey is where the ledger keeps what a dead job has delivered.
+func DeadLedgerKey(job queue.Info) string { return deadLedgerKey(job) }
 
 // A Row is one of the matrix's answers, for the tests that look from outside.
 type Row struct {

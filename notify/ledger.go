@@ -61,7 +61,11 @@ func ledgerKey(job queue.Info) string {
 	return deadLedgerKey(job) + ":" + strconv.FormatInt(job.Offered.UnixMicro(), 10)
 }
 
-func deadLedgerKey(job queue.Info) string { return "wc:{" + job.Queue + "}:notify:job:" + job.ID }
+// deadLedgerKey names a job by its tenant, too: jobs of tenants in different partitions may have one ID. The length of the first name tells
+// the two apart.
+func deadLedgerKey(job queue.Info) string {
+	return fmt.Sprintf("wc:{%s}:notify:job:%d:%s:%s", job.Queue, len(job.Tenant), job.Tenant, job.ID)
+}
 
 // keeps reports whether the ledger remembers anything of a job.
 func (l ledger) keeps(job queue.Info) bool { return l.rdb != nil && job.ID != "" }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -286,4 +287,19 @@ func TestTakenAtTheLastMoment(t *testing.T) {
 			t.Errorf("sent %s; %+v", got, s.stats())
 		}
 	})
+}
+
+// Jobs of two tenants may have one ID, in different partitions of a queue: what one of them has delivered is not the other's.
+func TestOneIDOfTwoTenants(t *testing.T) {
+	seen := make(map[string]queue.Info)
+	for _, job := range []queue.Info{
+		{Queue: "push", Tenant: "a", ID: "1"}, {Queue: "push", Tenant: "b", ID: "1"}, {Queue: "push", Tenant: "a", ID: "b:1"},
+		{Queue: "push", Tenant: "a:b", ID: "1"}, {Queue: "mail", Tenant: "a", ID: "1"},
+	} {
+		key := notify.DeadLedgerKey(job)
+		if other, is := seen[key]; is || !strings.HasPrefix(key, "wc:{"+job.Queue+"}:") {
+			t.Errorf("%q is the key of %+v and of %+v", key, job, other)
+		}
+		seen[key] = job
+	}
 }

@@ -3,6 +3,8 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +25,16 @@ type metrics struct {
 	wait    *prometheus.HistogramVec
 	waited  *prometheus.CounterVec
 
+	lines lines
+
 	tenants []string // that have metrics of their own
 	each    *prometheus.HistogramVec
+}
+
+// lines are the lanes that wait for each limit by name, by the partitions that this worker leads.
+type lines struct {
+	sync.Mutex
+	of map[*queueMetrics]map[string]int
 }
 
 func newMetrics(registerer prometheus.Registerer, tenants []string) (*metrics, error) {
@@ -62,6 +72,7 @@ func newMetrics(registerer prometheus.Registerer, tenants []string) (*metrics, e
 		waited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_waited_seconds_total", Help: "How long all jobs that were claimed have waited, by what for: rules, pauses, concurrency, places (by a leader, for all workers), and backoff.",
 		}, []string{"queue", "cause"}),
+		lines:   lines{of: make(map[*queueMetrics]map[string]int)},
 		tenants: tenants,
 		each: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "waterclock_tenant_wait_seconds", Help: "Time from a job's offer, or from its NotBefore, to the start of its first attempt, of tenants that are asked for.",
@@ -90,7 +101,7 @@ func (m *metrics) of(queue string, leads *atomic.Bool) *queueMetrics {
 		each[tenant] = m.each.WithLabelValues(queue, tenant)
 	}
 	return &queueMetrics{
-		metrics: m, queue: queue, leads: leads, waiting: make(map[string]int), each: each, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
+		metrics: m, queue: queue, leads: leads, each: each, started: m.delay.WithLabelValues(queue), first: m.wait.WithLabelValues(queue), done: m.jobs.WithLabelValues(queue, "done"),
 	}
 }
 
@@ -99,7 +110,6 @@ type queueMetrics struct {
 	*metrics
 	queue          string
 	leads          *atomic.Bool
-	waiting        map[string]int // what InLine was told last
 	started, first prometheus.Observer
 	each           map[string]prometheus.Observer // first, by tenant
 	done           prometheus.Counter
@@ -133,16 +143,26 @@ func (m *queueMetrics) Counted(limit string) { m.counted.WithLabelValues(m.queue
 
 // InLine replaces what this partition adds to the lines of limits.
 func (m *queueMetrics) InLine(lanes map[string]int) {
-	for limit, n := range lanes {
-		m.inLine.WithLabelValues(m.queue, limit).Add(float64(n - m.waiting[limit]))
+	m.lines.Lock()
+	defer m.lines.Unlock()
+	delete(m.lines.of, m)
+	if lanes != nil {
+		m.lines.of[m] = maps.Clone(lanes)
 	}
-	for limit, n := range m.waiting {
-		if _, still := lanes[limit]; !still {
-			m.inLine.WithLabelValues(m.queue, limit).Sub(float64(n))
+	sums := make(map[string]int)
+	for other, its := range m.lines.of {
+		if other.queue == m.queue {
+			for limit, n := range its {
+				sums[limit] += n
+			}
 		}
 	}
-	m.waiting = lanes
+	m.inLine.DeletePartialMatch(prometheus.Labels{"queue": m.queue})
+	for limit, n := range sums {
+		m.inLine.WithLabelValues(m.queue, limit).Set(float64(n))
+	}
 }
+
 func (m *queueMetrics) Committed() { m.commits.WithLabelValues(m.queue).Inc() }
 func (m *queueMetrics) Leads(leads bool) {
 	m.leads.Store(leads)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/queue/internal/policies"
+	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -45,21 +46,16 @@ func (w *Worker) serve(ctx context.Context, queue string, places *worker.Places,
 
 // partitionsOf returns the partitions of a queue, when Redis answers; false if ctx ends before.
 func (w *Worker) partitionsOf(ctx context.Context, partitions *store.Partitions, log *slog.Logger) (all []*store.Store, ok bool) {
-	for {
+	trouble := retry.NewTrouble(log, "looking for the partitions of the queue")
+	for ctx.Err() == nil {
 		all, err := partitions.All(ctx)
+		wait := trouble.After(err)
 		if err == nil {
 			return all, true
 		}
-		if ctx.Err() != nil {
-			return nil, false
-		}
-		log.Warn("Redis does not say how many partitions the queue has; nothing starts", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil, false
-		case <-time.After(time.Second):
-		}
+		retry.Pause(ctx, wait)
 	}
+	return nil, false
 }
 
 // serveAll takes part in partitions until ctx ends. The error is errDivided if the queue has others by now.

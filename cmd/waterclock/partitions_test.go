@@ -25,7 +25,7 @@ func TestADividedQueue(t *testing.T) {
 	term.prints([]string{"policies", "get"}, "partitions: 4\n")
 	term.prints([]string{"policies", "diff", none}, "Nothing changes.")
 	term.prints([]string{"policies", "diff", three}, "- partitions: 4", "+ partitions: 3")
-	term.fails(1, `queue "push" has 4, not 3; want the number that it has, or none`+"\n", "policies", "apply", three, "--yes")
+	term.fails(1, `it has 4 partitions, not 3: the number is fixed when a queue is used first; want the number that it has, or none`+"\n", "policies", "apply", three, "--yes")
 
 	var jobs []queue.Job
 	for k := range 40 {

@@ -27,7 +27,7 @@ func TestADividedQueue(t *testing.T) {
 	}
 	body := fmt.Sprintf(`{"source":"partitions: 3","version":%d}`, set.Version)
 	refused := s.send(s.request("PUT", q+"/policies", "application/json", body))
-	if refused.status != http.StatusConflict || refused.problem.Type != "urn:waterclock:divided" || !strings.Contains(refused.text, "has 4, not 3; want the number that it has, or none") {
+	if refused.status != http.StatusConflict || refused.problem.Type != "urn:waterclock:divided" || !strings.Contains(refused.text, "it has 4 partitions, not 3: the number is fixed when a queue is used first; want the number that it has, or none") {
 		t.Errorf("another number: %s", refused.text)
 	}
 	var diff api.PolicyChanges

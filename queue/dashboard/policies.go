@@ -125,6 +125,9 @@ func (w *watched) preview(ctx context.Context, form url.Values) (v previewView, 
 		v.Wrong = err.Error()
 		return v, nil
 	}
+	if after.Partitions == 0 { // they stay as they are
+		after.Partitions = now.Policies.Partitions
+	}
 	if v.Changes, err = changes(now.Policies, after); err != nil || len(v.Changes) == 0 {
 		return v, err
 	}
@@ -164,6 +167,9 @@ func doApply(ctx context.Context, o order) (string, error) {
 	err = o.queue.ReplacePolicies(ctx, version, p)
 	if errors.Is(err, queue.ErrPoliciesChanged) {
 		return "", refusal{http.StatusConflict, "Somebody else has changed the policies since you looked. Preview your change against theirs."}
+	}
+	if errors.Is(err, queue.ErrDivided) {
+		return "", refusal{http.StatusConflict, err.Error() + ". Want the number that it has, or none."}
 	}
 	return "The next start obeys the new policies.", err
 }

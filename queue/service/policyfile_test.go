@@ -179,7 +179,7 @@ func TestAnotherNumberOfPartitions(t *testing.T) {
 	for range 3 {
 		p.reload(t.Context(), false)
 	}
-	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "refused the policies; the old ones stay") || !strings.Contains(said, "has 4, not 3") {
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "refused the policies; the old ones stay") || !strings.Contains(said, "has 4 partitions, not 3") {
 		t.Errorf("it says %s", said)
 	}
 	write(t, file, "default: c\npolicies: {c: {}}\n")
@@ -194,7 +194,7 @@ func TestAnotherNumberOfPartitions(t *testing.T) {
 	}
 
 	err = open("partitions: 3\n").Apply(t.Context(), client, "one")
-	if err == nil || !strings.HasPrefix(err.Error(), file+": partitions: ") || !strings.HasSuffix(err.Error(), "has 4, not 3; want the number that it has, or none") {
+	if err == nil || !strings.HasPrefix(err.Error(), file+": partitions: ") || !strings.HasSuffix(err.Error(), "it has 4 partitions, not 3: the number is fixed when a queue is used first; want the number that it has, or none") {
 		t.Error(err)
 	}
 }

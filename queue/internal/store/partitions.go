@@ -109,7 +109,7 @@ func (p *Partitions) OfTenant(ctx context.Context, tenant string) (*Store, error
 }
 
 // ErrDivided is returned where policies name a number of partitions that the queue does not have.
-var ErrDivided = errors.New("queue: the number of partitions is fixed when a queue is used first")
+var ErrDivided = errors.New("the number is fixed when a queue is used first")
 
 // CopyPolicies puts policies of the whole queue in force in a partition, under their version, unless that or a newer one is in force
 // there. It takes two round trips, and two more if it changes something.

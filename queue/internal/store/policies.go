@@ -75,7 +75,7 @@ func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (changed bool, e
 		case err != nil:
 			return false, err
 		case fixed && p.Partitions > 0 && p.Partitions != n:
-			return false, fmt.Errorf("%w: queue %q has %d, not %d", ErrDivided, s.Queue, n, p.Partitions)
+			return false, fmt.Errorf("it has %d partitions, not %d: %w", n, p.Partitions, ErrDivided)
 		case fixed:
 			p.Partitions = 0
 		}
