@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,11 +19,7 @@ import (
 // A Client offers jobs into the lanes of one queue. It is safe for concurrent use. It reads the
 // policies from Redis, and again when they change.
 type Client struct {
-	partitions *store.Partitions
-	durability Durability
-
-	mu    sync.Mutex
-	doors map[*store.Store]*door // by partition
+	partitions *store.Partitions[*door]
 }
 
 // An invalidName is an error about the name of a queue.
@@ -51,7 +46,7 @@ func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) 
 	if err != nil {
 		return nil, invalidName{err}
 	}
-	c := &Client{partitions: store.NewPartitions(s), doors: make(map[*store.Store]*door)}
+	var durability Durability
 	if len(config) > 1 {
 		return nil, fmt.Errorf("%w: NewClient: %d configs; want at most one", ErrInvalidArgument, len(config))
 	}
@@ -59,9 +54,9 @@ func NewClient(rdb redis.UniversalClient, queue string, config ...ClientConfig) 
 		if cfg.Durability.Replicas < 0 {
 			return nil, fmt.Errorf("%w: ClientConfig.Durability.Replicas is %d; want 0 or more", ErrInvalidArgument, cfg.Durability.Replicas)
 		}
-		c.durability = cfg.Durability
+		durability = cfg.Durability
 	}
-	return c, nil
+	return &Client{store.NewPartitions(s, func(s *store.Store) *door { return newDoor(s, durability) })}, nil
 }
 
 // Enqueue offers jobs and returns a receipt for each, in their order. A hundred jobs
@@ -108,13 +103,13 @@ func (c *Client) enqueueSome(ctx context.Context, jobs []Job) ([]Receipt, error)
 		}
 		some := jobs[:min(len(jobs), offerBatch*len(all))]
 		if len(all) == 1 {
-			return c.doorAt(all[0]).offer(ctx, newBatch(some, idMemory))
+			return all[0].offer(ctx, newBatch(some, idMemory))
 		}
-		return c.divide(ctx, all, some)
+		return divide(ctx, all, some)
 	})
 }
 
-// settled does something again if the queue was just divided.
+// settled does something again if the queue has just been divided.
 func settled(do func() ([]Receipt, error)) (receipts []Receipt, err error) {
 	for range 3 {
 		if receipts, err = do(); !errors.Is(err, errDivided) {
@@ -136,14 +131,14 @@ func (c *Client) offer(ctx context.Context, b *batch) ([]Receipt, error) {
 }
 
 // divide offers jobs to their partitions at once, and returns their receipts in the order of the jobs.
-func (c *Client) divide(ctx context.Context, all []*store.Store, jobs []Job) ([]Receipt, error) {
+func divide(ctx context.Context, all []*door, jobs []Job) ([]Receipt, error) {
 	places := make([][]int, len(all)) // of the jobs of each partition
 	for i, j := range jobs {
 		k := store.PartitionOf(j.Tenant, len(all))
 		places[k] = append(places[k], i)
 	}
 	receipts := make([]Receipt, len(jobs))
-	group, ctx := errgroup.WithContext(ctx)
+	var group errgroup.Group // a partition that cannot be reached leaves the others alone
 	for k, its := range places {
 		group.Go(func() error {
 			for some := range slices.Chunk(its, offerBatch) {
@@ -151,7 +146,7 @@ func (c *Client) divide(ctx context.Context, all []*store.Store, jobs []Job) ([]
 				for n, i := range some {
 					batch[n] = jobs[i]
 				}
-				known, err := c.doorAt(all[k]).offer(ctx, newBatch(batch, idMemory))
+				known, err := all[k].offer(ctx, newBatch(batch, idMemory))
 				if err != nil {
 					return err
 				}
@@ -165,25 +160,13 @@ func (c *Client) divide(ctx context.Context, all []*store.Store, jobs []Job) ([]
 	return receipts, group.Wait()
 }
 
-// all returns the partitions of the queue.
-func (c *Client) all(ctx context.Context) (all []*store.Store, err error) {
+// all returns the doors of the partitions of the queue.
+func (c *Client) all(ctx context.Context) (all []*door, err error) {
 	err = patiently(ctx, func() (err error) {
 		all, err = c.partitions.All(ctx)
 		return err
 	})
 	return all, err
-}
-
-// doorAt returns the door of a partition.
-func (c *Client) doorAt(s *store.Store) *door {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d := c.doors[s]
-	if d == nil {
-		d = newDoor(s, c.durability)
-		c.doors[s] = d
-	}
-	return d
 }
 
 // door returns the door of the partition of a tenant.
@@ -192,7 +175,7 @@ func (c *Client) door(ctx context.Context, tenant string) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.doorAt(all[store.PartitionOf(tenant, len(all))]), nil
+	return all[store.PartitionOf(tenant, len(all))], nil
 }
 
 // patiently does something again and again while Redis cannot be reached, for half a minute or until ctx ends.

@@ -28,9 +28,10 @@ func newDoor(s *store.Store, durability Durability) *door {
 }
 
 var (
-	// errDivided is the error of an offer to a queue that was divided since one has looked.
+	// errDivided is the error of an offer to a queue that had one partition when one looked: it has several by now, and nothing was
+	// offered.
 	errDivided = errors.New("queue: it has several partitions by now")
-	// errNotReady is that of an offer to a partition which does not have its policies yet: without them nobody may offer there.
+	// errNotReady is that of an offer to a partition which does not have the policies of its queue yet: without them nobody may offer there.
 	errNotReady = errors.New("queue: one of its partitions does not have the policies yet")
 )
 
@@ -103,10 +104,10 @@ func (d *door) send(ctx context.Context, b *batch) (store.OfferReply, *schedule.
 // fits returns an error if jobs must not be offered here under policies.
 func (d *door) fits(policies *schedule.Policies) error {
 	switch {
-	case policies == nil && d.store.Of > 1:
-		return errNotReady
-	case policies != nil && policies.Partitions != d.store.Of:
+	case d.store.Of == 1 && policies != nil && policies.Partitions > 1:
 		return errDivided
+	case d.store.Of > 1 && (policies == nil || policies.Partitions != d.store.Of):
+		return errNotReady
 	}
 	return nil
 }

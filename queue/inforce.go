@@ -83,10 +83,10 @@ func (i *Inspector) copyPolicies(ctx context.Context) error {
 		return i.failed("reading the policies of", err)
 	}
 	return doEach(ctx, i, func(p *Inspector) error {
-		if p.store.Of == 1 {
+		if p.store.Of == 1 { // it has them
 			return nil
 		}
-		err := p.store.CopyPolicies(ctx, store.PolicyVersion{Version: version, Source: source})
+		err := p.store.CopyPolicies(ctx, store.PolicyVersion{Version: version, Source: source}, p.store.Of)
 		return p.wrapped("the policies are in force, but not yet everywhere; setting them in", err)
 	})
 }

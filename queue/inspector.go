@@ -16,12 +16,10 @@ import (
 // An Inspector reads the state of a queue and steers it. It is safe for concurrent use. The
 // duration of its calls does not depend on how many jobs wait, except that of [Inspector.Purge].
 type Inspector struct {
-	rdb       redis.UniversalClient
-	store     *store.Store
-	forecasts *forecast.Reader
-	note      Note
-	parts     *parts
-	one       bool // of one partition, of which store and forecasts are; otherwise of the queue
+	store      *store.Store // of what the partitions have in common, or of one of them
+	forecasts  *forecast.Reader
+	note       Note
+	partitions *store.Partitions[*Inspector] // nil in an inspector of one of them
 }
 
 // NewInspector returns an inspector of the queue. The error wraps [ErrInvalidArgument], as
@@ -31,8 +29,10 @@ func NewInspector(rdb redis.UniversalClient, queue string) (*Inspector, error) {
 	if err != nil {
 		return nil, invalidName{err}
 	}
-	p := &parts{partitions: store.NewPartitions(s), all: make(map[*store.Store]*Inspector)}
-	return &Inspector{rdb: rdb, store: s, forecasts: forecast.NewReader(rdb, s), parts: p}, nil
+	of := func(s *store.Store) *Inspector { return &Inspector{store: s, forecasts: forecast.NewReader(rdb, s)} }
+	i := of(s)
+	i.partitions = store.NewPartitions(s, of)
+	return i, nil
 }
 
 // wrapped is failed for an error that may be nil.

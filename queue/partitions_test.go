@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,6 +163,203 @@ func TestADividedQueueGoesOn(t *testing.T) {
 		stats, failed := i.Stats(t.Context())
 		if err != nil || failed != nil || len(pauses) != 1 || stats.Waiting != 20 {
 			t.Errorf("%+v, %v; %+v, %v", pauses, err, stats, failed)
+		}
+	})
+}
+
+// What a Redis has forgotten of the policies and of the partitions comes back from where it is known, and jobs go on.
+func TestPartitionsThatWereForgotten(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		i, ctx := newInspector(t, client, "push"), t.Context()
+		must(t, i.SetPolicies(ctx, queue.Policies{Partitions: 3}))
+		first, err := i.Policies(ctx)
+		must(t, err)
+		must(t, i.SetPolicies(ctx, queue.Policies{Queue: []throttle.Rule{throttle.Leak(1000, time.Second)}}))
+		second, err := i.Policies(ctx)
+		must(t, err)
+		source := client.HGet(ctx, "wc:{push}:policies", "source").Val()
+		runWorker(t, client, new(recorder), queue.WorkerConfig{Lease: time.Second})
+		done := int64(0)
+		works := func() {
+			t.Helper()
+			_, err := newClient(t, client, "push").Enqueue(ctx, tenantJobs(30, 60)...)
+			must(t, err)
+			done += 60
+			redistest.Eventually(t, 10*time.Second, "all jobs are done", func() bool {
+				stats, err := newInspector(t, client, "push").Stats(ctx)
+				must(t, err)
+				return stats.Done == done
+			})
+		}
+		works()
+		for name, forget := range map[string]func(){
+			"the number": func() { client.Del(ctx, "wc:{push}:meta") },
+			"the whole queue's policies": func() {
+				client.Del(ctx, "wc:{push}:meta", "wc:{push}:policies")
+			},
+			"a partition's policies": func() { client.Del(ctx, "wc:{push/1}:policies") },
+			"the newest of a partition": func() {
+				client.HSet(ctx, "wc:{push/2}:policies", "version", first.Version, "source", "partitions: 3\n")
+				client.HSet(ctx, "wc:{push/2}:meta", "policies", first.Version)
+			},
+			"the newest of the whole queue": func() {
+				client.HSet(ctx, "wc:{push}:policies", "version", first.Version, "source", "partitions: 3\n")
+				client.HSet(ctx, "wc:{push}:meta", "policies", first.Version)
+			},
+		} {
+			forget()
+			redistest.Eventually(t, 10*time.Second, name+" comes back", func() bool {
+				for _, of := range []string{"push", "push/0", "push/1", "push/2"} {
+					known := client.HMGet(ctx, "wc:{"+of+"}:policies", "version", "source").Val()
+					if known[0] != fmt.Sprint(second.Version) || known[1] != source {
+						return false
+					}
+				}
+				return true
+			})
+			works()
+		}
+	})
+}
+
+// One partition that cannot be used leaves the jobs of the others alone: they are offered once.
+func TestOnePartitionAmongGood(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		must(t, newInspector(t, client, "push").SetPolicies(t.Context(), queue.Policies{Partitions: 4}))
+		must(t, client.Set(t.Context(), "wc:{push/2}:notices", "x", 0).Err())
+		must(t, client.Del(t.Context(), "wc:{push/2}:meta").Err())
+		must(t, client.Set(t.Context(), "wc:{push/2}:meta", "x", 0).Err())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := newClient(t, client, "push").Enqueue(ctx, tenantJobs(40, 400)...)
+		if !errors.Is(err, queue.ErrBrokenKey) || !strings.Contains(err.Error(), "wc:{push/2}:meta") {
+			t.Error(err)
+		}
+		waiting := 0
+		for k := range 40 {
+			tenant, err := newInspector(t, client, "push").Tenant(t.Context(), fmt.Sprint("school-", k))
+			if err != nil {
+				continue // of the partition
+			}
+			if tenant.Waiting != 0 && tenant.Waiting != 10 {
+				t.Errorf("%+v; want 10, or 0", tenant)
+			}
+			waiting += int(tenant.Waiting)
+		}
+		if waiting < 200 || waiting > 390 {
+			t.Errorf("%d of 400 jobs wait in three of four partitions", waiting)
+		}
+	})
+}
+
+// A job may be subject to as many limits by name in a divided queue as in any other: the rules of the queue are no such limit to people.
+func TestManyLimitsOfADividedQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		p := queue.Policies{Partitions: 2, Queue: []throttle.Rule{throttle.Leak(10, time.Second)}, Limits: make(map[string]queue.Limit)}
+		for k := range 8 {
+			p.Limits[fmt.Sprint("limit-", k)] = queue.Limit{Key: []string{"tenant"}, Rules: []throttle.Rule{throttle.Window(5, time.Second)}}
+		}
+		must(t, newInspector(t, client, "push").SetPolicies(t.Context(), p))
+		receipts, err := newClient(t, client, "push").Enqueue(t.Context(), tenantJobs(3, 3)...)
+		if err != nil || receipts[2].Status != queue.Accepted {
+			t.Fatal(receipts, err)
+		}
+		r := new(recorder)
+		runWorker(t, client, r, queue.WorkerConfig{})
+		time.Sleep(2 * time.Second)
+		if r.count() != 3 {
+			t.Errorf("%d starts, want 3", r.count())
+		}
+	})
+}
+
+// Two divided queues with the same rules do not spend them together.
+func TestTwoDividedQueues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, r := redistest.Mini(t), new(recorder)
+		for _, name := range []string{"push", "mail"} {
+			must(t, newInspector(t, client, name).SetPolicies(t.Context(), queue.Policies{Partitions: 2, Queue: []throttle.Rule{throttle.Leak(10, time.Second)}}))
+			_, err := newClient(t, client, name).Enqueue(t.Context(), tenantJobs(10, 100)...)
+			must(t, err)
+		}
+		runWorker(t, client, r, queue.WorkerConfig{Queues: []string{"push", "mail"}})
+		time.Sleep(3 * time.Second)
+		started := make(map[string]int)
+		for _, start := range r.all() {
+			started[start.Queue]++
+		}
+		if started["push"] < 28 || started["mail"] < 28 {
+			t.Errorf("%v in three seconds, want 30 of each", started)
+		}
+	})
+}
+
+// Nobody offers to a partition that does not have the policies yet: the rules of its tenants would be none.
+func TestAPartitionWithoutPolicies(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		i, p := newInspector(t, client, "push"), queue.Policies{Partitions: 2}
+		must(t, i.SetPolicies(t.Context(), p))
+		client.Del(t.Context(), "wc:{push/0}:policies", "wc:{push/0}:meta", "wc:{push/1}:policies", "wc:{push/1}:meta")
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if receipts, err := newClient(t, client, "push").Enqueue(ctx, tenantJobs(4, 4)...); err == nil || !strings.Contains(err.Error(), "does not have the policies yet") {
+			t.Error(receipts, err)
+		}
+		if stats, err := i.Stats(t.Context()); err != nil || stats.Offered != 0 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+		must(t, i.SetPolicies(t.Context(), p)) // puts them where they are missing
+		_, err := newClient(t, client, "push").Enqueue(t.Context(), tenantJobs(4, 4)...)
+		must(t, err)
+	})
+}
+
+// before is a hook that does something before the first script that has so many keys.
+type before struct {
+	keys int
+	do   func()
+}
+
+func (b *before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if do := b.do; do != nil && strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(cmd.Args()[2]) == fmt.Sprint(b.keys) {
+			b.do = nil
+			do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A job that comes while somebody divides the queue is not left outside of the partitions: the queue is not divided then.
+func TestAJobComesWhileTheQueueIsDivided(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		other := redis.NewClient(client.Options())
+		defer other.Close()
+		// The change that puts policies in force is the one with four keys: meta, notices, policies and history.
+		client.AddHook(&before{4, func() {
+			_, err := newClient(t, other, "push").Enqueue(t.Context(), tenantJobs(1, 1)...)
+			must(t, err)
+		}})
+		if err := newInspector(t, client, "push").SetPolicies(t.Context(), queue.Policies{Partitions: 2}); !errors.Is(err, queue.ErrDivided) {
+			t.Error(err)
+		}
+		stats, err := newInspector(t, client, "push").Stats(t.Context())
+		if err != nil || stats.Waiting != 1 {
+			t.Errorf("%+v, %v", stats, err)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func (w *Worker) serve(ctx context.Context, queue string, places *worker.Places,
 		return err
 	}
 	log := w.cfg.Logger.With("queue", queue)
-	partitions := store.NewPartitions(root)
+	partitions := store.NewPartitions(root, func(s *store.Store) *store.Store { return s })
 	for {
 		all, ok := w.partitionsOf(ctx, partitions, log)
 		if !ok {
@@ -41,11 +41,13 @@ func (w *Worker) serve(ctx context.Context, queue string, places *worker.Places,
 		if !errors.Is(err, errDivided) {
 			return err
 		}
+		log.Info("the queue has been divided into partitions")
+		retry.Pause(ctx, time.Second) // if somebody says so who is wrong, it is found here again
 	}
 }
 
 // partitionsOf returns the partitions of a queue, when Redis answers; false if ctx ends before.
-func (w *Worker) partitionsOf(ctx context.Context, partitions *store.Partitions, log *slog.Logger) (all []*store.Store, ok bool) {
+func (w *Worker) partitionsOf(ctx context.Context, partitions *store.Partitions[*store.Store], log *slog.Logger) (all []*store.Store, ok bool) {
 	trouble := retry.NewTrouble(log, "looking for the partitions of the queue")
 	for ctx.Err() == nil {
 		all, err := partitions.All(ctx)
@@ -67,12 +69,12 @@ func (w *Worker) serveAll(ctx context.Context, all []*store.Store, root *store.S
 	defer end(nil)
 	var group errgroup.Group
 	for _, s := range all {
-		p := &part{store: s.Dedicating(dedicated), root: root, log: log, divided: func() { end(errDivided) }}
+		m := &membership{store: s.Dedicating(dedicated), root: root, log: log, divided: func() { end(errDivided) }}
 		if s.Of > 1 {
-			p.log = log.With("partition", s.Number)
-			group.Go(func() error { p.follow(ctx); return nil })
+			m.log = log.With("partition", s.Number)
+			group.Go(func() error { m.follow(ctx); return nil })
 		}
-		group.Go(func() error { return p.run(ctx, w, places, h) })
+		group.Go(func() error { return m.run(ctx, w, places, h) })
 	}
 	err := group.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, errDivided) {
@@ -81,40 +83,38 @@ func (w *Worker) serveAll(ctx context.Context, all []*store.Store, root *store.S
 	return err
 }
 
-// A part is what a worker does in one partition.
-type part struct {
+// A membership is a worker's part in one partition.
+type membership struct {
 	store   *store.Store
 	root    *store.Store // of what the partitions have in common
 	log     *slog.Logger
 	divided func() // called if the queue has other partitions
 
-	known atomic.Int64 // version of the policies in force
 	leads atomic.Bool
 }
 
 // run takes part in the partition, under a name that no worker has had before, until ctx ends.
-func (p *part) run(ctx context.Context, w *Worker, places *worker.Places, h asynq.Handler) error {
+func (m *membership) run(ctx context.Context, w *Worker, places *worker.Places, h asynq.Handler) error {
 	name, _ := os.Hostname()
 	host := fmt.Sprintf("%s/%d", name, os.Getpid())
-	events := newEventLog(p.store, host)
-	a := &attempts{queue: p.store.Queue, store: p.store, handler: h, cfg: w.cfg, log: p.log, events: events}
+	events := newEventLog(m.store, host)
+	a := &attempts{queue: m.store.Queue, store: m.store, handler: h, cfg: w.cfg, log: m.log, events: events}
 	r := runner.New(worker.Config{
-		Store: p.store, Name: rand.Text()[:16], Host: host, Version: store.Schema,
-		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: p.policies,
+		Store: m.store, Name: rand.Text()[:16], Host: host, Version: store.Schema,
+		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: m.policies,
 		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
-		Handle: a.handle, Metrics: w.metrics.of(p.store.Queue, &p.leads), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
+		Handle: a.handle, Metrics: w.metrics.of(m.store.Queue, &m.leads), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
 	})
 	return events.during(ctx, r.Run)
 }
 
-// policies compiles policies that the partition has got.
-func (p *part) policies(source string, version, now int64) (*schedule.Policies, error) {
-	compiled, err := policies.Compile(p.store.Queue, source, version, now)
-	if err == nil && compiled != nil && compiled.Partitions != p.store.Of {
-		p.divided()
+// policies compiles the policies of the partition.
+func (m *membership) policies(source string, version, now int64) (*schedule.Policies, error) {
+	compiled, err := policies.Compile(m.store.Queue, source, version, now)
+	if err == nil && compiled != nil && m.store.Of == 1 && compiled.Partitions > 1 {
+		m.divided()
 		return nil, errDivided
 	}
-	p.known.Store(version)
 	return compiled, err
 }
 
@@ -123,7 +123,7 @@ const followEvery = time.Second
 
 // follow copies policies to the partition that did not get there when they were put in force, while this worker leads there. If the
 // Redis that has those of the whole queue has lost the newest, they are copied back.
-func (p *part) follow(ctx context.Context) {
+func (m *membership) follow(ctx context.Context) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
@@ -132,28 +132,32 @@ func (p *part) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !p.leads.Load() {
+		if !m.leads.Load() {
 			continue
 		}
-		if err := p.agree(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("the policies of the partition may not be the newest", "err", err)
+		if err := m.agree(ctx); err != nil && ctx.Err() == nil {
+			m.log.Warn("the policies of the partition may not be the newest", "err", err)
 		}
 	}
 }
 
 // agree makes the partition and the whole queue have the newer ones of their policies.
-func (p *part) agree(ctx context.Context) error {
-	newest, err := p.root.PolicyVersion(ctx)
-	if err != nil || newest == p.known.Load() {
+func (m *membership) agree(ctx context.Context) error {
+	own, err := m.store.PolicyVersion(ctx)
+	if err != nil {
 		return err
 	}
-	from, to := p.root, p.store
-	if newest < p.known.Load() {
+	newest, err := m.root.PolicyVersion(ctx)
+	if err != nil || newest == own {
+		return err
+	}
+	from, to := m.root, m.store
+	if newest < own {
 		from, to = to, from
 	}
 	source, version, err := from.Policies(ctx)
-	if err != nil || version == 0 {
+	if err != nil {
 		return err
 	}
-	return to.CopyPolicies(ctx, store.PolicyVersion{Version: version, Source: source})
+	return to.CopyPolicies(ctx, store.PolicyVersion{Version: version, Source: source}, m.store.Of)
 }

@@ -113,9 +113,6 @@ func (c *console) changes(ctx context.Context, i *watch.Watcher, to queue.Polici
 	if err != nil {
 		return 0, nil, err
 	}
-	if to.Partitions == 0 { // they stay as they are
-		to.Partitions = now.Policies.Partitions
-	}
 	changes, err := policydiff.Changes(now.Policies, to)
 	return now.Version, changes, err
 }

@@ -193,8 +193,13 @@ func (s *Set[B]) Each(a Action, do func(Use[B])) (err error) {
 		if lacks != "" || bounds.Unlimited || cost == 0 {
 			continue
 		}
+		use := Use[B]{l.name, l.Key, values, cost, bounds.compiled}
+		if l.name == Queue { // as the partitions of a queue share it: everybody has it
+			do(use)
+			continue
+		}
 		if n++; n <= MostNamed {
-			do(Use[B]{l.name, l.Key, values, cost, bounds.compiled})
+			do(use)
 		}
 		if n == 1 {
 			first = l.name

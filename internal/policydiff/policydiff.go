@@ -8,6 +8,7 @@
 package policydiff
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -24,8 +25,9 @@ func Source(p queue.Policies) (string, error) {
 	return string(text), err
 }
 
-// Changes returns how policies differ; nothing if they do not.
+// Changes returns how policies differ; nothing if they do not. Those that name no number of partitions leave it as it is.
 func Changes(before, after queue.Policies) ([]string, error) {
+	after.Partitions = cmp.Or(after.Partitions, before.Partitions)
 	was, err := Source(before)
 	if err != nil {
 		return nil, err

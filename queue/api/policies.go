@@ -76,9 +76,6 @@ func diffPolicies(c *call, in PolicyFile) (PolicyChanges, error) {
 	if err != nil {
 		return PolicyChanges{}, err
 	}
-	if p.Partitions == 0 { // they stay as they are
-		p.Partitions = now.Policies.Partitions
-	}
 	changes, err := policydiff.Changes(now.Policies, p)
 	if changes == nil {
 		changes = []string{}

@@ -85,10 +85,8 @@ func (r *Relay) queues(ctx context.Context) ([]string, error) {
 
 // An origin is a queue whose jobs have callbacks.
 type origin struct {
-	queue      string
-	partitions *store.Partitions
-	client     *queue.Client // of the queue of the callbacks
-	log        *slog.Logger
+	lines *store.Partitions[*line]
+	log   *slog.Logger
 }
 
 func open(cfg Config, name string) (*origin, error) {
@@ -100,7 +98,14 @@ func open(cfg Config, name string) (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &origin{name, store.NewPartitions(ends), client, cfg.Logger.With("queue", name)}, nil
+	log := cfg.Logger.With("queue", name)
+	return &origin{store.NewPartitions(ends, func(s *store.Store) *line {
+		log := log
+		if s.Of > 1 {
+			log = log.With("partition", s.Number)
+		}
+		return &line{name, s, client, log}
+	}), log}, nil
 }
 
 // run tells of the ends in all partitions until ctx ends. A queue that nobody has used yet has one partition, until somebody divides
@@ -109,10 +114,10 @@ func (o *origin) run(ctx context.Context) {
 	trouble := retry.NewTrouble(o.log, "looking for the partitions")
 	stop, running := func() {}, 0
 	for ctx.Err() == nil {
-		all, err := o.partitions.All(ctx)
+		all, err := o.lines.All(ctx)
 		if err == nil && len(all) != running {
 			stop()
-			stop, running = o.tellOf(ctx, all), len(all)
+			stop, running = tellOf(ctx, all), len(all)
 		}
 		retry.Pause(ctx, cmp.Or(trouble.After(err), surveys))
 	}
@@ -120,11 +125,11 @@ func (o *origin) run(ctx context.Context) {
 }
 
 // tellOf tells of the ends in each of some partitions until the returned function is called. A partition in trouble holds up no other.
-func (o *origin) tellOf(ctx context.Context, all []*store.Store) (stop func()) {
+func tellOf(ctx context.Context, all []*line) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var lines sync.WaitGroup
-	for _, s := range all {
-		lines.Go(func() { o.line(s).run(ctx) })
+	for _, l := range all {
+		lines.Go(func() { l.run(ctx) })
 	}
 	return func() {
 		cancel()
@@ -138,14 +143,6 @@ type line struct {
 	ends   *store.Store
 	client *queue.Client
 	log    *slog.Logger
-}
-
-func (o *origin) line(s *store.Store) *line {
-	log := o.log
-	if s.Of > 1 {
-		log = log.With("partition", s.Number)
-	}
-	return &line{o.queue, s, o.client, log}
 }
 
 // run tells of ends until ctx ends.

@@ -125,9 +125,6 @@ func (w *watched) preview(ctx context.Context, form url.Values) (v previewView, 
 		v.Wrong = err.Error()
 		return v, nil
 	}
-	if after.Partitions == 0 { // they stay as they are
-		after.Partitions = now.Policies.Partitions
-	}
 	if v.Changes, err = changes(now.Policies, after); err != nil || len(v.Changes) == 0 {
 		return v, err
 	}

@@ -56,10 +56,10 @@ func (d *Doctor) examiner(s *store.Store) *examine.Examiner {
 }
 
 // each does something for the queue, and then for each of its partitions if it has several. How many there are is asked when the queue
-// itself is mended: a key of it says so. What fails for one of them is done for the others.
+// itself is mended, of which a key says so. What fails for one of them is done for the others.
 func (d *Doctor) each(ctx context.Context, do func(*examine.Examiner) error) error {
 	failed := do(d.examiner(d.queue))
-	all, err := store.NewPartitions(d.queue).All(ctx)
+	all, err := store.NewPartitions(d.queue, d.examiner).All(ctx)
 	switch {
 	case errors.Is(err, store.ErrBrokenKey):
 		return failed // that key is among the damages of the queue
@@ -68,9 +68,9 @@ func (d *Doctor) each(ctx context.Context, do func(*examine.Examiner) error) err
 	case len(all) == 1:
 		return failed
 	}
-	for _, s := range all {
-		if err := do(d.examiner(s)); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("partition %d: %w", s.Number, err))
+	for number, e := range all {
+		if err := do(e); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("partition %d: %w", number, err))
 		}
 	}
 	return failed

@@ -2,12 +2,8 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -27,49 +23,19 @@ func (l *look) wrapped(doing string, err error) error {
 	return fmt.Errorf("%s queue %q: %w", doing, l.store.Name(), err)
 }
 
-// looks are at the partitions of a queue. What is about one tenant is asked in the partition of that tenant; all else in all of them at
-// once. The charts are those of the whole queue, and lie where it keeps what its partitions have in common.
-type looks struct {
-	rdb        redis.UniversalClient
-	partitions *store.Partitions
-
-	mu  sync.Mutex
-	all map[*store.Store]*look
-}
-
-func newLooks(rdb redis.UniversalClient, root *store.Store) *looks {
-	return &looks{rdb: rdb, partitions: store.NewPartitions(root), all: make(map[*store.Store]*look)}
-}
-
-// at returns the look at a partition.
-func (a *looks) at(s *store.Store) *look {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.all[s] == nil {
-		a.all[s] = &look{s, forecast.NewReader(a.rdb, s)}
-	}
-	return a.all[s]
-}
+// What is about one tenant is asked in the partition of that tenant; all else in all of them at once. The charts are those of the whole
+// queue, and lie where it keeps what its partitions have in common.
 
 // of returns the look at the partition of a tenant.
 func (w *Watcher) of(ctx context.Context, tenant string) (*look, error) {
-	s, err := w.looks.partitions.OfTenant(ctx, tenant)
-	if err != nil {
-		return nil, w.failed("looking for the partitions of", err)
-	}
-	return w.looks.at(s), nil
+	l, err := w.partitions.OfTenant(ctx, tenant)
+	return l, w.wrapped("looking for the partitions of", err)
 }
 
 // each returns the look at each partition, in the order of their numbers.
-func (w *Watcher) each(ctx context.Context) (all []*look, err error) {
-	stores, err := w.looks.partitions.All(ctx)
-	if err != nil {
-		return nil, w.failed("looking for the partitions of", err)
-	}
-	for _, s := range stores {
-		all = append(all, w.looks.at(s))
-	}
-	return all, nil
+func (w *Watcher) each(ctx context.Context) ([]*look, error) {
+	all, err := w.partitions.All(ctx)
+	return all, w.wrapped("looking for the partitions of", err)
 }
 
 // inEach looks at each partition at once, and returns what it sees in the order of the partitions. The error names those of which
@@ -79,21 +45,10 @@ func inEach[T any](ctx context.Context, w *Watcher, doing string, do func(*look)
 	if err != nil {
 		return nil, err
 	}
-	seen, failed := make([]T, len(all)), make([]error, len(all))
-	at := func(k int) {
-		seen[k], failed[k] = do(all[k])
-		failed[k] = all[k].wrapped(doing, failed[k])
-	}
-	if len(all) == 1 {
-		at(0)
-		return seen, failed[0]
-	}
-	var group sync.WaitGroup
-	for k := range all {
-		group.Go(func() { at(k) })
-	}
-	group.Wait()
-	return seen, errors.Join(failed...)
+	return store.InEach(all, func(l *look) (T, error) {
+		seen, err := do(l)
+		return seen, l.wrapped(doing, err)
+	})
 }
 
 // ofTenants looks at tenants, at those of all partitions at once, and returns what it sees of each tenant at the place of its name.

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/forecast"
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
@@ -17,8 +18,8 @@ import (
 // safe for concurrent use.
 type Watcher struct {
 	*queue.Inspector
-	root  *store.Store // of what the partitions have in common
-	looks *looks
+	root       *store.Store // of what the partitions have in common
+	partitions *store.Partitions[*look]
 }
 
 // New returns a watcher of the queue. The error wraps [queue.ErrInvalidArgument].
@@ -28,12 +29,16 @@ func New(rdb redis.UniversalClient, name string) (*Watcher, error) {
 		return nil, err
 	}
 	s, err := store.New(rdb, name)
-	return &Watcher{inspector, s, newLooks(rdb, s)}, err
+	if err != nil {
+		return nil, err
+	}
+	at := func(s *store.Store) *look { return &look{s, forecast.NewReader(rdb, s)} }
+	return &Watcher{inspector, s, store.NewPartitions(s, at)}, nil
 }
 
 // As returns a watcher of the same queue that notes with pauses and policies who made them, and why.
 func (w *Watcher) As(n queue.Note) *Watcher {
-	return &Watcher{w.Inspector.As(n), w.root, w.looks}
+	return &Watcher{w.Inspector.As(n), w.root, w.partitions}
 }
 
 // Queues returns the names of all queues of a Redis that had a worker, or policies, in

@@ -12,8 +12,6 @@ type settings struct {
 	version, inForce string // of the policies: as meta says, and as they do
 	paused           string
 	pauses           int64
-
-	partitions, divided string // how many the queue has: as meta says, and as the policies do
 }
 
 // meta looks for settings that contradict the keys that they are about. It is so after meta
@@ -31,8 +29,6 @@ func (l *look) meta(ctx context.Context) error {
 		}
 		return s.paused, s.paused
 	}, "offers do not see that there are pauses")
-	l.contradiction(s, "partitions", func(s settings) (string, string) { return s.partitions, s.divided },
-		"nobody finds the jobs of the partitions")
 	return nil
 }
 
@@ -61,7 +57,7 @@ func (l *look) contradiction(now settings, field string, values func(settings) (
 // settings reads the settings at one instant.
 func (l *look) settings(ctx context.Context) (s settings, err error) {
 	pipe := l.Client.TxPipeline()
-	meta := pipe.HMGet(ctx, l.key.Meta(), "policies", "paused", "partitions")
+	meta := pipe.HMGet(ctx, l.key.Meta(), "policies", "paused")
 	version, pauses := pipe.HGet(ctx, l.key.Policies(), "version"), pipe.ZCard(ctx, l.key.Paused())
 	if _, err := pipe.Exec(ctx); serious(err) != nil {
 		return s, err
@@ -77,13 +73,5 @@ func (l *look) settings(ctx context.Context) (s settings, err error) {
 	if version.Val() != "" {
 		s.inForce = version.Val()
 	}
-	s.partitions, s.divided = text(2, "1"), text(2, "1")
-	if l.Store.Of > 1 { // only the whole queue says it
-		return s, nil
-	}
-	policies, err := l.Policies(ctx)
-	if policies != nil && policies.Partitions > 1 {
-		s.divided = strconv.Itoa(policies.Partitions)
-	}
-	return s, err
+	return s, nil
 }

@@ -15,7 +15,7 @@ import (
 //
 //	key                              type    written by         what it holds
 //	wc:{q}:meta                      hash    all                schema, leader, epoch, lease, seq, versions, totals
-//	wc:{q}:policies                  hash    SetPolicies        version and source
+//	wc:{q}:policies                  hash    SetPolicies, W     version and source; how many partitions the queue has
 //	wc:{q}:tenants                   zset    offer, leader, I   tenant → no job of it starts before, µs
 //	wc:{q}:due:<tenant>[:high|:low]  zset    offer, leader, I   member → the lane's next job does not start before, µs
 //	wc:{q}:lane:<t>:<m>[:high|:low]  list    offer, leader, I   waiting jobs, oldest first
@@ -50,8 +50,8 @@ import (
 //
 //	wc:queues                        zset    W, SetPolicies     all queues → last heard of, µs
 //
-// A partition of a queue that is divided has all these keys, with its number behind the name: wc:{q/3}:. Under wc:{q}: are then meta, of
-// which the field partitions says how many there are, policies, history, and charts.
+// A partition of a queue that is divided has all these keys, with its number behind the name: wc:{q/3}:. Under wc:{q}: are then policies,
+// history and charts, and meta with the version of the policies.
 //
 // W is the worker that the key is about, or any worker; I an Inspector; * the leader, workers, Inspectors and clients.
 // An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant>,

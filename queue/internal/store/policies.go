@@ -76,19 +76,18 @@ func (s *Store) SetPolicies(ctx context.Context, p NewPolicies) (changed bool, e
 			return false, err
 		case fixed && p.Partitions > 0 && p.Partitions != n:
 			return false, fmt.Errorf("it has %d partitions, not %d: %w", n, p.Partitions, ErrDivided)
-		case fixed:
-			p.Partitions = 0
 		}
 		v := PolicyVersion{Version: max(old+1, view.Policies+1, view.Now), Source: p.Source, Note: p.Note}
-		if changed, err = s.putInForce(ctx, old, v, p.Partitions); err != nil || changed {
+		changed, err = s.putInForce(ctx, old, v, max(n, p.Partitions), !fixed)
+		if err != nil || changed {
 			return changed, err
 		}
 	}
 }
 
-// putInForce puts policies in force in the place of those of another version, and divides a new queue. It reports false, and does
-// nothing, if others are in force, or if somebody uses the queue that was to be divided.
-func (s *Store) putInForce(ctx context.Context, before int64, p PolicyVersion, partitions int) (done bool, err error) {
+// putInForce puts policies in force in the place of those of another version, of a queue with so many partitions. It reports false,
+// and does nothing, if others are in force; or if somebody uses the queue already, where it has to be unused.
+func (s *Store) putInForce(ctx context.Context, before int64, p PolicyVersion, partitions int, unused bool) (done bool, err error) {
 	was := ""
 	if before > 0 {
 		was = strconv.FormatInt(before, 10)
@@ -97,11 +96,10 @@ func (s *Store) putInForce(ctx context.Context, before int64, p PolicyVersion, p
 	c.tell(NoticePolicies, strconv.FormatInt(p.Version, 10))
 	c.fences = true
 	c.when(was, "HGET", []string{s.key.Policies()}, "version")
-	if partitions > 1 {
+	if unused {
 		c.and("", "HGET", []string{s.key.Meta()}, "schema")
-		c.do("HSET", s.key.Meta(), "partitions", partitions)
 	}
-	c.do("HSET", s.key.Policies(), "source", p.Source, "version", p.Version)
+	c.do("HSET", s.key.Policies(), "source", p.Source, "version", p.Version, "partitions", partitions)
 	c.do("XADD", s.key.History(), "MAXLEN", "~", historyLen, "*", "version", p.Version, "source", p.Source, "author", p.Author, "reason", p.Reason)
 	c.do("HSET", s.key.Meta(), "policies", p.Version)
 	steps, err := c.apply(ctx)
