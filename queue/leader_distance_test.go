@@ -245,6 +245,8 @@ func TestAFarWorkerKeepsUp(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(20 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if started != 400 || latest > time.Second {
 			t.Errorf("%d of 400 jobs started, the latest after %v", started, latest)
 		}

@@ -19,7 +19,7 @@ import (
 // A divided queue on a cluster keeps the rules of the queue, of its tenants and of their users, and uses nearly all that the queue's
 // rules allow while there is work. WATERCLOCK_JOBS says of how many jobs; 6000 otherwise.
 func TestADividedQueueOnACluster(t *testing.T) {
-	sample.Slow(t)
+	sample.WholeOnly(t)
 	jobs := 6000
 	if text := os.Getenv("WATERCLOCK_JOBS"); text != "" {
 		jobs, _ = strconv.Atoi(text)
@@ -60,9 +60,15 @@ func TestADividedQueueOnACluster(t *testing.T) {
 	for range 3 {
 		runWorker(t, client, &recorder{then: h}, queue.WorkerConfig{Concurrency: 400})
 	}
-	begin := time.Now()
+	begin, stats := time.Now(), queue.Stats{}
+	defer func() {
+		if t.Failed() {
+			t.Logf("%+v", stats)
+		}
+	}()
 	redistest.Eventually(t, time.Duration(jobs)*time.Millisecond+60*time.Second, "all jobs are done", func() bool {
-		stats, err := i.Stats(t.Context())
+		var err error
+		stats, err = i.Stats(t.Context())
 		must(t, err)
 		return stats.Done == int64(jobs)
 	})

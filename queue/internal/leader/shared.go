@@ -64,7 +64,7 @@ func (t *term) onOurs(now int64, doubt time.Duration, said store.Reading) (later
 // A quota is what a term knows of one shared limit, for the values of its key.
 type quota struct {
 	asking bool
-	ill    bool          // the last answer was an error
+	ill    bool          // the last answer was of no use
 	next   int64         // not to be asked before, in µs of the queue's clock
 	slow   bool          // its instants lie so far apart that each is asked for by itself, if it is one limit
 	given  []given       // grants that may be unused, by their instants
@@ -263,7 +263,7 @@ func (t *term) quota(scope string) *quota {
 // answered tells the scheduler the instants that were handed out.
 func (t *term) answered(of question, r reach, decisions []throttle.Decision, asked, answered time.Time) {
 	q := t.quota(of.Scope)
-	q.asking, q.ill = false, false
+	q.asking = false
 	t.shared.trip += (time.Since(asked) - t.shared.trip) / 4
 	said := decisions[0].Slot.Add(-decisions[0].RetryAfter).UnixMicro()
 	now, doubt := t.w.Clock.Now()
@@ -272,8 +272,14 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	if doubt > mostDoubt {
 		t.refund(decisions)
 		q.next = now + (10 * time.Millisecond).Microseconds()
+		if !q.ill {
+			t.w.Log.Warn("the clock of the Redis that has a shared limit is not known well enough, since it answers slowly; jobs that the limit counts wait",
+				"limit", of.Scope, "doubt", doubt)
+		}
+		q.ill = true
 		return
 	}
+	q.ill = false
 	q.margin -= q.margin / 8
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
 	q.slow = decisions[0].RetryAfter-r.after > 2*t.near()
