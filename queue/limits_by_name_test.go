@@ -314,6 +314,11 @@ func TestAHandlerKnowsTheLimitsOfItsJob(t *testing.T) {
 			r.then = func(context.Context, queue.Info) error { <-time.After(s.unit / 2); return nil }
 			runWorker(t, s.client, r, queue.WorkerConfig{Concurrency: 10})
 		}
+		s.eventually(t, "both workers are there", func() bool {
+			workers, err := newWatcher(t, s.client, "push").Workers(t.Context())
+			must(t, err)
+			return len(workers) == 2
+		})
 		for i := range 30 {
 			enqueue(t, s.client, typed(keyed(jobs("t", fmt.Sprint("m", i), 1), "domain", "a,b"), "mail")...)
 			enqueue(t, s.client, keyed(jobs("t", fmt.Sprint("f", i), 1), "domain", "free.example")...)

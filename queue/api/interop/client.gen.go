@@ -162,6 +162,7 @@ func (e Priority) Valid() bool {
 const (
 	UrnWaterclockBusy             ProblemType = "urn:waterclock:busy"
 	UrnWaterclockContentType      ProblemType = "urn:waterclock:content-type"
+	UrnWaterclockDivided          ProblemType = "urn:waterclock:divided"
 	UrnWaterclockInternal         ProblemType = "urn:waterclock:internal"
 	UrnWaterclockInvalidAction    ProblemType = "urn:waterclock:invalid-action"
 	UrnWaterclockInvalidBody      ProblemType = "urn:waterclock:invalid-body"
@@ -193,6 +194,8 @@ func (e ProblemType) Valid() bool {
 	case UrnWaterclockBusy:
 		return true
 	case UrnWaterclockContentType:
+		return true
+	case UrnWaterclockDivided:
 		return true
 	case UrnWaterclockInternal:
 		return true
