@@ -22,7 +22,7 @@ func (c *call) fail(err error) {
 }
 
 // fields is how many numbers decide.lua replies to each request.
-const fields = 6
+const fields = 7
 
 // decode reads the reply of decide.lua to one request.
 func (c *call) decode(now any, reply []any) {
@@ -39,6 +39,7 @@ func (c *call) decode(now any, reply []any) {
 	found := ruling{now: at, remaining: int(numbers[1]), slot: numbers[2], full: numbers[3], next: numbers[5]}
 	found.outcome, found.binding = whom(numbers[0])
 	_, found.objector = whom(numbers[4])
+	found.taken, found.again = numbers[6]%2 == 1, numbers[6]/2
 	c.decision, c.err = c.request.decision(found)
 }
 

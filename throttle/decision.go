@@ -60,6 +60,9 @@ type Decision struct {
 	// its slot, see [Rule.AsShadow]. It is empty when none objected.
 	Shadow string
 
+	// Again is how long a caller that takes turns should wait before it asks again, see [Request.By].
+	Again time.Duration
+
 	spent *grant // what Refund gives back; nil if nothing was spent
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -24,6 +25,10 @@ type Subject struct {
 	// count slots. The state is kept as without it, so all who share the key should have one slack. 0 means that actions start
 	// at their slots.
 	Slack time.Duration
+
+	// Weight is how much of the subject the caller gets that asks, for one unit of a caller of weight 1, where callers take turns
+	// ([Request.By]). 0 means 1.
+	Weight int
 }
 
 // maxSlack bounds the slack of a subject.
@@ -41,6 +46,12 @@ func (s Subject) periodOf(r Rule) time.Duration {
 type Request struct {
 	Cost     int // 0 means 1
 	Subjects []Subject
+
+	// By says who asks, for [Limiter.ReserveMany]: callers of different names take turns. One call names one. It has no comma and no
+	// semicolon. Empty means that whoever comes first takes what there is.
+	By string
+	// More says that the caller wants more slots than it asks for.
+	More bool
 }
 
 // A Limiter decides when actions may start. Its methods make the same decisions and differ in
@@ -84,6 +95,8 @@ type request struct {
 	cost     int       // of subjects that have none of their own
 	subjects []Subject // each with its cost
 	bounds   bounds    // of the slot that is reserved
+	by       string    // who asks, if callers take turns
+	more     bool      // and wants more
 }
 
 // bounds are between which instants a slot is reserved, from the decision on: after, and no more than within behind that. Without a
@@ -164,7 +177,9 @@ func (l *Limiter) PeekMany(ctx context.Context, requests ...Request) ([]Decision
 // if it lies no more than `within` behind that. Of others nothing is spent, and they are Deferred: to when they may be asked for
 // again. [Decision.Spent] tells which were taken. Errors are those of [Limiter.AllowMany].
 //
-// It is for whoever hands slots on, and needs some time for that.
+// It is for whoever hands slots on, and needs some time for that. If several such callers want more slots of a subject than there are, each says
+// who it is ([Request.By]). Then they take turns: each gets as much as its weights say, and [Decision.Again] tells it when to ask again. The
+// first slot of a caller that has none may lie up to a second ahead, if one subject decides.
 func (l *Limiter) ReserveMany(ctx context.Context, after, within time.Duration, requests ...Request) ([]Decision, error) {
 	return l.decideMany(ctx, verbReserve, near(after, within), requests)
 }
@@ -173,7 +188,7 @@ func (l *Limiter) decideMany(ctx context.Context, v verb, b bounds, requests []R
 	asked := make([]request, len(requests))
 	for i, r := range requests {
 		asked[i] = newRequest(v, r.Cost, r.Subjects)
-		asked[i].bounds = b
+		asked[i].bounds, asked[i].by, asked[i].more = b, r.By, r.More
 		if err := asked[i].check(); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
@@ -228,10 +243,16 @@ func (l *Limiter) decide(ctx context.Context, r request) (Decision, error) {
 // together whose key was not found either.
 var errNoKey = errors.New("throttle: a subject has an empty key")
 
+// errName is returned for a caller's name that cannot be written.
+var errName = errors.New("throttle: the name of a caller has a comma, a semicolon or a control character")
+
 // check returns what is wrong with the request, before anything is spent.
 func (r request) check() error {
 	if err := checkCost(r.cost, nil); err != nil {
 		return err
+	}
+	if strings.ContainsFunc(r.by, func(c rune) bool { return c == ',' || c == ';' || c < ' ' }) {
+		return fmt.Errorf("%w: %q", errName, r.by)
 	}
 	for i, s := range r.subjects {
 		if s.Key == "" {
@@ -247,6 +268,9 @@ func (r request) check() error {
 			if s.Slack != 0 && !rule.slackens() {
 				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing", ErrInvalidRule, s.Key, rule)
 			}
+		}
+		if s.Weight < 0 {
+			return fmt.Errorf("throttle: subject %q has a weight of %d; want 1 or more, or 0 for 1", s.Key, s.Weight)
 		}
 		if s.Slack < 0 || s.Slack > maxSlack {
 			return fmt.Errorf("%w: subject %q: slack %v; want 0 to %v", ErrInvalidRule, s.Key, s.Slack, maxSlack)
@@ -270,6 +294,8 @@ type ruling struct {
 	binding         place // of the rule that binds, or nowhere
 	remaining       int
 	next            int64 // when the rule that binds lets more start than that
+	taken           bool  // the slot was taken
+	again           int64 // how long a caller that takes turns should wait before it asks again, in microseconds
 	objector        place // of the shadow rule that objected, or nowhere
 }
 
@@ -298,7 +324,8 @@ func (r request) decision(found ruling) (Decision, error) {
 		_, rule := r.at(found.objector)
 		d.Shadow = rule.String()
 	}
-	if r.spends(found.outcome, ahead) {
+	d.Again = micros(found.again)
+	if found.taken {
 		d.spent = &grant{slot: found.slot, objected: found.objector != nowhere, subjects: r.subjects}
 	}
 	return d, nil

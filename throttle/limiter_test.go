@@ -188,7 +188,7 @@ func TestStateExpires(t *testing.T) {
 		if n := client.DBSize(t.Context()).Val(); n != 1 {
 			t.Errorf("%d keys while they are needed, want 1", n)
 		}
-		time.Sleep(2 * ms)
+		time.Sleep(22 * ms)
 		if n := client.DBSize(t.Context()).Val(); n != 0 {
 			t.Errorf("%d keys when nothing is known any more, want none", n)
 		}

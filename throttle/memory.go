@@ -14,6 +14,7 @@ import (
 type memoryStore struct {
 	mu       sync.Mutex
 	subjects map[string]*memory
+	turns    map[string]*turns // by subject
 	sets     []*compiled
 	sweep    int // decisions until the next sweep
 	clock    func() time.Time
@@ -23,7 +24,7 @@ type memoryStore struct {
 // programs that run alone. It answers as the Redis store does, decision by decision, on
 // the process's clock. Idle subjects are forgotten.
 func NewMemoryStore() Store {
-	return &memoryStore{subjects: make(map[string]*memory), clock: time.Now}
+	return &memoryStore{subjects: make(map[string]*memory), turns: make(map[string]*turns), clock: time.Now}
 }
 
 // A memory is what is remembered of a subject.
@@ -75,14 +76,21 @@ func (s *memoryStore) decide(ctx context.Context, r request) (Decision, error) {
 	defer s.mu.Unlock()
 	now := s.clock().UnixMicro()
 	s.forget(now)
-	return r.decision(s.open(r.subjects, now).rule(r))
+	return r.decision(s.open(r.subjects, now).rule(r, nil))
 }
 
 func (s *memoryStore) decideMany(ctx context.Context, requests []request) ([]Decision, error) {
-	decisions := make([]Decision, len(requests))
+	if err := ctx.Err(); err != nil {
+		return make([]Decision, len(requests)), fmt.Errorf("throttle: deciding: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock().UnixMicro()
+	s.forget(now)
+	decisions, call := make([]Decision, len(requests)), &turnCall{of: s.turns, now: now}
 	for i, r := range requests {
 		var err error
-		if decisions[i], err = s.decide(ctx, r); err != nil {
+		if decisions[i], err = r.decision(s.open(r.subjects, now).rule(r, call)); err != nil {
 			return decisions, err
 		}
 	}
@@ -106,6 +114,7 @@ func (s *memoryStore) reset(_ context.Context, keys []string) error {
 	defer s.mu.Unlock()
 	for _, key := range keys {
 		delete(s.subjects, key)
+		delete(s.turns, key)
 	}
 	return nil
 }
@@ -119,6 +128,11 @@ func (s *memoryStore) forget(now int64) {
 	for key, m := range s.subjects {
 		if now >= m.expires {
 			delete(s.subjects, key)
+		}
+	}
+	for key, t := range s.turns {
+		if now >= t.expires {
+			delete(s.turns, key)
 		}
 	}
 	s.sweep = 100 + len(s.subjects)
@@ -150,13 +164,16 @@ type memorySubject struct {
 	places []int // of the set's rules among those of the request
 }
 
+// margin is how much longer, in ms, a state is kept than it is of use, as in Redis.
+const margin = 20
+
 // save sets when a state that was written expires, rounded up as in Redis.
 func (s memorySubject) save(now int64) {
 	if s.set.Len() == 0 {
 		return
 	}
 	s.set.Forget(&s.memory.state, now)
-	s.memory.expires = now + 1000*max(1, (s.set.Full(&s.memory.state)-now+999)/1000)
+	s.memory.expires = now + 1000*(margin+max(1, (s.set.Full(&s.memory.state)-now+999)/1000))
 }
 
 // A memoryDecision is a request's subjects.
@@ -171,8 +188,8 @@ type place struct{ subject, rule int }
 
 var nowhere = place{-1, -1}
 
-// rule finds out about the request, and spends.
-func (d *memoryDecision) rule(r request) ruling {
+// rule finds out about the request of a call, and spends.
+func (d *memoryDecision) rule(r request, c *turnCall) ruling {
 	slot, binding := d.earliest(d.now + r.bounds.after.Microseconds())
 	found := ruling{outcome: Admitted, now: d.now, full: d.now, next: d.now}
 	if slot > d.now {
@@ -181,9 +198,13 @@ func (d *memoryDecision) rule(r request) ruling {
 	if refusal := d.refusing(slot); refusal != nowhere {
 		found.outcome, binding = Dropped, refusal
 	}
+	found.taken = r.spends(found.outcome, micros(slot-d.now))
+	if r.by != "" && found.outcome != Dropped {
+		found.taken, found.again = c.ask(d, r, slot, binding)
+	}
 	var objector place
 	switch {
-	case r.spends(found.outcome, micros(slot-d.now)):
+	case found.taken:
 		objector = d.objecting(slot)
 		d.spend(slot, objector == nowhere)
 	case r.verb == verbAllow || found.outcome == Dropped && r.verb == verbReserve:

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,8 +27,8 @@ type redisStore struct {
 // NewRedisStore returns a store that keeps state in Redis under keys that begin with prefix.
 // Every decision is made by one script in one round trip. Decisions that are asked for while
 // another is under way share the next round trip, so that many concurrent callers cost Redis
-// little more than a few; each is still decided by itself. Every key expires when its state no
-// longer affects any decision.
+// little more than a few; each is still decided by itself. Every key expires some milliseconds
+// after its state no longer affects any decision.
 //
 // A command whose reply was lost may be sent again by the client (MaxRetries). Then a decision
 // may be spent twice, so that less is admitted than the rules allow. A refund may also be done
@@ -40,7 +41,7 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 	s := &redisStore{
 		client:  client,
 		prefix:  prefix,
-		decider: script(decideLua),
+		decider: script(deciding()),
 		refunds: script(refundLua),
 	}
 	s.combine.run = s.run
@@ -233,10 +234,13 @@ type run struct{ shape, calls int }
 // the shape of the one before, and that is then written and read only once.
 func (b *batch) add(c *call, keys []string) {
 	b.calls, b.keys = append(b.calls, c), append(b.keys, keys...)
-	b.shape = append(append(append(b.shape[:0], `["`...), c.verb...), c.bounds.words()...)
+	b.shape = append(append(append(b.shape[:0], `["`...), c.verb...), c.words()...)
 	b.shape = append(b.shape, '"')
 	for i, subject := range c.subjects {
 		b.lists = lists(b.lists, keys[i], subject.Rules)
+		if c.by != "" {
+			b.lists = append(b.lists, keys[i]+turnsOf)
+		}
 		b.shape = subject.compile(append(b.shape, ','))
 	}
 	b.shape = append(b.shape, ']')
@@ -253,13 +257,29 @@ func (b *batch) add(c *call, keys []string) {
 	}
 }
 
-// words are the bounds as decide.lua reads them, behind the verb.
-func (b bounds) words() string {
-	if !b.bounded {
+// words are the bounds, and who asks and its weights, as decide.lua reads them, behind the verb.
+func (r request) words() string {
+	if !r.bounds.bounded {
 		return ""
 	}
-	return fmt.Sprintf(" %d %d", b.after.Microseconds(), b.within.Microseconds())
+	bounds := fmt.Sprintf(" %d %d", r.bounds.after.Microseconds(), r.bounds.within.Microseconds())
+	if r.by == "" {
+		return bounds
+	}
+	weights := make([]string, len(r.subjects))
+	for i, s := range r.subjects {
+		weights[i] = strconv.FormatInt(s.weight(), 10)
+	}
+	name, _ := json.Marshal(r.by)
+	wants := "all"
+	if r.more {
+		wants = "more"
+	}
+	return bounds + " " + strings.Join(weights, ",") + " " + wants + " " + string(name[1:len(name)-1])
 }
+
+// turnsOf ends the key of the turns that callers take at a subject.
+const turnsOf = "%turns"
 
 // args returns the arguments of decide.lua.
 func (b *batch) args() []any {
@@ -292,7 +312,7 @@ func (s *redisStore) reset(ctx context.Context, keys []string) error {
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range keys {
 			key = s.key(key)
-			pipe.Del(ctx, key, key+"%", key+"%counting", key+"%shadow")
+			pipe.Del(ctx, key, key+"%", key+"%counting", key+"%shadow", key+turnsOf)
 		}
 		return nil
 	})

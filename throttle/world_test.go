@@ -70,7 +70,7 @@ func (m *modelSubject) touch(now int64) {
 		if !r.logged() {
 			full = r.full()
 		}
-		m.until = max(m.until, now+max(1, (full-now+999)/1000)*1000)
+		m.until = max(m.until, now+(margin+max(1, (full-now+999)/1000))*1000)
 	}
 }
 

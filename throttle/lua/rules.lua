@@ -296,10 +296,11 @@ local function forgotten_at(subject, now)
   return full
 end
 
--- save writes what was spent, until nobody can tell it from nothing, rounded up.
+-- save writes what was spent, until nobody can tell it from nothing, and MARGIN longer: a
+-- Redis in the caller's process may forget a key some milliseconds early.
 local function save(subject, now)
   if subject.written then
-    write_subject(subject, max(1, ceil((forgotten_at(subject, now) - now) / 1000)))
+    write_subject(subject, max(1, ceil((forgotten_at(subject, now) - now) / 1000)) + MARGIN)
     subject.written = false
   end
 end

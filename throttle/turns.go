@@ -1,0 +1,212 @@
+package throttle
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+)
+
+// Callers that say who they are ([Request.By]) take turns at a subject that lets less start than they want. Whoever has been served
+// least, by its weight, takes all that is near. The others are told when their turn may come.
+//
+//	served   what a caller has taken of the subject, divided by its weight. It saves nothing up while it wants nothing: when it comes back
+//	         it is served as much as the least of those who have stayed, at least
+//	turn     a caller has it if no other one that wants slots has been served less. It is decided once in a call
+//	again    when to ask again: when the others will have been served as much, as fast as the rule that binds lets them, and
+//	         not before there is a slot within reach
+//
+// Slots are handed out in their order. So nobody gets one before the first that is of use to a caller that is farther away: while it has its turns,
+// what is near for it is near for all.
+//
+// A slot is not lost because whose turn it is does not come: who comes when it is about to pass takes it, whoever that is. A caller
+// that has not asked by the time it was told, and some time more, wants nothing.
+//
+// turns.lua does the same in Redis.
+const (
+	// turnUnit is what one unit costs a caller of weight 1.
+	turnUnit = 1_000_000
+	// turnPatience is how long what does not pass is left to those whose turn it is.
+	turnPatience = 10 * time.Millisecond
+	// turnAbsence is how late a caller may ask again, in order to be waited for.
+	turnAbsence = 10 * time.Millisecond
+	// turnFarthest is how far ahead the only slot of a caller may be that is not near.
+	turnFarthest = time.Second
+	// turnLongest and turnShortest bound for how long a caller leaves the slots to others: of a rule whose slots pass, and of others. They may be
+	// gone meanwhile.
+	turnLongest  = 50 * time.Millisecond
+	turnShortest = 2 * time.Millisecond
+	// turnsKept is for how long turns are remembered.
+	turnsKept = 10 * time.Second
+)
+
+// turns are those of the callers of one subject.
+type turns struct {
+	least   int64 // nobody who wants slots has been served less
+	callers map[string]*caller
+	expires int64
+}
+
+// A caller has been served so much, by its weight. It wants slots until an instant, its newest is at last, and slots are of use to it that lie
+// so far ahead.
+type caller struct{ served, weight, until, last, after int64 }
+
+// A turn is what a caller may do in one call.
+type turn struct {
+	*caller
+	of    *turns
+	reach int64 // how far ahead slots are of use to all who want some
+	has   bool  // it is the caller's turn
+	taken bool  // it has taken something
+}
+
+// enter begins a call.
+func (t *turns) enter(who string, weight, now, after int64) *turn {
+	least, others, reach := int64(rules.Never), false, after
+	for name, c := range t.callers {
+		switch {
+		case name == who:
+		case c.until >= now:
+			least, others, reach = min(least, c.served), true, max(reach, c.after)
+		case c.served <= t.least:
+			delete(t.callers, name)
+		}
+	}
+	me := t.callers[who]
+	if me == nil {
+		me = &caller{}
+		t.callers[who] = me
+	}
+	if me.until < now {
+		me.served = max(me.served, t.least)
+	}
+	me.weight, me.until, me.after = weight, now, after
+	t.least = max(t.least, min(least, me.served))
+	t.expires = now + turnsKept.Microseconds()
+	return &turn{caller: me, of: t, reach: reach, has: !others || me.served <= least}
+}
+
+// takes notes that a slot was taken.
+func (t *turn) takes(slot, cost int64) {
+	t.served += cost * turnUnit / t.weight
+	t.last = max(t.last, slot)
+	t.taken = true
+}
+
+// rest returns for how long, in µs, the others take slots until they have been served as much, under a rule of that period.
+func (t *turn) rest(now int64, r Rule, period time.Duration) int64 {
+	units := int64(0)
+	for _, c := range t.of.callers {
+		if c.until >= now && c.served < t.served {
+			units += (t.served - c.served) * c.weight / turnUnit
+		}
+	}
+	longest := turnShortest
+	if r.passes() {
+		longest = turnLongest
+	}
+	return int64(min(float64(units)*float64(period.Microseconds())/float64(r.limit), float64(longest.Microseconds())))
+}
+
+// passes reports whether a slot that nobody takes is lost.
+func (r Rule) passes() bool {
+	switch r.kind {
+	case KindLeak, KindSpacing:
+		return true
+	case KindTokenBucket:
+		return time.Duration(r.burst)*(r.period/time.Microsecond)/time.Duration(r.limit) < turnPatience/time.Microsecond
+	}
+	return false
+}
+
+// weight returns the weight of whoever asks.
+func (s Subject) weight() int64 { return int64(cmp.Or(s.Weight, 1)) }
+
+// A turnCall is a call of [Limiter.ReserveMany]: it has its turns once.
+type turnCall struct {
+	of  map[string]*turns
+	now int64
+	has map[string]*turn
+}
+
+// turn returns what the caller of a request may do at one of its subjects, which is nil if nobody has taken turns there and that is not
+// necessary.
+func (c *turnCall) turn(r request, subject int, necessary bool) *turn {
+	s := r.subjects[subject]
+	if has := c.has[s.Key]; has != nil {
+		return has
+	}
+	t := c.of[s.Key]
+	if t != nil && c.now >= t.expires {
+		t = nil
+	}
+	if t == nil && !necessary {
+		return nil
+	}
+	if t == nil {
+		t = &turns{callers: make(map[string]*caller)}
+		c.of[s.Key] = t
+	}
+	if c.has == nil {
+		c.has = make(map[string]*turn)
+	}
+	c.has[s.Key] = t.enter(r.by, s.weight(), c.now, r.bounds.after.Microseconds())
+	return c.has[s.Key]
+}
+
+// ask decides whether the caller of a request takes a slot, which the rule at a place has bound, and when it should ask again.
+func (c *turnCall) ask(d *memoryDecision, r request, slot int64, binding place) (takes bool, again int64) {
+	from, within := d.now+r.bounds.after.Microseconds(), r.bounds.within.Microseconds()
+	known, any := make([]*turn, len(r.subjects)), false
+	for i := range known {
+		known[i] = c.turn(r, i, binding.subject == i)
+		any = any || known[i] != nil
+	}
+	if binding == nowhere && any { // perhaps it has become free just now
+		_, binding = d.earliest(from - turnPatience.Microseconds())
+	}
+	takes = true
+	var mine *turn
+	var rule Rule
+	if binding != nowhere {
+		if known[binding.subject] == nil {
+			known[binding.subject] = c.turn(r, binding.subject, true)
+		}
+		mine = known[binding.subject]
+		_, rule = r.at(d.asked(binding))
+		takes = mine.mayTake(slot-from, from, within, rule, len(r.subjects) == 1)
+		from += mine.reach - mine.after
+	}
+	for i, t := range known {
+		if takes && t != nil {
+			t.takes(slot, int64(r.subjects[i].Cost))
+		}
+	}
+	if mine != nil {
+		next := slot
+		if takes {
+			next = mine.last
+		}
+		again = max(next-from-within, mine.rest(d.now, rule, r.subjects[binding.subject].periodOf(rule)), 0)
+	}
+	for _, t := range known {
+		if t != nil && (!takes || r.more) {
+			t.until = max(t.until, d.now+again+turnAbsence.Microseconds())
+		}
+	}
+	return takes, again
+}
+
+// mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it. A subject that decides alone may
+// let it take one that is not near.
+func (t *turn) mayTake(ahead, from, within int64, r Rule, alone bool) bool {
+	switch {
+	case r.passes() && ahead <= within/3:
+		return true
+	case !t.has:
+		return false
+	case ahead <= within+t.reach-t.after:
+		return true
+	}
+	return alone && !t.taken && t.last <= from+within && ahead <= turnFarthest.Microseconds()
+}

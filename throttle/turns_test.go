@@ -1,0 +1,282 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
+)
+
+// An asker is a caller that takes turns, in a world of its own time. It wants as much as there is, or a slot every so often.
+type asker struct {
+	name   string
+	weight int
+	every  int64 // µs; 0 for always
+	late   int64 // up to so much later than it could it asks again
+
+	next, comes    int64 // it asks next, and it wants a slot next
+	waiting        int64 // slots that it has not got
+	slots, calls   int
+	longest, until int64 // the longest that it has waited for a slot; it has ended by then
+}
+
+// trip is how long an answer takes, and told is how far ahead slots have to be.
+const trip, told = 300 * time.Microsecond, 1500 * time.Microsecond
+
+// ask asks once, at an instant, and returns the slots.
+func (a *asker) ask(t *testing.T, l *Limiter, of []Rule, now int64, rng *rand.Rand) (slots []int64) {
+	for ; a.every > 0 && a.comes <= now; a.comes += a.every {
+		a.waiting++
+	}
+	wants := int64(64)
+	if a.every > 0 {
+		wants = a.waiting
+	}
+	if wants == 0 {
+		a.next = a.comes
+		return nil
+	}
+	requests := slices.Repeat([]Request{{By: a.name, More: a.every == 0, Subjects: []Subject{{Key: "k", Rules: of, Weight: a.weight}}}}, int(wants))
+	all, err := l.ReserveMany(t.Context(), told, trip+5*time.Millisecond/2, requests...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.calls++
+	pause := 500 + rng.Int64N(1000)
+	for _, d := range all {
+		if !d.Spent() {
+			pause = max(pause, d.Again.Microseconds())
+			break
+		}
+		slots = append(slots, d.Slot.UnixMicro())
+		if a.every > 0 {
+			a.longest = max(a.longest, d.Slot.UnixMicro()-(a.comes-a.waiting*a.every))
+			a.waiting--
+		}
+	}
+	a.slots += len(slots)
+	if len(slots) == len(requests) {
+		pause = all[len(all)-1].Again.Microseconds()
+	}
+	a.next = now + trip.Microseconds() + pause + rng.Int64N(a.late+1)
+	return slots
+}
+
+// takeTurns lets askers take turns for so long, and returns how many slots lie in that time.
+func takeTurns(t *testing.T, of []Rule, span time.Duration, askers ...*asker) (used int) {
+	store, now, rng := NewMemoryStore().(*memoryStore), int64(0), rand.New(rand.NewPCG(1, 2))
+	store.clock = func() time.Time { return time.UnixMicro(now) }
+	l := New(store)
+	begin := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
+	end := begin + span.Microseconds()
+	for _, a := range askers {
+		a.next, a.comes = begin+rng.Int64N(1000), begin
+		if a.until == 0 {
+			a.until = span.Microseconds()
+		}
+	}
+	var slots []int64
+	for {
+		a := slices.MinFunc(askers, func(a, b *asker) int { return int(a.next - b.next) })
+		if now = max(now, a.next); now >= end {
+			break
+		}
+		if now-begin > a.until {
+			a.next = end
+			continue
+		}
+		slots = append(slots, a.ask(t, l, of, now, rng)...)
+	}
+	for _, slot := range slots {
+		if slot < end {
+			used++
+		}
+	}
+	return used
+}
+
+// Callers of different weights use a limit up, and each gets what its weight says. A caller that wants little is not kept by those that want
+// much.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		of      []Rule
+		callers int
+		rate    float64       // a second
+		within  float64       // of a caller's share
+		little  time.Duration // the longest that somebody waits who wants a slot every 97 ms; 0 if that is more than its share
+		calls   float64       // for one slot
+	}{
+		{[]Rule{Leak(100, time.Second)}, 1, 100, 0, 15 * time.Millisecond, 1},
+		{[]Rule{Leak(100, time.Second)}, 16, 100, 0.03, 0, 2.5},
+		{[]Rule{Leak(130, time.Second), Window(250, 2*time.Second)}, 4, 125, 0.02, 0, 1.8},
+		{[]Rule{Leak(500, time.Second)}, 16, 500, 0.02, 40 * time.Millisecond, 2.5},
+		{[]Rule{Leak(2000, time.Second)}, 1, 2000, 0, 5 * time.Millisecond, 0.5},
+		{[]Rule{Leak(5000, time.Second)}, 1, 5000, 0, 5 * time.Millisecond, 0.2},
+		{[]Rule{Leak(5000, time.Second)}, 16, 5000, 0.01, 7 * time.Millisecond, 2.5},
+		{[]Rule{Leak(50_000, time.Second)}, 16, 50_000, 0.01, 5 * time.Millisecond, 0.2},
+		{[]Rule{Leak(50_000, time.Second)}, 64, 50_000, 0.02, 5 * time.Millisecond, 0.5},
+		{[]Rule{Leak(2000, time.Second), Window(10_000, 10*time.Second)}, 16, 1000, 0.01, 0, 2.5},
+		{[]Rule{Window(10_000, time.Second)}, 16, 10_000, 0.25, 0, 0.2},
+		{[]Rule{TokenBucket(5000, time.Second, 500)}, 16, 5000, 0.06, 7 * time.Millisecond, 2.5},
+		{[]Rule{Spacing(2 * time.Millisecond)}, 4, 500, 0.02, 15 * time.Millisecond, 2},
+	}
+	for _, test := range tests {
+		t.Run(fmt.Sprint(test.of, " ", test.callers), func(t *testing.T) {
+			t.Parallel()
+			const span = 10 * time.Second
+			var all []*asker
+			weights := 0
+			for k := range test.callers {
+				all = append(all, &asker{name: fmt.Sprint("push/", k), weight: 1 + k%4})
+				weights += 1 + k%4
+			}
+			little := &asker{name: "little", weight: 1, every: 97_000}
+			if test.little > 0 {
+				all = append(all, little)
+			}
+			used := takeTurns(t, test.of, span, all...)
+			if share := float64(used) / test.rate / span.Seconds(); share < 0.995 {
+				t.Errorf("%d slots were used, %.1f %%", used, 100*share)
+			}
+			calls := 0
+			for _, a := range all[:test.callers] {
+				calls += a.calls
+				want := float64(used-little.slots) * float64(a.weight) / float64(weights)
+				if got := float64(a.slots) / want; got < 1-test.within-64/want || got > 1+test.within+64/want {
+					t.Errorf("%s of weight %d has got %d slots, %.2f of its share", a.name, a.weight, a.slots, got)
+				}
+			}
+			if got := float64(calls) / float64(used); got > test.calls {
+				t.Errorf("%.2f calls for a slot, want %.2f at most", got, test.calls)
+			}
+			if got := time.Duration(little.longest) * time.Microsecond; got > test.little {
+				t.Errorf("who wants little waits for up to %v, want %v", got, test.little)
+			}
+		})
+	}
+}
+
+// What callers leave that are gone or late, others use, and nobody saves anything up.
+func TestTurnsOfThoseWhoAreGone(t *testing.T) {
+	t.Parallel()
+	for _, of := range []Rule{Leak(100, time.Second), Leak(2000, time.Second), TokenBucket(2000, time.Second, 100)} {
+		var all []*asker
+		for k := range 16 {
+			a := &asker{name: fmt.Sprint("push/", k), weight: 1, late: 3000}
+			if k > 3 {
+				a.until = (4 * time.Second).Microseconds()
+			}
+			all = append(all, a)
+		}
+		const span = 12 * time.Second
+		used := takeTurns(t, []Rule{of}, span, all...)
+		want := float64(of.limit) * span.Seconds()
+		if share := float64(used) / want; share < 0.99 {
+			t.Errorf("%v: %d slots were used, %.1f %%", of, used, 100*share)
+		}
+		for k, a := range all {
+			share := want / 3 / 16
+			if k < 4 {
+				share += want * 2 / 3 / 4
+			}
+			if got := float64(a.slots) / share; got < 0.95-64/share || got > 1.05+64/share { // a turn is of 64
+				t.Errorf("%v: %s has got %d slots, %.2f of its share", of, a.name, a.slots, got)
+			}
+		}
+	}
+}
+
+// A call that begins once has one turn; two subjects of a request have turns of their own, and the one that binds decides.
+func TestStoresAgreeAboutTurns(t *testing.T) {
+	sample.Slow(t)
+	t.Parallel()
+	seed := sample.SeedOf(t)
+	play := func(t *testing.T, round int, contestants ...contestant) {
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		rule := func() Rule {
+			n, per := 1+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
+			return []Rule{Leak(n, per), TokenBucket(n, per, 1+rng.IntN(20)), Window(n, per), Spacing(per)}[rng.IntN(4)]
+		}
+		subjects := []Subject{{Key: "a", Rules: []Rule{rule()}}, {Key: "b", Rules: []Rule{rule(), rule()}, Slack: 20 * time.Millisecond}}
+		now, granted := int64(1_763_600_000_123_457), make([][]Decision, len(contestants))
+		for _, c := range contestants {
+			if err := New(c.store).Reset(t.Context(), "a", "b"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for step := range 60 {
+			now += []int64{rng.Int64N(50), rng.Int64N(3000), rng.Int64N(60_000), -rng.Int64N(2000)}[rng.IntN(4)]
+			var requests []Request
+			by, more := []string{"push/0", "push/1", `st"range`, "x"}[rng.IntN(4)], rng.IntN(2) == 0
+			for range 1 + rng.IntN(5) {
+				which := [][]Subject{subjects, subjects[:1], subjects[1:]}[rng.IntN(3)]
+				which = slices.Clone(which)
+				for i := range which {
+					which[i].Weight = rng.IntN(5)
+				}
+				requests = append(requests, Request{By: by, More: more, Subjects: which})
+			}
+			after, within := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
+			var first []Decision
+			for i, c := range contestants {
+				c.set(now)
+				all, err := New(c.store).ReserveMany(t.Context(), after, within, requests...)
+				if err != nil {
+					t.Fatal(c.name, err)
+				}
+				if first == nil {
+					first = all
+				}
+				if diff := cmp.Diff(first, all, cmpopts.IgnoreUnexported(Decision{})); diff != "" {
+					t.Fatalf("round %d, step %d: %v\n%s and %s differ:\n%s", round, step, requests, contestants[0].name, c.name, diff)
+				}
+				for k, d := range all {
+					if d.Spent() != first[k].Spent() {
+						t.Fatalf("round %d, step %d: %s has spent what %s has not", round, step, c.name, contestants[0].name)
+					}
+					if d.Spent() {
+						granted[i] = append(granted[i], d)
+					}
+				}
+			}
+			if n := len(granted[0]); n > 0 && rng.IntN(4) == 0 {
+				k := rng.IntN(n)
+				for i, c := range contestants {
+					if err := New(c.store).Refund(t.Context(), granted[i][k]); err != nil {
+						t.Fatal(err)
+					}
+					granted[i] = slices.Delete(granted[i], k, k+1)
+				}
+			}
+		}
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		client := redistest.ExactMini(t)
+		for round := range 15 {
+			play(t, round, memoryContestant(), redisContestant(t, "miniredis", client))
+		}
+	})
+	t.Run("redis", func(t *testing.T) {
+		client := redistest.Start(t).Client(t)
+		for round := range 60 {
+			play(t, round, memoryContestant(), redisContestant(t, "redis", client), longContestant(t, "redis", client))
+		}
+	})
+}
+
+func TestWhoTakesTurns(t *testing.T) {
+	l := New(NewMemoryStore())
+	for _, by := range []string{"a,b", "a;b", "a\nb"} {
+		if _, err := l.ReserveMany(t.Context(), 0, 0, Request{By: by, Subjects: []Subject{{Key: "k", Rules: []Rule{Leak(1, time.Second)}}}}); err == nil {
+			t.Errorf("%q has a turn", by)
+		}
+	}
+}
