@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
 )
@@ -360,6 +361,55 @@ func TestAJobComesWhileTheQueueIsDivided(t *testing.T) {
 		stats, err := newInspector(t, client, "push").Stats(t.Context())
 		if err != nil || stats.Waiting != 1 {
 			t.Errorf("%+v, %v", stats, err)
+		}
+	})
+}
+
+// Tenants get what their weights say of the rules of a divided queue, in whichever partitions they are: one partition has many of them, and
+// another one few. One that has little to do does not wait for those that have much.
+func TestWeightsAcrossPartitions(t *testing.T) {
+	sample.Slow(t)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		const rate, span = 400, 5 * time.Second
+		p := queue.Policies{
+			Partitions: 4, Queue: []throttle.Rule{throttle.Leak(rate, time.Second)},
+			Default: "one", Policies: map[string]queue.Policy{"one": {}, "four": {Weight: 4}}, Tenants: map[string]string{},
+		}
+		for k := range 20 {
+			if k%2 == 1 {
+				p.Tenants[fmt.Sprint("school-", k)] = "four"
+			}
+		}
+		must(t, newInspector(t, client, "push").SetPolicies(t.Context(), p))
+		producer := newClient(t, client, "push")
+		for range 4 {
+			_, err := producer.Enqueue(t.Context(), tenantJobs(20, 2000)...)
+			must(t, err)
+		}
+		var started starts
+		r := &recorder{then: func(_ context.Context, info queue.Info) error {
+			started.add(info.Tenant, info.Started)
+			started.add("all", info.Started)
+			return nil
+		}}
+		runWorker(t, client, r, queue.WorkerConfig{})
+		time.Sleep(span)
+		started.mu.Lock()
+		defer started.mu.Unlock()
+		if n, want := len(started.by["all"]), int(rate*span.Seconds()); n < want*99/100 || n > want*101/100 {
+			t.Errorf("%d starts, want %d", n, want)
+		}
+		unit := rate * span.Seconds() / (10*1 + 10*4)
+		for k := range 20 {
+			want := unit
+			if k%2 == 1 {
+				want *= 4
+			}
+			if n := float64(len(started.by[fmt.Sprint("school-", k)])); n < want*0.95-2 || n > want*1.05+2 {
+				t.Errorf("tenant %d has %v starts, want %v", k, n, want)
+			}
 		}
 	})
 }

@@ -28,15 +28,15 @@ import (
 //     wider. The instants are on the clock of the Redis that has the limits, which may be another server in a cluster. Then they are
 //     told on that of the queue, which the workers know: by lower bounds of both clocks, and later by what they are in doubt.
 //
-// Queues that want the same instants take turns. Where instants lie far apart each queue asks for one, and has it before it asks for the
-// next: in between the others get theirs. Where they follow one another closely, each asks for what has come within reach, at random
-// distances of about a millisecond: so who is near to Redis has no more of them than others.
-// Where several limits decide together, an instant of the slower one would leave the others none before: it is asked for when it is near.
+// Queues, and partitions of a queue, that want the same instants take turns: each gets as many as the weights of its waiting tenants say. The
+// script sees to that, and says when to ask again (package throttle).
 
 // sharing is what a term knows of shared limits.
 type sharing struct {
 	clock    *clock.Clock      // of the Redis that has them; nil if it is that of the queue
 	trip     time.Duration     // from a question until a round knows the answer, on average
+	unsteady time.Duration     // how far from that average trips are, on average
+	late     time.Duration     // how much later than it could a question is asked, on average
 	of       map[string]*quota // by scope
 	together bool              // a question for lanes that several limits count is under way
 	next     int64             // no other one before, in µs of the queue's clock
@@ -63,13 +63,12 @@ func (t *term) onOurs(now int64, doubt time.Duration, said store.Reading) (later
 
 // A quota is what a term knows of one shared limit, for the values of its key.
 type quota struct {
-	asking bool
-	ill    bool          // the last answer was of no use
-	next   int64         // not to be asked before, in µs of the queue's clock
-	slow   bool          // its instants lie so far apart that each is asked for by itself, if it is one limit
-	given  []given       // grants that may be unused, by their instants
-	denied int           // how many times in a row it has got nothing
-	margin time.Duration // how much further ahead its instants are asked for, since some came too late
+	asking  bool
+	ill     bool          // that the last answers were of no use was said
+	doubted int64         // since when the clock of the limit is not known well enough; 0 if it is
+	next    int64         // not to be asked before, in µs of the queue's clock
+	given   []given       // grants that may be unused, by their instants
+	margin  time.Duration // how much further ahead its instants are asked for, since some came too late
 }
 
 // A given grant is one that the scheduler has got, and the decision by which.
@@ -79,16 +78,20 @@ type given struct {
 }
 
 const (
-	// askEvery is how long a queue that was answered leaves instants to others, on average.
+	// askEvery is how long a queue waits, on average, before it asks again whether there are more instants.
 	askEvery = time.Millisecond
 	// mostTogether is for how many combinations of limits one question is.
 	mostTogether = 32
-	// farthestGrant is how far ahead an instant may be that is asked for by itself.
-	farthestGrant = time.Second
+	// mostUnsteady bounds how much longer than on average an answer is given.
+	mostUnsteady = 20 * time.Millisecond
+	// mostLate bounds how much later than it could a question is taken for.
+	mostLate = 5 * time.Millisecond
 	// askAgain is how long a question waits after an error, and at most where instants are far away: others may give some back.
 	askAgain = time.Second
 	// mostMargin bounds how much further ahead instants are asked for where some came too late.
 	mostMargin = 20 * time.Millisecond
+	// doubtedFor is how long that may last until it is said: first answers are slow.
+	doubtedFor = time.Second
 	// mostDoubt is how much later than the instants that the script knows those may lie that a queue is told.
 	mostDoubt = 10 * time.Millisecond
 )
@@ -125,7 +128,7 @@ type question struct {
 
 // about returns the question that a want is; false if there is no place for any of its jobs.
 func (t *term) about(want schedule.Want, now int64) (question, bool) {
-	costs := t.sched.Costs(want, now, t.fleet.free())
+	costs := t.sched.Costs(want, now, t.near().Microseconds(), t.fleet.free())
 	t.quota(want.Scope).asking = len(costs) > 0
 	return question{want, costs}, len(costs) > 0
 }
@@ -137,10 +140,8 @@ func (t *term) askOne(want schedule.Want, now int64) {
 		return
 	}
 	q := t.quota(want.Scope)
+	t.wasLate(now, max(q.next, want.From-t.told(want).Microseconds()))
 	r := reach{t.told(want) + q.margin, t.near()}
-	if q.slow {
-		asked.costs, r.within = asked.costs[:1], farthestGrant
-	}
 	t.workers.Go(func() { t.reserve(t.ctx, []question{asked}, r) })
 }
 
@@ -179,11 +180,20 @@ type reach struct{ after, within time.Duration }
 // told returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
 // commit another, and the way to a worker may be longer.
 func (t *term) told(want schedule.Want) time.Duration {
-	return t.askTrip() + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead))
+	return t.askTrip() + min(3*t.shared.unsteady, mostUnsteady) + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead))
 }
 
 // near returns by how much instants may lie behind the first that is of use: as much as it takes to ask twice more.
-func (t *term) near() time.Duration { return t.askTrip() + 5*max(t.askTrip(), askEvery)/2 }
+func (t *term) near() time.Duration {
+	return t.askTrip() + 5*(max(t.askTrip(), askEvery)+t.shared.late)/2
+}
+
+// wasLate notes when a question is asked that could have been asked before. If that is long ago nothing was wanted meanwhile.
+func (t *term) wasLate(now, could int64) {
+	if late := clock.Micros(now - could); could > 0 && late < 4*mostLate {
+		t.shared.late += (min(late, mostLate) - t.shared.late) / 16
+	}
+}
 
 func (t *term) askTrip() time.Duration { return max(t.shared.trip, 200*time.Microsecond) }
 
@@ -194,10 +204,10 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 		for _, cost := range q.costs {
 			var subjects []throttle.Subject
 			for k, part := range q.Parts {
-				subject := throttle.Subject{Key: part.Key, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack}
+				subject := throttle.Subject{Key: part.Key, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack, Weight: part.Weight}
 				subjects = append(subjects, subject)
 			}
-			requests = append(requests, throttle.Request{Subjects: subjects})
+			requests = append(requests, throttle.Request{Subjects: subjects, By: t.w.Store.Name(), More: len(q.costs) == schedule.MostWanted})
 		}
 	}
 	asked := time.Now()
@@ -264,7 +274,9 @@ func (t *term) quota(scope string) *quota {
 func (t *term) answered(of question, r reach, decisions []throttle.Decision, asked, answered time.Time) {
 	q := t.quota(of.Scope)
 	q.asking = false
-	t.shared.trip += (time.Since(asked) - t.shared.trip) / 4
+	trip := time.Since(asked)
+	t.shared.unsteady += ((trip - t.shared.trip).Abs() - t.shared.unsteady) / 8
+	t.shared.trip += (trip - t.shared.trip) / 4
 	said := decisions[0].Slot.Add(-decisions[0].RetryAfter).UnixMicro()
 	now, doubt := t.w.Clock.Now()
 	later, doubt := t.onOurs(now, doubt, store.Reading{Now: said, Asked: asked, Answered: answered})
@@ -272,42 +284,32 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	if doubt > mostDoubt {
 		t.refund(decisions)
 		q.next = now + (10 * time.Millisecond).Microseconds()
-		if !q.ill {
+		if q.doubted == 0 {
+			q.doubted = now
+		}
+		if !q.ill && now-q.doubted >= doubtedFor.Microseconds() {
+			q.ill = true
 			t.w.Log.Warn("the clock of the Redis that has a shared limit is not known well enough, since it answers slowly; jobs that the limit counts wait",
 				"limit", of.Scope, "doubt", doubt)
 		}
-		q.ill = true
 		return
 	}
-	q.ill = false
+	q.ill, q.doubted = false, 0
 	q.margin -= q.margin / 8
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
-	q.slow = decisions[0].RetryAfter-r.after > 2*t.near()
 	for i, d := range decisions {
 		if !d.Spent() {
-			if i == 0 {
-				q.next = max(q.next, now+t.deny(q, of.Want, r, d.RetryAfter-r.after).Microseconds())
-			}
+			q.next = max(q.next, now+min(d.Again, askAgain).Microseconds())
 			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: at(d.Slot)})
 			break
 		}
-		q.denied = 0
+		if i+1 == schedule.MostWanted { // there may be more at once
+			q.next = now + d.Again.Microseconds()
+		}
 		g := rules.Grant{At: at(d.Slot), Cost: of.costs[i].Name}
 		q.given = append(q.given, given{g, d})
 		t.sched.Step(now, schedule.Granted{Scope: of.Scope, Grant: g})
 	}
-}
-
-// deny returns how long to wait before a limit is asked again that has no instant within reach, but one so far ahead. Others may give some
-// back before. Many jobs may wait for several limits each, of which they have one in common: who is denied again and again asks
-// less often.
-func (t *term) deny(q *quota, want schedule.Want, r reach, ahead time.Duration) time.Duration {
-	if len(want.Parts) == 1 {
-		return min(ahead-farthestGrant, askAgain)
-	}
-	q.denied++
-	rest := min(askEvery<<min(q.denied, 10), askAgain)
-	return min(ahead-r.within, askAgain) + rand.N(rest)
 }
 
 // giveBack lets the script have back what was missed.

@@ -29,9 +29,11 @@ type Scheduler struct {
 	resting   []*instance          // those that nothing may wait for
 	tickets   uint64               // how many lanes have come into a line
 	inLine    map[string]int       // limit by name → how many lanes wait in its lines
-	wanting   map[*instance]bool   // shared limits for which lanes may wait that have no grant
-	far       int64                // how far ahead the last worker that got a job under a shared limit has to be told
-	others    []Remembered         // scratch of ungranted
+	weights   map[string]int       // of the tenants that wait for parts of shared limits, by scope
+	weighedAt int64
+	wanting   map[*instance]bool // shared limits for which lanes may wait that have no grant
+	far       int64              // how far ahead the last worker that got a job under a shared limit has to be told
+	others    []Remembered       // scratch of ungranted
 
 	due   heap[*tenant] // by bound: those that are not ready
 	ready heap[*tenant] // by share: those whose bounds have come

@@ -41,6 +41,8 @@ type Part struct {
 	Scope string
 	Key   string
 	Rules []throttle.Rule
+
+	Weight int // in a want: of the tenants that wait for it, together
 }
 
 // A Want is that the line of shared limits waits for grants: for which jobs [Scheduler.Costs] tells.
@@ -67,8 +69,8 @@ type Missed struct {
 // limit gets an earlier one. A job that would need to go further may be late again, and is tried again.
 const mostLate = 20_000
 
-// mostWanted is how many grants one limit wants at a time.
-const mostWanted = 64
+// MostWanted is how many grants one limit wants at a time.
+const MostWanted = 64
 
 // Wants returns what shared limits want for whose first waiting jobs there is no grant, and the grants whose instants lie before
 // now.
@@ -90,8 +92,71 @@ func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
 		}
 		wants = append(wants, Want{i.name, i.shared.Parts, s.ungranted(first, now), s.aheadOf(first)})
 	}
+	s.weigh(wants, now)
 	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
 	return wants, missed
+}
+
+// Weights of wants.
+const (
+	// weighedFor is for how long, in µs, the tenants of lines are not weighed again.
+	weighedFor = 5_000
+	// mostWeighed is how many tenants of a line are looked at: the others weigh as much on average.
+	mostWeighed = 1000
+)
+
+// weigh tells each part of the wants how much the tenants weigh together that wait for it and may start something within the lead. A tenant
+// that waits in several lines for one part weighs once.
+func (s *Scheduler) weigh(wants []Want, now int64) {
+	known := now-s.weighedAt < weighedFor
+	for _, want := range wants {
+		for _, part := range want.Parts {
+			known = known && s.weights[part.Scope] > 0
+		}
+	}
+	if !known {
+		s.weights, s.weighedAt = s.weightsOf(wants, now), now
+	}
+	for k, want := range wants {
+		wants[k].Parts = slices.Clone(want.Parts)
+		for j, part := range want.Parts {
+			wants[k].Parts[j].Weight = max(1, s.weights[part.Scope])
+		}
+	}
+}
+
+func (s *Scheduler) weightsOf(wants []Want, now int64) map[string]int {
+	type waiting struct {
+		part   string
+		tenant *tenant
+	}
+	seen, weights := make(map[waiting]bool), make(map[string]int)
+	for _, want := range wants {
+		i := s.instances[want.Scope]
+		n := min(i.line.len(), mostWeighed)
+		all := make([]*tenant, 0, n+len(i.urgent))
+		for _, w := range i.line.entries[:n] {
+			all = append(all, w.item.tenant)
+		}
+		for _, l := range i.urgent {
+			all = append(all, l.user.tenant)
+		}
+		all = slices.DeleteFunc(all, func(t *tenant) bool { return s.full(&t.subject) || s.room(&t.subject, now+s.lead, 0) == 0 })
+		for _, part := range want.Parts {
+			sum := 0
+			for _, t := range all {
+				if w := (waiting{part.Scope, t}); !seen[w] {
+					seen[w] = true
+					sum += max(1, t.policy.Weight)
+				}
+			}
+			if n > 0 {
+				sum = sum * i.line.len() / n
+			}
+			weights[part.Scope] += max(sum, 1)
+		}
+	}
+	return weights
 }
 
 // firstOpen returns the first lane in line whose tenant may start something within the lead; nil if there is none.
@@ -105,9 +170,9 @@ func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 }
 
 // Costs returns what the first jobs cost that a want is about, in the order in which they would start: those that may start within the
-// lead, as far as the queue, tenants and users let them, at so many free places. None if there are no places.
-func (s *Scheduler) Costs(of Want, now int64, places int) (costs []Cost) {
-	i, most := s.instances[of.Scope], min(places, s.room(&s.queue, now+s.lead))
+// lead, within a span of so many µs, as far as the queue, tenants and users let them, at so many free places. None if there are no places.
+func (s *Scheduler) Costs(of Want, now, span int64, places int) (costs []Cost) {
+	i, most := s.instances[of.Scope], min(places, s.room(&s.queue, now+s.lead, span))
 	if most <= 0 {
 		return nil
 	}
@@ -115,7 +180,7 @@ func (s *Scheduler) Costs(of Want, now int64, places int) (costs []Cost) {
 	for l := range i.all() {
 		t := l.user.tenant
 		if _, known := left[t]; !known {
-			left[t] = s.room(&t.subject, now+s.lead)
+			left[t] = s.room(&t.subject, now+s.lead, span)
 		}
 		n := min(left[t], most-len(costs))
 		switch {
@@ -188,13 +253,18 @@ func (s share) costs() Cost {
 	return Cost{int64(s.cost), []int{s.cost}}
 }
 
-// room returns how many jobs the rules and the concurrency limit of the queue, or of a tenant, let start by an instant, and no more than
-// are wanted at a time.
-func (s *Scheduler) room(of *subject, by int64) int {
-	n := mostWanted
+// room returns how many jobs the rules and the concurrency limit of the queue, or of a tenant, let start by an instant, within a span, and no
+// more than are wanted at a time.
+func (s *Scheduler) room(of *subject, by, span int64) int {
+	n := MostWanted
 	for k := range of.rules.Len() {
-		if r := of.rules.Rule(k); !r.Drop && !r.Shadow && r.Kind != rules.Hours {
-			n = min(n, of.rules.Room(&of.state, k, by))
+		r := of.rules.Rule(k)
+		if r.Drop || r.Shadow || r.Kind == rules.Hours {
+			continue
+		}
+		n = min(n, of.rules.Room(&of.state, k, by))
+		if apart := r.Period.Microseconds() / int64(max(1, r.Limit)); (r.Kind == rules.Leak || r.Kind == rules.Spacing) && apart > 0 {
+			n = min(n, 1+int(span/apart))
 		}
 	}
 	if of.limit.Limits() {
@@ -248,13 +318,14 @@ func (d *decision) shares() bool {
 	return slices.ContainsFunc(d.of[commonLimits:], func(s share) bool { return s.who.(*instance).shared != nil })
 }
 
-// ungranted returns the first instant from now on at which pauses and all limits that are not shared let the first job of a lane start.
+// ungranted returns the first instant from now on at which pauses and all limits that are not shared let the first job of a lane start, and
+// not before the job that it follows.
 func (s *Scheduler) ungranted(l *lane, now int64) int64 {
 	u, env := l.user, l.heads[0].Env
 	if env == nil {
 		return now
 	}
-	at, drop := now, false
+	at, drop := max(now, l.last), false
 	s.others = s.others[:0]
 	add := func(of *subject, cost int) {
 		at = max(at, of.paused)

@@ -66,7 +66,7 @@ func (r *root) serve(s *shelf) {
 		}
 		a := answer{at: s.now + 500 + r.rng.Int64N(1000)}
 		after := max(s.now+2000+want.Ahead, want.From)
-		for i, c := range s.s.Costs(want, s.now, s.places) {
+		for i, c := range s.s.Costs(want, s.now, 3000, s.places) {
 			at := r.earliest(want.Parts, c.Of, after)
 			if at > after+3000 && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
 				if i == 0 { // it is no use to ask before it is near
@@ -149,6 +149,7 @@ func TestGrants(t *testing.T) {
 		user, other    *rules.Set
 		second         namedLimit // another one that is shared
 		places, costs  int
+		lanes          int // of each user; 1 if it is 0
 		ahead, late    int64 // of the places; of one job in ten
 		tenants, users int
 		limit          *rules.Set
@@ -160,6 +161,7 @@ func TestGrants(t *testing.T) {
 		"a window":       {tenants: 3, users: 10, limit: window(100), least: 990},
 		"tenants":        {tenants: 5, users: 10, tenant: leak(60), limit: leak(200), least: 1950},
 		"users":          {tenants: 3, users: 40, user: leak(3), limit: leak(200), least: 1950},
+		"lanes of users": {tenants: 3, users: 4, lanes: 2, user: leak(50), limit: leak(400), least: 3900},
 		"slow queue":     {tenants: 3, users: 10, queue: leak(50), limit: leak(200), least: 490},
 		"queue window":   {tenants: 3, users: 10, queue: window(20), limit: leak(20_000), least: 200},
 		"slow tenants":   {tenants: 3, users: 10, tenant: leak(20), limit: leak(200), least: 590},
@@ -197,6 +199,7 @@ func TestGrants(t *testing.T) {
 			for i := range 6000 {
 				s.put(fmt.Sprint("t", i%test.tenants), fmt.Sprint("u", i/test.tenants%test.users), func(e *envelope.Envelope) {
 					e.Cost = 1 + rng.IntN(max(1, test.costs))
+					e.Priority = envelope.Normal + rng.IntN(max(1, test.lanes))
 					if i%10 == 3 {
 						e.Late = test.late
 					}

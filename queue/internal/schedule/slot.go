@@ -83,7 +83,8 @@ func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait W
 		s.far = place.Ahead
 	}
 	ahead := l.last // what comes after a job that goes far does not overtake it
-	if far := max(place.Ahead, d.late(env)); far > 0 {
+	far := max(place.Ahead, d.late(env))
+	if far > 0 {
 		ahead = max(ahead, d.now+far)
 	}
 	if ahead > slot || slot > d.horizon {
@@ -91,7 +92,7 @@ func (d *decision) give(t *tenant, l *lane, at, slot int64, place *Place, wait W
 		slot = d.earliest(asked)
 		if shared := d.lacksGrant(slot); shared != nil {
 			d.places.Free(place)
-			l.ahead = asked - d.now
+			l.ahead = far
 			s.join(l, shared, d.now)
 			return on
 		}
