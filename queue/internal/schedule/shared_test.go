@@ -149,7 +149,7 @@ func TestGrants(t *testing.T) {
 		user, other    *rules.Set
 		second         namedLimit // another one that is shared
 		places, costs  int
-		lanes          int // of each user; 1 if it is 0
+		lanes          int   // of each user; 1 if it is 0
 		ahead, late    int64 // of the places; of one job in ten
 		tenants, users int
 		limit          *rules.Set
