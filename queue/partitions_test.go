@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
@@ -409,6 +410,58 @@ func TestWeightsAcrossPartitions(t *testing.T) {
 			}
 			if n := float64(len(started.by[fmt.Sprint("school-", k)])); n < want*0.95-2 || n > want*1.05+2 {
 				t.Errorf("tenant %d has %v starts, want %v", k, n, want)
+			}
+		}
+	})
+}
+
+// Each worker leads its part of the partitions, whoever has come first, and they stay where they are. What a worker has led that is gone
+// the others lead, each its part.
+func TestLeadersAreSpread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		must(t, newInspector(t, client, "push").SetPolicies(t.Context(), queue.Policies{Partitions: 12}))
+		leading := func(m *prometheus.Registry) (n int) {
+			families, err := m.Gather()
+			must(t, err)
+			for _, family := range families {
+				if family.GetName() == "waterclock_leading" {
+					n += int(family.GetMetric()[0].GetGauge().GetValue())
+				}
+			}
+			return n
+		}
+		var all []*prometheus.Registry
+		var stops []func()
+		for range 3 {
+			m := prometheus.NewRegistry()
+			all = append(all, m)
+			stops = append(stops, runWorker(t, client, new(recorder), queue.WorkerConfig{Registerer: m}))
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(30 * time.Second)
+		leaders := func() (all string) {
+			for k := range 12 {
+				all += client.HGet(t.Context(), fmt.Sprintf("wc:{push/%d}:meta", k), "epoch").Val() + " "
+			}
+			return all
+		}
+		before := leaders()
+		for k, m := range all {
+			if n := leading(m); n != 4 {
+				t.Errorf("worker %d leads %d partitions, want 4", k, n)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		if after := leaders(); after != before || before == strings.Repeat(" ", 12) {
+			t.Errorf("others lead after half a minute: %s, before: %s", after, before)
+		}
+		stops[0]()
+		time.Sleep(30 * time.Second)
+		for k, m := range all[1:] {
+			if n := leading(m); n != 6 {
+				t.Errorf("worker %d leads %d partitions, want 6", k+1, n)
 			}
 		}
 	})

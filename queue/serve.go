@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/runner"
@@ -68,8 +69,12 @@ func (w *Worker) serveAll(ctx context.Context, all []*store.Store, root *store.S
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var group errgroup.Group
+	var led *elect.Led
+	if len(all) > 1 {
+		led = new(elect.Led)
+	}
 	for _, s := range all {
-		m := &membership{store: s.Dedicating(dedicated), root: root, log: log, divided: func() { end(errDivided) }}
+		m := &membership{store: s.Dedicating(dedicated), root: root, led: led, log: log, divided: func() { end(errDivided) }}
 		if s.Of > 1 {
 			m.log = log.With("partition", s.Number)
 			group.Go(func() error { m.follow(ctx); return nil })
@@ -87,6 +92,7 @@ func (w *Worker) serveAll(ctx context.Context, all []*store.Store, root *store.S
 type membership struct {
 	store   *store.Store
 	root    *store.Store // of what the partitions have in common
+	led     *elect.Led   // how many partitions the worker leads
 	log     *slog.Logger
 	divided func() // called if the queue has other partitions
 
@@ -101,7 +107,7 @@ func (m *membership) run(ctx context.Context, w *Worker, places *worker.Places, 
 	a := &attempts{queue: m.store.Queue, store: m.store, handler: h, cfg: w.cfg, log: m.log, events: events}
 	r := runner.New(worker.Config{
 		Store: m.store, Name: rand.Text()[:16], Host: host, Version: store.Schema,
-		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: m.policies,
+		Led: m.led, Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: m.policies,
 		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
 		Handle: a.handle, Metrics: w.metrics.of(m.store.Queue, &m.leads), History: w.cfg.History, Listened: events.listened, Claimed: events.claimed, Log: a.log,
 	})

@@ -55,11 +55,12 @@ func Lease(c *clock.Clock) time.Duration {
 // LeaseAlone returns how long it is while there is no other worker.
 func LeaseAlone(c *clock.Clock) time.Duration { return max(alone, Lease(c)) }
 
-// Config configures an [Elector]. All fields are required.
+// Config configures an [Elector]. all fields but Led are required.
 type Config struct {
 	Store  *store.Store
 	Clock  *clock.Clock
 	Worker string // its name
+	Led    *Led   // of the partitions of the queue, by this worker; nil if there is one
 	Log    *slog.Logger
 }
 
@@ -124,7 +125,9 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first 
 			continue
 		}
 		e.deputy.Store(false)
+		e.cfg.Led.add(1)
 		lead(ctx, term)
+		e.cfg.Led.add(-1)
 		if told = false; !e.stopping.Load() {
 			until = time.Now().Add(sitOut)
 		}
@@ -138,7 +141,7 @@ func (e *Elector) awaitTurn(ctx context.Context, found int64) (told bool) {
 		now, _ := e.cfg.Clock.Now()
 		var timeout <-chan time.Time
 		if e.deputy.Load() || till == found {
-			wait := max(min(clock.Micros(till-now), DeputyLooks), 0)
+			wait := max(min(clock.Micros(till-now), DeputyLooks), 0) + e.cfg.Led.modesty()
 			timeout = time.After(wait + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
 		}
 		select {

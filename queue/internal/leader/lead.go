@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ func (t *term) lead(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errStopping):
+		case errors.Is(err, store.ErrDeposed), errors.Is(err, errTired), errors.Is(err, errFar), errors.Is(err, errExcess), errors.Is(err, errStopping):
 			return err
 		case errors.Is(err, errLapsed), errors.Is(err, errUnsure):
 			t.w.Log.Debug("reading everything again", "why", err)
@@ -127,6 +128,17 @@ func (t *term) successor() string {
 		return t.nearest.Worker
 	}
 	return ""
+}
+
+// anyDeputy returns one of the deputies, whichever it is.
+func (t *term) anyDeputy() *member {
+	name := t.deputies[rand.IntN(len(t.deputies))]
+	for _, m := range t.fleet.members[1:] {
+		if m.Worker == name {
+			return m
+		}
+	}
+	return t.nearest
 }
 
 // Kick lets the term look at once: a round that waits goes on. Any goroutine may call it.

@@ -215,8 +215,8 @@ func (t *term) portion() int {
 	return max(least, min(batch, t.fleet.places()/2))
 }
 
-// fit reports why this worker should not lead on: it stops, it is short of CPU, or it is much further from
-// Redis than a deputy. A worker without deputies leads on: nobody would take over.
+// fit reports why this worker should not lead on: it stops, it is short of CPU, it leads too many of the queue's partitions, or it is much
+// further from Redis than a deputy. A worker without deputies leads on: nobody would take over.
 func (t *term) fit() error {
 	if len(t.deputies) == 0 {
 		return nil
@@ -227,6 +227,10 @@ func (t *term) fit() error {
 	if t.lateness.tired() {
 		t.w.Log.Warn("this worker is short of CPU; another one leads the queue", "successor", t.successor())
 		return errTired
+	}
+	if t.w.LeadsTooMuch(len(t.fleet.members)) {
+		t.nearest = t.anyDeputy()
+		return errExcess
 	}
 	if _, doubt := t.w.Clock.Now(); doubt.Microseconds() > schedule.Grace/2 && doubt > 4*t.nearest.doubt {
 		return errFar // each decision takes a round trip

@@ -89,9 +89,11 @@ var (
 	errStopping = errors.New("queue: the worker stops")
 )
 
-// The errors of a leader that is too slow, and of one that is much further from Redis than a deputy. Both end the term,
-// if there is a deputy: see [term.fit].
+// The errors of a leader that is too slow, of one that is much further from Redis than a deputy, and of one that leads more partitions than
+// others. They end the term, if there is a deputy: see [term.fit].
 var (
+	errExcess = errors.New("queue: other workers lead fewer partitions")
+
 	errTired = errors.New("queue: the leader is short of CPU")
 	errFar   = errors.New("queue: another worker is nearer to Redis")
 )

@@ -24,7 +24,7 @@ func New(cfg worker.Config) *Runner {
 		cfg.Log.Warn("Redis's clock was set back; what is remembered lies ahead of it, and jobs wait until it has caught up. "+
 			"waterclock doctor shows what lies ahead", "by", by.Round(time.Millisecond))
 	})
-	elector := elect.New(elect.Config{Store: cfg.Store, Clock: c, Worker: cfg.Name, Log: cfg.Log})
+	elector := elect.New(elect.Config{Store: cfg.Store, Clock: c, Worker: cfg.Name, Led: cfg.Led, Log: cfg.Log})
 	return &Runner{worker: worker.New(cfg, c, elector), elector: elector}
 }
 

@@ -25,11 +25,14 @@ import (
 // its own jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads
 // notices from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
 
-// Config configures a [Worker]. All fields but Listened and Claimed are required.
+// Config configures a [Worker]. All fields but Led, Listened and Claimed are required.
 type Config struct {
 	Store         *store.Store
 	Name          string // never used before: claims of another run must not be taken for those of this one
 	Host, Version string // for people
+
+	// Led is how many partitions of the queue the program leads; nil if the queue has one.
+	Led *elect.Led
 
 	// Places are shared with the other queues of the program.
 	Places *Places
@@ -199,6 +202,9 @@ func (w *Worker) Stopping() bool {
 		return false
 	}
 }
+
+// LeadsTooMuch reports whether the worker should hand over one of the partitions that it leads, if the queue has so many workers.
+func (w *Worker) LeadsTooMuch(workers int) bool { return w.cfg.Led.Excess(w.Store.Of, workers) }
 
 // Outlive returns a context for what must still reach Redis while the worker stops.
 func (w *Worker) Outlive() context.Context { return w.outlive }
