@@ -73,7 +73,11 @@ func TestADividedQueueOnACluster(t *testing.T) {
 	}()
 	redistest.Eventually(t, time.Duration(jobs)*time.Millisecond+60*time.Second, "all jobs are done", func() bool {
 		var err error
-		time.Sleep(time.Second) // it costs as much as many jobs
+		if mu.Lock(); len(started) < jobs { // statistics cost as much as many jobs
+			mu.Unlock()
+			return false
+		}
+		mu.Unlock()
 		stats, err = i.Stats(t.Context())
 		must(t, err)
 		return stats.Done == int64(jobs)

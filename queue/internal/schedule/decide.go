@@ -50,7 +50,6 @@ func (s *Scheduler) Decide(now int64, places Places, n int) Commit {
 	d.plan.Starts, d.plan.Left = make([]Start, 0, s.decided), make([]Left, 0, s.decided)
 	d.expire()
 	d.decide()
-	d.putBack()
 	d.plan.Next = min(d.plan.Next, s.expiring.first())
 	s.decided = len(d.plan.Left)
 	return s.commit(d.plan, now)
@@ -72,7 +71,6 @@ func (d *decision) decide() {
 			if s.recall(d.horizon, d.now) {
 				continue
 			}
-			d.putBack()
 			d.plan.Next = s.nextInstant()
 			return
 		}
@@ -193,7 +191,6 @@ type decision struct {
 	of         []share // whoever counts the job that is being looked at
 	remembered []Remembered
 	closing    []Remembered
-	passed     []passed // lanes that were called in vain
 }
 
 // A verdict is what came of looking at a tenant.

@@ -287,7 +287,7 @@ func (d *decision) call() bool {
 		return true
 	}
 	if l.calledAt == d.now { // and was not ready: it would be called again and again, until its own rules let it start
-		d.passOver(i, l)
+		s.opening.set(i, d.horizon+1)
 		return true
 	}
 	s.leaveLine(l)
@@ -300,42 +300,6 @@ func (d *decision) call() bool {
 	s.calling = append(s.calling, i)
 	s.opening.remove(i)
 	return true
-}
-
-// passOver lets the others of a line be called before a lane that was called in this decision, and was not ready.
-func (d *decision) passOver(i *instance, l *lane) {
-	if len(i.urgent) > 0 || i.line.len() == 1 && i.line.entries[0].item.lanes.len() == 1 {
-		d.s.opening.set(i, d.horizon+1)
-		return
-	}
-	d.s.leaveLine(l)
-	d.passed = append(d.passed, passed{i, l})
-	d.s.arm(i, d.now)
-}
-
-// putBack lets the lanes that were passed over stand in their lines again. They are called with the next decision.
-func (d *decision) putBack() {
-	s := d.s
-	for _, p := range d.passed {
-		if s.instances[p.instance.name] != p.instance { // was forgotten: the lane asks for it again
-			p.lane.heap().set(p.lane, p.lane.since)
-			s.rouse(p.lane.user.tenant, p.lane.since)
-			continue
-		}
-		p.lane.line = p.instance
-		s.inLine[p.instance.limit]++
-		p.instance.enter(p.lane)
-		if s.arm(p.instance, d.now); s.opening.bound(p.instance) <= d.horizon {
-			s.opening.set(p.instance, d.horizon+1)
-		}
-	}
-	d.passed = nil
-}
-
-// A passed lane was passed over in the line of an instance.
-type passed struct {
-	instance *instance
-	lane     *lane
 }
 
 // partIfClosed takes the lanes of a tenant out of the line that may start nothing by the horizon, and reports whether it has. A lane that
