@@ -57,7 +57,7 @@ func TestTheConditionIsSteady(t *testing.T) {
 					return nil
 				}}
 				runWorker(t, away.client(t, server), &slow, queue.WorkerConfig{Concurrency: c.places})
-				time.Sleep(2 * time.Second)
+				time.Sleep(3 * time.Second) // until the worker leads that is far from Redis
 				w := newWatcher(t, client, "push")
 				seen := make(map[watch.Condition]int)
 				for range 100 {
