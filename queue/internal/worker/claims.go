@@ -25,8 +25,9 @@ var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to ano
 //  1. while it is held: it runs, or its end is on its way to Redis;
 //  2. while it is returned: the leader has not taken it back yet, and Redis still holds it;
 //  3. if it was let go of while a comparison was under way (endedMeanwhile): the reply may be from before;
-//  4. if a comparison has brought it before (compared): its message may come later, when the job has long
-//     ended. Messages are that old at most [foundFor].
+//  4. if a message brings it, and a comparison has brought it before (compared): the job may have long ended. Messages are
+//     that old at most [foundFor]. What a comparison brings again is there: a replica may have taken over that had not heard of
+//     the end.
 //
 // A claim that a comparison does not find, and that was held before it began, is lost: another worker
 // has it, or will. Its handler is told by its context; its end is told to nobody.
@@ -67,13 +68,13 @@ func newClaims(w *Worker) *Claims {
 	return &Claims{w: w, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), endedMeanwhile: make(map[envelope.Claim]bool), compared: make(map[envelope.Claim]time.Time)}
 }
 
-// hold takes a claim in, and reports whether it is new: the four conditions above in one look.
-func (c *Claims) hold(claim envelope.Claim) bool {
+// hold takes a claim in that a message has brought, or a comparison, and reports whether it is new: the four conditions above in one look.
+func (c *Claims) hold(claim envelope.Claim, compared bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, found := c.compared[claim]
 	_, returned := c.returned[claim]
-	if found || returned || c.held[claim] != nil || c.endedMeanwhile[claim] {
+	if found && !compared || returned || c.held[claim] != nil || c.endedMeanwhile[claim] {
 		return false
 	}
 	c.held[claim] = &held{}

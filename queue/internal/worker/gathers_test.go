@@ -27,7 +27,7 @@ func TestHowLongEndsAreGathered(t *testing.T) {
 		w := &Worker{Places: NewPlaces(c.places).Share()}
 		w.Claims = newClaims(w)
 		for n := range c.held {
-			w.Claims.hold(envelope.Claim{Stamp: "s", Spent: int64(n + 1)})
+			w.Claims.hold(envelope.Claim{Stamp: "s", Spent: int64(n + 1)}, false)
 		}
 		if got := w.Claims.gathers(); got != c.want {
 			t.Errorf("%d of %d places taken: %v, want %v", c.held, c.places, got, c.want)

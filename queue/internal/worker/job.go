@@ -37,6 +37,8 @@ type Given struct {
 	Env     *envelope.Envelope // the same, if the leader has opened it; otherwise nil
 	Placed  bool               // it has a place already, which Accept has to give back if it does not run
 	Awaited bool               // other jobs may wait for its end
+
+	Compared bool // a comparison with Redis has brought it, and no message
 }
 
 // job is a claim that this worker holds, opened.
@@ -50,7 +52,7 @@ type job struct {
 // or has been: such a claim starts nothing. A worker that stops returns the claim, which takes as long as Redis does.
 // The gate sees to it that a claim is either taken in before Shutdown waits for those that run, or is returned.
 func (w *Worker) Accept(g Given) bool {
-	if !w.Claims.hold(g.Claim) {
+	if !w.Claims.hold(g.Claim, g.Compared) {
 		if g.Placed {
 			w.Places.Give()
 		}

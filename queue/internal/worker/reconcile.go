@@ -43,7 +43,7 @@ func (c *Claims) Reconcile(ctx context.Context) error {
 	there := make(map[envelope.Claim]bool, len(all))
 	for _, claim := range all {
 		there[claim.Claim] = true
-		if c.w.Accept(Given{Claim: claim.Claim, Job: claim.Job}) {
+		if c.w.Accept(Given{Claim: claim.Claim, Job: claim.Job, Compared: true}) {
 			c.remember(claim.Claim)
 			retry.Signal(c.w.missed)
 		}

@@ -18,7 +18,7 @@ func TestTheLastEndsAreOnTheirWay(t *testing.T) {
 		w, _, server := wired(t, &l)
 		claim := envelope.Claim{Stamp: "a claim"}
 		server.HSet("wc:{q}:running:a", claim.String(), "job")
-		w.Claims.hold(claim)
+		w.Claims.hold(claim, false)
 		w.Claims.done(End{Claim: claim})
 		server.intercept(func(cmd redis.Cmder, do func() error) error {
 			if strings.HasPrefix(cmd.Name(), "eval") {

@@ -76,3 +76,29 @@ func TestAReturnedJobWaitsForTheLeader(t *testing.T) {
 		time.Sleep(5 * time.Second)
 	})
 }
+
+// A claim that a comparison has brought has ended, and Redis has it again: a replica took over that had not heard of the end. The next
+// comparison brings it once more, and it runs, or it would be held for ever. Its first message, which comes late, starts nothing.
+func TestAClaimThatRedisHasAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l log
+		w, reply, server := wired(t, &l)
+		env := envelope.Envelope{Stamp: "35d013b37e000", Cost: 1, MaxAttempts: 3, Type: "x"}
+		claim := envelope.Claim{Stamp: env.Stamp, Lane: envelope.Lane{Tenant: "t", User: "u", Priority: envelope.Normal}, Slot: reply.Now, Spent: reply.Now}
+		for n := 1; n <= 3; n++ {
+			server.HSet("wc:{q}:running:a", claim.String(), env.String())
+			if err := w.Claims.Reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			w.Claims.send(w.outlive)
+			w.Accept(Given{Claim: claim, Job: env.String()})
+			synctest.Wait()
+			if l.count() != n {
+				t.Fatalf("%d starts, want %d", l.count(), n)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+	})
+}
