@@ -44,6 +44,7 @@ type standing struct {
 	holds     []*instance // those that wait for it
 	calledFor int64       // the instant for which it was called last; 0 if none waits for it
 	calledAt  int64       // when its first job was called last; 0 if it was not
+	calledTo  int64       // for which later instant it was called then, since it was not ready before; 0 for none
 	counted   counted     // what counts its first job
 	askedBy   *Policies   // under which the instances of its label were asked for
 	ahead     int64       // so far ahead a grant of a shared limit has to lie at least for its first job
@@ -286,20 +287,37 @@ func (d *decision) call() bool {
 		s.arm(i, d.now)
 		return true
 	}
-	if l.calledAt == d.now { // and was not ready: it would be called again and again, until its own rules let it start
-		s.opening.set(i, d.horizon+1)
-		return true
+	if l.calledAt != d.now {
+		l.calledTo = 0
+	} else { // and was not ready: it is called for the instant at which all limits let it start, once for each
+		ready := s.readyAt(i, l, d.now)
+		if ready <= l.calledTo || ready > d.horizon {
+			s.opening.set(i, d.horizon+1)
+			return true
+		}
+		at, l.calledTo = ready, ready
 	}
 	s.leaveLine(l)
 	l.heap().set(l, l.since)
 	s.rouse(t, at)
-	if i.shared != nil {
+	if i.shared != nil && l.calledTo == 0 {
 		at += s.aheadOf(l)
 	}
 	i.called, l.holds, l.calledFor, l.calledAt = l, append(l.holds, i), max(l.calledFor, at), d.now
 	s.calling = append(s.calling, i)
 	s.opening.remove(i)
 	return true
+}
+
+// readyAt returns when all limits let the first job of a lane start that waits in the line of an instance.
+func (s *Scheduler) readyAt(i *instance, l *lane, now int64) int64 {
+	if len(l.heads) == 0 {
+		return rules.Never
+	}
+	if i.shared != nil {
+		return s.opensFor(i, l, now)
+	}
+	return s.ungranted(l, now)
 }
 
 // partIfClosed takes the lanes of a tenant out of the line that may start nothing by the horizon, and reports whether it has. A lane that
