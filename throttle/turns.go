@@ -32,8 +32,8 @@ const (
 	turnAbsence = 10 * time.Millisecond
 	// turnFarthest is how far ahead the only slot of a caller may be that is not near.
 	turnFarthest = time.Second
-	// turnLongest and turnShortest bound for how long a caller leaves the slots to others: of a rule whose slots pass, and of others. They may be
-	// gone meanwhile.
+	// turnLongest and turnShortest bound for how long a caller leaves slots to others, which may be gone meanwhile: slots that pass, and
+	// others.
 	turnLongest  = 50 * time.Millisecond
 	turnShortest = 2 * time.Millisecond
 	// turnsKept is for how long turns are remembered.
@@ -51,6 +51,11 @@ type turns struct {
 // so far ahead.
 type caller struct{ served, weight, until, last, after int64 }
 
+// wants reports whether a caller waits for its turn. An instant that lies further ahead is from before the clock was set back.
+func (c *caller) wants(now int64) bool {
+	return c.until >= now && c.until <= now+(turnFarthest+turnAbsence).Microseconds()
+}
+
 // A turn is what a caller may do in one call.
 type turn struct {
 	*caller
@@ -66,7 +71,7 @@ func (t *turns) enter(who string, weight, now, after int64) *turn {
 	for name, c := range t.callers {
 		switch {
 		case name == who:
-		case c.until >= now:
+		case c.wants(now):
 			least, others, reach = min(least, c.served), true, max(reach, c.after)
 		case c.served <= t.least:
 			delete(t.callers, name)
@@ -77,7 +82,7 @@ func (t *turns) enter(who string, weight, now, after int64) *turn {
 		me = &caller{}
 		t.callers[who] = me
 	}
-	if me.until < now {
+	if !me.wants(now) {
 		me.served = max(me.served, t.least)
 	}
 	me.weight, me.until, me.after = weight, now, after
@@ -97,7 +102,7 @@ func (t *turn) takes(slot, cost int64) {
 func (t *turn) rest(now int64, r Rule, period time.Duration) int64 {
 	units := int64(0)
 	for _, c := range t.of.callers {
-		if c.until >= now && c.served < t.served {
+		if c.wants(now) && c.served < t.served {
 			units += (t.served - c.served) * c.weight / turnUnit
 		}
 	}
@@ -191,7 +196,7 @@ func (c *turnCall) ask(d *memoryDecision, r request, slot int64, binding place) 
 	}
 	for _, t := range known {
 		if t != nil && (!takes || r.more) {
-			t.until = max(t.until, d.now+again+turnAbsence.Microseconds())
+			t.until = max(t.until, d.now+min(again, turnFarthest.Microseconds())+turnAbsence.Microseconds())
 		}
 	}
 	return takes, again

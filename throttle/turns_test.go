@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/internal/sample"
@@ -278,5 +279,39 @@ func TestWhoTakesTurns(t *testing.T) {
 		if _, err := l.ReserveMany(t.Context(), 0, 0, Request{By: by, Subjects: []Subject{{Key: "k", Rules: []Rule{Leak(1, time.Second)}}}}); err == nil {
 			t.Errorf("%q has a turn", by)
 		}
+	}
+}
+
+// Turns that cannot be read are none: callers get slots, and take turns from then on.
+func TestTurnsThatCannotBeRead(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		const key = "rl{k}%turns"
+		for name, spoil := range map[string]func(){
+			"a list":     func() { client.LPush(t.Context(), key, "x") },
+			"no numbers": func() { client.Set(t.Context(), key, "what;push/0,1,2;;,", 0) },
+			"half":       func() { client.Set(t.Context(), key, "12;push/0,1,1,17636000", 0) },
+		} {
+			client.FlushAll(t.Context())
+			spoil()
+			l := New(NewRedisStore(client, "rl"))
+			for n := range 3 {
+				all, err := l.ReserveMany(t.Context(), 0, time.Minute, Request{By: "push/0", Subjects: []Subject{{Key: "k", Rules: []Rule{Leak(1, time.Second)}}}})
+				if err != nil || !all[0].Spent() {
+					t.Errorf("%s: call %d: %+v, %v", name, n, all, err)
+				}
+			}
+			if kind := client.Type(t.Context(), key).Val(); kind != "string" {
+				t.Errorf("%s: turns are a %s afterwards", name, kind)
+			}
+		}
+	})
+}
+
+// After the clock was set back nobody waits for a caller of before, however long that is ahead by then.
+func TestTurnsAfterTheClockWasSetBack(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
+	all := &turns{callers: map[string]*caller{"gone": {weight: 1, until: now + time.Hour.Microseconds()}, "here": {served: 5, weight: 1, until: now}}}
+	if mine := all.enter("here", 1, now, 0); !mine.has {
+		t.Error("a caller waits for one of before")
 	}
 }

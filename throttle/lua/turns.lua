@@ -11,13 +11,14 @@ local KEPT = 10000 -- ms
 
 local entered = {} -- by the key of the subject: what the caller may do in this call
 
--- read_turns returns the turns of a subject, or nothing.
+-- read_turns returns the turns of a subject, or nothing. Those that cannot be read are none.
 local function read_turns(key)
-  local text = call('GET', key .. '%turns')
-  if not text then
+  local fine, text = pcall(call, 'GET', key .. '%turns')
+  local least = fine and text and tonumber(match(text, '^%d+') or '')
+  if not least then
     return
   end
-  local turns = { least = tonumber(match(text, '^%d+')), callers = {} }
+  local turns = { least = least, callers = {} }
   for name, served, weight, till, last, after in string.gmatch(text, ';([^,;]*),(%d+),(%d+),(%d+),(%d+),(%d+)') do
     turns.callers[name] = {
       served = tonumber(served), weight = tonumber(weight), till = tonumber(till), last = tonumber(last), after = tonumber(after),
@@ -40,6 +41,12 @@ local function write_turns()
   end
 end
 
+-- wants tells whether a caller waits for its turn. An instant that lies further ahead is from before the clock was
+-- set back.
+local function wants(one, now)
+  return one.till >= now and one.till <= now + FARTHEST + ABSENCE
+end
+
 -- turn_at begins the call of a caller at a subject, if that is necessary or others have taken turns there.
 local function turn_at(key, shape, weight, now, necessary)
   if entered[key] ~= nil and (entered[key] or not necessary) then
@@ -53,7 +60,7 @@ local function turn_at(key, shape, weight, now, necessary)
   local who, least, others, reach = shape.by, NEVER, false, shape.after
   for name, one in pairs(turns.callers) do
     if name ~= who then
-      if one.till >= now then
+      if wants(one, now) then
         least, others, reach = min(least, one.served), true, max(reach, one.after)
       elseif one.served <= turns.least then
         turns.callers[name] = nil
@@ -62,7 +69,7 @@ local function turn_at(key, shape, weight, now, necessary)
   end
   local me = turns.callers[who] or { served = 0, till = 0, last = 0 }
   turns.callers[who] = me
-  if me.till < now then
+  if not wants(me, now) then
     me.served = max(me.served, turns.least)
   end
   me.weight, me.till, me.after = weight, now, shape.after
@@ -81,7 +88,7 @@ end
 local function rest(turn, now, rule)
   local units = 0
   for _, one in pairs(turn.of.callers) do
-    if one.till >= now and one.served < turn.me.served then
+    if wants(one, now) and one.served < turn.me.served then
       units = units + floor((turn.me.served - one.served) * one.weight / UNIT)
     end
   end
@@ -129,7 +136,7 @@ local function take_turn(shape, subjects, slot, now, rule, whose)
   end
   for i = 1, #subjects do
     if known[i] and (not takes or shape.more) then
-      known[i].me.till = max(known[i].me.till, now + again + ABSENCE)
+      known[i].me.till = max(known[i].me.till, now + min(again, FARTHEST) + ABSENCE)
     end
   end
   return takes, again

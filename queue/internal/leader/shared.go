@@ -90,10 +90,10 @@ const (
 	askAgain = time.Second
 	// mostMargin bounds how much further ahead instants are asked for where some came too late.
 	mostMargin = 20 * time.Millisecond
-	// doubtedFor is how long that may last until it is said: first answers are slow.
-	doubtedFor = time.Second
 	// mostDoubt is how much later than the instants that the script knows those may lie that a queue is told.
 	mostDoubt = 10 * time.Millisecond
+	// doubtedFor is for how long the doubt may be larger until it is said: first answers are slow.
+	doubtedFor = time.Second
 )
 
 // askForGrants asks for what the lanes of shared limits wait for, and gives back what was not used.

@@ -125,6 +125,7 @@ func (s *Scheduler) weigh(wants []Want, now int64) {
 	}
 }
 
+// weightsOf returns what the tenants weigh that wait for each part of the wants, by the scopes of the parts.
 func (s *Scheduler) weightsOf(wants []Want, now int64) map[string]int {
 	type waiting struct {
 		part   string
