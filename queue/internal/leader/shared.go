@@ -81,7 +81,7 @@ const (
 	// askEvery is how long a queue waits, on average, before it asks again whether there are more instants.
 	askEvery = time.Millisecond
 	// mostTogether is for how many combinations of limits one question is.
-	mostTogether = 32
+	mostTogether = 8
 	// mostUnsteady bounds how much longer than on average an answer is given.
 	mostUnsteady = 20 * time.Millisecond
 	// mostLate bounds how much later than it could a question is taken for.
