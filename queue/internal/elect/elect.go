@@ -10,11 +10,11 @@
 //
 // Who looks when:
 //
-//  1. The deputies, two workers whom the leader appoints, look every [DeputyLooks], and take the lease
-//     a moment after it has ended.
+//  1. The deputies, two workers whom the leader appoints, look when the lease ends that they know of, and take it
+//     unless it was renewed.
 //  2. Every other worker is told by its beats that nobody leads ([Elector.Look]).
 //  3. A leader that stops, or gives up, names a deputy, who is told and leads at once ([Elector.Lead]).
-//  4. Who has just come looks as often as a deputy, until the lease that it found is renewed or has ended: a leader that was killed
+//  4. Who has just come looks every [Looks], until the lease that it found is renewed or has ended: a leader that was killed
 //     or has resigned then may have known of nobody.
 package elect
 
@@ -35,12 +35,14 @@ const (
 	shortest = 500 * time.Millisecond
 	// alone is that of a worker that is alone: nobody would wait for its end.
 	alone = time.Second
+	// calm is that of a leader that has had nothing to do for a while.
+	calm = 2 * time.Second
 	// A leader that is far away may take tripsToLead round trips for a commit with all that it reads
 	// before: its lease is longer by them, at most by longestTrips.
 	tripsToLead  = 30
 	longestTrips = 10 * time.Second
-	// DeputyLooks is how often a deputy looks whether somebody leads, and a worker that has just come.
-	DeputyLooks = 120 * time.Millisecond
+	// Looks is how often a worker that has just come looks whether somebody leads.
+	Looks = 120 * time.Millisecond
 	// sitOut is how long a leader that was deposed, or gave up, does not lead again while
 	// somebody else could.
 	sitOut = 5 * time.Second
@@ -54,6 +56,9 @@ func Lease(c *clock.Clock) time.Duration {
 
 // LeaseAlone returns how long it is while there is no other worker.
 func LeaseAlone(c *clock.Clock) time.Duration { return max(alone, Lease(c)) }
+
+// LeaseCalm returns how long it is while there is nothing to do.
+func LeaseCalm(c *clock.Clock) time.Duration { return max(calm, Lease(c)) }
 
 // Config configures an [Elector]. all fields but Led are required.
 type Config struct {
@@ -106,7 +111,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first 
 	var until time.Time // it does not lead before, while somebody else could
 	for ctx.Err() == nil {
 		if (time.Now().Before(until) || e.stopping.Load()) && !told {
-			retry.Pause(ctx, DeputyLooks)
+			retry.Pause(ctx, Looks)
 			// If nobody else leads either, a tired leader is better than none.
 			meta, err := e.cfg.Store.Meta(ctx)
 			now, _ := e.cfg.Clock.Now()
@@ -134,14 +139,18 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first 
 	}
 }
 
-// awaitTurn waits until this worker should look again, and reports whether it was told to lead. A deputy looks all the time, and so
-// does any worker until the lease is renewed that it has found.
+// awaitTurn waits until this worker should look again, and reports whether it was told to lead. A deputy looks when the lease ends, and
+// any worker looks often until the lease is renewed that it has found.
 func (e *Elector) awaitTurn(ctx context.Context, found int64) (told bool) {
 	for till := found; ; {
 		now, _ := e.cfg.Clock.Now()
 		var timeout <-chan time.Time
 		if e.deputy.Load() || till == found {
-			wait := max(min(clock.Micros(till-now), DeputyLooks), 0) + e.cfg.Led.modesty()
+			wait := max(clock.Micros(till-now), 0)
+			if till == found {
+				wait = min(wait, Looks)
+			}
+			wait += e.cfg.Led.modesty()
 			timeout = time.After(wait + time.Duration(rand.Int64N(int64(20*time.Millisecond))))
 		}
 		select {

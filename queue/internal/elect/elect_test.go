@@ -122,7 +122,7 @@ func TestADeputyLeadsNext(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c.end(first, false) // it is killed, by the word of the others
-		if next, took := c.next(); next != deputy || took < shortest/2 || took > shortest+DeputyLooks+50*time.Millisecond {
+		if next, took := c.next(); next != deputy || took < shortest/2 || took > shortest+Looks+50*time.Millisecond {
 			t.Errorf("%s leads after %v, want %s after %v", next, took, deputy, shortest)
 		}
 		time.Sleep(time.Minute)
@@ -176,8 +176,8 @@ func TestWhoHasJustComeSeesThatTheLeaderResigns(t *testing.T) {
 		if err := leader.Resign(t.Context(), term.Token, ""); err != nil {
 			t.Fatal(err)
 		}
-		if next, took := c.next(); next != "b" || took > DeputyLooks+30*time.Millisecond {
-			t.Errorf("%s leads after %v, want b within %v", next, took, DeputyLooks)
+		if next, took := c.next(); next != "b" || took > Looks+30*time.Millisecond {
+			t.Errorf("%s leads after %v, want b within %v", next, took, Looks)
 		}
 	})
 }

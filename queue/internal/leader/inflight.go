@@ -293,13 +293,13 @@ func (b *inflight) post(ctx context.Context) {
 		b.c.Ack(t.w.Name, claims)
 	}
 	fence := t.fence
-	fence.Seq, fence.Notice = b.seq, b.notice
+	fence.Seq, fence.Notice, fence.Lease = b.seq, b.notice, t.lease(b.c)
 	for i := range b.commit.Plan.Starts {
 		fence.Slot = max(fence.Slot, b.commit.Plan.Starts[i].Spent)
 	}
 	b.done = make(chan struct{})
 	wait := t.w.Store.Send(ctx, fence, b.c)
-	silence := time.AfterFunc(fence.Lease, func() { b.end(store.CommitReply{}, errSilent) })
+	silence := time.AfterFunc(t.patience(), func() { b.end(store.CommitReply{}, errSilent) })
 	go func() {
 		b.end(wait())
 		silence.Stop()

@@ -5,10 +5,8 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/waterclock/waterclock/queue/internal/clock"
-	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -55,9 +53,9 @@ func (t *term) muster(ctx context.Context, now int64) error {
 			return err
 		}
 	}
-	t.musterAt, t.fence.Lease = now+musterEvery+20*t.fleet.far(), elect.Lease(t.w.Clock)
-	if t.alone() {
-		t.musterAt, t.fence.Lease = now+3*musterEvery, elect.LeaseAlone(t.w.Clock) // a new worker says that it has come
+	t.musterAt = now + musterEvery + 20*t.fleet.far()
+	if t.alone() || t.calm() {
+		t.musterAt = now + 3*musterEvery // a new worker says that it has come
 	}
 	t.appoint(alive)
 	t.forgetTrimmers(now)
@@ -179,18 +177,3 @@ func (t *term) forgetTenants() {
 
 // alone reports whether there is no other worker.
 func (t *term) alone() bool { return len(t.fleet.members) <= 1 }
-
-// How often the lease is renewed by a leader with nothing to do, beside others and alone.
-const (
-	renewEvery  = 150 * time.Millisecond
-	aloneRenews = 300 * time.Millisecond
-)
-
-// renewEvery returns after what time without a commit the term sends an empty one, to renew its lease: several times
-// within the lease.
-func (t *term) renewEvery() time.Duration {
-	if t.alone() {
-		return aloneRenews
-	}
-	return renewEvery
-}

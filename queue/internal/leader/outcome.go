@@ -17,7 +17,7 @@ import (
 //	decided    it is known whether it was done, by a reply or by the numbers (flights.go)
 //	release    it was not: places, orders and what it was to mend are given back
 
-// errSilent says that no reply has come for as long as the lease lasts that the commit would have extended. Another worker may
+// errSilent says that no reply has come for as long as a lease lasts while there is something to do. Another worker may
 // lead by then, to whom this one has something to tell. Whether the commit has happened is unknown, as where a connection
 // breaks. A reply that comes later is not looked at.
 var errSilent = errors.New("queue: Redis has not replied to a commit for as long as the leader's lease lasts")
@@ -39,6 +39,9 @@ func (b *inflight) happened(ctx context.Context) error {
 	t.renewed = time.Now()
 	if b.c.Writes() {
 		t.wrote = t.renewed
+	}
+	if len(b.commit.Plan.Starts)+len(b.ends) > 0 || b.mends {
+		t.worked = t.renewed
 	}
 	t.fleet.noteTrip(time.Since(b.began))
 	b.decided(true)

@@ -40,6 +40,7 @@ type term struct {
 	spare   []*store.Commit // empty, to be used again
 	renewed time.Time       // when the last one was known to have happened
 	wrote   time.Time       // the same, of the last one that did more than read
+	worked  time.Time       // the same, of the last one with which a job started, ended or came back; at first when the term began
 
 	// What the term was told.
 	noticed  string             // the ID of the newest notice that was opened

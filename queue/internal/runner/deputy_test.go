@@ -27,7 +27,7 @@ func TestADeputyKeepsNothing(t *testing.T) {
 		before := kept()
 		const minutes = 8
 		time.Sleep(minutes * time.Minute)
-		const looks = uint64(minutes * time.Minute / elect.DeputyLooks)
+		const looks = uint64(minutes * time.Minute / elect.Looks)
 		if after := kept(); after > before+looks/2 {
 			t.Errorf("%d objects more after about %d looks", after-before, looks)
 		}

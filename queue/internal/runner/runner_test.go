@@ -166,7 +166,7 @@ func TestANewWorkerLooksAgain(t *testing.T) {
 		if l.count() > 0 {
 			t.Error("two workers lead at once")
 		}
-		time.Sleep(2 * elect.DeputyLooks) // it may look a moment too early, and then once more
+		time.Sleep(2 * elect.Looks) // it may look a moment too early, and then once more
 		if l.count() != 10 {
 			t.Errorf("%d of 10 jobs have started when the lease of the killed leader had ended", l.count())
 		}
