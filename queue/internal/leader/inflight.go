@@ -292,8 +292,9 @@ func (b *inflight) post(ctx context.Context) {
 		}
 		b.c.Ack(t.w.Name, claims)
 	}
+	t.fence.Lease = t.lease(b.c)
 	fence := t.fence
-	fence.Seq, fence.Notice, fence.Lease = b.seq, b.notice, t.lease(b.c)
+	fence.Seq, fence.Notice = b.seq, b.notice
 	for i := range b.commit.Plan.Starts {
 		fence.Slot = max(fence.Slot, b.commit.Plan.Starts[i].Spent)
 	}

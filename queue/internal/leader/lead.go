@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -34,7 +35,7 @@ func Serve(ctx context.Context, w *worker.Worker, first store.Term) {
 		w: w, ctx: ctx, kicks: make(chan struct{}, 1), reports: make(chan func(int64), 16), sweeps: func() {}, batches: make(chan noticeBatch, 16), noticed: first.Notice,
 		full: make(map[string]bool), trimmers: make(map[string]*trimmer), broken: make(map[envelope.Lane]bool),
 		shared: newSharing(w), worked: time.Now(),
-		fence: store.Fence{Token: first.Token, Seq: first.Seq + 1, Changes: first.Changes},
+		fence: store.Fence{Token: first.Token, Lease: elect.Lease(w.Clock), Seq: first.Seq + 1, Changes: first.Changes},
 	}
 	t.fleet.w = w
 	var reader sync.WaitGroup
