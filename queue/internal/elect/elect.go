@@ -113,7 +113,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first 
 		if (time.Now().Before(until) || e.stopping.Load()) && !told {
 			retry.Pause(ctx, Looks)
 			// If nobody else leads either, a tired leader is better than none.
-			meta, err := e.cfg.Store.Meta(ctx)
+			meta, err := retry.Persist(ctx, e.patience(), e.cfg.Store.Meta)
 			now, _ := e.cfg.Clock.Now()
 			if err != nil || meta.Till+2*shortest.Microseconds() > now {
 				continue
@@ -139,6 +139,12 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, first 
 	}
 }
 
+// patience is how long a look waits for its answer before it asks again, by another connection.
+func (e *Elector) patience() time.Duration {
+	_, doubt := e.cfg.Clock.Now()
+	return shortest/5 + min(2*doubt, longestTrips)
+}
+
 // awaitTurn waits until this worker should look again, and reports whether it was told to lead. A deputy looks when the lease ends, and
 // any worker looks often until the lease is renewed that it has found.
 func (e *Elector) awaitTurn(ctx context.Context, found int64) (told bool) {
@@ -162,7 +168,7 @@ func (e *Elector) awaitTurn(ctx context.Context, found int64) (told bool) {
 			}
 		case <-timeout:
 		}
-		meta, err := e.cfg.Store.Meta(ctx)
+		meta, err := retry.Persist(ctx, e.patience(), e.cfg.Store.Meta)
 		if err != nil {
 			continue
 		}
