@@ -86,7 +86,11 @@ func (w *Watcher) health(ctx context.Context) (h Health, stats queue.Stats, err 
 	if err := w.failing(ctx, &h, stats); err != nil {
 		return h, stats, err
 	}
-	for _, w := range crew(fleets) {
+	all, err := w.crew(ctx, fleets)
+	if err != nil {
+		return h, stats, err
+	}
+	for _, w := range all {
 		if w.Alive {
 			h.Workers++
 			h.Places += w.Places

@@ -34,7 +34,7 @@ func (w *Watcher) Workers(ctx context.Context) ([]WorkerStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	return crew(fleets), nil
+	return w.crew(ctx, fleets)
 }
 
 // fleets returns the workers of each partition.
@@ -42,12 +42,23 @@ func (w *Watcher) fleets(ctx context.Context) ([][]WorkerStats, error) {
 	return inEach(ctx, w, "inspecting", func(l *look) ([]WorkerStats, error) { return l.workers(ctx) })
 }
 
-// crew returns the workers of all partitions, each once. A worker has another name in each of them, and is known by its process. Of
-// several workers of one process that which came first to one partition came first to the others, too.
-func crew(fleets [][]WorkerStats) []WorkerStats {
+// crew returns the workers of the queue, those that take part in no partition, too.
+func (w *Watcher) crew(ctx context.Context, fleets [][]WorkerStats) ([]WorkerStats, error) {
 	if len(fleets) == 1 {
-		return fleets[0]
+		return fleets[0], nil
 	}
+	root := look{store: w.root}
+	present, err := root.workers(ctx)
+	if err != nil {
+		return nil, w.failed("inspecting", err)
+	}
+	present = slices.DeleteFunc(present, func(w WorkerStats) bool { return !w.Alive })
+	return together(append(slices.Clone(fleets), present)), nil
+}
+
+// together returns the workers of all partitions, each once. A worker has another name in each of them, and is known by its process. Of
+// several workers of one process that which came first to one partition came first to the others, too.
+func together(fleets [][]WorkerStats) []WorkerStats {
 	type process struct {
 		host, version string
 		alive         bool

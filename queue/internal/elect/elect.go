@@ -36,7 +36,7 @@ const (
 	// alone is that of a worker that is alone: nobody would wait for its end.
 	alone = time.Second
 	// calm is that of a leader that has had nothing to do for a while.
-	calm = 2 * time.Second
+	calm = 3 * time.Second
 	// A leader that is far away may take tripsToLead round trips for a commit with all that it reads
 	// before: its lease is longer by them, at most by longestTrips.
 	tripsToLead  = 30

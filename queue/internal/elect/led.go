@@ -3,6 +3,8 @@ package elect
 import (
 	"sync"
 	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/members"
 )
 
 // A Led is how many partitions of a queue a worker leads: its electors for them have one. If each worker led what it finds, the first that
@@ -16,6 +18,7 @@ import (
 type Led struct {
 	mu    sync.Mutex
 	leads int
+	part  int       // how many it should lead at most; 0 if that is not known
 	moved time.Time // when something was handed over last
 }
 
@@ -46,16 +49,24 @@ func (s *Led) modesty() time.Duration {
 	return min(time.Duration(s.leads)*modest, mostModest)
 }
 
-// Excess reports whether the worker should hand over one of the partitions that it leads, of so many, if there are so many workers. It says so
-// for one of them at a time.
-func (s *Led) Excess(partitions, workers int) bool {
-	if s == nil || workers < 2 {
+// Count notes how many partitions the queue has, and how many workers take part in any of them.
+func (s *Led) Count(partitions, workers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part = (partitions + workers - 1) / workers
+	if workers > members.Least { // which partitions one may lead is left to chance: the same number for all would not come about
+		s.part++
+	}
+}
+
+// Excess reports whether the worker should hand over one of the partitions that it leads. It says so for one of them at a time.
+func (s *Led) Excess() bool {
+	if s == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	part := (partitions + workers - 1) / workers
-	if s.leads <= part || time.Since(s.moved) < handOverEvery {
+	if s.part == 0 || s.leads <= s.part || time.Since(s.moved) < handOverEvery {
 		return false
 	}
 	s.moved = time.Now()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/members"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
@@ -144,5 +145,13 @@ func (t *term) anyDeputy() *member {
 // Kick lets the term look at once: a round that waits goes on. Any goroutine may call it.
 func (t *term) Kick() { retry.Signal(t.kicks) }
 
-// Hungry reports whether jobs wait for a place: whoever frees one kicks. Any goroutine may call it.
-func (t *term) Hungry() bool { return t.hungry.Load() }
+// Need says how the jobs do for places. While it is [members.Short] whoever frees a place kicks. Any goroutine may call it.
+func (t *term) Need() members.Need {
+	switch {
+	case t.hungry.Load():
+		return members.Short
+	case t.busy.Load():
+		return members.Busy
+	}
+	return members.Enough
+}

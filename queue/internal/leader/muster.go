@@ -23,9 +23,12 @@ const musterEvery = 1_000_000
 // muster reads who works, and what follows from that: the members of the fleet, the dead, the number of places, the
 // deputies, and when the next muster is. It takes two to four round trips.
 func (t *term) muster(ctx context.Context, now int64) error {
+	checks := t.fleet.musters%typesEvery == 0
 	leases, err := query(ctx, t, func(ctx context.Context) (map[string]int64, error) {
-		if err := t.w.Store.CheckTypes(ctx); err != nil {
-			return nil, err
+		if checks {
+			if err := t.w.Store.CheckTypes(ctx); err != nil {
+				return nil, err
+			}
 		}
 		return t.w.Store.Leases(ctx)
 	})
@@ -54,8 +57,11 @@ func (t *term) muster(ctx context.Context, now int64) error {
 		}
 	}
 	t.musterAt = now + musterEvery + 20*t.fleet.far()
-	if t.alone() || t.calm() {
-		t.musterAt = now + 3*musterEvery // a new worker says that it has come
+	switch { // a new worker says that it has come
+	case t.calm():
+		t.musterAt = now + 8*musterEvery
+	case t.alone():
+		t.musterAt = now + 3*musterEvery
 	}
 	t.appoint(alive)
 	t.forgetTrimmers(now)
@@ -95,8 +101,12 @@ func (t *term) meet(ctx context.Context, alive []string) error {
 	return nil
 }
 
-// recordsEvery is at how many musters the record of a worker that is known is read again.
-const recordsEvery = 8
+const (
+	// recordsEvery is at how many musters the record of a worker that is known is read again.
+	recordsEvery = 8
+	// typesEvery is at how many it is looked whether the keys of the queue have their types.
+	typesEvery = 4
+)
 
 // memberOf returns a worker as its record tells of it. How many places it has free is known by the claims that
 // the scheduler counts. A worker that knows the time badly gets slots ahead, by its doubt. What its claims need to get

@@ -23,8 +23,8 @@ import (
 //   - Requests are about one claim, and have their effect with a commit (requests.go).
 //   - The commit that has the effects of all notices up to one notes that one's ID. A new leader reads on from
 //     there ([store.Fence.Notice]).
-//   - The reader trims the stream each second, up to the notice that a commit has noted. That one stays. If it is not there a second
-//     later, the stream was deleted, or Redis has forgotten its newest entries. Notices that nobody has read may be lost with
+//   - The reader trims the stream every two seconds, up to the notice that a commit has noted. That one stays. If it is not there two
+//     seconds later, the stream was deleted, or Redis has forgotten its newest entries. Notices that nobody has read may be lost with
 //     them, so everything is read again ([term.tend]).
 
 // A noticeBatch is what one reading of the notices brought.
@@ -43,7 +43,7 @@ func (t *term) readNotices(ctx context.Context, after string) {
 	trouble := retry.NewTrouble(t.w.Log, "reading the notices to the leader")
 	kept, tended := after, time.Now()
 	for ctx.Err() == nil {
-		if time.Since(tended) >= noticePatience {
+		if time.Since(tended) >= tendEvery {
 			tended = time.Now()
 			if kept = t.tend(ctx, kept); kept == noNotice && after != noNotice {
 				after = noNotice
@@ -107,6 +107,9 @@ func (t *term) tend(ctx context.Context, kept string) string {
 // noticePatience is how long one wait for notices lasts: so long it takes to notice that the connection
 // has died.
 const noticePatience = time.Second
+
+// tendEvery is how often the stream is trimmed, and looked for.
+const tendEvery = 2 * time.Second
 
 // gatherFor is the time between two readings of the notices, and between a commit and one for lanes
 // that fall due. What comes in quick succession shares them; what comes alone does not wait.

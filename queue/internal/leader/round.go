@@ -201,6 +201,7 @@ func (t *term) again(b *inflight) bool {
 		return true
 	}
 	t.hungry.Store(b.commit.Plan.Hungry)
+	t.busy.Store(2*t.fleet.free() <= t.fleet.places())
 	if len(t.flights) > 0 || b.commit.Plan.Next <= b.at {
 		return true
 	}
@@ -228,7 +229,7 @@ func (t *term) fit() error {
 		t.w.Log.Warn("this worker is short of CPU; another one leads the queue", "successor", t.successor())
 		return errTired
 	}
-	if t.w.LeadsTooMuch(len(t.fleet.members)) {
+	if t.w.LeadsTooMuch() {
 		t.nearest = t.anyDeputy()
 		return errExcess
 	}

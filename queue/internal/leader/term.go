@@ -16,7 +16,7 @@ import (
 // A term is a time in which this worker leads the queue: it decides, and commits what it
 // has decided. Everything it knows is a copy of what Redis holds; after any doubt it reads
 // that again. Only the goroutine of its rounds touches it. Others reach that by kicks, batches and reports, and
-// read hungry.
+// read hungry and busy.
 type term struct {
 	w *worker.Worker
 
@@ -30,6 +30,7 @@ type term struct {
 	// How others reach the rounds.
 	kicks   chan struct{}        // something has happened in this worker: look at once; it holds one kick
 	hungry  atomic.Bool          // jobs wait for a place; the worker's jobs read it, and kick when they free one
+	busy    atomic.Bool          // half of the places are taken, or more
 	batches chan noticeBatch     // from the goroutine that reads the notices
 	reports chan func(now int64) // what the work beside the rounds has found; see [term.report]
 

@@ -8,6 +8,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/leader"
+	"github.com/waterclock/waterclock/queue/internal/members"
+	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/queue/internal/worker"
 )
@@ -16,6 +18,8 @@ import (
 type Runner struct {
 	worker  *worker.Worker
 	elector *elect.Elector
+	leaving chan struct{} // closed when it is to leave
+	leave   func()
 }
 
 // New returns a runner.
@@ -25,8 +29,15 @@ func New(cfg worker.Config) *Runner {
 			"waterclock doctor shows what lies ahead", "by", by.Round(time.Millisecond))
 	})
 	elector := elect.New(elect.Config{Store: cfg.Store, Clock: c, Worker: cfg.Name, Led: cfg.Led, Log: cfg.Log})
-	return &Runner{worker: worker.New(cfg, c, elector), elector: elector}
+	leaving := make(chan struct{})
+	return &Runner{worker: worker.New(cfg, c, elector), elector: elector, leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) })}
 }
+
+// Need returns how the jobs of the queue do for places, if this worker leads.
+func (r *Runner) Need() members.Need { return r.worker.Need() }
+
+// Leave lets Run end as if ctx had, but with as much time for the handlers as they need, until ctx ends.
+func (r *Runner) Leave() { r.leave() }
 
 // Run takes part in the queue until ctx ends, and returns when everything that the
 // worker was given is done with. It runs once.
@@ -45,10 +56,16 @@ func (r *Runner) Run(ctx context.Context) error {
 	services.Go(func() { r.worker.Past.Write(outlive) })
 	election.Go(func() { r.stand(leading) })
 
-	<-ctx.Done()
-	defer time.AfterFunc(r.worker.LongestStop(), end).Stop() // Redis may be away
+	select {
+	case <-ctx.Done():
+	case <-r.leaving:
+	}
+	defer context.AfterFunc(ctx, func() { // Redis may be away
+		retry.Pause(outlive, r.worker.LongestStop())
+		end()
+	})()
 	r.elector.Stop()
-	r.worker.Shutdown()
+	r.worker.Shutdown(ctx)
 	resign()
 	election.Wait()
 	fallSilent()

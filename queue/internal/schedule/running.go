@@ -41,6 +41,9 @@ const blocked = Never - 1
 // Held returns how many jobs a worker has.
 func (s *Scheduler) Held(worker string) int { return s.running.workers[worker] }
 
+// Runs reports whether any worker has a job.
+func (s *Scheduler) Runs() bool { return len(s.running.workers) > 0 }
+
 // full reports whether as many jobs of a subject run as may.
 func (s *Scheduler) full(u *subject) bool {
 	return u.limit.Limits() && u.running >= u.limit.Most(s.running.places)

@@ -51,7 +51,11 @@ import (
 //	wc:queues                        zset    W, SetPolicies     all queues → last heard of, µs
 //
 // A partition of a queue that is divided has all these keys, with its number behind the name: wc:{q/3}:. Under wc:{q}: are then policies,
-// history and charts, and meta with the version of the policies.
+// history and charts, meta with the version of the policies, and of the workers
+//
+//	wc:{q}:workers                   zset    W                  worker → its lease ends, µs
+//	wc:{q}:worker:<worker>           hash    W                  places, host, …
+//	wc:{q}:wanted                    hash    W                  partition → how many workers it wants, and until when, µs
 //
 // W is the worker that the key is about, or any worker; I an Inspector; * the leader, workers, Inspectors and clients.
 // An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant>,
@@ -78,6 +82,7 @@ func (k Keys) Tenants() string   { return k.prefix + "tenants" }
 func (k Keys) Backlogs() string  { return k.prefix + "backlogs" }
 func (k Keys) Later() string     { return k.prefix + "later" }
 func (k Keys) Workers() string   { return k.prefix + "workers" }
+func (k Keys) Wanted() string    { return k.prefix + "wanted" }
 func (k Keys) Notices() string   { return k.prefix + "notices" }
 func (k Keys) Paused() string    { return k.prefix + "paused" }
 func (k Keys) Cancelled() string { return k.prefix + "cancelled" }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -40,13 +41,20 @@ type Share struct {
 	changed chan struct{} // another queue has taken a place, or given one back
 }
 
-// Share lets one more queue take places, for as long as the places live.
+// Share lets one more queue take places, until it closes its share.
 func (p *Places) Share() *Share {
 	s := &Share{Places: p, changed: make(chan struct{}, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shares = append(p.shares, s)
 	return s
+}
+
+// Close ends the share, of which all places were given back.
+func (s *Share) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shares = slices.DeleteFunc(s.shares, func(other *Share) bool { return other == s })
 }
 
 // Take takes a place, if one is free, without waiting. Whoever has taken it calls Give once.
@@ -88,7 +96,7 @@ func (s *Share) tell() {
 func (s *Share) Free() int { return len(s.free) }
 
 // All returns how many there are.
-func (s *Share) All() int { return cap(s.free) }
+func (p *Places) All() int { return cap(p.free) }
 
 // Left returns how many places the other queues leave to this one, those included that it
 // has taken. It is what a beat tells the leader of this queue.

@@ -21,13 +21,16 @@ import (
 // lastPatience bounds every wait of a worker that stops, after ShutdownTimeout.
 const lastPatience = 5 * time.Second
 
+// A worker that only leaves its queue, while its program goes on, does the same. Its handlers have as much time as they need, until the
+// program stops.
+
 // LongestStop is how long the worker takes to stop, at most, where Redis is away.
 func (w *Worker) LongestStop() time.Duration { return w.cfg.ShutdownTimeout + 2*lastPatience }
 
-// Shutdown hands back what has not started, waits for the handlers, and cancels those that take too long. It returns
+// Shutdown hands back what has not started, waits for the handlers, and cancels those that take too long after ctx has ended. It returns
 // when all ends are told and the leader has taken back what was returned, or after the patience for each. The worker
 // must go on to beat, to take messages and, if it leads, to lead: only so its claims are taken back.
-func (w *Worker) Shutdown() {
+func (w *Worker) Shutdown(ctx context.Context) {
 	w.gate.Lock()
 	close(w.stop)
 	w.gate.Unlock()
@@ -39,6 +42,10 @@ func (w *Worker) Shutdown() {
 		w.running.Wait()
 		close(ended)
 	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 	if !endsWithin(ended, w.cfg.ShutdownTimeout) {
 		w.Log.Warn("handlers run on after the shutdown timeout; cancelling them",
 			"jobs", w.Claims.count(), "timeout", w.cfg.ShutdownTimeout)
@@ -94,4 +101,5 @@ func (w *Worker) Leave() {
 	if err != nil {
 		w.Log.Debug("leaving the fleet", "err", err)
 	}
+	w.Places.Close()
 }

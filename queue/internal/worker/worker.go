@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/envelope"
+	"github.com/waterclock/waterclock/queue/internal/members"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -120,8 +121,16 @@ type Worker struct {
 
 // A Leader is the term in which a worker leads, as far as the worker's own jobs have to do with it.
 type Leader interface {
-	Kick()        // something has happened in this worker: look at once
-	Hungry() bool // jobs wait for a place
+	Kick()              // something has happened in this worker: look at once
+	Need() members.Need // how jobs do for places
+}
+
+// Need returns how the jobs of the queue do for places, if this worker leads; otherwise [members.Enough].
+func (w *Worker) Need() members.Need {
+	if leader, leads := w.leader(); leads {
+		return leader.Need()
+	}
+	return members.Enough
 }
 
 // commandsPerCore is how many commands of its jobs a worker sends at once, for each core: go-redis has 10 connections
@@ -173,7 +182,7 @@ func (w *Worker) leader() (leader Leader, leads bool) {
 
 // tellHungry lets the term look at once if jobs wait for a place.
 func (w *Worker) tellHungry() {
-	if leader, leads := w.leader(); leads && leader.Hungry() {
+	if leader, leads := w.leader(); leads && leader.Need() == members.Short {
 		leader.Kick()
 	}
 }
@@ -203,8 +212,8 @@ func (w *Worker) Stopping() bool {
 	}
 }
 
-// LeadsTooMuch reports whether the worker should hand over one of the partitions that it leads, if the queue has so many workers.
-func (w *Worker) LeadsTooMuch(workers int) bool { return w.cfg.Led.Excess(w.Store.Of, workers) }
+// LeadsTooMuch reports whether the worker should hand over one of the partitions that it leads.
+func (w *Worker) LeadsTooMuch() bool { return w.cfg.Led.Excess() }
 
 // Outlive returns a context for what must still reach Redis while the worker stops.
 func (w *Worker) Outlive() context.Context { return w.outlive }

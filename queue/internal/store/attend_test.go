@@ -1,0 +1,64 @@
+package store
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+)
+
+// Workers of a divided queue see each other while their leases hold, and how many workers a partition wants: half as many each time that
+// nobody has repeated it, and what cannot be read is no wish.
+func TestAttend(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		s, err := New(client, "push")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const hold = 200 * time.Millisecond
+		attend := func(worker string, lease time.Duration, wishes map[int]int) Roll {
+			t.Helper()
+			roll, err := s.Attend(t.Context(), Attendance{Worker: worker, Lease: lease, Hold: hold, Least: 3, Wishes: wishes, Record: WorkerRecord{Places: 10, Host: "h/1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return roll
+		}
+		is := func(roll Roll, workers []string, wanted map[int]int) {
+			t.Helper()
+			if !slices.Equal(roll.Workers, workers) || !maps.Equal(roll.Wanted, wanted) {
+				t.Errorf("%+v, want %v and %v", roll, workers, wanted)
+			}
+		}
+		is(attend("b", time.Minute, nil), []string{"b"}, map[int]int{})
+		is(attend("a", 50*time.Millisecond, map[int]int{2: 13, 3: 4}), []string{"a", "b"}, map[int]int{2: 13, 3: 4})
+		fleet, err := s.Fleet(t.Context())
+		if err != nil || len(fleet) != 2 || fleet[0].Name != "a" || fleet[0].Host != "h/1" || fleet[0].Places != 10 {
+			t.Errorf("%+v, %v", fleet, err)
+		}
+		client.HSet(t.Context(), "wc:{push}:wanted", "5", "many")
+		is(attend("b", time.Minute, map[int]int{3: 4}), []string{"a", "b"}, map[int]int{2: 13, 3: 4})
+		for _, want := range []map[int]int{{2: 6}, {}} {
+			time.Sleep(hold + 50*time.Millisecond)
+			is(attend("b", time.Minute, nil), []string{"b"}, want)
+		}
+		if left := client.HLen(t.Context(), "wc:{push}:wanted").Val(); left != 0 {
+			t.Errorf("%d wishes are left", left)
+		}
+		if err := s.Absent(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		is(attend("c", time.Minute, nil), []string{"c"}, map[int]int{})
+		client.Del(t.Context(), "wc:{push}:wanted")
+		client.Set(t.Context(), "wc:{push}:wanted", "text", 0)
+		if _, err := s.Attend(t.Context(), Attendance{Worker: "c", Lease: time.Minute}); !errors.As(err, new(*BrokenKeyError)) {
+			t.Errorf("%v, want that a key is broken", err)
+		}
+	})
+}

@@ -1,0 +1,48 @@
+-- attend says that a worker of a divided queue lives, which others do, and how many workers each
+-- partition wants.
+--
+-- KEYS[1]  workers, of the whole queue
+-- KEYS[2]  wanted
+-- KEYS[3]  the worker's record
+-- ARGV[1]  name of the worker
+-- ARGV[2]  its lease in us
+-- ARGV[3]  for how long a wish of a partition holds, in us
+-- ARGV[4]  how many workers each partition has at least
+-- ARGV[5]  number of wishes; then the number of a partition and how many workers it wants, for each
+-- then the fields of the worker's record
+--
+-- Returns {now, names of the workers that live, number of each partition with a wish and how many
+-- workers it wants}. A wish that nobody repeats is halved, until the least is enough.
+
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local int = function(n) return string.format('%d', n) end
+
+for i, want in ipairs({ 'zset', 'hash', 'hash' }) do
+  expect(KEYS[i], want)
+end
+-- A full Redis refuses commands that need memory, unless the script has begun with one that writes and needs none.
+call('ZREMRANGEBYSCORE', KEYS[1], '-inf', int(now))
+call('ZADD', KEYS[1], int(now + ARGV[2]), ARGV[1])
+local holds, least, wishes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+for i = 6, 5 + 2 * wishes, 2 do
+  call('HSET', KEYS[2], ARGV[i], ARGV[i + 1] .. ' ' .. int(now + holds))
+end
+call('HSET', KEYS[3], unpack(ARGV, 6 + 2 * wishes))
+call('PEXPIRE', KEYS[3], '86400000')
+local wanted, all = {}, call('HGETALL', KEYS[2])
+for i = 1, #all, 2 do
+  local n, till = string.match(all[i + 1], '^(%d+) (%d+)$')
+  n, till = tonumber(n or 0), tonumber(till or 0)
+  if till <= now or till > now + holds then
+    n = math.floor(n / 2)
+    call('HSET', KEYS[2], all[i], n .. ' ' .. int(now + holds))
+  end
+  if n <= least then
+    call('HDEL', KEYS[2], all[i])
+  else
+    wanted[#wanted + 1], wanted[#wanted + 2] = all[i], int(n)
+  end
+end
+return { now, call('ZRANGE', KEYS[1], 0, -1), wanted }
