@@ -38,14 +38,21 @@ type crew struct {
 	group   errgroup.Group
 }
 
+// All workers together say fifty times a second that they live: in a small fleet each of them more often, since of few workers all that take
+// part in a partition are more likely to die at once.
 const (
-	// attendEvery is how often a worker says that it lives.
-	attendEvery = 2 * time.Second
-	// attendLease is for how long others believe it.
-	attendLease = 6 * time.Second
+	attendFirst = 300 * time.Millisecond // as often as that at most
+	attendLast  = 2 * time.Second        // and at least
+	attendEach  = 20 * time.Millisecond  // for each worker that lives
+
 	// wishHolds is for how long a partition has more members, after its jobs needed them.
 	wishHolds = 30 * time.Second
 )
+
+// every is how often the worker says that it lives. The others believe it for three times as long.
+func (c *crew) every() time.Duration {
+	return min(max(attendFirst, time.Duration(c.workers)*attendEach), attendLast)
+}
 
 func (w *Worker) newCrew(all []*store.Store, root *store.Store, dedicated redis.UniversalClient, places *worker.Places, h asynq.Handler, log *slog.Logger) *crew {
 	c := &crew{w: w, root: root, places: places, h: h, log: log, name: newName(), parts: make(map[int]*membership), size: make(map[int]int)}
@@ -60,15 +67,15 @@ func (c *crew) run(ctx context.Context) error {
 	trouble := retry.NewTrouble(c.log, "telling the other workers of the queue that this one lives")
 	for ctx.Err() == nil {
 		here := c.attendance()
-		roll, err := retry.Persist(ctx, attendEvery/3, func(ctx context.Context) (store.Roll, error) { return c.root.Attend(ctx, here) })
+		roll, err := retry.Persist(ctx, attendFirst/3, func(ctx context.Context) (store.Roll, error) { return c.root.Attend(ctx, here) })
 		wait := trouble.After(err)
 		if err == nil {
 			c.takeParts(ctx, roll)
-			wait = attendEvery
+			wait = c.every()
 		}
 		retry.Pause(ctx, wait)
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), attendLease)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), attendLast)
 	defer cancel()
 	if err := c.root.Absent(last, c.name); err != nil {
 		c.log.Debug("telling the other workers that this one stops", "err", err)
@@ -85,7 +92,7 @@ func (c *crew) attendance() store.Attendance {
 		}
 	}
 	return store.Attendance{
-		Worker: c.name, Lease: attendLease, Wishes: wishes, Hold: wishHolds, Least: members.Least,
+		Worker: c.name, Lease: 3 * c.every(), Wishes: wishes, Hold: wishHolds, Least: members.Least,
 		Record: store.WorkerRecord{Places: c.places.All(), Host: host(), Since: c.since, Version: store.Schema},
 	}
 }

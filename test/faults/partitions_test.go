@@ -45,10 +45,10 @@ func divided(t *testing.T) *scene {
 		for range 2 * s.rounds {
 			begin := time.Now()
 			s.killSome(4, 600*time.Millisecond)
+			s.used = append(s.used, span{begin, time.Now()}) // then half of the workers die at once
 			s.killTwo()
 			s.changePolicies()
 			s.pause(time.Second)
-			s.used = append(s.used, span{begin, time.Now()})
 			s.outage(time.Second, server.Kill, server.Resume)
 		}
 		s.crew.wait()
@@ -219,7 +219,7 @@ func (s *scene) brokenTogether(executions []*execution) (found int) {
 	s.inParts(executions)
 	if len(s.used) > 0 {
 		s.t.Logf("at least %d jobs waited meanwhile", s.leastWaiting(executions))
-		s.checkUse("the rules of the queue", w.rate(), 0.3, executions, executions)
+		s.checkUse("the rules of the queue", w.rate(), 0.5, executions, executions)
 	}
 	return found + s.count("places of a worker", s.tooManyPlaces(executions))
 }
