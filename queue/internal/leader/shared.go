@@ -63,12 +63,13 @@ func (t *term) onOurs(now int64, doubt time.Duration, said store.Reading) (later
 
 // A quota is what a term knows of one shared limit, for the values of its key.
 type quota struct {
-	asking  bool
-	ill     bool          // that the last answers were of no use was said
-	doubted int64         // since when the clock of the limit is not known well enough; 0 if it is
-	next    int64         // not to be asked before, in µs of the queue's clock
-	given   []given       // grants that may be unused, by their instants
-	margin  time.Duration // how much further ahead its instants are asked for, since some came too late
+	asking    bool
+	ill       bool          // that the last answers were of no use was said
+	doubted   int64         // since when the clock of the limit is not known well enough; 0 if it is
+	next      int64         // not to be asked before, in µs of the queue's clock
+	contested int64         // others want its instants, too, until then, in µs of the queue's clock
+	given     []given       // grants that may be unused, by their instants
+	margin    time.Duration // how much further ahead its instants are asked for, since some came too late
 }
 
 // A given grant is one that the scheduler has got, and the decision by which.
@@ -92,6 +93,8 @@ const (
 	mostMargin = 20 * time.Millisecond
 	// mostDoubt is how much later than the instants that the script knows those may lie that a queue is told.
 	mostDoubt = 10 * time.Millisecond
+	// contestedFor is for how long a limit is taken for one that others want, after it was somebody else's turn.
+	contestedFor = 100 * time.Millisecond
 	// doubtedFor is for how long the doubt may be larger until it is said: first answers are slow.
 	doubtedFor = time.Second
 )
@@ -128,7 +131,7 @@ type question struct {
 
 // about returns the question that a want is; false if there is no place for any of its jobs.
 func (t *term) about(want schedule.Want, now int64) (question, bool) {
-	costs := t.sched.Costs(want, now, t.near().Microseconds(), t.fleet.free())
+	costs := t.sched.Costs(want, now, t.near().Microseconds(), t.fleet.free(), now < t.quota(want.Scope).contested)
 	t.quota(want.Scope).asking = len(costs) > 0
 	return question{want, costs}, len(costs) > 0
 }
@@ -299,6 +302,9 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
 	for i, d := range decisions {
 		if !d.Spent() {
+			if d.RetryAfter <= r.after+r.within { // it is somebody else's turn
+				q.contested = now + contestedFor.Microseconds()
+			}
 			q.next = max(q.next, now+min(d.Again, askAgain).Microseconds())
 			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: at(d.Slot)})
 			break

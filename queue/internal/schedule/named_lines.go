@@ -251,7 +251,7 @@ func (s *Scheduler) opensFor(i *instance, l *lane, now int64) int64 {
 // arm gives an instance its bound: when it lets the first lane of its line start. It has none while it waits for a lane,
 // and while so much of it runs as may.
 func (s *Scheduler) arm(i *instance, now int64) {
-	l := i.first()
+	l := s.nextOf(i, now)
 	if i.shared != nil && l != nil {
 		s.wanting[i] = true
 	}
@@ -277,7 +277,7 @@ func (d *decision) call() bool {
 		return false
 	}
 	i := s.opening.entries[0].item
-	l := i.first()
+	l := s.nextOf(i, d.now)
 	if l == nil || i.called != nil {
 		s.opening.remove(i)
 		return true

@@ -87,7 +87,7 @@ func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
 			continue
 		}
 		first := s.firstOpen(i, now)
-		if first == nil || s.opensFor(i, first, now) < rules.Never {
+		if first == nil || s.opensFor(i, s.nextOf(i, now), now) < rules.Never {
 			continue
 		}
 		wants = append(wants, Want{i.name, i.shared.Parts, s.ungranted(first, now), s.aheadOf(first)})
@@ -160,6 +160,27 @@ func (s *Scheduler) weightsOf(wants []Want, now int64) map[string]int {
 	return weights
 }
 
+// mostPassed is how many tenants of a line are looked at for one that can use a grant which the first one cannot.
+const mostPassed = 64
+
+// nextOf returns the lane of a line that is called next: the first one. The grants of a shared limit may lie before the first one may start,
+// since its tenant or its user has to wait a little. They are for the first of the others that they are of use to: otherwise they would be
+// lost, and all lanes would wait.
+func (s *Scheduler) nextOf(i *instance, now int64) *lane {
+	next := i.first()
+	if next == nil || len(i.urgent) > 0 || len(i.state.Grants()) == 0 || s.opensFor(i, next, now) < rules.Never {
+		return next
+	}
+	share, passed := int64(rules.Never), i.line.entries[:min(i.line.len(), mostPassed)]
+	for _, w := range passed {
+		l := w.item.lanes.entries[0].item
+		if w.item.tenant.share < share && len(l.heads) > 0 && s.opensFor(i, l, now) < rules.Never {
+			next, share = l, w.item.tenant.share
+		}
+	}
+	return next
+}
+
 // firstOpen returns the first lane in line whose tenant may start something within the lead; nil if there is none.
 func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 	for {
@@ -172,18 +193,23 @@ func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 
 // Costs returns what the first jobs cost that a want is about, in the order in which they would start: those that may start within the
 // lead, within a span of so many µs, as far as the queue, tenants and users let them, at so many free places. None if there are no places.
-func (s *Scheduler) Costs(of Want, now, span int64, places int) (costs []Cost) {
+// In turn are those for which no tenant is passed over that has been served less: where others want grants, too, the rest can wait for the
+// next time, when that tenant may start something again.
+func (s *Scheduler) Costs(of Want, now, span int64, places int, inTurn bool) (costs []Cost) {
 	i, most := s.instances[of.Scope], min(places, s.room(&s.queue, now+s.lead, span))
 	if most <= 0 {
 		return nil
 	}
 	first, left := i.first(), make(map[*tenant]int) // how many jobs of a tenant may start
+	if inTurn {
+		left = s.turnsOf(i, now, span, most)
+	}
 	for l := range i.all() {
 		t := l.user.tenant
-		if _, known := left[t]; !known {
+		if _, known := left[t]; !known && !inTurn {
 			left[t] = s.room(&t.subject, now+s.lead, span)
 		}
-		n := min(left[t], most-len(costs))
+		n := max(0, min(left[t], most-len(costs)))
 		switch {
 		case l == first:
 			n = max(n, 1)
@@ -198,6 +224,36 @@ func (s *Scheduler) Costs(of Want, now, span int64, places int) (costs []Cost) {
 		}
 	}
 	return costs
+}
+
+// turnsOf returns how many jobs of each tenant in line come next, until it would be the turn of one that may start no more.
+func (s *Scheduler) turnsOf(i *instance, now, span int64, most int) map[*tenant]int {
+	type candidate struct {
+		*tenant
+		share int64
+		left  int
+	}
+	var all []*candidate
+	for _, w := range i.line.entries[:min(i.line.len(), mostPassed)] {
+		t := w.item.tenant
+		all = append(all, &candidate{t, t.share, min(s.room(&t.subject, now+s.lead, span), w.item.lanes.len())})
+	}
+	turns := make(map[*tenant]int)
+	for range most {
+		var next *candidate
+		for _, c := range all {
+			if next == nil || c.share < next.share {
+				next = c
+			}
+		}
+		if next == nil || next.left == 0 {
+			break
+		}
+		next.left--
+		next.share += shareOfOne / int64(max(1, next.policy.Weight))
+		turns[next.tenant]++
+	}
+	return turns
 }
 
 // all yields the lanes of the line, the first one before all others.

@@ -24,6 +24,8 @@ type root struct {
 	starts   []schedule.Start
 	granted  int
 	returned int
+	others   int64 // queues that want as much take their turns at the limits; it grants only half a turn before its own would begin
+	next     int64 // no turn before
 }
 
 // A cost is what a grant was spent of.
@@ -66,7 +68,14 @@ func (r *root) serve(s *shelf) {
 		}
 		a := answer{at: s.now + 500 + r.rng.Int64N(1000)}
 		after := max(s.now+2000+want.Ahead, want.From)
-		for i, c := range s.s.Costs(want, s.now, 3000, s.places) {
+		inTurn := r.others > 0 || r.rng.IntN(3) == 0
+		for i, c := range s.s.Costs(want, s.now, 3000, s.places, inTurn) {
+			if r.others > 0 {
+				if s.now < r.next {
+					break
+				}
+				after = max(after, s.now+25_000)
+			}
 			at := r.earliest(want.Parts, c.Of, after)
 			if at > after+3000 && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
 				if i == 0 { // it is no use to ask before it is near
@@ -81,6 +90,9 @@ func (r *root) serve(s *shelf) {
 			}
 			a.grants = append(a.grants, g)
 			r.granted++
+		}
+		if len(a.grants) > 0 {
+			r.next = s.now + int64(len(a.grants))*(a.grants[len(a.grants)-1].At-after)*r.others/int64(max(1, len(a.grants)-1))
 		}
 		r.under[want.Scope] = a
 	}
@@ -221,5 +233,44 @@ func TestGrants(t *testing.T) {
 				t.Errorf("%d of %d grants were given back", r.returned, r.granted)
 			}
 		})
+	}
+}
+
+// Where others want the instants of a limit, too, a queue gets several that are close together, and then none for a while. None of them is
+// left unused because the tenant whose turn it is may not start so many so soon, and tenants get what their weights say all the same.
+func TestGrantsThatComeTogether(t *testing.T) {
+	account := namedLimit{name: "account", unit: "cost", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 2000, Period: time.Second}), shared: true}}
+	own := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second})
+	s := newShelf(t, &schedule.Policies{
+		Default: "one", Named: namedLimits{account}, Tenants: map[string]string{"t0": "four", "t2": "four", "t4": "four", "t6": "four", "t8": "four", "t10": "four"},
+		Policies: map[string]schedule.Policy{"one": {Tenant: own}, "four": {Tenant: own, Weight: 4}},
+	})
+	r := &root{limits: namedLimits{account}, states: map[string]*rules.State{}, rng: sample.Rand(t, sample.SeedOf(t)), under: map[string]answer{}, given: map[rules.Grant][]cost{}, others: 15}
+	for i := range 12_000 {
+		s.put(fmt.Sprint("t", i%12), fmt.Sprint("u", i/12%20), func(*envelope.Envelope) {})
+	}
+	for end := s.now + 20_000_000; s.now < end; s.now += 200 {
+		r.serve(s)
+		s.decide()
+		r.serve(s)
+		r.starts, s.starts = append(r.starts, s.starts...), nil
+	}
+	r.judge(t)
+	counts := make(map[string]int)
+	for _, start := range r.starts {
+		counts[start.Lane.Tenant]++
+	}
+	t.Logf("%d started, %d granted, %d of them given back: %v", len(r.starts), r.granted, r.returned, counts)
+	if r.returned > r.granted/50 || r.granted < 1000 {
+		t.Errorf("%d of %d grants were given back", r.returned, r.granted)
+	}
+	for k := range 12 {
+		want := len(r.starts) / 30
+		if k%2 == 0 {
+			want *= 4
+		}
+		if n := counts[fmt.Sprint("t", k)]; n < want*9/10 || n > want*11/10 {
+			t.Errorf("tenant %d has %d starts, want about %d", k, n, want)
+		}
 	}
 }

@@ -319,7 +319,7 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 		start.Awaited = start.Awaited || s.crowded(who.of)
 	}
 	d.plan.Starts = append(d.plan.Starts, start)
-	s.share = max(s.share, t.share)
+	s.share = max(s.share, s.turnOf(l))
 	s.serve(t, h.Env.Cost)
 	first := l.first()
 	next, _ := u.rules.Earliest(&u.state, max(at, l.bound()), 1)
@@ -329,6 +329,17 @@ func (d *decision) take(l *lane, at, slot int64, place *Place) *Start {
 	l.last = slot
 	d.leave(l, first)
 	return &d.plan.Starts[len(d.plan.Starts)-1]
+}
+
+// turnOf returns the share of the tenant whose turn it was when a lane was called: its own, or that of a tenant which was passed over.
+func (s *Scheduler) turnOf(l *lane) int64 {
+	turn := l.user.tenant.share
+	for _, i := range l.holds {
+		if first := i.first(); i.shared != nil && first != nil {
+			turn = min(turn, first.user.tenant.share)
+		}
+	}
+	return turn
 }
 
 // shareOfOne is what a job of cost 1 adds to the share of a tenant of weight 1.
