@@ -70,14 +70,15 @@ func (r *root) serve(s *shelf) {
 		after := max(s.now+2000+want.Ahead, want.From)
 		inTurn := r.others > 0 || r.rng.IntN(3) == 0
 		for i, c := range s.s.Costs(want, s.now, 3000, s.places, inTurn) {
+			near := int64(3000)
 			if r.others > 0 {
 				if s.now < r.next {
 					break
 				}
-				after = max(after, s.now+25_000)
+				after, near = max(after, s.now+25_000), 8000
 			}
 			at := r.earliest(want.Parts, c.Of, after)
-			if at > after+3000 && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
+			if at > after+near && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
 				if i == 0 { // it is no use to ask before it is near
 					a.at = max(a.at, s.now+min(at-3000-after, 1_000_000))
 				}
