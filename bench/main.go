@@ -57,6 +57,8 @@ func scenarios() []scenario {
 			question: "the same with concurrency limits, against without: what it costs to know how much runs"},
 		{name: "names", run: runNames, patience: 3 * time.Minute,
 			question: "the same with two limits by name on every job, against without; lanes that wait for one that is used up"},
+		{name: "partitions", run: runPartitions, patience: 4 * time.Minute,
+			question: "what 16 partitions on one Redis cost, against one"},
 		{name: "roundtrip", run: runRoundTrip, patience: 3 * time.Minute,
 			question: "the same at a round trip of 1 ms, against one asynq server and against our own loopback"},
 		{name: "middleware", run: runMiddleware, patience: 3 * time.Minute,
