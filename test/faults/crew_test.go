@@ -148,9 +148,10 @@ func (c *crew) signal(m *member, s syscall.Signal) time.Time {
 	return at
 }
 
-// stop lets a worker end as it should.
+// stop lets a worker end as it should, when it works: a process that does not listen to signals yet is killed by them.
 func (c *crew) stop(m *member) {
 	c.t.Helper()
+	c.waitFor(m)
 	c.signal(m, syscall.SIGTERM)
 	select {
 	case err := <-m.ended:
@@ -169,11 +170,16 @@ func (c *crew) stop(m *member) {
 func (c *crew) wait() {
 	c.t.Helper()
 	for _, m := range c.members {
-		redistest.Eventually(c.t, time.Minute, m.name+" works", func() bool {
-			text, err := os.ReadFile(c.log(m.name))
-			return err == nil && strings.Contains(string(text), readyLine)
-		})
+		c.waitFor(m)
 	}
+}
+
+// waitFor waits until a worker works.
+func (c *crew) waitFor(m *member) {
+	redistest.Eventually(c.t, time.Minute, m.name+" works", func() bool {
+		text, err := os.ReadFile(c.log(m.name))
+		return err == nil && strings.Contains(string(text), readyLine)
+	})
 }
 
 // say writes what the workers said that is more than their daily work.
