@@ -266,7 +266,7 @@ func TestSeveralSharedLimits(t *testing.T) {
 	sample.Slow(t)
 	t.Parallel()
 	for name, test := range map[string]struct{ domains, perDomain, least int }{
-		"the common one binds": {120, 10, 380}, "those of the keys bind": {5, 10, 190}, "both": {12, 10, 340},
+		"the common one binds": {60, 10, 380}, "those of the keys bind": {5, 10, 190}, "both": {12, 10, 340},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
