@@ -131,7 +131,7 @@ type question struct {
 
 // about returns the question that a want is; false if there is no place for any of its jobs.
 func (t *term) about(want schedule.Want, now int64) (question, bool) {
-	costs := t.sched.Costs(want, now, t.near().Microseconds(), t.fleet.free(), now < t.quota(want.Scope).contested)
+	costs := t.sched.Costs(want, now, t.fleet.free(), now < t.quota(want.Scope).contested)
 	t.quota(want.Scope).asking = len(costs) > 0
 	return question{want, costs}, len(costs) > 0
 }

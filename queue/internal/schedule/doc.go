@@ -44,6 +44,7 @@
 //	lines.go       the heaps in which tenants and lanes wait
 //	named.go       limits by name: their instances, and which of them count a job
 //	shared.go      limits that other queues and callers spend, too
+//	wants.go       what is asked for of those
 //	bundle.go      several of these that count one job
 //	named_lines.go the lines in which lanes wait for an instance
 //	index.go       a heap of bounds, and the front of an index

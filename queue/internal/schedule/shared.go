@@ -1,8 +1,6 @@
 package schedule
 
 import (
-	"cmp"
-	"iter"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -10,7 +8,7 @@ import (
 )
 
 // A shared limit is spent by several queues, and by callers that have no queue. So its rules are not decided here but in Redis, by
-// a script, for all of them. What is decided there are instants: a scheduler says how many it wants (Wants), and is told which
+// a script, for all of them. What is decided there are instants: a scheduler says how many it wants (wants.go), and is told which
 // ones it has (Granted). A grant lets one job start at its instant, whichever job has its turn by then. What the scheduler lacks
 // of them it waits for as for any limit: the lanes stand in the limit's line, which opens with the first grant.
 //
@@ -45,20 +43,6 @@ type Part struct {
 	Weight int // in a want: of the tenants that wait for it, together
 }
 
-// A Want is that the line of shared limits waits for grants: for which jobs [Scheduler.Costs] tells.
-type Want struct {
-	Scope string
-	Parts []Part
-	From  int64 // other limits do not let the first job start before
-	Ahead int64 // how long before its instant the worker of the first job has to be told, in µs
-}
-
-// A Cost is what a job costs each part of a want. A grant for it has its name as the cost.
-type Cost struct {
-	Name int64
-	Of   []int
-}
-
 // A Missed grant was not used in time.
 type Missed struct {
 	Scope string
@@ -68,97 +52,6 @@ type Missed struct {
 // mostLate is how far ahead a job may go at most, in µs, since it was late before: once it has such an instant, nobody who shares the
 // limit gets an earlier one. A job that would need to go further may be late again, and is tried again.
 const mostLate = 20_000
-
-// MostWanted is how many grants one limit wants at a time.
-const MostWanted = 64
-
-// Wants returns what shared limits want for whose first waiting jobs there is no grant, and the grants whose instants lie before
-// now.
-func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
-	for i := range s.wanting {
-		for _, g := range i.state.Missed(now) {
-			missed = append(missed, Missed{i.name, g})
-		}
-		if !i.waits() && len(i.state.Grants()) == 0 || i.shared == nil || i.gone {
-			delete(s.wanting, i)
-			continue
-		}
-		if i.called != nil || i.paused > now || s.queue.paused > now || s.full(&i.subject) {
-			continue
-		}
-		first := s.firstOpen(i, now)
-		if first == nil || s.opensFor(i, s.nextOf(i, now), now) < rules.Never {
-			continue
-		}
-		wants = append(wants, Want{i.name, i.shared.Parts, s.ungranted(first, now), s.aheadOf(first)})
-	}
-	s.weigh(wants, now)
-	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
-	return wants, missed
-}
-
-// Weights of wants.
-const (
-	// weighedFor is for how long, in µs, the tenants of lines are not weighed again.
-	weighedFor = 5_000
-	// mostWeighed is how many tenants of a line are looked at: the others weigh as much on average.
-	mostWeighed = 1000
-)
-
-// weigh tells each part of the wants how much the tenants weigh together that wait for it and may start something within the lead. A tenant
-// that waits in several lines for one part weighs once.
-func (s *Scheduler) weigh(wants []Want, now int64) {
-	known := now-s.weighedAt < weighedFor
-	for _, want := range wants {
-		for _, part := range want.Parts {
-			known = known && s.weights[part.Scope] > 0
-		}
-	}
-	if !known {
-		s.weights, s.weighedAt = s.weightsOf(wants, now), now
-	}
-	for k, want := range wants {
-		wants[k].Parts = slices.Clone(want.Parts)
-		for j, part := range want.Parts {
-			wants[k].Parts[j].Weight = max(1, s.weights[part.Scope])
-		}
-	}
-}
-
-// weightsOf returns what the tenants weigh that wait for each part of the wants, by the scopes of the parts.
-func (s *Scheduler) weightsOf(wants []Want, now int64) map[string]int {
-	type waiting struct {
-		part   string
-		tenant *tenant
-	}
-	seen, weights := make(map[waiting]bool), make(map[string]int)
-	for _, want := range wants {
-		i := s.instances[want.Scope]
-		n := min(i.line.len(), mostWeighed)
-		all := make([]*tenant, 0, n+len(i.urgent))
-		for _, w := range i.line.entries[:n] {
-			all = append(all, w.item.tenant)
-		}
-		for _, l := range i.urgent {
-			all = append(all, l.user.tenant)
-		}
-		all = slices.DeleteFunc(all, func(t *tenant) bool { return s.full(&t.subject) || s.room(&t.subject, now+s.lead, 0) == 0 })
-		for _, part := range want.Parts {
-			sum := 0
-			for _, t := range all {
-				if w := (waiting{part.Scope, t}); !seen[w] {
-					seen[w] = true
-					sum += max(1, t.policy.Weight)
-				}
-			}
-			if n > 0 {
-				sum = sum * i.line.len() / n
-			}
-			weights[part.Scope] += max(sum, 1)
-		}
-	}
-	return weights
-}
 
 // mostPassed is how many tenants of a line are looked at for one that can use a grant which the first one cannot.
 const mostPassed = 64
@@ -179,155 +72,6 @@ func (s *Scheduler) nextOf(i *instance, now int64) *lane {
 		}
 	}
 	return next
-}
-
-// firstOpen returns the first lane in line whose tenant may start something within the lead; nil if there is none.
-func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
-	for {
-		first := i.first()
-		if first == nil || !s.partIfClosed(i, first.user.tenant, now+s.lead, now) {
-			return first
-		}
-	}
-}
-
-// Costs returns what the first jobs cost that a want is about, in the order in which they would start: those that may start within the
-// lead, within a span of so many µs, as far as the queue, tenants and users let them, at so many free places. None if there are no places.
-// In turn are those for which no tenant is passed over that has been served less: where others want grants, too, the rest can wait for the
-// next time, when that tenant may start something again.
-func (s *Scheduler) Costs(of Want, now, span int64, places int, inTurn bool) (costs []Cost) {
-	i, most := s.instances[of.Scope], min(places, s.room(&s.queue, now+s.lead, span))
-	if most <= 0 {
-		return nil
-	}
-	first, left := i.first(), make(map[*tenant]int) // how many jobs of a tenant may start
-	if inTurn {
-		left = s.turnsOf(i, now, span, most)
-	}
-	for l := range i.all() {
-		t := l.user.tenant
-		if _, known := left[t]; !known && !inTurn {
-			left[t] = s.room(&t.subject, now+s.lead, span)
-		}
-		n := max(0, min(left[t], most-len(costs)))
-		switch {
-		case l == first:
-			n = max(n, 1)
-		case s.full(&l.user.subject):
-			continue
-		}
-		n = l.alike(n)
-		left[t] -= n
-		costs = append(costs, slices.Repeat([]Cost{i.costOf(l)}, n)...)
-		if len(costs) >= most {
-			break
-		}
-	}
-	return costs
-}
-
-// turnsOf returns how many jobs of each tenant in line come next, until it would be the turn of one that may start no more.
-func (s *Scheduler) turnsOf(i *instance, now, span int64, most int) map[*tenant]int {
-	type candidate struct {
-		*tenant
-		share int64
-		left  int
-	}
-	var all []*candidate
-	for _, w := range i.line.entries[:min(i.line.len(), mostPassed)] {
-		t := w.item.tenant
-		all = append(all, &candidate{t, t.share, min(s.room(&t.subject, now+s.lead, span), w.item.lanes.len())})
-	}
-	turns := make(map[*tenant]int)
-	for range most {
-		var next *candidate
-		for _, c := range all {
-			if next == nil || c.share < next.share {
-				next = c
-			}
-		}
-		if next == nil || next.left == 0 {
-			break
-		}
-		next.left--
-		next.share += shareOfOne / int64(max(1, next.policy.Weight))
-		turns[next.tenant]++
-	}
-	return turns
-}
-
-// all yields the lanes of the line, the first one before all others.
-func (i *instance) all() iter.Seq[*lane] {
-	return func(yield func(*lane) bool) {
-		first := i.first()
-		if first == nil || !yield(first) {
-			return
-		}
-		for _, l := range i.urgent {
-			if l != first && !yield(l) {
-				return
-			}
-		}
-		for _, w := range i.line.entries {
-			for _, l := range w.item.lanes.entries {
-				if l.item != first && !yield(l.item) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// alike returns how many of the first jobs of a lane, of n, cost as the first one does and may start one behind the other: one, where the
-// user has limits.
-func (l *lane) alike(n int) int {
-	if u := l.user; u.rules.Len() > 0 || u.limit.Limits() {
-		n = min(n, 1)
-	}
-	for k, head := range l.heads[:min(len(l.heads), n)] {
-		if head.Env == nil || k > 0 && !head.Env.CountsAs(l.heads[0].Env) {
-			return k
-		}
-	}
-	return min(len(l.heads), n)
-}
-
-// costOf returns what the first job of a lane costs.
-func (i *instance) costOf(l *lane) Cost {
-	for _, of := range l.counted.shares {
-		if of.who == toucher(i) {
-			return of.costs()
-		}
-	}
-	return Cost{1, []int{1}}
-}
-
-// costs returns what a job costs each part of a shared limit.
-func (s share) costs() Cost {
-	if s.each != nil {
-		return Cost{int64(s.cost), s.each}
-	}
-	return Cost{int64(s.cost), []int{s.cost}}
-}
-
-// room returns how many jobs the rules and the concurrency limit of the queue, or of a tenant, let start by an instant, within a span, and no
-// more than are wanted at a time.
-func (s *Scheduler) room(of *subject, by, span int64) int {
-	n := MostWanted
-	for k := range of.rules.Len() {
-		r := of.rules.Rule(k)
-		if r.Drop || r.Shadow || r.Kind == rules.Hours {
-			continue
-		}
-		n = min(n, of.rules.Room(&of.state, k, by))
-		if apart := r.Period.Microseconds() / int64(max(1, r.Limit)); (r.Kind == rules.Leak || r.Kind == rules.Spacing) && apart > 0 {
-			n = min(n, 1+int(span/apart))
-		}
-	}
-	if of.limit.Limits() {
-		n = min(n, of.limit.Most(s.running.places)-of.running)
-	}
-	return max(0, n)
 }
 
 // grant takes in a grant.

@@ -71,7 +71,7 @@ func (r *root) serve(s *shelf) {
 		a := answer{at: s.now + 500 + r.rng.Int64N(1000)}
 		after := max(s.now+2000+want.Ahead, want.From)
 		inTurn := r.inTurn || r.others == 0 && r.rng.IntN(3) == 0
-		for i, c := range s.s.Costs(want, s.now, 3000, s.places, inTurn) {
+		for i, c := range s.s.Costs(want, s.now, s.places, inTurn) {
 			near := int64(3000)
 			if r.others > 0 {
 				if s.now < r.next {
