@@ -119,7 +119,7 @@ func (c *crew) takeParts(ctx context.Context, roll store.Roll) {
 
 // join takes part in a partition.
 func (c *crew) join(ctx context.Context, k int) {
-	m := c.w.newMembership(c.all[k], c.root, &c.led, c.places, c.h, c.log, func() {})
+	m := c.w.newMembership(c.all[k], c.root, c.name, &c.led, c.places, c.h, c.log, func() {})
 	c.parts[k] = m
 	c.group.Go(func() error { return m.run(ctx) })
 }

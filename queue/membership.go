@@ -34,16 +34,16 @@ type membership struct {
 	leads  atomic.Bool
 }
 
-// newMembership returns a part in a partition, or in a queue that has one, under a name that no worker has had before. Led is how many
-// partitions the worker leads; nil if there is one.
-func (w *Worker) newMembership(s, root *store.Store, led *elect.Led, places *worker.Places, h asynq.Handler, log *slog.Logger, divided func()) *membership {
+// newMembership returns a part in a partition, or in a queue that has one, under a name that no worker has had before. Of is the worker's name in
+// the whole queue, and led how many partitions it leads: "" and nil if there is one.
+func (w *Worker) newMembership(s, root *store.Store, of string, led *elect.Led, places *worker.Places, h asynq.Handler, log *slog.Logger, divided func()) *membership {
 	if s.Of > 1 {
 		log = log.With("partition", s.Number)
 	}
 	m := &membership{store: s, root: root, log: log, divided: divided, events: newEventLog(s, host())}
 	a := &attempts{queue: s.Queue, store: s, handler: h, cfg: w.cfg, log: log, events: m.events}
 	m.runner = runner.New(worker.Config{
-		Store: s, Name: newName(), Host: host(), Version: store.Schema,
+		Store: s, Name: newName(), Of: of, Host: host(), Version: store.Schema,
 		Led: led, Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: m.policies,
 		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
 		Handle: a.handle, Metrics: w.metrics.of(s.Queue, &m.leads), History: w.cfg.History, Listened: m.events.listened, Claimed: m.events.claimed, Log: a.log,

@@ -142,7 +142,7 @@ func TestWatchingOnePartitionCostsNoMore(t *testing.T) {
 	}
 }
 
-// forged is a worker as Redis knows it.
+// forged is a worker as Redis knows it. The first letter of its name says which it is in the whole queue.
 type forged struct {
 	name, host             string
 	since, places, running int
@@ -159,7 +159,7 @@ func forge(t *testing.T, client redis.UniversalClient, partition int, workers ..
 			lease = now.Add(-time.Second)
 		}
 		must(t, client.ZAdd(t.Context(), prefix+"workers", redis.Z{Score: float64(lease.UnixMicro()), Member: w.name}).Err())
-		must(t, client.HSet(t.Context(), prefix+"worker:"+w.name, "host", w.host, "places", w.places, "since", now.Add(-time.Duration(w.since)*time.Second).UnixMicro(), "version", "2").Err())
+		must(t, client.HSet(t.Context(), prefix+"worker:"+w.name, "host", w.host, "of", w.name[:1], "places", w.places, "since", now.Add(-time.Duration(w.since)*time.Second).UnixMicro(), "version", "2").Err())
 		for k := range w.running {
 			must(t, client.HSet(t.Context(), prefix+"running:"+w.name, fmt.Sprint("claim ", k), "job").Err())
 		}
@@ -180,7 +180,7 @@ func TestWorkersOfPartitions(t *testing.T) {
 		// x and y are workers of one process with ten places each, of which x has 2 and 3 taken; s stops; z was killed.
 		forge(t, client, 0, forged{"x0", "pod/1", 30, 7, 2, false, true}, forged{"y0", "pod/1", 20, 10, 0, false, false}, forged{"s0", "stops/1", 9, 0, 2, false, false})
 		forge(t, client, 1, forged{"x1", "pod/1", 31, 8, 3, false, true}, forged{"y1", "pod/1", 21, 10, 0, false, false}, forged{"z1", "pod/1", 50, 10, 1, true, false})
-		forge(t, client, 2, forged{"a2", "pod/1", 19, 10, 0, false, true}, forged{"b2", "pod/1", 29, 5, 0, false, false}, forged{"s2", "stops/1", 8, 0, 1, false, false})
+		forge(t, client, 2, forged{"y2", "pod/1", 19, 10, 0, false, true}, forged{"x2", "pod/1", 29, 5, 0, false, false}, forged{"s2", "stops/1", 8, 0, 1, false, false})
 		workers, err := w.Workers(t.Context())
 		must(t, err)
 		var all []string
@@ -207,6 +207,27 @@ func TestWorkersOfPartitions(t *testing.T) {
 		must(t, client.Set(t.Context(), "wc:{push/2}:workers", "no set", 0).Err())
 		if _, err = w.Workers(t.Context()); err == nil || !strings.Contains(err.Error(), `inspecting queue "push/2": `) || strings.Contains(err.Error(), "push/1") {
 			t.Error(err)
+		}
+	})
+}
+
+// Two workers of one process that take part in different partitions are two, and so is one that takes part in none.
+func TestWorkersOfOneProcess(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		divide(t, client, queue.Policy{})
+		forge(t, client, 0, forged{"x0", "pod/1", 30, 8, 2, false, true})
+		forge(t, client, 1, forged{"y1", "pod/1", 30, 7, 1, false, true})
+		must(t, client.ZAdd(t.Context(), "wc:{push}:workers", redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMicro()), Member: "z"}).Err())
+		must(t, client.HSet(t.Context(), "wc:{push}:worker:z", "host", "pod/1", "of", "z", "places", 5).Err())
+		workers, err := newWatcher(t, client, "push").Workers(t.Context())
+		must(t, err)
+		var all []string
+		for _, one := range workers {
+			all = append(all, fmt.Sprint(one.Worker, " ", one.Places, " ", one.Running, " ", one.Led))
+		}
+		if want := []string{"x0 8 2 1", "y1 7 1 1", "z 5 0 0"}; !slices.Equal(all, want) {
+			t.Errorf("got  %q\nwant %q", all, want)
 		}
 	})
 }

@@ -24,7 +24,7 @@ type WorkerStats struct {
 	// Led is how many partitions it decides for, if the queue has several; otherwise 0.
 	Led int `json:"-"`
 
-	version string
+	of string // its name in the whole queue
 }
 
 // Workers returns the workers of the queue, in the order of their names. In a queue with partitions a worker of which some leases hold
@@ -56,33 +56,23 @@ func (w *Watcher) crew(ctx context.Context, fleets [][]WorkerStats) ([]WorkerSta
 	return together(append(slices.Clone(fleets), present)), nil
 }
 
-// together returns the workers of all partitions, each once. A worker has another name in each of them, and is known by its process. Of
-// several workers of one process that which came first to one partition came first to the others, too.
+// together returns the workers of all partitions, each once: a worker has another name in each of them, and says which worker it is.
 func together(fleets [][]WorkerStats) []WorkerStats {
-	type process struct {
-		host, version string
-		alive         bool
-	}
 	type member struct {
-		process
-		nth int
+		of    string
+		alive bool
 	}
 	all, at := []WorkerStats{}, make(map[member]int)
-	for _, fleet := range fleets {
-		met := make(map[process]int)
-		for _, w := range slices.SortedStableFunc(slices.Values(fleet), func(a, b WorkerStats) int { return a.Since.Compare(b.Since) }) {
-			of := process{w.Host, w.version, w.Alive}
-			is := member{of, met[of]}
-			met[of]++
-			if w.Leads {
-				w.Led = 1
-			}
-			if k, known := at[is]; known {
-				all[k].join(w)
-			} else {
-				at[is] = len(all)
-				all = append(all, w)
-			}
+	for _, w := range slices.Concat(fleets...) {
+		if w.Leads {
+			w.Led = 1
+		}
+		is := member{w.of, w.Alive}
+		if k, known := at[is]; known {
+			all[k].join(w)
+		} else {
+			at[is] = len(all)
+			all = append(all, w)
 		}
 	}
 	slices.SortFunc(all, func(a, b WorkerStats) int { return cmp.Compare(a.Worker, b.Worker) })
@@ -121,7 +111,7 @@ func (l *look) workers(ctx context.Context) ([]WorkerStats, error) {
 	for k, w := range fleet {
 		all[k] = WorkerStats{
 			Worker: w.Name, Host: w.Host, Since: envelope.Instant(w.Since), Places: w.Places, Running: w.Claims, Doubt: w.Doubt, Late: w.Late,
-			Alive: w.Lease > now.Now, Leads: w.Name == meta.Leader && meta.Till >= now.Now, version: w.Version,
+			Alive: w.Lease > now.Now, Leads: w.Name == meta.Leader && meta.Till >= now.Now, of: cmp.Or(w.Of, w.Name),
 		}
 	}
 	return all, nil

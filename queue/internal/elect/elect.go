@@ -60,7 +60,7 @@ func LeaseAlone(c *clock.Clock) time.Duration { return max(alone, Lease(c)) }
 // LeaseCalm returns how long it is while there is nothing to do.
 func LeaseCalm(c *clock.Clock) time.Duration { return max(calm, Lease(c)) }
 
-// Config configures an [Elector]. all fields but Led are required.
+// Config configures an [Elector]. All fields but Led are required.
 type Config struct {
 	Store  *store.Store
 	Clock  *clock.Clock

@@ -49,12 +49,13 @@ func (s *Led) modesty() time.Duration {
 	return min(time.Duration(s.leads)*modest, mostModest)
 }
 
-// Count notes how many partitions the queue has, and how many workers take part in any of them.
+// Count notes how many partitions the queue has, and how many workers take part in any of them. A worker leads where it is a member: equal
+// numbers for all may be impossible then, so each may lead one more.
 func (s *Led) Count(partitions, workers int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part = (partitions + workers - 1) / workers
-	if workers > members.Least { // which partitions one may lead is left to chance: the same number for all would not come about
+	if workers > members.Least {
 		s.part++
 	}
 }

@@ -38,13 +38,14 @@ func (s *Store) Attend(ctx context.Context, a Attendance) (Roll, error) {
 	for partition, n := range a.Wishes {
 		args = append(args, partition, n)
 	}
-	args = append(args, "host", a.Record.Host, "places", a.Record.Places, "since", a.Record.Since, "version", a.Record.Version)
+	args = append(args, "host", a.Record.Host, "of", a.Worker, "places", a.Record.Places, "since", a.Record.Since, "version", a.Record.Version)
 	reply := readFields(s.runDedicated(ctx, "attend", []string{s.key.Workers(), s.key.Wanted(), s.key.Worker(a.Worker)}, args...), 3)
 	roll := Roll{Now: reply.int(0), Workers: reply.texts(1), Wanted: make(map[int]int)}
 	slices.Sort(roll.Workers)
 	for pair := range slices.Chunk(reply.texts(2), 2) {
-		partition, _ := strconv.Atoi(pair[0])
-		roll.Wanted[partition] = int(number(pair[1]))
+		if partition, err := strconv.Atoi(pair[0]); err == nil {
+			roll.Wanted[partition] = int(number(pair[1]))
+		}
 	}
 	return roll, reply.err
 }

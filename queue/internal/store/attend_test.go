@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -37,27 +38,29 @@ func TestAttend(t *testing.T) {
 				t.Errorf("%+v, want %v and %v", roll, workers, wanted)
 			}
 		}
-		is(attend("b", time.Minute, nil), []string{"b"}, map[int]int{})
-		is(attend("a", time.Minute, map[int]int{2: 13, 3: 4}), []string{"a", "b"}, map[int]int{2: 13, 3: 4})
+		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{})
+		is(attend("a", 30*time.Second, map[int]int{2: 13, 3: 4}), []string{"a", "b"}, map[int]int{2: 13, 3: 4})
 		fleet, err := s.Fleet(t.Context())
 		if err != nil || len(fleet) != 2 || fleet[0].Name != "a" || fleet[0].Host != "h/1" || fleet[0].Places != 10 {
 			t.Errorf("%+v, %v", fleet, err)
 		}
-		client.HSet(t.Context(), "wc:{push}:wanted", "5", "many")
-		is(attend("b", time.Minute, map[int]int{3: 4}), []string{"a", "b"}, map[int]int{2: 13, 3: 4})
+		client.HSet(t.Context(), "wc:{push}:wanted", "5", "many", "x", "50 "+fmt.Sprint(time.Now().Add(hold/2).UnixMicro()))
+		client.ZAdd(t.Context(), "wc:{push}:workers", redis.Z{Member: "before", Score: float64(time.Now().Add(time.Hour).UnixMicro())}) // the clock was set back
+		is(attend("b", 30*time.Second, map[int]int{3: 4}), []string{"a", "b"}, map[int]int{2: 13, 3: 4})
 		client.ZAdd(t.Context(), "wc:{push}:workers", redis.Z{Member: "a", Score: 1}) // its lease has ended
 		client.HSet(t.Context(), "wc:{push}:wanted", "2", "13"+passed, "3", "4"+passed)
-		is(attend("b", time.Minute, nil), []string{"b"}, map[int]int{2: 6})
-		is(attend("b", time.Minute, nil), []string{"b"}, map[int]int{2: 6})
+		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{2: 6})
+		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{2: 6})
 		client.HSet(t.Context(), "wc:{push}:wanted", "2", "6"+passed)
-		is(attend("b", time.Minute, nil), []string{"b"}, map[int]int{})
+		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{})
+		client.HDel(t.Context(), "wc:{push}:wanted", "x")
 		if left := client.HLen(t.Context(), "wc:{push}:wanted").Val(); left != 0 {
 			t.Errorf("%d wishes are left", left)
 		}
 		if err := s.Absent(t.Context(), "b"); err != nil {
 			t.Error(err)
 		}
-		is(attend("c", time.Minute, nil), []string{"c"}, map[int]int{})
+		is(attend("c", 30*time.Second, nil), []string{"c"}, map[int]int{})
 		client.Del(t.Context(), "wc:{push}:wanted")
 		client.Set(t.Context(), "wc:{push}:wanted", "text", 0)
 		if _, err := s.Attend(t.Context(), Attendance{Worker: "c", Lease: time.Minute}); !errors.As(err, new(*BrokenKeyError)) {

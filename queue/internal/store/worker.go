@@ -38,6 +38,7 @@ type WorkerRecord struct {
 	Doubt   time.Duration // how far its idea of Redis's clock may be off
 	Started int64         // every claim with an earlier slot has started, or was taken back
 	Host    string        // for people
+	Of      string        // in a queue with partitions, the worker's name in the whole queue: it has another one in each partition
 	Since   int64         // the instant of its first beat
 	Version string        // for people
 	Late    time.Duration // the 99th percentile of the time from slot to start, in the last minute
@@ -63,7 +64,7 @@ func (s *Store) Beat(ctx context.Context, b Beat) (BeatReply, error) {
 	reply := readFields(s.runDedicated(ctx, "beat",
 		[]string{s.key.Meta(), s.key.Workers(), s.key.Worker(b.Worker), s.key.Running(b.Worker), s.key.Notices()},
 		Schema, b.Worker, b.Lease.Microseconds(), flag(b.Leased), silence(b.Lease),
-		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "since", r.Since,
+		"places", r.Places, "doubt", r.Doubt.Microseconds(), "started", r.Started, "host", r.Host, "of", r.Of, "since", r.Since,
 		"version", r.Version, "late", r.Late.Microseconds()), 7)
 	return BeatReply{
 		Reading: Reading{reply.int(0), asked, time.Now()}, Alive: reply.int(1) == 1, Held: int(reply.int(2)),
@@ -134,7 +135,7 @@ func readRecord(f map[string]string) WorkerRecord {
 	n := func(name string) int64 { return number(f[name]) }
 	return WorkerRecord{
 		Places: int(n("places")), Doubt: time.Duration(n("doubt")) * time.Microsecond, Started: n("started"),
-		Host: f["host"], Since: n("since"), Version: f["version"], Late: time.Duration(n("late")) * time.Microsecond,
+		Host: f["host"], Of: f["of"], Since: n("since"), Version: f["version"], Late: time.Duration(n("late")) * time.Microsecond,
 	}
 }
 

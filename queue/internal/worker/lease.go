@@ -50,7 +50,7 @@ func (w *Worker) Beat(ctx context.Context) {
 		beat := store.Beat{
 			Worker: w.Name, Lease: w.Lease, Leased: leased,
 			Record: store.WorkerRecord{
-				Places: places, Doubt: min(doubt, time.Hour), Started: w.startedThrough(now), Host: w.cfg.Host,
+				Places: places, Doubt: min(doubt, time.Hour), Started: w.startedThrough(now), Host: w.cfg.Host, Of: w.cfg.Of,
 				Since: since, Version: w.cfg.Version, Late: w.delays.p99(),
 			},
 		}

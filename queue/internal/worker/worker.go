@@ -26,10 +26,11 @@ import (
 // its own jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads
 // notices from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
 
-// Config configures a [Worker]. All fields but Led, Listened and Claimed are required.
+// Config configures a [Worker]. All fields but Of, Led, Listened and Claimed are required.
 type Config struct {
 	Store         *store.Store
 	Name          string // never used before: claims of another run must not be taken for those of this one
+	Of            string // its name in the whole queue, if that has partitions; otherwise ""
 	Host, Version string // for people
 
 	// Led is how many partitions of the queue the program leads; nil if the queue has one.

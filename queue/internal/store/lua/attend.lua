@@ -14,6 +14,7 @@
 -- Returns {now, names of the workers that live, number of each partition with a wish and how many
 -- workers it wants}. A wish that nobody repeats is halved, until the least is enough.
 
+local LONGEST, MOST = 60000000, 1000000 -- of a lease, in us; of a wish
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -24,6 +25,8 @@ for i, want in ipairs({ 'zset', 'hash', 'hash' }) do
 end
 -- A full Redis refuses commands that need memory, unless the script has begun with one that writes and needs none.
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', int(now))
+-- Leases that end later than any would were given before the clock was set back. Who lives renews its own.
+call('ZREMRANGEBYSCORE', KEYS[1], int(now + LONGEST), '+inf')
 call('ZADD', KEYS[1], int(now + ARGV[2]), ARGV[1])
 local holds, least, wishes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 for i = 6, 5 + 2 * wishes, 2 do
@@ -34,7 +37,7 @@ call('PEXPIRE', KEYS[3], '86400000')
 local wanted, all = {}, call('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
   local n, till = string.match(all[i + 1], '^(%d+) (%d+)$')
-  n, till = tonumber(n or 0), tonumber(till or 0)
+  n, till = math.min(tonumber(n or 0), MOST), tonumber(till or 0)
   if till <= now or till > now + holds then
     n = math.floor(n / 2)
     call('HSET', KEYS[2], all[i], n .. ' ' .. int(now + holds))
