@@ -59,6 +59,7 @@ var faults = []fault{
 	{name: "two queues and somebody outside use up a shared limit, kill -9", run: usedAccount},
 	{name: "three limits by name, kill -9 of workers and Redis", run: byName},
 	{name: "four partitions, kill -9 of workers and Redis", run: divided},
+	{name: "four partitions, workers frozen, and who takes part spoilt", run: spoiltMembers},
 	{name: "eight partitions on a cluster, kill -9 of leaders, slots move, a master killed", run: dividedCluster},
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/waterclock/waterclock/internal/redistest"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
@@ -54,6 +56,44 @@ func divided(t *testing.T) *scene {
 		s.crew.wait()
 	})
 	return s
+}
+
+// spoiltMembers freezes workers of a queue of four partitions, one after the other, and spoils what the whole queue knows of its workers:
+// that is deleted, has workers who never lived, wishes that nobody has, and another type.
+func spoiltMembers(t *testing.T) *scene {
+	_, at := plain(t, durable...)
+	at.parts, at.queue, at.leak, at.among, at.hands, at.places, at.each = 4, onOne.rules(), 30, 12, 6, 12, 16
+	at.longer = 15 * time.Second
+	s := newScene(t, at)
+	workers, wanted := "wc:{"+queueName+"}:workers", "wc:{"+queueName+"}:wanted"
+	s.during(func() {
+		s.pause(2 * time.Second)
+		begin, ctx := time.Now(), t.Context()
+		for k := range 6 * s.rounds {
+			s.freeze(s.anyone(), s.between(lease/4, lease+lease/3))
+			ghost := func(lease time.Duration) redis.Z {
+				return redis.Z{Member: fmt.Sprint("ghost-", k, lease), Score: float64(time.Now().Add(lease).UnixMicro())}
+			}
+			s.check(s.client.Del(ctx, workers).Err())
+			s.check(s.client.ZAdd(ctx, workers, ghost(time.Hour), ghost(30*time.Second)).Err())
+			s.check(s.client.Del(ctx, wanted).Err())
+			s.check(s.client.HSet(ctx, wanted, "0", "99999999999999999999 99999999999999999999", "-3", "x", "1", "-5 1").Err())
+			s.pause(500 * time.Millisecond)
+			s.check(s.client.Set(ctx, wanted, "of another type", 0).Err())
+			s.pause(300 * time.Millisecond)
+			s.check(s.client.Del(ctx, wanted).Err())
+		}
+		s.used = append(s.used, span{begin, time.Now()})
+		s.crew.wait()
+	})
+	return s
+}
+
+// check fails the test if something could not be done.
+func (s *scene) check(err error) {
+	if err != nil {
+		s.t.Error(err)
+	}
 }
 
 // changePolicies puts other policies in force that allow everybody as much.
