@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -91,4 +92,17 @@ func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		t.n.Add(1)
 		return next(ctx, cmds)
 	}
+}
+
+// busy returns how long, in µs, Redis has run a command.
+func (c counted) busy(b *testing.B, command string) float64 {
+	b.Helper()
+	_, stats, _ := strings.Cut(c.Info(b.Context(), "commandstats").Val(), "cmdstat_"+command+":")
+	_, text, _ := strings.Cut(stats, "usec=")
+	text, _, _ = strings.Cut(text, ",")
+	us, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		b.Fatalf("how long %s has run: %v", command, err)
+	}
+	return us
 }

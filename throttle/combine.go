@@ -39,7 +39,7 @@ func (c *call) decode(now any, reply []any) {
 	found := ruling{now: at, remaining: int(numbers[1]), slot: numbers[2], full: numbers[3], next: numbers[5]}
 	found.outcome, found.binding = whom(numbers[0])
 	_, found.objector = whom(numbers[4])
-	found.taken, found.again = numbers[6]%2 == 1, numbers[6]/2
+	found.taken = numbers[6] == 1
 	c.decision, c.err = c.request.decision(found)
 }
 

@@ -42,6 +42,11 @@ func checkCost(cost int, of []Rule) error {
 // rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags].
 func (s Subject) compile(b []byte) []byte {
 	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
+	return append(appendRules(b, s), ']')
+}
+
+// appendRules appends the rules of a subject, behind something else.
+func appendRules(b []byte, s Subject) []byte {
 	for _, r := range s.Rules {
 		b = append(append(b, `,["`...), r.kind...)
 		b = append(b, '"')
@@ -50,7 +55,7 @@ func (s Subject) compile(b []byte) []byte {
 		}
 		b = append(r.flags(append(b, `,"`...)), `"]`...)
 	}
-	return append(b, ']')
+	return b
 }
 
 // flags appends a letter for each option of the rule, or a dash.

@@ -75,7 +75,8 @@ func longContestant(t testing.TB, name string, client redis.UniversalClient) con
 }
 
 func drivenContestant(t testing.TB, name string, client redis.UniversalClient, store *redisStore, prelude string) contestant {
-	store.decider = script(prelude + deciding())
+	store.decider = script(prelude + decideLua)
+	store.asker = script(prelude + turnsLua + askLua)
 	store.refunds = script(prelude + refundLua)
 	return contestant{name, store, func(now int64) {
 		if err := client.Set(t.Context(), "now", now, 0).Err(); err != nil {

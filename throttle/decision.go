@@ -60,7 +60,8 @@ type Decision struct {
 	// its slot, see [Rule.AsShadow]. It is empty when none objected.
 	Shadow string
 
-	// Again is how long a caller that takes turns should wait before it asks again, see [Request.By].
+	// Again is how long a caller that takes turns should wait before it asks again, see [Request.By]. Where several requests of a call
+	// differ in nothing, it is told with the last slot that was taken, if all were, and with those that were not.
 	Again time.Duration
 
 	spent *grant // what Refund gives back; nil if nothing was spent

@@ -27,7 +27,7 @@ type Subject struct {
 	Slack time.Duration
 
 	// Weight is how much of the subject the caller gets that asks, for one unit of a caller of weight 1, where callers take turns
-	// ([Request.By]). 0 means 1.
+	// ([Request.By]). 0 means 1. All requests of a call say the same.
 	Weight int
 }
 
@@ -48,9 +48,10 @@ type Request struct {
 	Subjects []Subject
 
 	// By says who asks, for [Limiter.ReserveMany]: callers of different names take turns. One call names one. It has no comma and no
-	// semicolon. Empty means that whoever comes first takes what there is.
+	// semicolon. Empty means that whoever comes first takes what there is. All rules have to defer then, and decisions do not say which of
+	// them binds.
 	By string
-	// More says that the caller wants more slots than it asks for.
+	// More says that the caller wants more slots than it asks for. Like By it is said of a call: by its first request.
 	More bool
 }
 
@@ -188,8 +189,12 @@ func (l *Limiter) decideMany(ctx context.Context, v verb, b bounds, requests []R
 	asked := make([]request, len(requests))
 	for i, r := range requests {
 		asked[i] = newRequest(v, r.Cost, r.Subjects)
-		asked[i].bounds, asked[i].by, asked[i].more = b, r.By, r.More
-		if err := asked[i].check(); err != nil {
+		asked[i].bounds, asked[i].by, asked[i].more = b, r.By, requests[0].More
+		err := asked[i].check()
+		if err == nil && r.By != requests[0].By {
+			err = fmt.Errorf("%w: %q asks in one call with %q", errName, r.By, requests[0].By)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
 	}
@@ -244,7 +249,10 @@ func (l *Limiter) decide(ctx context.Context, r request) (Decision, error) {
 var errNoKey = errors.New("throttle: a subject has an empty key")
 
 // errName is returned for a caller's name that cannot be written.
-var errName = errors.New("throttle: the name of a caller has a comma, a semicolon or a control character")
+var errName = errors.New("throttle: a caller that takes turns has a name without commas, semicolons and control characters, and a call has one caller")
+
+// errDefers is returned for a rule at which callers cannot take turns.
+var errDefers = errors.New("callers take turns at rules that defer, and that are no shadows")
 
 // check returns what is wrong with the request, before anything is spent.
 func (r request) check() error {
@@ -264,6 +272,9 @@ func (r request) check() error {
 			}
 			if rule.zone == rules.OfUser {
 				return fmt.Errorf("%w: subject %q: %s goes by a user's clock, which only queues know", ErrInvalidRule, s.Key, rule)
+			}
+			if r.by != "" && (rule.drop || rule.shadow) {
+				return fmt.Errorf("%w: subject %q: %s: %w", ErrInvalidRule, s.Key, rule, errDefers)
 			}
 			if s.Slack != 0 && !rule.slackens() {
 				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing", ErrInvalidRule, s.Key, rule)
@@ -301,6 +312,15 @@ type ruling struct {
 
 // errTooFar is returned for a slot that lies more than a century ahead.
 var errTooFar = errors.New("its slot lies more than a century ahead")
+
+// timed returns the ruling with the outcome that its slot means where all rules defer.
+func (found ruling) timed() ruling {
+	found.outcome = Admitted
+	if found.slot > found.now {
+		found.outcome = Deferred
+	}
+	return found
+}
 
 // decision puts a ruling into the words of the request.
 func (r request) decision(found ruling) (Decision, error) {

@@ -76,7 +76,7 @@ func (s *memoryStore) decide(ctx context.Context, r request) (Decision, error) {
 	defer s.mu.Unlock()
 	now := s.clock().UnixMicro()
 	s.forget(now)
-	return r.decision(s.open(r.subjects, now).rule(r, nil))
+	return r.decision(s.open(r.subjects, now).rule(r))
 }
 
 func (s *memoryStore) decideMany(ctx context.Context, requests []request) ([]Decision, error) {
@@ -89,8 +89,14 @@ func (s *memoryStore) decideMany(ctx context.Context, requests []request) ([]Dec
 	s.forget(now)
 	decisions, call := make([]Decision, len(requests)), &turnCall{of: s.turns, now: now}
 	for i, r := range requests {
-		var err error
-		if decisions[i], err = r.decision(s.open(r.subjects, now).rule(r, call)); err != nil {
+		d, err := s.open(r.subjects, now), error(nil)
+		if r.by == "" {
+			decisions[i], err = r.decision(d.rule(r))
+		} else {
+			last := i+1 == len(requests) || !requests[i+1].goesOn(r)
+			decisions[i], err = r.decision(call.ask(d, r, last))
+		}
+		if err != nil {
 			return decisions, err
 		}
 	}
@@ -188,8 +194,8 @@ type place struct{ subject, rule int }
 
 var nowhere = place{-1, -1}
 
-// rule finds out about the request of a call, and spends.
-func (d *memoryDecision) rule(r request, c *turnCall) ruling {
+// rule finds out about a request, and spends.
+func (d *memoryDecision) rule(r request) ruling {
 	slot, binding := d.earliest(d.now + r.bounds.after.Microseconds())
 	found := ruling{outcome: Admitted, now: d.now, full: d.now, next: d.now}
 	if slot > d.now {
@@ -199,9 +205,6 @@ func (d *memoryDecision) rule(r request, c *turnCall) ruling {
 		found.outcome, binding = Dropped, refusal
 	}
 	found.taken = r.spends(found.outcome, micros(slot-d.now))
-	if r.by != "" && found.outcome != Dropped {
-		found.taken, found.again = c.ask(d, r, slot, binding)
-	}
 	var objector place
 	switch {
 	case found.taken:

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +18,7 @@ type redisStore struct {
 	client  redis.UniversalClient
 	prefix  string
 	decider *redis.Script
+	asker   *redis.Script
 	refunds *redis.Script
 	combine combiner
 	sharded bool // keys live on several servers, found by their hash tags
@@ -41,7 +41,8 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 	s := &redisStore{
 		client:  client,
 		prefix:  prefix,
-		decider: script(deciding()),
+		decider: script(decideLua),
+		asker:   script(turnsLua + askLua),
 		refunds: script(refundLua),
 	}
 	s.combine.run = s.run
@@ -144,7 +145,11 @@ func (s *redisStore) decideMany(ctx context.Context, requests []request) ([]Deci
 		}
 		calls[i] = &call{request: r}
 	}
-	s.run(ctx, calls)
+	if len(requests) > 0 && requests[0].by != "" {
+		s.ask(ctx, calls)
+	} else {
+		s.run(ctx, calls)
+	}
 	decisions, errs := make([]Decision, len(calls)), []error(nil)
 	for i, c := range calls {
 		decisions[i] = c.decision
@@ -177,17 +182,10 @@ func (s *redisStore) run(ctx context.Context, calls []*call) {
 func (s *redisStore) batches(calls []*call) (batches []*batch) {
 	open := make(map[string]*batch, 1)
 	for _, c := range calls {
-		keys := make([]string, len(c.subjects))
-		for i, subject := range c.subjects {
-			keys[i] = s.key(subject.Key)
-		}
-		tag := ""
-		if s.sharded {
-			var err error
-			if tag, err = sharedTag(keys); err != nil {
-				c.fail(err)
-				continue
-			}
+		keys, tag, err := s.place(c)
+		if err != nil {
+			c.fail(err)
+			continue
 		}
 		b := open[tag]
 		if b == nil || len(b.calls) == batchSize {
@@ -197,6 +195,18 @@ func (s *redisStore) batches(calls []*call) (batches []*batch) {
 		b.add(c, keys)
 	}
 	return batches
+}
+
+// place returns the keys of the subjects of a call, and on a cluster the hash tag that they share.
+func (s *redisStore) place(c *call) (keys []string, tag string, err error) {
+	keys = make([]string, len(c.subjects))
+	for i, subject := range c.subjects {
+		keys[i] = s.key(subject.Key)
+	}
+	if s.sharded {
+		tag, err = sharedTag(keys)
+	}
+	return keys, tag, err
 }
 
 // errSlots is returned for subjects on several servers of a cluster.
@@ -238,9 +248,6 @@ func (b *batch) add(c *call, keys []string) {
 	b.shape = append(b.shape, '"')
 	for i, subject := range c.subjects {
 		b.lists = lists(b.lists, keys[i], subject.Rules)
-		if c.by != "" {
-			b.lists = append(b.lists, keys[i]+turnsOf)
-		}
 		b.shape = subject.compile(append(b.shape, ','))
 	}
 	b.shape = append(b.shape, ']')
@@ -257,29 +264,13 @@ func (b *batch) add(c *call, keys []string) {
 	}
 }
 
-// words are the bounds, and who asks and its weights, as decide.lua reads them, behind the verb.
+// words are the bounds, as decide.lua reads them, behind the verb.
 func (r request) words() string {
 	if !r.bounds.bounded {
 		return ""
 	}
-	bounds := fmt.Sprintf(" %d %d", r.bounds.after.Microseconds(), r.bounds.within.Microseconds())
-	if r.by == "" {
-		return bounds
-	}
-	weights := make([]string, len(r.subjects))
-	for i, s := range r.subjects {
-		weights[i] = strconv.FormatInt(s.weight(), 10)
-	}
-	name, _ := json.Marshal(r.by)
-	wants := "all"
-	if r.more {
-		wants = "more"
-	}
-	return bounds + " " + strings.Join(weights, ",") + " " + wants + " " + string(name[1:len(name)-1])
+	return fmt.Sprintf(" %d %d", r.bounds.after.Microseconds(), r.bounds.within.Microseconds())
 }
-
-// turnsOf ends the key of the turns that callers take at a subject.
-const turnsOf = "%turns"
 
 // args returns the arguments of decide.lua.
 func (b *batch) args() []any {

@@ -30,11 +30,11 @@ var turnsLua string
 //go:embed lua/decide.lua
 var decideLua string
 
+//go:embed lua/ask.lua
+var askLua string
+
 //go:embed lua/refund.lua
 var refundLua string
-
-// deciding is the source of the script that decides, without the rules.
-func deciding() string { return turnsLua + decideLua }
 
 // script returns source as a Redis script that can use the rules, see lua/base.lua.
 func script(source string) *redis.Script {

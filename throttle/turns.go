@@ -22,7 +22,7 @@ import (
 // A slot is not lost because whose turn it is does not come: who comes when it is about to pass takes it, whoever that is. A caller
 // that has not asked by the time it was told, and some time more, wants nothing.
 //
-// turns.lua does the same in Redis.
+// turns.lua and ask.lua do the same in Redis.
 const (
 	// turnUnit is what one unit costs a caller of weight 1.
 	turnUnit = 1_000_000
@@ -159,9 +159,10 @@ func (c *turnCall) turn(r request, subject int, necessary bool) *turn {
 	return c.has[s.Key]
 }
 
-// ask decides whether the caller of a request takes a slot, which the rule at a place has bound, and when it should ask again.
-func (c *turnCall) ask(d *memoryDecision, r request, slot int64, binding place) (takes bool, again int64) {
+// ask answers a request, and spends if the caller takes the slot. It is the last one of several that differ in nothing, or others come.
+func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 	from, within := d.now+r.bounds.after.Microseconds(), r.bounds.within.Microseconds()
+	slot, binding := d.earliest(from)
 	known, any := make([]*turn, len(r.subjects)), false
 	for i := range known {
 		known[i] = c.turn(r, i, binding.subject == i)
@@ -170,7 +171,7 @@ func (c *turnCall) ask(d *memoryDecision, r request, slot int64, binding place) 
 	if binding == nowhere && any { // perhaps it has become free just now
 		_, binding = d.earliest(from - turnPatience.Microseconds())
 	}
-	takes = true
+	found := ruling{now: d.now, slot: slot, full: d.now, next: d.now, binding: nowhere, objector: nowhere, taken: true}
 	var mine *turn
 	var rule Rule
 	if binding != nowhere {
@@ -179,27 +180,33 @@ func (c *turnCall) ask(d *memoryDecision, r request, slot int64, binding place) 
 		}
 		mine = known[binding.subject]
 		_, rule = r.at(d.asked(binding))
-		takes = mine.mayTake(slot-from, from, within, rule, len(r.subjects) == 1)
+		found.taken = mine.mayTake(slot-from, from, within, rule, len(r.subjects) == 1)
 		from += mine.reach - mine.after
 	}
-	for i, t := range known {
-		if takes && t != nil {
-			t.takes(slot, int64(r.subjects[i].Cost))
+	if found.taken {
+		for i, t := range known {
+			if t != nil {
+				t.takes(slot, int64(r.subjects[i].Cost))
+			}
+		}
+		d.spend(slot, true)
+		if !last {
+			return found.timed()
 		}
 	}
 	if mine != nil {
 		next := slot
-		if takes {
+		if found.taken {
 			next = mine.last
 		}
-		again = max(next-from-within, mine.rest(d.now, rule, r.subjects[binding.subject].periodOf(rule)), 0)
+		found.again = max(next-from-within, mine.rest(d.now, rule, r.subjects[binding.subject].periodOf(rule)), 0)
 	}
 	for _, t := range known {
-		if t != nil && (!takes || r.more) {
-			t.until = max(t.until, d.now+min(again, turnFarthest.Microseconds())+turnAbsence.Microseconds())
+		if t != nil && (!found.taken || r.more) {
+			t.until = max(t.until, d.now+min(found.again, turnFarthest.Microseconds())+turnAbsence.Microseconds())
 		}
 	}
-	return takes, again
+	return found.timed()
 }
 
 // mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it. A subject that decides alone may

@@ -203,8 +203,8 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 	play := func(t *testing.T, round int, contestants ...contestant) {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
 		rule := func() Rule {
-			n, per := 1+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
-			return []Rule{Leak(n, per), TokenBucket(n, per, 1+rng.IntN(20)), Window(n, per), Spacing(per)}[rng.IntN(4)]
+			n, per := 2+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
+			return []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per)}[rng.IntN(4)]
 		}
 		subjects := []Subject{{Key: "a", Rules: []Rule{rule()}}, {Key: "b", Rules: []Rule{rule(), rule()}, Slack: 20 * time.Millisecond}}
 		now, granted := int64(1_763_600_000_123_457), make([][]Decision, len(contestants))
@@ -217,13 +217,15 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 			now += []int64{rng.Int64N(50), rng.Int64N(3000), rng.Int64N(60_000), -rng.Int64N(2000)}[rng.IntN(4)]
 			var requests []Request
 			by, more := []string{"push/0", "push/1", `st"range`, "x"}[rng.IntN(4)], rng.IntN(2) == 0
+			of := slices.Clone(subjects)
+			for i := range of {
+				of[i].Weight = rng.IntN(5)
+			}
 			for range 1 + rng.IntN(5) {
-				which := [][]Subject{subjects, subjects[:1], subjects[1:]}[rng.IntN(3)]
-				which = slices.Clone(which)
-				for i := range which {
-					which[i].Weight = rng.IntN(5)
+				which := [][]Subject{of, of[:1], of[1:]}[rng.IntN(3)]
+				for range 1 + rng.IntN(3) {
+					requests = append(requests, Request{By: by, More: more, Subjects: which, Cost: 1 + rng.IntN(2)*rng.IntN(2)})
 				}
-				requests = append(requests, Request{By: by, More: more, Subjects: which})
 			}
 			after, within := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
 			var first []Decision
@@ -275,9 +277,20 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 
 func TestWhoTakesTurns(t *testing.T) {
 	l := New(NewMemoryStore())
-	for _, by := range []string{"a,b", "a;b", "a\nb"} {
-		if _, err := l.ReserveMany(t.Context(), 0, 0, Request{By: by, Subjects: []Subject{{Key: "k", Rules: []Rule{Leak(1, time.Second)}}}}); err == nil {
-			t.Errorf("%q has a turn", by)
+	of := func(by string, r Rule) Request {
+		return Request{By: by, Subjects: []Subject{{Key: "k", Rules: []Rule{r}}}}
+	}
+	for name, all := range map[string][]Request{
+		"a comma":           {of("a,b", Leak(1, time.Second))},
+		"a semicolon":       {of("a;b", Leak(1, time.Second))},
+		"a line break":      {of("a\nb", Leak(1, time.Second))},
+		"two callers":       {of("a", Leak(1, time.Second)), of("b", Leak(1, time.Second))},
+		"nobody, later":     {of("a", Leak(1, time.Second)), of("", Leak(1, time.Second))},
+		"a rule that drops": {of("a", Window(1, time.Second).OrDrop())},
+		"a shadow":          {of("a", Window(1, time.Second).AsShadow())},
+	} {
+		if _, err := l.ReserveMany(t.Context(), 0, 0, all...); err == nil {
+			t.Errorf("%s has a turn", name)
 		}
 	}
 }

@@ -6,22 +6,78 @@
 -- ARGV[1] JSON list of the shapes of requests: {verb, cost and rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
 --         "peek" spends and writes nothing; "reserve 1500 3000" spends if its slot, which is
---         at least 1500 us from now, lies no more than 3000 us behind that; and
---         "reserve 1500 3000 1,4 more push/3" takes turns as push/3, whose weights at the
---         subjects are 1 and 4, and which wants more than it asks for ("all" if not). Rules
---         are as compiled, and decoded here
+--         at least 1500 us from now, lies no more than 3000 us behind that. Rules are as
+--         compiled, and decoded here
 -- ARGV    then pairs: a shape, and how many requests in a row have it
 --
 -- Returns now in microseconds, then FIELDS numbers for each request: what was decided and
 -- by whom (see whom), how much remains, the slot, when the binding rule's state is as new,
 -- who objects of the shadow rules, when the binding rule lets more start than remains, and
--- twice for how long a caller that takes turns should wait, and 1 if the slot was taken;
--- instants are in microseconds. An error stands in the place of the first number.
+-- 1 if the slot was taken; instants are in microseconds. An error stands in the place of the
+-- first number.
 
 local FIELDS = 7
 local HORIZON = 100 * 366 * 86400 * 1000000 -- no slot lies further ahead than a century
 
 local now = clock()
+
+-- refusing returns the first rule that drops rather than defers what starts at t.
+local function refusing(subjects, t)
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    local rules = subject.rules
+    for r = 1, rules.drops and #rules or 0 do
+      if rules[r].drop and rule_when(subject, rules[r], t, rules.cost) > t then
+        return rules[r], subject
+      end
+    end
+  end
+end
+
+-- room returns how many of cost 1 the rule lets start at t, found by asking.
+local function room(subject, rule, t)
+  if rule.kind.when(subject, rule, t, 1) > t then
+    return 0
+  end
+  local low, high = 1, rule.top
+  if high == math.huge then
+    return 1
+  end
+  while low < high do
+    local middle = ceil((low + high) / 2)
+    if rule.kind.when(subject, rule, t, middle) > t then
+      high = middle - 1
+    else
+      low = middle
+    end
+  end
+  return low
+end
+
+-- next_free returns when the rule lets more start than the room that it has at t; t if that is
+-- all that it ever lets start at once.
+local function next_free(subject, rule, t, room)
+  if room >= rule.top or room > 0 and rule.top == math.huge then
+    return t
+  end
+  return rule.kind.when(subject, rule, t, room + 1)
+end
+
+-- spend_refused counts what was refused at t in the rules that count that.
+local function spend_refused(subjects, t)
+  for _, subject in ipairs(subjects) do
+    if subject.rules.counts then
+      local counting = {}
+      for _, rule in ipairs(subject.rules) do
+        if rule.counts then
+          counting[#counting + 1] = rule
+        end
+      end
+      take_all(subject, counting, t, subject.rules.cost, true)
+      subject.written = true
+    end
+  end
+end
 
 -- strictest finds the rule that leaves the least room now, the first of several, with its
 -- subject and that room.
@@ -99,12 +155,7 @@ local function decide(shape, before, replies, at)
       outcome, rule, whose = 2, refused, by
     end
   end
-  local written, again = outcome == 0 and verb ~= 'peek', 0
-  if outcome < 2 and shape.by then
-    written, again = take_turn(shape, subjects, slot, now, rule, whose)
-  elseif outcome == 1 then
-    written = verb == 'reserve' and slot - from <= shape.within
-  end
+  local written = outcome == 0 and verb ~= 'peek' or outcome == 1 and verb == 'reserve' and slot - from <= shape.within
   local taken, objection, objector = written, nil, nil
   if written then
     objection, objector = spend(subjects, slot)
@@ -133,7 +184,7 @@ local function decide(shape, before, replies, at)
   replies[at + 4] = rule and rule.kind.full(whose, rule) or now
   replies[at + 5] = objection and whom(0, objector, objection) or 0
   replies[at + 6] = rule and next_free(whose, rule, now, remaining) or now
-  replies[at + 7] = 2 * again + (taken and 1 or 0)
+  replies[at + 7] = taken and 1 or 0
   for i = 1, written and #subjects or 0 do
     save(subjects[i], now)
     stale[subjects[i].key] = true
@@ -142,16 +193,10 @@ end
 
 local shapes = cjson.decode(ARGV[1])
 for _, shape in ipairs(shapes) do
-  local verb, after, within, weights, more, by = match(shape[1], '^(%a+) ?(%d*) ?(%d*) ?([%d,]*) ?(%a*) ?(.*)$')
+  local verb, after, within = match(shape[1], '^(%a+) ?(%d*) ?(%d*)$')
   shape.verb, shape.after, shape.within = verb, tonumber(after) or 0, tonumber(within) or HORIZON
-  if by ~= '' then
-    shape.by, shape.more, shape.weights = by, more == 'more', {}
-    for weight in string.gmatch(weights, '%d+') do
-      shape.weights[#shape.weights + 1] = tonumber(weight)
-    end
-  end
   for i = 2, #shape do
-    shape[i] = make_rules(shape[i])
+    shape[i] = make_rules(shape[i], table.remove(shape[i], 1))
   end
   shape.drops, shape.counts, shape.shadow = has(shape, 'drops'), has(shape, 'counts'), has(shape, 'shadow')
 end
@@ -162,32 +207,12 @@ for i = 2, #ARGV, 2 do
 end
 states, stale = states_of(subjects), {}
 
--- told_before copies the last reply, if a caller that takes turns asks for the same subjects and has got nothing.
-local function told_before(shape, before, replies, at)
-  local n = #shape - 1
-  if not shape.by or replies[at] % 2 == 1 then
-    return false
-  end
-  for k = before + 1, before + n do
-    if KEYS[k] ~= KEYS[k - n] then
-      return false
-    end
-  end
-  for field = 1, FIELDS do
-    replies[at + field] = replies[at - FIELDS + field]
-  end
-  return true
-end
-
 local replies, keys, at = { now }, 0, 1
 for i = 2, #ARGV, 2 do
   local shape = shapes[tonumber(ARGV[i])]
-  for nth = 1, tonumber(ARGV[i + 1]) do
+  for _ = 1, tonumber(ARGV[i + 1]) do
     -- What is wrong with one request (a key of the wrong type) is not the others' trouble.
-    local fine, why = true, nil
-    if nth == 1 or not told_before(shape, keys, replies, at) then
-      fine, why = pcall(decide, shape, keys, replies, at)
-    end
+    local fine, why = pcall(decide, shape, keys, replies, at)
     if not fine then
       replies[at + 1] = type(why) == 'table' and why.err or tostring(why)
       for field = 2, FIELDS do
@@ -197,5 +222,4 @@ for i = 2, #ARGV, 2 do
     keys, at = keys + #shape - 1, at + FIELDS
   end
 end
-write_turns()
 return replies

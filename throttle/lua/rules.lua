@@ -43,13 +43,11 @@ local function note_log(size, rule)
   size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones: a list of what the action costs under them, and then of
--- {kind, n, period, burst, flags}. The cost is rules.cost.
+-- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags}, for an action of a cost: rules.cost.
 -- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
 -- slots the others look at, and for how long.
-local function make_rules(compiled)
-  local cost = table.remove(compiled, 1)
+local function make_rules(compiled, cost)
   local rules = {
     cost = cost, any = #compiled > 0, keep = 0, span = 0, mark = '', stateful = none, sides = none,
     drops = false, counts = false, shadow = none,
@@ -114,19 +112,6 @@ local function earliest(subjects, t)
   return t, binding, whose
 end
 
--- refusing returns the first rule that drops rather than defers what starts at t.
-local function refusing(subjects, t)
-  for s = 1, #subjects do
-    local subject = subjects[s]
-    local rules = subject.rules
-    for r = 1, rules.drops and #rules or 0 do
-      if rules[r].drop and rule_when(subject, rules[r], t, rules.cost) > t then
-        return rules[r], subject
-      end
-    end
-  end
-end
-
 -- objecting returns the first shadow rule that would not have let it start at t.
 local function objecting(subjects, t)
   for s = 1, #subjects do
@@ -138,35 +123,6 @@ local function objecting(subjects, t)
       end
     end
   end
-end
-
--- room returns how many of cost 1 the rule lets start at t, found by asking.
-local function room(subject, rule, t)
-  if rule.kind.when(subject, rule, t, 1) > t then
-    return 0
-  end
-  local low, high = 1, rule.top
-  if high == math.huge then
-    return 1
-  end
-  while low < high do
-    local middle = ceil((low + high) / 2)
-    if rule.kind.when(subject, rule, t, middle) > t then
-      high = middle - 1
-    else
-      low = middle
-    end
-  end
-  return low
-end
-
--- next_free returns when the rule lets more start than the room that it has at t; t if that is
--- all that it ever lets start at once.
-local function next_free(subject, rule, t, room)
-  if room >= rule.top or room > 0 and rule.top == math.huge then
-    return t
-  end
-  return rule.kind.when(subject, rule, t, room + 1)
 end
 
 -- take_all takes the slot t from rules that have a state or a log of their own: a log once
@@ -233,22 +189,6 @@ local function spend(subjects, t)
   return objection, whose
 end
 
--- spend_refused counts what was refused at t in the rules that count that.
-local function spend_refused(subjects, t)
-  for _, subject in ipairs(subjects) do
-    if subject.rules.counts then
-      local counting = {}
-      for _, rule in ipairs(subject.rules) do
-        if rule.counts then
-          counting[#counting + 1] = rule
-        end
-      end
-      take_all(subject, counting, t, subject.rules.cost, true)
-      subject.written = true
-    end
-  end
-end
-
 -- forget drops the logs on the side and the fields of other rules that nobody can tell
 -- from none any more, and returns from when that is so of those that are left.
 local function forget(subject, now)
@@ -302,50 +242,5 @@ local function save(subject, now)
   if subject.written then
     write_subject(subject, max(1, ceil((forgotten_at(subject, now) - now) / 1000)) + MARGIN)
     subject.written = false
-  end
-end
-
--- refund_log takes the slot t out of a log. What the log has forgotten was, at its newest
--- slot, out of every rule's sight, for which a slot matters so long as span says; it stands in
--- with the latest slot that it can have been. Rules that were in force before may have looked
--- farther back: they say nothing about it.
-local function refund_log(log, t, cost, span)
-  local held, newest = units(log), log.newest
-  local oldest = slot_at(log, max(0, held - 1))
-  local removed = remove(log, t, cost)
-  if removed > 0 and held >= size_of(log).keep then
-    append(log, log.side == 'counting' and oldest or max(0, min(oldest, newest - span)), removed)
-  end
-end
-
--- refund_logs takes the slot t out of the logs of a subject. The log of shadow rules
--- never had it if one of them objected.
-local function refund_logs(subject, t, cost, objected)
-  if subject.rules.keep > 0 then
-    refund_log(subject, t, cost, subject.rules.span)
-  end
-  for side, size in pairs(subject.rules.sides) do
-    if not (objected and side == 'shadow') then
-      refund_log(log_of(subject, { side = side }), t, cost, size.span)
-    end
-  end
-end
-
--- refund_states gives the slot t back to the rules that keep more than slots.
-local function refund_states(subject, t, cost, objected)
-  for _, rule in ipairs(subject.rules.stateful) do
-    if not (rule.shadow and objected) then
-      rule.kind.undo(subject, rule, t, cost)
-    end
-  end
-end
-
--- refund gives the unused slot t back to every rule that was spent at it, and saves.
-local function refund(subjects, t, now, objected)
-  for _, subject in ipairs(subjects) do
-    refund_logs(subject, t, subject.rules.cost, objected)
-    refund_states(subject, t, subject.rules.cost, objected)
-    subject.written = subject.rules.any
-    save(subject, now)
   end
 end

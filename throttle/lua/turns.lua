@@ -1,81 +1,78 @@
 -- turns: who may take slots of a subject that several callers want ahead, as turns.go tells it.
--- Stands before decide.lua, and is used where a request says who asks.
+-- Stands before ask.lua.
 --
 -- What is known of the callers of a subject is one string, with a key of its own: who has been
--- served least, then ";name,served,weight,until,last,after" for each caller.
+-- served least, then ";name,served,until,after,weight,last" for each caller. It is read in one go,
+-- and only the entry of whoever asks is written anew.
 
 local UNIT = 1000000
 local PATIENCE, ABSENCE, FARTHEST = 10000, 10000, 1000000
 local LONGEST, SHORTEST = 50000, 2000 -- leave slots that pass, and others
-local KEPT = 10000 -- ms
+local KEPT = '10000' -- ms
 
-local entered = {} -- by the key of the subject: what the caller may do in this call
-
--- read_turns returns the turns of a subject, or nothing. Those that cannot be read are none.
-local function read_turns(key)
-  local fine, text = pcall(call, 'GET', key .. '%turns')
-  local least = fine and text and tonumber(match(text, '^%d+') or '')
-  if not least then
-    return
-  end
-  local turns = { least = least, callers = {} }
-  for name, served, weight, till, last, after in string.gmatch(text, ';([^,;]*),(%d+),(%d+),(%d+),(%d+),(%d+)') do
-    turns.callers[name] = {
-      served = tonumber(served), weight = tonumber(weight), till = tonumber(till), last = tonumber(last), after = tonumber(after),
-    }
-  end
-  return turns
+-- wants tells whether a caller waits for its turn until then. An instant that lies further ahead is from before the
+-- clock was set back.
+local function wants(till, now)
+  return till >= now and till <= now + FARTHEST + ABSENCE
 end
 
--- write_turns writes the turns of all subjects at which the caller was.
-local function write_turns()
-  for key, turn in pairs(entered) do
-    if turn then
-      local texts = { int(turn.of.least) }
-      for name, one in pairs(turn.of.callers) do
-        texts[#texts + 1] = ';' .. name .. ','
-          .. table.concat({ int(one.served), int(one.weight), int(one.till), int(one.last), int(one.after) }, ',')
-      end
-      call('PSETEX', key .. '%turns', int(KEPT), table.concat(texts))
+-- split returns what the entries of a text say of a caller, and the text without it.
+local function split(text, who)
+  local first, last = find(text, ';' .. who .. ',', 1, true)
+  if not first then
+    return nil, text
+  end
+  local behind = find(text, ';', last + 1, true) or #text + 1
+  return sub(text, last + 1, behind - 1), sub(text, 1, first - 1) .. sub(text, behind)
+end
+
+-- without_idle returns the entries of those who want slots, or have been served more than the least.
+local function without_idle(text, least, now)
+  return (string.gsub(text, ';[^,;]*,(%d+),(%d+)[%d,]*', function(served, till)
+    if not wants(tonumber(till), now) and tonumber(served) <= least then
+      return ''
     end
-  end
+  end))
 end
 
--- wants tells whether a caller waits for its turn. An instant that lies further ahead is from before the clock was
--- set back.
-local function wants(one, now)
-  return one.till >= now and one.till <= now + FARTHEST + ABSENCE
-end
-
--- turn_at begins the call of a caller at a subject, if that is necessary or others have taken turns there.
-local function turn_at(key, shape, weight, now, necessary)
-  if entered[key] ~= nil and (entered[key] or not necessary) then
-    return entered[key]
-  end
-  local turns = entered[key] == nil and read_turns(key) or necessary and { least = 0, callers = {} }
-  if not turns then
-    entered[key] = false
+-- enter begins the call of a caller at a subject whose turns are written so; false if nobody has taken turns there, and
+-- that is not necessary.
+local function enter(text, who, weight, after, now, necessary)
+  local known = text and tonumber(match(text, '^%d+') or '')
+  if not (known or necessary) then
     return false
   end
-  local who, least, others, reach = shape.by, NEVER, false, shape.after
-  for name, one in pairs(turns.callers) do
-    if name ~= who then
-      if wants(one, now) then
-        least, others, reach = min(least, one.served), true, max(reach, one.after)
-      elseif one.served <= turns.least then
-        turns.callers[name] = nil
-      end
+  local mine, others = split(known and match(text, '^%d+(.*)$') or '', who)
+  local served, till, _, _, last = match(mine or '', '^(%d+),(%d+),(%d+),(%d+),(%d+)$')
+  local turn = {
+    who = who, weight = weight, after = after, has = true, taken = false, reach = after,
+    least = known or 0, served = tonumber(served or 0), till = tonumber(till or 0), last = tonumber(last or 0),
+    wanting = {}, -- served and weight of each other one that wants slots
+  }
+  local least, n, idle = NEVER, 0, false
+  for served, till, far, weight in string.gmatch(others, ';[^,;]*,(%d+),(%d+),(%d+),(%d+)') do
+    served, till = tonumber(served), tonumber(till)
+    if wants(till, now) then
+      turn.wanting[n + 1], turn.wanting[n + 2], n = served, tonumber(weight), n + 2
+      least, turn.reach = min(least, served), max(turn.reach, tonumber(far))
+    else
+      idle = idle or served <= turn.least
     end
   end
-  local me = turns.callers[who] or { served = 0, till = 0, last = 0 }
-  turns.callers[who] = me
-  if not wants(me, now) then
-    me.served = max(me.served, turns.least)
+  turn.others = idle and without_idle(others, turn.least, now) or others
+  if not wants(turn.till, now) then
+    turn.served = max(turn.served, turn.least)
   end
-  me.weight, me.till, me.after = weight, now, shape.after
-  turns.least = max(turns.least, min(least, me.served))
-  entered[key] = { of = turns, me = me, has = not others or me.served <= least, reach = reach, taken = false }
-  return entered[key]
+  turn.till = now
+  turn.least = max(turn.least, min(least, turn.served))
+  turn.has = turn.served <= least
+  return turn
+end
+
+-- leave writes the turns of a subject at the end of a call.
+local function leave(key, turn)
+  call('PSETEX', key, KEPT, int(turn.least) .. turn.others .. ';' .. turn.who .. ',' .. int(turn.served) .. ',' .. int(turn.till)
+    .. ',' .. int(turn.after) .. ',' .. int(turn.weight) .. ',' .. int(turn.last))
 end
 
 -- passes tells whether a slot that nobody takes is lost.
@@ -85,11 +82,11 @@ local function passes(rule)
 end
 
 -- rest returns for how long the others take slots until they have been served as much.
-local function rest(turn, now, rule)
-  local units = 0
-  for _, one in pairs(turn.of.callers) do
-    if wants(one, now) and one.served < turn.me.served then
-      units = units + floor((turn.me.served - one.served) * one.weight / UNIT)
+local function rest(turn, rule)
+  local units, wanting = 0, turn.wanting
+  for i = 1, #wanting, 2 do
+    if wanting[i] < turn.served then
+      units = units + floor((turn.served - wanting[i]) * wanting[i + 1] / UNIT)
     end
   end
   return min(floor(units * rule.period / rule.n), passes(rule) and LONGEST or SHORTEST)
@@ -102,42 +99,5 @@ local function may_take(turn, ahead, from, within, rule, alone)
   elseif not turn.has then
     return false
   end
-  return ahead <= within + turn.reach - turn.me.after or alone and not turn.taken and turn.me.last <= from + within and ahead <= FARTHEST
-end
-
--- take_turn tells whether the caller of a request takes a slot, which a rule of a subject has bound, and when it
--- should ask again.
-local function take_turn(shape, subjects, slot, now, rule, whose)
-  local from, known, any = now + shape.after, {}, false
-  for i = 1, #subjects do
-    known[i] = turn_at(subjects[i].key, shape, shape.weights[i], now, rule and subjects[i] == whose)
-    any = any or known[i]
-  end
-  if not rule and any then -- perhaps it has become free just now
-    local _
-    _, rule, whose = earliest(subjects, from - PATIENCE)
-  end
-  local takes, again, mine = true, 0, nil
-  if rule then
-    mine = turn_at(whose.key, shape, shape.weights[whose.place], now, true)
-    known[whose.place] = mine
-    takes = may_take(mine, slot - from, from, shape.within, rule, #subjects == 1)
-    from = from + mine.reach - mine.me.after
-  end
-  for i = 1, #subjects do
-    if takes and known[i] then
-      local me = known[i].me
-      me.served = me.served + floor(subjects[i].rules.cost * UNIT / me.weight)
-      me.last, known[i].taken = max(me.last, slot), true
-    end
-  end
-  if mine then
-    again = max((takes and mine.me.last or slot) - from - shape.within, rest(mine, now, rule), 0)
-  end
-  for i = 1, #subjects do
-    if known[i] and (not takes or shape.more) then
-      known[i].me.till = max(known[i].me.till, now + min(again, FARTHEST) + ABSENCE)
-    end
-  end
-  return takes, again
+  return ahead <= within + turn.reach - turn.after or alone and not turn.taken and turn.last <= from + within and ahead <= FARTHEST
 end

@@ -1,0 +1,192 @@
+package throttle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// turnsOf ends the key of the turns that callers take at a subject.
+const turnsOf = "%turns"
+
+// goesOn reports whether a request is one more of what the one before asks for: the same caller wants another slot of the same subjects,
+// for the same costs.
+func (r request) goesOn(before request) bool {
+	return slices.EqualFunc(r.subjects, before.subjects, func(a, b Subject) bool { return a.Cost == b.Cost && a.same(b) })
+}
+
+// same reports whether two subjects are one under the same rules.
+func (s Subject) same(other Subject) bool {
+	return s.Key == other.Key && s.Slack == other.Slack && slices.Equal(s.Rules, other.Rules)
+}
+
+// mostAsked bounds how many requests one run of ask.lua answers.
+const mostAsked = 1024
+
+// ask answers the requests of a caller that takes turns, with ask.lua: in one run, if all keys are on one server.
+func (s *redisStore) ask(ctx context.Context, calls []*call) {
+	var all []*question
+	open := make(map[string]*question, 1)
+	for _, c := range calls {
+		keys, tag, err := s.place(c)
+		if err != nil {
+			c.fail(err)
+			continue
+		}
+		q := open[tag]
+		if q == nil || len(q.calls) == mostAsked {
+			q = &question{}
+			open[tag], all = q, append(all, q)
+		}
+		q.add(c, keys)
+	}
+	for _, q := range all {
+		reply, err := s.asker.Run(ctx, s.client, q.keys(), q.text()).Slice()
+		if err == nil {
+			err = q.read(reply)
+		}
+		if err != nil {
+			for _, c := range q.calls {
+				c.fail(err)
+			}
+		}
+	}
+}
+
+// A question is one run of ask.lua.
+type question struct {
+	calls    []*call
+	subjects []Subject
+	names    []string // keys of the subjects
+	lists    []string // keys of their logs that may be long
+	runs     []askRun
+}
+
+// An askRun is so many requests in a row that differ in nothing.
+type askRun struct {
+	calls  []*call
+	places []int // of the subjects in the question, from 1
+}
+
+// add puts a call into the question.
+func (q *question) add(c *call, keys []string) {
+	n := len(q.calls)
+	q.calls = append(q.calls, c)
+	if n > 0 && c.goesOn(q.calls[n-1].request) {
+		run := &q.runs[len(q.runs)-1]
+		run.calls = append(run.calls, c)
+		return
+	}
+	run := askRun{calls: []*call{c}}
+	for i, subject := range c.subjects {
+		at := slices.IndexFunc(q.subjects, subject.same)
+		if at < 0 {
+			at = len(q.subjects)
+			q.subjects, q.names = append(q.subjects, subject), append(q.names, keys[i])
+			q.lists = lists(q.lists, keys[i], subject.Rules)
+		}
+		run.places = append(run.places, at+1)
+	}
+	q.runs = append(q.runs, run)
+}
+
+// keys are those of the script.
+func (q *question) keys() []string {
+	keys := slices.Clone(q.names)
+	for _, name := range q.names {
+		keys = append(keys, name+turnsOf)
+	}
+	return append(keys, q.lists...)
+}
+
+// text is the argument of the script.
+func (q *question) text() []byte {
+	of := q.calls[0].request
+	name, _ := json.Marshal(of.by)
+	b := append(append([]byte{'['}, name...), ',')
+	b = strconv.AppendInt(b, of.bounds.after.Microseconds(), 10)
+	b = strconv.AppendInt(append(b, ','), of.bounds.within.Microseconds(), 10)
+	b = strconv.AppendBool(append(b, ','), of.more)
+	b = append(b, ',', '[')
+	for i, subject := range q.subjects {
+		b = strconv.AppendInt(append(comma(b, i), '['), subject.weight(), 10)
+		b = append(appendRules(b, subject), ']')
+	}
+	b = append(b, ']', ',', '[')
+	for i, run := range q.runs {
+		b = strconv.AppendInt(append(comma(b, i), '['), int64(len(run.calls)), 10)
+		b = append(b, ',', '[')
+		for k, at := range run.places {
+			b = strconv.AppendInt(comma(b, k), int64(at), 10)
+		}
+		b = append(b, ']', ',', '[')
+		for k, subject := range run.calls[0].subjects {
+			b = strconv.AppendInt(comma(b, k), int64(subject.Cost), 10)
+		}
+		b = append(b, ']', ']')
+	}
+	return append(b, ']', ']')
+}
+
+// comma appends a comma before all elements but the first.
+func comma(b []byte, i int) []byte {
+	if i > 0 {
+		b = append(b, ',')
+	}
+	return b
+}
+
+// errShort is returned for a reply that ends too early.
+var errShort = errors.New("a reply that is too short")
+
+// read decides the calls by the reply of the script.
+func (q *question) read(reply []any) error {
+	next := func() (n int64, err error) {
+		if len(reply) == 0 {
+			return 0, errShort
+		}
+		first := reply[0]
+		reply = reply[1:]
+		n, ok := first.(int64)
+		if !ok {
+			return 0, fmt.Errorf("%v", first)
+		}
+		return n, nil
+	}
+	now, err := next()
+	if err != nil {
+		return err
+	}
+	for _, run := range q.runs {
+		got, err := next()
+		if errors.Is(err, errShort) {
+			return err
+		} else if err != nil { // of this run alone
+			for _, c := range run.calls {
+				c.fail(err)
+			}
+			continue
+		}
+		told := min(got+1, int64(len(run.calls))) // the slots that it got, and one that it did not get
+		if int64(len(reply)) <= told {
+			return errShort
+		}
+		again, ok := reply[told].(int64)
+		for i, c := range run.calls {
+			slot, fine := reply[min(int64(i), told-1)].(int64)
+			if !ok || !fine {
+				return errShort
+			}
+			found := ruling{now: now, slot: slot, full: now, next: now, binding: nowhere, objector: nowhere, taken: int64(i) < got}
+			if !found.taken || i == len(run.calls)-1 {
+				found.again = again
+			}
+			c.decision, c.err = c.request.decision(found.timed())
+		}
+		reply = reply[told+1:]
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+-- ask answers a caller that takes turns: which slots it gets, of those that are near. The six files of base.lua and
+-- turns.lua stand before it.
+--
+-- KEYS    the subjects, then the turns of each, then the lists of logs that may be long
+-- ARGV[1] JSON list: who asks; at least how many us ahead slots have to be, and at most how many behind that; whether
+--         the caller wants more than it asks for; the subjects, each a list of the caller's weight and its rules as
+--         compiled; and the runs of requests, each a list of how many there are, the places of their subjects, and
+--         what one costs each of them
+--
+-- Returns now in microseconds, then for each run how many slots the caller got and these, then one that it did not
+-- get, if it got fewer than it asked for, and for how long it should wait before it asks again. Instants are in
+-- microseconds. An error stands in the place of the number of slots, and ends the run.
+
+local who, after, within, more, asked, runs = unpack(cjson.decode(ARGV[1]))
+local now = clock()
+local from, n = now + after, #asked
+local texts = n > 0 and call('MGET', unpack(KEYS, 1, 2 * n)) or none
+local turns, written = {}, {} -- by key of a subject
+
+-- turn_at returns what the caller may do at a subject in this call.
+local function turn_at(subject, necessary)
+  local turn = turns[subject.key]
+  if not turn and (turn == nil or necessary) then
+    turn = enter(texts[n + subject.at], who, subject.weight, after, now, necessary)
+    turns[subject.key] = turn
+    written[KEYS[n + subject.at]] = turn or nil
+  end
+  return turn
+end
+
+-- open returns the subjects of a run.
+local function open(places, costs)
+  local subjects = {}
+  for i, at in ipairs(places) do
+    local one = asked[at]
+    one.rules = one.rules or make_rules(one, 1)
+    local subject = read_subject(KEYS[at], one.rules, one.text == nil and texts[at])
+    subject.at, subject.weight, one.rules.cost = at, one.weight, costs[i]
+    subjects[i] = subject
+  end
+  return subjects
+end
+
+-- found returns the first slot that is of use, with the rule that binds and its subject. What has become free just now
+-- is bound, too, where callers take turns.
+local function found(subjects)
+  local slot, rule, whose = earliest(subjects, from)
+  if not rule then
+    local any = false
+    for i = 1, #subjects do
+      any = turn_at(subjects[i], false) or any
+    end
+    if any then
+      local _
+      _, rule, whose = earliest(subjects, from - PATIENCE)
+    end
+  end
+  return slot, rule, whose
+end
+
+-- note notes that the caller has taken a slot of some subjects.
+local function note(subjects, slot)
+  for i = 1, #subjects do
+    local turn = turn_at(subjects[i], false)
+    if turn then
+      turn.served = turn.served + floor(subjects[i].rules.cost * UNIT / turn.weight)
+      turn.last, turn.taken = max(turn.last, slot), true
+    end
+  end
+end
+
+-- wait returns for how long the caller should wait, which has taken a slot or has not, and notes that it comes back then.
+local function wait(subjects, slot, takes, turn, rule)
+  local again = 0
+  if turn then
+    again = max((takes and turn.last or slot) - (from + turn.reach - turn.after) - within, rest(turn, rule), 0)
+  end
+  for i = 1, #subjects do
+    local one = turn_at(subjects[i], false)
+    if one and (not takes or more) then
+      one.till = max(one.till, now + min(again, FARTHEST) + ABSENCE)
+    end
+  end
+  return again
+end
+
+-- run answers the requests of a run.
+local function run(count, places, costs, replies)
+  local subjects, got = open(places, costs), 0
+  local slot, takes, turn, rule, whose
+  local first = #replies + 1
+  replies[first] = 0
+  repeat
+    slot, rule, whose = found(subjects)
+    turn = rule and turn_at(whose, true)
+    takes = not rule or may_take(turn, slot - from, from, within, rule, #subjects == 1)
+    if takes then
+      note(subjects, slot)
+      spend(subjects, slot)
+      got = got + 1
+    end
+    replies[#replies + 1] = slot
+  until not takes or got == count
+  for i = 1, #subjects do
+    save(subjects[i], now)
+    asked[places[i]].text = 'stale'
+  end
+  replies[first] = got
+  replies[#replies + 1] = wait(subjects, slot, takes, turn, rule)
+end
+
+for i = 1, n do
+  asked[i].weight = table.remove(asked[i], 1)
+end
+local replies = { now }
+for i = 1, #runs do
+  -- What is wrong with one run (a key of the wrong type) is not the others' trouble.
+  local before = #replies
+  local fine, why = pcall(run, runs[i][1], runs[i][2], runs[i][3], replies)
+  if not fine then
+    for k = #replies, before + 1, -1 do
+      replies[k] = nil
+    end
+    replies[before + 1] = type(why) == 'table' and why.err or tostring(why)
+  end
+end
+for key, turn in pairs(written) do
+  leave(key, turn)
+end
+return replies
