@@ -31,6 +31,9 @@ type Bounds struct {
 	Shared    bool // the rules count all that other queues and callers do, too
 	Unlimited bool // the values have no bounds at all
 
+	// Leased says that the concurrency limit counts jobs of several partitions, which lease its places. Only [File.Across] sets it.
+	Leased bool
+
 	// Counters is what the names of the counters of a shared limit begin with, beside those of others: "push/" of one that is shared by
 	// the partitions of that queue alone. Only [File.Across] sets it.
 	Counters string

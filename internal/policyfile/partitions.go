@@ -10,7 +10,7 @@ import (
 
 // A queue with several partitions has all jobs of a tenant in one of them. What limits a tenant, or its users, is decided there. What
 // limits jobs of several partitions is decided where shared limits are: the rules of the queue, and those of limits by name whose key
-// has no tenant.
+// has no tenant. Concurrency limits that count jobs of several partitions lease places to them.
 
 // Divided reports whether the queue has several partitions.
 func (f File) Divided() bool { return f.Partitions > 1 }
@@ -32,10 +32,11 @@ func (f File) Across(queue string) File {
 		all[name] = l
 	}
 	own, spanning := byHours(f.Queue.Rules)
-	if len(spanning) > 0 || slices.ContainsFunc(f.Overrides, func(o Override) bool { return o.Limit == "queue" }) {
-		all["queue"] = Limit{Bounds: Bounds{Limits: Limits{Rules: spanning}}.across(queue)}
+	common := Bounds{Limits: Limits{Rules: spanning, Concurrency: f.Queue.Concurrency}}
+	if !common.limitsNothing() || slices.ContainsFunc(f.Overrides, func(o Override) bool { return o.Limit == "queue" }) {
+		all["queue"] = Limit{Bounds: common.across(queue)}
 	}
-	f.Queue.Rules, f.Limits = own, all
+	f.Queue, f.Limits = Limits{Rules: own}, all
 	return f
 }
 
@@ -44,7 +45,7 @@ func (l Limit) spans() bool { return !slices.Contains(l.Key, "tenant") }
 
 func (b Bounds) across(queue string) Bounds {
 	if !b.Shared {
-		b.Shared, b.Counters = true, queue+"/"
+		b.Shared, b.Leased, b.Counters = true, true, queue+"/"
 	}
 	return b
 }
@@ -62,8 +63,9 @@ func byHours(all []throttle.Rule) (hours, others []throttle.Rule) {
 }
 
 const (
-	wantAcross     = "leaks, token_buckets, windows and spacings, which defer"
-	wantNoneAcross = "none, since each partition counts by itself what runs and what waits"
+	wantAcross         = "leaks, token_buckets, windows and spacings, which defer"
+	wantNoneAcross     = "none, since each partition counts by itself what waits: a limit without tenant in its key counts jobs of several"
+	wantPlacesOfAcross = "a number of jobs such as 20: of a limit that counts jobs of several partitions no share of the places is known"
 )
 
 // checkPartitions finds what does not hold over several partitions.
@@ -71,8 +73,8 @@ func (f File) checkPartitions() *Problem {
 	if !f.Divided() {
 		return nil
 	}
-	if f.Queue.Concurrency != (Concurrency{}) {
-		return &Problem{Path: "queue.concurrency", Value: fmt.Sprint(written(f.Queue.Concurrency)), Text: wantNoneAcross}
+	if f.Queue.Concurrency.Percent > 0 {
+		return &Problem{Path: "queue.concurrency", Value: fmt.Sprint(written(f.Queue.Concurrency)), Text: wantPlacesOfAcross}
 	}
 	_, spanning := byHours(f.Queue.Rules)
 	for i, r := range f.Queue.Rules {
@@ -107,10 +109,10 @@ func (f File) checkPartitions() *Problem {
 
 func (b Bounds) checkAcross(path string) *Problem {
 	switch {
-	case b.Concurrency != (Concurrency{}):
-		return &Problem{Path: path + ".concurrency", Value: fmt.Sprint(written(b.Concurrency)), Text: wantNoneAcross + ": a limit without tenant in its key counts jobs of several"}
+	case b.Concurrency.Percent > 0:
+		return &Problem{Path: path + ".concurrency", Value: fmt.Sprint(written(b.Concurrency)), Text: wantPlacesOfAcross}
 	case b.Capacity > 0:
-		return &Problem{Path: path + ".capacity", Value: fmt.Sprint(b.Capacity), Text: wantNoneAcross + ": a limit without tenant in its key counts jobs of several"}
+		return &Problem{Path: path + ".capacity", Value: fmt.Sprint(b.Capacity), Text: wantNoneAcross}
 	}
 	for i, r := range b.Rules {
 		if !shareable(r) {

@@ -60,6 +60,7 @@ var faults = []fault{
 	{name: "three limits by name, kill -9 of workers and Redis", run: byName},
 	{name: "four partitions, kill -9 of workers and Redis", run: divided},
 	{name: "four partitions, workers frozen, and who takes part spoilt", run: spoiltMembers},
+	{name: "four partitions, places of the queue, kill -9 of workers and Redis", run: dividedPlaces},
 	{name: "eight partitions on a cluster, kill -9 of leaders, slots move, a master killed", run: dividedCluster},
 }
 

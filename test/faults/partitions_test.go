@@ -227,6 +227,29 @@ func partOf(tenant string, of int) int {
 	return int(hash % uint64(of))
 }
 
+// dividedPlaces kills and freezes workers of a queue of four partitions, of which ten jobs run at once, changes its policies, and kills
+// Redis.
+func dividedPlaces(t *testing.T) *scene {
+	server, at := plain(t, durable...)
+	at.parts, at.atOnce, at.leak, at.among, at.hands, at.places, at.each = 4, 10, 60, 12, 4, 12, 16
+	at.longer = 15 * time.Second
+	s := newScene(t, at)
+	s.during(func() {
+		for range 2 * s.rounds {
+			begin := time.Now()
+			s.killSome(4, 600*time.Millisecond)
+			s.used = append(s.used, span{begin, time.Now()})
+			s.killTwo()
+			s.changePolicies()
+			s.freeze(s.anyone(), s.between(lease/4, lease+lease/3))
+			s.pause(time.Second)
+			s.outage(time.Second, server.Kill, server.Resume)
+		}
+		s.crew.wait()
+	})
+	return s
+}
+
 const (
 	// doubtful is how much later the slots of a shared limit may be than it has decided where its clock is another server's.
 	doubtful = 10 * time.Millisecond
@@ -239,6 +262,10 @@ const (
 func (s *scene) brokenTogether(executions []*execution) (found int) {
 	if s.parts == 0 {
 		return 0
+	}
+	if s.atOnce > 0 {
+		s.inParts(executions)
+		return s.count("places of the queue", s.atOnceTogether(executions)) + s.count("places of a worker", s.tooManyPlaces(executions))
 	}
 	w, size := onOne, 1.0
 	if s.servers {
@@ -262,6 +289,28 @@ func (s *scene) brokenTogether(executions []*execution) (found int) {
 		s.checkUse("the rules of the queue", w.rate(), 0.5, executions, executions)
 	}
 	return found + s.count("places of a worker", s.tooManyPlaces(executions))
+}
+
+// atOnceTogether finds executions that began while as many of the queue ran as may, and says how much of the places was used.
+func (s *scene) atOnceTogether(executions []*execution) (broken []string) {
+	byBegin := slices.SortedFunc(slices.Values(executions), func(a, b *execution) int { return a.began.Compare(b.began) })
+	if len(s.tooManyAtOnce(byBegin, s.atOnce-1)) == 0 {
+		s.t.Errorf("%d jobs have never run at once", s.atOnce)
+	}
+	for _, u := range s.used {
+		busy := time.Duration(0)
+		for _, e := range executions {
+			if e.began.Before(u.to) && s.until(e).After(u.from) {
+				busy += min(s.until(e).Sub(u.from), u.to.Sub(u.from), u.to.Sub(e.began), s.until(e).Sub(e.began))
+			}
+		}
+		share := float64(busy) / float64(u.to.Sub(u.from)) / float64(s.atOnce)
+		s.t.Logf("%.1f %% of the places of the queue were used while workers were killed one by one", 100*share)
+		if share < 0.4 {
+			s.t.Errorf("%.1f %% of the places were used", 100*share)
+		}
+	}
+	return s.tooManyAtOnce(byBegin, s.atOnce)
 }
 
 // remembered divides executions where the Redis that has the shared limits may have forgotten what was spent. Nothing starts from

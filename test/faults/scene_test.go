@@ -95,6 +95,7 @@ type stage struct {
 	apart   bool             // each worker works for one queue
 	durable queue.Durability // of offers
 	parts   int              // partitions of the queue, see partitions_test.go; 0 if it has none
+	atOnce  int              // jobs of the queue run at once, of all partitions, instead of its rules; no limit if 0
 	servers bool             // partitions and shared limits are on several servers
 	places  int              // of a worker; 0 for as many as it has usually
 	each    int              // jobs that are offered every 100 ms; a quarter of leak if none are given
@@ -152,7 +153,7 @@ func (s *scene) policies() queue.Policies {
 		}
 	}
 	return queue.Policies{
-		Partitions: s.parts, Limits: byName, Queue: s.queue, Default: "all", Policies: map[string]queue.Policy{"all": {
+		Partitions: s.parts, Limits: byName, Queue: s.queue, Concurrency: queue.Concurrency{Jobs: s.atOnce}, Default: "all", Policies: map[string]queue.Policy{"all": {
 			Tenant: s.tenantRules(), User: s.userRules(),
 			TenantConcurrency: queue.Concurrency{Jobs: s.tenantAtOnce()}, UserConcurrency: queue.Concurrency{Jobs: userAtOnce},
 		}},

@@ -156,6 +156,8 @@ func (t *term) open(notices []store.Notice) {
 			t.fleet.has(worker, int(number(places)))
 		case store.NoticePolicies, store.NoticePaused:
 			t.stale = true
+		case store.NoticeLeases:
+			t.leases.rung, t.leases.next = true, 0
 		case store.NoticeRepaired:
 			t.unsure = true
 		case store.NoticeCancel:

@@ -40,6 +40,7 @@ func (t *term) resync(ctx context.Context) error {
 		t.sched.TakeTurns(before)
 	}
 	t.ripeAt, t.musterAt, t.uncounted = 0, 0, true
+	t.forgetLeases()
 	t.surveyAgain()
 	t.govern(ctx, settings.Policies)
 	now, _ := t.w.Clock.Now()

@@ -138,6 +138,7 @@ func (t *term) decide(ctx context.Context, more bool) error {
 	}
 	b := t.plan()
 	t.askForGrants()
+	t.leasePlaces()
 	due := t.due(b)
 	if due {
 		t.launch(ctx, b)
@@ -156,7 +157,7 @@ func (t *term) decide(ctx context.Context, more bool) error {
 	if t.again(b) || learned || more {
 		return nil
 	}
-	return t.wait(ctx, min(b.commit.Plan.Next, t.shared.at))
+	return t.wait(ctx, min(b.commit.Plan.Next, t.shared.at, t.leases.at))
 }
 
 // awaitPlaces waits until there are places for half a commit, while Redis is busy with others: commits for a few

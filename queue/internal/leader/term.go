@@ -61,6 +61,9 @@ type term struct {
 	// Limits that other queues and callers spend, too.
 	shared sharing
 
+	// Places of limits that count jobs of other partitions, too.
+	leases leases
+
 	// When to look at something, in µs of Redis's clock; 0 for at once.
 	ripeAt    int64 // the first job that waits for its time is due
 	musterAt  int64 // who works

@@ -20,12 +20,13 @@ type named struct {
 type bound struct {
 	rules       *rules.Set
 	concurrency schedule.Concurrency
+	leased      bool
 	capacity    int
 	shared      *schedule.Shared // for any scope; nil if the rules are decided here
 }
 
 func compileBounds(b policyfile.Bounds) bound {
-	compiled := bound{rules: compileRules(b.Rules), concurrency: schedule.Concurrency(b.Concurrency), capacity: b.Capacity}
+	compiled := bound{rules: compileRules(b.Rules), concurrency: schedule.Concurrency(b.Concurrency), leased: b.Leased, capacity: b.Capacity}
 	if b.Shared && len(b.Rules) > 0 {
 		grants := rules.Compile(0, rules.Rule{Kind: rules.Granted})
 		compiled.shared = &schedule.Shared{Parts: []schedule.Part{{Key: b.Counters, Rules: b.Rules}}, Grants: grants}
@@ -34,7 +35,7 @@ func compileBounds(b policyfile.Bounds) bound {
 }
 
 func (b bound) limit(scope string) schedule.Limit {
-	l := schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity}
+	l := schedule.Limit{Scope: scope, Rules: b.rules, Concurrency: b.concurrency, Capacity: b.capacity, Leased: b.leased && b.concurrency.Limits()}
 	if b.shared != nil {
 		l.Shared = b.shared.Of(scope)
 	}

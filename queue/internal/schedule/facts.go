@@ -102,6 +102,12 @@ type Expected struct {
 	At    int64
 }
 
+// Leased says how many jobs may run at once that a limit counts whose places are leased.
+type Leased struct {
+	Scope  string
+	Places int
+}
+
 // Capacity is how many places the fleet has.
 type Capacity int
 
@@ -138,5 +144,6 @@ func (f Refunded) happened(s *Scheduler, now int64) bool {
 }
 func (f Granted) happened(s *Scheduler, now int64) bool  { s.grant(f, now); return false }
 func (f Expected) happened(s *Scheduler, _ int64) bool   { s.expect(f); return false }
+func (f Leased) happened(s *Scheduler, now int64) bool   { return s.lease(f, now) }
 func (f Capacity) happened(s *Scheduler, now int64) bool { s.size(int(f), now); return false }
 func (f Far) happened(s *Scheduler, _ int64) bool        { s.lead = Lead + int64(f); return false }

@@ -17,6 +17,7 @@ type Limit struct {
 	Concurrency Concurrency
 	Capacity    int     // waiting jobs; 0 for no bound
 	Shared      *Shared // the rules count what other queues and callers do, too; nil if they do not
+	Leased      bool    // the concurrency limit counts jobs of other partitions, too: its places are leased
 }
 
 // Uses returns what limits the jobs of a lane: the queue's limit, its tenant's and its user's, and then the limits by

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
@@ -60,13 +61,20 @@ func (i *instance) scope() string { return i.name }
 
 // govern puts the limit of policies in force.
 func (i *instance) govern(p *Policies) {
-	limit, _ := p.Limit(i.name)
-	i.limitBy(limit)
+	scope, ofPlaces := strings.CutPrefix(i.name, leaseScope)
+	limit, _ := p.Limit(scope)
+	ruled, places := limit.apart()
+	if ofPlaces {
+		i.limitBy(places)
+	} else {
+		i.limitBy(ruled)
+	}
 }
 
 // limitBy lets a limit count for the instance.
 func (i *instance) limitBy(limit Limit) {
 	i.rules, i.subject.limit, i.shared = limit.Rules, limit.Concurrency, limit.Shared
+	i.leases = limit.Leased
 	if i.shared != nil {
 		i.rules = i.shared.Grants
 	}
@@ -114,7 +122,7 @@ type counted struct {
 
 func (s *Scheduler) countedBy(lane envelope.Lane, env *envelope.Envelope) counted {
 	uses, label, _ := s.policies.Job(lane, env)
-	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(s.bundled(uses[commonLimits:]))}
+	c := counted{job: env, by: s.policies, label: label, shares: s.instancesOf(s.bundled(split(uses[commonLimits:])))}
 	for _, of := range c.shares {
 		c.instances = append(c.instances, of.who.(*instance))
 	}
@@ -135,7 +143,7 @@ func (s *Scheduler) named(lane envelope.Lane, env *envelope.Envelope) []share {
 	if s.policies == nil || s.policies.Named == nil {
 		return nil
 	}
-	return s.instancesOf(s.policies.Uses(lane, env)[commonLimits:])
+	return s.instancesOf(split(s.policies.Uses(lane, env)[commonLimits:]))
 }
 
 // instancesOf returns the instances of limits by name.
@@ -166,6 +174,7 @@ func (s *Scheduler) instance(use Use) *instance {
 		i.line.at = func(w *waiters) *int { return &w.place }
 		i.limitBy(use.Limit)
 		i.paused = s.paused[use.Scope]
+		i.known = i.leases // it remembers nothing
 		s.instances[use.Scope] = i
 		s.restInstance(i)
 	}

@@ -255,6 +255,7 @@ func (s *Scheduler) arm(i *instance, now int64) {
 	if i.shared != nil && l != nil {
 		s.wanting[i] = true
 	}
+	s.noteLeasing(i)
 	if l == nil || i.called != nil || s.full(&i.subject) {
 		s.opening.remove(i)
 		return

@@ -44,14 +44,21 @@ func (s *Scheduler) Held(worker string) int { return s.running.workers[worker] }
 // Runs reports whether any worker has a job.
 func (s *Scheduler) Runs() bool { return len(s.running.workers) > 0 }
 
-// full reports whether as many jobs of a subject run as may.
-func (s *Scheduler) full(u *subject) bool {
-	return u.limit.Limits() && u.running >= u.limit.Most(s.running.places)
+// most returns how many jobs of a subject may run at once, which has a concurrency limit.
+func (s *Scheduler) most(u *subject) int {
+	n := u.limit.Most(s.running.places)
+	if u.leases {
+		n = min(n, u.leased)
+	}
+	return n
 }
+
+// full reports whether as many jobs of a subject run as may.
+func (s *Scheduler) full(u *subject) bool { return u.limit.Limits() && u.running >= s.most(u) }
 
 // crowded reports whether a subject is half full: others may wait for the end of a job.
 func (s *Scheduler) crowded(u *subject) bool {
-	return u.limit.Limits() && 2*u.running >= u.limit.Most(s.running.places)
+	return u.limit.Limits() && 2*u.running >= s.most(u)
 }
 
 // claimed notes a job of a user that runs, for the worker and for whoever counts it. It reports whether that
@@ -65,16 +72,17 @@ func (s *Scheduler) claimed(u *user, c envelope.ClaimRef, named []*instance) (un
 	s.running.workers[c.Worker]++
 	r.counts(s, func(who toucher) {
 		of := who.subjectOf()
-		if of.running++; of.limit.Limits() && of.running == of.limit.Most(s.running.places) {
+		if of.running++; of.limit.Limits() && of.running == s.most(of) {
 			of.fullSince = c.Slot
 		}
+		s.noteLeasing(who)
 	})
 	return true
 }
 
 // ended notes that a job runs no more. It reports whether something may start that could
-// not: a concurrency limit of one of its subjects was reached, and is reached no more. An end that is told of twice has no
-// effect.
+// not: a concurrency limit of one of its subjects was reached, and is reached no more; or its place goes to another partition. An end
+// that is told of twice has no effect.
 func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	run, known := s.running.claims[claim]
 	if !known {
@@ -88,10 +96,12 @@ func (s *Scheduler) ended(claim envelope.Claim, now int64) (frees bool) {
 	})
 	s.unclaim(claim)
 	for _, who := range full {
-		if of := who.subjectOf(); !s.full(of) {
-			frees, of.fullUntil = true, now
+		of := who.subjectOf()
+		if !s.full(of) {
+			of.fullUntil = now
 			s.unblock(who, now)
 		}
+		frees = frees || of.leases || !s.full(of)
 	}
 	return frees
 }

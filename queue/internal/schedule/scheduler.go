@@ -32,6 +32,7 @@ type Scheduler struct {
 	weights   map[string]int       // of the tenants that wait for parts of shared limits, by scope
 	weighedAt int64
 	wanting   map[*instance]bool // shared limits for which lanes may wait that have no grant
+	leasing   map[*instance]bool // whose places are leased, and of which jobs run or wait, or places are left
 	far       int64              // how far ahead the last worker that got a job under a shared limit has to be told
 	others    []Remembered       // scratch of ungranted
 
@@ -58,7 +59,7 @@ type Scheduler struct {
 // queue's own rules remember.
 func New(settings Settings, queue string) *Scheduler {
 	s := &Scheduler{
-		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), wanting: make(map[*instance]bool), front: newFront(),
+		lead: Lead, tenants: make(map[string]*tenant), instances: make(map[string]*instance), inLine: make(map[string]int), wanting: make(map[*instance]bool), leasing: make(map[*instance]bool), front: newFront(),
 		running: running{claims: make(map[envelope.Claim]run), workers: make(map[string]int)}, paused: make(map[string]int64),
 	}
 	s.due.at = func(t *tenant) *int { return &t.at }

@@ -256,7 +256,7 @@ func (s *Scheduler) room(of *subject, by int64) int {
 		n = min(n, of.rules.Room(&of.state, k, by))
 	}
 	if of.limit.Limits() {
-		n = min(n, of.limit.Most(s.running.places)-of.running)
+		n = min(n, s.most(of)-of.running)
 	}
 	return max(0, n)
 }

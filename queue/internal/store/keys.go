@@ -56,6 +56,9 @@ import (
 //	wc:{q}:workers                   zset    W                  worker → its lease ends, µs
 //	wc:{q}:worker:<worker>           hash    W                  places, host, …
 //	wc:{q}:wanted                    hash    W                  partition → how many workers it wants, and until when, µs
+//	wc:{q}:places                    hash    leader             scope → places of a concurrency limit that partitions have
+//	wc:{q}:leased:<partition>        hash    leader             scope → those of them that the partition has
+//	wc:{q}:waiting:<scope>           hash    leader             partition → what it has and wants of them, until when, µs
 //
 // W is the worker that the key is about, or any worker; I an Inspector; * the leader, workers, Inspectors and clients.
 // An Inspector may run in any program: a command line, a dashboard, a producer. A scope is q, t:<tenant>,
@@ -73,6 +76,12 @@ const Schema = "2"
 
 // NewKeys returns the keys of a queue.
 func NewKeys(queue string) Keys { return Keys{"wc:{" + queue + "}:"} }
+
+// Keys of what partitions have of concurrency limits.
+
+func (k Keys) Leases() string                { return k.prefix + "places" }
+func (k Keys) LeasesOf(partition int) string { return k.prefix + "leased:" + strconv.Itoa(partition) }
+func (k Keys) Waiting(scope string) string   { return k.prefix + "waiting:" + scope }
 
 // Keys of which a queue has one each.
 

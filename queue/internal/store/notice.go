@@ -33,6 +33,7 @@ const (
 	NoticeLowered  = "!lowered"  // escaped tenant whose lanes have lower bounds
 	NoticeClock    = "!clock"    // escaped tenant and user whose clock was set
 	NoticeRepaired = "!repaired" // nothing: keys were repaired
+	NoticeLeases   = "!leases"   // nothing: another partition has given places back that this one waits for
 )
 
 // The kinds of returned jobs, and what the rules get back.

@@ -1,0 +1,190 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+)
+
+// A concurrency limit that counts jobs of several partitions leases its places to them: this partition may run so many at once. How many each
+// has stands where the queue has what its partitions share. A term tells there how many it keeps, and asks for more, beside the rounds.
+//
+// Why no more runs than the limit lets:
+//
+//  1. A script adds up what the partitions have, and leases what is left (lease.lua). It runs alone.
+//  2. A term uses fewer places before it tells so, and more after it was told so. So it never uses more than it has there, whichever
+//     tellings were lost.
+//  3. Of tellings that overtake each other the last counts, and none of a leader of before: they have numbers.
+//  4. Leases do not end by themselves. Whoever leads next begins with what runs in Redis, and tells that first, in the place of all that
+//     was told before. What a leader of before has decided and not committed can happen no more by then.
+//
+// If the Redis that has the leases loses what it has answered for, more may run than the limit lets until all partitions have told
+// anew, which they do every second.
+//
+// Whoever waits for places costs nothing: the script says who may have those that were given back, and whoever gave them back rings there
+// ([store.Store.Ring]). It asks by itself now and then, since a ring may be lost.
+
+// leases are what a term knows of the places that it has.
+type leases struct {
+	told   bool             // what runs was told, since everything was read
+	number int64            // of the last telling
+	read   int64            // the number of the last telling when everything was read
+	asking bool             // a telling is under way
+	rung   bool             // there may be places
+	next   int64            // no other telling before, in µs of the queue's clock
+	of     map[string]lease // by scope
+	at     int64            // when there is something to tell next, in µs of the queue's clock; Never for nothing
+}
+
+// A lease is what a term knows of the places of a limit.
+type lease struct {
+	has   int   // in Redis, or more
+	short bool  // and more are wanted than there were
+	spare int64 // since when there are more than are used; 0 if there are not
+	asked int64 // when it was told last; 0 if it was not
+}
+
+const (
+	// tellEvery is the time between two tellings, at least.
+	tellEvery = time.Millisecond
+	// spareFor is how long places are kept that nobody uses.
+	spareFor = 20 * time.Millisecond
+	// waitEvery is how often places are asked for again by somebody whom nobody has rung.
+	waitEvery = 500 * time.Millisecond
+	// tellAgain is how often places are told of that have not changed.
+	tellAgain = time.Second
+	// mostTold is of how many limits one telling is.
+	mostTold = 100
+)
+
+// forgetLeases lets the next telling replace all that was told before.
+func (t *term) forgetLeases() {
+	t.leases.told, t.leases.of, t.leases.next, t.leases.read = false, make(map[string]lease), 0, t.leases.number
+}
+
+// leasePlaces tells how many places are kept of limits that count jobs of several partitions, and asks for more.
+func (t *term) leasePlaces() {
+	t.leases.at = schedule.Never
+	if t.w.Store.Of == 1 || t.leases.asking || t.uncounted {
+		return
+	}
+	now, _ := t.w.Clock.Now()
+	if t.leases.next > now {
+		t.leases.at = t.leases.next
+		return
+	}
+	all := t.sched.Leasing(now)
+	t.leases.next = now + tellEvery.Microseconds() + 10*int64(len(all))
+	asks := t.leaseAsks(all, now)
+	if len(asks) == 0 && t.leases.told {
+		return
+	}
+	t.leases.asking, t.leases.rung = true, false
+	t.leases.number++
+	telling := store.LeaseTelling{Token: t.fence.Token, Number: t.leases.number, All: !t.leases.told, Patience: 3 * waitEvery, Asks: asks}
+	t.workers.Go(func() { t.tell(t.ctx, telling) })
+}
+
+// leaseAsks returns what is to be told. Places that nobody uses are used no more from then on.
+func (t *term) leaseAsks(all []schedule.Leasing, now int64) (asks []store.LeaseAsk) {
+	free := t.fleet.free()
+	for _, l := range all {
+		is := t.leases.of[l.Scope]
+		waits := l.Wants > 0 && l.Running >= l.Leased && free > 0
+		ask := store.LeaseAsk{Scope: l.Scope, Most: l.Most, Keeps: max(l.Leased, l.Running), Weight: l.Weight}
+		if waits {
+			ask.Wants = min(l.Wants, free)
+		}
+		at := is.asked + tellAgain.Microseconds()
+		if waits && is.short {
+			at = is.asked + waitEvery.Microseconds()
+		}
+		switch {
+		case !t.leases.told, is.has > ask.Keeps, waits && (t.leases.rung || !is.short):
+			at = now
+		}
+		switch {
+		case l.Leased <= l.Running+l.Wants:
+			is.spare = 0
+		case is.spare == 0:
+			is.spare = now
+			fallthrough
+		case now-is.spare < spareFor.Microseconds():
+			at = min(at, is.spare+spareFor.Microseconds())
+		default:
+			at, is.spare, ask.Keeps = now, 0, l.Running+l.Wants
+			t.sched.Step(now, schedule.Leased{Scope: l.Scope, Places: ask.Keeps})
+		}
+		t.leases.of[l.Scope] = is
+		switch {
+		case at > now:
+			t.leases.at = min(t.leases.at, at)
+		case len(asks) == mostTold:
+			t.leases.at = now
+		default:
+			asks = append(asks, ask)
+		}
+	}
+	return asks
+}
+
+// tell tells, and lets the rounds take in the answer.
+func (t *term) tell(ctx context.Context, of store.LeaseTelling) {
+	leases, err := t.w.Store.Lease(ctx, of)
+	ring := make(map[int]bool)
+	for _, l := range leases {
+		for _, partition := range l.Ring {
+			ring[partition] = true
+		}
+	}
+	t.report(ctx, func(now int64) {
+		t.leases.asking = false
+		if of.Number <= t.leases.read {
+			return
+		}
+		if err != nil {
+			t.untold(of, err, now)
+			return
+		}
+		t.leases.told = true
+		for k, ask := range of.Asks {
+			t.leased(ask, leases[k], now)
+		}
+	})
+	for partition := range ring {
+		if err := t.w.Store.Ring(ctx, partition); err != nil {
+			t.w.Log.Debug("ringing another partition", "partition", partition, "err", err)
+		}
+	}
+}
+
+// untold notes that nobody knows what became of a telling: the next one says anew what is kept.
+func (t *term) untold(of store.LeaseTelling, err error, now int64) {
+	if !errors.Is(err, store.ErrUntold) && t.ctx.Err() == nil {
+		t.w.Log.Warn("the places of a concurrency limit cannot be asked for; jobs that wait for them wait on", "err", err)
+	}
+	t.leases.next = now + (askAgain/4 + rand.N(askAgain/4)).Microseconds()
+	for _, ask := range of.Asks {
+		is := t.leases.of[ask.Scope]
+		is.asked, is.short, is.has = 0, false, ask.Keeps+ask.Wants
+		t.leases.of[ask.Scope] = is
+	}
+}
+
+// leased takes in how many places there are of a limit.
+func (t *term) leased(ask store.LeaseAsk, got store.Lease, now int64) {
+	is := t.leases.of[ask.Scope]
+	is.has, is.asked, is.short = got.Places, now, got.Places < ask.Keeps+ask.Wants
+	if got.Places == 0 && ask.Wants == 0 {
+		delete(t.leases.of, ask.Scope)
+	} else {
+		t.leases.of[ask.Scope] = is
+	}
+	if t.sched.Step(now, schedule.Leased{Scope: ask.Scope, Places: min(got.Places, got.Uses)}) {
+		t.roomy = true
+	}
+}
