@@ -159,7 +159,7 @@ func statesUnder(p *forecast.Forecast, uses []schedule.Use) (all []RuleState) {
 		}
 		r := of[k]
 		r.Rule, r.When, r.Limit, r.Remaining, r.Running = use.Concurrency.String(), envelope.Instant(p.Now), most, max(0, most-n), n
-		if n > 0 {
+		if n > 0 && oldest > 0 {
 			r.Oldest = envelope.Instant(oldest)
 		}
 		if n >= most {

@@ -64,8 +64,8 @@ func byHours(all []throttle.Rule) (hours, others []throttle.Rule) {
 
 const (
 	wantAcross         = "leaks, token_buckets, windows and spacings, which defer"
-	wantNoneAcross     = "none, since each partition counts by itself what waits: a limit without tenant in its key counts jobs of several"
-	wantPlacesOfAcross = "a number of jobs such as 20: of a limit that counts jobs of several partitions no share of the places is known"
+	wantNoneAcross     = "none: each partition counts by itself what waits, and a limit without tenant in its key is about jobs of several"
+	wantPlacesOfAcross = "a number of jobs such as 20: in a queue with partitions a limit of all of them takes no share of the places"
 )
 
 // checkPartitions finds what does not hold over several partitions.

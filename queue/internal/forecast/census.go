@@ -13,7 +13,8 @@ import (
 // A Census counts what runs in a queue.
 type Census struct {
 	places  int              // of the workers that live
-	scopes  map[string]tally // what runs
+	scopes  map[string]tally // what runs, in one partition
+	leased  map[string]int   // places that all partitions have of limits which count jobs of several
 	unknown bool             // nothing could be counted
 }
 
@@ -50,7 +51,19 @@ func Take(ctx context.Context, s *store.Store, policies *schedule.Policies, now 
 			c.scopes[limit.Scope] = t
 		}
 	}
+	if err == nil && s.Of > 1 {
+		c.leased, err = s.LeasedPlaces(ctx)
+	}
 	return c, err
+}
+
+// of returns how much runs of what a limit counts, of all partitions if it counts jobs of several: as far as places are leased for it.
+func (c *Census) of(limit schedule.Use) tally {
+	t := c.scopes[limit.Scope]
+	if limit.Leased {
+		t.n = max(t.n, c.leased[schedule.PlacesOf(limit.Scope)])
+	}
+	return t
 }
 
 // Scopes returns how many jobs run of each scope.
@@ -116,7 +129,7 @@ func (p *Forecast) Concurrent(lane store.Lane, env *envelope.Envelope) (counted,
 	for _, limit := range p.Policies.Uses(lane, env) {
 		if limit.Concurrency.Limits() {
 			counted = true
-			half := 2*p.census.scopes[limit.Scope].n >= limit.Concurrency.Most(p.census.places)
+			half := 2*p.census.of(limit).n >= limit.Concurrency.Most(p.census.places)
 			narrow = narrow || free && half && !limit.OfUser
 		}
 	}
@@ -137,10 +150,13 @@ func (p *Forecast) Crowded(lane store.Lane, env *envelope.Envelope, inTenant, of
 		if p.census.unknown {
 			return "what runs could not be counted"
 		}
-		t, most := p.census.scopes[limit.Scope], limit.Concurrency.Most(p.census.places)
+		t, most := p.census.of(limit), limit.Concurrency.Most(p.census.places)
 		text := fmt.Sprintf("%s %s: %d running", limit.Name, limit.Concurrency, t.n)
 		if t.n >= most {
-			return text + ", the oldest for " + roughly(time.Duration(p.Now-t.oldest)*time.Microsecond).String()
+			if t.oldest > 0 {
+				text += ", the oldest for " + roughly(time.Duration(p.Now-t.oldest)*time.Microsecond).String()
+			}
+			return text
 		}
 		if first := first(k, limit, inTenant, ofUser); narrow == "" && t.n+first >= most {
 			narrow = text + ", " + count(first, "job comes first", "jobs come first")
@@ -175,7 +191,7 @@ func (p *Forecast) Running(limit schedule.Use) (n int, oldest int64, most int, o
 	if p.census == nil || !limit.Concurrency.Limits() {
 		return 0, 0, 0, false
 	}
-	t := p.census.scopes[limit.Scope]
+	t := p.census.of(limit)
 	return t.n, t.oldest, limit.Concurrency.Most(p.census.places), true
 }
 

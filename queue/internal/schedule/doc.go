@@ -45,6 +45,7 @@
 //	named.go       limits by name: their instances, and which of them count a job
 //	shared.go      limits that other queues and callers spend, too
 //	wants.go       what is asked for of those
+//	leased.go      places of concurrency limits that count jobs of other partitions, too
 //	bundle.go      several of these that count one job
 //	named_lines.go the lines in which lanes wait for an instance
 //	index.go       a heap of bounds, and the front of an index

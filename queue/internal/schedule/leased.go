@@ -15,12 +15,15 @@ import (
 // leaseScope begins the scopes of leased places. No limit has such a scope.
 const leaseScope = "c:"
 
+// PlacesOf returns the scope of the places of a limit.
+func PlacesOf(scope string) string { return leaseScope + scope }
+
 // apart returns a limit without its concurrency, and that alone, if its places are leased.
 func (l Limit) apart() (ruled, places Limit) {
 	if !l.Leased {
 		return l, Limit{}
 	}
-	places = Limit{Scope: leaseScope + l.Scope, Concurrency: l.Concurrency, Leased: true}
+	places = Limit{Scope: PlacesOf(l.Scope), Concurrency: l.Concurrency, Leased: true}
 	l.Concurrency, l.Leased = Concurrency{}, false
 	return l, places
 }

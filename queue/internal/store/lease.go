@@ -95,3 +95,17 @@ func (s *Store) Ring(ctx context.Context, partition int) error {
 	other.key = NewKeys(s.Queue + "/" + strconv.Itoa(partition))
 	return other.Write(ctx, Notice{Subject: NoticeLeases})
 }
+
+// LeasedPlaces returns how many places all partitions have together, by the scopes of their asks.
+func (s *Store) LeasedPlaces(ctx context.Context) (map[string]int, error) {
+	key := s.whole().key.Leases()
+	found, err := s.client.HGetAll(ctx, key).Result()
+	if err != nil {
+		return nil, asBroken(err, key, "hash")
+	}
+	all := make(map[string]int, len(found))
+	for scope, n := range found {
+		all[scope] = int(number(n))
+	}
+	return all, nil
+}
