@@ -61,7 +61,7 @@ const (
 	mostTold = 100
 )
 
-// forgetLeases lets the next telling replace all that was told before.
+// forgetLeases lets the next telling replace all that was told before: everything was read again, or there are other limits.
 func (t *term) forgetLeases() {
 	t.leases.told, t.leases.of, t.leases.next, t.leases.read = false, make(map[string]lease), 0, t.leases.number
 }
@@ -123,7 +123,7 @@ func (t *term) leaseAsks(all []schedule.Leasing, now int64) (asks []store.LeaseA
 		switch {
 		case at > now:
 			t.leases.at = min(t.leases.at, at)
-		case len(asks) == mostTold:
+		case len(asks) >= mostTold && t.leases.told: // what replaces all is told at once
 			t.leases.at = now
 		default:
 			asks = append(asks, ask)

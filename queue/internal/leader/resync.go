@@ -72,6 +72,9 @@ func (t *term) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if settings.Policies != t.sched.Policies() {
+		t.forgetLeases()
+	}
 	t.sched.Step(t.w.Now(), settings)
 	t.govern(ctx, settings.Policies)
 	return nil

@@ -74,7 +74,9 @@ func (i *instance) govern(p *Policies) {
 // limitBy lets a limit count for the instance.
 func (i *instance) limitBy(limit Limit) {
 	i.rules, i.subject.limit, i.shared = limit.Rules, limit.Concurrency, limit.Shared
-	i.leases = limit.Leased
+	if i.leases = limit.Leased; !i.leases {
+		i.leased = 0
+	}
 	if i.shared != nil {
 		i.rules = i.shared.Grants
 	}
