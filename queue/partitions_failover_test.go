@@ -88,7 +88,7 @@ func TestAMasterOfADividedQueueIsLost(t *testing.T) {
 					}
 				}
 				mu.Unlock()
-				pause(t, 100*time.Millisecond)
+				letPass(t, 100*time.Millisecond)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestAMasterOfADividedQueueIsLost(t *testing.T) {
 	measure := func(what string, lasts time.Duration) (p50, p99 time.Duration) {
 		t.Helper()
 		offered := make(map[string]time.Time)
-		for begin := time.Now(); time.Since(begin) < lasts; pause(t, 10*time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < lasts; letPass(t, 10*time.Millisecond) {
 			id := fmt.Sprint(what, len(offered))
 			offered[id] = time.Now()
 			_, err := probes.Enqueue(t.Context(), queue.Job{ID: id, Tenant: others[len(offered)%len(others)], User: id, Type: "x"})
@@ -129,7 +129,7 @@ func TestAMasterOfADividedQueueIsLost(t *testing.T) {
 	_, usual := measure("usual", 8*time.Second)
 
 	goOn := replicas[victim].Freeze()
-	pause(t, 300*time.Millisecond) // it is behind
+	letPass(t, 300*time.Millisecond) // it is behind
 	cluster.Nodes[victim].Kill()
 	goOn()
 	_, failing := measure("failover", 6*time.Second)
@@ -176,12 +176,12 @@ func enqueueUntilAccepted(t *testing.T, client *queue.Client, job queue.Job) err
 		if err == nil && (receipts[0].Status == queue.Accepted || receipts[0].Status == queue.Duplicate) || t.Context().Err() != nil {
 			return t.Context().Err()
 		}
-		pause(t, 100*time.Millisecond)
+		letPass(t, 100*time.Millisecond)
 	}
 }
 
-// pause waits for a measurement.
-func pause(t *testing.T, d time.Duration) {
+// letPass lets time pass in a measurement.
+func letPass(t *testing.T, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -35,6 +35,7 @@ type leases struct {
 	read   int64            // the number of the last telling when everything was read
 	asking bool             // a telling is under way
 	rung   bool             // there may be places
+	ill    bool             // that the last telling had no answer was said
 	next   int64            // no other telling before, in µs of the queue's clock
 	of     map[string]lease // by scope
 	at     int64            // when there is something to tell next, in µs of the queue's clock; Never for nothing
@@ -80,7 +81,7 @@ func (t *term) leasePlaces() {
 	all := t.sched.Leasing(now)
 	t.leases.next = now + tellEvery.Microseconds() + 10*int64(len(all))
 	asks := t.leaseAsks(all, now)
-	if len(asks) == 0 && t.leases.told {
+	if len(asks) == 0 && (t.leases.told || !t.sched.Policies().Counts()) {
 		return
 	}
 	t.leases.asking, t.leases.rung = true, false
@@ -150,7 +151,7 @@ func (t *term) tell(ctx context.Context, of store.LeaseTelling) {
 			t.untold(of, err, now)
 			return
 		}
-		t.leases.told = true
+		t.leases.told, t.leases.ill = true, false
 		for k, ask := range of.Asks {
 			t.leased(ask, leases[k], now)
 		}
@@ -164,8 +165,9 @@ func (t *term) tell(ctx context.Context, of store.LeaseTelling) {
 
 // untold notes that nobody knows what became of a telling: the next one says anew what is kept.
 func (t *term) untold(of store.LeaseTelling, err error, now int64) {
-	if !errors.Is(err, store.ErrUntold) && t.ctx.Err() == nil {
-		t.w.Log.Warn("the places of a concurrency limit cannot be asked for; jobs that wait for them wait on", "err", err)
+	if len(of.Asks) > 0 && !t.leases.ill && !errors.Is(err, store.ErrUntold) && t.ctx.Err() == nil {
+		t.leases.ill = true
+		t.w.Log.Warn("places of concurrency limits cannot be asked for; jobs that wait for them wait on", "err", err)
 	}
 	t.leases.next = now + (askAgain/4 + rand.N(askAgain/4)).Microseconds()
 	for _, ask := range of.Asks {
