@@ -30,7 +30,7 @@ const accountFile = "limits: {account: {shared: true, counts: jobs, rules: [{%s}
 // underAccount kills workers of two queues that share a limit and, between them, Redis.
 func underAccount(t *testing.T) *scene {
 	server, at := plain(t, durable...)
-	at.account, at.pooled = throttle.Window(accountRate*2, accountPeriod), true
+	at.account, at.pooled = throttle.Window(accountRate*9/5, accountPeriod), true
 	return sharing(t, at, func(s *scene) {
 		for range 2 * s.rounds {
 			s.killSome(3, 100*time.Millisecond)
