@@ -295,7 +295,7 @@ func (w *dividedWorld) play() {
 	time.Sleep(2 * time.Second)
 	w.account()
 	w.judge()
-	if left := w.client.HGetAll(w.t.Context(), "wc:{push}:places").Val(); len(left) > 0 {
+	if left := placesLeased(w.t, w.client); len(left) > 0 {
 		w.t.Errorf("%v places are leased where nothing runs", left)
 	}
 	sound(w.t, w.client)

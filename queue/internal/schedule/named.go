@@ -199,7 +199,7 @@ func (s *Scheduler) restInstance(i *instance) {
 		s.resting = s.resting[1:]
 		switch i.rests = false; {
 		case i.gone || i.awaited() || i.running > 0: // it comes to rest again
-		case i.changed || i.asked || len(i.state.Grants()) > 0:
+		case i.changed || i.asked || i.leased > 0 || len(i.state.Grants()) > 0:
 			i.rests = true
 			s.resting = append(s.resting, i)
 			return

@@ -11,8 +11,9 @@ import (
 
 // A concurrency limit that counts jobs of several partitions lends each of them so many places. At wc:{q}: is how many are lent:
 //
-//	places              a hash: scope → places that are leased, to all partitions together
-//	leased:<partition>  a hash: scope → places that the partition has, and the number of its leader's token and of its last telling
+//	places              a hash: scope → places that are leased, to all partitions together, and when the sum was begun
+//	leased:<partition>  a hash: scope → places that the partition has; the number of its leader's token and of its last telling, and
+//	                    to which sum it was added
 //	waiting:<scope>     a hash: partition → what it has and wants, its weight, since when it waits, and until when that is believed
 //
 // Leases do not end by themselves: jobs run on when their leader dies. Whoever leads next tells what runs, and that replaces all that
@@ -105,7 +106,9 @@ func (s *Store) LeasedPlaces(ctx context.Context) (map[string]int, error) {
 	}
 	all := make(map[string]int, len(found))
 	for scope, n := range found {
-		all[scope] = int(number(n))
+		if !strings.HasPrefix(scope, "%") {
+			all[scope] = int(number(n))
+		}
 	}
 	return all, nil
 }

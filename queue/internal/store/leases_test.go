@@ -118,7 +118,7 @@ func TestLeasesModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if left := client.HGetAll(t.Context(), "wc:{push}:places").Val(); len(left) > 0 {
+			if left, err := root.LeasedPlaces(t.Context()); err != nil || len(left) > 0 {
 				t.Errorf("round %d: nobody has the places %v", round, left)
 			}
 			if _, err := all[1].store.Lease(t.Context(), LeaseTelling{Token: "1:worker", Number: 1 << 40}); !errors.Is(err, ErrUntold) {
@@ -173,5 +173,54 @@ func TestLeasesAreFair(t *testing.T) {
 		is("not to another one", ask(2, 1, 0, 1, 1), 0, 0, 1)
 		is("but to that", ask(1, 1, 0, 2, 1), 1, 1)
 		is("which is the last in line for another one", ask(1, 1, 1, 1, 1), 1, 0)
+	})
+}
+
+// What is lost of the sums, or cannot be read, is right again when all have told anew: no more is leased from then on than the limit lets, and
+// nothing stays leased.
+func TestLostLeases(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, spoil := range map[string]func(){
+			"the sums are gone":    func() { client.Del(t.Context(), "wc:{push}:places") },
+			"a sum cannot be read": func() { client.HSet(t.Context(), "wc:{push}:places", "c:l:x", "what") },
+			"a part cannot be read": func() {
+				client.HSet(t.Context(), "wc:{push}:leased:0", "c:l:x", "what", "%number", "what")
+			},
+			"who waits cannot be read": func() { client.HSet(t.Context(), "wc:{push}:waiting:c:l:x", "7", "9 9 9", "x", "1 2 3 4 5") },
+			"all is gone":              func() { client.FlushAll(t.Context()) },
+		} {
+			client.FlushAll(t.Context())
+			root, err := New(client, "push")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var number int64
+			tell := func(partition, keeps, wants int) int {
+				t.Helper()
+				number++
+				got, err := root.Partition(partition, 4).Lease(t.Context(), LeaseTelling{
+					Token: "1:w", Number: number, Patience: time.Minute, Asks: []LeaseAsk{{Scope: "c:l:x", Most: 10, Keeps: keeps, Wants: wants}},
+				})
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				return got[0].Places
+			}
+			if a, b := tell(0, 0, 6), tell(1, 0, 4); a != 6 || b != 4 {
+				t.Fatalf("%s: %d and %d places of 10", name, a, b)
+			}
+			spoil()
+			tell(0, 6, 0)
+			tell(1, 4, 0)
+			if n := tell(2, 0, 5); n > 0 {
+				t.Errorf("%s: %d more places than 10", name, n)
+			}
+			tell(0, 0, 0)
+			tell(1, 0, 0)
+			if left, err := root.LeasedPlaces(t.Context()); err != nil || len(left) > 0 {
+				t.Errorf("%s: nobody has the places %v, %v", name, left, err)
+			}
+		}
 	})
 }

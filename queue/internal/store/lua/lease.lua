@@ -29,9 +29,22 @@ for i = 1, #KEYS do
   expect(KEYS[i], 'hash')
 end
 local last = call('HMGET', KEYS[2], '%epoch', '%number')
-local before = tonumber(last[1] or 0)
-if before > epoch or before == epoch and tonumber(last[2] or 0) >= number then
+local before = tonumber(last[1] or 0) or 0
+if before > epoch or before == epoch and (tonumber(last[2] or 0) or 0) >= number then
   return { now, 1 }
+end
+
+local function read(key, field) return tonumber(call('HGET', key, field) or 0) end
+
+-- The sums begin anew when they are lost, or one of them cannot be read: what a partition had is not in them then, until it tells anew.
+for k = 3, #KEYS do
+  local scope = ARGV[6 + 5 * (k - 3)]
+  if not read(KEYS[1], scope) or not read(KEYS[2], scope) then
+    call('DEL', KEYS[1])
+  end
+end
+if call('HSETNX', KEYS[1], '%made', int(now)) == 1 or call('HGET', KEYS[1], '%made') ~= call('HGET', KEYS[2], '%made') then
+  call('DEL', KEYS[2])
 end
 
 -- set notes how many places there are of a limit.
@@ -43,12 +56,12 @@ local function set(key, scope, n)
   end
 end
 
-call('HSET', KEYS[2], '%epoch', ARGV[2], '%number', ARGV[3])
+call('HSET', KEYS[2], '%epoch', ARGV[2], '%number', ARGV[3], '%made', call('HGET', KEYS[1], '%made'))
 if ARGV[4] == '1' then
   local all = call('HGETALL', KEYS[2])
   for i = 1, #all, 2 do
     if string.sub(all[i], 1, 1) ~= '%' then
-      set(KEYS[1], all[i], tonumber(call('HGET', KEYS[1], all[i]) or 0) - tonumber(all[i + 1]))
+      set(KEYS[1], all[i], (read(KEYS[1], all[i]) or 0) - (tonumber(all[i + 1]) or 0))
       call('HDEL', KEYS[2], all[i])
     end
   end
@@ -116,7 +129,7 @@ local replies = { now, 0 }
 for k = 3, #KEYS do
   local at = 6 + 5 * (k - 3)
   local scope, most, keeps, wants, weight = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local total = tonumber(call('HGET', KEYS[1], scope) or 0) - tonumber(call('HGET', KEYS[2], scope) or 0) + keeps
+  local total = max(0, read(KEYS[1], scope) - read(KEYS[2], scope)) + keeps
   local waited, others = waiting(KEYS[k])
   local mine = { name = me, has = keeps, wants = wants, weight = weight, since = waited and waited.since or now }
   local free, rings = max(0, most - total), {}
