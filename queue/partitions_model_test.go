@@ -68,7 +68,7 @@ type dividedLimits struct {
 	tenant               int // leak of each tenant, a second
 }
 
-// grace is for how long limits of before may have their effect, and what was decided by them may start.
+// dividedGrace is for how long limits of before may have their effect, and what was decided by them may start.
 const dividedGrace = 1500 * time.Millisecond
 
 // loosest returns the largest number that was in force between two instants.

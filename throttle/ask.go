@@ -44,11 +44,7 @@ func (s *redisStore) ask(ctx context.Context, calls []*call) {
 		q.add(c, keys)
 	}
 	for _, q := range all {
-		reply, err := s.asker.Run(ctx, s.client, q.keys(), q.text()).Slice()
-		if err == nil {
-			err = q.read(reply)
-		}
-		if err != nil {
+		if err := q.run(ctx, s); err != nil {
 			for _, c := range q.calls {
 				c.fail(err)
 			}
@@ -103,40 +99,33 @@ func (q *question) keys() []string {
 }
 
 // text is the argument of the script.
-func (q *question) text() []byte {
+func (q *question) text() ([]byte, error) {
 	of := q.calls[0].request
-	name, _ := json.Marshal(of.by)
-	b := append(append([]byte{'['}, name...), ',')
-	b = strconv.AppendInt(b, of.bounds.after.Microseconds(), 10)
-	b = strconv.AppendInt(append(b, ','), of.bounds.within.Microseconds(), 10)
-	b = strconv.AppendBool(append(b, ','), of.more)
-	b = append(b, ',', '[')
+	subjects, runs := make([]json.RawMessage, len(q.subjects)), make([][3]any, len(q.runs))
 	for i, subject := range q.subjects {
-		b = strconv.AppendInt(append(comma(b, i), '['), subject.weight(), 10)
-		b = append(appendRules(b, subject), ']')
+		subjects[i] = append(appendRules(strconv.AppendInt([]byte{'['}, subject.weight(), 10), subject), ']')
 	}
-	b = append(b, ']', ',', '[')
 	for i, run := range q.runs {
-		b = strconv.AppendInt(append(comma(b, i), '['), int64(len(run.calls)), 10)
-		b = append(b, ',', '[')
-		for k, at := range run.places {
-			b = strconv.AppendInt(comma(b, k), int64(at), 10)
-		}
-		b = append(b, ']', ',', '[')
+		costs := make([]int, len(run.places))
 		for k, subject := range run.calls[0].subjects {
-			b = strconv.AppendInt(comma(b, k), int64(subject.Cost), 10)
+			costs[k] = subject.Cost
 		}
-		b = append(b, ']', ']')
+		runs[i] = [3]any{len(run.calls), append([]int{}, run.places...), costs}
 	}
-	return append(b, ']', ']')
+	return json.Marshal([]any{of.by, of.bounds.after.Microseconds(), of.bounds.within.Microseconds(), of.more, subjects, runs})
 }
 
-// comma appends a comma before all elements but the first.
-func comma(b []byte, i int) []byte {
-	if i > 0 {
-		b = append(b, ',')
+// run asks the script, and decides the calls.
+func (q *question) run(ctx context.Context, s *redisStore) error {
+	text, err := q.text()
+	if err != nil {
+		return err
 	}
-	return b
+	reply, err := s.asker.Run(ctx, s.client, q.keys(), text).Slice()
+	if err != nil {
+		return err
+	}
+	return q.read(reply)
 }
 
 // errShort is returned for a reply that ends too early.

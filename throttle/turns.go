@@ -159,7 +159,7 @@ func (c *turnCall) turn(r request, subject int, necessary bool) *turn {
 	return c.has[s.Key]
 }
 
-// ask answers a request, and spends if the caller takes the slot. It is the last one of several that differ in nothing, or others come.
+// ask answers a request, and spends if the caller takes the slot. Last says that no request follows that differs in nothing.
 func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 	from, within := d.now+r.bounds.after.Microseconds(), r.bounds.within.Microseconds()
 	slot, binding := d.earliest(from)

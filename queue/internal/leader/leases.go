@@ -35,7 +35,7 @@ type leases struct {
 	read   int64            // the number of the last telling when everything was read
 	asking bool             // a telling is under way
 	rung   bool             // there may be places
-	ill    bool             // that the last telling had no answer was said
+	ill    bool             // it was said that the last telling had no answer
 	next   int64            // no other telling before, in µs of the queue's clock
 	of     map[string]lease // by scope
 	at     int64            // when there is something to tell next, in µs of the queue's clock; Never for nothing
@@ -44,7 +44,7 @@ type leases struct {
 // A lease is what a term knows of the places of a limit.
 type lease struct {
 	has   int   // in Redis, or more
-	short bool  // and more are wanted than there were
+	short bool  // there were fewer than were wanted
 	spare int64 // since when there are more than are used; 0 if there are not
 	asked int64 // when it was told last; 0 if it was not
 }
@@ -90,35 +90,21 @@ func (t *term) leasePlaces() {
 	t.workers.Go(func() { t.tell(t.ctx, telling) })
 }
 
-// leaseAsks returns what is to be told. Places that nobody uses are used no more from then on.
+// leaseAsks returns what is to be told now, and notes when there is something next.
 func (t *term) leaseAsks(all []schedule.Leasing, now int64) (asks []store.LeaseAsk) {
 	free := t.fleet.free()
 	for _, l := range all {
 		is := t.leases.of[l.Scope]
-		waits := l.Wants > 0 && l.Running >= l.Leased && free > 0
 		ask := store.LeaseAsk{Scope: l.Scope, Most: l.Most, Keeps: max(l.Leased, l.Running), Weight: l.Weight}
-		if waits {
+		if l.Running >= l.Leased {
 			ask.Wants = min(l.Wants, free)
 		}
-		at := is.asked + tellAgain.Microseconds()
-		if waits && is.short {
-			at = is.asked + waitEvery.Microseconds()
-		}
-		switch {
-		case !t.leases.told, is.has > ask.Keeps, waits && (t.leases.rung || !is.short):
-			at = now
-		}
-		switch {
-		case l.Leased <= l.Running+l.Wants:
-			is.spare = 0
-		case is.spare == 0:
-			is.spare = now
-			fallthrough
-		case now-is.spare < spareFor.Microseconds():
-			at = min(at, is.spare+spareFor.Microseconds())
-		default:
+		at := t.tellAt(is, ask, now)
+		if gives := is.givesAt(l, now); gives <= now { // these places are used no more from now on
 			at, is.spare, ask.Keeps = now, 0, l.Running+l.Wants
 			t.sched.Step(now, schedule.Leased{Scope: l.Scope, Places: ask.Keeps})
+		} else {
+			at = min(at, gives)
 		}
 		t.leases.of[l.Scope] = is
 		switch {
@@ -131,6 +117,29 @@ func (t *term) leaseAsks(all []schedule.Leasing, now int64) (asks []store.LeaseA
 		}
 	}
 	return asks
+}
+
+// tellAt returns when a limit is to be told of: now, if something has changed; otherwise again after some time.
+func (t *term) tellAt(is lease, ask store.LeaseAsk, now int64) int64 {
+	switch waits := ask.Wants > 0; {
+	case !t.leases.told, is.has > ask.Keeps, waits && !is.short, waits && t.leases.rung:
+		return now
+	case waits:
+		return is.asked + waitEvery.Microseconds()
+	}
+	return is.asked + tellAgain.Microseconds()
+}
+
+// givesAt returns when places are given back that nobody uses; Never if all are used.
+func (l *lease) givesAt(of schedule.Leasing, now int64) int64 {
+	switch {
+	case of.Leased <= of.Running+of.Wants:
+		l.spare = 0
+		return schedule.Never
+	case l.spare == 0:
+		l.spare = now
+	}
+	return l.spare + spareFor.Microseconds()
 }
 
 // tell tells, and lets the rounds take in the answer.

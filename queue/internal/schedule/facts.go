@@ -102,7 +102,7 @@ type Expected struct {
 	At    int64
 }
 
-// Leased says how many jobs may run at once that a limit counts whose places are leased.
+// Leased says how many of the leased places of a limit there are: so many of its jobs may run here at once.
 type Leased struct {
 	Scope  string
 	Places int

@@ -20,8 +20,8 @@ type subject struct {
 	changed   bool        // the state has changed since a commit took it along
 	paused    int64       // until when; 0, or an instant that has passed, for no pause
 	limit     Concurrency // how many jobs may run at once
-	leases    bool        // and they are leased places, of which there are
-	leased    int         // so many
+	leases    bool        // its places are leased: it counts jobs of other partitions, too
+	leased    int         // how many of them there are
 	running   int         // claims, from the decision on
 	fullSince int64       // when its concurrency limit was reached last: the slot of the job that has reached it
 	fullUntil int64       // when a place became free after that, last
