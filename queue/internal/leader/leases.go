@@ -43,6 +43,7 @@ type leases struct {
 
 // A lease is what a term knows of the places of a limit.
 type lease struct {
+	most  int   // that the limit lets run
 	has   int   // in Redis, or more
 	short bool  // there were fewer than were wanted
 	spare int64 // since when there are more than are used; 0 if there are not
@@ -78,10 +79,10 @@ func (t *term) leasePlaces() {
 		t.leases.at = t.leases.next
 		return
 	}
-	all := t.sched.Leasing(now)
+	all := t.withUnused(t.sched.Leasing(now))
 	t.leases.next = now + tellEvery.Microseconds() + 10*int64(len(all))
 	asks := t.leaseAsks(all, now)
-	if len(asks) == 0 && (t.leases.told || !t.sched.Policies().Counts()) {
+	if len(asks) == 0 && t.leases.told {
 		return
 	}
 	t.leases.asking, t.leases.rung = true, false
@@ -95,6 +96,7 @@ func (t *term) leaseAsks(all []schedule.Leasing, now int64) (asks []store.LeaseA
 	free := t.fleet.free()
 	for _, l := range all {
 		is := t.leases.of[l.Scope]
+		is.most = l.Most
 		ask := store.LeaseAsk{Scope: l.Scope, Most: l.Most, Keeps: max(l.Leased, l.Running), Weight: l.Weight}
 		if l.Running >= l.Leased {
 			ask.Wants = min(l.Wants, free)
@@ -117,6 +119,21 @@ func (t *term) leaseAsks(all []schedule.Leasing, now int64) (asks []store.LeaseA
 		}
 	}
 	return asks
+}
+
+// withUnused adds the limits of which there are places in Redis, and nothing here: the last job of several has ended, and its place was
+// promised to others.
+func (t *term) withUnused(all []schedule.Leasing) []schedule.Leasing {
+	known := make(map[string]bool, len(all))
+	for _, l := range all {
+		known[l.Scope] = true
+	}
+	for scope, is := range t.leases.of {
+		if is.has > 0 && !known[scope] {
+			all = append(all, schedule.Leasing{Scope: scope, Most: is.most})
+		}
+	}
+	return all
 }
 
 // tellAt returns when a limit is to be told of: now, if something has changed; otherwise again after some time.
@@ -181,7 +198,7 @@ func (t *term) untold(of store.LeaseTelling, err error, now int64) {
 	t.leases.next = now + (askAgain/4 + rand.N(askAgain/4)).Microseconds()
 	for _, ask := range of.Asks {
 		is := t.leases.of[ask.Scope]
-		is.asked, is.short, is.has = 0, false, ask.Keeps+ask.Wants
+		is.asked, is.short, is.has = 0, false, max(is.has, ask.Keeps+ask.Wants)
 		t.leases.of[ask.Scope] = is
 	}
 }

@@ -28,7 +28,12 @@ func (l *tenure) telling(rng *rand.Rand, limit, most int) LeaseTelling {
 	l.number++
 	of := LeaseTelling{Token: fmt.Sprint(l.epoch, ":worker"), Number: l.number, All: !l.told, Patience: time.Minute}
 	for k := range l.of {
-		if k != limit && (l.told || l.of[k].running == 0) {
+		switch {
+		case k == limit:
+		case l.told:
+			continue
+		case l.of[k].running == 0: // what is not told of all, it has no more
+			l.of[k].uses = 0
 			continue
 		}
 		keeps := l.of[k].running + rng.IntN(1+max(0, l.of[k].uses-l.of[k].running))
