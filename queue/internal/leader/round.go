@@ -8,7 +8,6 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/clock"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
-	"github.com/waterclock/waterclock/queue/internal/worker"
 )
 
 // A round has two parts. What has to be mended comes first, and alone: returned jobs, jobs of dead workers,
@@ -240,10 +239,8 @@ func (t *term) fit() error {
 	return nil
 }
 
-// due reports whether the commit is to be sent now: something is in it, ends of this worker's jobs have waited long
-// enough or are many, or the lease has to be renewed.
+// due reports whether the commit is to be sent now: something is in it, ends of this worker's jobs are to be told, or the
+// lease has to be renewed.
 func (t *term) due(b *inflight) bool {
-	n, age := t.w.Claims.Due()
-	return !b.c.Empty() || n > 0 && (age >= worker.AckDelay || n >= worker.AckBatch) ||
-		time.Since(t.renewed) >= t.renewEvery()
+	return !b.c.Empty() || t.w.Claims.Due() || time.Since(t.renewed) >= t.renewEvery()
 }

@@ -10,9 +10,9 @@ import (
 
 // Ends are told in groups, since a script for each would cost Redis more than the job did:
 //
+//   - They are gathered for [AckDelay], or until there are [AckBatch]. If half of the places are taken it is for
+//     [AckHurry], since jobs may wait for places.
 //   - A worker that leads takes them along with its next commit, and asks for one if none comes.
-//   - Another worker gathers them for [AckDelay], or until there are [AckBatch]. If half of its places are taken, it
-//     gathers for a third of that time, since jobs may wait for places.
 //   - An end that others wait for (the claim is Awaited, at a concurrency limit that is half full) gathers no others.
 //
 // Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again. An end is told
@@ -38,8 +38,12 @@ func (c *Claims) done(e End) {
 		c.since = now // it waits for no other ends
 	}
 	c.ended = append(c.ended, e)
+	many := len(c.ended) >= AckBatch || c.gathers() < AckDelay
 	c.mu.Unlock()
 	retry.Signal(c.ready)
+	if many || e.Awaited {
+		retry.Signal(c.hurry)
+	}
 }
 
 // TakeEnds returns up to five hundred ends to be told, the oldest first. Whoever takes them calls Confirmed or
@@ -75,27 +79,53 @@ func (c *Claims) Confirmed(ends []End) {
 	}
 }
 
-// Due reports how many ends wait to be told, and for how long the first of them has. A leader asks it, to find out
-// whether it should commit for their sake.
-func (c *Claims) Due() (n int, age time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.ended) == 0 {
-		return 0, 0
-	}
-	return len(c.ended), time.Since(c.since)
+// Due reports whether ends are to be told now: the first of them has waited long enough for others, or they are many.
+func (c *Claims) Due() bool {
+	n, left := c.gathering()
+	return n > 0 && left <= 0
 }
 
-// AckDelay is how long an end waits for others, or for a commit, to be told with, and AckBatch how
-// many of them wait at most.
+// gathering returns how many ends wait to be told, and for how long the first of them goes on to wait for others.
+func (c *Claims) gathering() (n int, left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n = len(c.ended); n == 0 {
+		return 0, 0
+	}
+	if left = c.gathers() - time.Since(c.since); n >= AckBatch {
+		left = min(left, 0)
+	}
+	return n, left
+}
+
+// gathers returns how long an end waits for others. Where the claims fill half of the places that other queues and partitions
+// leave to this one, jobs may wait for them: then it is shorter, and nothing for a worker with few places.
+func (c *Claims) gathers() time.Duration {
+	const few = 16
+	switch {
+	case 2*len(c.held) < c.w.Places.Left():
+		return AckDelay
+	case c.w.Places.All() < few:
+		return 0
+	}
+	return AckHurry
+}
+
 const (
-	AckDelay = 3 * time.Millisecond
+	// AckDelay is how long an end waits for others, or for a commit, to be told with: as long as two commits of a leader
+	// are apart whose jobs follow a rule. If the worker dies meanwhile the job runs again.
+	AckDelay = 10 * time.Millisecond
+	// AckHurry is how long it waits where jobs may wait for places.
+	AckHurry = time.Millisecond
+	// AckBatch is how many ends wait at most.
 	AckBatch = 20
+	// ackAgain is how often a leader is asked for a commit, and ackAlone how long an end waits for it.
+	ackAgain = 3 * time.Millisecond
+	ackAlone = 30 * time.Millisecond
 )
 
 // AckAll tells the ends that no commit took along, until ctx ends. If this worker leads it kicks the term, and tells
-// the ends itself only when the first of them has waited for ten ack delays: the term may be waiting for Redis, or
-// ending.
+// the ends itself only when the first of them has waited long enough for that: the term may be waiting for Redis, or ending.
 func (c *Claims) AckAll(ctx context.Context) {
 	trouble := retry.NewTrouble(c.w.Log, "acknowledging")
 	for {
@@ -104,15 +134,13 @@ func (c *Claims) AckAll(ctx context.Context) {
 			return
 		case <-c.ready:
 		}
-		for wait := c.gatherOn(); wait > 0; wait = c.gatherOn() {
-			if retry.Pause(ctx, wait); ctx.Err() != nil {
-				return
-			}
+		if c.gather(ctx); ctx.Err() != nil {
+			return
 		}
 		if leader, leads := c.w.leader(); leads {
 			leader.Kick()
-			retry.Pause(ctx, AckDelay)
-			if n, age := c.Due(); n > 0 && age < 10*AckDelay {
+			retry.Pause(ctx, ackAgain)
+			if n, left := c.gathering(); n > 0 && left > -ackAlone {
 				retry.Signal(c.ready)
 				continue
 			}
@@ -123,28 +151,17 @@ func (c *Claims) AckAll(ctx context.Context) {
 	}
 }
 
-// gatherOn returns how long to wait for more ends before they are told: 0 where there is none, where the first of them
-// has waited long enough, or where they fill a message. The commits of a leader take any number along.
-func (c *Claims) gatherOn() time.Duration {
-	n, age := c.Due()
-	if n == 0 || n >= AckBatch && c.w.leading.Load() == nil {
-		return 0
+// gather waits until ends are to be told, or there are none.
+func (c *Claims) gather(ctx context.Context) {
+	for n, left := c.gathering(); n > 0 && left > 0 && ctx.Err() == nil; n, left = c.gathering() {
+		timer := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+		case <-c.hurry:
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
-	return max(0, c.gathers()-age)
-}
-
-// gathers returns how long an end waits for others. Where the claims fill half of the worker's places,
-// jobs may wait for them: then it is shorter, and nothing for a worker with few places.
-func (c *Claims) gathers() time.Duration {
-	const few = 16
-	all := c.w.Places.All()
-	switch {
-	case 2*c.count() < all:
-		return AckDelay
-	case all < few:
-		return 0
-	}
-	return AckDelay / 3
 }
 
 // send tells all ends that wait, with one script for each five hundred, and returns the first error. It tries by

@@ -36,6 +36,7 @@ var errLeaseLost = errors.New("queue: the lease was lost; the job belongs to ano
 type Claims struct {
 	w       *Worker
 	ready   chan struct{} // something has ended
+	hurry   chan struct{} // what has ended is to be told soon
 	telling background    // of claims that the leader has not taken back
 
 	mu             sync.Mutex
@@ -65,7 +66,7 @@ type returned struct {
 
 // newClaims returns the claims of a worker that holds nothing yet.
 func newClaims(w *Worker) *Claims {
-	return &Claims{w: w, ready: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), endedMeanwhile: make(map[envelope.Claim]bool), compared: make(map[envelope.Claim]time.Time)}
+	return &Claims{w: w, ready: make(chan struct{}, 1), hurry: make(chan struct{}, 1), held: make(map[envelope.Claim]*held), returned: make(map[envelope.Claim]returned), endedMeanwhile: make(map[envelope.Claim]bool), compared: make(map[envelope.Claim]time.Time)}
 }
 
 // hold takes a claim in that a message has brought, or a comparison, and reports whether it is new: the four conditions above in one look.

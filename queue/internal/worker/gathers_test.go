@@ -16,10 +16,10 @@ func TestHowLongEndsAreGathered(t *testing.T) {
 	}{
 		{100, 0, AckDelay},
 		{100, 49, AckDelay},
-		{100, 50, AckDelay / 3},
-		{100, 100, AckDelay / 3},
+		{100, 50, AckHurry},
+		{100, 100, AckHurry},
 		{16, 7, AckDelay},
-		{16, 8, AckDelay / 3},
+		{16, 8, AckHurry},
 		{15, 7, AckDelay},
 		{15, 8, 0},
 		{1, 1, 0},

@@ -102,7 +102,7 @@ func (w *Worker) Beat(ctx context.Context) {
 }
 
 // rest waits for the next beat. It comes sooner if the worker's other queues have taken so
-// many places, or given back, that the leader should know.
+// many places, or given back, that the leader should know. Who leads knows its own.
 func (w *Worker) rest(ctx context.Context, wait time.Duration, told int) {
 	const least = 50 * time.Millisecond
 	begin, timer := time.Now(), time.NewTimer(wait)
@@ -116,6 +116,9 @@ func (w *Worker) rest(ctx context.Context, wait time.Duration, told int) {
 		case <-w.Places.changed:
 		}
 		w.tellHungry()
+		if _, leads := w.leader(); leads {
+			continue
+		}
 		if left := w.Places.Left(); 4*max(left-told, told-left) > min(left, told) {
 			retry.Pause(ctx, least-time.Since(begin))
 			return
