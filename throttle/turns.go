@@ -13,8 +13,7 @@ import (
 //	served   what a caller has taken of the subject, divided by its weight. It saves nothing up while it wants nothing: when it comes back
 //	         it is served as much as the least of those who have stayed, at least
 //	turn     a caller has it if no other one that wants slots has been served less. It is decided once in a call
-//	again    when to ask again: when the others will have been served as much, as fast as the rule that binds lets them, and
-//	         not before there is a slot within reach
+//	again    when to ask again: when the slot comes within reach that the others leave who have been served less
 //
 // Slots are handed out in their order. So nobody gets one before the first that is of use to a caller that is farther away: while it has its turns,
 // what is near for it is near for all.
@@ -98,19 +97,20 @@ func (t *turn) takes(slot, cost int64) {
 	t.taken = true
 }
 
-// rest returns for how long, in µs, the others take slots until they have been served as much, under a rule of that period.
-func (t *turn) rest(now int64, r Rule, period time.Duration) int64 {
+// again returns for how long the caller should wait, in µs, where a slot comes within reach in so many, under a rule of that period. Others who
+// have been served less take slots before, until they have caught up: one at least.
+func (t *turn) again(now, far int64, r Rule, period time.Duration) int64 {
 	units := int64(0)
 	for _, c := range t.of.callers {
 		if c.wants(now) && c.served < t.served {
-			units += (t.served - c.served) * c.weight / turnUnit
+			units += max(1, (t.served-c.served)*c.weight/turnUnit)
 		}
 	}
-	longest := turnShortest
-	if r.passes() {
-		longest = turnLongest
+	rest := float64(units) * float64(period.Microseconds()) / float64(r.limit)
+	if !r.passes() {
+		return max(far, int64(min(rest, float64(turnShortest.Microseconds()))), 0)
 	}
-	return int64(min(float64(units)*float64(period.Microseconds())/float64(r.limit), float64(longest.Microseconds())))
+	return max(far+int64(min(rest, float64(turnLongest.Microseconds()))), 0)
 }
 
 // passes reports whether a slot that nobody takes is lost.
@@ -199,7 +199,7 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 		if found.taken {
 			next = mine.last
 		}
-		found.again = max(next-from-within, mine.rest(d.now, rule, r.subjects[binding.subject].periodOf(rule)), 0)
+		found.again = mine.again(d.now, next-from-within, rule, r.subjects[binding.subject].periodOf(rule))
 	}
 	for _, t := range known {
 		if t != nil && (!found.taken || r.more) {

@@ -71,17 +71,17 @@ end
 
 -- wait returns for how long the caller should wait, which has taken a slot or has not, and notes that it comes back then.
 local function wait(subjects, slot, takes, turn, rule)
-  local again = 0
+  local rest = 0
   if turn then
-    again = max((takes and turn.last or slot) - (from + turn.reach - turn.after) - within, rest(turn, rule), 0)
+    rest = again(turn, (takes and turn.last or slot) - (from + turn.reach - turn.after) - within, rule)
   end
   for i = 1, #subjects do
     local one = turn_at(subjects[i], false)
     if one and (not takes or more) then
-      one.till = max(one.till, now + min(again, FARTHEST) + ABSENCE)
+      one.till = max(one.till, now + min(rest, FARTHEST) + ABSENCE)
     end
   end
-  return again
+  return rest
 end
 
 -- run answers the requests of a run.

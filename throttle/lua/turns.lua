@@ -81,15 +81,20 @@ local function passes(rule)
     or rule.kind == kinds.token_bucket and floor(rule.burst * rule.period / rule.n) < PATIENCE
 end
 
--- rest returns for how long the others take slots until they have been served as much.
-local function rest(turn, rule)
+-- again returns for how long the caller should wait, where a slot comes within reach in so many us. Others who have been served
+-- less take slots before, until they have caught up: one at least.
+local function again(turn, far, rule)
   local units, wanting = 0, turn.wanting
   for i = 1, #wanting, 2 do
     if wanting[i] < turn.served then
-      units = units + floor((turn.served - wanting[i]) * wanting[i + 1] / UNIT)
+      units = units + max(1, floor((turn.served - wanting[i]) * wanting[i + 1] / UNIT))
     end
   end
-  return min(floor(units * rule.period / rule.n), passes(rule) and LONGEST or SHORTEST)
+  local rest = floor(units * rule.period / rule.n)
+  if not passes(rule) then
+    return max(far, min(rest, SHORTEST), 0)
+  end
+  return max(far + min(rest, LONGEST), 0)
 end
 
 -- may_take tells whether the caller takes a slot that lies so far behind the first instant that is of use to it.
