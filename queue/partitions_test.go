@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -465,4 +466,45 @@ func TestLeadersAreSpread(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rules that count by periods since the epoch are exact over the partitions, too: by when handlers begin, up to 20 ms after a slot. Nearly all
+// that they let start does.
+func TestPeriodsOfADividedQueue(t *testing.T) {
+	t.Parallel()
+	const most, period = 60, time.Second
+	for _, rule := range []throttle.Rule{throttle.FixedWindow(most, period), throttle.SlidingCounter(most, period, 4)} {
+		t.Run(string(rule.Kind()), func(t *testing.T) {
+			onStages(t, func(t *testing.T, s stage) {
+				must(t, newInspector(t, s.client, "push").SetPolicies(t.Context(), queue.Policies{Partitions: 4, Queue: []throttle.Rule{rule}}))
+				_, err := newClient(t, s.client, "push").Enqueue(t.Context(), tenantJobs(20, 600)...)
+				must(t, err)
+				var started starts
+				r := &recorder{then: func(context.Context, queue.Info) error {
+					started.add("all", time.Now())
+					return nil
+				}}
+				runWorker(t, s.client, r, queue.WorkerConfig{})
+				redistest.Eventually(t, 30*time.Second, "five periods are used", func() bool { return started.of("all") >= 5*most })
+				all := started.all()
+				slices.SortFunc(all, time.Time.Compare)
+				if rule.Kind() == throttle.KindFixedWindow {
+					in := make(map[int64]int)
+					for _, at := range all {
+						in[at.UnixMicro()/period.Microseconds()]++
+					}
+					for number, n := range in {
+						if n > most {
+							t.Errorf("%d starts in period %d, want %d at most", n, number, most)
+						}
+					}
+				} else if n := busiest(all, period*3/4); n > most { // a bucket leaves the sum at once
+					t.Errorf("%d starts within %v, want %d at most", n, period*3/4, most)
+				}
+				if took := all[5*most-1].Sub(all[0]); took > 5*period {
+					t.Errorf("%d jobs took %v, want five periods", 5*most, took)
+				}
+			})
+		})
+	}
 }

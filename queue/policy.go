@@ -47,7 +47,8 @@ type Limit struct {
 	Detailed bool
 
 	// Shared lets the rules count what other queues and callers do, too: all whose policies have a shared limit of this name, and
-	// whoever decides by it with package limits or over HTTP. They are leaks, token buckets, windows and spacings that defer.
+	// whoever decides by it with package limits or over HTTP. They defer: leaks, token buckets, windows, spacings, and fixed windows
+	// and sliding counters that count by 100 ms or longer.
 	// In files it is shared: true.
 	Shared bool
 

@@ -39,7 +39,7 @@ func checkCost(cost int, of []Rule) error {
 }
 
 // compile appends the cost and the rules in the form in which the scripts read them (make_rules in
-// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags].
+// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], and the guard in µs if there is one.
 func (s Subject) compile(b []byte) []byte {
 	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
 	return append(appendRules(b, s), ']')
@@ -53,7 +53,11 @@ func appendRules(b []byte, s Subject) []byte {
 		for _, n := range [...]int64{int64(r.limit), s.periodOf(r).Microseconds(), int64(r.burst + r.buckets)} {
 			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
-		b = append(r.flags(append(b, `,"`...)), `"]`...)
+		b = append(r.flags(append(b, `,"`...)), '"')
+		if guard := s.guardOf(r); guard > 0 {
+			b = strconv.AppendInt(append(b, ','), guard.Microseconds(), 10)
+		}
+		b = append(b, ']')
 	}
 	return b
 }

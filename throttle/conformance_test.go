@@ -230,8 +230,8 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 		for range 1 + roll(3) {
 			s.Rules = append(s.Rules, randomRule(roll))
 		}
-		if !slices.ContainsFunc(s.Rules, func(r Rule) bool { return !r.slackens() }) {
-			s.Slack = micros(int64(roll(2) * 1500))
+		if slack := micros(int64(roll(3) * 1500)); !slices.ContainsFunc(s.Rules, func(r Rule) bool { return !r.slackens(slack) }) {
+			s.Slack = slack
 		}
 		subjects = append(subjects, s)
 	}

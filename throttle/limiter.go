@@ -20,9 +20,10 @@ type Subject struct {
 	Rules []Rule
 	Cost  int // of the action under these rules, in whatever they count; 0 means the action's
 
-	// Slack is how much later than its slot an action may start that this subject counts. Windows and spacings are wider by so
-	// much: actions that start within it keep the rules as they are written. The others have to be leaks and token buckets, which
-	// count slots. The state is kept as without it, so all who share the key should have one slack. 0 means that actions start
+	// Slack is how much later than its slot an action may start that this subject counts: actions that start within it keep the
+	// rules as they are written. Windows and spacings are wider by so much. Fixed windows and sliding counters give no slot so near to the
+	// end of a period (of a bucket), which is to be longer than four times that; they have to defer. Leaks and token buckets count
+	// slots. The state is kept as without it, so all who share the key should have one slack. 0 means that actions start
 	// at their slots.
 	Slack time.Duration
 
@@ -40,6 +41,14 @@ func (s Subject) periodOf(r Rule) time.Duration {
 		return r.period + s.Slack
 	}
 	return r.period
+}
+
+// guardOf returns how much of the end of each period has no slots under the slack of the subject.
+func (s Subject) guardOf(r Rule) time.Duration {
+	if r.part() == 0 {
+		return 0
+	}
+	return s.Slack
 }
 
 // A Request asks for one action of [Limiter.AllowMany].
@@ -276,8 +285,9 @@ func (r request) check() error {
 			if r.by != "" && (rule.drop || rule.shadow) {
 				return fmt.Errorf("%w: subject %q: %s: %w", ErrInvalidRule, s.Key, rule, errDefers)
 			}
-			if s.Slack != 0 && !rule.slackens() {
-				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing", ErrInvalidRule, s.Key, rule)
+			if s.Slack != 0 && !rule.slackens(s.Slack) {
+				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing, or a fixed_window or a sliding_counter that defers and counts by %v or longer",
+					ErrInvalidRule, s.Key, rule, (guardFactor+1)*s.Slack)
 			}
 		}
 		if s.Weight < 0 {

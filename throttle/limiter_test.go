@@ -305,7 +305,8 @@ func TestReserveMany(t *testing.T) {
 	}
 }
 
-// With a slack, windows and spacings are wider by it, and rules that count periods are refused.
+// With a slack, windows and spacings are wider by it, and rules that count by periods give no slot at the end of one. Their periods have to be
+// long enough for that.
 func TestSlack(t *testing.T) {
 	t.Parallel()
 	for name, store := range stores(t) {
@@ -321,7 +322,10 @@ func TestSlack(t *testing.T) {
 				}
 			}
 			for _, wrong := range []throttle.Subject{
-				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, time.Minute)}},
+				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, 4*time.Second)}},
+				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.SlidingCounter(1, 12*time.Second, 3)}},
+				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, time.Minute).OrDrop()}},
+				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.SlidingCounter(1, time.Minute, 2).AsShadow()}},
 				{Key: "k", Slack: -1}, {Key: "k", Slack: time.Hour},
 			} {
 				if _, err := limiter.Allow(t.Context(), 1, wrong); !errors.Is(err, throttle.ErrInvalidRule) {

@@ -54,6 +54,7 @@ func (s *memoryStore) compile(of Subject) *compiled {
 	hours := false
 	for i, r := range of.Rules {
 		plain[i] = r.plain()
+		plain[i].Guard = of.guardOf(r)
 		if plain[i].Period = of.periodOf(r); r.kind == KindHours && hours {
 			continue
 		}
@@ -245,14 +246,14 @@ func (d *memoryDecision) asked(p place) place {
 func (d *memoryDecision) earliest(from int64) (slot int64, binding place) {
 	slot, binding = from, nowhere
 	for range passes {
-		before, closes := slot, false
+		before, again := slot, false
 		for i, s := range d.subjects {
-			closes = closes || s.set.Closes()
+			again = again || s.set.AskedAgain()
 			if at, rule := s.set.Earliest(&s.memory.state, slot, s.cost); rule >= 0 {
 				slot, binding = at, place{i, rule}
 			}
 		}
-		if !closes || slot == before {
+		if !again || slot == before {
 			break
 		}
 	}

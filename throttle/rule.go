@@ -236,8 +236,29 @@ func fromPlain(r rules.Rule) Rule {
 }
 
 // slackens reports whether the rule holds for actions that start some time after their slots: it is widened, or counts slots.
-func (r Rule) slackens() bool {
-	return r.kind == KindLeak || r.kind == KindTokenBucket || r.kind == KindWindow || r.kind == KindSpacing
+func (r Rule) slackens(slack time.Duration) bool {
+	switch r.kind {
+	case KindLeak, KindTokenBucket, KindWindow, KindSpacing:
+		return true
+	}
+	return r.part() > guardFactor*slack && !r.drop && !r.shadow && !r.counts
+}
+
+// guardFactor is how many times as long as a slack a period is at least of whose end so much has no slots.
+const guardFactor = 4
+
+// part returns how long the periods are by which a rule counts since the epoch: those of a fixed window, and the buckets of a sliding
+// counter; 0 for other rules.
+func (r Rule) part() time.Duration {
+	switch {
+	case r.zone != "":
+		return 0
+	case r.kind == KindFixedWindow, r.kind == KindSlidingCounter && r.buckets == 2:
+		return r.period
+	case r.kind == KindSlidingCounter:
+		return (r.period + time.Duration(r.buckets)*time.Microsecond - 1) / time.Duration(r.buckets) / time.Microsecond * time.Microsecond
+	}
+	return 0
 }
 
 // most returns the most that the rule can ever admit at once.

@@ -113,7 +113,7 @@ func (w *modelWorld) decide(v verb, b bounds, costs []int, now int64, keys []str
 	}
 	var objector *modelRule
 	from := now + b.after.Microseconds()
-	t, binding := earliestOf(rules, from)
+	t, binding := earliestOf(subjects, from)
 	answer := modelAnswer{Outcome: Admitted, Full: now}
 	if t > now {
 		answer.Outcome = Deferred
@@ -127,7 +127,7 @@ func (w *modelWorld) decide(v verb, b bounds, costs []int, now int64, keys []str
 			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, int64(costs[i]), true)
 		}
 		if answer.Outcome == Deferred { // who waits exactly so long must not be refused for this try
-			t, binding = earliestOf(rules, now)
+			t, binding = earliestOf(subjects, now)
 		}
 	}
 	answer.Slot = t
@@ -156,13 +156,31 @@ func (w *modelWorld) decide(v verb, b bounds, costs []int, now int64, keys []str
 	return answer
 }
 
-// earliestOf asks the rules until all of them allow the instant.
-func earliestOf(rules []*modelRule, t int64) (int64, *modelRule) {
+// earliestOf asks the subjects until all of them allow the instant.
+func earliestOf(subjects []*modelSubject, t int64) (int64, *modelRule) {
 	var binding *modelRule
 	for again := true; again; {
 		again = false
-		for _, r := range rules {
-			if at := r.when(t, min(r.cost, r.topCost())); !r.drop && at > t {
+		for _, m := range subjects {
+			if at, rule := m.earliest(t); rule != nil {
+				t, binding, again = at, rule, true
+			}
+		}
+	}
+	return t, binding
+}
+
+// earliest asks the rules of a subject until all of them allow the instant.
+func (m *modelSubject) earliest(t int64) (int64, *modelRule) {
+	var binding *modelRule
+	for again := true; again; {
+		again = false
+		for _, r := range m.rules {
+			at := r.when(t, min(r.cost, r.topCost()))
+			if part := r.part().Microseconds(); m.Slack > 0 && part > 0 && part-at%part <= m.Slack.Microseconds() {
+				at += part - at%part // an action that starts late would be in the next period
+			}
+			if !r.drop && at > t {
 				t, binding, again = at, r, true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -53,7 +54,7 @@ const (
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
 	wantTruth   = "true or false"
-	wantShared  = "leaks, token_buckets, windows and spacings, which defer"
+	wantShared  = "leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which defer"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
@@ -160,10 +161,23 @@ func (b Bounds) checkShared(path string) *Problem {
 
 // shareable reports whether a rule holds where a job starts a little after its slot, whoever has decided about the others.
 func shareable(r throttle.Rule) bool {
-	return !r.Drops() && !r.Shadows() && !r.CountsDropped() && r.Ramp() == 0 && r.Zone() == "" && slices.Contains(sharedKinds, r.Kind())
+	if r.Drops() || r.Shadows() || r.CountsDropped() || r.Ramp() > 0 || r.Zone() != "" {
+		return false
+	}
+	switch r.Kind() {
+	case throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing:
+		return true
+	case throttle.KindFixedWindow:
+		return r.Period() >= shortestPart
+	case throttle.KindSlidingCounter:
+		return r.Buckets() == 2 && r.Period() >= shortestPart || r.Period()/time.Duration(r.Buckets()) >= shortestPart
+	}
+	return false
 }
 
-var sharedKinds = []throttle.Kind{throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing}
+// shortestPart is the shortest period, or bucket, of which the end can be left out without losing much: a job that starts a little after its
+// slot must not start in the next one.
+const shortestPart = 100 * time.Millisecond
 
 func (r *policyReader) named(at place) (l Limit) {
 	fields := r.fields(at, "jobs", "key", "counts", "rules", "concurrency", "capacity", "each", "missing", "detailed", "shared")

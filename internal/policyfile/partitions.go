@@ -63,7 +63,6 @@ func byHours(all []throttle.Rule) (hours, others []throttle.Rule) {
 }
 
 const (
-	wantAcross         = "leaks, token_buckets, windows and spacings, which defer"
 	wantNoneAcross     = "none: each partition counts by itself what waits, and a limit without tenant in its key is about jobs of several"
 	wantPlacesOfAcross = "a number of jobs such as 20: in a queue with partitions a limit of all of them takes no share of the places"
 )
@@ -79,7 +78,7 @@ func (f File) checkPartitions() *Problem {
 	_, spanning := byHours(f.Queue.Rules)
 	for i, r := range f.Queue.Rules {
 		if !shareable(r) && slices.ContainsFunc(spanning, func(s throttle.Rule) bool { return s.String() == r.String() }) {
-			return &Problem{Path: fmt.Sprintf("queue.rules[%d]", i), Text: r.String() + " in a queue with partitions; want hours, " + wantAcross}
+			return &Problem{Path: fmt.Sprintf("queue.rules[%d]", i), Text: r.String() + " in a queue with partitions; want hours, " + wantShared}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Limits)) {
@@ -116,7 +115,7 @@ func (b Bounds) checkAcross(path string) *Problem {
 	}
 	for i, r := range b.Rules {
 		if !shareable(r) {
-			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: r.String() + " over several partitions; want " + wantAcross}
+			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: r.String() + " over several partitions; want " + wantShared}
 		}
 	}
 	return nil

@@ -63,6 +63,10 @@ func (s *Set) Earliest(st *State, t int64, cost int) (at int64, binding int) {
 	return at, binding
 }
 
+// AskedAgain reports whether some rule may forbid an instant behind one that it allows, so that it is asked again when another one has
+// moved the instant.
+func (s *Set) AskedAgain() bool { return s != nil && s.again }
+
 // Soon returns the first instant that the rules which drop allow, from t to the later of `by` and their newest slot. If they allow none
 // it returns t, or an instant behind it, and [Set.Refusing] says which of them refuses that.
 //

@@ -139,6 +139,7 @@ func newRule(r Rule, slack int64) rule {
 	if c.length > guardFactor*slack && !r.Shadow {
 		c.guard = slack
 	}
+	c.guard = max(c.guard, r.Guard.Microseconds())
 	c.pace = newPace(int64(r.Limit), period)
 	return c
 }

@@ -9,6 +9,7 @@ local DIGITS = 16
 local NEVER = 9007199254740992 -- 2^53: where exact integers end, in the year 2255
 local CHUNK = 100
 local MARGIN = 20 -- ms
+local PASSES = 100 -- for which rules are asked again at most
 
 -- What every decision calls again and again is a local: a global is looked up each time.
 local call, max, min, floor, ceil = redis.call, math.max, math.min, math.floor, math.ceil

@@ -175,7 +175,7 @@ local function decide(shape, before, replies, at)
   local remaining = 0
   if not rule then
     rule, whose, remaining = strictest(subjects)
-  elseif whose.rules.cost > 1 then
+  elseif whose.rules.cost > 1 or rule.guard > 0 then -- otherwise there is none
     remaining = room(whose, rule, now)
   end
   replies[at + 1] = whom(outcome + 1, whose, rule)

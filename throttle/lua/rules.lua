@@ -14,9 +14,12 @@ local function new_rule(compiled, place, seen)
     kind = kinds[kind], place = place, field = kind,
     n = compiled[2], period = compiled[3], burst = compiled[4], top = compiled[2],
     step = floor(compiled[3] / compiled[2]), odd = compiled[3] % compiled[2],
-    drop = false, shadow = false, counts = false, side = false,
+    drop = false, shadow = false, counts = false, side = false, guard = compiled[6] or 0,
   }
   rule.far = floor(NEVER / (rule.step + 1))
+  if rule.guard > 0 then -- no slot lies within so much of the end of a period, or of a bucket
+    rule.length = (kind == 'fixed_window' or rule.burst == 2) and rule.period or ceil(rule.period / rule.burst)
+  end
   if kind == 'leak' or kind == 'spacing' then
     rule.top = math.huge
   elseif kind == 'token_bucket' then
@@ -43,14 +46,14 @@ local function note_log(size, rule)
   size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags}, for an action of a cost: rules.cost.
+-- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard}, for an action of a cost: rules.cost.
 -- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
 -- slots the others look at, and for how long.
 local function make_rules(compiled, cost)
   local rules = {
     cost = cost, any = #compiled > 0, keep = 0, span = 0, mark = '', stateful = none, sides = none,
-    drops = false, counts = false, shadow = none,
+    drops = false, counts = false, guarded = false, shadow = none,
   }
   local seen = {}
   for place, one in ipairs(compiled) do
@@ -71,6 +74,7 @@ local function make_rules(compiled, cost)
     else
       rules[#rules + 1] = rule
       rules.drops, rules.counts = rules.drops or rule.drop, rules.counts or rule.counts
+      rules.guarded = rules.guarded or rule.guard > 0
     end
   end
   return rules
@@ -81,17 +85,23 @@ local function rule_when(subject, rule, t, cost)
   return rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
 end
 
--- earliest_of returns the first instant >= t at which every deferring rule of a subject
--- lets its cost start, with the rule that moved it last. What a rule allows at an instant it
--- allows at every later one, as long as nothing is spent: so the latest of their answers
--- suits them all, and nobody needs to be asked again.
-local function earliest_of(subject, t)
+-- off returns the first instant >= t that does not lie in the guarded end of a period.
+local function off(rule, t)
+  local into = t % rule.length
+  return t < NEVER and into >= rule.length - rule.guard and t - into + rule.length or t
+end
+
+-- later asks all deferring rules of a subject once, and returns the latest of their answers, with the rule that moved it last.
+local function later(subject, t)
   local rules, binding = subject.rules, nil
   local cost = rules.cost
   for r = 1, #rules do
     local rule = rules[r]
     if not rule.drop then
       local at = rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
+      if rule.guard > 0 then
+        at = off(rule, at)
+      end
       if at > t then
         t, binding = at, rule
       end
@@ -100,13 +110,38 @@ local function earliest_of(subject, t)
   return t, binding
 end
 
+-- earliest_of returns the first instant >= t at which every deferring rule of a subject
+-- lets its cost start, with the rule that moved it last. What a rule allows at an instant it
+-- allows at every later one, as long as nothing is spent: so the latest of their answers
+-- suits them all, and nobody needs to be asked again, unless one of them has guards.
+local function earliest_of(subject, t)
+  local at, binding = later(subject, t)
+  if subject.rules.guarded then
+    for _ = 2, PASSES do
+      local next, rule = later(subject, at)
+      if not rule then
+        break
+      end
+      at, binding = next, rule
+    end
+  end
+  return at, binding
+end
+
 -- earliest does so for several subjects, and returns also whose rule it was.
 local function earliest(subjects, t)
   local binding, whose
-  for s = 1, #subjects do
-    local at, rule = earliest_of(subjects[s], t)
-    if rule then
-      t, binding, whose = at, rule, subjects[s]
+  for _ = 1, PASSES do
+    local before, guarded = t, false
+    for s = 1, #subjects do
+      guarded = guarded or subjects[s].rules.guarded
+      local at, rule = earliest_of(subjects[s], t)
+      if rule then
+        t, binding, whose = at, rule, subjects[s]
+      end
+    end
+    if not guarded or t == before then
+      break
     end
   end
   return t, binding, whose

@@ -25,7 +25,7 @@ import (
 //     knows whether it has happened, its instants count as used. What a term has not used ends with it.
 //  3. Instants that were left out of those that keep an "at most" do not break it.
 //  4. A job starts no earlier than its instant, and at most [limits.SharedSlack] later, by which the script takes windows and spacings for
-//     wider. The instants are on the clock of the Redis that has the limits, which may be another server in a cluster. Then they are
+//     wider, and which it leaves out at the ends of the periods of others. The instants are on the clock of the Redis that has the limits, which may be another server in a cluster. Then they are
 //     told on that of the queue, which the workers know: by lower bounds of both clocks, and later by what they are in doubt.
 //
 // Queues, and partitions of a queue, that want the same instants take turns: each gets as many as the weights of its waiting tenants say. The
@@ -243,7 +243,7 @@ func costUnder(all []throttle.Rule, cost int) int {
 			if most := int(rules.Century / r.Period()); cost/r.Limit() >= most {
 				cost = most * r.Limit()
 			}
-		case throttle.KindWindow:
+		case throttle.KindWindow, throttle.KindFixedWindow, throttle.KindSlidingCounter:
 			cost = min(cost, r.Limit())
 		case throttle.KindTokenBucket:
 			cost = min(cost, r.Burst())
