@@ -321,6 +321,16 @@ func TestSlack(t *testing.T) {
 					t.Errorf("%d: %+v; want it %v from now", i, d, want)
 				}
 			}
+			for _, by := range []throttle.Rule{throttle.FixedWindow(100, time.Second), throttle.SlidingCounter(100, 4*time.Second, 4)} {
+				const slack = 200 * time.Millisecond
+				subject := throttle.Subject{Key: "slack of a " + string(by.Kind()), Slack: slack, Rules: []throttle.Rule{by, throttle.Spacing(70 * time.Millisecond)}}
+				for range 20 {
+					d := ask(t, limiter, "reserve", 1, subject)
+					if into := time.Duration(d.Slot.UnixNano()) % time.Second; into >= time.Second-slack {
+						t.Errorf("%v: a slot %v behind the beginning of a second", by, into)
+					}
+				}
+			}
 			for _, wrong := range []throttle.Subject{
 				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, 4*time.Second)}},
 				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.SlidingCounter(1, 12*time.Second, 3)}},
