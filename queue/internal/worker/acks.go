@@ -12,7 +12,7 @@ import (
 //
 //   - They are gathered for [AckDelay], or until there are [AckBatch]. If half of the places are taken it is for
 //     [AckHurry], since jobs may wait for places.
-//   - A worker that leads takes them along with its next commit, and asks for one if none comes.
+//   - A worker that leads takes them along with its next commit, and asks for one if none comes for [AckPatience].
 //   - An end that others wait for (the claim is Awaited, at a concurrency limit that is half full) gathers no others.
 //
 // Until Redis has confirmed an end the claim stays held, so that a comparison does not start it again. An end is told
@@ -34,14 +34,14 @@ func (c *Claims) done(e End) {
 	if len(c.ended) == 0 {
 		c.since = time.Now()
 	}
-	if now := time.Now().Add(-AckDelay); e.Awaited && c.since.After(now) {
+	if now := time.Now().Add(-AckPatience); e.Awaited && c.since.After(now) {
 		c.since = now // it waits for no other ends
 	}
 	c.ended = append(c.ended, e)
-	many := len(c.ended) >= AckBatch || c.gathers() < AckDelay
+	hurries := c.patient && (e.Awaited || len(c.ended) >= AckBatch || c.gathers() <= AckHurry)
 	c.mu.Unlock()
 	retry.Signal(c.ready)
-	if many || e.Awaited {
+	if hurries {
 		retry.Signal(c.hurry)
 	}
 }
@@ -98,11 +98,14 @@ func (c *Claims) gathering() (n int, left time.Duration) {
 	return n, left
 }
 
-// gathers returns how long an end waits for others. Where the claims fill half of the places that other queues and partitions
+// gathers returns how long an end waits for others. Where this worker leads that is longer, since it knows of its free places before
+// Redis does. Where the claims fill half of the places that other queues and partitions
 // leave to this one, jobs may wait for them: then it is shorter, and nothing for a worker with few places.
 func (c *Claims) gathers() time.Duration {
 	const few = 16
 	switch {
+	case 2*len(c.held) < c.w.Places.Left() && c.w.leading.Load() != nil:
+		return AckPatience
 	case 2*len(c.held) < c.w.Places.Left():
 		return AckDelay
 	case c.w.Places.All() < few:
@@ -112,9 +115,10 @@ func (c *Claims) gathers() time.Duration {
 }
 
 const (
-	// AckDelay is how long an end waits for others, or for a commit, to be told with: as long as two commits of a leader
-	// are apart whose jobs follow a rule. If the worker dies meanwhile the job runs again.
-	AckDelay = 10 * time.Millisecond
+	// AckDelay is how long an end waits for others to be told with. If the worker dies meanwhile the job runs again.
+	AckDelay = 3 * time.Millisecond
+	// AckPatience is how long it waits for a commit of this worker: as long as two commits are apart whose jobs follow a rule.
+	AckPatience = 10 * time.Millisecond
 	// AckHurry is how long it waits where jobs may wait for places.
 	AckHurry = time.Millisecond
 	// AckBatch is how many ends wait at most.
@@ -154,6 +158,7 @@ func (c *Claims) AckAll(ctx context.Context) {
 // gather waits until ends are to be told, or there are none.
 func (c *Claims) gather(ctx context.Context) {
 	for n, left := c.gathering(); n > 0 && left > 0 && ctx.Err() == nil; n, left = c.gathering() {
+		c.mayHurry(left > AckHurry)
 		timer := time.NewTimer(left)
 		select {
 		case <-ctx.Done():
@@ -162,6 +167,14 @@ func (c *Claims) gather(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+	c.mayHurry(false)
+}
+
+// mayHurry notes whether the wait for more ends is so long that an end may cut it short.
+func (c *Claims) mayHurry(patient bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.patient = patient
 }
 
 // send tells all ends that wait, with one script for each five hundred, and returns the first error. It tries by

@@ -43,6 +43,7 @@ type Claims struct {
 	held           map[envelope.Claim]*held
 	ended          []End
 	since          time.Time // when the first of them ended
+	patient        bool      // they wait for others, for longer than in a hurry
 	returned       map[envelope.Claim]returned
 	comparisons    int                          // under way
 	endedMeanwhile map[envelope.Claim]bool      // let go of while a comparison is under way

@@ -8,7 +8,7 @@ import (
 )
 
 // An end waits for others the shorter, the more of the worker's places are taken: jobs may wait for them. It waits for
-// nothing where there are few.
+// nothing where there are few, and longer for a commit of the worker's own.
 func TestHowLongEndsAreGathered(t *testing.T) {
 	for _, c := range []struct {
 		places, held int
@@ -31,6 +31,15 @@ func TestHowLongEndsAreGathered(t *testing.T) {
 		}
 		if got := w.Claims.gathers(); got != c.want {
 			t.Errorf("%d of %d places taken: %v, want %v", c.held, c.places, got, c.want)
+		}
+		want := c.want
+		if want == AckDelay {
+			want = AckPatience
+		}
+		var leader Leader
+		w.leading.Store(&leader)
+		if got := w.Claims.gathers(); got != want {
+			t.Errorf("%d of %d places of a worker that leads taken: %v, want %v", c.held, c.places, got, want)
 		}
 	}
 }
