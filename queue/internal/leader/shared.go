@@ -93,6 +93,8 @@ const (
 	mostMargin = 20 * time.Millisecond
 	// mostDoubt is how much later than the instants that the script knows those may lie that a queue is told.
 	mostDoubt = 10 * time.Millisecond
+	// quietFor is how long after its last commit a term is taken for one that does not commit again before it has an answer.
+	quietFor = 20 * time.Millisecond
 	// contestedFor is for how long a limit is taken for one that others want, after it was somebody else's turn.
 	contestedFor = 100 * time.Millisecond
 	// doubtedFor is for how long the doubt may be larger until it is said: first answers are slow.
@@ -181,9 +183,13 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 type reach struct{ after, within time.Duration }
 
 // told returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
-// commit another, and the way to a worker may be longer.
+// commit another, and the way to a worker may be longer. Where commits follow each other the next one may wait for others ([term.gather]).
 func (t *term) told(want schedule.Want) time.Duration {
-	return t.askTrip() + min(3*t.shared.unsteady, mostUnsteady) + gatherFor + max(t.fleet.trip, clock.Micros(want.Ahead))
+	told := t.askTrip() + min(3*t.shared.unsteady, mostUnsteady) + max(t.fleet.trip, clock.Micros(want.Ahead))
+	if time.Since(t.wrote) < quietFor {
+		told += gatherFor
+	}
+	return told
 }
 
 // near returns by how much instants may lie behind the first that is of use: as much as it takes to ask twice more.
