@@ -501,7 +501,7 @@ func TestPeriodsOfADividedQueue(t *testing.T) {
 				} else if n := busiest(all, period*3/4); n > most { // a bucket leaves the sum at once
 					t.Errorf("%d starts within %v, want %d at most", n, period*3/4, most)
 				}
-				if took := all[5*most-1].Sub(all[0]); took > 5*period {
+				if took := all[5*most-1].Sub(all[0]); took > 5*period && s.virtual || took > 10*period { // a busy machine loses instants
 					t.Errorf("%d jobs took %v, want five periods", 5*most, took)
 				}
 			})

@@ -25,8 +25,9 @@ import (
 //     knows whether it has happened, its instants count as used. What a term has not used ends with it.
 //  3. Instants that were left out of those that keep an "at most" do not break it.
 //  4. A job starts no earlier than its instant, and at most [limits.SharedSlack] later, by which the script takes windows and spacings for
-//     wider, and which it leaves out at the ends of the periods of others. The instants are on the clock of the Redis that has the limits, which may be another server in a cluster. Then they are
-//     told on that of the queue, which the workers know: by lower bounds of both clocks, and later by what they are in doubt.
+//     wider, and which it leaves out at the ends of the periods of others. The instants are on the clock of the Redis that has the limits,
+//     which may be another server in a cluster. Then they are told on that of the queue, which the workers know: by lower bounds of both
+//     clocks, and later by what they are in doubt.
 //
 // Queues, and partitions of a queue, that want the same instants take turns: each gets as many as the weights of its waiting tenants say. The
 // script sees to that, and says when to ask again (package throttle).

@@ -99,8 +99,8 @@ func (c *Claims) gathering() (n int, left time.Duration) {
 }
 
 // gathers returns how long an end waits for others. Where this worker leads that is longer, since it knows of its free places before
-// Redis does. Where the claims fill half of the places that other queues and partitions
-// leave to this one, jobs may wait for them: then it is shorter, and nothing for a worker with few places.
+// Redis does. Where the claims fill half of the places that other queues and partitions leave to this one, jobs may wait for them:
+// then it is shorter, and nothing for a worker with few places.
 func (c *Claims) gathers() time.Duration {
 	const few = 16
 	switch {
