@@ -158,7 +158,7 @@ func (c *Claims) AckAll(ctx context.Context) {
 // gather waits until ends are to be told, or there are none.
 func (c *Claims) gather(ctx context.Context) {
 	for n, left := c.gathering(); n > 0 && left > 0 && ctx.Err() == nil; n, left = c.gathering() {
-		c.mayHurry(left > AckHurry)
+		c.setPatient(left > AckHurry)
 		timer := time.NewTimer(left)
 		select {
 		case <-ctx.Done():
@@ -167,11 +167,11 @@ func (c *Claims) gather(ctx context.Context) {
 		}
 		timer.Stop()
 	}
-	c.mayHurry(false)
+	c.setPatient(false)
 }
 
-// mayHurry notes whether the wait for more ends is so long that an end may cut it short.
-func (c *Claims) mayHurry(patient bool) {
+// setPatient notes whether the wait for more ends is so long that an end may cut it short.
+func (c *Claims) setPatient(patient bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.patient = patient
