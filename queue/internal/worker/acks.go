@@ -38,7 +38,7 @@ func (c *Claims) done(e End) {
 		c.since = now // it waits for no other ends
 	}
 	c.ended = append(c.ended, e)
-	hurries := c.patient && (e.Awaited || len(c.ended) >= AckBatch || c.gathers() <= AckHurry)
+	hurries := c.patient && (e.Awaited || len(c.ended) >= AckBatch || c.ackDelay() <= AckHurry)
 	c.mu.Unlock()
 	retry.Signal(c.ready)
 	if hurries {
@@ -81,27 +81,27 @@ func (c *Claims) Confirmed(ends []End) {
 
 // Due reports whether ends are to be told now: the first of them has waited long enough for others, or they are many.
 func (c *Claims) Due() bool {
-	n, left := c.gathering()
+	n, left := c.waiting()
 	return n > 0 && left <= 0
 }
 
-// gathering returns how many ends wait to be told, and for how long the first of them goes on to wait for others.
-func (c *Claims) gathering() (n int, left time.Duration) {
+// waiting returns how many ends wait to be told, and for how long the first of them goes on to wait for others.
+func (c *Claims) waiting() (n int, left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n = len(c.ended); n == 0 {
 		return 0, 0
 	}
-	if left = c.gathers() - time.Since(c.since); n >= AckBatch {
+	if left = c.ackDelay() - time.Since(c.since); n >= AckBatch {
 		left = min(left, 0)
 	}
 	return n, left
 }
 
-// gathers returns how long an end waits for others. Where this worker leads that is longer, since it knows of its free places before
+// ackDelay returns how long an end waits for others. Where this worker leads that is longer, since it knows of its free places before
 // Redis does. Where the claims fill half of the places that other queues and partitions leave to this one, jobs may wait for them:
 // then it is shorter, and nothing for a worker with few places.
-func (c *Claims) gathers() time.Duration {
+func (c *Claims) ackDelay() time.Duration {
 	const few = 16
 	switch {
 	case 2*len(c.held) < c.w.Places.Left() && c.w.leading.Load() != nil:
@@ -144,7 +144,7 @@ func (c *Claims) AckAll(ctx context.Context) {
 		if leader, leads := c.w.leader(); leads {
 			leader.Kick()
 			retry.Pause(ctx, ackAgain)
-			if n, left := c.gathering(); n > 0 && left > -ackAlone {
+			if n, left := c.waiting(); n > 0 && left > -ackAlone {
 				retry.Signal(c.ready)
 				continue
 			}
@@ -157,7 +157,7 @@ func (c *Claims) AckAll(ctx context.Context) {
 
 // gather waits until ends are to be told, or there are none.
 func (c *Claims) gather(ctx context.Context) {
-	for n, left := c.gathering(); n > 0 && left > 0 && ctx.Err() == nil; n, left = c.gathering() {
+	for n, left := c.waiting(); n > 0 && left > 0 && ctx.Err() == nil; n, left = c.waiting() {
 		c.setPatient(left > AckHurry)
 		timer := time.NewTimer(left)
 		select {

@@ -31,7 +31,7 @@ func TestHowLongEndsAreGathered(t *testing.T) {
 		for n := range c.held {
 			w.Claims.hold(envelope.Claim{Stamp: "s", Spent: int64(n + 1)}, false)
 		}
-		if got := w.Claims.gathers(); got != c.want {
+		if got := w.Claims.ackDelay(); got != c.want {
 			t.Errorf("%d of %d places taken: %v, want %v", c.held, c.places, got, c.want)
 		}
 		want := c.want
@@ -40,7 +40,7 @@ func TestHowLongEndsAreGathered(t *testing.T) {
 		}
 		var leader Leader
 		w.leading.Store(&leader)
-		if got := w.Claims.gathers(); got != want {
+		if got := w.Claims.ackDelay(); got != want {
 			t.Errorf("%d of %d places of a worker that leads taken: %v, want %v", c.held, c.places, got, want)
 		}
 	}

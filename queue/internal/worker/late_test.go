@@ -49,7 +49,7 @@ func TestALateJobIsReturned(t *testing.T) {
 		if l.count() != 1 {
 			t.Errorf("%d starts of one job", l.count())
 		}
-		if n, _ := w.Claims.gathering(); n != 1 {
+		if n, _ := w.Claims.waiting(); n != 1 {
 			t.Errorf("%d ends of one job are to be told", n)
 		}
 	})
@@ -101,7 +101,7 @@ func TestLostWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.running.Wait()
-		if n, _ := w.Claims.gathering(); !errors.Is(cause, errLeaseLost) || n != 0 || w.Claims.count() != 0 {
+		if n, _ := w.Claims.waiting(); !errors.Is(cause, errLeaseLost) || n != 0 || w.Claims.count() != 0 {
 			t.Errorf("cancelled by %v; %d ends to be told, %d claims held", cause, n, w.Claims.count())
 		}
 	})
