@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -53,8 +54,12 @@ type Missed struct {
 // limit gets an earlier one. A job that would need to go further may be late again, and is tried again.
 const mostLate = 20_000
 
-// mostPassed is how many tenants of a line are looked at for one that can use a grant which the first one cannot.
-const mostPassed = 64
+// The lanes of a line that are looked at for one that can use a grant which the first one cannot.
+const (
+	mostPassed      = 64  // tenants
+	mostPassedOf    = 32  // lanes of a tenant
+	mostPassedLanes = 256 // lanes of all of them
+)
 
 // nextOf returns the lane of a line that is called next: the first one. The grants of a shared limit may lie before the first one may start,
 // since its tenant or its user has to wait a little. They are for the first of the others that they are of use to: otherwise they would be
@@ -64,14 +69,31 @@ func (s *Scheduler) nextOf(i *instance, now int64) *lane {
 	if next == nil || len(i.urgent) > 0 || len(i.state.Grants()) == 0 || s.opensFor(i, next, now) < rules.Never {
 		return next
 	}
-	share, passed := int64(rules.Never), i.line.entries[:min(i.line.len(), mostPassed)]
-	for _, w := range passed {
-		l := w.item.lanes.entries[0].item
-		if w.item.tenant.share < share && len(l.heads) > 0 && s.opensFor(i, l, now) < rules.Never {
-			next, share = l, w.item.tenant.share
+	share, turn := int64(rules.Never), int64(0) // of its tenant in the line, and of it among the lanes of its tenant
+	for l := range i.passing() {
+		t := l.user.tenant
+		if own := i.of[t].lanes.bound(l); (t.share < share || t.share == share && own < turn) && s.opensFor(i, l, now) < rules.Never {
+			next, share, turn = l, t.share, own
 		}
 	}
 	return next
+}
+
+// passing yields the lanes of a line that may go before the first one.
+func (i *instance) passing() iter.Seq[*lane] {
+	return func(yield func(*lane) bool) {
+		left := mostPassedLanes
+		for _, w := range i.line.entries[:min(i.line.len(), mostPassed)] {
+			lanes := &w.item.lanes
+			n := min(lanes.len(), mostPassedOf, left)
+			left -= n
+			for _, l := range lanes.entries[:n] {
+				if len(l.item.heads) > 0 && !yield(l.item) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // grant takes in a grant.

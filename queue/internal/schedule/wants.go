@@ -14,7 +14,7 @@ import (
 type Want struct {
 	Scope string
 	Parts []Part
-	From  int64 // other limits do not let the first job start before
+	From  int64 // other limits let none of the first jobs start before
 	Ahead int64 // how long before its instant the worker of the first job has to be told, in µs
 }
 
@@ -45,11 +45,24 @@ func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
 		if first == nil || s.opensFor(i, s.nextOf(i, now), now) < rules.Never {
 			continue
 		}
-		wants = append(wants, Want{i.name, i.shared.Parts, s.ungranted(first, now), s.aheadOf(first)})
+		wants = append(wants, Want{i.name, i.shared.Parts, s.wantedFrom(i, first, now), s.aheadOf(first)})
 	}
 	s.weigh(wants, now)
 	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(a.Scope, b.Scope) })
 	return wants, missed
+}
+
+// wantedFrom returns the first instant from now on at which all else lets one of the first lanes of a line start.
+func (s *Scheduler) wantedFrom(i *instance, first *lane, now int64) int64 {
+	at := s.ungranted(first, now)
+	if at > now && len(i.urgent) == 0 {
+		for l := range i.passing() {
+			if at = min(at, s.ungranted(l, now)); at <= now {
+				break
+			}
+		}
+	}
+	return at
 }
 
 // Weights of wants.
@@ -126,7 +139,7 @@ func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 }
 
 // Costs returns what the first jobs cost that a want is about, in the order in which they would start: those that may start within the
-// lead, as far as the queue, tenants and users let them, at so many free places. None if there are no places.
+// lead, as far as the queue, tenants, users and limits that are not shared let them, at so many free places. None if there are no places.
 // In turn are those for which no tenant is passed over that has been served less: where others want grants, too, the rest can wait for the
 // next time, when that tenant may start something again.
 func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []Cost) {
@@ -134,16 +147,19 @@ func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []
 	if most <= 0 {
 		return nil
 	}
-	first, left := i.first(), make(map[*tenant]int) // how many jobs of a tenant may start
+	left := make(map[*subject]int) // how many jobs of each may start
 	if inTurn {
 		left = s.turnsOf(i, now, most)
 	}
+	first := i.first()
 	for l := range i.all() {
-		t := l.user.tenant
-		if _, known := left[t]; !known && !inTurn {
-			left[t] = s.room(&t.subject, now+s.lead)
+		n := most - len(costs)
+		for who := range l.bounding() {
+			if _, known := left[who]; !known && !(inTurn && who == &l.user.tenant.subject) {
+				left[who] = s.room(who, now+s.lead)
+			}
+			n = max(0, min(n, left[who]))
 		}
-		n := max(0, min(left[t], most-len(costs)))
 		switch {
 		case l == first:
 			n = max(n, 1)
@@ -151,7 +167,9 @@ func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []
 			continue
 		}
 		n = l.alike(n)
-		left[t] -= n
+		for who := range l.bounding() {
+			left[who] -= n
+		}
 		costs = append(costs, slices.Repeat([]Cost{i.costOf(l)}, n)...)
 		if len(costs) >= most {
 			break
@@ -160,8 +178,22 @@ func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []
 	return costs
 }
 
+// bounding yields what bounds how many jobs of a lane may start soon, beside its queue, its user and shared limits.
+func (l *lane) bounding() iter.Seq[*subject] {
+	return func(yield func(*subject) bool) {
+		if !yield(&l.user.tenant.subject) {
+			return
+		}
+		for _, of := range l.counted.shares {
+			if of.who.(*instance).shared == nil && !yield(of.of) {
+				return
+			}
+		}
+	}
+}
+
 // turnsOf returns how many jobs of each tenant in line come next, until it would be the turn of one that may start no more.
-func (s *Scheduler) turnsOf(i *instance, now int64, most int) map[*tenant]int {
+func (s *Scheduler) turnsOf(i *instance, now int64, most int) map[*subject]int {
 	type candidate struct {
 		*tenant
 		share int64
@@ -172,7 +204,7 @@ func (s *Scheduler) turnsOf(i *instance, now int64, most int) map[*tenant]int {
 		t := w.item.tenant
 		all = append(all, &candidate{t, t.share, min(s.room(&t.subject, now+s.lead), w.item.lanes.len())})
 	}
-	turns := make(map[*tenant]int)
+	turns := make(map[*subject]int)
 	for range most {
 		var next *candidate
 		for _, c := range all {
@@ -185,7 +217,7 @@ func (s *Scheduler) turnsOf(i *instance, now int64, most int) map[*tenant]int {
 		}
 		next.left--
 		next.share += shareOfOne / int64(max(1, next.policy.Weight))
-		turns[next.tenant]++
+		turns[&next.tenant.subject]++
 	}
 	return turns
 }
