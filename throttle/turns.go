@@ -124,6 +124,11 @@ func (r Rule) passes() bool {
 	return false
 }
 
+// windowed reports whether a rule counts what starts within a time.
+func (r Rule) windowed() bool {
+	return r.kind == KindWindow || r.kind == KindFixedWindow || r.kind == KindSlidingCounter
+}
+
 // weight returns the weight of whoever asks.
 func (s Subject) weight() int64 { return int64(cmp.Or(s.Weight, 1)) }
 
@@ -210,7 +215,7 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 }
 
 // mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it. A subject that decides alone may
-// let it take one that is not near.
+// let it take one that is not near, unless a rule counts: what is given back of a window can be used as long as none behind it was taken.
 func (t *turn) mayTake(ahead, from, within int64, r Rule, alone bool) bool {
 	switch {
 	case r.passes() && ahead <= within/3:
@@ -220,5 +225,5 @@ func (t *turn) mayTake(ahead, from, within int64, r Rule, alone bool) bool {
 	case ahead <= within+t.reach-t.after:
 		return true
 	}
-	return alone && !t.taken && t.last <= from+within && ahead <= turnFarthest.Microseconds()
+	return alone && !r.windowed() && !t.taken && t.last <= from+within && ahead <= turnFarthest.Microseconds()
 }

@@ -165,6 +165,36 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// What is given back of a window or a period others get in it, though some have asked for more meanwhile: nobody has got a slot behind it.
+func TestWhatComesBackToAWindow(t *testing.T) {
+	for _, of := range []Rule{Window(10, 900*time.Millisecond), FixedWindow(10, time.Second), SlidingCounter(10, time.Second, 2)} {
+		store, now := NewMemoryStore().(*memoryStore), time.Date(2026, 11, 1, 12, 0, 0, 200_000_000, time.UTC)
+		store.clock = func() time.Time { return now }
+		l := New(store)
+		ask := func(who string) (got []Decision) {
+			requests := slices.Repeat([]Request{{By: who, Subjects: []Subject{{Key: "k", Rules: []Rule{of}}}}}, 12)
+			all, err := l.ReserveMany(t.Context(), time.Millisecond, 20*time.Millisecond, requests...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.DeleteFunc(all, func(d Decision) bool { return !d.Spent() })
+		}
+		first := ask("first")
+		if others := ask("second"); len(first) != 10 || len(others) != 0 {
+			t.Fatalf("%v: %d slots and %d more, want 10 and none", of, len(first), len(others))
+		}
+		for _, d := range slices.Backward(first[6:]) {
+			if err := l.Refund(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now = now.Add(10 * time.Millisecond)
+		if again := ask("second"); len(again) != 4 {
+			t.Errorf("%v: 4 slots came back, and %d were handed out", of, len(again))
+		}
+	}
+}
+
 // What callers leave that are gone or late, others use, and nobody saves anything up.
 func TestTurnsOfThoseWhoAreGone(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,11 @@ local function passes(rule)
     or rule.kind == kinds.token_bucket and floor(rule.burst * rule.period / rule.n) < PATIENCE
 end
 
+-- windowed tells whether a rule counts what starts within a time.
+local function windowed(rule)
+  return rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter
+end
+
 -- again returns for how long the caller should wait, where a slot comes within reach in so many us. Others who have been served
 -- less take slots before, until they have caught up: one at least.
 local function again(turn, far, rule)
@@ -104,5 +109,6 @@ local function may_take(turn, ahead, from, within, rule, alone)
   elseif not turn.has then
     return false
   end
-  return ahead <= within + turn.reach - turn.after or alone and not turn.taken and turn.last <= from + within and ahead <= FARTHEST
+  return ahead <= within + turn.reach - turn.after
+    or alone and not windowed(rule) and not turn.taken and turn.last <= from + within and ahead <= FARTHEST
 end
