@@ -45,6 +45,12 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 // no hours are closed meanwhile.
 func (s *Scheduler) hold(l *lane, heads []Head) {
 	l.heads = heads
+	if i := l.line; i != nil && len(heads) == 0 { // it comes back to its place in the line when they are known
+		s.leaveLine(l)
+		if i.waits() {
+			s.opening.set(i, 0)
+		}
+	}
 	if expires := l.expiry(nil); expires < Never {
 		s.expiring.set(l, expires)
 	} else {

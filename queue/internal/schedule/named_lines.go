@@ -19,6 +19,8 @@ import "github.com/waterclock/waterclock/internal/rules"
 // So an instance costs one look for each start, however many lanes wait. A lane that comes when others wait for an
 // instance joins the line behind them.
 //
+// A lane in a line has its first jobs. While they are read it stands in none.
+//
 // A lane may be subject to several instances, and each may be used up by others at the instants at which the other one has
 // room. Then the lane would go from one line to the other for ever. So a lane that was called by one instance and is
 // blocked by another keeps the first one waiting, and comes first in the other's line, if that is free again within the
@@ -312,9 +314,6 @@ func (d *decision) call() bool {
 
 // readyAt returns when all limits let the first job of a lane start that waits in the line of an instance.
 func (s *Scheduler) readyAt(i *instance, l *lane, now int64) int64 {
-	if len(l.heads) == 0 {
-		return rules.Never
-	}
 	if i.shared != nil {
 		return s.opensFor(i, l, now)
 	}
