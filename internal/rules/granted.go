@@ -34,8 +34,10 @@ func (granted) spend(st *State, _ *rule, a action) {
 	}
 }
 
-// undo gives nothing back: whether the grant was used is not known where it came from.
-func (granted) undo(*State, *rule, int64, int64) {}
+// undo notes that what has used a grant has not started. The grant is not used again: whoever handed it out gets it back.
+func (granted) undo(st *State, _ *rule, t, cost int64) {
+	st.returned = append(st.returned, Grant{t, cost})
+}
 
 // Grant adds a grant. Reset and Decode leave those that there are.
 func (st *State) Grant(g Grant) {
@@ -55,4 +57,11 @@ func (st *State) Missed(t int64) (missed []Grant) {
 	missed = slices.Clone(st.grants[:n])
 	st.grants = slices.Delete(st.grants, 0, n)
 	return missed
+}
+
+// Returned takes out the grants that were used by actions which have not started.
+func (st *State) Returned() []Grant {
+	returned := st.returned
+	st.returned = nil
+	return returned
 }

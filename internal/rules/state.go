@@ -5,10 +5,11 @@ import "github.com/waterclock/waterclock/internal/wallclock"
 // A State is what is remembered of one subject. The zero value remembers nothing. It is
 // meant to be reused: Decode forgets what was there and keeps the memory.
 type State struct {
-	logs   [sides]log
-	fields []field
-	of     *wallclock.Person // by whose clock the rules go that are of the user's; nil for nobody's
-	grants []Grant           // that are not used, in the order of their instants; no part of what is written
+	logs     [sides]log
+	fields   []field
+	of       *wallclock.Person // by whose clock the rules go that are of the user's; nil for nobody's
+	grants   []Grant           // that are not used, in the order of their instants; no part of what is written
+	returned []Grant           // that were used by what has not started
 }
 
 // Zone returns the name of the zone of whoever that is.

@@ -22,7 +22,8 @@ import (
 //
 //  1. The script runs alone. All instants that it hands out, to whomever, keep the rules.
 //  2. Each is used once at most: by the commit that takes it out of the scheduler's state. If a commit was refused, or nobody
-//     knows whether it has happened, its instants count as used. What a term has not used ends with it.
+//     knows whether it has happened, its instants count as used. What a term has not used ends with it. If a worker returns a job that has
+//     not started, the script gets its instant back, once: the term that has asked for it knows it no more then.
 //  3. Instants that were left out of those that keep an "at most" do not break it.
 //  4. A job starts no earlier than its instant, and at most [limits.SharedSlack] later, by which the script takes windows and spacings for
 //     wider, and which it leaves out at the ends of the periods of others. The instants are on the clock of the Redis that has the limits,
@@ -70,6 +71,7 @@ type quota struct {
 	next      int64         // not to be asked before, in µs of the queue's clock
 	contested int64         // others want its instants, too, until then, in µs of the queue's clock
 	given     []given       // grants that may be unused, by their instants
+	returned  time.Time     // when instants of it were given back last
 	margin    time.Duration // how much further ahead its instants are asked for, since some came too late
 }
 
@@ -230,7 +232,7 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 			its := decisions[:n]
 			decisions = decisions[n:]
 			if n == 0 || slices.ContainsFunc(its, undecided) {
-				t.refund(its)
+				t.refund(its, func(int64) {})
 				t.unanswered(q.Scope, err)
 				continue
 			}
@@ -292,7 +294,7 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	later, doubt := t.onOurs(now, doubt, store.Reading{Now: said, Asked: asked, Answered: answered})
 	at := func(slot time.Time) int64 { return slot.UnixMicro() + later }
 	if doubt > mostDoubt {
-		t.refund(decisions)
+		t.refund(decisions, func(int64) {})
 		q.next = now + (10 * time.Millisecond).Microseconds()
 		if q.doubted == 0 {
 			q.doubted = now
@@ -312,7 +314,9 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 			if d.RetryAfter <= r.after+r.within { // it is somebody else's turn
 				q.contested = now + contestedFor.Microseconds()
 			}
-			q.next = max(q.next, now+min(d.Again, askAgain).Microseconds())
+			if asked.After(q.returned) { // otherwise there may be more since
+				q.next = max(q.next, now+min(d.Again, askAgain).Microseconds())
+			}
 			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: at(d.Slot)})
 			break
 		}
@@ -325,29 +329,38 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	}
 }
 
-// giveBack lets the script have back what was missed.
+// giveBack lets the script have back what was missed, and asks again then: what is free again is of use at once where a rule counts by
+// windows or periods, and whoever else has to wait does not know of it.
 func (t *term) giveBack(missed []schedule.Missed) {
 	var unused []throttle.Decision
-	late := make(map[*quota]bool)
+	of := make(map[*quota]bool)
 	for _, m := range missed {
 		q := t.shared.of[m.Scope]
 		if q == nil {
 			continue
 		}
-		if i := slices.IndexFunc(q.given, func(g given) bool { return g.Grant == m.Grant }); i >= 0 {
-			unused = append(unused, q.given[i].by)
-			late[q] = true
-			q.given = slices.Delete(q.given, i, i+1)
+		i := slices.IndexFunc(q.given, func(g given) bool { return g.Grant == m.Grant })
+		if i < 0 {
+			continue
+		}
+		unused = append(unused, q.given[i].by)
+		q.given = slices.Delete(q.given, i, i+1)
+		of[q] = of[q] || !m.Returned
+	}
+	for q, late := range of {
+		if late {
+			q.margin = min(2*q.margin+askEvery, mostMargin)
 		}
 	}
-	for q := range late {
-		q.margin = min(2*q.margin+askEvery, mostMargin)
-	}
-	t.refund(unused)
+	t.refund(unused, func(now int64) {
+		for q := range of {
+			q.next, q.returned = min(q.next, now), time.Now()
+		}
+	})
 }
 
-// refund gives decisions back, the newest first: of a leak only the newest can be given back.
-func (t *term) refund(decisions []throttle.Decision) {
+// refund gives decisions back, the newest first: of a leak only the newest can be given back. Then it lets a round do something.
+func (t *term) refund(decisions []throttle.Decision, then func(now int64)) {
 	if len(decisions) == 0 {
 		return
 	}
@@ -357,6 +370,7 @@ func (t *term) refund(decisions []throttle.Decision) {
 				return // what is not given back counts as used
 			}
 		}
+		t.report(t.ctx, then)
 	})
 }
 

@@ -28,6 +28,9 @@ func (s *Scheduler) refund(f Refunded, now int64) {
 		s.touch(b.who)
 		if named, is := b.who.(*instance); is {
 			s.arm(named, now)
+			if named.shared != nil {
+				s.wanting[named] = true // it has something to give back
+			}
 		}
 	}
 	s.lookAgain(u, now)

@@ -14,8 +14,8 @@ import (
 // of them it waits for as for any limit: the lanes stand in the limit's line, which opens with the first grant.
 //
 // Each grant is used by one commit at most, since it is taken from the state when the job is. It lies some milliseconds
-// ahead: what is not used by then is given back (Missed). Grants are known to one scheduler alone. They end with it: whoever
-// leads next asks for others.
+// ahead. What is not used by then is given back (Missed), and so is what a job has used that comes back without a start.
+// Grants are known to one scheduler alone. They end with it: whoever leads next asks for others.
 
 // A job that several shared limits count needs an instant at which all of them let it start, and they decide about it together.
 // So all jobs that the same ones count have one line (bundle.go).
@@ -44,10 +44,11 @@ type Part struct {
 	Weight int // in a want: of the tenants that wait for it, together
 }
 
-// A Missed grant was not used in time.
+// A Missed grant was not used in time, or the job that has used it was returned without a start.
 type Missed struct {
 	Scope string
 	rules.Grant
+	Returned bool
 }
 
 // mostLate is how far ahead a job may go at most, in µs, since it was late before: once it has such an instant, nobody who shares the
@@ -88,7 +89,7 @@ func (i *instance) passing() iter.Seq[*lane] {
 			n := min(lanes.len(), mostPassedOf, left)
 			left -= n
 			for _, l := range lanes.entries[:n] {
-				if len(l.item.heads) > 0 && !yield(l.item) {
+				if !yield(l.item) {
 					return
 				}
 			}

@@ -243,6 +243,38 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// A job that comes back and has not started gives its grant back, which nothing else uses. What a refused commit has used is used.
+func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
+	account := namedLimit{name: "account", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second}), shared: true}}
+	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Named: namedLimits{account}})
+	for range 3 {
+		s.put("t", "u", nil)
+	}
+	s.decide()
+	wants, _ := s.s.Wants(s.now)
+	scope, grants := wants[0].Scope, []rules.Grant{{At: s.now + 3000, Cost: 1}, {At: s.now + 4000, Cost: 1}}
+	for _, g := range grants {
+		s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: g})
+	}
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Fatalf("%d jobs have started with two grants", len(s.starts))
+	}
+	s.putBack(s.starts[1])
+	s.decide()
+	if len(s.starts) != 2 {
+		t.Errorf("%d jobs have started with two grants, one of which was given back", len(s.starts))
+	}
+	if _, missed := s.s.Wants(s.now); len(missed) != 1 || missed[0] != (schedule.Missed{Scope: scope, Grant: grants[1], Returned: true}) {
+		t.Errorf("given back: %+v, want %+v", missed, grants[1])
+	}
+	s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: rules.Grant{At: s.now + 5000, Cost: 1}})
+	s.s.Undo([]schedule.Commit{s.s.Decide(s.now, &fleet{places: []*schedule.Place{{Worker: "w"}}}, 100)}, s.now)
+	if _, missed := s.s.Wants(s.now + 10_000); len(missed) != 0 {
+		t.Errorf("given back: %+v, want nothing: the job may have started", missed)
+	}
+}
+
 // Where others want the instants of a limit, too, a queue gets several that are close together, and then none for a while. None of them is
 // left unused because the tenant whose turn it is may not start so many so soon. Tenants get what their weights say, if no more are asked for
 // than come in turn; otherwise about as much.

@@ -32,7 +32,10 @@ const MostWanted = 64
 func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
 	for i := range s.wanting {
 		for _, g := range i.state.Missed(now) {
-			missed = append(missed, Missed{i.name, g})
+			missed = append(missed, Missed{i.name, g, false})
+		}
+		for _, g := range i.state.Returned() {
+			missed = append(missed, Missed{i.name, g, true})
 		}
 		if !i.waits() && len(i.state.Grants()) == 0 || i.shared == nil || i.gone {
 			delete(s.wanting, i)

@@ -1,0 +1,64 @@
+package leader
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/clock"
+	"github.com/waterclock/waterclock/queue/internal/schedule"
+	"github.com/waterclock/waterclock/queue/internal/store"
+	"github.com/waterclock/waterclock/queue/internal/worker"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// A leader gives an instant back once, and asks again then. An answer to what it had asked before does not make it wait.
+func TestWhoGivesBackAsksAgain(t *testing.T) {
+	limiter, now := throttle.New(throttle.NewMemoryStore()), time.Now()
+	w := worker.New(worker.Config{Name: "w", Places: worker.NewPlaces(1), Shared: limiter, Log: slog.New(slog.DiscardHandler)}, clock.New(nil), nil)
+	w.Clock.Observe(store.Reading{Now: now.UnixMicro(), Asked: now, Answered: now})
+	term := &term{w: w, ctx: t.Context(), reports: make(chan func(int64), 1), sched: schedule.New(schedule.Settings{}, "")}
+	term.shared.of = make(map[string]*quota)
+
+	subject := throttle.Subject{Key: "account", Rules: []throttle.Rule{throttle.Window(1, time.Hour)}}
+	ask := func() throttle.Decision {
+		all, err := limiter.ReserveMany(t.Context(), 0, time.Second, throttle.Request{By: "push", Subjects: []throttle.Subject{subject}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[0]
+	}
+	q, first := term.quota("l:account"), ask()
+	grant := rules.Grant{At: first.Slot.UnixMicro(), Cost: 1}
+	q.given = []given{{grant, first}}
+	asked := time.Now()
+	denied := ask()
+	if !first.Spent() || denied.Spent() {
+		t.Fatalf("%v and %v of one", first, denied)
+	}
+	soon := func() int64 { now, _ := w.Clock.Now(); return now + (10 * time.Millisecond).Microseconds() }
+	q.next = soon() + 1_000_000
+
+	term.giveBack([]schedule.Missed{{Scope: "l:account", Grant: grant, Returned: true}})
+	(<-term.reports)(soon())
+	if q.next > soon() {
+		t.Errorf("it asks again in %v", clock.Micros(q.next-soon()))
+	}
+	if q.margin > 0 {
+		t.Errorf("a job that has come back lets it ask %v earlier", q.margin)
+	}
+	term.answered(question{Want: schedule.Want{Scope: "l:account"}}, reach{}, []throttle.Decision{denied}, asked, time.Now())
+	if q.next > soon() {
+		t.Errorf("after an old answer it asks again in %v", clock.Micros(q.next-soon()))
+	}
+
+	if second := ask(); !second.Spent() {
+		t.Error("the instant was not given back")
+	}
+	term.giveBack([]schedule.Missed{{Scope: "l:account", Grant: grant, Returned: true}})
+	term.workers.Wait()
+	if third := ask(); third.Spent() {
+		t.Error("the instant was given back twice")
+	}
+}
