@@ -2,6 +2,7 @@ package leader
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,21 +22,22 @@ func TestWhoGivesBackAsksAgain(t *testing.T) {
 	term := &term{w: w, ctx: t.Context(), reports: make(chan func(int64), 1), sched: schedule.New(schedule.Settings{}, "")}
 	term.shared.of = make(map[string]*quota)
 
-	subject := throttle.Subject{Key: "account", Rules: []throttle.Rule{throttle.Window(1, time.Hour)}}
-	ask := func() throttle.Decision {
-		all, err := limiter.ReserveMany(t.Context(), 0, time.Second, throttle.Request{By: "push", Subjects: []throttle.Subject{subject}})
+	subject := throttle.Subject{Key: "account", Rules: []throttle.Rule{throttle.Window(2, time.Hour)}}
+	request := throttle.Request{By: "push", Subjects: []throttle.Subject{subject}}
+	ask := func(n int) []throttle.Decision {
+		all, err := limiter.ReserveMany(t.Context(), 0, time.Second, slices.Repeat([]throttle.Request{request}, n)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return all[0]
+		return all
 	}
-	q, first := term.quota("l:account"), ask()
+	q, first := term.quota("l:account"), ask(2)[0] // the other one is at the same instant
 	grant := rules.Grant{At: first.Slot.UnixMicro(), Cost: 1}
 	q.given = []given{{grant, first}}
 	asked := time.Now()
-	denied := ask()
+	denied := ask(1)[0]
 	if !first.Spent() || denied.Spent() {
-		t.Fatalf("%v and %v of one", first, denied)
+		t.Fatalf("%v and %v of two", first, denied)
 	}
 	soon := func() int64 { now, _ := w.Clock.Now(); return now + (10 * time.Millisecond).Microseconds() }
 	q.next = soon() + 1_000_000
@@ -53,12 +55,12 @@ func TestWhoGivesBackAsksAgain(t *testing.T) {
 		t.Errorf("after an old answer it asks again in %v", clock.Micros(q.next-soon()))
 	}
 
-	if second := ask(); !second.Spent() {
+	if second := ask(1)[0]; !second.Spent() {
 		t.Error("the instant was not given back")
 	}
 	term.giveBack([]schedule.Missed{{Scope: "l:account", Grant: grant, Returned: true}})
 	term.workers.Wait()
-	if third := ask(); third.Spent() {
+	if third := ask(1)[0]; third.Spent() {
 		t.Error("the instant was given back twice")
 	}
 }

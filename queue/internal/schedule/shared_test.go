@@ -247,7 +247,7 @@ func TestGrants(t *testing.T) {
 func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
 	account := namedLimit{name: "account", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second}), shared: true}}
 	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Named: namedLimits{account}})
-	for range 3 {
+	for range 2 {
 		s.put("t", "u", nil)
 	}
 	s.decide()
@@ -260,13 +260,16 @@ func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
 	if len(s.starts) != 2 {
 		t.Fatalf("%d jobs have started with two grants", len(s.starts))
 	}
+	if wants, missed := s.s.Wants(s.now); len(wants)+len(missed) > 0 {
+		t.Errorf("%+v and %+v, and nothing waits", wants, missed)
+	}
 	s.putBack(s.starts[1])
+	if _, missed := s.s.Wants(s.now); len(missed) != 1 || missed[0] != (schedule.Missed{Scope: scope, Grant: grants[1], Returned: true}) {
+		t.Errorf("given back: %+v, want %+v", missed, grants[1])
+	}
 	s.decide()
 	if len(s.starts) != 2 {
 		t.Errorf("%d jobs have started with two grants, one of which was given back", len(s.starts))
-	}
-	if _, missed := s.s.Wants(s.now); len(missed) != 1 || missed[0] != (schedule.Missed{Scope: scope, Grant: grants[1], Returned: true}) {
-		t.Errorf("given back: %+v, want %+v", missed, grants[1])
 	}
 	s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: rules.Grant{At: s.now + 5000, Cost: 1}})
 	s.s.Undo([]schedule.Commit{s.s.Decide(s.now, &fleet{places: []*schedule.Place{{Worker: "w"}}}, 100)}, s.now)
