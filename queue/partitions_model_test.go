@@ -54,6 +54,7 @@ func (e dividedEnd) untold() bool { return e.by.dead && e.by.killedAt.Sub(e.at) 
 type dividedJob struct {
 	queue.Job
 	accepted, cancelled, done bool
+	purged                    bool // or may be
 	excused                   int // runs whose worker was killed, or that failed
 	runs                      int
 	ends                      []dividedEnd
@@ -74,6 +75,8 @@ type dividedStart struct {
 type dividedLimits struct {
 	from                 time.Time
 	leak, window         int // of the queue, a second and in two
+	fixed                int // of the queue, in each second of the clock
+	account              int // of the account that is shared with somebody outside, in a second
 	places               int // of the queue
 	domain, domainAtOnce int // in a second, for each; at once
 	tenant               int // leak of each tenant, a second
@@ -90,6 +93,11 @@ func (w *dividedWorld) loosest(from, to time.Time, of func(dividedLimits) int) (
 		}
 	}
 	return n
+}
+
+// changed reports whether other limits may have come into effect between two instants.
+func (w *dividedWorld) changed(from, to time.Time) bool {
+	return slices.ContainsFunc(w.inForce, func(l dividedLimits) bool { return l.from.After(from.Add(-dividedGrace)) && !l.from.After(to) })
 }
 
 func newDividedWorld(t *testing.T, seed uint64) *dividedWorld {
@@ -109,7 +117,7 @@ func (w *dividedWorld) chance(n int) bool { return w.IntN(n) == 0 }
 
 // govern puts other limits in force.
 func (w *dividedWorld) govern() {
-	l := dividedLimits{leak: 30 + w.IntN(60), window: 60 + w.IntN(120), places: 3 + w.IntN(10), domain: 8 + w.IntN(20), domainAtOnce: 1 + w.IntN(4), tenant: 10 + w.IntN(30)}
+	l := dividedLimits{fixed: 1_000_000, account: 1_000_000, leak: 30 + w.IntN(60), window: 60 + w.IntN(120), places: 3 + w.IntN(10), domain: 8 + w.IntN(20), domainAtOnce: 1 + w.IntN(4), tenant: 10 + w.IntN(30)}
 	p := policies(queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(l.tenant, time.Second)}, User: []throttle.Rule{throttle.Spacing(100 * time.Millisecond)}, Weight: 1 + w.IntN(3),
 	})
@@ -125,6 +133,14 @@ func (w *dividedWorld) govern() {
 		p.Concurrency, l.places = queue.Concurrency{}, 1_000_000
 	case 2:
 		p.Limits, l.domain, l.domainAtOnce = nil, 1_000_000, 1_000_000
+	}
+	if p.Queue != nil && w.chance(2) {
+		l.fixed = 20 + w.IntN(40)
+		p.Queue = append(p.Queue, throttle.FixedWindow(l.fixed, time.Second))
+	}
+	if p.Limits != nil && w.chance(2) {
+		l.account = 20 + w.IntN(60)
+		p.Limits["account"] = shared(throttle.Window(l.account, time.Second))
 	}
 	before := time.Now()
 	must(w.t, w.inspector.SetPolicies(w.t.Context(), p))
@@ -145,12 +161,14 @@ func (w *dividedWorld) hire() {
 
 func (w *dividedWorld) tenant() string { return fmt.Sprint("t", w.IntN(9)) }
 
+func (w *dividedWorld) user() string { return fmt.Sprint("u", w.IntN(6)) }
+
 // offer offers some jobs of some tenants.
 func (w *dividedWorld) offer() {
 	var batch []queue.Job
 	w.mu.Lock()
 	for range 1 + w.IntN(12) {
-		j := queue.Job{ID: fmt.Sprint("job-", len(w.names)), Tenant: w.tenant(), User: fmt.Sprint("u", w.IntN(6)), Type: "x"}
+		j := queue.Job{ID: fmt.Sprint("job-", len(w.names)), Tenant: w.tenant(), User: w.user(), Type: "x"}
 		if w.chance(2) {
 			j.Keys = map[string]string{"domain": fmt.Sprint("d", w.IntN(3))}
 		}
@@ -185,11 +203,25 @@ func (w *dividedWorld) cancel() {
 	}
 }
 
+// purge drops what waits of a tenant.
+func (w *dividedWorld) purge() {
+	tenant := w.tenant()
+	w.mu.Lock()
+	for _, j := range w.jobs {
+		j.purged = j.purged || j.Tenant == tenant && !j.done
+	}
+	w.mu.Unlock()
+	_, err := w.inspector.Purge(w.t.Context(), tenant)
+	must(w.t, err)
+}
+
 func (w *dividedWorld) pause() {
 	p := queue.Pause{Scope: queue.ScopeTenant, Tenant: w.tenant(), Until: time.Now().Add(time.Duration(w.IntN(2000)) * time.Millisecond)}
-	switch w.IntN(4) {
+	switch w.IntN(5) {
 	case 0:
 		p.Scope, p.Tenant = queue.ScopeQueue, ""
+	case 2:
+		p.Scope, p.User = queue.ScopeUser, w.user()
 	case 1:
 		p.Scope, p.Tenant, p.Limit, p.Key = queue.ScopeLimit, "", "domain", fmt.Sprint("d", w.IntN(3))
 	}
@@ -252,7 +284,7 @@ func (w *dividedWorld) handle(ctx context.Context, of *dividedWorker) error {
 			w.t.Errorf("%v: %s is one of %d of %s at once, of %d", now, info.ID, w.running[one], one, most)
 		}
 	}
-	lasts, fails := time.Duration(10+w.fates.IntN(300))*time.Millisecond, w.fates.IntN(12) == 0
+	lasts, fate := time.Duration(10+w.fates.IntN(300))*time.Millisecond, w.fates.IntN(24)
 	w.mu.Unlock()
 	time.Sleep(lasts)
 	w.mu.Lock()
@@ -265,9 +297,16 @@ func (w *dividedWorld) handle(ctx context.Context, of *dividedWorker) error {
 		return silent(ctx)
 	}
 	defer w.mu.Unlock()
-	if fails {
+	switch fate {
+	case 0, 1:
 		j.excused++
 		return errors.New("it fails")
+	case 2:
+		j.excused++
+		return queue.RefundUser{Err: errors.New("the user has seen nothing")}
+	case 3:
+		j.excused++
+		return queue.Pause{For: 300 * time.Millisecond, Scope: queue.ScopeUser}
 	}
 	j.done, j.ends = true, append(j.ends, dividedEnd{time.Now(), of})
 	return nil
@@ -280,7 +319,7 @@ func (w *dividedWorld) play() {
 		often int
 		do    func()
 	}{
-		{"offer", 40, w.offer}, {"cancel", 5, w.cancel}, {"pause", 4, w.pause}, {"resume", 3, w.resume}, {"govern", 4, w.govern},
+		{"offer", 40, w.offer}, {"cancel", 5, w.cancel}, {"purge", 2, w.purge}, {"pause", 4, w.pause}, {"resume", 3, w.resume}, {"govern", 4, w.govern},
 		{"kill", 2, w.kill}, {"leave", 1, w.replace}, {"forget", 1, w.forget},
 	}
 	all := 0
@@ -320,7 +359,7 @@ func (w *dividedWorld) account() {
 		switch j := w.jobs[id]; {
 		case j.cancelled && j.runs > j.excused:
 			w.t.Errorf("%s was cancelled and ran", id)
-		case !j.cancelled && !j.done:
+		case !j.cancelled && !j.done && !j.purged:
 			w.t.Errorf("%s is lost after %d runs", id, j.runs)
 		case j.done && j.runs > j.excused+1 && !slices.ContainsFunc(j.ends, dividedEnd.untold):
 			w.t.Errorf("%s ran %d times, of which %d are excused", id, j.runs, j.excused)
@@ -363,6 +402,20 @@ func (w *dividedWorld) judge() {
 	}
 	gaps("queue", slices.Clone(w.starts), func(l dividedLimits) int { return l.leak })
 	windows("queue", slices.Clone(w.starts), 2*time.Second, func(l dividedLimits) int { return l.window })
+	windows("account", slices.Clone(w.starts), time.Second, func(l dividedLimits) int { return l.account })
+	seconds := make(map[int64][]dividedStart)
+	for _, s := range w.starts {
+		seconds[s.at.Unix()] = append(seconds[s.at.Unix()], s)
+	}
+	for second, all := range seconds {
+		from := time.Unix(second, 0)
+		if w.changed(from, from.Add(time.Second)) { // what has started under a rule another one does not count
+			continue
+		}
+		if n := w.loosest(from, from, func(l dividedLimits) int { return l.fixed }); len(all) > n {
+			w.t.Errorf("queue: %d in the second of %v, of %d", len(all), all[0].at, n)
+		}
+	}
 	for name, all := range tenants {
 		gaps(name, all, func(l dividedLimits) int { return l.tenant })
 	}
