@@ -19,9 +19,10 @@ import (
 	"github.com/waterclock/waterclock/internal/sample"
 	"github.com/waterclock/waterclock/queue"
 	"github.com/waterclock/waterclock/throttle"
+	"github.com/waterclock/waterclock/throttle/limits"
 )
 
-// A dividedWorld is a queue of four partitions, whose workers die and leave, and whose operators act at random. Its judge goes by what the
+// A dividedWorld is a queue of four partitions, or of one that has a shared limit, whose workers die and leave, and whose operators act at random. Its judge goes by what the
 // handlers saw and by the clock of the bubble: it knows of no partition.
 type dividedWorld struct {
 	*rand.Rand            // of the acts
@@ -31,6 +32,9 @@ type dividedWorld struct {
 	client     *redis.Client
 	inspector  *queue.Inspector
 	workers    []*dividedWorker
+	partitions int
+	policies   queue.Policies // that are in force
+	overridden []time.Time    // when overrides of the rules of the queue have begun and ended
 
 	mu      sync.Mutex
 	jobs    map[string]*dividedJob
@@ -38,6 +42,7 @@ type dividedWorld struct {
 	inForce []dividedLimits
 	running map[string]int // by who counts it
 	starts  []dividedStart
+	outside []dividedStart // of the account, by somebody who has no queue
 	did     map[string]int
 }
 
@@ -55,7 +60,7 @@ type dividedJob struct {
 	queue.Job
 	accepted, cancelled, done bool
 	purged                    bool // or may be
-	excused                   int // runs whose worker was killed, or that failed
+	excused                   int  // runs whose worker was killed, or that failed
 	runs                      int
 	ends                      []dividedEnd
 }
@@ -95,15 +100,17 @@ func (w *dividedWorld) loosest(from, to time.Time, of func(dividedLimits) int) (
 	return n
 }
 
-// changed reports whether other limits may have come into effect between two instants.
+// changed reports whether other rules of the queue may have come into effect between two instants.
 func (w *dividedWorld) changed(from, to time.Time) bool {
-	return slices.ContainsFunc(w.inForce, func(l dividedLimits) bool { return l.from.After(from.Add(-dividedGrace)) && !l.from.After(to) })
+	among := func(at time.Time) bool { return at.After(from.Add(-dividedGrace)) && !at.After(to) }
+	return slices.ContainsFunc(w.inForce, func(l dividedLimits) bool { return among(l.from) }) || slices.ContainsFunc(w.overridden, among)
 }
 
 func newDividedWorld(t *testing.T, seed uint64) *dividedWorld {
 	w := &dividedWorld{
 		Rand: rand.New(rand.NewPCG(seed, 19)), fates: rand.New(rand.NewPCG(seed, 20)), t: t, server: newMini(t), jobs: make(map[string]*dividedJob), running: make(map[string]int), did: make(map[string]int),
 	}
+	w.partitions = []int{1, 4, 4}[w.IntN(3)]
 	w.client = redistest.MiniClient(t, w.server)
 	w.inspector = newInspector(t, w.client, "push")
 	w.govern()
@@ -121,7 +128,7 @@ func (w *dividedWorld) govern() {
 	p := policies(queue.Policy{
 		Tenant: []throttle.Rule{throttle.Leak(l.tenant, time.Second)}, User: []throttle.Rule{throttle.Spacing(100 * time.Millisecond)}, Weight: 1 + w.IntN(3),
 	})
-	p.Partitions, p.Concurrency = 4, queue.Concurrency{Jobs: l.places}
+	p.Partitions, p.Concurrency = w.partitions, queue.Concurrency{Jobs: l.places}
 	p.Queue = []throttle.Rule{throttle.Leak(l.leak, time.Second), throttle.Window(l.window, 2*time.Second)}
 	p.Limits = map[string]queue.Limit{"domain": {
 		Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Window(l.domain, time.Second)}, Concurrency: queue.Concurrency{Jobs: l.domainAtOnce},
@@ -144,7 +151,7 @@ func (w *dividedWorld) govern() {
 	}
 	before := time.Now()
 	must(w.t, w.inspector.SetPolicies(w.t.Context(), p))
-	l.from = before
+	l.from, w.policies = before, p
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inForce = append(w.inForce, l)
@@ -203,6 +210,43 @@ func (w *dividedWorld) cancel() {
 	}
 }
 
+// spend lets somebody outside spend some of the account.
+func (w *dividedWorld) spend() {
+	if _, shared := w.policies.Limits["account"]; !shared {
+		return
+	}
+	set := outside(w.t, w.client, w.policies)
+	for range 1 + w.IntN(6) {
+		d, err := set.Acquire(w.t.Context(), "account", limits.Fields{}, 100*time.Millisecond)
+		must(w.t, err)
+		if d.Outcome == throttle.Admitted {
+			w.outside = append(w.outside, dividedStart{id: "outside", slot: d.Slot, at: d.Slot})
+		}
+	}
+}
+
+// override makes a limit tighter for a time.
+func (w *dividedWorld) override() {
+	o := queue.Override{Limit: "tenant", Key: []string{w.tenant()}, Rules: []throttle.Rule{throttle.Leak(1+w.IntN(10), time.Second)}}
+	switch w.IntN(4) {
+	case 0:
+		if w.policies.Queue == nil {
+			return
+		}
+		o.Limit, o.Key, o.Rules = "queue", nil, append(slices.Clone(w.policies.Queue[1:]), throttle.Leak(1+w.IntN(20), time.Second))
+	case 1:
+		if w.policies.Limits == nil {
+			return
+		}
+		o.Limit, o.Key, o.Rules = "domain", []string{fmt.Sprint("d", w.IntN(3))}, []throttle.Rule{throttle.Window(1+w.IntN(7), time.Second)}
+	}
+	o.For = time.Second + time.Duration(w.IntN(2000))*time.Millisecond
+	must(w.t, w.inspector.Override(w.t.Context(), o))
+	if o.Limit == "queue" {
+		w.overridden = append(w.overridden, time.Now(), time.Now().Add(o.For))
+	}
+}
+
 // purge drops what waits of a tenant.
 func (w *dividedWorld) purge() {
 	tenant := w.tenant()
@@ -257,7 +301,9 @@ func (w *dividedWorld) replace() {
 
 // forget lets Redis forget what the whole queue knows of its workers, and all scripts.
 func (w *dividedWorld) forget() {
-	w.client.Del(w.t.Context(), "wc:{push}:workers", "wc:{push}:wanted")
+	if w.partitions > 1 { // otherwise it is where the leases of the workers are
+		w.client.Del(w.t.Context(), "wc:{push}:workers", "wc:{push}:wanted")
+	}
 	w.client.ScriptFlush(w.t.Context())
 }
 
@@ -319,7 +365,7 @@ func (w *dividedWorld) play() {
 		often int
 		do    func()
 	}{
-		{"offer", 40, w.offer}, {"cancel", 5, w.cancel}, {"purge", 2, w.purge}, {"pause", 4, w.pause}, {"resume", 3, w.resume}, {"govern", 4, w.govern},
+		{"offer", 40, w.offer}, {"cancel", 5, w.cancel}, {"purge", 2, w.purge}, {"override", 2, w.override}, {"spend", 10, w.spend}, {"pause", 4, w.pause}, {"resume", 3, w.resume}, {"govern", 4, w.govern},
 		{"kill", 2, w.kill}, {"leave", 1, w.replace}, {"forget", 1, w.forget},
 	}
 	all := 0
@@ -402,7 +448,7 @@ func (w *dividedWorld) judge() {
 	}
 	gaps("queue", slices.Clone(w.starts), func(l dividedLimits) int { return l.leak })
 	windows("queue", slices.Clone(w.starts), 2*time.Second, func(l dividedLimits) int { return l.window })
-	windows("account", slices.Clone(w.starts), time.Second, func(l dividedLimits) int { return l.account })
+	windows("account", slices.Concat(w.starts, w.outside), time.Second, func(l dividedLimits) int { return l.account })
 	seconds := make(map[int64][]dividedStart)
 	for _, s := range w.starts {
 		seconds[s.at.Unix()] = append(seconds[s.at.Unix()], s)
@@ -424,7 +470,7 @@ func (w *dividedWorld) judge() {
 	}
 }
 
-// Whatever workers and operators do to a queue of four partitions: each job ends once, and no rule of the queue, of a tenant or of a limit by
+// Whatever workers and operators do to such a queue: each job ends once, and no rule of the queue, of a tenant or of a limit by
 // name is broken, and no more runs than may.
 func TestDividedQueueModel(t *testing.T) {
 	sample.Slow(t)
@@ -436,7 +482,7 @@ func TestDividedQueueModel(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newDividedWorld(t, seed+uint64(round))
 				w.play()
-				t.Log(len(w.names), "jobs,", len(w.starts), "starts,", w.did)
+				t.Log(w.partitions, "partitions,", len(w.names), "jobs,", len(w.starts), "starts,", len(w.outside), "outside,", w.did)
 			})
 		})
 	}
