@@ -13,9 +13,9 @@ import (
 const turnsOf = "%turns"
 
 // goesOn reports whether a request is one more of what the one before asks for: the same caller wants another slot of the same subjects,
-// for the same costs.
+// for the same costs, as far behind.
 func (r request) goesOn(before request) bool {
-	return slices.EqualFunc(r.subjects, before.subjects, func(a, b Subject) bool { return a.Cost == b.Cost && a.same(b) })
+	return r.gap == before.gap && slices.EqualFunc(r.subjects, before.subjects, func(a, b Subject) bool { return a.Cost == b.Cost && a.same(b) })
 }
 
 // same reports whether two subjects are one under the same rules.
@@ -101,7 +101,7 @@ func (q *question) keys() []string {
 // text is the argument of the script.
 func (q *question) text() ([]byte, error) {
 	of := q.calls[0].request
-	subjects, runs := make([]json.RawMessage, len(q.subjects)), make([][3]any, len(q.runs))
+	subjects, runs := make([]json.RawMessage, len(q.subjects)), make([][4]any, len(q.runs))
 	for i, subject := range q.subjects {
 		subjects[i] = append(appendRules(strconv.AppendInt([]byte{'['}, subject.weight(), 10), subject), ']')
 	}
@@ -110,7 +110,7 @@ func (q *question) text() ([]byte, error) {
 		for k, subject := range run.calls[0].subjects {
 			costs[k] = subject.Cost
 		}
-		runs[i] = [3]any{len(run.calls), append([]int{}, run.places...), costs}
+		runs[i] = [4]any{len(run.calls), append([]int{}, run.places...), costs, run.calls[0].gap}
 	}
 	return json.Marshal([]any{of.by, of.bounds.after.Microseconds(), of.bounds.within.Microseconds(), of.more, subjects, runs})
 }

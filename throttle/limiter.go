@@ -60,6 +60,9 @@ type Request struct {
 	// semicolon. Empty means that whoever comes first takes what there is. All rules have to defer then, and decisions do not say which of
 	// them binds.
 	By string
+	// Gap is how far the slot lies behind the one before that the call has taken, at least: something else lets the caller start no sooner.
+	// It is for callers that say who they are.
+	Gap time.Duration
 	// More says that the caller wants more slots than it asks for. Like By it is said of a call: by its first request.
 	More bool
 }
@@ -107,6 +110,7 @@ type request struct {
 	bounds   bounds    // of the slot that is reserved
 	by       string    // who asks, if callers take turns
 	more     bool      // and wants more
+	gap      int64     // behind the slot before, in µs
 }
 
 // bounds are between which instants a slot is reserved, from the decision on: after, and no more than within behind that. Without a
@@ -199,6 +203,7 @@ func (l *Limiter) decideMany(ctx context.Context, v verb, b bounds, requests []R
 	for i, r := range requests {
 		asked[i] = newRequest(v, r.Cost, r.Subjects)
 		asked[i].bounds, asked[i].by, asked[i].more = b, r.By, requests[0].More
+		asked[i].gap = max(0, r.Gap.Microseconds())
 		err := asked[i].check()
 		if err == nil && r.By != requests[0].By {
 			err = fmt.Errorf("%w: %q asks in one call with %q", errName, r.By, requests[0].By)

@@ -134,9 +134,10 @@ func (s Subject) weight() int64 { return int64(cmp.Or(s.Weight, 1)) }
 
 // A turnCall is a call of [Limiter.ReserveMany]: it has its turns once.
 type turnCall struct {
-	of  map[string]*turns
-	now int64
-	has map[string]*turn
+	of   map[string]*turns
+	now  int64
+	has  map[string]*turn
+	last int64 // the slot that it has taken last; 0 for none
 }
 
 // turn returns what the caller of a request may do at one of its subjects, which is nil if nobody has taken turns there and that is not
@@ -167,16 +168,20 @@ func (c *turnCall) turn(r request, subject int, necessary bool) *turn {
 // ask answers a request, and spends if the caller takes the slot. Last says that no request follows that differs in nothing.
 func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 	from, within := d.now+r.bounds.after.Microseconds(), r.bounds.within.Microseconds()
-	slot, binding := d.earliest(from)
+	first := from
+	if c.last > 0 {
+		first = max(from, c.last+r.gap)
+	}
+	slot, binding := d.earliest(first)
 	known, any := make([]*turn, len(r.subjects)), false
 	for i := range known {
 		known[i] = c.turn(r, i, binding.subject == i)
 		any = any || known[i] != nil
 	}
 	if binding == nowhere && any { // perhaps it has become free just now
-		_, binding = d.earliest(from - turnPatience.Microseconds())
+		_, binding = d.earliest(first - turnPatience.Microseconds())
 	}
-	found := ruling{now: d.now, slot: slot, full: d.now, next: d.now, binding: nowhere, objector: nowhere, taken: true}
+	found := ruling{now: d.now, slot: slot, full: d.now, next: d.now, binding: nowhere, objector: nowhere, taken: slot-from <= within}
 	var mine *turn
 	var rule Rule
 	if binding != nowhere {
@@ -195,6 +200,7 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 			}
 		}
 		d.spend(slot, true)
+		c.last = slot
 		if !last {
 			return found.timed()
 		}

@@ -195,6 +195,26 @@ func TestWhatComesBackToAWindow(t *testing.T) {
 	}
 }
 
+// Slots of one call are as far apart as it says, whichever of the subjects they are of, and near all the same.
+func TestSlotsThatAreApart(t *testing.T) {
+	store, now := NewMemoryStore().(*memoryStore), time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	store.clock = func() time.Time { return now }
+	var requests []Request
+	for k := range 8 {
+		subject := Subject{Key: fmt.Sprint("k", k%2), Rules: []Rule{Leak(1000, time.Second)}}
+		requests = append(requests, Request{By: "who", Subjects: []Subject{subject}, Gap: 1500 * time.Microsecond})
+	}
+	all, err := New(store).ReserveMany(t.Context(), time.Millisecond, 4*time.Millisecond, requests...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, d := range all {
+		if near := k < 3; d.Spent() != near || near && d.Slot.Sub(now) != time.Millisecond+time.Duration(k)*1500*time.Microsecond {
+			t.Errorf("slot %d is in %v, taken: %v", k, d.Slot.Sub(now), d.Spent())
+		}
+	}
+}
+
 // What callers leave that are gone or late, others use, and nobody saves anything up.
 func TestTurnsOfThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
@@ -254,7 +274,7 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 			for range 1 + rng.IntN(5) {
 				which := [][]Subject{of, of[:1], of[1:]}[rng.IntN(3)]
 				for range 1 + rng.IntN(3) {
-					requests = append(requests, Request{By: by, More: more, Subjects: which, Cost: 1 + rng.IntN(2)*rng.IntN(2)})
+					requests = append(requests, Request{By: by, More: more, Subjects: which, Cost: 1 + rng.IntN(2)*rng.IntN(2), Gap: time.Duration(rng.IntN(2)*rng.IntN(3000)) * time.Microsecond})
 				}
 			}
 			after, within := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond

@@ -4,8 +4,8 @@
 -- KEYS    the subjects, then the turns of each, then the lists of logs that may be long
 -- ARGV[1] JSON list: who asks; at least how many us ahead slots have to be, and at most how many behind that; whether
 --         the caller wants more than it asks for; the subjects, each a list of the caller's weight and its rules as
---         compiled; and the runs of requests, each a list of how many there are, the places of their subjects, and
---         what one costs each of them
+--         compiled; and the runs of requests, each a list of how many there are, the places of their subjects,
+--         what one costs each of them, and how far a slot lies behind the one before, at least
 --
 -- Returns now in microseconds, then for each run how many slots the caller got and these, then one that it did not
 -- get, if it got fewer than it asked for, and for how long it should wait before it asks again. Instants are in
@@ -16,6 +16,7 @@ local now = clock()
 local from, n = now + after, #asked
 local texts = n > 0 and call('MGET', unpack(KEYS, 1, 2 * n)) or none
 local turns, written = {}, {} -- by key of a subject
+local last -- the slot that was taken last
 
 -- turn_at returns what the caller may do at a subject in this call.
 local function turn_at(subject, necessary)
@@ -41,10 +42,10 @@ local function open(places, costs)
   return subjects
 end
 
--- found returns the first slot that is of use, with the rule that binds and its subject. What has become free just now
+-- found returns the first slot from one on, with the rule that binds and its subject. What has become free just now
 -- is bound, too, where callers take turns.
-local function found(subjects)
-  local slot, rule, whose = earliest(subjects, from)
+local function found(subjects, first)
+  local slot, rule, whose = earliest(subjects, first)
   if not rule then
     local any = false
     for i = 1, #subjects do
@@ -52,7 +53,7 @@ local function found(subjects)
     end
     if any then
       local _
-      _, rule, whose = earliest(subjects, from - PATIENCE)
+      _, rule, whose = earliest(subjects, first - PATIENCE)
     end
   end
   return slot, rule, whose
@@ -85,16 +86,21 @@ local function wait(subjects, slot, takes, turn, rule)
 end
 
 -- run answers the requests of a run.
-local function run(count, places, costs, replies)
+local function run(count, places, costs, gap, replies)
   local subjects, got = open(places, costs), 0
   local slot, takes, turn, rule, whose
   local first = #replies + 1
   replies[first] = 0
   repeat
-    slot, rule, whose = found(subjects)
+    slot, rule, whose = found(subjects, last and max(from, last + gap) or from)
     turn = rule and turn_at(whose, true)
-    takes = not rule or may_take(turn, slot - from, from, within, rule, #subjects == 1)
+    if rule then
+      takes = may_take(turn, slot - from, from, within, rule, #subjects == 1)
+    else
+      takes = slot - from <= within
+    end
     if takes then
+      last = slot
       note(subjects, slot)
       spend(subjects, slot)
       got = got + 1
@@ -116,7 +122,7 @@ local replies = { now }
 for i = 1, #runs do
   -- What is wrong with one run (a key of the wrong type) is not the others' trouble.
   local before = #replies
-  local fine, why = pcall(run, runs[i][1], runs[i][2], runs[i][3], replies)
+  local fine, why = pcall(run, runs[i][1], runs[i][2], runs[i][3], runs[i][4], replies)
   if not fine then
     for k = #replies, before + 1, -1 do
       replies[k] = nil

@@ -113,7 +113,7 @@ func (t *term) askForGrants() {
 	var together []schedule.Want // by several limits each
 	for _, want := range wants {
 		q := t.quota(want.Scope)
-		next := max(q.next, want.From-t.told(want).Microseconds()) // asked for earlier, an instant would leave others none before
+		next := t.asksFor(want)
 		switch {
 		case q.asking:
 		case next > now:
@@ -148,8 +148,8 @@ func (t *term) askOne(want schedule.Want, now int64) {
 		return
 	}
 	q := t.quota(want.Scope)
-	t.wasLate(now, max(q.next, want.From-t.told(want).Microseconds()))
-	r := reach{t.told(want) + q.margin, t.near()}
+	t.wasLate(now, t.asksFor(want))
+	r := reach{max(t.told(want)+q.margin, clock.Micros(want.From-now)), t.near()}
 	t.workers.Go(func() { t.reserve(t.ctx, []question{asked}, r) })
 }
 
@@ -180,6 +180,12 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 	}
 	t.shared.together, t.shared.next = true, now+askEvery.Microseconds()
 	t.workers.Go(func() { t.reserve(t.ctx, all, r) })
+}
+
+// asksFor returns when a want is asked for: as long before the first instant that is of use as it takes, and as late as questions are on
+// average. Asked for earlier, an instant would leave others none before.
+func (t *term) asksFor(want schedule.Want) int64 {
+	return max(t.quota(want.Scope).next, want.From-(t.told(want)+2*t.shared.late).Microseconds())
 }
 
 // A reach is how near and how far instants may be that are asked for.
@@ -219,7 +225,7 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 				subject := throttle.Subject{Key: part.Key, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack, Weight: part.Weight}
 				subjects = append(subjects, subject)
 			}
-			requests = append(requests, throttle.Request{Subjects: subjects, By: t.w.Store.Name(), More: len(q.costs) == schedule.MostWanted})
+			requests = append(requests, throttle.Request{Subjects: subjects, By: t.w.Store.Name(), More: len(q.costs) == schedule.MostWanted, Gap: clock.Micros(cost.Gap)})
 		}
 	}
 	asked := time.Now()

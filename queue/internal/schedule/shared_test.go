@@ -79,7 +79,11 @@ func (r *root) serve(s *shelf) {
 				}
 				after, near = max(after, s.now+25_000), r.together
 			}
-			at := r.earliest(want.Parts, c.Of, after)
+			first := after
+			if n := len(a.grants); n > 0 {
+				first = max(first, a.grants[n-1].At+c.Gap)
+			}
+			at := r.earliest(want.Parts, c.Of, first)
 			if at > after+near && !(i == 0 && len(want.Parts) == 1 && at < after+1_000_000) {
 				if i == 0 { // it is no use to ask before it is near
 					a.at = max(a.at, s.now+min(at-3000-after, 1_000_000))
@@ -275,6 +279,34 @@ func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
 	s.s.Undo([]schedule.Commit{s.s.Decide(s.now, &fleet{places: []*schedule.Place{{Worker: "w"}}}, 100)}, s.now)
 	if _, missed := s.s.Wants(s.now + 10_000); len(missed) != 0 {
 		t.Errorf("given back: %+v, want nothing: the job may have started", missed)
+	}
+}
+
+// Where another limit is tighter than a shared one, the queue asks for as many instants as that lets start soon, as far from each other. Of a
+// tenant it asks for one.
+func TestGrantsThatAreApart(t *testing.T) {
+	leak := rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 400, Period: time.Second})
+	for name, test := range map[string]struct {
+		queue, other, tenant *rules.Set
+		want                 int
+		gap                  int64
+	}{
+		"the queue": {queue: leak, want: 5, gap: 2501}, "another limit": {other: leak, want: 5, gap: 2501}, "a tenant": {tenant: leak, want: 1, gap: 2501}, "none": {want: 40},
+	} {
+		all := namedLimits{{name: "account", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 500, Period: time.Second}), shared: true}}}
+		if test.other != nil {
+			all = append(all, namedLimit{name: "other", unit: "jobs", bounds: bounds{set: test.other}})
+		}
+		s := newShelf(t, &schedule.Policies{Queue: test.queue, Default: "p", Policies: map[string]schedule.Policy{"p": {Tenant: test.tenant}}, Named: all})
+		for k := range 40 {
+			s.put("t", fmt.Sprint("u", k%4), nil)
+		}
+		s.decide()
+		wants, _ := s.s.Wants(s.now)
+		costs := s.s.Costs(wants[0], s.now, 1000, false)
+		if len(costs) < test.want || test.want == 1 && len(costs) > 1 || len(costs) > 0 && costs[len(costs)-1].Gap != test.gap {
+			t.Errorf("%s: %d are asked for, want %d, %d µs apart: %+v", name, len(costs), test.want, test.gap, costs)
+		}
 	}
 }
 

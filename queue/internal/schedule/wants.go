@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 )
 
 // What a scheduler wants of shared limits: for which lines, and for which jobs in them. How it uses what it gets is in shared.go.
@@ -18,10 +19,12 @@ type Want struct {
 	Ahead int64 // how long before its instant the worker of the first job has to be told, in µs
 }
 
-// A Cost is what a job costs each part of a want. A grant for it has its name as the cost.
+// A Cost is what a job costs each part of a want, and how far it has to start behind the one before, in µs: other limits let it start no
+// sooner. A grant for it has its name as the cost.
 type Cost struct {
 	Name int64
 	Of   []int
+	Gap  int64
 }
 
 // MostWanted is how many grants one limit wants at a time.
@@ -146,7 +149,7 @@ func (s *Scheduler) firstOpen(i *instance, now int64) *lane {
 // In turn are those for which no tenant is passed over that has been served less: where others want grants, too, the rest can wait for the
 // next time, when that tenant may start something again.
 func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []Cost) {
-	i, most := s.instances[of.Scope], min(places, s.room(&s.queue, now+s.lead))
+	i, most := s.instances[of.Scope], min(places, s.roomFrom(&s.queue, now, now+s.lead))
 	if most <= 0 {
 		return nil
 	}
@@ -154,12 +157,12 @@ func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []
 	if inTurn {
 		left = s.turnsOf(i, now, most)
 	}
-	first := i.first()
+	first, before := i.first(), (*lane)(nil)
 	for l := range i.all() {
 		n := most - len(costs)
 		for who := range l.bounding() {
 			if _, known := left[who]; !known && !(inTurn && who == &l.user.tenant.subject) {
-				left[who] = s.room(who, now+s.lead)
+				left[who] = s.roomNext(who, l, now)
 			}
 			n = max(0, min(n, left[who]))
 		}
@@ -173,12 +176,29 @@ func (s *Scheduler) Costs(of Want, now int64, places int, inTurn bool) (costs []
 		for who := range l.bounding() {
 			left[who] -= n
 		}
-		costs = append(costs, slices.Repeat([]Cost{i.costOf(l)}, n)...)
+		if n > 0 {
+			cost := i.costOf(l)
+			cost.Gap = s.gap(cmp.Or(before, l), l)
+			costs, before = append(costs, cost), l
+			cost.Gap = s.gap(l, l)
+			costs = append(costs, slices.Repeat([]Cost{cost}, n-1)...)
+		}
 		if len(costs) >= most {
 			break
 		}
 	}
 	return costs
+}
+
+// roomNext returns how many jobs come next of what bounds a lane. Where others come between, by their turns, that is as many as may start at
+// once.
+func (s *Scheduler) roomNext(who *subject, l *lane, now int64) int {
+	for _, of := range l.counted.shares {
+		if i := of.who.(*instance); of.of == who && i.name == envelope.LimitScope+i.limit { // it counts for all
+			return s.roomFrom(who, now, now+s.lead)
+		}
+	}
+	return s.room(who, now+s.lead)
 }
 
 // bounding yields what bounds how many jobs of a lane may start soon, beside its queue, its user and shared limits.
@@ -193,6 +213,45 @@ func (l *lane) bounding() iter.Seq[*subject] {
 			}
 		}
 	}
+}
+
+// gap returns how far the first job of a lane has to start behind that of another one, in µs, by the leaks and spacings of what bounds both.
+func (s *Scheduler) gap(before, l *lane) int64 {
+	env := before.heads[0].Env
+	if env == nil {
+		return 0
+	}
+	gap := s.queue.gap(env.Cost)
+	for who := range before.bounding() {
+		for other := range l.bounding() {
+			if who == other {
+				gap = max(gap, who.gap(env.Cost))
+			}
+		}
+	}
+	return gap
+}
+
+// gap returns how far apart leaks and spacings let jobs of a cost start, in µs.
+func (u *subject) gap(cost int) (gap int64) {
+	for k := range u.rules.Len() {
+		r := u.rules.Rule(k)
+		if !r.Drop && !r.Shadow {
+			gap = max(gap, gapOf(r, cost))
+		}
+	}
+	return gap
+}
+
+// gapOf returns how far behind a job of a cost a rule lets the next one start, in µs, if it is a leak or a spacing; 0 for others.
+func gapOf(r rules.Rule, cost int) int64 {
+	switch r.Kind {
+	case rules.Leak:
+		return r.Takes(cost).Microseconds() + 1
+	case rules.Spacing:
+		return r.Period.Microseconds()
+	}
+	return 0
 }
 
 // turnsOf returns how many jobs of each tenant in line come next, until it would be the turn of one that may start no more.
@@ -268,27 +327,35 @@ func (i *instance) costOf(l *lane) Cost {
 			return of.costs()
 		}
 	}
-	return Cost{1, []int{1}}
+	return Cost{Name: 1, Of: []int{1}}
 }
 
 // costs returns what a job costs each part of a shared limit.
 func (s share) costs() Cost {
 	if s.each != nil {
-		return Cost{int64(s.cost), s.each}
+		return Cost{Name: int64(s.cost), Of: s.each}
 	}
-	return Cost{int64(s.cost), []int{s.cost}}
+	return Cost{Name: int64(s.cost), Of: []int{s.cost}}
 }
 
 // room returns how many jobs the rules and the concurrency limit of the queue, or of a tenant, let start at once by an instant, and no more
 // than are wanted at a time. Of a leak or a spacing that is one.
-func (s *Scheduler) room(of *subject, by int64) int {
+func (s *Scheduler) room(of *subject, by int64) int { return s.roomFrom(of, by, by) }
+
+// roomFrom returns how many jobs a subject lets start between two instants, as [Scheduler.room] does: of a leak or a spacing one behind the
+// other.
+func (s *Scheduler) roomFrom(of *subject, from, by int64) int {
 	n := MostWanted
 	for k := range of.rules.Len() {
 		r := of.rules.Rule(k)
 		if r.Drop || r.Shadow || r.Kind == rules.Hours {
 			continue
 		}
-		n = min(n, of.rules.Room(&of.state, k, by))
+		room := of.rules.Room(&of.state, k, by)
+		if gap := gapOf(r, 1); gap > 0 && room > 0 {
+			room += int((by - of.rules.NextFree(&of.state, k, from, 0)) / gap)
+		}
+		n = min(n, room)
 	}
 	if of.limit.Limits() {
 		n = min(n, s.most(of)-of.running)
