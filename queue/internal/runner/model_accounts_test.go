@@ -221,7 +221,7 @@ func (j *judge) haunt() {
 	now := clockNow()
 	const back = 2_500_000
 	for _, h := range j.w.hired {
-		if !h.left && !h.held && !h.lost {
+		if !h.left.Load() && !h.held && !h.lost {
 			continue
 		}
 		keys, _ := j.w.server.HKeys("wc:{q}:running:" + h.name)

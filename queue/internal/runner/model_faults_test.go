@@ -45,7 +45,7 @@ func (w *world) leave() {
 	if w.last(h) {
 		return
 	}
-	h.left = true
+	h.left.Store(true)
 	w.judge.brief(2*time.Second, "%s leaves", h.name) // its handlers may take a second until they are ended
 	w.judge.countPlaces()
 	go h.stop()
@@ -70,7 +70,7 @@ func (w *world) killed(h *hired) bool {
 		return false
 	}
 	if !h.dead { // it may be about to leave
-		h.left = true
+		h.left.Store(true)
 		w.judge.died(h)
 		w.judge.trouble(3*time.Second, "%s dies", h.name)
 	}
@@ -96,7 +96,7 @@ func (w *world) hold() {
 func (w *world) holdFor(h *hired, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.held || h.left {
+	if h.held || h.left.Load() {
 		return
 	}
 	w.judge.trouble(d+4*time.Second, "%s cannot reach Redis for %v", h.name, d)
@@ -200,7 +200,7 @@ func (w *world) takeOver() {
 		return
 	}
 	w.mu.Lock()
-	leader.left = true
+	leader.left.Store(true)
 	w.judge.brief(1100*time.Millisecond, "%s leaves, and another leads", leader.name)
 	w.judge.countPlaces()
 	w.mu.Unlock()
@@ -277,7 +277,7 @@ func (w *world) befall(what, tenant string, pick int, leader *hired) {
 			}
 		}
 		if other != nil {
-			other.left = true
+			other.left.Store(true)
 			w.judge.brief(1500*time.Millisecond, "%s leaves", other.name)
 			w.judge.countPlaces()
 		}

@@ -12,7 +12,7 @@ import (
 func (j *judge) countPlaces() {
 	free, out := 0, j.sitting(clockNow())
 	for _, h := range j.w.hired {
-		if !h.left && !h.held && !out[h] {
+		if !h.left.Load() && !h.held && !out[h] {
 			free += max(0, h.places-h.running)
 		}
 	}

@@ -86,10 +86,10 @@ type hired struct {
 	name    string
 	places  int
 	running int
-	left    bool // it was told to stop, or is dead
-	dead    bool // its machine is off: nothing that it does counts
-	held    bool // it cannot reach Redis
-	lost    bool // it may have lost its claims
+	left    atomic.Bool // it was told to stop, or is dead
+	dead    bool        // its machine is off: nothing that it does counts
+	held    bool        // it cannot reach Redis
+	lost    bool        // it may have lost its claims
 	traps   []*trap
 	cancel  context.CancelFunc
 }
@@ -278,7 +278,7 @@ func reset(cmd redis.Cmder) error {
 // alive returns the workers that are there.
 func (w *world) alive() (all []*hired) {
 	for _, h := range w.hired {
-		if !h.left {
+		if !h.left.Load() {
 			all = append(all, h)
 		}
 	}
@@ -289,7 +289,7 @@ func (w *world) alive() (all []*hired) {
 func (w *world) leading() *hired {
 	_, name, _ := strings.Cut(w.server.HGet("wc:{q}:meta", "leader"), ":")
 	for _, h := range w.hired {
-		if h.name == name && !h.left {
+		if h.name == name && !h.left.Load() {
 			return h
 		}
 	}
@@ -362,7 +362,7 @@ func (w *world) handle(ctx context.Context, h *hired, a Attempt) Outcome {
 	defer w.mu.Unlock()
 	o := at.fate.outcome
 	if cut {
-		o = Outcome{Failed: true, Error: "cut", Uncounted: h.left} // a worker that stops gives it back
+		o = Outcome{Failed: true, Error: "cut", Uncounted: h.left.Load()} // a worker that stops gives it back
 	} else if at.fate.sendsOn {
 		o = Outcome{SentOn: a.Clock() + at.fate.rests.Microseconds()}
 	} else if at.fate.pauses != "" {
