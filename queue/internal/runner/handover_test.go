@@ -79,6 +79,7 @@ func (s *stage) end() {
 		w.stop()
 	}
 	s.client.Close()
+	synctest.Wait() // for connections that are being dialed: the server must not end meanwhile
 	s.server.Close()
 	time.Sleep(20 * time.Second) // go-redis dials on for a while
 }
