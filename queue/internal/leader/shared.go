@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -147,9 +148,8 @@ func (t *term) askOne(want schedule.Want, now int64) {
 	if !any {
 		return
 	}
-	q := t.quota(want.Scope)
 	t.wasLate(now, t.asksFor(want))
-	r := reach{max(t.told(want)+q.margin, clock.Micros(want.From-now)), t.near()}
+	r := reach{t.after(want, now), t.near()}
 	t.workers.Go(func() { t.reserve(t.ctx, []question{asked}, r) })
 }
 
@@ -164,11 +164,10 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 		return
 	}
 	rand.Shuffle(len(wants), func(i, j int) { wants[i], wants[j] = wants[j], wants[i] })
-	after := func(want schedule.Want) time.Duration { return t.told(want) + t.quota(want.Scope).margin }
-	r := reach{after(wants[0]), t.near()}
+	r := reach{t.after(wants[0], now), t.near()}
 	var all []question
 	for _, want := range wants {
-		if its := after(want); len(all) == mostTogether || its > r.after || its <= r.after-askEvery {
+		if its := t.after(want, now); len(all) == mostTogether || its > r.after || its <= r.after-askEvery {
 			continue
 		}
 		if asked, any := t.about(want, now); any {
@@ -182,14 +181,19 @@ func (t *term) askTogether(wants []schedule.Want, now int64) {
 	t.workers.Go(func() { t.reserve(t.ctx, all, r) })
 }
 
-// asksFor returns when a want is asked for: as long before the first instant that is of use as it takes, and as late as questions are on
-// average. Asked for earlier, an instant would leave others none before.
+// asksFor returns when a want is asked for: so long before the first instant that is of use as it takes until a job is told, and some time more,
+// since questions are late. Asked for earlier, an instant would leave others none before.
 func (t *term) asksFor(want schedule.Want) int64 {
 	return max(t.quota(want.Scope).next, want.From-(t.told(want)+2*t.shared.late).Microseconds())
 }
 
 // A reach is how near and how far instants may be that are asked for.
 type reach struct{ after, within time.Duration }
+
+// after returns how near the first instant may be that is asked for: the job is told in time, and other limits let it start.
+func (t *term) after(want schedule.Want, now int64) time.Duration {
+	return max(t.told(want)+t.quota(want.Scope).margin, clock.Micros(want.From-now))
+}
 
 // told returns how far ahead instants have to lie so that a job that gets one is there in time: the answer takes half a trip, the
 // commit another, and the way to a worker may be longer. Where commits follow each other the next one may wait for others ([term.gather]).
@@ -238,7 +242,7 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 			its := decisions[:n]
 			decisions = decisions[n:]
 			if n == 0 || slices.ContainsFunc(its, undecided) {
-				t.refund(its, func(int64) {})
+				t.refund(its)
 				t.unanswered(q.Scope, err)
 				continue
 			}
@@ -300,7 +304,7 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	later, doubt := t.onOurs(now, doubt, store.Reading{Now: said, Asked: asked, Answered: answered})
 	at := func(slot time.Time) int64 { return slot.UnixMicro() + later }
 	if doubt > mostDoubt {
-		t.refund(decisions, func(int64) {})
+		t.refund(decisions)
 		q.next = now + (10 * time.Millisecond).Microseconds()
 		if q.doubted == 0 {
 			q.doubted = now
@@ -335,11 +339,10 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	}
 }
 
-// giveBack lets the script have back what was missed, and asks again then: what is free again is of use at once where a rule counts by
-// windows or periods, and whoever else has to wait does not know of it.
+// giveBack lets the script have back what was missed, and what jobs have used that were returned without a start.
 func (t *term) giveBack(missed []schedule.Missed) {
 	var unused []throttle.Decision
-	of := make(map[*quota]bool)
+	tooLate := make(map[*quota]bool) // of whom something is given back: whether some of it has come too late
 	for _, m := range missed {
 		q := t.shared.of[m.Scope]
 		if q == nil {
@@ -351,22 +354,19 @@ func (t *term) giveBack(missed []schedule.Missed) {
 		}
 		unused = append(unused, q.given[i].by)
 		q.given = slices.Delete(q.given, i, i+1)
-		of[q] = of[q] || !m.Returned
+		tooLate[q] = tooLate[q] || !m.Returned
 	}
-	for q, late := range of {
+	for q, late := range tooLate {
 		if late {
 			q.margin = min(2*q.margin+askEvery, mostMargin)
 		}
 	}
-	t.refund(unused, func(now int64) {
-		for q := range of {
-			q.next, q.returned = min(q.next, now), time.Now()
-		}
-	})
+	t.refund(unused, slices.Collect(maps.Keys(tooLate))...)
 }
 
-// refund gives decisions back, the newest first: of a leak only the newest can be given back. Then it lets a round do something.
-func (t *term) refund(decisions []throttle.Decision, then func(now int64)) {
+// refund gives decisions back, the newest first: of a leak only the newest can be given back. Then limits are asked again: windows and periods
+// have room at once, and whoever else waits does not know of it.
+func (t *term) refund(decisions []throttle.Decision, of ...*quota) {
 	if len(decisions) == 0 {
 		return
 	}
@@ -376,7 +376,11 @@ func (t *term) refund(decisions []throttle.Decision, then func(now int64)) {
 				return // what is not given back counts as used
 			}
 		}
-		t.report(t.ctx, then)
+		t.report(t.ctx, func(now int64) {
+			for _, q := range of {
+				q.next, q.returned = min(q.next, now), time.Now()
+			}
+		})
 	})
 }
 

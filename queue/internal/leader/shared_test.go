@@ -64,3 +64,20 @@ func TestWhoGivesBackAsksAgain(t *testing.T) {
 		t.Error("the instant was given back twice")
 	}
 }
+
+// What is asked for begins where other limits let a job start, also where the question is asked some time before.
+func TestInstantsBeginWhereOthersLetThem(t *testing.T) {
+	term := &term{w: idle()}
+	term.shared.of, term.shared.late = make(map[string]*quota), 2*time.Millisecond
+	const now = 1_000_000
+	for _, from := range []int64{0, now, now + 50_000} {
+		want := schedule.Want{Scope: "l:account", From: from}
+		at := max(now, term.asksFor(want))
+		if begins := at + term.after(want, at).Microseconds(); begins < from || begins < at+term.told(want).Microseconds() {
+			t.Errorf("asked at %d, instants begin at %d, and others let a job start at %d", at, begins, from)
+		}
+	}
+	if at := term.asksFor(schedule.Want{Scope: "l:account", From: now}); at > now-(4*time.Millisecond).Microseconds() {
+		t.Errorf("it is asked %v before, and questions are 2ms late", clock.Micros(now-at))
+	}
+}

@@ -44,7 +44,8 @@
 //	lines.go       the heaps in which tenants and lanes wait
 //	named.go       limits by name: their instances, and which of them count a job
 //	shared.go      limits that other queues and callers spend, too
-//	wants.go       what is asked for of those
+//	wants.go       which of those are asked
+//	costs.go       for how many jobs, and of which costs
 //	leased.go      places of concurrency limits that count jobs of other partitions, too
 //	bundle.go      several of these that count one job
 //	named_lines.go the lines in which lanes wait for an instance

@@ -41,11 +41,11 @@ func (s *Scheduler) rouse(t *tenant, at int64) {
 	}
 }
 
-// hold gives a lane its first jobs; none if they have to be read. It also notes from when on the first one is too late, if
-// no hours are closed meanwhile.
+// hold gives a lane its first jobs; none if they have to be read: then it leaves the line, and comes back to its place there when they are
+// known. It also notes from when on the first one is too late, if no hours are closed meanwhile.
 func (s *Scheduler) hold(l *lane, heads []Head) {
 	l.heads = heads
-	if i := l.line; i != nil && len(heads) == 0 { // it comes back to its place in the line when they are known
+	if i := l.line; i != nil && len(heads) == 0 {
 		s.leaveLine(l)
 		if i.waits() {
 			s.opening.set(i, 0)
