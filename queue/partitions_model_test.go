@@ -34,6 +34,7 @@ type dividedWorld struct {
 	workers    []*dividedWorker
 	partitions int
 	policies   queue.Policies // that are in force
+	drops      bool           // a rule that drops was in force
 	overridden []time.Time    // when overrides of the rules of the queue have begun and ended
 
 	mu      sync.Mutex
@@ -133,6 +134,15 @@ func (w *dividedWorld) govern() {
 	p.Limits = map[string]queue.Limit{"domain": {
 		Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Window(l.domain, time.Second)}, Concurrency: queue.Concurrency{Jobs: l.domainAtOnce},
 	}}
+	switch w.fates.IntN(6) {
+	case 0: // the queue drops
+		p.Queue[1], w.drops = p.Queue[1].OrDrop(), true
+	case 1: // a limit by name does
+		domain := p.Limits["domain"]
+		domain.Rules[0], w.drops = domain.Rules[0].OrDrop(), true
+	case 2: // shadows keep nobody
+		p.Queue = append(p.Queue, throttle.Window(1, time.Second).AsShadow())
+	}
 	switch w.IntN(6) {
 	case 0: // the queue has places alone
 		p.Queue, l.leak, l.window = nil, 1_000_000, 1_000_000
@@ -401,8 +411,11 @@ func (w *dividedWorld) play() {
 func (w *dividedWorld) account() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	left := int64(0)
 	for _, id := range w.names {
 		switch j := w.jobs[id]; {
+		case !j.cancelled && !j.done && !j.purged && w.drops:
+			left++
 		case j.cancelled && j.runs > j.excused:
 			w.t.Errorf("%s was cancelled and ran", id)
 		case !j.cancelled && !j.done && !j.purged:
@@ -410,6 +423,10 @@ func (w *dividedWorld) account() {
 		case j.done && j.runs > j.excused+1 && !slices.ContainsFunc(j.ends, dividedEnd.untold):
 			w.t.Errorf("%s ran %d times, of which %d are excused", id, j.runs, j.excused)
 		}
+	}
+	stats, err := w.inspector.Stats(w.t.Context())
+	if dropped := stats.Reasons[queue.ReasonRule]; err != nil || left > dropped || left < dropped-int64(w.did["cancel"]+w.did["purge"]) {
+		w.t.Errorf("%d jobs have not run, and %d were dropped: %v", left, dropped, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -128,54 +129,79 @@ func (q *question) run(ctx context.Context, s *redisStore) error {
 	return q.read(reply)
 }
 
+// read decides the calls by the reply of the script.
+func (q *question) read(all []any) error {
+	r := reply{left: all}
+	now := r.next()
+	for _, run := range q.runs {
+		got := r.next()
+		if r.err != nil && !errors.Is(r.err, errShort) { // of this run alone
+			for _, c := range run.calls {
+				c.fail(r.err)
+			}
+			r.err = nil
+			continue
+		}
+		run.read(now, int(got), &r)
+	}
+	return r.err
+}
+
+// read decides the calls of a run, of which so many have got a slot.
+func (run askRun) read(now int64, got int, r *reply) {
+	slots := make([]int64, min(max(0, got)+1, len(run.calls))) // those that it got, and one that it did not get
+	for i := range slots {
+		slots[i] = r.next()
+	}
+	again, refusal := r.next(), r.next()
+	var objectors map[int]place
+	for n := r.next(); n > 0 && r.err == nil; n-- {
+		if objectors == nil {
+			objectors = make(map[int]place)
+		}
+		i := int(r.next()) - 1
+		_, objectors[i] = whom(r.next())
+	}
+	if r.err != nil {
+		return
+	}
+	for i, c := range run.calls {
+		found := ruling{now: now, slot: slots[min(i, len(slots)-1)], full: now, next: now, binding: nowhere, objector: nowhere, taken: i < got}
+		found = found.timed()
+		if !found.taken || i == len(run.calls)-1 {
+			found.again = again
+		}
+		if objector, objected := objectors[i]; objected {
+			found.objector = objector
+		}
+		if !found.taken && refusal != 0 {
+			found.outcome = Dropped
+			_, found.binding = whom(refusal)
+		}
+		c.decision, c.err = c.request.decision(found)
+	}
+}
+
+// A reply is what is left to read of the reply of a script, and the first error.
+type reply struct {
+	left []any
+	err  error
+}
+
 // errShort is returned for a reply that ends too early.
 var errShort = errors.New("a reply that is too short")
 
-// read decides the calls by the reply of the script.
-func (q *question) read(reply []any) error {
-	next := func() (n int64, err error) {
-		if len(reply) == 0 {
-			return 0, errShort
-		}
-		first := reply[0]
-		reply = reply[1:]
-		n, ok := first.(int64)
-		if !ok {
-			return 0, fmt.Errorf("%v", first)
-		}
-		return n, nil
+// next returns the next number; 0 if there is none.
+func (r *reply) next() int64 {
+	if len(r.left) == 0 || r.err != nil {
+		r.err = cmp.Or(r.err, errShort)
+		return 0
 	}
-	now, err := next()
-	if err != nil {
-		return err
+	first := r.left[0]
+	r.left = r.left[1:]
+	n, ok := first.(int64)
+	if !ok {
+		r.err = fmt.Errorf("%v", first)
 	}
-	for _, run := range q.runs {
-		got, err := next()
-		if errors.Is(err, errShort) {
-			return err
-		} else if err != nil { // of this run alone
-			for _, c := range run.calls {
-				c.fail(err)
-			}
-			continue
-		}
-		told := min(got+1, int64(len(run.calls))) // the slots that it got, and one that it did not get
-		if int64(len(reply)) <= told {
-			return errShort
-		}
-		again, ok := reply[told].(int64)
-		for i, c := range run.calls {
-			slot, fine := reply[min(int64(i), told-1)].(int64)
-			if !ok || !fine {
-				return errShort
-			}
-			found := ruling{now: now, slot: slot, full: now, next: now, binding: nowhere, objector: nowhere, taken: int64(i) < got}
-			if !found.taken || i == len(run.calls)-1 {
-				found.again = again
-			}
-			c.decision, c.err = c.request.decision(found.timed())
-		}
-		reply = reply[told+1:]
-	}
-	return nil
+	return n
 }

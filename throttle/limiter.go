@@ -22,7 +22,7 @@ type Subject struct {
 
 	// Slack is how much later than its slot an action may start that this subject counts: actions that start within it keep the
 	// rules as they are written. Windows and spacings are wider by so much. Fixed windows and sliding counters give no slot so near to the
-	// end of a period (of a bucket), which is to be longer than four times that; they have to defer. Leaks and token buckets count
+	// end of a period (of a bucket), which is to be longer than four times that; they do not count what they drop. Leaks and token buckets count
 	// slots. The state is kept as without it, so all who share the key should have one slack. 0 means that actions start
 	// at their slots.
 	Slack time.Duration
@@ -45,7 +45,7 @@ func (s Subject) periodOf(r Rule) time.Duration {
 
 // guardOf returns how much of the end of each period has no slots under the slack of the subject.
 func (s Subject) guardOf(r Rule) time.Duration {
-	if r.part() == 0 {
+	if r.part() == 0 || r.shadow {
 		return 0
 	}
 	return s.Slack
@@ -57,8 +57,8 @@ type Request struct {
 	Subjects []Subject
 
 	// By says who asks, for [Limiter.ReserveMany]: callers of different names take turns. One call names one. It has no comma and no
-	// semicolon. Empty means that whoever comes first takes what there is. All rules have to defer then, and decisions do not say which of
-	// them binds.
+	// semicolon. Empty means that whoever comes first takes what there is. No rule may count what it drops then
+	// ([Rule.CountingDropped]), and decisions do not say which rule binds, but for those that drop.
 	By string
 	// Gap is how far the slot lies behind the one before that the call has taken, at least: something else lets the caller start no sooner.
 	// It is for callers that say who they are.
@@ -265,8 +265,8 @@ var errNoKey = errors.New("throttle: a subject has an empty key")
 // errName is returned for a caller's name that cannot be written.
 var errName = errors.New("throttle: a caller that takes turns has a name without commas, semicolons and control characters, and a call has one caller")
 
-// errDefers is returned for a rule at which callers cannot take turns.
-var errDefers = errors.New("callers take turns at rules that defer, and that are no shadows")
+// errCounts is returned for a rule at which callers cannot take turns.
+var errCounts = errors.New("callers take turns at rules that do not count what they drop")
 
 // check returns what is wrong with the request, before anything is spent.
 func (r request) check() error {
@@ -287,11 +287,11 @@ func (r request) check() error {
 			if rule.zone == rules.OfUser {
 				return fmt.Errorf("%w: subject %q: %s goes by a user's clock, which only queues know", ErrInvalidRule, s.Key, rule)
 			}
-			if r.by != "" && (rule.drop || rule.shadow) {
-				return fmt.Errorf("%w: subject %q: %s: %w", ErrInvalidRule, s.Key, rule, errDefers)
+			if r.by != "" && rule.counts {
+				return fmt.Errorf("%w: subject %q: %s: %w", ErrInvalidRule, s.Key, rule, errCounts)
 			}
 			if s.Slack != 0 && !rule.slackens(s.Slack) {
-				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing, or a fixed_window or a sliding_counter that defers and counts by %v or longer",
+				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing, or a fixed_window or a sliding_counter that does not count what it drops and counts by %v or longer",
 					ErrInvalidRule, s.Key, rule, (guardFactor+1)*s.Slack)
 			}
 		}

@@ -321,7 +321,7 @@ func TestSlack(t *testing.T) {
 					t.Errorf("%d: %+v; want it %v from now", i, d, want)
 				}
 			}
-			for _, by := range []throttle.Rule{throttle.FixedWindow(100, time.Second), throttle.SlidingCounter(100, 4*time.Second, 4)} {
+			for _, by := range []throttle.Rule{throttle.FixedWindow(100, time.Second), throttle.SlidingCounter(100, 4*time.Second, 4), throttle.FixedWindow(1000, time.Second).OrDrop()} {
 				const slack = 200 * time.Millisecond
 				subject := throttle.Subject{Key: "slack of a " + string(by.Kind()), Slack: slack, Rules: []throttle.Rule{by, throttle.Spacing(70 * time.Millisecond)}}
 				for range 20 {
@@ -334,8 +334,7 @@ func TestSlack(t *testing.T) {
 			for _, wrong := range []throttle.Subject{
 				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, 4*time.Second)}},
 				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.SlidingCounter(1, 12*time.Second, 3)}},
-				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, time.Minute).OrDrop()}},
-				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.SlidingCounter(1, time.Minute, 2).AsShadow()}},
+				{Key: "k", Slack: time.Second, Rules: []throttle.Rule{throttle.FixedWindow(1, time.Minute).OrDrop().CountingDropped()}},
 				{Key: "k", Slack: -1}, {Key: "k", Slack: time.Hour},
 			} {
 				if _, err := limiter.Allow(t.Context(), 1, wrong); !errors.Is(err, throttle.ErrInvalidRule) {

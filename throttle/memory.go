@@ -263,6 +263,26 @@ func (d *memoryDecision) earliest(from int64) (slot int64, binding place) {
 // passes bounds how often the rules are asked again.
 const passes = 100
 
+// admitted returns the first instant that rules allow, also those that drop if they do by the time from which on they admit anything:
+// slots of callers that are farther away lie ahead.
+func (d *memoryDecision) admitted(from int64) (slot int64, binding place) {
+	slot, binding = d.earliest(from)
+	for range passes {
+		later := slot
+		for _, s := range d.subjects {
+			later = s.set.Soon(&s.memory.state, later, later, s.cost)
+		}
+		if later == slot {
+			break
+		}
+		var binds place
+		if slot, binds = d.earliest(later); binds != nowhere {
+			binding = binds
+		}
+	}
+	return slot, binding
+}
+
 func (d *memoryDecision) refusing(slot int64) place {
 	for i, s := range d.subjects {
 		if rule := s.set.Refusing(&s.memory.state, slot, s.cost); rule >= 0 {

@@ -241,7 +241,7 @@ func (r Rule) slackens(slack time.Duration) bool {
 	case KindLeak, KindTokenBucket, KindWindow, KindSpacing:
 		return true
 	}
-	return r.part() > guardFactor*slack && !r.drop && !r.shadow && !r.counts
+	return r.shadow || r.part() > guardFactor*slack && !r.counts
 }
 
 // guardFactor is how many times as long as a slack a period is at least of whose end so much has no slots.

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -138,6 +139,7 @@ type turnCall struct {
 	now  int64
 	has  map[string]*turn
 	last int64 // the slot that it has taken last; 0 for none
+	held *heldRun
 }
 
 // turn returns what the caller of a request may do at one of its subjects, which is nil if nobody has taken turns there and that is not
@@ -165,14 +167,28 @@ func (c *turnCall) turn(r request, subject int, necessary bool) *turn {
 	return c.has[s.Key]
 }
 
+// A heldRun is a request that has to wait. Behind it those of the same subjects wait with it: a lower cost does not overtake.
+type heldRun struct {
+	request
+	ruling
+}
+
+// holds reports whether a request has to wait with the one before.
+func (h *heldRun) holds(r request) bool {
+	return h != nil && slices.EqualFunc(h.subjects, r.subjects, Subject.same)
+}
+
 // ask answers a request, and spends if the caller takes the slot. Last says that no request follows that differs in nothing.
 func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
+	if c.held.holds(r) {
+		return c.held.ruling
+	}
 	from, within := d.now+r.bounds.after.Microseconds(), r.bounds.within.Microseconds()
 	first := from
 	if c.last > 0 {
 		first = max(from, c.last+r.gap)
 	}
-	slot, binding := d.earliest(first)
+	slot, binding := d.admitted(first)
 	known, any := make([]*turn, len(r.subjects)), false
 	for i := range known {
 		known[i] = c.turn(r, i, binding.subject == i)
@@ -193,14 +209,22 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 		found.taken = mine.mayTake(slot-from, from, within, rule, len(r.subjects) == 1)
 		from += mine.reach - mine.after
 	}
+	refusal := nowhere
+	if found.taken {
+		refusal = d.refusing(slot)
+	}
+	if refusal != nowhere {
+		found.taken, mine = false, nil
+	}
 	if found.taken {
 		for i, t := range known {
 			if t != nil {
 				t.takes(slot, int64(r.subjects[i].Cost))
 			}
 		}
-		d.spend(slot, true)
-		c.last = slot
+		objector := d.objecting(slot)
+		d.spend(slot, objector == nowhere)
+		found.objector, c.last = d.asked(objector), slot
 		if !last {
 			return found.timed()
 		}
@@ -217,7 +241,14 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 			t.until = max(t.until, d.now+min(found.again, turnFarthest.Microseconds())+turnAbsence.Microseconds())
 		}
 	}
-	return found.timed()
+	found = found.timed()
+	if refusal != nowhere {
+		found.outcome, found.binding = Dropped, d.asked(refusal)
+	}
+	if c.held = nil; !found.taken && refusal == nowhere {
+		c.held = &heldRun{r, found}
+	}
+	return found
 }
 
 // mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it. A subject that decides alone may

@@ -215,6 +215,64 @@ func TestSlotsThatAreApart(t *testing.T) {
 	}
 }
 
+// A lower cost does not overtake a higher one that has to wait for the same subject, so that this finds room once. Other subjects are not
+// concerned.
+func TestCostsThatWait(t *testing.T) {
+	for _, c := range []contestant{memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t))} {
+		c.set(1_763_600_000_123_457)
+		of := func(key string, cost int) Request {
+			return Request{By: "push", Cost: cost, Subjects: []Subject{{Key: key, Rules: []Rule{Window(3, time.Minute)}}}}
+		}
+		all, err := New(c.store).ReserveMany(t.Context(), 0, time.Second, of("a", 1), of("a", 3), of("a", 1), of("b", 1), of("a", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false, false, true, true} {
+			if all[i].Spent() != want {
+				t.Errorf("%s: request %d: %+v; want it taken: %v", c.name, i, all[i], want)
+			}
+		}
+	}
+}
+
+// A caller that is near waits for the slots of one that is far, which lie ahead, and is dropped only where a rule has no more. Whoever is
+// dropped is told by which rule, and has spent nothing.
+func TestWhoIsDropped(t *testing.T) {
+	for _, rule := range []Rule{Window(3, time.Minute), FixedWindow(3, 24*time.Hour), SlidingCounter(3, 24*time.Hour, 4), TokenBucket(3, 24*time.Hour, 3)} {
+		for _, c := range []contestant{memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t))} {
+			c.set(1_763_600_000_123_457)
+			l, of := New(c.store), Subject{Key: "k", Rules: []Rule{Leak(1000, time.Second), rule.OrDrop(), Leak(1, time.Hour).AsShadow()}, Slack: 20 * time.Millisecond}
+			ask := func(by string, after time.Duration, n int) []Decision {
+				t.Helper()
+				all, err := l.ReserveMany(t.Context(), after, 10*time.Millisecond, slices.Repeat([]Request{{By: by, Subjects: []Subject{of}}}, n)...)
+				if err != nil {
+					t.Fatal(c.name, err)
+				}
+				return all
+			}
+			far := ask("far", 5*time.Millisecond, 2)
+			near := ask("near", time.Millisecond, 3)
+			switch {
+			case !far[0].Spent() || !far[1].Spent() || far[0].Shadow != "" || far[1].Shadow != "leak 1/1h":
+				t.Errorf("%s, %v: the far one got %+v", c.name, rule, far)
+			case !near[0].Spent() || near[0].Slot.Before(far[1].Slot):
+				t.Errorf("%s, %v: the near one got %+v behind %v", c.name, rule, near[0], far[1].Slot)
+			}
+			for _, d := range near[1:] {
+				if d.Outcome != Dropped || d.Spent() || d.Subject != "k" || d.Rule != rule.String() {
+					t.Errorf("%s, %v: %+v; want it dropped", c.name, rule, d)
+				}
+			}
+			if err := l.Refund(t.Context(), far[1]); err != nil {
+				t.Fatal(err)
+			}
+			if again := ask("near", time.Millisecond, 1); !again[0].Spent() {
+				t.Errorf("%s, %v: %+v where one was given back", c.name, rule, again[0])
+			}
+		}
+	}
+}
+
 // What callers leave that are gone or late, others use, and nobody saves anything up.
 func TestTurnsOfThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
@@ -254,7 +312,14 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
 		rule := func() Rule {
 			n, per := 2+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
-			return []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per)}[rng.IntN(4)]
+			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3)}[rng.IntN(6)]
+			switch rng.IntN(6) {
+			case 0:
+				return r.AsShadow()
+			case 1:
+				return r.OrDrop()
+			}
+			return r
 		}
 		subjects := []Subject{{Key: "a", Rules: []Rule{rule()}}, {Key: "b", Rules: []Rule{rule(), rule()}, Slack: 20 * time.Millisecond}}
 		now, granted := int64(1_763_600_000_123_457), make([][]Decision, len(contestants))
@@ -336,8 +401,7 @@ func TestWhoTakesTurns(t *testing.T) {
 		"a line break":      {of("a\nb", Leak(1, time.Second))},
 		"two callers":       {of("a", Leak(1, time.Second)), of("b", Leak(1, time.Second))},
 		"nobody, later":     {of("a", Leak(1, time.Second)), of("", Leak(1, time.Second))},
-		"a rule that drops": {of("a", Window(1, time.Second).OrDrop())},
-		"a shadow":          {of("a", Window(1, time.Second).AsShadow())},
+		"what counts drops": {of("a", Window(1, time.Second).OrDrop().CountingDropped())},
 	} {
 		if _, err := l.ReserveMany(t.Context(), 0, 0, all...); err == nil {
 			t.Errorf("%s has a turn", name)

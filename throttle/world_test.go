@@ -176,11 +176,14 @@ func (m *modelSubject) earliest(t int64) (int64, *modelRule) {
 	for again := true; again; {
 		again = false
 		for _, r := range m.rules {
-			at := r.when(t, min(r.cost, r.topCost()))
+			at := t
+			if !r.drop {
+				at = r.when(t, min(r.cost, r.topCost()))
+			}
 			if part := r.part().Microseconds(); m.Slack > 0 && part > 0 && part-at%part <= m.Slack.Microseconds() {
 				at += part - at%part // an action that starts late would be in the next period
 			}
-			if !r.drop && at > t {
+			if at > t {
 				t, binding, again = at, r, true
 			}
 		}

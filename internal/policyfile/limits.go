@@ -54,7 +54,9 @@ const (
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
 	wantTruth   = "true or false"
-	wantShared  = "leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which defer"
+	wantSlots   = "leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer"
+	wantShared  = wantSlots + ", which do not drop and have no ramp"
+	wantAcross  = wantSlots + ", without ramp and count_dropped"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
@@ -159,9 +161,13 @@ func (b Bounds) checkShared(path string) *Problem {
 	return nil
 }
 
-// shareable reports whether a rule holds where a job starts a little after its slot, whoever has decided about the others.
-func shareable(r throttle.Rule) bool {
-	if r.Drops() || r.Shadows() || r.CountsDropped() || r.Ramp() > 0 || r.Zone() != "" {
+// shareable reports whether a rule that defers holds where a job starts a little after its slot, whoever has decided about the others.
+func shareable(r throttle.Rule) bool { return !r.Drops() && shareableAcross(r) }
+
+// shareableAcross reports whether a rule does so, or drops, where only the partitions of a queue decide. Others know nothing of slots that were
+// handed out ahead, behind which a rule admits nothing: what they ask for would be dropped.
+func shareableAcross(r throttle.Rule) bool {
+	if r.CountsDropped() || r.Ramp() > 0 || r.Zone() != "" {
 		return false
 	}
 	switch r.Kind() {

@@ -100,11 +100,11 @@ func TestBadLimits(t *testing.T) {
 		"a: {shared: true, key: type}":                                       `limits.a: shared; want rules, and neither concurrency nor capacity, which each queue counts by itself: they can stand in another limit`,
 		"a: {shared: true, rules: [{leak: 1/s}], concurrency: 2}":            `limits.a: shared; want rules, and neither concurrency nor capacity, which each queue counts by itself: they can stand in another limit`,
 		"a: {shared: 1, rules: [{leak: 1/s}]}":                               `limits.a.shared: "1"; want true or false`,
-		"a: {shared: true, rules: [{leak: 1/s}, {fixed_window: 1/50ms}]}":    `limits.a.rules[1]: fixed_window 1/50ms of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which defer`,
-		"a: {shared: true, rules: [{sliding_counter: 9/200ms, buckets: 3}]}": `limits.a.rules[0]: sliding_counter 9/200ms buckets 3 of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which defer`,
-		"a: {shared: true, rules: [{window: 1/s, over: drop}]}":              `limits.a.rules[0]: window 1/1s of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which defer`,
-		"a: {key: type, shared: true, rules: [{leak: 1/s}], each: {x: {rules: [{leak: 1/s, shadow: true}]}}}": `limits.a.each.x.rules[0]: leak 1/s of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which defer`,
-		"a: {key: [keys.a, keys.b, keys.c, keys.d, keys.e], concurrency: 1}":                                  `limits.a.key[4]: a key has 4 fields at most`,
+		"a: {shared: true, rules: [{leak: 1/s}, {fixed_window: 1/50ms}]}":    `limits.a.rules[1]: fixed_window 1/50ms of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which do not drop and have no ramp`,
+		"a: {shared: true, rules: [{sliding_counter: 9/200ms, buckets: 3}]}": `limits.a.rules[0]: sliding_counter 9/200ms buckets 3 of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which do not drop and have no ramp`,
+		"a: {shared: true, rules: [{window: 1/s, over: drop}]}":              `limits.a.rules[0]: window 1/1s of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which do not drop and have no ramp`,
+		"a: {key: type, shared: true, rules: [{leak: 1/s}], each: {x: {rules: [{leak: 1/s, over: drop}]}}}": `limits.a.each.x.rules[0]: leak 1/s of a shared limit; want leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, which do not drop and have no ramp`,
+		"a: {key: [keys.a, keys.b, keys.c, keys.d, keys.e], concurrency: 1}":                                `limits.a.key[4]: a key has 4 fields at most`,
 	} {
 		_, err := Parse("limits.yaml", []byte("default: x\npolicies: {x: {}}\nlimits:\n  "+text))
 		if want = "limits.yaml:4: " + want; err == nil || err.Error() != want || !errors.Is(err, Err) {

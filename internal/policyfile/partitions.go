@@ -77,8 +77,8 @@ func (f File) checkPartitions() *Problem {
 	}
 	_, spanning := byHours(f.Queue.Rules)
 	for i, r := range f.Queue.Rules {
-		if !shareable(r) && slices.ContainsFunc(spanning, func(s throttle.Rule) bool { return s.String() == r.String() }) {
-			return &Problem{Path: fmt.Sprintf("queue.rules[%d]", i), Text: r.String() + " in a queue with partitions; want hours, " + wantShared}
+		if !shareableAcross(r) && slices.ContainsFunc(spanning, func(s throttle.Rule) bool { return s.String() == r.String() }) {
+			return &Problem{Path: fmt.Sprintf("queue.rules[%d]", i), Text: r.String() + " in a queue with partitions; want hours, " + wantAcross}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Limits)) {
@@ -114,8 +114,8 @@ func (b Bounds) checkAcross(path string) *Problem {
 		return &Problem{Path: path + ".capacity", Value: fmt.Sprint(b.Capacity), Text: wantNoneAcross}
 	}
 	for i, r := range b.Rules {
-		if !shareable(r) {
-			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: r.String() + " over several partitions; want " + wantShared}
+		if !shareableAcross(r) {
+			return &Problem{Path: fmt.Sprintf("%s.rules[%d]", path, i), Text: r.String() + " over several partitions; want " + wantAcross}
 		}
 	}
 	return nil

@@ -8,8 +8,9 @@
 --         what one costs each of them, and how far a slot lies behind the one before, at least
 --
 -- Returns now in microseconds, then for each run how many slots the caller got and these, then one that it did not
--- get, if it got fewer than it asked for, and for how long it should wait before it asks again. Instants are in
--- microseconds. An error stands in the place of the number of slots, and ends the run.
+-- get, if it got fewer than it asked for, and for how long it should wait before it asks again; then which rule has
+-- dropped those that got none (see whom), or 0; then how many slots shadow rules have objected to, and for each its place and
+-- which rule has. Instants are in microseconds. An error stands in the place of the number of slots, and ends the run.
 
 local who, after, within, more, asked, runs = unpack(cjson.decode(ARGV[1]))
 local now = clock()
@@ -17,6 +18,7 @@ local from, n = now + after, #asked
 local texts = n > 0 and call('MGET', unpack(KEYS, 1, 2 * n)) or none
 local turns, written = {}, {} -- by key of a subject
 local last -- the slot that was taken last
+local held = {} -- the subjects of the run before if it has to wait, its slot, and for how long
 
 -- turn_at returns what the caller may do at a subject in this call.
 local function turn_at(subject, necessary)
@@ -36,16 +38,70 @@ local function open(places, costs)
     local one = asked[at]
     one.rules = one.rules or make_rules(one, 1)
     local subject = read_subject(KEYS[at], one.rules, one.text == nil and texts[at])
-    subject.at, subject.weight, one.rules.cost = at, one.weight, costs[i]
+    subject.at, subject.place, subject.weight, one.rules.cost = at, i, one.weight, costs[i]
     subjects[i] = subject
   end
   return subjects
 end
 
--- found returns the first slot from one on, with the rule that binds and its subject. What has become free just now
--- is bound, too, where callers take turns.
-local function found(subjects, first)
+-- reached returns the instant from which on a rule admits what it has left.
+local function reached(subject, rule)
+  if rule.kind.logged then
+    return log_of(subject, rule).newest
+  end
+  local first, _, third = fields(subject, rule)
+  if not first then
+    return 0
+  elseif rule.kind == kinds.token_bucket then
+    return third
+  elseif rule.kind == kinds.fixed_window then
+    return first - first % rule.period
+  elseif rule.kind == kinds.sliding_counter then
+    return first - first % (rule.burst == 2 and rule.period or ceil(rule.period / rule.burst))
+  end
+  return first
+end
+
+-- soon returns the first instant from t on that the rules allow which drop, if each of them does so by the time from which on it admits
+-- anything: slots of callers that are farther away lie ahead.
+local function soon(subjects, t)
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    local rules = subject.rules
+    for r = 1, rules.drops and #rules or 0 do
+      local rule = rules[r]
+      if rule.drop then
+        local at = rule_when(subject, rule, t, rules.cost)
+        if rule.guard > 0 then
+          at = off(rule, at)
+        end
+        if at <= reached(subject, rule) then
+          t = max(t, at)
+        end
+      end
+    end
+  end
+  return t
+end
+
+-- admitted returns the first slot from one on, with the rule that binds and its subject.
+local function admitted(subjects, first)
   local slot, rule, whose = earliest(subjects, first)
+  for _ = 1, PASSES do
+    local later = soon(subjects, slot)
+    if later == slot then
+      break
+    end
+    local binds, its
+    slot, binds, its = earliest(subjects, later)
+    rule, whose = binds or rule, its or whose
+  end
+  return slot, rule, whose
+end
+
+-- found does so, too. What has become free just now is bound, where callers take turns.
+local function found(subjects, first)
+  local slot, rule, whose = admitted(subjects, first)
   if not rule then
     local any = false
     for i = 1, #subjects do
@@ -70,7 +126,8 @@ local function note(subjects, slot)
   end
 end
 
--- wait returns for how long the caller should wait, which has taken a slot or has not, and notes that it comes back then.
+-- wait returns for how long the caller should wait, which has taken a slot or has not, by its turn if that binds, and notes that it comes
+-- back then.
 local function wait(subjects, slot, takes, turn, rule)
   local rest = 0
   if turn then
@@ -85,10 +142,17 @@ local function wait(subjects, slot, takes, turn, rule)
   return rest
 end
 
--- run answers the requests of a run.
+-- run answers the requests of a run. Behind one that has to wait those of the same subjects wait with it: a lower cost does not overtake.
 local function run(count, places, costs, gap, replies)
-  local subjects, got = open(places, costs), 0
-  local slot, takes, turn, rule, whose
+  local of = table.concat(places, ' ')
+  if held.of == of then
+    for _, n in ipairs({ 0, held.slot, held.rest, 0, 0 }) do
+      replies[#replies + 1] = n
+    end
+    return
+  end
+  local subjects, got, objections = open(places, costs), 0, {}
+  local slot, takes, turn, rule, whose, refuses, by
   local first = #replies + 1
   replies[first] = 0
   repeat
@@ -100,10 +164,17 @@ local function run(count, places, costs, gap, replies)
       takes = slot - from <= within
     end
     if takes then
+      refuses, by = refusing(subjects, slot)
+      takes = not refuses
+    end
+    if takes then
       last = slot
       note(subjects, slot)
-      spend(subjects, slot)
+      local objection, objector = spend(subjects, slot)
       got = got + 1
+      if objection then
+        objections[#objections + 1], objections[#objections + 2] = got, whom(0, objector, objection)
+      end
     end
     replies[#replies + 1] = slot
   until not takes or got == count
@@ -112,7 +183,14 @@ local function run(count, places, costs, gap, replies)
     asked[places[i]].text = 'stale'
   end
   replies[first] = got
-  replies[#replies + 1] = wait(subjects, slot, takes, turn, rule)
+  local rest = wait(subjects, slot, takes, not refuses and turn, rule)
+  held = { of = not takes and not refuses and of, slot = slot, rest = rest }
+  replies[#replies + 1] = rest
+  replies[#replies + 1] = refuses and whom(0, by, refuses) or 0
+  replies[#replies + 1] = #objections / 2
+  for i = 1, #objections do
+    replies[#replies + 1] = objections[i]
+  end
 end
 
 for i = 1, n do

@@ -21,19 +21,6 @@ local HORIZON = 100 * 366 * 86400 * 1000000 -- no slot lies further ahead than a
 
 local now = clock()
 
--- refusing returns the first rule that drops rather than defers what starts at t.
-local function refusing(subjects, t)
-  for s = 1, #subjects do
-    local subject = subjects[s]
-    local rules = subject.rules
-    for r = 1, rules.drops and #rules or 0 do
-      if rules[r].drop and rule_when(subject, rules[r], t, rules.cost) > t then
-        return rules[r], subject
-      end
-    end
-  end
-end
-
 -- room returns how many of cost 1 the rule lets start at t, found by asking.
 local function room(subject, rule, t)
   if rule.kind.when(subject, rule, t, 1) > t then
@@ -100,12 +87,6 @@ local function strictest(subjects)
     end
   end
   return found, whose, least or 0
-end
-
--- whom packs an outcome (1 admitted, 2 deferred, 3 dropped), and the places of a subject
--- and of its rule, from 1, or 0 for none.
-local function whom(outcome, subject, rule)
-  return outcome + (rule and 4 * (subject.place + 65536 * rule.place) or 0)
 end
 
 -- has tells whether the rules of any subject have a property.

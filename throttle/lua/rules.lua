@@ -91,20 +91,21 @@ local function off(rule, t)
   return t < NEVER and into >= rule.length - rule.guard and t - into + rule.length or t
 end
 
--- later asks all deferring rules of a subject once, and returns the latest of their answers, with the rule that moved it last.
+-- later asks all deferring rules of a subject once, and returns the latest of their answers, with the rule that moved it last. Rules that
+-- drop move it only off the guarded end of a period.
 local function later(subject, t)
   local rules, binding = subject.rules, nil
   local cost = rules.cost
   for r = 1, #rules do
-    local rule = rules[r]
+    local rule, at = rules[r], t
     if not rule.drop then
-      local at = rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
-      if rule.guard > 0 then
-        at = off(rule, at)
-      end
-      if at > t then
-        t, binding = at, rule
-      end
+      at = rule.kind.when(subject, rule, t, cost < rule.top and cost or rule.top)
+    end
+    if rule.guard > 0 then
+      at = off(rule, at)
+    end
+    if at > t then
+      t, binding = at, rule
     end
   end
   return t, binding
@@ -145,6 +146,25 @@ local function earliest(subjects, t)
     end
   end
   return t, binding, whose
+end
+
+-- refusing returns the first rule that drops rather than defers what starts at t.
+local function refusing(subjects, t)
+  for s = 1, #subjects do
+    local subject = subjects[s]
+    local rules = subject.rules
+    for r = 1, rules.drops and #rules or 0 do
+      if rules[r].drop and rule_when(subject, rules[r], t, rules.cost) > t then
+        return rules[r], subject
+      end
+    end
+  end
+end
+
+-- whom packs an outcome (1 admitted, 2 deferred, 3 dropped), and the places of a subject
+-- and of its rule, from 1, or 0 for none.
+local function whom(outcome, subject, rule)
+  return outcome + (rule and 4 * (subject.place + 65536 * rule.place) or 0)
 end
 
 -- objecting returns the first shadow rule that would not have let it start at t.

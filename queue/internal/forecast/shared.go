@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/waterclock/waterclock/internal/limits"
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
 	"github.com/waterclock/waterclock/queue/internal/store"
 	"github.com/waterclock/waterclock/throttle"
@@ -16,7 +17,8 @@ type Shared struct {
 	opens int64 // when they all let a job start; 0 if nobody has spent of them for as long as they remember
 }
 
-// A SharedRule is when a rule lets a job of cost 1 start, and how many more it lets start now.
+// A SharedRule is when a rule lets a job of cost 1 start, and how many more it lets start now. Of a shadow rule it is not known how many: all
+// that it ever lets start at once, or none.
 type SharedRule struct {
 	When int64
 	Room int
@@ -42,27 +44,24 @@ func (r *Reader) forecast(ctx context.Context, policies *schedule.Policies, view
 func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64, scopes []string) map[string]*Shared {
 	found := make(map[string]*Shared)
 	var requests []throttle.Request
-	var asked []*Shared // by each request
+	var read []func(throttle.Decision) // by each request
 	for _, scope := range scopes {
 		limit, _ := policies.Limit(scope)
 		if limit.Shared == nil {
 			continue
 		}
-		found[scope] = &Shared{}
-		part := limit.Shared.Parts[0]
-		for _, rule := range part.Rules {
+		s, part := &Shared{}, limit.Shared.Parts[0]
+		found[scope] = s
+		for i, rule := range part.Rules {
 			subject := throttle.Subject{Key: part.Key, Rules: []throttle.Rule{rule}, Slack: limits.SharedSlack}
-			asked, requests = append(asked, found[scope]), append(requests, throttle.Request{Subjects: []throttle.Subject{subject}})
+			requests = append(requests, throttle.Request{Subjects: []throttle.Subject{subject}})
+			read = append(read, func(d throttle.Decision) { s.read(now, limit.Rules.Rule(i), d) })
 		}
 	}
 	decisions, _ := r.limiter.PeekMany(ctx, requests...)
 	for k, d := range decisions {
-		if d.Outcome == throttle.Undecided {
-			continue
-		}
-		s, rule := asked[k], SharedRule{now + d.RetryAfter.Microseconds(), d.Remaining}
-		if s.Rules = append(s.Rules, rule); d.ResetAfter > 0 {
-			s.opens = max(s.opens, rule.When)
+		if d.Outcome != throttle.Undecided {
+			read[k](d)
 		}
 	}
 	maps.DeleteFunc(found, func(scope string, s *Shared) bool {
@@ -70,4 +69,18 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 		return len(s.Rules) < len(limit.Shared.Parts[0].Rules)
 	})
 	return found
+}
+
+// read reads what a rule says by itself.
+func (s *Shared) read(now int64, rule rules.Rule, d throttle.Decision) {
+	says := SharedRule{now + d.RetryAfter.Microseconds(), d.Remaining}
+	switch {
+	case d.Outcome == throttle.Dropped:
+		says.When = now + d.NextAfter.Microseconds()
+	case rule.Shadow && d.Shadow == "":
+		says.Room = rule.Most()
+	}
+	if s.Rules = append(s.Rules, says); d.ResetAfter > 0 && !rule.Drop && !rule.Shadow {
+		s.opens = max(s.opens, says.When)
+	}
 }

@@ -73,6 +73,8 @@ type quota struct {
 	contested int64         // others want its instants, too, until then, in µs of the queue's clock
 	given     []given       // grants that may be unused, by their instants
 	returned  time.Time     // when instants of it were given back last
+	refuses   int64         // since when a rule drops jobs, in µs of the queue's clock
+	refused   int64         // when it has dropped one last
 	margin    time.Duration // how much further ahead its instants are asked for, since some came too late
 }
 
@@ -101,6 +103,10 @@ const (
 	quietFor = 20 * time.Millisecond
 	// contestedFor is for how long a limit is taken for one that others want, after it was somebody else's turn.
 	contestedFor = 100 * time.Millisecond
+	// settledAfter is how long after a rule has begun to drop jobs they are dropped: what is not used of what was handed out before has been
+	// given back. It is taken for one that drops jobs until it has dropped none for settledFor.
+	settledAfter = 100 * time.Millisecond
+	settledFor   = time.Second
 	// doubtedFor is for how long the doubt may be larger until it is said: first answers are slow.
 	doubtedFor = time.Second
 )
@@ -320,7 +326,13 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	q.margin -= q.margin / 8
 	q.next = now + askEvery.Microseconds()/2 + rand.Int64N(askEvery.Microseconds())
 	for i, d := range decisions {
-		if !d.Spent() {
+		refused := d.Outcome == throttle.Dropped
+		if refused && !q.settled(now) {
+			q.next = max(q.next, q.refuses+settledAfter.Microseconds())
+			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: q.next})
+			continue
+		}
+		if !d.Spent() && !refused {
 			if d.RetryAfter <= r.after+r.within { // it is somebody else's turn
 				q.contested = now + contestedFor.Microseconds()
 			}
@@ -328,15 +340,46 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 				q.next = max(q.next, now+min(d.Again, askAgain).Microseconds())
 			}
 			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: at(d.Slot)})
-			break
+			return
 		}
 		if i+1 == schedule.MostWanted { // there may be more at once
 			q.next = now + d.Again.Microseconds()
 		}
-		g := rules.Grant{At: at(d.Slot), Cost: of.costs[i].Name}
-		q.given = append(q.given, given{g, d})
+		g := rules.Grant{At: at(d.Slot), Cost: of.costs[i].Name, Refused: of.refusal(d), Objection: of.objection(d)}
+		if !refused {
+			q.given = append(q.given, given{g, d})
+		}
 		t.sched.Step(now, schedule.Granted{Scope: of.Scope, Grant: g})
 	}
+}
+
+// settled reports whether a rule that drops a job has done so for some time. What it has handed out before may come back unused, and then it would
+// have let the job start.
+func (q *quota) settled(now int64) bool {
+	if now-q.refused > settledFor.Microseconds() {
+		q.refuses = now
+	}
+	q.refused = now
+	return now-q.refuses >= settledAfter.Microseconds()
+}
+
+// refusal returns the name of the rule that has dropped a job; "" for others.
+func (q question) refusal(d throttle.Decision) string {
+	if d.Outcome != throttle.Dropped {
+		return ""
+	}
+	i := slices.IndexFunc(q.Parts, func(p schedule.Part) bool { return p.Key == d.Subject })
+	return q.Parts[i].RuleName(d.Rule)
+}
+
+// objection returns the name of the shadow rule that would not have let a job start; "" for none.
+func (q question) objection(d throttle.Decision) string {
+	for _, part := range q.Parts {
+		if d.Shadow != "" && slices.ContainsFunc(part.Rules, func(r throttle.Rule) bool { return r.String() == d.Shadow }) {
+			return part.RuleName(d.Shadow)
+		}
+	}
+	return ""
 }
 
 // giveBack lets the script have back what was missed, and what jobs have used that were returned without a start.
@@ -355,6 +398,7 @@ func (t *term) giveBack(missed []schedule.Missed) {
 		unused = append(unused, q.given[i].by)
 		q.given = slices.Delete(q.given, i, i+1)
 		tooLate[q] = tooLate[q] || !m.Returned
+		q.refused = 0
 	}
 	for q, late := range tooLate {
 		if late {

@@ -33,6 +33,11 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason string) {
 // dropIfRefused drops the first job of a lane if a rule that drops does not let it start at its slot, and reports whether it has.
 func (d *decision) dropIfRefused(l *lane, slot int64) bool {
 	for _, who := range d.of {
+		if rule := who.of.state.Refused(slot, who.cost); rule != "" {
+			who.of.state.Refuse(slot, who.cost)
+			d.drop(l, Refused, rule)
+			return true
+		}
 		if who.of.rules.Drops() {
 			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {
 				d.drop(l, Refused, who.ruleName(i))

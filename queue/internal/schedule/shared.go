@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/rules"
+	"github.com/waterclock/waterclock/queue/internal/envelope"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -32,6 +33,12 @@ func (s *Shared) Of(scope string) *Shared {
 	part := s.Parts[0]
 	part.Scope, part.Key = scope, part.Key+scope
 	return &Shared{[]Part{part}, s.Grants}
+}
+
+// RuleName returns the name of a rule of a part, as it stands in drops and counters.
+func (p Part) RuleName(rule string) string {
+	limit, _, _ := envelope.ParseLimitScope(p.Scope)
+	return nameOf(limit, rule)
 }
 
 // A Part is one of the shared limits that decide together. Where it is decided its key names it: of a limit that the partitions of one

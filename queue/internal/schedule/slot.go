@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/rules"
@@ -354,10 +355,11 @@ func (s *Scheduler) serve(t *tenant, cost int) {
 }
 
 // spend takes a slot from all rules. Shadow rules have a world of their own: they are
-// spent only if all of them would have let the job start. It returns the name of one that
+// spent only if all of them would have let the job start; those of shared limits have been where they are decided. It returns the name of one that
 // would not have.
 func (d *decision) spend(t rules.Spent) (objection string) {
 	for _, who := range d.of {
+		objection = cmp.Or(objection, who.of.state.Objection(t.Slot, who.cost))
 		if objection == "" && who.of.rules.Shadows() {
 			if i := who.of.rules.Objecting(&who.of.state, t.Slot, who.cost); i >= 0 {
 				objection = who.ruleName(i)

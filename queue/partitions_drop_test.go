@@ -1,0 +1,76 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/queue"
+	"github.com/waterclock/waterclock/throttle"
+)
+
+// Rules that drop are exact over partitions: as many jobs start as they admit, all others are dropped, and those that they are not about
+// notice nothing. A shadow rule counts what it would have kept.
+func TestADividedQueueDrops(t *testing.T) {
+	t.Parallel()
+	const most, offered = 30, 400
+	perTwo := throttle.Window(most, 2*time.Second).OrDrop()
+	for name, policies := range map[string]queue.Policies{
+		"the queue": {Queue: []throttle.Rule{perTwo, throttle.Leak(1, time.Second).AsShadow()}},
+		"a limit":   {Limits: map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{perTwo, throttle.Leak(1, time.Second).AsShadow()}}}},
+		"two limits": {Limits: map[string]queue.Limit{
+			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{perTwo, throttle.Leak(1, time.Second).AsShadow()}},
+			"all":    {Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}},
+		}},
+		"beside one that defers": {Queue: []throttle.Rule{perTwo, throttle.Leak(300, time.Second), throttle.Leak(1, time.Second).AsShadow()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStages(t, func(t *testing.T, s stage) {
+				inspector := newInspector(t, s.client, "push")
+				policies := policies
+				policies.Partitions = 4
+				must(t, inspector.SetPolicies(t.Context(), policies))
+				client := newClient(t, s.client, "push")
+				offer := func(n int) {
+					all := tenantJobs(20, n)
+					for k := range all {
+						all[k].User, all[k].Keys = fmt.Sprint("teacher-", k), map[string]string{"domain": "gmail.com"}
+					}
+					_, err := client.Enqueue(t.Context(), all...)
+					must(t, err)
+				}
+				offer(offered)
+				runWorker(t, s.client, &recorder{}, queue.WorkerConfig{})
+				settled := func(done, dropped int64) {
+					t.Helper()
+					var stats queue.Stats
+					redistest.Eventually(t, 10*time.Second, "all jobs have started or were dropped", func() bool {
+						var err error
+						stats, err = inspector.Stats(t.Context())
+						return err == nil && stats.Waiting+stats.Running == 0
+					})
+					lost := done - stats.Done // instants that a busy machine has not used
+					if lost < 0 || lost > 2 || lost > 0 && s.virtual || stats.Reasons[queue.ReasonRule] != dropped+lost {
+						t.Errorf("%d jobs have started and %v were dropped; want %d and %d refused", stats.Done, stats.Reasons, done, dropped)
+					}
+					if n := stats.Shadowed["leak 1/s"] + stats.Shadowed["domain: leak 1/s"]; n < done-5 || n > done {
+						t.Errorf("%v would have been kept, of %d", stats.Shadowed, done)
+					}
+				}
+				settled(most, offered-most)
+				e, err := inspector.Explain(t.Context(), "school-0", "teacher-0")
+				must(t, err)
+				for _, r := range e.Rules {
+					if r.Drops && (r.Rule != "window 30/2s" || r.Remaining != 0 || !r.When.After(e.Now)) {
+						t.Errorf("%+v; want a window that is used up", r)
+					}
+				}
+				began := time.Now()
+				redistest.Eventually(t, 10*time.Second, "the window is over", func() bool { return time.Since(began) > 2100*time.Millisecond })
+				offer(10)
+				settled(most+10, offered-most)
+			})
+		})
+	}
+}
