@@ -59,13 +59,23 @@ func TestADividedQueueDrops(t *testing.T) {
 					}
 				}
 				settled(most, offered-most)
+				must(t, inspector.Pause(t.Context(), queue.Pause{For: time.Hour, Scope: queue.ScopeTenant, Tenant: "school-0"}))
+				offer(1)
 				e, err := inspector.Explain(t.Context(), "school-0", "teacher-0")
 				must(t, err)
+				known := false
 				for _, r := range e.Rules {
+					known = known || r.Drops
 					if r.Drops && (r.Rule != "window 30/2s" || r.Remaining != 0 || !r.When.After(e.Now)) {
 						t.Errorf("%+v; want a window that is used up", r)
 					}
 				}
+				if !known {
+					t.Errorf("%+v; want one that drops", e.Rules)
+				}
+				_, err = inspector.Purge(t.Context(), "school-0")
+				must(t, err)
+				must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school-0"}))
 				began := time.Now()
 				redistest.Eventually(t, 10*time.Second, "the window is over", func() bool { return time.Since(began) > 2100*time.Millisecond })
 				offer(10)

@@ -391,7 +391,7 @@ func (t *term) giveBack(missed []schedule.Missed) {
 		if q == nil {
 			continue
 		}
-		i := slices.IndexFunc(q.given, func(g given) bool { return g.Grant == m.Grant })
+		i := slices.IndexFunc(q.given, func(g given) bool { return g.At == m.At && g.Cost == m.Cost })
 		if i < 0 {
 			continue
 		}

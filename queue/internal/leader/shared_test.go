@@ -34,6 +34,7 @@ func TestWhoGivesBackAsksAgain(t *testing.T) {
 	q, first := term.quota("l:account"), ask(2)[0] // the other one is at the same instant
 	grant := rules.Grant{At: first.Slot.UnixMicro(), Cost: 1}
 	q.given = []given{{grant, first}}
+	q.given[0].Objection = "leak 1/1h" // what comes back does not say so
 	asked := time.Now()
 	denied := ask(1)[0]
 	if !first.Spent() || denied.Spent() {

@@ -34,7 +34,6 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason string) {
 func (d *decision) dropIfRefused(l *lane, slot int64) bool {
 	for _, who := range d.of {
 		if rule := who.of.state.Refused(slot, who.cost); rule != "" {
-			who.of.state.Refuse(slot, who.cost)
 			d.drop(l, Refused, rule)
 			return true
 		}

@@ -25,9 +25,7 @@ const MostWanted = 64
 func (s *Scheduler) Wants(now int64) (wants []Want, missed []Missed) {
 	for i := range s.wanting {
 		for _, g := range i.state.Missed(now) {
-			if g.Refused == "" {
-				missed = append(missed, Missed{i.name, g, false})
-			}
+			missed = append(missed, Missed{i.name, g, false})
 		}
 		for _, g := range i.state.Returned() {
 			missed = append(missed, Missed{i.name, g, true})
