@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
@@ -476,6 +477,37 @@ func TestASharedLimitIsExplained(t *testing.T) {
 		reserve(7)
 		time.Sleep(9*time.Minute + 30*time.Second)
 		check("others have used it up", 50*time.Minute+29*time.Second, "window 10/1h", 0, 1)
+	})
+}
+
+// Of several rules of one kind each is told by what it has counted itself.
+func TestSharedRulesOfOneKindAreExplained(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		p := account(throttle.FixedWindow(10, time.Minute), throttle.FixedWindow(100, time.Hour), throttle.FixedWindow(50, time.Hour).AsShadow(),
+			throttle.TokenBucket(60, time.Minute, 20), throttle.TokenBucket(60, time.Hour, 60))
+		inspector := newInspector(t, client, "push")
+		must(t, inspector.SetPolicies(t.Context(), p))
+		set := outside(t, client, p)
+		for range 2 {
+			for range 5 {
+				_, err := set.Reserve(t.Context(), limits.Fields{})
+				must(t, err)
+			}
+			time.Sleep(time.Minute)
+		}
+		enqueue(t, client, jobs("school", "teacher", 1)...)
+		e, err := inspector.Explain(t.Context(), "school", "teacher")
+		must(t, err)
+		left := make(map[string]int)
+		for _, r := range e.Rules {
+			left[r.Rule] = r.Remaining
+		}
+		want := map[string]int{"fixed_window 10/1m": 10, "fixed_window 100/1h": 90, "fixed_window 50/1h": 50, "token_bucket 60/1m burst 20": 20, "token_bucket 60/1h burst 60": 52}
+		if diff := cmp.Diff(want, left); diff != "" {
+			t.Errorf("what rules have left (- want):\n%s", diff)
+		}
 	})
 }
 

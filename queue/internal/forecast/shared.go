@@ -3,6 +3,7 @@ package forecast
 import (
 	"context"
 	"maps"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/limits"
 	"github.com/waterclock/waterclock/internal/rules"
@@ -52,8 +53,8 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 		}
 		s, part := &Shared{}, limit.Shared.Parts[0]
 		found[scope] = s
-		for i, rule := range part.Rules {
-			subject := throttle.Subject{Key: part.Key, Rules: []throttle.Rule{rule}, Slack: limits.SharedSlack}
+		for i := range part.Rules {
+			subject := throttle.Subject{Key: part.Key, Rules: alone(part.Rules, i), Slack: limits.SharedSlack}
 			requests = append(requests, throttle.Request{Subjects: []throttle.Subject{subject}})
 			read = append(read, func(d throttle.Decision) { s.read(now, limit.Rules.Rule(i), d) })
 		}
@@ -69,6 +70,34 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 		return len(s.Rules) < len(limit.Shared.Parts[0].Rules)
 	})
 	return found
+}
+
+// alone returns a rule to be asked by itself, which stands in the same place among those of its kind: that is how the state names what each of
+// them remembers. Those before it are so wide that they say nothing.
+func alone(all []throttle.Rule, i int) (asked []throttle.Rule) {
+	rule := all[i]
+	for _, r := range all[:i] {
+		if r.Kind() != rule.Kind() || r.Shadows() != rule.Shadows() {
+			continue
+		}
+		switch r.Kind() {
+		case throttle.KindLeak:
+			r = throttle.Leak(rules.MaxLimit, time.Millisecond)
+		case throttle.KindTokenBucket:
+			r = throttle.TokenBucket(rules.MaxLimit, time.Millisecond, rules.MaxLimit)
+		case throttle.KindFixedWindow:
+			r = throttle.FixedWindow(rules.MaxLimit, r.Period())
+		case throttle.KindSlidingCounter:
+			r = throttle.SlidingCounter(rules.MaxLimit, r.Period(), r.Buckets())
+		default: // windows and spacings have one log
+			continue
+		}
+		if rule.Shadows() {
+			r = r.AsShadow()
+		}
+		asked = append(asked, r)
+	}
+	return append(asked, rule)
 }
 
 // read reads what a rule says by itself.
