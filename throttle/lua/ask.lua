@@ -99,7 +99,8 @@ local function admitted(subjects, first)
   return slot, rule, whose
 end
 
--- found does so, too. What has become free just now is bound, where callers take turns.
+-- found returns the same. Where callers take turns, a rule also binds if it would have a little before: what is free just now is somebody's
+-- turn.
 local function found(subjects, first)
   local slot, rule, whose = admitted(subjects, first)
   if not rule then
