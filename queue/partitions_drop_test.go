@@ -15,15 +15,15 @@ import (
 func TestADividedQueueDrops(t *testing.T) {
 	t.Parallel()
 	const most, offered = 30, 400
-	perTwo := throttle.Window(most, 2*time.Second).OrDrop()
+	window := throttle.Window(most, time.Minute).OrDrop()
 	for name, policies := range map[string]queue.Policies{
-		"the queue": {Queue: []throttle.Rule{perTwo, throttle.Leak(1, time.Second).AsShadow()}},
-		"a limit":   {Limits: map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{perTwo, throttle.Leak(1, time.Second).AsShadow()}}}},
+		"the queue": {Queue: []throttle.Rule{window, throttle.Leak(1, time.Second).AsShadow()}},
+		"a limit":   {Limits: map[string]queue.Limit{"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{window, throttle.Leak(1, time.Second).AsShadow()}}}},
 		"two limits": {Limits: map[string]queue.Limit{
-			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{perTwo, throttle.Leak(1, time.Second).AsShadow()}},
+			"domain": {Key: []string{"keys.domain"}, Rules: []throttle.Rule{window, throttle.Leak(1, time.Second).AsShadow()}},
 			"all":    {Rules: []throttle.Rule{throttle.Leak(1000, time.Second)}},
 		}},
-		"beside one that defers": {Queue: []throttle.Rule{perTwo, throttle.Leak(300, time.Second), throttle.Leak(1, time.Second).AsShadow()}},
+		"beside one that defers": {Queue: []throttle.Rule{window, throttle.Leak(300, time.Second), throttle.Leak(1, time.Second).AsShadow()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onStages(t, func(t *testing.T, s stage) {
@@ -54,7 +54,7 @@ func TestADividedQueueDrops(t *testing.T) {
 					if lost < 0 || lost > 2 || lost > 0 && s.virtual || stats.Reasons[queue.ReasonRule] != dropped+lost {
 						t.Errorf("%d jobs have started and %v were dropped; want %d and %d refused", stats.Done, stats.Reasons, done, dropped)
 					}
-					if n := stats.Shadowed["leak 1/s"] + stats.Shadowed["domain: leak 1/s"]; n < done-5 || n > done {
+					if n := stats.Shadowed["leak 1/s"] + stats.Shadowed["domain: leak 1/s"]; n < done-5 || n > done && s.virtual { // of a job that was too late for its worker, and came back, it counts twice
 						t.Errorf("%v would have been kept, of %d", stats.Shadowed, done)
 					}
 				}
@@ -66,7 +66,7 @@ func TestADividedQueueDrops(t *testing.T) {
 				known := false
 				for _, r := range e.Rules {
 					known = known || r.Drops
-					if r.Drops && (r.Rule != "window 30/2s" || r.Remaining != 0 || !r.When.After(e.Now)) {
+					if r.Drops && (r.Rule != "window 30/1m" || r.Remaining != 0 || !r.When.After(e.Now)) {
 						t.Errorf("%+v; want a window that is used up", r)
 					}
 				}
@@ -76,8 +76,10 @@ func TestADividedQueueDrops(t *testing.T) {
 				_, err = inspector.Purge(t.Context(), "school-0")
 				must(t, err)
 				must(t, inspector.Resume(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "school-0"}))
-				began := time.Now()
-				redistest.Eventually(t, 10*time.Second, "the window is over", func() bool { return time.Since(began) > 2100*time.Millisecond })
+				if !s.virtual {
+					return
+				}
+				time.Sleep(time.Minute)
 				offer(10)
 				settled(most+10, offered-most)
 			})

@@ -73,8 +73,8 @@ type quota struct {
 	contested int64         // others want its instants, too, until then, in µs of the queue's clock
 	given     []given       // grants that may be unused, by their instants
 	returned  time.Time     // when instants of it were given back last
-	refuses   int64         // since when a rule drops jobs, in µs of the queue's clock
-	refused   int64         // when it has dropped one last
+	refuses   int64         // since when a rule refuses jobs, in µs of the queue's clock
+	refused   int64         // when it has refused one last
 	margin    time.Duration // how much further ahead its instants are asked for, since some came too late
 }
 
@@ -103,10 +103,11 @@ const (
 	quietFor = 20 * time.Millisecond
 	// contestedFor is for how long a limit is taken for one that others want, after it was somebody else's turn.
 	contestedFor = 100 * time.Millisecond
-	// settledAfter is how long after a rule has begun to drop jobs they are dropped: what is not used of what was handed out before has been
-	// given back. It is taken for one that drops jobs until it has dropped none for settledFor.
-	settledAfter = 100 * time.Millisecond
-	settledFor   = time.Second
+	// settledAfter is how long after a rule has begun to refuse jobs they are dropped: what is not used of what was handed out before has been
+	// given back. Until then it is asked every settlingEvery. It goes on refusing until it has refused none for settledFor.
+	settledAfter  = time.Second
+	settlingEvery = 50 * time.Millisecond
+	settledFor    = 5 * time.Second
 	// doubtedFor is for how long the doubt may be larger until it is said: first answers are slow.
 	doubtedFor = time.Second
 )
@@ -328,7 +329,7 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	for i, d := range decisions {
 		refused := d.Outcome == throttle.Dropped
 		if refused && !q.settled(now) {
-			q.next = max(q.next, q.refuses+settledAfter.Microseconds())
+			q.next = max(q.next, min(q.refuses+settledAfter.Microseconds(), now+settlingEvery.Microseconds()))
 			t.sched.Step(now, schedule.Expected{Scope: of.Scope, At: q.next})
 			continue
 		}
@@ -353,7 +354,7 @@ func (t *term) answered(of question, r reach, decisions []throttle.Decision, ask
 	}
 }
 
-// settled reports whether a rule that drops a job has done so for some time. What it has handed out before may come back unused, and then it would
+// settled reports whether a rule that refuses a job has done so for some time. What it has handed out before may come back unused, and then it would
 // have let the job start.
 func (q *quota) settled(now int64) bool {
 	if now-q.refused > settledFor.Microseconds() {
