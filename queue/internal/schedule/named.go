@@ -145,7 +145,7 @@ func (s *Scheduler) named(lane envelope.Lane, env *envelope.Envelope) []share {
 	if s.policies == nil || s.policies.Named == nil {
 		return nil
 	}
-	return s.instancesOf(split(s.policies.Uses(lane, env)[commonLimits:]))
+	return s.instancesOf(s.bundled(split(s.policies.Uses(lane, env)[commonLimits:])))
 }
 
 // instancesOf returns the instances of limits by name.

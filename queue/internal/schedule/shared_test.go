@@ -247,38 +247,44 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// A job that comes back and has not started gives its grant back, which nothing else uses. What a refused commit has used is used.
+// A job that comes back and has not started gives its grant back, which nothing else uses, also if several shared limits count it. What a
+// refused commit has used is used.
 func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
-	account := namedLimit{name: "account", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second}), shared: true}}
-	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Named: namedLimits{account}})
-	for range 2 {
-		s.put("t", "u", nil)
+	limit := func(name string) namedLimit {
+		return namedLimit{name: name, unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second}), shared: true}}
 	}
-	s.decide()
-	wants, _ := s.s.Wants(s.now)
-	scope, grants := wants[0].Scope, []rules.Grant{{At: s.now + 3000, Cost: 1}, {At: s.now + 4000, Cost: 1}}
-	for _, g := range grants {
-		s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: g})
-	}
-	s.decide()
-	if len(s.starts) != 2 {
-		t.Fatalf("%d jobs have started with two grants", len(s.starts))
-	}
-	if wants, missed := s.s.Wants(s.now); len(wants)+len(missed) > 0 {
-		t.Errorf("%+v and %+v, and nothing waits", wants, missed)
-	}
-	s.putBack(s.starts[1])
-	if _, missed := s.s.Wants(s.now); len(missed) != 1 || missed[0] != (schedule.Missed{Scope: scope, Grant: grants[1], Returned: true}) {
-		t.Errorf("given back: %+v, want %+v", missed, grants[1])
-	}
-	s.decide()
-	if len(s.starts) != 2 {
-		t.Errorf("%d jobs have started with two grants, one of which was given back", len(s.starts))
-	}
-	s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: rules.Grant{At: s.now + 5000, Cost: 1}})
-	s.s.Undo([]schedule.Commit{s.s.Decide(s.now, &fleet{places: []*schedule.Place{{Worker: "w"}}}, 100)}, s.now)
-	if _, missed := s.s.Wants(s.now + 10_000); len(missed) != 0 {
-		t.Errorf("given back: %+v, want nothing: the job may have started", missed)
+	for _, limits := range []namedLimits{{limit("account")}, {limit("account"), limit("other")}} {
+		s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {}}, Named: limits})
+		for range 2 {
+			s.put("t", "u", nil)
+		}
+		s.decide()
+		wants, _ := s.s.Wants(s.now)
+		scope, cost := wants[0].Scope, s.s.Costs(wants[0], s.now, 10, false)[0].Name
+		grants := []rules.Grant{{At: s.now + 3000, Cost: cost}, {At: s.now + 4000, Cost: cost}}
+		for _, g := range grants {
+			s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: g})
+		}
+		s.decide()
+		if len(s.starts) != 2 {
+			t.Fatalf("%d jobs have started with two grants", len(s.starts))
+		}
+		if wants, missed := s.s.Wants(s.now); len(wants)+len(missed) > 0 {
+			t.Errorf("%+v and %+v, and nothing waits", wants, missed)
+		}
+		s.putBack(s.starts[1])
+		if _, missed := s.s.Wants(s.now); len(missed) != 1 || missed[0] != (schedule.Missed{Scope: scope, Grant: grants[1], Returned: true}) {
+			t.Errorf("%d limits: given back: %+v, want %+v", len(limits), missed, grants[1])
+		}
+		s.decide()
+		if len(s.starts) != 2 {
+			t.Errorf("%d jobs have started with two grants, one of which was given back", len(s.starts))
+		}
+		s.s.Step(s.now, schedule.Granted{Scope: scope, Grant: rules.Grant{At: s.now + 5000, Cost: cost}})
+		s.s.Undo([]schedule.Commit{s.s.Decide(s.now, &fleet{places: []*schedule.Place{{Worker: "w"}}}, 100)}, s.now)
+		if _, missed := s.s.Wants(s.now + 10_000); len(missed) != 0 {
+			t.Errorf("given back: %+v, want nothing: the job may have started", missed)
+		}
 	}
 }
 
