@@ -25,12 +25,14 @@ func (s *Scheduler) refund(f Refunded, now int64) {
 	for _, b := range back {
 		of := b.who.subjectOf()
 		of.rules.Refund(&of.state, rules.Spent{Slot: f.Claim.Slot, Latest: f.Claim.Spent}, b.cost, false)
-		s.touch(b.who)
-		if named, is := b.who.(*instance); is {
+		named, is := b.who.(*instance)
+		if is {
 			s.arm(named, now)
-			if named.shared != nil {
-				s.wanting[named] = true // it has something to give back
-			}
+		}
+		if is && named.shared != nil {
+			s.wanting[named] = true // it has something to give back
+		} else {
+			s.touch(b.who)
 		}
 	}
 	s.lookAgain(u, now)

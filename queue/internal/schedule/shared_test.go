@@ -272,6 +272,15 @@ func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
 		if wants, missed := s.s.Wants(s.now); len(wants)+len(missed) > 0 {
 			t.Errorf("%+v and %+v, and nothing waits", wants, missed)
 		}
+		for range 2 {
+			if s.s.Knows(s.starts[1].Lane, s.starts[1].Head.Env) {
+				break
+			}
+			s.learn(s.s.Amend(s.now))
+		}
+		if !s.s.Knows(s.starts[1].Lane, s.starts[1].Head.Env) {
+			t.Errorf("%d limits: what they remember is not known", len(limits))
+		}
 		s.putBack(s.starts[1])
 		if _, missed := s.s.Wants(s.now); len(missed) != 1 || missed[0] != (schedule.Missed{Scope: scope, Grant: grants[1], Returned: true}) {
 			t.Errorf("%d limits: given back: %+v, want %+v", len(limits), missed, grants[1])
