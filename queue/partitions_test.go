@@ -508,3 +508,32 @@ func TestPeriodsOfADividedQueue(t *testing.T) {
 		})
 	}
 }
+
+// A window by the calendar counts the jobs of all partitions, from midnight to midnight.
+func TestDaysOfADividedQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		inspector := newInspector(t, client, "push")
+		must(t, inspector.SetPolicies(t.Context(), queue.Policies{Partitions: 4, Queue: []throttle.Rule{throttle.CalendarWindow(60, "day", "UTC")}}))
+		time.Sleep(24*time.Hour - 5*time.Second) // the bubble's clock begins at midnight
+		enqueue(t, client, tenantJobs(20, 200)...)
+		var started starts
+		r := &recorder{then: func(context.Context, queue.Info) error {
+			started.add("all", time.Now())
+			return nil
+		}}
+		runWorker(t, client, r, queue.WorkerConfig{})
+		for day, want := range []int{60, 120} {
+			time.Sleep(4 * time.Second)
+			if n := started.of("all"); n != want {
+				t.Errorf("day %d: %d jobs have started, want %d", day, n, want)
+			}
+		}
+		e, err := inspector.Explain(t.Context(), "school-0", "teacher")
+		must(t, err)
+		if midnight := e.Now.Truncate(24 * time.Hour).Add(24 * time.Hour); e.Binding == nil || e.Binding.Rule != "window 60/day UTC" || !e.Binding.When.Equal(midnight) {
+			t.Errorf("%+v; want the next ones at %v", e.Binding, midnight)
+		}
+	})
+}

@@ -100,11 +100,11 @@ func (q *question) keys() []string {
 }
 
 // text is the argument of the script.
-func (q *question) text() ([]byte, error) {
+func (q *question) text(now int64) ([]byte, error) {
 	of := q.calls[0].request
 	subjects, runs := make([]json.RawMessage, len(q.subjects)), make([][4]any, len(q.runs))
 	for i, subject := range q.subjects {
-		subjects[i] = append(appendRules(strconv.AppendInt([]byte{'['}, subject.weight(), 10), subject), ']')
+		subjects[i] = append(appendRules(strconv.AppendInt([]byte{'['}, subject.weight(), 10), subject, now), ']')
 	}
 	for i, run := range q.runs {
 		costs := make([]int, len(run.places))
@@ -118,7 +118,7 @@ func (q *question) text() ([]byte, error) {
 
 // run asks the script, and decides the calls.
 func (q *question) run(ctx context.Context, s *redisStore) error {
-	text, err := q.text()
+	text, err := q.text(s.clock().UnixMicro())
 	if err != nil {
 		return err
 	}

@@ -39,14 +39,15 @@ func checkCost(cost int, of []Rule) error {
 }
 
 // compile appends the cost and the rules in the form in which the scripts read them (make_rules in
-// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], and the guard in µs if there is one.
-func (s Subject) compile(b []byte) []byte {
+// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], the guard in µs if there is one, and for a window by the
+// calendar when its periods begin around now.
+func (s Subject) compile(b []byte, now int64) []byte {
 	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
-	return append(appendRules(b, s), ']')
+	return append(appendRules(b, s, now), ']')
 }
 
 // appendRules appends the rules of a subject, behind something else.
-func appendRules(b []byte, s Subject) []byte {
+func appendRules(b []byte, s Subject, now int64) []byte {
 	for _, r := range s.Rules {
 		b = append(append(b, `,["`...), r.kind...)
 		b = append(b, '"')
@@ -54,12 +55,35 @@ func appendRules(b []byte, s Subject) []byte {
 			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
 		b = append(r.flags(append(b, `,"`...)), '"')
-		if guard := s.guardOf(r); guard > 0 {
+		if guard := s.guardOf(r); guard > 0 || r.kind == KindCalendar {
 			b = strconv.AppendInt(append(b, ','), guard.Microseconds(), 10)
+		}
+		if r.kind == KindCalendar {
+			b = r.appendBegins(b, now)
 		}
 		b = append(b, ']')
 	}
 	return b
+}
+
+// mostBegins is how many periods by the calendar a script is told of: that before the present one, and those that follow. Slots that lie
+// further ahead it knows none.
+const mostBegins = 12
+
+// appendBegins appends when the periods begin that are around now, in µs.
+func (r Rule) appendBegins(b []byte, now int64) []byte {
+	begin, _ := r.plain().Around(now)
+	begin, end := r.plain().Around(begin - 1)
+	b = append(b, ",["...)
+	for i := range mostBegins {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, begin, 10)
+		begin = end
+		_, end = r.plain().Around(begin)
+	}
+	return append(b, ']')
 }
 
 // flags appends a letter for each option of the rule, or a dash.

@@ -78,7 +78,10 @@ func drivenContestant(t testing.TB, name string, client redis.UniversalClient, s
 	store.decider = script(prelude + decideLua)
 	store.asker = script(prelude + turnsLua + askLua)
 	store.refunds = script(prelude + refundLua)
+	at := int64(0)
+	store.clock = func() time.Time { return time.UnixMicro(at) }
 	return contestant{name, store, func(now int64) {
+		at = now
 		if err := client.Set(t.Context(), "now", now, 0).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,7 +22,8 @@ type redisStore struct {
 	asker   *redis.Script
 	refunds *redis.Script
 	combine combiner
-	sharded bool // keys live on several servers, found by their hash tags
+	clock   func() time.Time // of the caller: by it scripts are told which days there are
+	sharded bool             // keys live on several servers, found by their hash tags
 }
 
 // NewRedisStore returns a store that keeps state in Redis under keys that begin with prefix.
@@ -44,6 +46,7 @@ func NewRedisStore(client redis.UniversalClient, prefix string) Store {
 		decider: script(decideLua),
 		asker:   script(turnsLua + askLua),
 		refunds: script(refundLua),
+		clock:   time.Now,
 	}
 	s.combine.run = s.run
 	switch client.(type) {
@@ -104,7 +107,7 @@ func hashTag(key string) string {
 
 // The errors for rules that the scripts do not know.
 var (
-	errLocal = errors.New("hours and windows by the calendar are decided by a queue, or by a store in memory; in Redis, want a fixed_window")
+	errLocal = errors.New("hours are decided by a queue, or by a store in memory")
 	errRamp  = errors.New("a ramp is decided by a queue, or by a store in memory; in Redis, want a leak without one")
 	errDays  = errors.New("a warm-up is decided by a queue, or by a store in memory; in Redis, want a window")
 )
@@ -117,7 +120,7 @@ func local(r request) error {
 			switch rule := &subject.Rules[i]; {
 			case rule.kind == KindWarmup:
 				unknown = errDays
-			case rule.zone != "":
+			case rule.zone != "" && rule.kind != KindCalendar:
 				unknown = errLocal
 			case rule.ramp > 0:
 				unknown = errRamp
@@ -189,7 +192,7 @@ func (s *redisStore) batches(calls []*call) (batches []*batch) {
 		}
 		b := open[tag]
 		if b == nil || len(b.calls) == batchSize {
-			b = &batch{known: make(map[string]int, 1)}
+			b = &batch{known: make(map[string]int, 1), now: s.clock().UnixMicro()}
 			open[tag], batches = b, append(batches, b)
 		}
 		b.add(c, keys)
@@ -235,6 +238,7 @@ type batch struct {
 	shapes []byte         // the shapes, a JSON list without its end
 	runs   []run
 	shape  []byte // of the last call
+	now    int64  // on the caller's clock, in µs
 }
 
 // A run is so many calls of one shape in a row.
@@ -248,7 +252,7 @@ func (b *batch) add(c *call, keys []string) {
 	b.shape = append(b.shape, '"')
 	for i, subject := range c.subjects {
 		b.lists = lists(b.lists, keys[i], subject.Rules)
-		b.shape = subject.compile(append(b.shape, ','))
+		b.shape = subject.compile(append(b.shape, ','), b.now)
 	}
 	b.shape = append(b.shape, ']')
 	number := b.known[string(b.shape)]
@@ -291,7 +295,7 @@ func (s *redisStore) refund(ctx context.Context, g *grant) error {
 	for _, subject := range g.subjects {
 		keys = append(keys, s.key(subject.Key))
 		long = lists(long, keys[len(keys)-1], subject.Rules)
-		args = append(args, subject.compile(nil))
+		args = append(args, subject.compile(nil, s.clock().UnixMicro()))
 	}
 	if err := s.refunds.Run(ctx, s.client, append(keys, long...), args...).Err(); err != nil {
 		return fmt.Errorf("throttle: refunding in Redis: %w", err)

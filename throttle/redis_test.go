@@ -213,8 +213,7 @@ func TestRulesThatRedisDoesNotKnow(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		for want, rule := range map[string]throttle.Rule{
-			"in Redis, want a fixed_window": throttle.Hours("08:00-21:00", "", "UTC"),
-			"want a fixed_window":           throttle.CalendarWindow(3, "day", "UTC"),
+			"hours are decided by a queue": throttle.Hours("08:00-21:00", "", "UTC"),
 			"a warm-up is decided by a queue, or by a store in memory; in Redis, want a window": throttle.Warmup("2026-12-01", "1:50/24h,2:100/24h", ""),
 			"in Redis, want a leak without one":                                                 throttle.Leak(50, time.Second).Ramping(time.Minute),
 		} {

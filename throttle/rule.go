@@ -97,7 +97,7 @@ func SlidingCounter(n int, per time.Duration, buckets int) Rule {
 
 // CalendarWindow lets at most n actions start in each "day", "week" (from Monday on) or "month" of a zone such as Europe/Paris: from
 // midnight to midnight on the clocks there, whether that day has 23, 24 or 25 hours. As with [FixedWindow], 2n may
-// start around an edge. The store in Redis does not know it.
+// start around an edge. The store in Redis gives no slots further ahead than ten of them.
 func CalendarWindow(n int, per, zone string) Rule {
 	unit := wallclock.Unit(per)
 	return Rule{kind: KindCalendar, limit: n, unit: unit, period: unit.Nominal(), zone: zone}
@@ -247,13 +247,11 @@ func (r Rule) slackens(slack time.Duration) bool {
 // guardFactor is how many times as long as a slack a period is at least of whose end so much has no slots.
 const guardFactor = 4
 
-// part returns how long the periods are by which a rule counts since the epoch: those of a fixed window, and the buckets of a sliding
-// counter; 0 for other rules.
+// part returns how long the periods are by which a rule counts: those of a fixed window or, about, by the calendar, and the buckets of a
+// sliding counter; 0 for other rules.
 func (r Rule) part() time.Duration {
 	switch {
-	case r.zone != "":
-		return 0
-	case r.kind == KindFixedWindow, r.kind == KindSlidingCounter && r.buckets == 2:
+	case r.kind == KindFixedWindow, r.kind == KindCalendar, r.kind == KindSlidingCounter && r.buckets == 2:
 		return r.period
 	case r.kind == KindSlidingCounter:
 		return (r.period + time.Duration(r.buckets)*time.Microsecond - 1) / time.Duration(r.buckets) / time.Microsecond * time.Microsecond

@@ -127,7 +127,7 @@ func (r Rule) passes() bool {
 
 // windowed reports whether a rule counts what starts within a time.
 func (r Rule) windowed() bool {
-	return r.kind == KindWindow || r.kind == KindFixedWindow || r.kind == KindSlidingCounter
+	return r.kind == KindWindow || r.kind == KindFixedWindow || r.kind == KindSlidingCounter || r.kind == KindCalendar
 }
 
 // weight returns the weight of whoever asks.

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -312,7 +313,7 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
 		rule := func() Rule {
 			n, per := 2+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
-			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3)}[rng.IntN(6)]
+			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3), CalendarWindow(n, "day", "Europe/Paris")}[rng.IntN(7)]
 			switch rng.IntN(6) {
 			case 0:
 				return r.AsShadow()
@@ -323,6 +324,9 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 		}
 		subjects := []Subject{{Key: "a", Rules: []Rule{rule()}}, {Key: "b", Rules: []Rule{rule(), rule()}, Slack: 20 * time.Millisecond}}
 		now, granted := int64(1_763_600_000_123_457), make([][]Decision, len(contestants))
+		if rng.IntN(2) == 0 { // shortly before midnight in Paris, where the next day has 23 hours
+			now = time.Date(2026, 3, 28, 22, 59, 59, 800_000_000, time.UTC).UnixMicro()
+		}
 		for _, c := range contestants {
 			if err := New(c.store).Reset(t.Context(), "a", "b"); err != nil {
 				t.Fatal(err)
@@ -330,6 +334,9 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 		}
 		for step := range 60 {
 			now += []int64{rng.Int64N(50), rng.Int64N(3000), rng.Int64N(60_000), -rng.Int64N(2000)}[rng.IntN(4)]
+			if rng.IntN(20) == 0 {
+				now += 23*time.Hour.Microseconds() - rng.Int64N(50_000)
+			}
 			var requests []Request
 			by, more := []string{"push/0", "push/1", `st"range`, "x"}[rng.IntN(4)], rng.IntN(2) == 0
 			of := slices.Clone(subjects)
@@ -388,6 +395,53 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 			play(t, round, memoryContestant(), redisContestant(t, "redis", client), longContestant(t, "redis", client))
 		}
 	})
+}
+
+// Days, weeks and months begin where those of the zone do, also around a change of its clocks, and nothing is known of those that are far.
+func TestCalendarsInRedis(t *testing.T) {
+	paris, err := time.LoadLocation("Europe/Paris")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []contestant{memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t))} {
+		for unit, begins := range map[string][]time.Time{
+			"day":   {time.Date(2026, 3, 29, 0, 0, 0, 0, paris), time.Date(2026, 3, 30, 0, 0, 0, 0, paris), time.Date(2026, 3, 31, 0, 0, 0, 0, paris)},
+			"week":  {time.Date(2026, 3, 23, 0, 0, 0, 0, paris), time.Date(2026, 3, 30, 0, 0, 0, 0, paris), time.Date(2026, 4, 6, 0, 0, 0, 0, paris)},
+			"month": {time.Date(2026, 3, 1, 0, 0, 0, 0, paris), time.Date(2026, 4, 1, 0, 0, 0, 0, paris), time.Date(2026, 5, 1, 0, 0, 0, 0, paris)},
+		} {
+			now := time.Date(2026, 3, 29, 1, 0, 0, 0, paris)
+			c.set(now.UnixMicro())
+			l, of := New(c.store), Subject{Key: unit, Rules: []Rule{CalendarWindow(2, unit, "Europe/Paris")}}
+			reserve := func(want time.Time) Decision {
+				t.Helper()
+				d, err := l.Reserve(t.Context(), 1, of)
+				if err != nil || !d.Slot.Equal(want) {
+					t.Errorf("%s: %s: %v, %v; want %v", c.name, unit, d.Slot.In(paris), err, want)
+				}
+				return d
+			}
+			for _, want := range []time.Time{now, now, begins[1], begins[1], begins[2]} {
+				reserve(want)
+			}
+			c.set(begins[2].UnixMicro())
+			last := reserve(begins[2])
+			if err := l.Refund(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+			reserve(begins[2])
+			if d, err := l.Peek(t.Context(), 1, of); err != nil || d.Outcome != Deferred || d.Remaining != 0 {
+				t.Errorf("%s: %s: %+v, %v", c.name, unit, d, err)
+			}
+		}
+	}
+	store := redisContestant(t, "redis", redistest.Start(t).Client(t))
+	store.set(time.Date(2026, 3, 29, 1, 0, 0, 0, paris).UnixMicro())
+	for day := range 12 {
+		d, err := New(store.store).Reserve(t.Context(), 1, Subject{Key: "far", Rules: []Rule{CalendarWindow(1, "day", "Europe/Paris")}})
+		if fine := day < 11; (err == nil) != fine || !fine && !errors.Is(err, ErrImpossibleCost) {
+			t.Errorf("day %d: %+v, %v", day, d, err)
+		}
+	}
 }
 
 func TestWhoTakesTurns(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/waterclock/waterclock/internal/rules"
 	"github.com/waterclock/waterclock/throttle"
 )
 
@@ -167,11 +168,11 @@ func shareable(r throttle.Rule) bool { return !r.Drops() && shareableAcross(r) }
 // shareableAcross reports whether a rule does so, or drops, where only the partitions of a queue decide. Others know nothing of slots that were
 // handed out ahead, behind which a rule admits nothing: what they ask for would be dropped.
 func shareableAcross(r throttle.Rule) bool {
-	if r.CountsDropped() || r.Ramp() > 0 || r.Zone() != "" {
+	if r.CountsDropped() || r.Ramp() > 0 || r.Zone() == rules.OfUser {
 		return false
 	}
 	switch r.Kind() {
-	case throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing:
+	case throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing, throttle.KindCalendar:
 		return true
 	case throttle.KindFixedWindow:
 		return r.Period() >= shortestPart

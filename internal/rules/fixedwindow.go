@@ -4,6 +4,9 @@ package rules
 // newest slot and the count of that slot's period.
 type fixedWindow struct{}
 
+// Around returns when the period of a window by the calendar began that contains an instant, and when it ends. Its zone is not that of a user.
+func (r Rule) Around(t int64) (begin, end int64) { return r.Unit.Around(zoneOf(r), t) }
+
 // around returns when the period began that contains an instant, and when it ends.
 func (r *rule) around(st *State, t int64) (begin, end int64) {
 	switch {

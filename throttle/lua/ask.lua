@@ -54,8 +54,8 @@ local function reached(subject, rule)
     return 0
   elseif rule.kind == kinds.token_bucket then
     return third
-  elseif rule.kind == kinds.fixed_window then
-    return first - first % rule.period
+  elseif rule.kind == kinds.fixed_window or rule.kind == kinds.calendar then
+    return (period_of(rule, first))
   elseif rule.kind == kinds.sliding_counter then
     return first - first % (rule.burst == 2 and rule.period or ceil(rule.period / rule.burst))
   end

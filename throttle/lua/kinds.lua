@@ -217,38 +217,61 @@ function make.spacing()
   }
 end
 
+-- period_of returns when the period of a rule began that contains t, and when it ends. The periods of a calendar are those whose begins the
+-- caller has told: what lies behind the last one never comes.
+local function period_of(rule, t)
+  local begins = rule.begins
+  if not begins then
+    local first = t - t % rule.period
+    return first, first + rule.period
+  end
+  for i = #begins, 1, -1 do
+    if t >= begins[i] then
+      return i < #begins and begins[i] or NEVER, begins[i + 1] or NEVER
+    end
+  end
+  return 0, begins[1]
+end
+
 -- fixed_window: at most n in each period since the epoch. Keeps its newest slot, and the
 -- count of that slot's period.
 function make.fixed_window()
   local function window(subject, rule)
     local last, count = fields(subject, rule)
-    return floor((last or 0) / rule.period), count or 0, last or 0
+    return last or 0, count or 0
   end
   return {
     when = function(subject, rule, t, cost)
-      local number, count = window(subject, rule)
-      if count + cost > rule.n then
-        number = number + 1
-      end
-      return max(t, number * rule.period)
+      local last, count = window(subject, rule)
+      local first, finish = period_of(rule, last)
+      return max(t, count + cost > rule.n and finish or first)
     end,
     full = function(subject, rule)
-      return fields(subject, rule) and (window(subject, rule) + 1) * rule.period or 0
+      local last = fields(subject, rule)
+      local _, finish = period_of(rule, last or 0)
+      return last and finish or 0
     end,
     spend = function(subject, rule, t, cost, refused)
-      local number, count, last = window(subject, rule)
-      if floor(t / rule.period) > number then
+      local last, count = window(subject, rule)
+      local _, finish = period_of(rule, last)
+      if t >= finish then
         count = 0
       end
       set_fields(subject, rule, t, max(last, t), counted(count, cost, rule.n, refused))
     end,
     undo = function(subject, rule, t, cost)
-      local number, count, last = window(subject, rule)
-      if floor(t / rule.period) == number and t >= counts_since(subject, rule) then
+      local last, count = window(subject, rule)
+      local first, finish = period_of(rule, last)
+      if t >= first and t < finish and t >= counts_since(subject, rule) then
         set_fields(subject, rule, t, last, max(0, count - cost))
       end
     end,
   }
+end
+
+-- calendar: at most n in each day, week or month of a zone.
+function make.calendar()
+  return make.fixed_window()
 end
 
 -- sliding_counter: counts of the newest buckets, newest first, behind the newest slot. Two

@@ -14,10 +14,10 @@ local function new_rule(compiled, place, seen)
     kind = kinds[kind], place = place, field = kind,
     n = compiled[2], period = compiled[3], burst = compiled[4], top = compiled[2],
     step = floor(compiled[3] / compiled[2]), odd = compiled[3] % compiled[2],
-    drop = false, shadow = false, counts = false, side = false, guard = compiled[6] or 0,
+    drop = false, shadow = false, counts = false, side = false, guard = compiled[6] or 0, begins = compiled[7],
   }
   rule.far = floor(NEVER / (rule.step + 1))
-  if rule.guard > 0 then -- no slot lies within so much of the end of a period, or of a bucket
+  if rule.guard > 0 and not rule.begins then -- no slot lies within so much of the end of a period, or of a bucket
     rule.length = (kind == 'fixed_window' or rule.burst == 2) and rule.period or ceil(rule.period / rule.burst)
   end
   if kind == 'leak' or kind == 'spacing' then
@@ -46,7 +46,7 @@ local function note_log(size, rule)
   size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard}, for an action of a cost: rules.cost.
+-- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard, begins}, for an action of a cost: rules.cost.
 -- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
 -- slots the others look at, and for how long.
@@ -87,6 +87,10 @@ end
 
 -- off returns the first instant >= t that does not lie in the guarded end of a period.
 local function off(rule, t)
+  if rule.begins then
+    local _, finish = period_of(rule, t)
+    return t >= finish - rule.guard and finish or t
+  end
   local into = t % rule.length
   return t < NEVER and into >= rule.length - rule.guard and t - into + rule.length or t
 end

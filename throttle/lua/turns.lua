@@ -83,7 +83,7 @@ end
 
 -- windowed tells whether a rule counts what starts within a time.
 local function windowed(rule)
-  return rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter
+  return rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter or rule.kind == kinds.calendar
 end
 
 -- again returns for how long the caller should wait, where a slot comes within reach in so many us. Others who have been served

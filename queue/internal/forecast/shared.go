@@ -87,6 +87,8 @@ func alone(all []throttle.Rule, i int) (asked []throttle.Rule) {
 			r = throttle.TokenBucket(rules.MaxLimit, time.Millisecond, rules.MaxLimit)
 		case throttle.KindFixedWindow:
 			r = throttle.FixedWindow(rules.MaxLimit, r.Period())
+		case throttle.KindCalendar:
+			r = throttle.CalendarWindow(rules.MaxLimit, r.Unit(), r.Zone())
 		case throttle.KindSlidingCounter:
 			r = throttle.SlidingCounter(rules.MaxLimit, r.Period(), r.Buckets())
 		default: // windows and spacings have one log

@@ -269,7 +269,7 @@ func costUnder(all []throttle.Rule, cost int) int {
 			if most := int(rules.Century / r.Period()); cost/r.Limit() >= most {
 				cost = most * r.Limit()
 			}
-		case throttle.KindWindow, throttle.KindFixedWindow, throttle.KindSlidingCounter:
+		case throttle.KindWindow, throttle.KindFixedWindow, throttle.KindSlidingCounter, throttle.KindCalendar:
 			cost = min(cost, r.Limit())
 		case throttle.KindTokenBucket:
 			cost = min(cost, r.Burst())
