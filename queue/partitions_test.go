@@ -530,10 +530,19 @@ func TestDaysOfADividedQueue(t *testing.T) {
 				t.Errorf("day %d: %d jobs have started, want %d", day, n, want)
 			}
 		}
-		e, err := inspector.Explain(t.Context(), "school-0", "teacher")
-		must(t, err)
-		if midnight := e.Now.Truncate(24 * time.Hour).Add(24 * time.Hour); e.Binding == nil || e.Binding.Rule != "window 60/day UTC" || !e.Binding.When.Equal(midnight) {
-			t.Errorf("%+v; want the next ones at %v", e.Binding, midnight)
+		waiting := int64(0)
+		for k := range 20 {
+			e, err := inspector.Explain(t.Context(), fmt.Sprint("school-", k), "teacher")
+			must(t, err)
+			if waiting += e.Waiting; e.Waiting == 0 {
+				continue
+			}
+			if midnight := e.Now.Truncate(24 * time.Hour).Add(24 * time.Hour); e.Binding == nil || e.Binding.Rule != "window 60/day UTC" || !e.Binding.When.Equal(midnight) {
+				t.Errorf("%+v; want the next ones at %v", e.Binding, midnight)
+			}
+		}
+		if waiting != 80 {
+			t.Errorf("%d jobs wait, want 80", waiting)
 		}
 	})
 }
