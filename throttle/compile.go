@@ -66,8 +66,8 @@ func appendRules(b []byte, s Subject, now int64) []byte {
 	return b
 }
 
-// mostBegins is how many periods by the calendar a script is told of: that before the present one, and those that follow. Slots that lie
-// further ahead it knows none.
+// mostBegins is how many periods by the calendar a script is told of: the one before the present one, the present one, and those behind it. It
+// gives no slots behind them.
 const mostBegins = 12
 
 // appendBegins appends when the periods begin that are around now, in µs.

@@ -57,8 +57,8 @@ type Request struct {
 	Subjects []Subject
 
 	// By says who asks, for [Limiter.ReserveMany]: callers of different names take turns. One call names one. It has no comma and no
-	// semicolon. Empty means that whoever comes first takes what there is. No rule may count what it drops then
-	// ([Rule.CountingDropped]), and decisions do not say which rule binds, but for those that drop.
+	// semicolon. Empty means that whoever comes first takes what there is. With it no rule may count what it drops
+	// ([Rule.CountingDropped]), and a decision names the rule only if that drops.
 	By string
 	// Gap is how far the slot lies behind the one before that the call has taken, at least: something else lets the caller start no sooner.
 	// It is for callers that say who they are.
@@ -325,8 +325,8 @@ type ruling struct {
 	objector        place // of the shadow rule that objected, or nowhere
 }
 
-// errTooFar is returned for a slot that lies more than a century ahead.
-var errTooFar = errors.New("its slot lies more than a century ahead")
+// errTooFar is returned for a slot that lies too far ahead.
+var errTooFar = errors.New("its slot lies more than a century ahead, or more periods of a window by the calendar than Redis was told of")
 
 // timed returns the ruling with the outcome that its slot means where all rules defer.
 func (found ruling) timed() ruling {

@@ -235,7 +235,8 @@ func fromPlain(r rules.Rule) Rule {
 	}
 }
 
-// slackens reports whether the rule holds for actions that start some time after their slots: it is widened, or counts slots.
+// slackens reports whether the rule holds for actions that start some time after their slots: it is widened, or counts slots. A shadow rule
+// looks at slots.
 func (r Rule) slackens(slack time.Duration) bool {
 	switch r.kind {
 	case KindLeak, KindTokenBucket, KindWindow, KindSpacing:

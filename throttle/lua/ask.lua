@@ -44,24 +44,6 @@ local function open(places, costs)
   return subjects
 end
 
--- reached returns the instant from which on a rule admits what it has left.
-local function reached(subject, rule)
-  if rule.kind.logged then
-    return log_of(subject, rule).newest
-  end
-  local first, _, third = fields(subject, rule)
-  if not first then
-    return 0
-  elseif rule.kind == kinds.token_bucket then
-    return third
-  elseif rule.kind == kinds.fixed_window or rule.kind == kinds.calendar then
-    return (period_of(rule, first))
-  elseif rule.kind == kinds.sliding_counter then
-    return first - first % (rule.burst == 2 and rule.period or ceil(rule.period / rule.burst))
-  end
-  return first
-end
-
 -- soon returns the first instant from t on that the rules allow which drop, if each of them does so by the time from which on it admits
 -- anything: slots of callers that are farther away lie ahead.
 local function soon(subjects, t)
@@ -75,7 +57,7 @@ local function soon(subjects, t)
         if rule.guard > 0 then
           at = off(rule, at)
         end
-        if at <= reached(subject, rule) then
+        if at <= rule.kind.reached(subject, rule) then
           t = max(t, at)
         end
       end

@@ -46,6 +46,7 @@ end
 -- only place that knows it. Each has
 --   when(subject, rule, t, cost)   the earliest instant >= t; cost <= rule.top
 --   full(subject, rule)            the instant from which the state equals no state
+--   reached(subject, rule)         the instant from which on it admits what it has left
 -- and those that are not `logged` (windows and spacings are: log_of, refund) also have
 --   spend(subject, rule, t, cost, refused)  take the slot t, or count what was refused at t
 --   undo(subject, rule, t, cost)            give the slot t back, if it was counted
@@ -69,6 +70,9 @@ function make.leak()
   return {
     when = function(subject, rule, t)
       return max(t, round_up(next_turn(subject, rule)))
+    end,
+    reached = function(subject, rule)
+      return (fields(subject, rule)) or 0
     end,
     -- It lies behind the turn as long as a start at the turn would carry its fraction on.
     full = function(subject, rule)
@@ -136,6 +140,10 @@ function make.token_bucket()
     full = function(subject, rule)
       return round_up(full_at(subject, rule))
     end,
+    reached = function(subject, rule)
+      local _, _, last = fields(subject, rule)
+      return last or 0
+    end,
     -- What was refused takes no more tokens than there are in a bucket.
     spend = function(subject, rule, t, cost, refused)
       local had, part = full_at(subject, rule)
@@ -198,6 +206,9 @@ function make.window()
     full = function(subject, rule)
       return log_of(subject, rule).newest + rule.period
     end,
+    reached = function(subject, rule)
+      return log_of(subject, rule).newest
+    end,
   }
 end
 
@@ -213,6 +224,9 @@ function make.spacing()
     end,
     full = function(subject, rule)
       return log_of(subject, rule).newest + rule.period
+    end,
+    reached = function(subject, rule)
+      return log_of(subject, rule).newest
     end,
   }
 end
@@ -250,6 +264,9 @@ function make.fixed_window()
       local last = fields(subject, rule)
       local _, finish = period_of(rule, last or 0)
       return last and finish or 0
+    end,
+    reached = function(subject, rule)
+      return (period_of(rule, fields(subject, rule) or 0))
     end,
     spend = function(subject, rule, t, cost, refused)
       local last, count = window(subject, rule)
@@ -327,6 +344,9 @@ function make.sliding_counter()
     end,
     full = function(subject, rule)
       return fields(subject, rule) and (ring(subject, rule) + rule.burst) * length(rule) or 0
+    end,
+    reached = function(subject, rule)
+      return ring(subject, rule) * length(rule)
     end,
     -- A ring does not shrink: a rule that is changed for a moment must not make it forget.
     spend = function(subject, rule, t, cost, refused)
