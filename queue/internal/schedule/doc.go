@@ -31,7 +31,8 @@
 //	returned.go    jobs come back, and slots are given back
 //	running.go     jobs run, and end
 //	decide.go      whose turn it is
-//	slot.go        the slot of one job, and what it takes
+//	slot.go        the slot of one job
+//	take.go        what a job takes that has one
 //	waited.go      what a job waited for until its slot
 //	person.go      the clocks of users
 //	hours.go       what differs where limits are closed at times

@@ -33,19 +33,21 @@ func (d *decision) unfit(t *tenant, h Head, slot int64) (reason string) {
 // dropIfRefused drops the first job of a lane if a rule that drops does not let it start at its slot, and reports whether it has.
 func (d *decision) dropIfRefused(l *lane, slot int64) bool {
 	for _, who := range d.of {
-		if rule := who.of.state.Refused(slot, who.cost); rule != "" {
+		if rule := who.refusing(slot); rule != "" {
 			d.drop(l, Refused, rule)
+			d.countRefused()
 			return true
-		}
-		if who.of.rules.Drops() {
-			if i := who.of.rules.Refusing(&who.of.state, slot, who.cost); i >= 0 {
-				d.drop(l, Refused, who.ruleName(i))
-				d.countRefused()
-				return true
-			}
 		}
 	}
 	return false
+}
+
+// refusing returns the name of a rule that drops the job at its slot; "" if there is none. Those of a shared limit have decided before.
+func (s share) refusing(slot int64) string {
+	if i := s.of.rules.Refusing(&s.of.state, slot, s.cost); i >= 0 {
+		return s.ruleName(i)
+	}
+	return s.of.state.Refused(slot, s.cost)
 }
 
 // countRefused lets the rules count a refused job, as far as they do (count_dropped).

@@ -297,6 +297,30 @@ func TestAJobThatComesBackGivesItsGrantBack(t *testing.T) {
 	}
 }
 
+// What a shared limit refuses is counted by the rules of tenants that count what was dropped, as what they refuse themselves is.
+func TestRefusalsAreCounted(t *testing.T) {
+	account := namedLimit{name: "account", unit: "jobs", bounds: bounds{set: rules.Compile(0, rules.Rule{Kind: rules.Leak, Limit: 100, Period: time.Second}), shared: true}}
+	tenant := rules.Compile(0, rules.Rule{Kind: rules.Window, Limit: 2, Period: time.Minute, Drop: true, Counts: true})
+	s := newShelf(t, &schedule.Policies{Default: "p", Policies: map[string]schedule.Policy{"p": {Tenant: tenant}}, Named: namedLimits{account}})
+	for range 3 {
+		s.put("t", "u", nil)
+	}
+	s.decide()
+	wants, _ := s.s.Wants(s.now)
+	refused := rules.Grant{At: s.now + 2000, Cost: 1, Refused: "window 5/1s"}
+	s.s.Step(s.now, schedule.Granted{Scope: wants[0].Scope, Grant: refused})
+	s.decide()
+	s.s.Step(s.now, schedule.Granted{Scope: wants[0].Scope, Grant: rules.Grant{At: s.now + 3000, Cost: 1}})
+	s.decide()
+	var by []string
+	for _, d := range s.drops {
+		by = append(by, d.Rule)
+	}
+	if want := []string{refused.Refused, refused.Refused, "window 2/1m"}; !slices.Equal(by, want) || len(s.starts) > 0 {
+		t.Errorf("dropped by %q, and %d have started; want %q", by, len(s.starts), want)
+	}
+}
+
 // Where another limit is tighter than a shared one, the queue asks for as many instants as that lets start soon, as far from each other. Of a
 // tenant it asks for one.
 func TestGrantsThatAreApart(t *testing.T) {
