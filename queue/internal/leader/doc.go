@@ -23,7 +23,8 @@
 //	inflight.go   a commit: what is written into it
 //	outcome.go    what follows when it is known whether it has happened
 //	flights.go    several commits under way, and what happens when one of them fails
-//	shared.go     limits that other queues and callers spend, too
+//	shared.go     limits that other queues and callers spend, too: what is asked of them
+//	grants.go     what they answer, and what is given back
 //	leases.go     places of concurrency limits that count jobs of other partitions, too
 //	reading.go    what the scheduler lacks, read with commits
 //	query.go      a term reads by another connection where one has died

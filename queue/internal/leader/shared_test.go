@@ -14,23 +14,28 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// A leader gives an instant back once, and asks again then. An answer to what it had asked before does not make it wait.
-func TestWhoGivesBackAsksAgain(t *testing.T) {
+// atAccount returns a term that has a shared limit with a rule, and a function that asks for so many of its instants.
+func atAccount(t *testing.T, rule throttle.Rule) (*term, func(n int) []throttle.Decision) {
 	limiter, now := throttle.New(throttle.NewMemoryStore()), time.Now()
 	w := worker.New(worker.Config{Name: "w", Places: worker.NewPlaces(1), Shared: limiter, Log: slog.New(slog.DiscardHandler)}, clock.New(nil), nil)
 	w.Clock.Observe(store.Reading{Now: now.UnixMicro(), Asked: now, Answered: now})
 	term := &term{w: w, ctx: t.Context(), reports: make(chan func(int64), 1), sched: schedule.New(schedule.Settings{}, "")}
 	term.shared.of = make(map[string]*quota)
 
-	subject := throttle.Subject{Key: "account", Rules: []throttle.Rule{throttle.Window(2, time.Hour)}}
+	subject := throttle.Subject{Key: "account", Rules: []throttle.Rule{rule}}
 	request := throttle.Request{By: "push", Subjects: []throttle.Subject{subject}}
-	ask := func(n int) []throttle.Decision {
+	return term, func(n int) []throttle.Decision {
 		all, err := limiter.ReserveMany(t.Context(), 0, time.Second, slices.Repeat([]throttle.Request{request}, n)...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return all
 	}
+}
+
+// A leader gives an instant back once, and asks again then. An answer to what it had asked before does not make it wait.
+func TestWhoGivesBackAsksAgain(t *testing.T) {
+	term, ask := atAccount(t, throttle.Window(2, time.Hour))
 	q, first := term.quota("l:account"), ask(2)[0] // the other one is at the same instant
 	grant := rules.Grant{At: first.Slot.UnixMicro(), Cost: 1}
 	q.given = []given{{grant, first}}
@@ -40,7 +45,7 @@ func TestWhoGivesBackAsksAgain(t *testing.T) {
 	if !first.Spent() || denied.Spent() {
 		t.Fatalf("%v and %v of two", first, denied)
 	}
-	soon := func() int64 { now, _ := w.Clock.Now(); return now + (10 * time.Millisecond).Microseconds() }
+	soon := func() int64 { now, _ := term.w.Clock.Now(); return now + (10 * time.Millisecond).Microseconds() }
 	q.next = soon() + 1_000_000
 
 	term.giveBack([]schedule.Missed{{Scope: "l:account", Grant: grant, Returned: true}})
@@ -63,6 +68,34 @@ func TestWhoGivesBackAsksAgain(t *testing.T) {
 	term.workers.Wait()
 	if third := ask(1)[0]; third.Spent() {
 		t.Error("the instant was given back twice")
+	}
+}
+
+// Where rules refuse jobs these are dropped after a second, also if instants of the limit come back all the time. An answer that is older than
+// what came back last drops none.
+func TestRefusedJobsAreDropped(t *testing.T) {
+	term, ask := atAccount(t, throttle.Window(1, time.Hour).OrDrop())
+	of := question{schedule.Want{Scope: "l:account", Parts: []schedule.Part{{Key: "account"}}}, []schedule.Cost{{Name: 1}}}
+	q, asked := term.quota("l:account"), time.Now()
+	if first := ask(1)[0]; !first.Spent() {
+		t.Fatal(first)
+	}
+	term.answered(of, reach{}, ask(1), asked, time.Now())
+	if now, _ := term.w.Clock.Now(); q.next < now+(settlingEvery-askEvery).Microseconds() {
+		t.Errorf("it asks again in %v", clock.Micros(q.next-now))
+	}
+	for after := range 3 * time.Second / settlingEvery {
+		old := after%6 == 5
+		asked = asked.Add(settlingEvery)
+		if old {
+			q.returned = asked
+		}
+		if drops := q.drops(q.refusing+(after*settlingEvery).Microseconds(), asked); drops != (after*settlingEvery >= settledAfter && !old) {
+			t.Errorf("after %v, with an old answer %v: it drops %v", after*settlingEvery, old, drops)
+		}
+	}
+	if q.drops(q.refused+2*settledFor.Microseconds(), asked.Add(time.Second)) {
+		t.Error("rules that have refused nothing for some time drop a job at once")
 	}
 }
 
