@@ -165,8 +165,8 @@ func (b Bounds) checkShared(path string) *Problem {
 // shareable reports whether a rule that defers holds where a job starts a little after its slot, whoever has decided about the others.
 func shareable(r throttle.Rule) bool { return !r.Drops() && shareableAcross(r) }
 
-// shareableAcross reports whether a rule does so, or drops, where only the partitions of a queue decide. Others know nothing of slots that were
-// handed out ahead, behind which a rule admits nothing: what they ask for would be dropped.
+// shareableAcross reports whether a rule may count the jobs of all partitions of a queue: it may also drop. Callers outside would be dropped for
+// slots that were handed out ahead, since a rule admits nothing before its newest slot.
 func shareableAcross(r throttle.Rule) bool {
 	if r.CountsDropped() || r.Ramp() > 0 || r.Zone() == rules.OfUser {
 		return false
