@@ -267,6 +267,11 @@ func (led *ledger) refuses(at, cost int64, upper bool) bool {
 	return false
 }
 
+// closes tells whether hours that drop are closed at an instant.
+func (led *ledger) closes(at int64) bool {
+	return slices.ContainsFunc(led.limits, func(l limit) bool { return l.drop && l.kind == rules.Hours && l.first(led, at, 1, true) > at })
+}
+
 // spend counts a start: by the latest instant at which it may happen, and by its slot where that is what is paid.
 func (led *ledger) spend(id int, slot, latest, cost int64) {
 	add := func(all []spend, at int64) []spend {

@@ -219,6 +219,7 @@ func (w *world) start(t *task, s schedule.Start, place *schedule.Place) error {
 func (w *world) drop(t *task, d schedule.Drop) error {
 	t.over = true
 	low, high := w.slot(t, w.now, false), w.slot(t, w.now, true)
+	far := w.slot(t, max(w.now+max(w.reach, t.env.Late), w.slots[t.lane]), true) // at the farthest worker; nor does it overtake the one before it
 	switch d.Reason {
 	case schedule.Cancelled:
 		if !w.dead[t.env.ID] {
@@ -227,16 +228,15 @@ func (w *world) drop(t *task, d schedule.Drop) error {
 		delete(w.dead, t.env.ID)
 		return nil
 	case schedule.Expired:
-		high = w.slot(t, max(w.now+max(w.reach, t.env.Late), w.slots[t.lane]), true) // nor does it overtake the one before it
-		if deadline := w.deadline(t); deadline == 0 || high <= deadline && !w.vague(t) {
-			return fmt.Errorf("job %d is dropped as expired, and may start %d µs before its deadline", t.id, deadline-high)
+		if deadline := w.deadline(t); deadline == 0 || far <= deadline && !w.vague(t) {
+			return fmt.Errorf("job %d is dropped as expired, and may start %d µs before its deadline", t.id, deadline-far)
 		} else if w.endFor(t) <= deadline {
 			return fmt.Errorf("job %d is dropped as expired %d µs before its deadline, and an override ends before", t.id, deadline-w.now)
 		}
 		return nil
 	case schedule.Refused:
 		for _, of := range w.counts(t) {
-			if led := w.ledger(of.scope); led.vague || low != high || led.refuses(high, of.cost, true) {
+			if led := w.ledger(of.scope); led.vague || low != high || led.refuses(high, of.cost, true) || led.closes(far) {
 				return nil
 			}
 		}
