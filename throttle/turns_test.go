@@ -444,6 +444,25 @@ func TestCalendarsInRedis(t *testing.T) {
 	}
 }
 
+// A caller that is near waits for the next period where one that is far has begun to use it.
+func TestWhoIsDroppedBetweenPeriods(t *testing.T) {
+	midnight := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	for _, rule := range []Rule{FixedWindow(2, 24*time.Hour), SlidingCounter(2, 24*time.Hour, 4), CalendarWindow(2, "day", "UTC")} {
+		for _, c := range []contestant{memoryContestant(), redisContestant(t, "redis", redistest.Start(t).Client(t))} {
+			c.set(midnight.Add(-3 * time.Millisecond).UnixMicro())
+			for k, after := range []time.Duration{5 * time.Millisecond, time.Millisecond, time.Millisecond} {
+				all, err := New(c.store).ReserveMany(t.Context(), after, 10*time.Millisecond, Request{By: after.String(), Subjects: []Subject{{Key: "k", Rules: []Rule{rule.OrDrop()}}}})
+				if err != nil {
+					t.Fatal(c.name, err)
+				}
+				if d := all[0]; d.Spent() != (k < 2) || d.Spent() && d.Slot.Before(midnight) || !d.Spent() && d.Outcome != Dropped {
+					t.Errorf("%s, %v: request %d: %+v", c.name, rule, k, d)
+				}
+			}
+		}
+	}
+}
+
 func TestWhoTakesTurns(t *testing.T) {
 	l := New(NewMemoryStore())
 	of := func(by string, r Rule) Request {

@@ -232,7 +232,7 @@ function make.spacing()
 end
 
 -- period_of returns when the period of a rule began that contains t, and when it ends. The periods of a calendar are those whose begins the
--- caller has told: what lies behind the last one never comes.
+-- caller has told: the last one never ends.
 local function period_of(rule, t)
   local begins = rule.begins
   if not begins then
@@ -241,7 +241,7 @@ local function period_of(rule, t)
   end
   for i = #begins, 1, -1 do
     if t >= begins[i] then
-      return i < #begins and begins[i] or NEVER, begins[i + 1] or NEVER
+      return begins[i], begins[i + 1] or NEVER
     end
   end
   return 0, begins[1]
