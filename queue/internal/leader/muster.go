@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/queue/internal/store"
 )
 
-// Once a second the leader reads whose leases hold. A worker whose lease has run out is dead: its jobs come back
-// (reap.go). Of the others it reads the records of those that are new or in doubt, and of the rest one in eight, so a
+// Once a second, and when a lease ends, the leader reads whose leases hold. A worker whose lease has run out is dead: its
+// jobs come back (reap.go). Of the others it reads the records of those that are new or in doubt, and of the rest one in eight, so a
 // fleet of a hundred costs no more than a small one. Everything that is looked at once a second hangs on this: which
 // keys have their types, who are the deputies, which tenants rest, how many lanes wait for limits by name.
 
@@ -56,17 +56,27 @@ func (t *term) muster(ctx context.Context, now int64) error {
 			return err
 		}
 	}
-	t.musterAt = now + musterEvery + 20*t.fleet.far()
-	switch { // a new worker says that it has come
-	case t.calm():
-		t.musterAt = now + 8*musterEvery
-	case t.alone():
-		t.musterAt = now + 3*musterEvery
-	}
+	t.musterAt = t.nextMuster(now, leases, alive)
 	t.appoint(alive)
 	t.forgetTrimmers(now)
 	t.forgetTenants()
 	return nil
+}
+
+// nextMuster returns when to look again who works. Where jobs run it is no later than the end of the next lease: if that
+// worker has died, its jobs come back then. A new worker says that it has come.
+func (t *term) nextMuster(now int64, leases map[string]int64, alive []string) int64 {
+	switch {
+	case t.calm():
+		return now + 8*musterEvery
+	case t.alone():
+		return now + 3*musterEvery
+	}
+	at := now + musterEvery + 20*t.fleet.far()
+	for _, name := range alive {
+		at = min(at, leases[name]+1)
+	}
+	return at
 }
 
 // meet makes the workers that are alive the members of the fleet. Members that are known are kept without
