@@ -94,8 +94,7 @@ func (s *memoryStore) decideMany(ctx context.Context, requests []request) ([]Dec
 		if r.by == "" {
 			decisions[i], err = r.decision(d.rule(r))
 		} else {
-			last := i+1 == len(requests) || !requests[i+1].goesOn(r)
-			decisions[i], err = r.decision(call.ask(d, r, last))
+			decisions[i], err = r.decision(call.ask(d, r, runAt(requests, i)))
 		}
 		if err != nil {
 			return decisions, err

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 //	served   what a caller has taken of the subject, divided by its weight. It saves nothing up while it wants nothing: when it comes back
 //	         it is served as much as the least of those who have stayed, at least
 //	turn     a caller has it if no other one that wants slots has been served less. It is decided once in a call
+//	bundle   what a caller takes at once of a rule whose slots pass: it waits until so many are near. Asked for one by one, each slot would take a
+//	         call and a commit of its own. While one caller waits for its bundle nobody has slots behind it, so that who wants one finds it near
 //	again    when to ask again: when the slot comes within reach that the others leave who have been served less
 //
 // Slots are handed out in their order. So nobody gets one before the first that is of use to a caller that is farther away: while it has its turns,
@@ -26,6 +29,11 @@ import (
 const (
 	// turnUnit is what one unit costs a caller of weight 1.
 	turnUnit = 1_000_000
+	// turnShare is how much of its reach the slots of a bundle take up behind the first: if whoever takes them is late, those that are near are not
+	// over yet.
+	turnShare = 0.375
+	// turnMost is how many slots a caller is taken to want that wants more.
+	turnMost = 64
 	// turnPatience is how long what does not pass is left to those whose turn it is.
 	turnPatience = 10 * time.Millisecond
 	// turnAbsence is how late a caller may ask again, in order to be waited for.
@@ -98,20 +106,39 @@ func (t *turn) takes(slot, cost int64) {
 	t.taken = true
 }
 
-// again returns for how long the caller should wait, in µs, where a slot comes within reach in so many, under a rule of that period. Others who
-// have been served less take slots before, until they have caught up: one at least.
-func (t *turn) again(now, far int64, r Rule, period time.Duration) int64 {
-	units := int64(0)
+// A turnRule is a rule that binds callers who take turns, with its period under the slack of its subject, in µs.
+type turnRule struct {
+	Rule
+	period int64
+}
+
+// span returns how long the rule takes to let so many start, in µs.
+func (r turnRule) span(units int64) int64 {
+	return int64(math.Floor(float64(units) * float64(r.period) / float64(r.limit)))
+}
+
+// bundle returns how many slots a caller takes at once that wants so many.
+func (r turnRule) bundle(within, wanted int64) int64 {
+	if !r.passes() {
+		return 1
+	}
+	return min(wanted, 1+int64(math.Floor(float64(within)*turnShare*float64(r.limit)/float64(r.period))))
+}
+
+// again returns for how long the caller should wait that wants so many more, in µs, where a slot comes within reach in so many. Others whose turn
+// is before its own take bundles until they have caught up: one at least.
+func (t *turn) again(now, far, within, wanted int64, r turnRule) int64 {
+	bundle, units := r.bundle(within, turnMost), int64(0)
 	for _, c := range t.of.callers {
-		if c.wants(now) && c.served < t.served {
-			units += max(1, (t.served-c.served)*c.weight/turnUnit)
+		if less := t.served - c.served; c.wants(now) && (less > 0 || less == 0 && c.last < t.last) {
+			units += max(1, (less*c.weight/turnUnit+bundle-1)/bundle) * bundle
 		}
 	}
-	rest := float64(units) * float64(period.Microseconds()) / float64(r.limit)
+	rest := r.span(units)
 	if !r.passes() {
-		return max(far, int64(min(rest, float64(turnShortest.Microseconds()))), 0)
+		return max(far, min(rest, turnShortest.Microseconds()), 0)
 	}
-	return max(far+int64(min(rest, float64(turnLongest.Microseconds()))), 0)
+	return max(far+min(rest, turnLongest.Microseconds())+r.span(min(bundle, wanted)-1), 0)
 }
 
 // passes reports whether a slot that nobody takes is lost.
@@ -178,8 +205,17 @@ func (h *heldRun) holds(r request) bool {
 	return h != nil && slices.EqualFunc(h.subjects, r.subjects, Subject.same)
 }
 
+// runAt returns how many requests from one on differ in nothing.
+func runAt(requests []request, i int) int64 {
+	n := 1
+	for i+n < len(requests) && requests[i+n].goesOn(requests[i]) {
+		n++
+	}
+	return int64(n)
+}
+
 // ask answers a request, and spends if the caller takes the slot. Last says that no request follows that differs in nothing.
-func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
+func (c *turnCall) ask(d *memoryDecision, r request, wanted int64) ruling {
 	if c.held.holds(r) {
 		return c.held.ruling
 	}
@@ -199,14 +235,15 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 	}
 	found := ruling{now: d.now, slot: slot, full: d.now, next: d.now, binding: nowhere, objector: nowhere, taken: slot-from <= within}
 	var mine *turn
-	var rule Rule
+	var rule turnRule
 	if binding != nowhere {
 		if known[binding.subject] == nil {
 			known[binding.subject] = c.turn(r, binding.subject, true)
 		}
 		mine = known[binding.subject]
-		_, rule = r.at(d.asked(binding))
-		found.taken = mine.mayTake(slot-from, from, within, rule, len(r.subjects) == 1)
+		_, of := r.at(d.asked(binding))
+		rule = turnRule{of, r.subjects[binding.subject].periodOf(of).Microseconds()}
+		found.taken = mine.mayTake(slot-from, from, within, wanted, rule, len(r.subjects) == 1)
 		from += mine.reach - mine.after
 	}
 	refusal := nowhere
@@ -225,7 +262,7 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 		objector := d.objecting(slot)
 		d.spend(slot, objector == nowhere)
 		found.objector, c.last = d.asked(objector), slot
-		if !last {
+		if wanted > 1 {
 			return found.timed()
 		}
 	}
@@ -234,7 +271,13 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 		if found.taken {
 			next = mine.last
 		}
-		found.again = mine.again(d.now, next-from-within, rule, r.subjects[binding.subject].periodOf(rule))
+		switch {
+		case found.taken && r.more:
+			wanted = turnMost
+		case found.taken:
+			wanted = 1
+		}
+		found.again = mine.again(d.now, next-from-within, within, wanted, rule)
 	}
 	for _, t := range known {
 		if t != nil && (!found.taken || r.more) {
@@ -251,15 +294,19 @@ func (c *turnCall) ask(d *memoryDecision, r request, last bool) ruling {
 	return found
 }
 
-// mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it. A subject that decides alone may
-// let it take one that is not near, unless a rule counts: what is given back of a window can be used as long as none behind it was taken.
-func (t *turn) mayTake(ahead, from, within int64, r Rule, alone bool) bool {
-	switch {
+// mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it, and wants so many. Of a bundle
+// all slots have to be near. A subject that decides alone may let it take one that is not, unless a rule counts: what is given back of a window can
+// be used as long as none behind it was taken.
+func (t *turn) mayTake(ahead, from, within, wanted int64, r turnRule, alone bool) bool {
+	near := within + t.reach - t.after
+	switch bundle := r.bundle(within, wanted); {
 	case r.passes() && ahead <= within/3:
 		return true
 	case !t.has:
 		return false
-	case ahead <= within+t.reach-t.after:
+	case bundle > 1 && !t.taken:
+		return ahead+r.span(bundle-1) <= near
+	case ahead <= near:
 		return true
 	}
 	return alone && !r.windowed() && !t.taken && t.last <= from+within && ahead <= turnFarthest.Microseconds()

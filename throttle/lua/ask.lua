@@ -109,12 +109,12 @@ local function note(subjects, slot)
   end
 end
 
--- wait returns for how long the caller should wait, which has taken a slot or has not, by its turn if that binds, and notes that it comes
--- back then.
-local function wait(subjects, slot, takes, turn, rule)
+-- wait returns for how long the caller should wait, which has taken a slot or has not and wants so many more, by its turn if that binds, and
+-- notes that it comes back then.
+local function wait(subjects, slot, takes, turn, rule, wanted)
   local rest = 0
   if turn then
-    rest = again(turn, (takes and turn.last or slot) - (from + turn.reach - turn.after) - within, rule)
+    rest = again(turn, (takes and turn.last or slot) - (from + turn.reach - turn.after) - within, within, wanted, rule)
   end
   for i = 1, #subjects do
     local one = turn_at(subjects[i], false)
@@ -142,7 +142,7 @@ local function run(count, places, costs, gap, replies)
     slot, rule, whose = found(subjects, last and max(from, last + gap) or from)
     turn = rule and turn_at(whose, true)
     if rule then
-      takes = may_take(turn, slot - from, from, within, rule, #subjects == 1)
+      takes = may_take(turn, slot - from, from, within, count - got, rule, #subjects == 1)
     else
       takes = slot - from <= within
     end
@@ -166,7 +166,8 @@ local function run(count, places, costs, gap, replies)
     asked[places[i]].text = 'stale'
   end
   replies[first] = got
-  local rest = wait(subjects, slot, takes, not refuses and turn, rule)
+  local wanted = takes and (more and MOST or 1) or count - got
+  local rest = wait(subjects, slot, takes, not refuses and turn, rule, wanted)
   held = { of = not takes and not refuses and of, slot = slot, rest = rest }
   replies[#replies + 1] = rest
   replies[#replies + 1] = refuses and whom(0, by, refuses) or 0

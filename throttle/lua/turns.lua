@@ -8,6 +8,7 @@
 local UNIT = 1000000
 local PATIENCE, ABSENCE, FARTHEST = 10000, 10000, 1000000
 local LONGEST, SHORTEST = 50000, 2000 -- leave slots that pass, and others
+local SHARE, MOST = 0.375, 64 -- of a bundle
 local KEPT = '10000' -- ms
 
 -- wants tells whether a caller waits for its turn until then. An instant that lies further ahead is from before the
@@ -47,13 +48,13 @@ local function enter(text, who, weight, after, now, necessary)
   local turn = {
     who = who, weight = weight, after = after, has = true, taken = false, reach = after,
     least = known or 0, served = tonumber(served or 0), till = tonumber(till or 0), last = tonumber(last or 0),
-    wanting = {}, -- served and weight of each other one that wants slots
+    wanting = {}, -- served, weight and newest slot of each other one that wants slots
   }
   local least, n, idle = NEVER, 0, false
-  for served, till, far, weight in string.gmatch(others, ';[^,;]*,(%d+),(%d+),(%d+),(%d+)') do
+  for served, till, far, weight, last in string.gmatch(others, ';[^,;]*,(%d+),(%d+),(%d+),(%d+),(%d+)') do
     served, till = tonumber(served), tonumber(till)
     if wants(till, now) then
-      turn.wanting[n + 1], turn.wanting[n + 2], n = served, tonumber(weight), n + 2
+      turn.wanting[n + 1], turn.wanting[n + 2], turn.wanting[n + 3], n = served, tonumber(weight), tonumber(last), n + 3
       least, turn.reach = min(least, served), max(turn.reach, tonumber(far))
     else
       idle = idle or served <= turn.least
@@ -86,29 +87,44 @@ local function windowed(rule)
   return rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter or rule.kind == kinds.calendar
 end
 
--- again returns for how long the caller should wait, where a slot comes within reach in so many us. Others who have been served
--- less take slots before, until they have caught up: one at least.
-local function again(turn, far, rule)
-  local units, wanting = 0, turn.wanting
-  for i = 1, #wanting, 2 do
-    if wanting[i] < turn.served then
-      units = units + max(1, floor((turn.served - wanting[i]) * wanting[i + 1] / UNIT))
+-- span returns how long a rule takes to let so many start.
+local function span(rule, units)
+  return floor(units * rule.period / rule.n)
+end
+
+-- bundle_of returns how many slots a caller takes at once that wants so many.
+local function bundle_of(rule, within, wanted)
+  return passes(rule) and min(wanted, 1 + floor(within * SHARE * rule.n / rule.period)) or 1
+end
+
+-- again returns for how long the caller should wait that wants so many more, where a slot comes within reach in so many us. Others whose turn is
+-- before its own take bundles until they have caught up: one at least.
+local function again(turn, far, within, wanted, rule)
+  local bundle, units, wanting = bundle_of(rule, within, MOST), 0, turn.wanting
+  for i = 1, #wanting, 3 do
+    local less = turn.served - wanting[i]
+    if less > 0 or less == 0 and wanting[i + 2] < turn.last then
+      units = units + max(1, math.ceil(floor(less * wanting[i + 1] / UNIT) / bundle)) * bundle
     end
   end
-  local rest = floor(units * rule.period / rule.n)
+  local rest = span(rule, units)
   if not passes(rule) then
     return max(far, min(rest, SHORTEST), 0)
   end
-  return max(far + min(rest, LONGEST), 0)
+  return max(far + min(rest, LONGEST) + span(rule, min(bundle, wanted) - 1), 0)
 end
 
--- may_take tells whether the caller takes a slot that lies so far behind the first instant that is of use to it.
-local function may_take(turn, ahead, from, within, rule, alone)
+-- may_take tells whether the caller takes a slot that lies so far behind the first instant that is of use to it, and wants so many. Of a
+-- bundle all slots have to be near.
+local function may_take(turn, ahead, from, within, wanted, rule, alone)
+  local bundle, near = bundle_of(rule, within, wanted), within + turn.reach - turn.after
   if passes(rule) and ahead <= floor(within / 3) then
     return true
   elseif not turn.has then
     return false
+  elseif bundle > 1 and not turn.taken then
+    return ahead + span(rule, bundle - 1) <= near
   end
-  return ahead <= within + turn.reach - turn.after
+  return ahead <= near
     or alone and not windowed(rule) and not turn.taken and turn.last <= from + within and ahead <= FARTHEST
 end
