@@ -546,3 +546,43 @@ func TestDaysOfADividedQueue(t *testing.T) {
 		}
 	})
 }
+
+// A warm-up of a divided queue lets as many start on each day as the window of that day says, in all partitions together.
+func TestWarmupOfADividedQueue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		windows string
+		days    []int // how many have started by then
+		binding string
+	}{
+		{"1:60/24h,2:150/24h,3:200/24h", []int{60, 150}, "window 150/24h (warm-up, day 2 of 3)"},
+		{"1:60/day,2:90/day,3:200/day", []int{60, 150}, "window 90/day UTC (warm-up, day 2 of 3)"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := redistest.Mini(t)
+			inspector := newInspector(t, client, "push")
+			must(t, inspector.SetPolicies(t.Context(), queue.Policies{Partitions: 4, Queue: []throttle.Rule{throttle.Warmup("2000-01-01", c.windows, "UTC")}}))
+			time.Sleep(24*time.Hour - 5*time.Second) // the bubble's clock begins at midnight
+			enqueue(t, client, tenantJobs(20, 200)...)
+			var started starts
+			r := &recorder{then: func(context.Context, queue.Info) error {
+				started.add("all", time.Now())
+				return nil
+			}}
+			runWorker(t, client, r, queue.WorkerConfig{})
+			for day, want := range c.days {
+				time.Sleep(4 * time.Second)
+				if n := started.of("all"); n != want {
+					t.Errorf("%s, day %d: %d jobs have started, want %d", c.windows, day+1, n, want)
+				}
+			}
+			for k := range 20 {
+				e, err := inspector.Explain(t.Context(), fmt.Sprint("school-", k), "teacher")
+				must(t, err)
+				if e.Waiting > 0 && (e.Binding == nil || e.Binding.Rule != c.binding) {
+					t.Errorf("%+v, want %s", e.Binding, c.binding)
+				}
+			}
+		})
+	}
+}

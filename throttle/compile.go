@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/rules"
 )
@@ -39,8 +40,8 @@ func checkCost(cost int, of []Rule) error {
 }
 
 // compile appends the cost and the rules in the form in which the scripts read them (make_rules in
-// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], the guard in µs if there is one, and for a window by the
-// calendar when its periods begin around now.
+// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], the guard in µs if there is one, for a window by the
+// calendar when its periods begin around now, and for a warm-up its windows from the one of the day before on.
 func (s Subject) compile(b []byte, now int64) []byte {
 	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
 	return append(appendRules(b, s, now), ']')
@@ -50,16 +51,25 @@ func (s Subject) compile(b []byte, now int64) []byte {
 func appendRules(b []byte, s Subject, now int64) []byte {
 	for _, r := range s.Rules {
 		b = append(append(b, `,["`...), r.kind...)
+		if r.kind == KindWarmup && r.unit != "" {
+			b = append(b, "_calendar"...)
+		}
 		b = append(b, '"')
 		for _, n := range [...]int64{int64(r.limit), s.periodOf(r).Microseconds(), int64(r.burst + r.buckets)} {
 			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
 		b = append(r.flags(append(b, `,"`...)), '"')
-		if guard := s.guardOf(r); guard > 0 || r.kind == KindCalendar {
+		if guard := s.guardOf(r); guard > 0 || r.unit != "" || r.kind == KindWarmup {
 			b = strconv.AppendInt(append(b, ','), guard.Microseconds(), 10)
 		}
-		if r.kind == KindCalendar {
+		switch {
+		case r.unit != "":
 			b = r.appendBegins(b, now)
+		case r.kind == KindWarmup:
+			b = append(b, ",false"...)
+		}
+		if r.kind == KindWarmup {
+			b = r.appendStages(b, s.stepSlack(r), now)
 		}
 		b = append(b, ']')
 	}
@@ -82,6 +92,19 @@ func (r Rule) appendBegins(b []byte, now int64) []byte {
 		b = strconv.AppendInt(b, begin, 10)
 		begin = end
 		_, end = r.plain().Around(begin)
+	}
+	return append(b, ']')
+}
+
+// appendStages appends the windows of a warm-up: from and until when each has slots, how many it admits, and in which time, in µs. Those that
+// were over yesterday are left out.
+func (r Rule) appendStages(b []byte, slack time.Duration, now int64) []byte {
+	b = append(b, ",["...)
+	for i, s := range r.plain().Stages(slack, now-24*time.Hour.Microseconds()) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = fmt.Appendf(b, "[%d,%d,%d,%d]", s.From, s.Until, s.Limit, s.Period)
 	}
 	return append(b, ']')
 }

@@ -37,7 +37,7 @@ const maxSlack = time.Minute
 
 // periodOf returns the period of a rule under the slack of the subject.
 func (s Subject) periodOf(r Rule) time.Duration {
-	if r.kind == KindWindow || r.kind == KindSpacing {
+	if r.logged() {
 		return r.period + s.Slack
 	}
 	return r.period
@@ -49,6 +49,14 @@ func (s Subject) guardOf(r Rule) time.Duration {
 		return 0
 	}
 	return s.Slack
+}
+
+// stepSlack returns how much before a tighter window of a warm-up comes there are no slots under the slack of the subject.
+func (s Subject) stepSlack(r Rule) time.Duration {
+	if r.logged() {
+		return s.Slack
+	}
+	return s.guardOf(r)
 }
 
 // A Request asks for one action of [Limiter.AllowMany].

@@ -55,6 +55,9 @@ func (s *memoryStore) compile(of Subject) *compiled {
 	for i, r := range of.Rules {
 		plain[i] = r.plain()
 		plain[i].Guard = of.guardOf(r)
+		if r.kind == KindWarmup {
+			plain[i].Guard = of.stepSlack(r)
+		}
 		if plain[i].Period = of.periodOf(r); r.kind == KindHours && hours {
 			continue
 		}

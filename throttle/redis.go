@@ -78,7 +78,7 @@ const shortLog = 128
 func lists(keys []string, key string, of []Rule) []string {
 	known := len(keys)
 	for _, r := range of {
-		if r.kind != KindWindow || r.limit < shortLog {
+		if !r.logged() || r.limit < shortLog {
 			continue
 		}
 		list := key + "%"
@@ -109,7 +109,6 @@ func hashTag(key string) string {
 var (
 	errLocal = errors.New("hours are decided by a queue, or by a store in memory")
 	errRamp  = errors.New("a ramp is decided by a queue, or by a store in memory; in Redis, want a leak without one")
-	errDays  = errors.New("a warm-up is decided by a queue, or by a store in memory; in Redis, want a window")
 )
 
 // local returns an error if one of the rules is none of those that the scripts know.
@@ -118,9 +117,7 @@ func local(r request) error {
 		for i := range subject.Rules {
 			var unknown error
 			switch rule := &subject.Rules[i]; {
-			case rule.kind == KindWarmup:
-				unknown = errDays
-			case rule.zone != "" && rule.kind != KindCalendar:
+			case rule.kind == KindHours:
 				unknown = errLocal
 			case rule.ramp > 0:
 				unknown = errRamp

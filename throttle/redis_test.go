@@ -213,9 +213,8 @@ func TestRulesThatRedisDoesNotKnow(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
 		for want, rule := range map[string]throttle.Rule{
-			"hours are decided by a queue": throttle.Hours("08:00-21:00", "", "UTC"),
-			"a warm-up is decided by a queue, or by a store in memory; in Redis, want a window": throttle.Warmup("2026-12-01", "1:50/24h,2:100/24h", ""),
-			"in Redis, want a leak without one":                                                 throttle.Leak(50, time.Second).Ramping(time.Minute),
+			"hours are decided by a queue":      throttle.Hours("08:00-21:00", "", "UTC"),
+			"in Redis, want a leak without one": throttle.Leak(50, time.Second).Ramping(time.Minute),
 		} {
 			_, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "u", Rules: []throttle.Rule{rule}})
 			if !errors.Is(err, throttle.ErrInvalidRule) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), rule.String()) {

@@ -124,7 +124,7 @@ func UserHours(within, days string, holidays ...string) Rule {
 // windows "1:50/24h,2:100/24h,7:1000/24h" it is 50 in any 24 hours on the first day and before it, 100 from the second day on, and 1000
 // from the seventh day on, for good. The first day is 1, and they ascend. The windows are those of [Window], or all of them are those of
 // [CalendarWindow], "1:50/day,2:100/day". Days begin at midnight in the zone; "" means UTC. What was counted stays counted when the
-// next window comes. The store in Redis does not know it.
+// next window comes. By the calendar, the store in Redis gives no slots further ahead than ten periods.
 func Warmup(from, windows, zone string) Rule {
 	return fromPlain(rules.Rule{Kind: rules.Warmup, From: from, Windows: windows, Zone: zone})
 }
@@ -239,10 +239,15 @@ func fromPlain(r rules.Rule) Rule {
 // looks at slots.
 func (r Rule) slackens(slack time.Duration) bool {
 	switch r.kind {
-	case KindLeak, KindTokenBucket, KindWindow, KindSpacing:
+	case KindLeak, KindTokenBucket:
 		return true
 	}
-	return r.shadow || r.part() > guardFactor*slack && !r.counts
+	return r.logged() || r.shadow || r.part() > guardFactor*slack && !r.counts
+}
+
+// logged reports whether the rule looks at slots: windows, also those of a warm-up, and spacings.
+func (r Rule) logged() bool {
+	return r.kind == KindWindow || r.kind == KindSpacing || r.kind == KindWarmup && r.unit == ""
 }
 
 // guardFactor is how many times as long as a slack a period is at least of whose end so much has no slots.
@@ -252,7 +257,7 @@ const guardFactor = 4
 // sliding counter; 0 for other rules.
 func (r Rule) part() time.Duration {
 	switch {
-	case r.kind == KindFixedWindow, r.kind == KindCalendar, r.kind == KindSlidingCounter && r.buckets == 2:
+	case r.kind == KindFixedWindow, r.unit != "", r.kind == KindSlidingCounter && r.buckets == 2:
 		return r.period
 	case r.kind == KindSlidingCounter:
 		return (r.period + time.Duration(r.buckets)*time.Microsecond - 1) / time.Duration(r.buckets) / time.Microsecond * time.Microsecond

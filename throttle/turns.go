@@ -154,7 +154,7 @@ func (r Rule) passes() bool {
 
 // windowed reports whether a rule counts what starts within a time.
 func (r Rule) windowed() bool {
-	return r.kind == KindWindow || r.kind == KindFixedWindow || r.kind == KindSlidingCounter || r.kind == KindCalendar
+	return r.kind == KindWindow || r.kind == KindFixedWindow || r.kind == KindSlidingCounter || r.kind == KindCalendar || r.kind == KindWarmup
 }
 
 // weight returns the weight of whoever asks.

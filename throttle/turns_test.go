@@ -317,9 +317,16 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 	seed := sample.SeedOf(t)
 	play := func(t *testing.T, round int, contestants ...contestant) {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		warmup := func(per time.Duration) Rule {
+			step := func() string { return fmt.Sprintf("%d/%s", 2+rng.IntN(5), per*time.Duration(1+rng.IntN(3))) }
+			if rng.IntN(2) == 0 {
+				step = func() string { return fmt.Sprintf("%d/day", 2+rng.IntN(5)) }
+			}
+			return Warmup("2026-03-27", fmt.Sprintf("1:%s,2:%s,3:%s,5:%s", step(), step(), step(), step()), "Europe/Paris")
+		}
 		rule := func() Rule {
 			n, per := 2+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
-			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3), CalendarWindow(n, "day", "Europe/Paris")}[rng.IntN(7)]
+			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3), CalendarWindow(n, "day", "Europe/Paris"), warmup(per)}[rng.IntN(8)]
 			switch rng.IntN(6) {
 			case 0:
 				return r.AsShadow()

@@ -55,7 +55,7 @@ const (
 	wantCounts  = "jobs, cost, or the name of a unit of the job's own, such as tokens"
 	wantMissing = "ignore or refuse"
 	wantTruth   = "true or false"
-	wantSlots   = "leaks, token_buckets, windows, spacings, and fixed_windows and sliding_counters that count by 100ms or longer"
+	wantSlots   = "leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer"
 	wantShared  = wantSlots + ", which do not drop and have no ramp"
 	wantAcross  = wantSlots + ", without ramp and count_dropped"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
@@ -172,7 +172,7 @@ func shareableAcross(r throttle.Rule) bool {
 		return false
 	}
 	switch r.Kind() {
-	case throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing, throttle.KindCalendar:
+	case throttle.KindLeak, throttle.KindTokenBucket, throttle.KindWindow, throttle.KindSpacing, throttle.KindCalendar, throttle.KindWarmup:
 		return true
 	case throttle.KindFixedWindow:
 		return r.Period() >= shortestPart

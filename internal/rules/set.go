@@ -91,7 +91,7 @@ func Compile(slack time.Duration, rs ...Rule) *Set {
 
 func newRule(r Rule, slack int64) rule {
 	if r.Kind == Warmup {
-		r = r.Tidied()
+		r, slack = r.Tidied(), max(slack, r.Guard.Microseconds())
 	}
 	known := kinds[r.Kind]
 	c := rule{Rule: r, name: r.brief(), kind: known.kind, paced: known.paced, id: known.code << 1, top: r.Most()}

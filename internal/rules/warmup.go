@@ -182,6 +182,19 @@ func newStages(r Rule, slack int64) []stage {
 	return all
 }
 
+// A Stage is a window of a warm-up as others decide by it: from and until when it has slots, where [Never] is for the last, how many it admits,
+// and in which time, in µs. The first one holds before, too.
+type Stage struct{ From, Until, Limit, Period int64 }
+
+// Stages returns the windows of a warm-up that hold at an instant or behind it, for starts up to slack after their slots.
+func (r Rule) Stages(slack time.Duration, t int64) (all []Stage) {
+	c := rule{stages: newStages(r, slack.Microseconds())}
+	for _, s := range c.stages[c.stageAt(t):] {
+		all = append(all, Stage{s.from, s.until, s.n, s.period})
+	}
+	return all
+}
+
 // stageAt returns which window of a warm-up holds at an instant.
 func (r *rule) stageAt(t int64) int {
 	i := 0

@@ -26,7 +26,7 @@ local function room(subject, rule, t)
   if rule.kind.when(subject, rule, t, 1) > t then
     return 0
   end
-  local low, high = 1, rule.top
+  local low, high = 1, rule.stages and stage_at(rule, t).n or rule.top
   if high == math.huge then
     return 1
   end

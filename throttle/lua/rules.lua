@@ -32,9 +32,13 @@ local function new_rule(compiled, place, seen)
     rule.side = rule.shadow and 'shadow' or rule.counts and 'counting'
   end
   if not rule.kind.logged then
-    local field = rule.shadow and 'shadow:' .. kind or kind
+    local field = kind == 'warmup_calendar' and 'calendar' or kind
+    field = rule.shadow and 'shadow:' .. field or field
     seen[field] = (seen[field] or 0) + 1
     rule.field = field .. '#' .. seen[field] -- older releases wrote none, and other numbers
+  end
+  if compiled[8] then
+    rule.stages = stages_of(rule, compiled[8])
   end
   return rule
 end
@@ -46,7 +50,7 @@ local function note_log(size, rule)
   size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard, begins}, for an action of a cost: rules.cost.
+-- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard, begins, stages}, for an action of a cost: rules.cost.
 -- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
 -- slots the others look at, and for how long.
@@ -74,7 +78,7 @@ local function make_rules(compiled, cost)
     else
       rules[#rules + 1] = rule
       rules.drops, rules.counts = rules.drops or rule.drop, rules.counts or rule.counts
-      rules.guarded = rules.guarded or rule.guard > 0
+      rules.guarded = rules.guarded or rule.guard > 0 or rule.stages ~= nil
     end
   end
   return rules

@@ -84,7 +84,7 @@ end
 
 -- windowed tells whether a rule counts what starts within a time.
 local function windowed(rule)
-  return rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter or rule.kind == kinds.calendar
+  return rule.stages or rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter or rule.kind == kinds.calendar
 end
 
 -- span returns how long a rule takes to let so many start.

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -72,15 +73,23 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 	return found
 }
 
+// fieldOf returns the kind by which the state names what a rule remembers: a warm-up by the calendar is a window of it.
+func fieldOf(r throttle.Rule) throttle.Kind {
+	if r.Unit() != "" {
+		return throttle.KindCalendar
+	}
+	return r.Kind()
+}
+
 // alone returns a rule to be asked by itself, which stands in the same place among those of its kind: that is how the state names what each of
 // them remembers. Those before it are so wide that they say nothing.
 func alone(all []throttle.Rule, i int) (asked []throttle.Rule) {
 	rule := all[i]
 	for _, r := range all[:i] {
-		if r.Kind() != rule.Kind() || r.Shadows() != rule.Shadows() {
+		if fieldOf(r) != fieldOf(rule) || r.Shadows() != rule.Shadows() {
 			continue
 		}
-		switch r.Kind() {
+		switch fieldOf(r) {
 		case throttle.KindLeak:
 			r = throttle.Leak(rules.MaxLimit, time.Millisecond)
 		case throttle.KindTokenBucket:
@@ -88,7 +97,7 @@ func alone(all []throttle.Rule, i int) (asked []throttle.Rule) {
 		case throttle.KindFixedWindow:
 			r = throttle.FixedWindow(rules.MaxLimit, r.Period())
 		case throttle.KindCalendar:
-			r = throttle.CalendarWindow(rules.MaxLimit, r.Unit(), r.Zone())
+			r = throttle.CalendarWindow(rules.MaxLimit, r.Unit(), cmp.Or(r.Zone(), "UTC"))
 		case throttle.KindSlidingCounter:
 			r = throttle.SlidingCounter(rules.MaxLimit, r.Period(), r.Buckets())
 		default: // windows and spacings have one log

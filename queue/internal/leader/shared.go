@@ -249,7 +249,7 @@ func costUnder(all []throttle.Rule, cost int) int {
 			if most := int(rules.Century / r.Period()); cost/r.Limit() >= most {
 				cost = most * r.Limit()
 			}
-		case throttle.KindWindow, throttle.KindFixedWindow, throttle.KindSlidingCounter, throttle.KindCalendar:
+		case throttle.KindWindow, throttle.KindFixedWindow, throttle.KindSlidingCounter, throttle.KindCalendar, throttle.KindWarmup:
 			cost = min(cost, r.Limit())
 		case throttle.KindTokenBucket:
 			cost = min(cost, r.Burst())

@@ -1,0 +1,90 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/waterclock/waterclock/internal/redistest"
+	"github.com/waterclock/waterclock/internal/sample"
+)
+
+// The stores agree about warm-ups around the midnights at which the next window comes, which may be smaller than the one before, or too small
+// for a cost that a later one admits.
+func TestStoresAgreeAboutWarmups(t *testing.T) {
+	sample.Slow(t)
+	t.Parallel()
+	seed := sample.SeedOf(t)
+	client := redistest.Start(t).Client(t)
+	contestants := []contestant{memoryContestant(), redisContestant(t, "redis", client), longContestant(t, "redis", client)}
+	paris, err := time.LoadLocation("Europe/Paris")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agree := func(what string, decisions []Decision) {
+		t.Helper()
+		for i, d := range decisions {
+			if diff := cmp.Diff(decisions[0], d, cmpopts.IgnoreUnexported(Decision{})); diff != "" || d.Spent() != decisions[0].Spent() {
+				t.Fatalf("%s: %s and %s differ:\n%s", what, contestants[0].name, contestants[i].name, diff)
+			}
+		}
+	}
+	for round := range 80 {
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		step := func() string { return fmt.Sprintf("%d/%dms", 1+rng.IntN(5), 10+rng.IntN(90)) }
+		if rng.IntN(2) == 0 {
+			step = func() string { return fmt.Sprintf("%d/day", 1+rng.IntN(5)) }
+		}
+		rule := Warmup("2026-03-27", fmt.Sprintf("1:%s,2:%s,3:%s,5:%s", step(), step(), step(), step()), "Europe/Paris")
+		switch rng.IntN(5) {
+		case 0:
+			rule = rule.OrDrop()
+		case 1:
+			rule = rule.AsShadow()
+		case 2:
+			rule = rule.CountingDropped()
+		}
+		subject := Subject{Key: fmt.Sprint(round), Rules: []Rule{rule}}
+		if !rule.CountsDropped() && rng.IntN(2) == 0 {
+			subject.Slack = 20 * time.Millisecond
+		}
+		now := time.Date(2026, 3, 27+rng.IntN(6), 0, 0, 0, 0, paris).UnixMicro() - 150_000
+		taken := make([][]Decision, len(contestants))
+		for range 40 {
+			now += []int64{rng.Int64N(50), rng.Int64N(20_000), -rng.Int64N(1000)}[rng.IntN(3)]
+			verb, cost, decisions := rng.IntN(4), 1+rng.IntN(rule.Limit()), make([]Decision, len(contestants))
+			refund := rng.IntN(6) == 0 && len(taken[0]) > 0
+			contestants[0].set(now)
+			if d, err := New(contestants[0].store).Peek(t.Context(), cost, subject); err != nil || d.RetryAfter > 5*24*time.Hour {
+				verb = 1 // in Redis the periods far ahead are not known
+			}
+			which := rng.IntN(max(1, len(taken[0])))
+			for i, c := range contestants {
+				c.set(now)
+				l, err := New(c.store), error(nil)
+				switch {
+				case refund:
+					err = l.Refund(t.Context(), taken[i][which])
+					taken[i] = append(taken[i][:which], taken[i][which+1:]...)
+				case verb == 0:
+					decisions[i], err = l.Peek(t.Context(), cost, subject)
+				case verb == 1:
+					decisions[i], err = l.Allow(t.Context(), cost, subject)
+				default:
+					decisions[i], err = l.Reserve(t.Context(), cost, subject)
+				}
+				if err != nil {
+					t.Fatal(c.name, err)
+				}
+				if decisions[i].Spent() {
+					taken[i] = append(taken[i], decisions[i])
+				}
+			}
+			agree(fmt.Sprintf("round %d: %v %v, cost %d", round, rule, subject.Slack, cost), decisions)
+		}
+	}
+}
