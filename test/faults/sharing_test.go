@@ -21,8 +21,9 @@ const (
 	poolLimit     = 60 // of each tenant
 )
 
-// steady is how late a machine usually runs what is due at most that has processors enough for the processes of this test.
-const steady = 2 * time.Millisecond
+// steady is how late a machine runs nine of ten jobs at most that has processors enough for the processes of this test. That is 1.4 ms where the
+// test runs alone on two of them, and 3.4 to 5.5 beside six others.
+const steady = 3 * time.Millisecond
 
 // accountFile is the policy file of somebody outside.
 const accountFile = "limits: {account: {shared: true, counts: jobs, rules: [{%s}]}}"
@@ -162,8 +163,8 @@ func (s *scene) checkUse(limit string, rate, least float64, executions, all []*e
 	slices.Sort(late)
 	part := float64(n) / (rate * lasted.Seconds())
 	s.t.Logf("of %s %.1f %% were used in %v, %d times from outside", limit, 100*part, lasted.Round(time.Millisecond), len(s.outside))
-	if usually := late[len(late)/2].Round(time.Millisecond / 10); usually > steady {
-		s.t.Logf("the machine usually ran what was due %v late: grants are lost to processes that do not run in time", usually)
+	if most := late[len(late)*9/10].Round(time.Millisecond / 10); most > steady {
+		s.t.Logf("the machine ran one in ten jobs %v late and more: grants are lost to processes that do not run in time", most)
 		least = 0.3
 	}
 	if part < least {
