@@ -509,59 +509,25 @@ func TestPeriodsOfADividedQueue(t *testing.T) {
 	}
 }
 
-// A window by the calendar counts the jobs of all partitions, from midnight to midnight.
+// A window by the calendar counts the jobs of all partitions, from midnight to midnight, and a warm-up lets as many of them start on each day as the
+// window of that day says. The reason why jobs wait is the window of the day.
 func TestDaysOfADividedQueue(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client := redistest.Mini(t)
-		inspector := newInspector(t, client, "push")
-		must(t, inspector.SetPolicies(t.Context(), queue.Policies{Partitions: 4, Queue: []throttle.Rule{throttle.CalendarWindow(60, "day", "UTC")}}))
-		time.Sleep(24*time.Hour - 5*time.Second) // the bubble's clock begins at midnight
-		enqueue(t, client, tenantJobs(20, 200)...)
-		var started starts
-		r := &recorder{then: func(context.Context, queue.Info) error {
-			started.add("all", time.Now())
-			return nil
-		}}
-		runWorker(t, client, r, queue.WorkerConfig{})
-		for day, want := range []int{60, 120} {
-			time.Sleep(4 * time.Second)
-			if n := started.of("all"); n != want {
-				t.Errorf("day %d: %d jobs have started, want %d", day, n, want)
-			}
-		}
-		waiting := int64(0)
-		for k := range 20 {
-			e, err := inspector.Explain(t.Context(), fmt.Sprint("school-", k), "teacher")
-			must(t, err)
-			if waiting += e.Waiting; e.Waiting == 0 {
-				continue
-			}
-			if midnight := e.Now.Truncate(24 * time.Hour).Add(24 * time.Hour); e.Binding == nil || e.Binding.Rule != "window 60/day UTC" || !e.Binding.When.Equal(midnight) {
-				t.Errorf("%+v; want the next ones at %v", e.Binding, midnight)
-			}
-		}
-		if waiting != 80 {
-			t.Errorf("%d jobs wait, want 80", waiting)
-		}
-	})
-}
-
-// A warm-up of a divided queue lets as many start on each day as the window of that day says, in all partitions together.
-func TestWarmupOfADividedQueue(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
-		windows string
-		days    []int // how many have started by then
+		rule    throttle.Rule
+		first   int // how many start on the first day, and on both
+		both    int
 		binding string
+		next    time.Duration // when more start, behind the midnight between them; 0 if that is not exact
 	}{
-		{"1:60/24h,2:150/24h,3:200/24h", []int{60, 150}, "window 150/24h (warm-up, day 2 of 3)"},
-		{"1:60/day,2:90/day,3:200/day", []int{60, 150}, "window 90/day UTC (warm-up, day 2 of 3)"},
+		{throttle.CalendarWindow(60, "day", "UTC"), 60, 120, "window 60/day UTC", 24 * time.Hour},
+		{throttle.Warmup("2000-01-01", "1:60/24h,2:150/24h,3:200/24h", "UTC"), 60, 150, "window 150/24h (warm-up, day 2 of 3)", 0},
+		{throttle.Warmup("2000-01-01", "1:60/day,2:90/day,3:200/day", "UTC"), 60, 150, "window 90/day UTC (warm-up, day 2 of 3)", 24 * time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client := redistest.Mini(t)
 			inspector := newInspector(t, client, "push")
-			must(t, inspector.SetPolicies(t.Context(), queue.Policies{Partitions: 4, Queue: []throttle.Rule{throttle.Warmup("2000-01-01", c.windows, "UTC")}}))
+			must(t, inspector.SetPolicies(t.Context(), queue.Policies{Partitions: 4, Queue: []throttle.Rule{c.rule}}))
 			time.Sleep(24*time.Hour - 5*time.Second) // the bubble's clock begins at midnight
 			enqueue(t, client, tenantJobs(20, 200)...)
 			var started starts
@@ -570,18 +536,26 @@ func TestWarmupOfADividedQueue(t *testing.T) {
 				return nil
 			}}
 			runWorker(t, client, r, queue.WorkerConfig{})
-			for day, want := range c.days {
+			for day, want := range []int{c.first, c.both} {
 				time.Sleep(4 * time.Second)
 				if n := started.of("all"); n != want {
-					t.Errorf("%s, day %d: %d jobs have started, want %d", c.windows, day+1, n, want)
+					t.Errorf("%v: day %d: %d jobs have started, want %d", c.rule, day, n, want)
 				}
 			}
+			waiting := int64(0)
 			for k := range 20 {
 				e, err := inspector.Explain(t.Context(), fmt.Sprint("school-", k), "teacher")
 				must(t, err)
-				if e.Waiting > 0 && (e.Binding == nil || e.Binding.Rule != c.binding) {
-					t.Errorf("%+v, want %s", e.Binding, c.binding)
+				if waiting += e.Waiting; e.Waiting == 0 {
+					continue
 				}
+				next := e.Now.Truncate(24 * time.Hour).Add(c.next)
+				if e.Binding == nil || e.Binding.Rule != c.binding || c.next > 0 && !e.Binding.When.Equal(next) {
+					t.Errorf("%v: %+v; want the next ones at %v by %s", c.rule, e.Binding, next, c.binding)
+				}
+			}
+			if want := int64(200 - c.both); waiting != want {
+				t.Errorf("%v: %d jobs wait, want %d", c.rule, waiting, want)
 			}
 		})
 	}

@@ -41,7 +41,7 @@ func checkCost(cost int, of []Rule) error {
 
 // compile appends the cost and the rules in the form in which the scripts read them (make_rules in
 // rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], the guard in µs if there is one, for a window by the
-// calendar when its periods begin around now, and for a warm-up its windows from the one of the day before on.
+// calendar when its periods begin around now, and for a warm-up its windows.
 func (s Subject) compile(b []byte, now int64) []byte {
 	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
 	return append(appendRules(b, s, now), ']')
@@ -69,7 +69,7 @@ func appendRules(b []byte, s Subject, now int64) []byte {
 			b = append(b, ",false"...)
 		}
 		if r.kind == KindWarmup {
-			b = r.appendStages(b, s.stepSlack(r), now)
+			b = r.appendStages(b, s.stepSlack(r))
 		}
 		b = append(b, ']')
 	}
@@ -96,11 +96,10 @@ func (r Rule) appendBegins(b []byte, now int64) []byte {
 	return append(b, ']')
 }
 
-// appendStages appends the windows of a warm-up: from and until when each has slots, how many it admits, and in which time, in µs. Those that
-// were over yesterday are left out.
-func (r Rule) appendStages(b []byte, slack time.Duration, now int64) []byte {
+// appendStages appends the windows of a warm-up, see [rules.Stage].
+func (r Rule) appendStages(b []byte, slack time.Duration) []byte {
 	b = append(b, ",["...)
-	for i, s := range r.plain().Stages(slack, now-24*time.Hour.Microseconds()) {
+	for i, s := range r.plain().Stages(slack) {
 		if i > 0 {
 			b = append(b, ',')
 		}

@@ -15,8 +15,8 @@ import (
 //	served   what a caller has taken of the subject, divided by its weight. It saves nothing up while it wants nothing: when it comes back
 //	         it is served as much as the least of those who have stayed, at least
 //	turn     a caller has it if no other one that wants slots has been served less. It is decided once in a call
-//	bundle   what a caller takes at once of a rule whose slots pass: it waits until so many are near. Asked for one by one, each slot would take a
-//	         call and a commit of its own. While one caller waits for its bundle nobody has slots behind it, so that who wants one finds it near
+//	bundle   the slots that a caller takes at once, of a rule whose slots pass: it waits until all of them are near. One by one, each slot would
+//	         take a call of its own
 //	again    when to ask again: when the slot comes within reach that the others leave who have been served less
 //
 // Slots are handed out in their order. So nobody gets one before the first that is of use to a caller that is farther away: while it has its turns,
@@ -29,10 +29,10 @@ import (
 const (
 	// turnUnit is what one unit costs a caller of weight 1.
 	turnUnit = 1_000_000
-	// turnShare is how much of its reach the slots of a bundle take up behind the first: if whoever takes them is late, those that are near are not
-	// over yet.
+	// turnShare is the part of a caller's reach in which its bundle lies. The rest is for callers that are late: the first slots of a bundle must
+	// not be over when they ask.
 	turnShare = 0.375
-	// turnMost is how many slots a caller is taken to want that wants more.
+	// turnMost is how many more slots a caller wants that says so ([Request.More]).
 	turnMost = 64
 	// turnPatience is how long what does not pass is left to those whose turn it is.
 	turnPatience = 10 * time.Millisecond
@@ -117,7 +117,7 @@ func (r turnRule) span(units int64) int64 {
 	return int64(math.Floor(float64(units) * float64(r.period) / float64(r.limit)))
 }
 
-// bundle returns how many slots a caller takes at once that wants so many.
+// bundle returns how many slots are a bundle for a caller that wants so many.
 func (r turnRule) bundle(within, wanted int64) int64 {
 	if !r.passes() {
 		return 1
@@ -125,8 +125,8 @@ func (r turnRule) bundle(within, wanted int64) int64 {
 	return min(wanted, 1+int64(math.Floor(float64(within)*turnShare*float64(r.limit)/float64(r.period))))
 }
 
-// again returns for how long the caller should wait that wants so many more, in µs, where a slot comes within reach in so many. Others whose turn
-// is before its own take bundles until they have caught up: one at least.
+// again returns for how long the caller should wait, in µs, until its next bundle is near. The next slot is near in far µs. Others whose turn comes
+// before take bundles until they have been served as much: one at least.
 func (t *turn) again(now, far, within, wanted int64, r turnRule) int64 {
 	bundle, units := r.bundle(within, turnMost), int64(0)
 	for _, c := range t.of.callers {
@@ -214,7 +214,7 @@ func runAt(requests []request, i int) int64 {
 	return int64(n)
 }
 
-// ask answers a request, and spends if the caller takes the slot. Last says that no request follows that differs in nothing.
+// ask answers a request, the first of so many that differ in nothing, and spends if the caller takes the slot.
 func (c *turnCall) ask(d *memoryDecision, r request, wanted int64) ruling {
 	if c.held.holds(r) {
 		return c.held.ruling
@@ -269,20 +269,12 @@ func (c *turnCall) ask(d *memoryDecision, r request, wanted int64) ruling {
 	if mine != nil {
 		next := slot
 		if found.taken {
-			next = mine.last
-		}
-		switch {
-		case found.taken && r.more:
-			wanted = turnMost
-		case found.taken:
-			wanted = 1
+			next, wanted = mine.last, r.wantsMore()
 		}
 		found.again = mine.again(d.now, next-from-within, within, wanted, rule)
 	}
-	for _, t := range known {
-		if t != nil && (!found.taken || r.more) {
-			t.until = max(t.until, d.now+min(found.again, turnFarthest.Microseconds())+turnAbsence.Microseconds())
-		}
+	if !found.taken || r.more {
+		c.awaits(known, found.again)
 	}
 	found = found.timed()
 	if refusal != nowhere {
@@ -292,6 +284,23 @@ func (c *turnCall) ask(d *memoryDecision, r request, wanted int64) ruling {
 		c.held = &heldRun{r, found}
 	}
 	return found
+}
+
+// wantsMore returns how many slots the caller of a request wants that has got all it has asked for.
+func (r request) wantsMore() int64 {
+	if r.more {
+		return turnMost
+	}
+	return 1
+}
+
+// awaits notes until when others wait for the caller, which asks again in so many µs.
+func (c *turnCall) awaits(known []*turn, again int64) {
+	for _, t := range known {
+		if t != nil {
+			t.until = max(t.until, c.now+min(again, turnFarthest.Microseconds())+turnAbsence.Microseconds())
+		}
+	}
 }
 
 // mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it, and wants so many. Of a bundle

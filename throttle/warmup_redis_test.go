@@ -88,3 +88,18 @@ func TestStoresAgreeAboutWarmups(t *testing.T) {
 		}
 	}
 }
+
+// Which window holds is told by Redis's clock: a caller whose own is days ahead gets the window of the day all the same.
+func TestAWarmupOfACallerWithAnotherClock(t *testing.T) {
+	t.Parallel()
+	c := redisContestant(t, "redis", redistest.Start(t).Client(t))
+	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	c.set(now.UnixMicro())
+	c.store.(*redisStore).clock = func() time.Time { return now.AddDate(0, 0, 20) }
+	subject := Subject{Key: "sender", Rules: []Rule{Warmup("2026-12-01", "1:2/24h,7:1000/24h", "UTC")}}
+	for i, want := range []Outcome{Admitted, Admitted, Deferred} {
+		if d, err := New(c.store).Allow(t.Context(), 1, subject); err != nil || d.Outcome != want {
+			t.Errorf("%d: %+v, %v; want %v", i, d, err, want)
+		}
+	}
+}

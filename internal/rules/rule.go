@@ -35,7 +35,7 @@ type Rule struct {
 	Drop    bool          // refuses what it would defer
 	Shadow  bool          // watches, and nobody waits for it
 	Counts  bool          // counts refused actions too
-	Guard   time.Duration // of a fixed window or a sliding counter: no slot lies within so much of the end of a period (of a bucket)
+	Guard   time.Duration // of a fixed window or a sliding counter: no slot lies within so much of the end of a period (of a bucket). Of a warm-up: its slack
 	Ramp    time.Duration // of a leak: how long its rate grows after it stood still for longer; 0 for not
 
 	Unit                  wallclock.Unit // of a calendar window, whose period is the usual length of it; of a warm-up of such windows

@@ -182,14 +182,13 @@ func newStages(r Rule, slack int64) []stage {
 	return all
 }
 
-// A Stage is a window of a warm-up as others decide by it: from and until when it has slots, where [Never] is for the last, how many it admits,
-// and in which time, in µs. The first one holds before, too.
+// A Stage is a window of a warm-up as a script decides by it: from when and until when it has slots, how many it admits, and in which time, in µs.
+// The first one has slots before, too, and the last one until [Never].
 type Stage struct{ From, Until, Limit, Period int64 }
 
-// Stages returns the windows of a warm-up that hold at an instant or behind it, for starts up to slack after their slots.
-func (r Rule) Stages(slack time.Duration, t int64) (all []Stage) {
-	c := rule{stages: newStages(r, slack.Microseconds())}
-	for _, s := range c.stages[c.stageAt(t):] {
+// Stages returns the windows of a warm-up, for starts up to slack after their slots.
+func (r Rule) Stages(slack time.Duration) (all []Stage) {
+	for _, s := range newStages(r, slack.Microseconds()) {
 		all = append(all, Stage{s.from, s.until, s.n, s.period})
 	}
 	return all

@@ -1,4 +1,4 @@
--- rules: how rules decide together. The last of the six files that stand before every
+-- rules: how rules decide together. The last of the seven files that stand before every
 -- script that decides, see base.lua.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
@@ -51,7 +51,8 @@ local function note_log(size, rule)
 end
 
 -- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard, begins, stages}, for an action of a cost: rules.cost.
--- Shadow rules stand apart, in rules.shadow. Of all, rules.stateful are those with fields of
+-- Shadow rules stand apart, in rules.shadow. rules.guarded says that what one of them allows it may not allow later: it has a guard, or is a
+-- warm-up. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many
 -- slots the others look at, and for how long.
 local function make_rules(compiled, cost)

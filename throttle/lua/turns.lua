@@ -8,7 +8,7 @@
 local UNIT = 1000000
 local PATIENCE, ABSENCE, FARTHEST = 10000, 10000, 1000000
 local LONGEST, SHORTEST = 50000, 2000 -- leave slots that pass, and others
-local SHARE, MOST = 0.375, 64 -- of a bundle
+local SHARE, MOST = 0.375, 64 -- turnShare and turnMost in turns.go
 local KEPT = '10000' -- ms
 
 -- wants tells whether a caller waits for its turn until then. An instant that lies further ahead is from before the
@@ -92,13 +92,13 @@ local function span(rule, units)
   return floor(units * rule.period / rule.n)
 end
 
--- bundle_of returns how many slots a caller takes at once that wants so many.
+-- bundle_of returns how many slots are a bundle for a caller that wants so many.
 local function bundle_of(rule, within, wanted)
   return passes(rule) and min(wanted, 1 + floor(within * SHARE * rule.n / rule.period)) or 1
 end
 
--- again returns for how long the caller should wait that wants so many more, where a slot comes within reach in so many us. Others whose turn is
--- before its own take bundles until they have caught up: one at least.
+-- again returns for how long the caller should wait until its next bundle is near. The next slot is near in far us. Others whose turn comes before
+-- take bundles until they have been served as much: one at least.
 local function again(turn, far, within, wanted, rule)
   local bundle, units, wanting = bundle_of(rule, within, MOST), 0, turn.wanting
   for i = 1, #wanting, 3 do
