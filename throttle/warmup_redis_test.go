@@ -49,6 +49,9 @@ func TestStoresAgreeAboutWarmups(t *testing.T) {
 			rule = rule.CountingDropped()
 		}
 		subject := Subject{Key: fmt.Sprint(round), Rules: []Rule{rule}}
+		if rng.IntN(2) == 0 { // which moves what a window allows to where the next one does not
+			subject.Rules = append(subject.Rules, Leak(1, 40*time.Millisecond))
+		}
 		if !rule.CountsDropped() && rng.IntN(2) == 0 {
 			subject.Slack = 20 * time.Millisecond
 		}
