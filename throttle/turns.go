@@ -15,9 +15,9 @@ import (
 //	served   what a caller has taken of the subject, divided by its weight. It saves nothing up while it wants nothing: when it comes back
 //	         it is served as much as the least of those who have stayed, at least
 //	turn     a caller has it if no other one that wants slots has been served less. It is decided once in a call
-//	bundle   the slots that a caller takes at once, of a rule whose slots pass: it waits until all of them are near. One by one, each slot would
-//	         take a call of its own
-//	again    when to ask again: when the slot comes within reach that the others leave who have been served less
+//	quantum  the slots that a caller takes at once, of a rule whose slots pass: it waits until all of them are near. One by one, each slot would
+//	         take a call of its own. (The quantum of deficit round robin.)
+//	again    when to ask again: when the quantum comes within reach that the others leave who have been served less
 //
 // Slots are handed out in their order. So nobody gets one before the first that is of use to a caller that is farther away: while it has its turns,
 // what is near for it is near for all.
@@ -29,7 +29,7 @@ import (
 const (
 	// turnUnit is what one unit costs a caller of weight 1.
 	turnUnit = 1_000_000
-	// turnShare is the part of a caller's reach in which its bundle lies. The rest is for callers that are late: the first slots of a bundle must
+	// turnShare is the part of a caller's reach in which its quantum lies. The rest is for callers that are late: the first slots of a quantum must
 	// not be over when they ask.
 	turnShare = 0.375
 	// turnMost is how many more slots a caller wants that says so ([Request.More]).
@@ -117,28 +117,28 @@ func (r turnRule) span(units int64) int64 {
 	return int64(math.Floor(float64(units) * float64(r.period) / float64(r.limit)))
 }
 
-// bundle returns how many slots are a bundle for a caller that wants so many.
-func (r turnRule) bundle(within, wanted int64) int64 {
+// quantum returns how many slots are a quantum for a caller that wants so many.
+func (r turnRule) quantum(within, wanted int64) int64 {
 	if !r.passes() {
 		return 1
 	}
 	return min(wanted, 1+int64(math.Floor(float64(within)*turnShare*float64(r.limit)/float64(r.period))))
 }
 
-// again returns for how long the caller should wait, in µs, until its next bundle is near. The next slot is near in far µs. Others whose turn comes
-// before take bundles until they have been served as much: one at least.
+// again returns for how long the caller should wait, in µs, until its next quantum is near. The next slot is near in far µs. Others whose turn comes
+// before take quanta until they have been served as much: one at least.
 func (t *turn) again(now, far, within, wanted int64, r turnRule) int64 {
-	bundle, units := r.bundle(within, turnMost), int64(0)
+	quantum, units := r.quantum(within, turnMost), int64(0)
 	for _, c := range t.of.callers {
 		if less := t.served - c.served; c.wants(now) && (less > 0 || less == 0 && c.last < t.last) {
-			units += max(1, (less*c.weight/turnUnit+bundle-1)/bundle) * bundle
+			units += max(1, (less*c.weight/turnUnit+quantum-1)/quantum) * quantum
 		}
 	}
 	rest := r.span(units)
 	if !r.passes() {
 		return max(far, min(rest, turnShortest.Microseconds()), 0)
 	}
-	return max(far+min(rest, turnLongest.Microseconds())+r.span(min(bundle, wanted)-1), 0)
+	return max(far+min(rest, turnLongest.Microseconds())+r.span(min(quantum, wanted)-1), 0)
 }
 
 // passes reports whether a slot that nobody takes is lost.
@@ -303,18 +303,18 @@ func (c *turnCall) awaits(known []*turn, again int64) {
 	}
 }
 
-// mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it, and wants so many. Of a bundle
+// mayTake reports whether the caller takes a slot that lies so far behind the first instant that is of use to it, and wants so many. Of a quantum
 // all slots have to be near. A subject that decides alone may let it take one that is not, unless a rule counts: what is given back of a window can
 // be used as long as none behind it was taken.
 func (t *turn) mayTake(ahead, from, within, wanted int64, r turnRule, alone bool) bool {
 	near := within + t.reach - t.after
-	switch bundle := r.bundle(within, wanted); {
+	switch quantum := r.quantum(within, wanted); {
 	case r.passes() && ahead <= within/3:
 		return true
 	case !t.has:
 		return false
-	case bundle > 1 && !t.taken:
-		return ahead+r.span(bundle-1) <= near
+	case quantum > 1 && !t.taken:
+		return ahead+r.span(quantum-1) <= near
 	case ahead <= near:
 		return true
 	}

@@ -92,38 +92,38 @@ local function span(rule, units)
   return floor(units * rule.period / rule.n)
 end
 
--- bundle_of returns how many slots are a bundle for a caller that wants so many.
-local function bundle_of(rule, within, wanted)
+-- quantum_of returns how many slots are a quantum for a caller that wants so many.
+local function quantum_of(rule, within, wanted)
   return passes(rule) and min(wanted, 1 + floor(within * SHARE * rule.n / rule.period)) or 1
 end
 
--- again returns for how long the caller should wait until its next bundle is near. The next slot is near in far us. Others whose turn comes before
--- take bundles until they have been served as much: one at least.
+-- again returns for how long the caller should wait until its next quantum is near. The next slot is near in far us. Others whose turn comes before
+-- take quanta until they have been served as much: one at least.
 local function again(turn, far, within, wanted, rule)
-  local bundle, units, wanting = bundle_of(rule, within, MOST), 0, turn.wanting
+  local quantum, units, wanting = quantum_of(rule, within, MOST), 0, turn.wanting
   for i = 1, #wanting, 3 do
     local less = turn.served - wanting[i]
     if less > 0 or less == 0 and wanting[i + 2] < turn.last then
-      units = units + max(1, math.ceil(floor(less * wanting[i + 1] / UNIT) / bundle)) * bundle
+      units = units + max(1, math.ceil(floor(less * wanting[i + 1] / UNIT) / quantum)) * quantum
     end
   end
   local rest = span(rule, units)
   if not passes(rule) then
     return max(far, min(rest, SHORTEST), 0)
   end
-  return max(far + min(rest, LONGEST) + span(rule, min(bundle, wanted) - 1), 0)
+  return max(far + min(rest, LONGEST) + span(rule, min(quantum, wanted) - 1), 0)
 end
 
 -- may_take tells whether the caller takes a slot that lies so far behind the first instant that is of use to it, and wants so many. Of a
--- bundle all slots have to be near.
+-- quantum all slots have to be near.
 local function may_take(turn, ahead, from, within, wanted, rule, alone)
-  local bundle, near = bundle_of(rule, within, wanted), within + turn.reach - turn.after
+  local quantum, near = quantum_of(rule, within, wanted), within + turn.reach - turn.after
   if passes(rule) and ahead <= floor(within / 3) then
     return true
   elseif not turn.has then
     return false
-  elseif bundle > 1 and not turn.taken then
-    return ahead + span(rule, bundle - 1) <= near
+  elseif quantum > 1 and not turn.taken then
+    return ahead + span(rule, quantum - 1) <= near
   end
   return ahead <= near
     or alone and not windowed(rule) and not turn.taken and turn.last <= from + within and ahead <= FARTHEST
