@@ -40,7 +40,7 @@ func checkCost(cost int, of []Rule) error {
 }
 
 // compile appends the cost and the rules in the form in which the scripts read them (make_rules in
-// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst, flags], the guard in µs if there is one, for a window by the
+// rules.lua): a JSON list of the cost and of [kind, n, period_µs, burst or ramp_µs, flags], the guard in µs if there is one, for a window by the
 // calendar when its periods begin around now, and for a warm-up its windows.
 func (s Subject) compile(b []byte, now int64) []byte {
 	b = strconv.AppendInt(append(b, '['), int64(s.Cost), 10)
@@ -50,12 +50,8 @@ func (s Subject) compile(b []byte, now int64) []byte {
 // appendRules appends the rules of a subject, behind something else.
 func appendRules(b []byte, s Subject, now int64) []byte {
 	for _, r := range s.Rules {
-		b = append(append(b, `,["`...), r.kind...)
-		if r.kind == KindWarmup && r.unit != "" {
-			b = append(b, "_calendar"...)
-		}
-		b = append(b, '"')
-		for _, n := range [...]int64{int64(r.limit), s.periodOf(r).Microseconds(), int64(r.burst + r.buckets)} {
+		b = append(append(append(b, `,["`...), r.scriptKind()...), '"')
+		for _, n := range [...]int64{int64(r.limit), s.periodOf(r).Microseconds(), int64(r.burst+r.buckets) + r.ramp.Microseconds()} {
 			b = strconv.AppendInt(append(b, ','), n, 10)
 		}
 		b = append(r.flags(append(b, `,"`...)), '"')
@@ -74,6 +70,17 @@ func appendRules(b []byte, s Subject, now int64) []byte {
 		b = append(b, ']')
 	}
 	return b
+}
+
+// scriptKind returns the kind of the rule in the scripts, which have two more.
+func (r Rule) scriptKind() string {
+	switch {
+	case r.ramp > 0:
+		return "ramp"
+	case r.kind == KindWarmup && r.unit != "":
+		return "warmup_calendar"
+	}
+	return string(r.kind)
 }
 
 // mostBegins is how many periods by the calendar a script is told of: the one before the present one, the present one, and those behind it. It

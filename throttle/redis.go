@@ -105,33 +105,23 @@ func hashTag(key string) string {
 	return key
 }
 
-// The errors for rules that the scripts do not know.
-var (
-	errLocal = errors.New("hours are decided by a queue, or by a store in memory")
-	errRamp  = errors.New("a ramp is decided by a queue, or by a store in memory; in Redis, want a leak without one")
-)
+// errHours is the error for rules that the scripts do not know.
+var errHours = errors.New("hours are decided by a queue, or by a store in memory")
 
-// local returns an error if one of the rules is none of those that the scripts know.
-func local(r request) error {
+// known returns an error if one of the rules is none of those that the scripts know.
+func known(r request) error {
 	for _, subject := range r.subjects {
 		for i := range subject.Rules {
-			var unknown error
-			switch rule := &subject.Rules[i]; {
-			case rule.kind == KindHours:
-				unknown = errLocal
-			case rule.ramp > 0:
-				unknown = errRamp
-			default:
-				continue
+			if rule := &subject.Rules[i]; rule.kind == KindHours {
+				return fmt.Errorf("%w: %s of %q: %w", ErrInvalidRule, rule, subject.Key, errHours)
 			}
-			return fmt.Errorf("%w: %s of %q: %w", ErrInvalidRule, subject.Rules[i], subject.Key, unknown)
 		}
 	}
 	return nil
 }
 
 func (s *redisStore) decide(ctx context.Context, r request) (Decision, error) {
-	if err := local(r); err != nil {
+	if err := known(r); err != nil {
 		return Decision{}, err
 	}
 	return s.combine.decide(ctx, r)
@@ -140,7 +130,7 @@ func (s *redisStore) decide(ctx context.Context, r request) (Decision, error) {
 func (s *redisStore) decideMany(ctx context.Context, requests []request) ([]Decision, error) {
 	calls := make([]*call, len(requests))
 	for i, r := range requests {
-		if err := local(r); err != nil {
+		if err := known(r); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
 		calls[i] = &call{request: r}

@@ -212,14 +212,10 @@ func TestRulesThatRedisDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, client redis.UniversalClient) {
 		limiter := throttle.New(throttle.NewRedisStore(client, "rl"))
-		for want, rule := range map[string]throttle.Rule{
-			"hours are decided by a queue":      throttle.Hours("08:00-21:00", "", "UTC"),
-			"in Redis, want a leak without one": throttle.Leak(50, time.Second).Ramping(time.Minute),
-		} {
-			_, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "u", Rules: []throttle.Rule{rule}})
-			if !errors.Is(err, throttle.ErrInvalidRule) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), rule.String()) {
-				t.Errorf("%s: %v, want %s", rule, err, want)
-			}
+		rule := throttle.Hours("08:00-21:00", "", "UTC")
+		_, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "u", Rules: []throttle.Rule{rule}})
+		if want := "hours are decided by a queue"; !errors.Is(err, throttle.ErrInvalidRule) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), rule.String()) {
+			t.Errorf("%v, want %s", err, want)
 		}
 		if d, err := limiter.Allow(t.Context(), 1, throttle.Subject{Key: "u", Rules: []throttle.Rule{throttle.Leak(50, time.Second)}}); err != nil || d.Outcome != throttle.Admitted {
 			t.Errorf("%+v, %v", d, err)

@@ -131,7 +131,7 @@ func Warmup(from, windows, zone string) Rule {
 
 // Ramping returns a leak as one whose rate grows: after it has stood still for longer than d (hours open, a pause ends) it begins
 // with a tenth of its rate, which grows evenly to the whole within d. Services ask for that where traffic returns: FCM, for one. d
-// is from 1 s to a week. The store in Redis does not know it.
+// is from 1 s to a week.
 func (r Rule) Ramping(d time.Duration) Rule {
 	r.ramp = d
 	return r

@@ -21,6 +21,9 @@ var stateLua string
 //go:embed lua/kinds.lua
 var kindsLua string
 
+//go:embed lua/ramp.lua
+var rampLua string
+
 //go:embed lua/warmup.lua
 var warmupLua string
 
@@ -41,5 +44,5 @@ var refundLua string
 
 // script returns source as a Redis script that can use the rules, see lua/base.lua.
 func script(source string) *redis.Script {
-	return redis.NewScript(baseLua + costsLua + logsLua + stateLua + kindsLua + warmupLua + rulesLua + source)
+	return redis.NewScript(baseLua + costsLua + logsLua + stateLua + kindsLua + rampLua + warmupLua + rulesLua + source)
 }

@@ -326,7 +326,7 @@ func TestStoresAgreeAboutTurns(t *testing.T) {
 		}
 		rule := func() Rule {
 			n, per := 2+rng.IntN(5), []time.Duration{1000, 3333, 50_000}[rng.IntN(3)]*time.Microsecond
-			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3), CalendarWindow(n, "day", "Europe/Paris"), warmup(per)}[rng.IntN(8)]
+			r := []Rule{Leak(n, per), TokenBucket(n, per, 2+rng.IntN(20)), Window(n, per), Spacing(per), FixedWindow(n, 100*per), SlidingCounter(n, 500*per, 2+rng.IntN(2)*3), CalendarWindow(n, "day", "Europe/Paris"), warmup(per), Leak(n, per).Ramping(time.Second)}[rng.IntN(9)]
 			switch rng.IntN(6) {
 			case 0:
 				return r.AsShadow()

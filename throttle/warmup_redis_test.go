@@ -18,13 +18,41 @@ import (
 func TestStoresAgreeAboutWarmups(t *testing.T) {
 	sample.Slow(t)
 	t.Parallel()
-	seed := sample.SeedOf(t)
-	client := redistest.Start(t).Client(t)
-	contestants := []contestant{memoryContestant(), redisContestant(t, "redis", client), longContestant(t, "redis", client)}
 	paris, err := time.LoadLocation("Europe/Paris")
 	if err != nil {
 		t.Fatal(err)
 	}
+	agreeAbout(t, func(rng *rand.Rand) (Rule, int64) {
+		step := func() string { return fmt.Sprintf("%d/%dms", 1+rng.IntN(5), 10+rng.IntN(90)) }
+		if rng.IntN(2) == 0 {
+			step = func() string { return fmt.Sprintf("%d/day", 1+rng.IntN(5)) }
+		}
+		rule := Warmup("2026-03-27", fmt.Sprintf("1:%s,2:%s,3:%s,5:%s", step(), step(), step(), step()), "Europe/Paris")
+		return rule, time.Date(2026, 3, 27+rng.IntN(6), 0, 0, 0, 0, paris).UnixMicro() - 150_000
+	}, func(rng *rand.Rand) int64 {
+		return []int64{rng.Int64N(50), rng.Int64N(20_000), -rng.Int64N(1000)}[rng.IntN(3)]
+	})
+}
+
+// The stores agree about leaks with a ramp, which goes on, is over, or begins anew.
+func TestStoresAgreeAboutRamps(t *testing.T) {
+	sample.Slow(t)
+	t.Parallel()
+	agreeAbout(t, func(rng *rand.Rand) (Rule, int64) {
+		rule := Leak(1+rng.IntN(7), []time.Duration{10 * time.Millisecond, 3333 * time.Microsecond, 2 * time.Second}[rng.IntN(3)])
+		return rule.Ramping(time.Second + time.Duration(rng.IntN(1500))*time.Millisecond), 1_763_600_000_123_457
+	}, func(rng *rand.Rand) int64 {
+		return []int64{rng.Int64N(50), rng.Int64N(20_000), rng.Int64N(900_000), rng.Int64N(3_000_000), -rng.Int64N(1000)}[rng.IntN(5)]
+	})
+}
+
+// agreeAbout lets the stores decide about a rule of a kind with random options, beside others, and fails if they differ. The kind is told with the
+// instant at which that begins, and how far the clock moves from one decision to the next.
+func agreeAbout(t *testing.T, kind func(*rand.Rand) (Rule, int64), moves func(*rand.Rand) int64) {
+	t.Helper()
+	seed := sample.SeedOf(t)
+	client := redistest.Start(t).Client(t)
+	contestants := []contestant{memoryContestant(), redisContestant(t, "redis", client), longContestant(t, "redis", client)}
 	agree := func(what string, decisions []Decision) {
 		t.Helper()
 		for i, d := range decisions {
@@ -35,11 +63,7 @@ func TestStoresAgreeAboutWarmups(t *testing.T) {
 	}
 	for round := range 80 {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
-		step := func() string { return fmt.Sprintf("%d/%dms", 1+rng.IntN(5), 10+rng.IntN(90)) }
-		if rng.IntN(2) == 0 {
-			step = func() string { return fmt.Sprintf("%d/day", 1+rng.IntN(5)) }
-		}
-		rule := Warmup("2026-03-27", fmt.Sprintf("1:%s,2:%s,3:%s,5:%s", step(), step(), step(), step()), "Europe/Paris")
+		rule, now := kind(rng)
 		switch rng.IntN(5) {
 		case 0:
 			rule = rule.OrDrop()
@@ -55,10 +79,9 @@ func TestStoresAgreeAboutWarmups(t *testing.T) {
 		if !rule.CountsDropped() && rng.IntN(2) == 0 {
 			subject.Slack = 20 * time.Millisecond
 		}
-		now := time.Date(2026, 3, 27+rng.IntN(6), 0, 0, 0, 0, paris).UnixMicro() - 150_000
 		taken := make([][]Decision, len(contestants))
 		for range 40 {
-			now += []int64{rng.Int64N(50), rng.Int64N(20_000), -rng.Int64N(1000)}[rng.IntN(3)]
+			now += moves(rng)
 			verb, cost, decisions := rng.IntN(4), 1+rng.IntN(rule.Limit()), make([]Decision, len(contestants))
 			refund := rng.IntN(6) == 0 && len(taken[0]) > 0
 			contestants[0].set(now)

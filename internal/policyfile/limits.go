@@ -56,8 +56,8 @@ const (
 	wantMissing = "ignore or refuse"
 	wantTruth   = "true or false"
 	wantSlots   = "leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer"
-	wantShared  = wantSlots + ", which do not drop and have no ramp"
-	wantAcross  = wantSlots + ", without ramp and count_dropped"
+	wantShared  = wantSlots + ", which do not drop"
+	wantAcross  = wantSlots + ", without count_dropped"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
@@ -168,7 +168,7 @@ func shareable(r throttle.Rule) bool { return !r.Drops() && shareableAcross(r) }
 // shareableAcross reports whether a rule may count the jobs of all partitions of a queue: it may also drop. Callers outside would be dropped for
 // slots that were handed out ahead, since a rule admits nothing before its newest slot.
 func shareableAcross(r throttle.Rule) bool {
-	if r.CountsDropped() || r.Ramp() > 0 || r.Zone() == rules.OfUser {
+	if r.CountsDropped() || r.Zone() == rules.OfUser {
 		return false
 	}
 	switch r.Kind() {

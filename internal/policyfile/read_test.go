@@ -124,7 +124,7 @@ func TestBadFiles(t *testing.T) {
 		"text":                `:1: "standard"; want keys and values`,
 		"partitions_capacity": `:5: limits.mail.capacity: "100"; want none: each partition counts by itself what waits, and a limit without tenant in its key is about jobs of several`,
 		"partitions_each":     `:7: limits.mail.each.big.concurrency: "10%"; want a number of jobs such as 20: in a queue with partitions a limit of all of them takes no share of the places`,
-		"partitions_rule":     `:3: queue.rules[1]: window 100/1m in a queue with partitions; want hours, leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, without ramp and count_dropped`,
+		"partitions_rule":     `:3: queue.rules[1]: window 100/1m in a queue with partitions; want hours, leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, without count_dropped`,
 		"partitions_share":    `:3: queue.concurrency: "25%"; want a number of jobs such as 20: in a queue with partitions a limit of all of them takes no share of the places`,
 		"top_key":             `:1: polices: unknown key; want partitions, queue, default, policies, tenants or limits`,
 		"top_twice":           `:3: default: duplicate key, first in line 1`,

@@ -1,4 +1,4 @@
--- ask answers a caller that takes turns: which slots it gets, of those that are near. The seven files of base.lua and
+-- ask answers a caller that takes turns: which slots it gets, of those that are near. The eight files of base.lua and
 -- turns.lua stand before it.
 --
 -- KEYS    the subjects, then the turns of each, then the lists of logs that may be long

@@ -1,5 +1,5 @@
--- base: what every script that decides begins with. Seven files stand before such a script:
--- base.lua, costs.lua, logs.lua, state.lua, kinds.lua, warmup.lua, rules.lua.
+-- base: what every script that decides begins with. Eight files stand before such a script:
+-- base.lua, costs.lua, logs.lua, state.lua, kinds.lua, ramp.lua, warmup.lua, rules.lua.
 --
 -- Times are integer microseconds on Redis's clock. They are exact in a Lua number
 -- (1.8e15 < 2^53), but only `int` may turn one into text: tostring keeps 14 digits.

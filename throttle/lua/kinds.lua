@@ -1,5 +1,5 @@
 -- kinds: what each kind of rule does. Stands between state.lua, which keeps what they
--- remember, and warmup.lua, which makes one of several. Package internal/rules does the
+-- remember, and ramp.lua and warmup.lua, which have two more. Package internal/rules does the
 -- same in Go, and decides alike.
 --
 -- Products of a cost and a period may not be exact in a Lua number, so `advance` never

@@ -1,4 +1,4 @@
--- rules: how rules decide together. The last of the seven files that stand before every
+-- rules: how rules decide together. The last of the eight files that stand before every
 -- script that decides, see base.lua.
 --
 -- A rule answers one question: the earliest instant >= t at which `cost` may start.
@@ -11,7 +11,7 @@
 local function new_rule(compiled, place, seen)
   local kind, flags = compiled[1], compiled[5]
   local rule = {
-    kind = kinds[kind], place = place, field = kind,
+    kind = kinds[kind], name = kind, place = place, field = kind,
     n = compiled[2], period = compiled[3], burst = compiled[4], top = compiled[2],
     step = floor(compiled[3] / compiled[2]), odd = compiled[3] % compiled[2],
     drop = false, shadow = false, counts = false, side = false, guard = compiled[6] or 0, begins = compiled[7],
@@ -22,6 +22,8 @@ local function new_rule(compiled, place, seen)
   end
   if kind == 'leak' or kind == 'spacing' then
     rule.top = math.huge
+  elseif kind == 'ramp' then
+    rule.top, rule.ramp = math.huge, rule.burst
   elseif kind == 'token_bucket' then
     rule.top = rule.burst
   end
@@ -50,7 +52,7 @@ local function note_log(size, rule)
   size.keep, size.span, size.mark = widened.keep, widened.span, widened.mark
 end
 
--- make_rules makes rules of compiled ones, a list of {kind, n, period, burst, flags, guard, begins, stages}, for an action of a cost: rules.cost.
+-- make_rules makes rules of compiled ones, a list of {kind, n, period, burst or ramp, flags, guard, begins, stages}, for an action of a cost: rules.cost.
 -- Shadow rules stand apart, in rules.shadow. rules.guarded says that what one of them allows it may not allow later: it has a guard, or is a
 -- warm-up. Of all, rules.stateful are those with fields of
 -- their own; rules.keep, rules.span and rules.mark, and those of rules.sides, say how many

@@ -78,13 +78,13 @@ end
 
 -- passes tells whether a slot that nobody takes is lost.
 local function passes(rule)
-  return rule.kind == kinds.leak or rule.kind == kinds.spacing
-    or rule.kind == kinds.token_bucket and floor(rule.burst * rule.period / rule.n) < PATIENCE
+  return rule.name == 'leak' or rule.name == 'ramp' or rule.name == 'spacing'
+    or rule.name == 'token_bucket' and floor(rule.burst * rule.period / rule.n) < PATIENCE
 end
 
 -- windowed tells whether a rule counts what starts within a time.
 local function windowed(rule)
-  return rule.stages or rule.kind == kinds.window or rule.kind == kinds.fixed_window or rule.kind == kinds.sliding_counter or rule.kind == kinds.calendar
+  return not (rule.name == 'leak' or rule.name == 'ramp' or rule.name == 'spacing' or rule.name == 'token_bucket')
 end
 
 -- span returns how long a rule takes to let so many start.

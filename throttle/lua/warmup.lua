@@ -1,4 +1,4 @@
--- warmup: windows that become others on some days. Stands between kinds.lua and rules.lua. Package internal/rules does the same
+-- warmup: windows that become others on some days. Stands between ramp.lua and rules.lua. Package internal/rules does the same
 -- in Go (warmup.go).
 --
 -- A warm-up comes with all its windows, of which each is a rule. So which of them holds is told by Redis's clock, and not by the

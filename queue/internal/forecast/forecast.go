@@ -227,13 +227,16 @@ func (s *Subject) after(from, k int64) int64 {
 			continue
 		}
 		then, depends := s.Rules.After(&s.State, i, since, k)
-		if !depends {
+		if !depends || rule.Ramp > 0 && s.flows() {
 			then = min(since+takes(rule, k), rules.Never)
 		}
 		at = max(at, then)
 	}
 	return at
 }
+
+// flows reports whether a shared limit is in use. How far its ramps have come is not known, and taken for all of the way.
+func (s *Subject) flows() bool { return s.Shared != nil && s.Shared.opens > 0 }
 
 // soonest returns when each rule allows a job of cost 1.
 func (s *Subject) soonest(from int64) []int64 {
