@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/members"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -28,9 +27,8 @@ type crew struct {
 	places *worker.Places
 	h      asynq.Handler
 	log    *slog.Logger
-	led    elect.Led
-	name   string
-	since  int64
+	roster
+	since int64
 
 	parts   map[int]*membership // by partition, those that have not been left
 	size    map[int]int         // how many members a partition has
@@ -55,7 +53,7 @@ func (c *crew) every() time.Duration {
 }
 
 func (w *Worker) newCrew(all []*store.Store, root *store.Store, dedicated redis.UniversalClient, places *worker.Places, h asynq.Handler, log *slog.Logger) *crew {
-	c := &crew{w: w, root: root, places: places, h: h, log: log, name: newName(), parts: make(map[int]*membership), size: make(map[int]int)}
+	c := &crew{w: w, root: root, places: places, h: h, log: log, roster: roster{name: newName()}, parts: make(map[int]*membership), size: make(map[int]int)}
 	for _, s := range all {
 		c.all = append(c.all, s.Dedicating(dedicated))
 	}
@@ -104,6 +102,7 @@ func (c *crew) takeParts(ctx context.Context, roll store.Roll) {
 	}
 	c.workers = len(roll.Workers)
 	c.led.Count(len(c.all), c.workers)
+	c.fleet.Store(int64(roll.Places))
 	for k := range c.all {
 		c.size[k] = min(max(members.Least, roll.Wanted[k]), c.workers)
 		takes, part := members.Rank(k, c.name, roll.Workers) < c.size[k], c.parts[k]
@@ -119,7 +118,7 @@ func (c *crew) takeParts(ctx context.Context, roll store.Roll) {
 
 // join takes part in a partition.
 func (c *crew) join(ctx context.Context, k int) {
-	m := c.w.newMembership(c.all[k], c.root, c.name, &c.led, c.places, c.h, c.log, func() {})
+	m := c.w.newMembership(c.all[k], c.root, &c.roster, c.places, c.h, c.log, func() {})
 	c.parts[k] = m
 	c.group.Go(func() error { return m.run(ctx) })
 }

@@ -34,20 +34,31 @@ type membership struct {
 	leads  atomic.Bool
 }
 
-// newMembership returns a part in a partition, or in a queue that has one, under a name that no worker has had before. Of is the worker's name in
-// the whole queue, and led how many partitions it leads: "" and nil if there is one.
-func (w *Worker) newMembership(s, root *store.Store, of string, led *elect.Led, places *worker.Places, h asynq.Handler, log *slog.Logger, divided func()) *membership {
+// A roster is what the parts of a worker in the partitions of a queue have in common.
+type roster struct {
+	name  string       // of the worker in the whole queue
+	led   elect.Led    // how many partitions it leads
+	fleet atomic.Int64 // how many places all workers of the queue have
+}
+
+// newMembership returns a part in a partition, or in a queue that has one, under a name that no worker has had before. There is no roster if
+// the queue has one partition.
+func (w *Worker) newMembership(s, root *store.Store, of *roster, places *worker.Places, h asynq.Handler, log *slog.Logger, divided func()) *membership {
 	if s.Of > 1 {
 		log = log.With("partition", s.Number)
 	}
 	m := &membership{store: s, root: root, log: log, divided: divided, events: newEventLog(s, host())}
 	a := &attempts{queue: s.Queue, store: s, handler: h, cfg: w.cfg, log: log, events: m.events}
-	m.runner = runner.New(worker.Config{
-		Store: s, Name: newName(), Of: of, Host: host(), Version: store.Schema,
-		Led: led, Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: m.policies,
+	cfg := worker.Config{
+		Store: s, Name: newName(), Host: host(), Version: store.Schema,
+		Places: places, Lease: w.cfg.Lease, ShutdownTimeout: w.cfg.ShutdownTimeout, Policies: m.policies,
 		Shared: throttle.New(throttle.NewRedisStore(w.client, limits.SharedKeys)),
 		Handle: a.handle, Metrics: w.metrics.of(s.Queue, &m.leads), History: w.cfg.History, Listened: m.events.listened, Claimed: m.events.claimed, Log: a.log,
-	})
+	}
+	if of != nil {
+		cfg.Of, cfg.Led, cfg.Fleet = of.name, &of.led, &of.fleet
+	}
+	m.runner = runner.New(cfg)
 	return m
 }
 

@@ -147,6 +147,49 @@ func TestConcurrencyOfADividedQueue(t *testing.T) {
 	}
 }
 
+// A share of the places is one of all workers of the queue, wherever they take part: a worker that stops takes its places with it.
+func TestSharesOfThePlacesOfADividedQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redistest.Mini(t)
+		i := newInspector(t, client, "push")
+		must(t, i.SetPolicies(t.Context(), queue.Policies{
+			Partitions: 8, Concurrency: queue.Concurrency{Percent: 30}, Default: "p",
+			Policies: map[string]queue.Policy{"p": {TenantConcurrency: queue.Concurrency{Percent: 12}}},
+		}))
+		_, err := newClient(t, client, "push").Enqueue(t.Context(), tenantJobs(3, 9000)...)
+		must(t, err)
+		c := newAttendees()
+		var stop func()
+		for range 5 {
+			stop = runWorker(t, client, c.handler(50*time.Millisecond), queue.WorkerConfig{Concurrency: 20})
+		}
+		fills := func(all, tenant int) {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			c.mu.Lock()
+			c.most = make(map[string]int)
+			c.mu.Unlock()
+			time.Sleep(2 * time.Second)
+			for who, places := range map[string]int{"all": all, "school-0": tenant, "school-1": tenant, "school-2": tenant} {
+				if c.atMost(t, who, places); c.most[who] < places*2/3 {
+					t.Errorf("%d of %s ran at once, of %d", c.most[who], who, places)
+				}
+			}
+			why, err := i.Explain(t.Context(), "school-0", "teacher")
+			must(t, err)
+			for scope, most := range map[queue.Scope]int{queue.ScopeQueue: all, queue.ScopeTenant: tenant} {
+				if k := slices.IndexFunc(why.Rules, func(r queue.RuleState) bool { return r.Scope == scope }); k < 0 || why.Rules[k].Limit != most {
+					t.Errorf("want %d places of %s: %+v", most, scope, why.Rules)
+				}
+			}
+		}
+		fills(30, 12)
+		stop()
+		fills(24, 9)
+	})
+}
+
 // Who comes while another partition has all places gets its part soon, by the weights of tenants, and a lower limit holds once so many jobs have
 // ended.
 func TestPlacesAreShared(t *testing.T) {

@@ -60,7 +60,7 @@ func (w *Worker) serveAll(ctx context.Context, all []*store.Store, root *store.S
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	m := w.newMembership(all[0].Dedicating(dedicated), root, "", nil, places, h, log, func() { end(errDivided) })
+	m := w.newMembership(all[0].Dedicating(dedicated), root, nil, places, h, log, func() { end(errDivided) })
 	err := m.run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, errDivided) {
 		return cause

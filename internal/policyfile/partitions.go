@@ -62,18 +62,12 @@ func byHours(all []throttle.Rule) (hours, others []throttle.Rule) {
 	return hours, others
 }
 
-const (
-	wantNoneAcross     = "none: each partition counts by itself what waits, and a limit without tenant in its key is about jobs of several"
-	wantPlacesOfAcross = "a number of jobs such as 20: in a queue with partitions a limit of all of them takes no share of the places"
-)
+const wantNoneAcross = "none: each partition counts by itself what waits, and a limit without tenant in its key is about jobs of several"
 
 // checkPartitions finds what does not hold over several partitions.
 func (f File) checkPartitions() *Problem {
 	if !f.Divided() {
 		return nil
-	}
-	if f.Queue.Concurrency.Percent > 0 {
-		return &Problem{Path: "queue.concurrency", Value: fmt.Sprint(written(f.Queue.Concurrency)), Text: wantPlacesOfAcross}
 	}
 	_, spanning := byHours(f.Queue.Rules)
 	for i, r := range f.Queue.Rules {
@@ -107,10 +101,7 @@ func (f File) checkPartitions() *Problem {
 }
 
 func (b Bounds) checkAcross(path string) *Problem {
-	switch {
-	case b.Concurrency.Percent > 0:
-		return &Problem{Path: path + ".concurrency", Value: fmt.Sprint(written(b.Concurrency)), Text: wantPlacesOfAcross}
-	case b.Capacity > 0:
+	if b.Capacity > 0 {
 		return &Problem{Path: path + ".capacity", Value: fmt.Sprint(b.Capacity), Text: wantNoneAcross}
 	}
 	for i, r := range b.Rules {

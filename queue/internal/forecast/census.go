@@ -12,7 +12,8 @@ import (
 
 // A Census counts what runs in a queue.
 type Census struct {
-	places  int              // of the workers that live
+	places  int              // of the workers that live, in one partition
+	fleet   int              // of all workers of the queue: concurrency limits may be shares of these
 	scopes  map[string]tally // what runs, in one partition
 	leased  map[string]int   // places that all partitions have of limits which count jobs of several
 	unknown bool             // nothing could be counted
@@ -51,8 +52,12 @@ func Take(ctx context.Context, s *store.Store, policies *schedule.Policies, now 
 			c.scopes[limit.Scope] = t
 		}
 	}
+	c.fleet = c.places
 	if err == nil && s.Of > 1 {
 		c.leased, err = s.LeasedPlaces(ctx)
+	}
+	if err == nil && s.Of > 1 {
+		c.fleet, err = s.FleetPlaces(ctx, now)
 	}
 	return c, err
 }
@@ -129,7 +134,7 @@ func (p *Forecast) Concurrent(lane store.Lane, env *envelope.Envelope) (counted,
 	for _, limit := range p.Policies.Uses(lane, env) {
 		if limit.Concurrency.Limits() {
 			counted = true
-			half := 2*p.census.of(limit).n >= limit.Concurrency.Most(p.census.places)
+			half := 2*p.census.of(limit).n >= limit.Concurrency.Most(p.census.fleet)
 			narrow = narrow || free && half && !limit.OfUser
 		}
 	}
@@ -150,7 +155,7 @@ func (p *Forecast) Crowded(lane store.Lane, env *envelope.Envelope, inTenant, of
 		if p.census.unknown {
 			return "what runs could not be counted"
 		}
-		t, most := p.census.of(limit), limit.Concurrency.Most(p.census.places)
+		t, most := p.census.of(limit), limit.Concurrency.Most(p.census.fleet)
 		text := fmt.Sprintf("%s %s: %d running", limit.Name, limit.Concurrency, t.n)
 		if t.n >= most {
 			if t.oldest > 0 {
@@ -192,7 +197,7 @@ func (p *Forecast) Running(limit schedule.Use) (n int, oldest int64, most int, o
 		return 0, 0, 0, false
 	}
 	t := p.census.of(limit)
-	return t.n, t.oldest, limit.Concurrency.Most(p.census.places), true
+	return t.n, t.oldest, limit.Concurrency.Most(p.census.fleet), true
 }
 
 // count writes a number and what it is of.

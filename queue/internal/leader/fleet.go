@@ -255,7 +255,15 @@ func (f *fleet) places() int {
 	return n
 }
 
-// free returns how many of them are free, as far as is known.
+// shared returns how many places shares are of: those of all workers of the queue, of which some may take no part in this partition.
+func (f *fleet) shared() int {
+	if all := f.w.FleetPlaces(); all > 0 {
+		return all
+	}
+	return f.places()
+}
+
+// free returns how many places of the fleet are free, as far as is known.
 func (f *fleet) free() int {
 	n := f.w.Places.Free()
 	for _, m := range f.members[1:] {

@@ -64,7 +64,7 @@ func (s *Scheduler) noteLeasing(who toucher) {
 // Leasing returns the limits whose places are leased of which jobs run or wait here, or that have places left.
 func (s *Scheduler) Leasing(now int64) (all []Leasing) {
 	for i := range s.leasing {
-		l := Leasing{Scope: i.name, Most: i.subject.limit.Jobs, Leased: i.leased, Running: i.running}
+		l := Leasing{Scope: i.name, Most: i.subject.limit.Most(s.running.places), Leased: i.leased, Running: i.running}
 		l.Wants, l.Weight = s.wantsPlaces(i, now)
 		if i.gone || !i.leases || l.Leased == 0 && l.Running == 0 && !i.awaited() {
 			delete(s.leasing, i)

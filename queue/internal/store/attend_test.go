@@ -34,8 +34,11 @@ func TestAttend(t *testing.T) {
 		}
 		is := func(roll Roll, workers []string, wanted map[int]int) {
 			t.Helper()
-			if !slices.Equal(roll.Workers, workers) || !maps.Equal(roll.Wanted, wanted) {
-				t.Errorf("%+v, want %v and %v", roll, workers, wanted)
+			if !slices.Equal(roll.Workers, workers) || !maps.Equal(roll.Wanted, wanted) || roll.Places != 10*len(workers) {
+				t.Errorf("%+v, want %v, each with 10 places, and %v", roll, workers, wanted)
+			}
+			if n, err := s.FleetPlaces(t.Context(), roll.Now); err != nil || n != roll.Places {
+				t.Errorf("%d places, %v; want %d", n, err, roll.Places)
 			}
 		}
 		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{})
@@ -54,6 +57,11 @@ func TestAttend(t *testing.T) {
 		client.HSet(t.Context(), "wc:{push}:wanted", "2", "6"+passed)
 		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{})
 		client.HDel(t.Context(), "wc:{push}:wanted", "x")
+		client.HSet(t.Context(), "wc:{push}:sizes", "b", "many", "gone", 10)
+		is(attend("b", 30*time.Second, nil), []string{"b"}, map[int]int{})
+		if left := client.HLen(t.Context(), "wc:{push}:sizes").Val(); left != 1 {
+			t.Errorf("the places of %d workers are left", left)
+		}
 		if left := client.HLen(t.Context(), "wc:{push}:wanted").Val(); left != 0 {
 			t.Errorf("%d wishes are left", left)
 		}

@@ -92,6 +92,7 @@ func (k Keys) Backlogs() string  { return k.prefix + "backlogs" }
 func (k Keys) Later() string     { return k.prefix + "later" }
 func (k Keys) Workers() string   { return k.prefix + "workers" }
 func (k Keys) Wanted() string    { return k.prefix + "wanted" }
+func (k Keys) Sizes() string     { return k.prefix + "sizes" }
 func (k Keys) Notices() string   { return k.prefix + "notices" }
 func (k Keys) Paused() string    { return k.prefix + "paused" }
 func (k Keys) Cancelled() string { return k.prefix + "cancelled" }

@@ -26,7 +26,7 @@ import (
 // its own jobs to [Worker.Accept] without a message, takes ends along with its commits ([Claims.TakeEnds]), and reads
 // notices from a tray ([Tray]). The worker knows of its term that it can be kicked, and whether jobs wait for a place.
 
-// Config configures a [Worker]. All fields but Of, Led, Listened and Claimed are required.
+// Config configures a [Worker]. All fields but Of, Led, Fleet, Listened and Claimed are required.
 type Config struct {
 	Store         *store.Store
 	Name          string // never used before: claims of another run must not be taken for those of this one
@@ -38,6 +38,9 @@ type Config struct {
 
 	// Places are shared with the other queues of the program.
 	Places *Places
+
+	// Fleet is how many places all workers of the queue have, if it has partitions; otherwise nil.
+	Fleet *atomic.Int64
 
 	// Lease is how long the worker keeps its claims without a beat.
 	Lease time.Duration
@@ -132,6 +135,14 @@ func (w *Worker) Need() members.Need {
 		return leader.Need()
 	}
 	return members.Enough
+}
+
+// FleetPlaces returns how many places all workers of a queue with partitions have; 0 if the queue has none.
+func (w *Worker) FleetPlaces() int {
+	if w.cfg.Fleet == nil {
+		return 0
+	}
+	return int(w.cfg.Fleet.Load())
 }
 
 // commandsPerCore is how many commands of its jobs a worker sends at once, for each core: go-redis has 10 connections
