@@ -12,21 +12,36 @@ import (
 	"github.com/waterclock/waterclock/throttle"
 )
 
-// A tenant's leak grows when its hours open, and once more after a pause that is longer than the ramp: a tenth of the rate at first,
-// half of it and a bit in the middle.
+// The leak of a tenant, or of a queue with partitions, grows when hours open, and once more after a pause that is longer than the ramp: a
+// tenth of the rate at first, half of it and a bit in the middle.
 func TestALeakGrowsWhereItReturns(t *testing.T) {
 	t.Parallel()
+	rules := []throttle.Rule{throttle.Leak(50, time.Second).Ramping(20 * time.Second), throttle.Hours("00:05-23:00", "", "UTC")}
+	for name, of := range map[string]struct {
+		policies queue.Policies
+		tenants  int
+		pause    queue.Pause
+	}{
+		"of a tenant":              {policies(queue.Policy{Tenant: rules}), 1, queue.Pause{Scope: queue.ScopeTenant, Tenant: "t0"}},
+		"of a queue in partitions": {queue.Policies{Partitions: 4, Queue: rules}, 20, queue.Pause{Scope: queue.ScopeQueue}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testGrows(t, of.policies, of.tenants, of.pause)
+		})
+	}
+}
+
+func testGrows(t *testing.T, policies queue.Policies, tenants int, pause queue.Pause) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redistest.Mini(t)
 		inspector := newInspector(t, client, "push")
-		setPolicies(t, client, policies(queue.Policy{Tenant: []throttle.Rule{
-			throttle.Leak(50, time.Second).Ramping(20 * time.Second), throttle.Hours("00:05-23:00", "", "UTC"),
-		}}))
+		must(t, inspector.SetPolicies(t.Context(), policies))
 		const jobs = 4000
 		for n := range jobs / 100 {
 			batch := make([]queue.Job, 100)
 			for i := range batch {
-				batch[i] = queue.Job{Tenant: "t", User: fmt.Sprint("u", (100*n+i)%700), Type: "x"}
+				batch[i] = queue.Job{Tenant: fmt.Sprint("t", i%tenants), User: fmt.Sprint("u", (100*n+i)%700), Type: "x"}
 			}
 			enqueue(t, client, batch...)
 		}
@@ -35,7 +50,8 @@ func TestALeakGrowsWhereItReturns(t *testing.T) {
 		time.Sleep(time.Until(opens.Add(-time.Minute)))
 		runWorker(t, client, &got, queue.WorkerConfig{Concurrency: 100})
 		time.Sleep(time.Until(opens.Add(30 * time.Second)))
-		must(t, inspector.Pause(t.Context(), queue.Pause{Scope: queue.ScopeTenant, Tenant: "t", For: 30 * time.Second}))
+		pause.For = 30 * time.Second
+		must(t, inspector.Pause(t.Context(), pause))
 		paused := time.Now().Add(30 * time.Second)
 		time.Sleep(time.Minute)
 		for name, from := range map[string]time.Time{"hours open": opens, "a pause ends": paused} {
