@@ -3,6 +3,7 @@ package queue_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/redistest"
@@ -82,6 +83,60 @@ func TestADividedQueueDrops(t *testing.T) {
 				time.Sleep(time.Minute)
 				offer(10)
 				settled(most+10, offered-most)
+			})
+		})
+	}
+}
+
+// With count_dropped a flood that goes on stays out, whoever has refused its jobs, and once it is over jobs start again: with partitions as
+// without.
+func TestADividedQueueCountsWhatItDrops(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := redistest.Mini(t)
+				inspector := newInspector(t, client, "push")
+				must(t, inspector.SetPolicies(t.Context(), queue.Policies{
+					Partitions: partitions, Queue: []throttle.Rule{throttle.Window(30, 10*time.Second).OrDrop().CountingDropped()},
+					Default: "p", Policies: map[string]queue.Policy{"p": {}, "none": {Tenant: []throttle.Rule{throttle.Window(1, 24*time.Hour).OrDrop()}}},
+					Tenants: map[string]string{"spent": "none"},
+				}))
+				runWorker(t, client, &recorder{}, queue.WorkerConfig{})
+				offer := func(all ...queue.Job) {
+					t.Helper()
+					_, err := newClient(t, client, "push").Enqueue(t.Context(), all...)
+					must(t, err)
+				}
+				done := func(phase string, want int64) {
+					t.Helper()
+					time.Sleep(2 * time.Second)
+					stats, err := inspector.Stats(t.Context())
+					must(t, err)
+					if stats.Done != want || stats.Waiting+stats.Running > 0 {
+						t.Errorf("%s: %d have started, and %d wait; want %d", phase, stats.Done, stats.Waiting+stats.Running, want)
+					}
+				}
+				offer(tenantJobs(20, 30)...)
+				done("as many as may start", 30)
+				for range 20 { // longer than the window
+					offer(tenantJobs(20, 40)...)
+					time.Sleep(time.Second)
+				}
+				done("a flood", 30)
+				time.Sleep(10 * time.Second)
+				offer(tenantJobs(20, 10)...)
+				done("behind it", 40)
+				time.Sleep(10 * time.Second)
+				refused := make([]queue.Job, 31)
+				for k := range refused {
+					refused[k] = queue.Job{Tenant: "spent", User: fmt.Sprint(k), Type: "push"}
+				}
+				offer(refused...)
+				done("refused by the rule of a tenant, but for one", 41)
+				offer(tenantJobs(20, 10)...)
+				done("behind those", 41)
 			})
 		})
 	}

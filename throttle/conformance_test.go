@@ -272,7 +272,7 @@ func play(t testing.TB, roll dice, steps int, contestants ...contestant) {
 			possible = possible && checkCost(costs[i], c.model.subjects[key].Rules) == nil
 		}
 		if possible {
-			v := []verb{verbAllow, verbAllow, verbReserve, verbPeek}[roll(4)]
+			v := []verb{verbAllow, verbAllow, verbReserve, verbPeek, verbCount}[roll(5)]
 			if v == verbReserve && roll(2) == 0 {
 				c.decideWithin(v, bounds{after: micros(int64(roll(3) * 1000)), within: micros(int64(roll(3) * 5000)), bounded: true}, costs, keys...)
 				continue

@@ -65,8 +65,8 @@ type Request struct {
 	Subjects []Subject
 
 	// By says who asks, for [Limiter.ReserveMany]: callers of different names take turns. One call names one. It has no comma and no
-	// semicolon. Empty means that whoever comes first takes what there is. With it no rule may count what it drops
-	// ([Rule.CountingDropped]), and a decision names the rule only if that drops.
+	// semicolon. Empty means that whoever comes first takes what there is. With it a decision names the rule only if that drops, and rules count
+	// none of what they drop ([Rule.CountingDropped]): see [Limiter.CountRefused].
 	By string
 	// Gap is how far the slot lies behind the one before that the call has taken, at least: something else lets the caller start no sooner.
 	// It is for callers that say who they are.
@@ -85,6 +85,7 @@ type Request struct {
 //   - [Limiter.ReserveMany] is Reserve for many actions in one round trip, within a horizon.
 //   - [Limiter.Wait] reserves, and returns when the slot has come.
 //   - [Limiter.Peek] spends nothing and writes nothing.
+//   - [Limiter.CountRefused] counts what somebody else has refused.
 //   - [Limiter.Refund] gives back what was spent for an action that did not start.
 //   - [Limiter.Reset] forgets everything about a subject.
 //
@@ -147,6 +148,7 @@ const (
 	verbAllow   verb = "allow"
 	verbReserve verb = "reserve"
 	verbPeek    verb = "peek"
+	verbCount   verb = "count"
 )
 
 // newRequest returns a request. A cost of 0 means 1.
@@ -204,6 +206,13 @@ func (l *Limiter) PeekMany(ctx context.Context, requests ...Request) ([]Decision
 // first slot of a caller that has none may lie up to a second ahead, if one subject decides.
 func (l *Limiter) ReserveMany(ctx context.Context, after, within time.Duration, requests ...Request) ([]Decision, error) {
 	return l.decideMany(ctx, verbReserve, near(after, within), requests)
+}
+
+// CountRefused counts actions that somebody else has refused, as if these rules had: those that count what is refused
+// ([Rule.CountingDropped]) do, and all others notice nothing. Errors are those of [Limiter.AllowMany].
+func (l *Limiter) CountRefused(ctx context.Context, requests ...Request) error {
+	_, err := l.decideMany(ctx, verbCount, bounds{}, requests)
+	return err
 }
 
 func (l *Limiter) decideMany(ctx context.Context, v verb, b bounds, requests []Request) ([]Decision, error) {
@@ -273,9 +282,6 @@ var errNoKey = errors.New("throttle: a subject has an empty key")
 // errName is returned for a caller's name that cannot be written.
 var errName = errors.New("throttle: a caller that takes turns has a name without commas, semicolons and control characters, and a call has one caller")
 
-// errCounts is returned for a rule at which callers cannot take turns.
-var errCounts = errors.New("callers take turns at rules that do not count what they drop")
-
 // check returns what is wrong with the request, before anything is spent.
 func (r request) check() error {
 	if err := checkCost(r.cost, nil); err != nil {
@@ -294,9 +300,6 @@ func (r request) check() error {
 			}
 			if rule.zone == rules.OfUser {
 				return fmt.Errorf("%w: subject %q: %s goes by a user's clock, which only queues know", ErrInvalidRule, s.Key, rule)
-			}
-			if r.by != "" && rule.counts {
-				return fmt.Errorf("%w: subject %q: %s: %w", ErrInvalidRule, s.Key, rule, errCounts)
 			}
 			if s.Slack != 0 && !rule.slackens(s.Slack) {
 				return fmt.Errorf("%w: subject %q has a slack: %s; want a leak, a token_bucket, a window or a spacing, or a fixed_window or a sliding_counter that does not count what it drops and counts by %v or longer",
@@ -376,7 +379,7 @@ func (r request) decision(found ruling) (Decision, error) {
 
 // spends reports whether a request takes its slot, which lies so far ahead.
 func (r request) spends(o Outcome, ahead time.Duration) bool {
-	return o == Admitted && r.verb != verbPeek || o == Deferred && r.verb == verbReserve && r.bounds.takes(ahead)
+	return o == Admitted && (r.verb == verbAllow || r.verb == verbReserve) || o == Deferred && r.verb == verbReserve && r.bounds.takes(ahead)
 }
 
 // at returns the rule at a place, and the key of its subject.

@@ -213,7 +213,7 @@ func (d *memoryDecision) rule(r request) ruling {
 	case found.taken:
 		objector = d.objecting(slot)
 		d.spend(slot, objector == nowhere)
-	case r.verb == verbAllow || found.outcome == Dropped && r.verb == verbReserve:
+	case r.verb == verbAllow || r.verb == verbCount || found.outcome == Dropped && r.verb == verbReserve:
 		d.spendRefused()
 		if found.outcome == Deferred { // the refusal counts against whoever comes back
 			slot, binding = d.earliest(d.now)

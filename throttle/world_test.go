@@ -121,8 +121,8 @@ func (w *modelWorld) decide(v verb, b bounds, costs []int, now int64, keys []str
 	if i := slices.IndexFunc(rules, func(r *modelRule) bool { return r.drop && r.when(t, r.cost) > t }); i >= 0 {
 		answer.Outcome, binding = Dropped, rules[i]
 	}
-	answer.Spent = answer.Outcome == Admitted && v != verbPeek || answer.Outcome == Deferred && v == verbReserve && (!b.bounded || t <= from+b.within.Microseconds())
-	if !answer.Spent && (v == verbAllow || v == verbReserve && answer.Outcome == Dropped) {
+	answer.Spent = answer.Outcome == Admitted && (v == verbAllow || v == verbReserve) || answer.Outcome == Deferred && v == verbReserve && (!b.bounded || t <= from+b.within.Microseconds())
+	if !answer.Spent && (v == verbAllow || v == verbCount || v == verbReserve && answer.Outcome == Dropped) {
 		for i, m := range subjects {
 			m.spend(slices.DeleteFunc(slices.Clone(m.rules), func(r *modelRule) bool { return !r.counts }), now, now, int64(costs[i]), true)
 		}

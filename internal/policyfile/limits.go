@@ -56,8 +56,8 @@ const (
 	wantMissing = "ignore or refuse"
 	wantTruth   = "true or false"
 	wantSlots   = "leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer"
-	wantShared  = wantSlots + ", which do not drop"
-	wantAcross  = wantSlots + ", without count_dropped"
+	wantShared  = wantSlots + ", which neither drop nor have count_dropped"
+	wantAcross  = wantSlots + "; those that count by periods without count_dropped"
 	wantBounds  = "rules, concurrency or capacity; unlimited only for a value in each"
 	wantSubject = "a key or jobs, which can be paused, or rules, concurrency or capacity"
 	wantLimit   = "another name: everybody has the limits queue, tenant and user, which stand in queue and policies"
@@ -163,12 +163,12 @@ func (b Bounds) checkShared(path string) *Problem {
 }
 
 // shareable reports whether a rule that defers holds where a job starts a little after its slot, whoever has decided about the others.
-func shareable(r throttle.Rule) bool { return !r.Drops() && shareableAcross(r) }
+func shareable(r throttle.Rule) bool { return !r.Drops() && !r.CountsDropped() && shareableAcross(r) }
 
-// shareableAcross reports whether a rule may count the jobs of all partitions of a queue: it may also drop. Callers outside would be dropped for
-// slots that were handed out ahead, since a rule admits nothing before its newest slot.
+// shareableAcross reports whether a rule may count the jobs of all partitions of a queue: it may also drop, and count what is dropped. Callers
+// outside would be dropped for slots that were handed out ahead, since a rule admits nothing before its newest slot.
 func shareableAcross(r throttle.Rule) bool {
-	if r.CountsDropped() || r.Zone() == rules.OfUser {
+	if r.Zone() == rules.OfUser || r.CountsDropped() && byPeriods(r) {
 		return false
 	}
 	switch r.Kind() {
@@ -180,6 +180,11 @@ func shareableAcross(r throttle.Rule) bool {
 		return r.Buckets() == 2 && r.Period() >= shortestPart || r.Period()/time.Duration(r.Buckets()) >= shortestPart
 	}
 	return false
+}
+
+// byPeriods reports whether a rule counts by periods or buckets.
+func byPeriods(r throttle.Rule) bool {
+	return r.Unit() != "" || r.Kind() == throttle.KindFixedWindow || r.Kind() == throttle.KindSlidingCounter
 }
 
 // shortestPart is the shortest period, or bucket, of which the end can be left out without losing much: a job that starts a little after its

@@ -123,7 +123,7 @@ func TestBadFiles(t *testing.T) {
 		"tenants_kind":        `:2: tenants: a list; want keys and values`,
 		"text":                `:1: "standard"; want keys and values`,
 		"partitions_capacity": `:5: limits.mail.capacity: "100"; want none: each partition counts by itself what waits, and a limit without tenant in its key is about jobs of several`,
-		"partitions_rule":     `:3: queue.rules[1]: window 100/1m in a queue with partitions; want hours, leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer, without count_dropped`,
+		"partitions_rule":     `:3: queue.rules[2]: fixed_window 100/1m in a queue with partitions; want hours, leaks, token_buckets, windows, warmups, spacings, and fixed_windows and sliding_counters that count by 100ms or longer; those that count by periods without count_dropped`,
 		"top_key":             `:1: polices: unknown key; want partitions, queue, default, policies, tenants or limits`,
 		"top_twice":           `:3: default: duplicate key, first in line 1`,
 		"twice":               `:4: policies.standard: duplicate key, first in line 2`,

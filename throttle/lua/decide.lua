@@ -5,9 +5,9 @@
 --         declared, so that a cluster whose slots move does not take them for empty
 -- ARGV[1] JSON list of the shapes of requests: {verb, cost and rules of each subject...}.
 --         The verb "allow" spends if it may start now, "reserve" at its slot however far,
---         "peek" spends and writes nothing; "reserve 1500 3000" spends if its slot, which is
---         at least 1500 us from now, lies no more than 3000 us behind that. Rules are as
---         compiled, and decoded here
+--         "peek" spends and writes nothing, "count" counts what somebody else has refused;
+--         "reserve 1500 3000" spends if its slot, which is at least 1500 us from now, lies
+--         no more than 3000 us behind that. Rules are as compiled, and decoded here
 -- ARGV    then pairs: a shape, and how many requests in a row have it
 --
 -- Returns now in microseconds, then FIELDS numbers for each request: what was decided and
@@ -136,12 +136,12 @@ local function decide(shape, before, replies, at)
       outcome, rule, whose = 2, refused, by
     end
   end
-  local written = outcome == 0 and verb ~= 'peek' or outcome == 1 and verb == 'reserve' and slot - from <= shape.within
+  local written = outcome == 0 and (verb == 'allow' or verb == 'reserve') or outcome == 1 and verb == 'reserve' and slot - from <= shape.within
   local taken, objection, objector = written, nil, nil
   if written then
     objection, objector = spend(subjects, slot)
   else
-    if shape.counts and (verb == 'allow' or outcome == 2 and verb == 'reserve') then
+    if shape.counts and (verb == 'allow' or verb == 'count' or outcome == 2 and verb == 'reserve') then
       written = true
       spend_refused(subjects, now)
       if outcome == 1 then -- the refusal counts against whoever comes back

@@ -127,6 +127,24 @@ func (q question) objection(d throttle.Decision) string {
 	return ""
 }
 
+// countRefused lets shared limits count jobs that were dropped since some rule has refused them, where they count that.
+func (t *term) countRefused(drops []schedule.Drop) {
+	var refused []throttle.Request
+	for _, drop := range drops {
+		for _, by := range drop.Counts {
+			refused = append(refused, throttle.Request{Subjects: subjectsOf(by.Parts, by.Costs)})
+		}
+	}
+	if len(refused) == 0 {
+		return
+	}
+	t.workers.Go(func() {
+		if err := t.w.Shared.CountRefused(t.ctx, refused...); err != nil {
+			t.w.Log.Debug("counting what was refused", "err", err)
+		}
+	})
+}
+
 // giveBack lets the script have back what was missed, and what jobs have used that were returned without a start.
 func (t *term) giveBack(missed []schedule.Missed) {
 	var unused []throttle.Decision

@@ -105,6 +105,7 @@ func (b *inflight) decided(happened bool) {
 			}
 		}
 	}
+	t.countRefused(b.commit.Plan.Drops)
 	t.requests = t.requests[b.requests:]
 	t.waited(b.commit.Plan.Starts)
 	for i := range b.commit.Plan.Starts {

@@ -211,12 +211,7 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 	var requests []throttle.Request
 	for _, q := range all {
 		for _, cost := range q.costs {
-			var subjects []throttle.Subject
-			for k, part := range q.Parts {
-				subject := throttle.Subject{Key: part.Key, Rules: part.Rules, Cost: costUnder(part.Rules, cost.Of[k]), Slack: limits.SharedSlack, Weight: part.Weight}
-				subjects = append(subjects, subject)
-			}
-			requests = append(requests, throttle.Request{Subjects: subjects, By: t.w.Store.Name(), More: len(q.costs) == schedule.MostWanted, Gap: clock.Micros(cost.Gap)})
+			requests = append(requests, throttle.Request{Subjects: subjectsOf(q.Parts, cost.Of), By: t.w.Store.Name(), More: len(q.costs) == schedule.MostWanted, Gap: clock.Micros(cost.Gap)})
 		}
 	}
 	asked := time.Now()
@@ -236,6 +231,15 @@ func (t *term) reserve(ctx context.Context, all []question, r reach) {
 			t.answered(q, r, its, asked, answered)
 		}
 	})
+}
+
+// subjectsOf returns what a job costs the parts of a shared limit.
+func subjectsOf(parts []schedule.Part, costs []int) []throttle.Subject {
+	subjects := make([]throttle.Subject, len(parts))
+	for k, p := range parts {
+		subjects[k] = throttle.Subject{Key: p.Key, Rules: p.Rules, Cost: costUnder(p.Rules, costs[k]), Slack: limits.SharedSlack, Weight: p.Weight}
+	}
+	return subjects
 }
 
 func undecided(d throttle.Decision) bool { return d.Outcome == throttle.Undecided }

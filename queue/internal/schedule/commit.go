@@ -46,6 +46,13 @@ type Drop struct {
 	Lane         envelope.Lane
 	Head         Head
 	Reason, Rule string // Reason is one below, or "" for a job that cannot be read
+	Counts       []Counts
+}
+
+// A Counts is that shared limits count a job which was refused, with what it costs each of them.
+type Counts struct {
+	Parts []Part
+	Costs []int
 }
 
 // The reasons of drops.

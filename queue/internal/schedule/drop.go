@@ -6,7 +6,7 @@ package schedule
 // drop takes the first job out of a lane for good. The lane keeps its turn, and not the bound of a job that cost more than the next
 // one may.
 func (d *decision) drop(l *lane, reason, rule string) {
-	d.plan.Drops = append(d.plan.Drops, Drop{l.name(), l.heads[0], reason, rule})
+	d.plan.Drops = append(d.plan.Drops, Drop{Lane: l.name(), Head: l.heads[0], Reason: reason, Rule: rule})
 	first := l.first()
 	if env := l.heads[0].Env; env != nil && env.Cost > 1 {
 		d.s.wake(l, d.now)
@@ -50,9 +50,14 @@ func (s share) refusing(slot int64) string {
 	return s.of.state.Refused(slot, s.cost)
 }
 
-// countRefused lets the rules count a refused job, as far as they do (count_dropped).
+// countRefused lets the rules count the job that was dropped last since it was refused, as far as they do (count_dropped). Those of shared limits
+// are told once it is certain.
 func (d *decision) countRefused() {
+	drop := &d.plan.Drops[len(d.plan.Drops)-1]
 	for _, who := range d.of {
+		if i, is := who.who.(*instance); is && i.shared.counts() {
+			drop.Counts = append(drop.Counts, Counts{i.shared.Parts, who.costs().Of})
+		}
 		if who.of.rules.Counts() && who.of.rules.SpendRefused(&who.of.state, d.now, who.cost) {
 			d.s.touch(who.who)
 		}

@@ -35,6 +35,11 @@ func (s *Shared) Of(scope string) *Shared {
 	return &Shared{[]Part{part}, s.Grants}
 }
 
+// counts reports whether one of the rules counts what was refused.
+func (s *Shared) counts() bool {
+	return s != nil && slices.ContainsFunc(s.Parts, func(p Part) bool { return slices.ContainsFunc(p.Rules, throttle.Rule.CountsDropped) })
+}
+
 // RuleName returns the name of a rule of a part, as it stands in drops and counters.
 func (p Part) RuleName(rule string) string {
 	limit, _, _ := envelope.ParseLimitScope(p.Scope)
