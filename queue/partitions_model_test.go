@@ -134,12 +134,16 @@ func (w *dividedWorld) govern() {
 	p.Limits = map[string]queue.Limit{"domain": {
 		Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Window(l.domain, time.Second)}, Concurrency: queue.Concurrency{Jobs: l.domainAtOnce},
 	}}
-	switch w.fates.IntN(6) {
+	switch w.fates.IntN(8) {
 	case 0: // the queue drops
 		p.Queue[1], w.drops = p.Queue[1].OrDrop(), true
 	case 1: // a limit by name does
 		domain := p.Limits["domain"]
 		domain.Rules[0], w.drops = domain.Rules[0].OrDrop(), true
+	case 3: // and counts that
+		p.Queue[1], w.drops = p.Queue[1].OrDrop().CountingDropped(), true
+	case 4:
+		p.Queue[0] = p.Queue[0].Ramping(2 * time.Second)
 	case 2: // shadows keep nobody
 		p.Queue = append(p.Queue, throttle.Window(1, time.Second).AsShadow())
 	}
@@ -312,7 +316,7 @@ func (w *dividedWorld) replace() {
 // forget lets Redis forget what the whole queue knows of its workers, and all scripts.
 func (w *dividedWorld) forget() {
 	if w.partitions > 1 { // otherwise it is where the leases of the workers are
-		w.client.Del(w.t.Context(), "wc:{push}:workers", "wc:{push}:wanted")
+		w.client.Del(w.t.Context(), "wc:{push}:workers", "wc:{push}:wanted", "wc:{push}:sizes")
 	}
 	w.client.ScriptFlush(w.t.Context())
 }

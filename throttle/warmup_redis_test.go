@@ -34,19 +34,22 @@ func TestStoresAgreeAboutWarmups(t *testing.T) {
 	})
 }
 
-// The stores agree about leaks with a ramp, which goes on, is over, or begins anew.
+// The stores agree about leaks with a ramp, which goes on, is over, or begins anew, and about those that get one or lose it.
 func TestStoresAgreeAboutRamps(t *testing.T) {
 	sample.Slow(t)
 	t.Parallel()
 	agreeAbout(t, func(rng *rand.Rand) (Rule, int64) {
 		rule := Leak(1+rng.IntN(7), []time.Duration{10 * time.Millisecond, 3333 * time.Microsecond, 2 * time.Second}[rng.IntN(3)])
-		return rule.Ramping(time.Second + time.Duration(rng.IntN(1500))*time.Millisecond), 1_763_600_000_123_457
+		if rng.IntN(4) > 0 {
+			rule = rule.Ramping(time.Second + time.Duration(rng.IntN(1500))*time.Millisecond)
+		}
+		return rule, 1_763_600_000_123_457
 	}, func(rng *rand.Rand) int64 {
 		return []int64{rng.Int64N(50), rng.Int64N(20_000), rng.Int64N(900_000), rng.Int64N(3_000_000), -rng.Int64N(1000)}[rng.IntN(5)]
 	})
 }
 
-// agreeAbout lets the stores decide about a rule of a kind with random options, beside others, and fails if they differ. The kind is told with the
+// agreeAbout lets the stores decide about a rule of a kind with random options, which is changed now and then, beside others, and fails if they differ. The kind is told with the
 // instant at which that begins, and how far the clock moves from one decision to the next.
 func agreeAbout(t *testing.T, kind func(*rand.Rand) (Rule, int64), moves func(*rand.Rand) int64) {
 	t.Helper()
@@ -63,15 +66,9 @@ func agreeAbout(t *testing.T, kind func(*rand.Rand) (Rule, int64), moves func(*r
 	}
 	for round := range 80 {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		option := []func(Rule) Rule{Rule.OrDrop, Rule.AsShadow, Rule.CountingDropped, func(r Rule) Rule { return r }, func(r Rule) Rule { return r }}[rng.IntN(5)]
 		rule, now := kind(rng)
-		switch rng.IntN(5) {
-		case 0:
-			rule = rule.OrDrop()
-		case 1:
-			rule = rule.AsShadow()
-		case 2:
-			rule = rule.CountingDropped()
-		}
+		rule = option(rule)
 		subject := Subject{Key: fmt.Sprint(round), Rules: []Rule{rule}}
 		if rng.IntN(2) == 0 { // which moves what a window allows to where the next one does not
 			subject.Rules = append(subject.Rules, Leak(1, 40*time.Millisecond))
@@ -82,6 +79,11 @@ func agreeAbout(t *testing.T, kind func(*rand.Rand) (Rule, int64), moves func(*r
 		taken := make([][]Decision, len(contestants))
 		for range 40 {
 			now += moves(rng)
+			if rng.IntN(10) == 0 {
+				other, _ := kind(rng)
+				rule = option(other)
+				subject.Rules = append([]Rule{rule}, subject.Rules[1:]...)
+			}
 			verb, cost, decisions := rng.IntN(4), 1+rng.IntN(rule.Limit()), make([]Decision, len(contestants))
 			refund := rng.IntN(6) == 0 && len(taken[0]) > 0
 			contestants[0].set(now)

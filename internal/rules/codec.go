@@ -33,7 +33,7 @@ func (st *State) Append(b []byte) []byte {
 	}
 	for i := range st.fields {
 		f := &st.fields[i]
-		b = f.append(binary.AppendUvarint(b, uint64(f.id)+uint64(sides)))
+		b = f.append(binary.AppendUvarint(b, uint64(f.written())+uint64(sides)))
 	}
 	return b
 }
@@ -63,10 +63,9 @@ func (f *field) append(b []byte) []byte {
 	case codeLeak:
 		b = binary.AppendUvarint(b, uint64(f.rest))
 		b = binary.AppendUvarint(b, uint64(f.units))
-	case codeRamp:
-		b = binary.AppendUvarint(b, uint64(f.rest))
-		b = binary.AppendUvarint(b, uint64(f.units))
-		b = binary.AppendVarint(b, f.from-f.last)
+		if f.from != 0 {
+			b = binary.AppendVarint(b, f.from-f.last)
+		}
 	case codeTokenBucket:
 		b = binary.AppendVarint(b, f.before-f.last)
 		b = binary.AppendVarint(b, f.at-f.last)
@@ -85,7 +84,20 @@ func (f *field) append(b []byte) []byte {
 }
 
 // code returns the kind that a field belongs to.
-func (f *field) code() id { return f.id & (1<<idBits - 1) >> 1 }
+func (f *field) code() id { return f.id.code() }
+
+func (i id) code() id { return i & (1<<idBits - 1) >> 1 }
+
+// as returns the id with another kind.
+func (i id) as(code id) id { return i - i.code()<<1 + code<<1 }
+
+// written returns by which id a field is written.
+func (f *field) written() id {
+	if f.code() == codeLeak && f.from != 0 {
+		return f.id.as(codeRamp)
+	}
+	return f.id
+}
 
 // Decode replaces the state by the one that b holds, which it does not retain. The empty
 // string is the empty state. What cannot be read is an error, and leaves an empty state.
@@ -102,10 +114,8 @@ func (st *State) Decode(b string) error {
 		switch tag := r.next(maxTag); {
 		case tag < int64(sides):
 			r.log(&st.logs[tag])
-		case st.find(id(tag)-id(sides)) != nil:
-			r.bad = true
 		default:
-			r.field(st.add(id(tag) - id(sides)))
+			r.field(st, id(tag)-id(sides))
 		}
 	}
 	if r.bad {
@@ -193,14 +203,24 @@ func (r *reader) log(l *log) {
 	}
 }
 
-func (r *reader) field(f *field) {
+func (r *reader) field(st *State, written id) {
+	ramps, of := written.code() == codeRamp, written
+	if ramps {
+		of = written.as(codeLeak)
+	}
+	if st.find(of) != nil {
+		r.bad = true
+		return
+	}
+	f := st.add(of)
 	f.last = r.next(Never)
 	f.since, f.until = r.near(f.last), r.near(f.last)
 	switch f.code() {
 	case codeLeak:
 		f.rest, f.units = r.next(mostUnits), r.next(mostUnits)
-	case codeRamp:
-		f.rest, f.units, f.from = r.next(mostUnits), r.next(mostUnits), r.near(f.last)
+		if ramps {
+			f.from = r.near(f.last)
+		}
 	case codeTokenBucket:
 		f.before, f.at = r.near(f.last), r.near(f.last)
 		f.rest, f.n, f.period = r.next(mostUnits), r.positive(mostUnits), r.positive(Never)

@@ -4,7 +4,7 @@ import "math"
 
 // A ramp is a leak whose rate grows: after it has stood still for longer than the ramp takes, it begins with a tenth of its rate,
 // which grows evenly until the ramp is over. It stands still from the instant on at which the next action may start. Beside what a
-// leak keeps it keeps when the ramp began.
+// leak keeps it keeps when the ramp began: a leak that had none so far goes on at its whole rate.
 type ramp struct{ leak }
 
 // begins is the part of the rate with which a ramp begins.

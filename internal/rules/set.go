@@ -109,7 +109,7 @@ func newRule(r Rule, slack int64) rule {
 	case Leak, Spacing:
 		c.top = math.MaxInt
 		if r.Ramp > 0 {
-			c.kind, c.ramp, c.id = ramp{}, r.Ramp.Microseconds(), c.id-codeLeak<<1+codeRamp<<1
+			c.kind, c.ramp = ramp{}, r.Ramp.Microseconds()
 		}
 	case Hours:
 		c.top, c.plans = math.MaxInt, []plan{newPlan(r)}

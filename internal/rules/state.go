@@ -29,7 +29,7 @@ const (
 	codeTokenBucket
 	codeFixedWindow
 	codeSlidingCounter
-	codeRamp
+	codeRamp // is written in the place of a leak's, if that remembers when a ramp began
 )
 
 // A field is what one rule remembers that does not look at a log. Each kind uses what it
@@ -42,7 +42,7 @@ type field struct {
 
 	units int64   // leak: the cost of the newest slot; fixed window: the count
 	rest  int64   // leak: n-ths of a µs behind last; token bucket: behind at
-	from  int64   // of a leak with a ramp: when that began
+	from  int64   // leak: when its ramp began last; 0 if it had none
 	ring  []int64 // sliding counter: counts of its buckets, newest first
 
 	// Of a token bucket:

@@ -57,7 +57,7 @@ local kinds = setmetatable({}, { __index = function(made, kind)
 end })
 
 -- leak: n per period, evenly, nothing saved up. Keeps its last slot and that slot's
--- cost: what follows from them obeys the rate in force now, so a changed rate acts at
+-- cost, and when a ramp began that it had before: what follows from them obeys the rate in force now, so a changed rate acts at
 -- once. (The leaky bucket as a queue: GCRA with no tolerance, ITU-T I.371.)
 function make.leak()
   local function next_turn(subject, rule)
@@ -80,6 +80,7 @@ function make.leak()
       return rest > 0 and at + 2 or at
     end,
     spend = function(subject, rule, t, cost)
+      local _, _, _, began = fields(subject, rule)
       local at, rest = next_turn(subject, rule)
       local turn = round_up(at, rest)
       local from, part = advance(rule, t, 0, cost)
@@ -87,14 +88,14 @@ function make.leak()
         at, rest = t, 0
       end
       if t >= turn or at == t then
-        set_fields(subject, rule, t, at, rest, cost)
+        set_fields(subject, rule, t, at, rest, cost, began)
       end
     end,
     -- Only the newest slot comes back: what follows an older one stays where it is.
     undo = function(subject, rule, t, cost)
-      local slot, rest, spent = fields(subject, rule)
+      local slot, rest, spent, began = fields(subject, rule)
       if slot and round_up(slot, rest) == t and spent == cost then
-        set_fields(subject, rule, t, slot, rest, 0)
+        set_fields(subject, rule, t, slot, rest, 0, began)
       end
     end,
   }

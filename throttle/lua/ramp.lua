@@ -3,7 +3,7 @@
 
 -- ramp: after it has stood still for longer than the ramp takes, it begins with a tenth of its rate, which grows evenly until
 -- the ramp is over. It stands still from the instant on at which the next action may start. Beside what a leak keeps it keeps
--- when the ramp began.
+-- when the ramp began: a leak that had none so far goes on at its whole rate.
 function make.ramp()
   -- The part of the rate with which a ramp begins, by how much it grows, the mean of it, and the square of the first: each the number
   -- that Go has for it, to the last digit.
@@ -31,9 +31,15 @@ function make.ramp()
     return began + ceil(x)
   end
 
+  -- kept returns what is remembered: the last slot and its rest, its cost, and when the ramp began.
+  local function kept(subject, rule)
+    local last, rest, cost, began = fields(subject, rule)
+    return last, rest, cost, began or 0
+  end
+
   -- next_turn returns the instant from which the next action may start.
   local function next_turn(subject, rule)
-    local last, rest, cost, began = fields(subject, rule)
+    local last, rest, cost, began = kept(subject, rule)
     if not last then
       return 0, 0
     elseif last - began >= rule.ramp then
@@ -56,7 +62,7 @@ function make.ramp()
     spend = function(subject, rule, t, cost)
       local at, rest = next_turn(subject, rule)
       local turn = round_up(at, rest)
-      local last, part, spent, began = fields(subject, rule)
+      local last, part, spent, began = kept(subject, rule)
       if not last or t > turn + rule.ramp then -- it has stood still
         set_fields(subject, rule, t, t, 0, cost, t)
       elseif t > turn then
@@ -69,7 +75,7 @@ function make.ramp()
     end,
     -- Only the newest slot comes back. A ramp that began with it has not begun: the leak stands still since before.
     undo = function(subject, rule, t, cost)
-      local last, rest, spent, began = fields(subject, rule)
+      local last, rest, spent, began = kept(subject, rule)
       if not last or round_up(last, rest) ~= t or spent ~= cost then
         return
       end

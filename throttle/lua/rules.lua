@@ -34,7 +34,7 @@ local function new_rule(compiled, place, seen)
     rule.side = rule.shadow and 'shadow' or rule.counts and 'counting'
   end
   if not rule.kind.logged then
-    local field = kind == 'warmup_calendar' and 'calendar' or kind
+    local field = kind == 'warmup_calendar' and 'calendar' or kind == 'ramp' and 'leak' or kind
     field = rule.shadow and 'shadow:' .. field or field
     seen[field] = (seen[field] or 0) + 1
     rule.field = field .. '#' .. seen[field] -- older releases wrote none, and other numbers

@@ -73,16 +73,10 @@ func (r *Reader) ask(ctx context.Context, policies *schedule.Policies, now int64
 	return found
 }
 
-// kindRamp is how the state names what a leak with a ramp remembers.
-const kindRamp throttle.Kind = "ramp"
-
 // fieldOf returns the kind by which the state names what a rule remembers: a warm-up by the calendar is a window of it.
 func fieldOf(r throttle.Rule) throttle.Kind {
-	switch {
-	case r.Unit() != "":
+	if r.Unit() != "" {
 		return throttle.KindCalendar
-	case r.Ramp() > 0:
-		return kindRamp
 	}
 	return r.Kind()
 }
@@ -98,8 +92,6 @@ func alone(all []throttle.Rule, i int) (asked []throttle.Rule) {
 		switch fieldOf(r) {
 		case throttle.KindLeak:
 			r = throttle.Leak(rules.MaxLimit, time.Millisecond)
-		case kindRamp:
-			r = throttle.Leak(rules.MaxLimit, time.Millisecond).Ramping(time.Second)
 		case throttle.KindTokenBucket:
 			r = throttle.TokenBucket(rules.MaxLimit, time.Millisecond, rules.MaxLimit)
 		case throttle.KindFixedWindow:
