@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -86,6 +87,29 @@ func TestChangesMintNothing(t *testing.T) {
 		n, span := atMost(rs)
 		if err := exceeds(kind, rs, starts, n, span); err != nil {
 			t.Fatalf("seed %d: %v: %v", seed, rs, err)
+		}
+	}
+}
+
+// A leak whose rate and ramp change at random, and that gets a ramp or loses it, lets nothing start sooner than its fastest rate does.
+func TestChangesOfALeakMintNothing(t *testing.T) {
+	for seed := range uint64(sample.Size(200, 800, 800)) {
+		rnd := rand.New(rand.NewPCG(seed, 4))
+		var rs []rules.Rule
+		fastest := math.Inf(1) // µs for one
+		for range 2 + rnd.IntN(3) {
+			r := randomRule(rnd, rules.Leak)
+			if rnd.IntN(2) == 0 {
+				r.Ramp = time.Second + time.Duration(rnd.IntN(2000))*time.Millisecond
+			}
+			rs, fastest = append(rs, r), min(fastest, float64(r.Period.Microseconds())/float64(r.Limit))
+		}
+		starts := changing(t, rnd, rs)
+		for i := 1; i < len(starts); i++ {
+			before, next := starts[i-1], starts[i]
+			if gap := next.at - before.at; float64(gap) < float64(before.cost)*fastest-1 {
+				t.Fatalf("seed %d: %v: start %d lies %d µs behind one of cost %d", seed, rs, i, gap, before.cost)
+			}
 		}
 	}
 }

@@ -203,6 +203,7 @@ func (r *reader) log(l *log) {
 	}
 }
 
+// field reads what is written of a field by such an id.
 func (r *reader) field(st *State, written id) {
 	ramps, of := written.code() == codeRamp, written
 	if ramps {
@@ -220,6 +221,7 @@ func (r *reader) field(st *State, written id) {
 		f.rest, f.units = r.next(mostUnits), r.next(mostUnits)
 		if ramps {
 			f.from = r.near(f.last)
+			r.bad = r.bad || f.from == 0
 		}
 	case codeTokenBucket:
 		f.before, f.at = r.near(f.last), r.near(f.last)

@@ -15,6 +15,9 @@ func FuzzDecode(f *testing.F) {
 		for i := range 3 {
 			r := randomRule(rnd, kind)
 			r.Shadow, r.Counts = i == 1, i == 2
+			if kind == rules.Leak && i > 0 {
+				r.Ramp = time.Minute
+			}
 			every = append(every, r)
 		}
 	}
