@@ -115,3 +115,21 @@ func TestInstantsBeginWhereOthersLetThem(t *testing.T) {
 		t.Errorf("it is asked %v before, and questions are 2ms late", clock.Micros(now-at))
 	}
 }
+
+// A job that a rule has refused counts where shared limits count that once its drop has happened, and not if it has not.
+func TestRefusedJobsCountOnceTheyAreDropped(t *testing.T) {
+	rule := throttle.Window(3, time.Hour).OrDrop().CountingDropped()
+	term, ask := atAccount(t, rule)
+	drop := schedule.Drop{Reason: schedule.Refused, Counts: []schedule.Counts{{Parts: []schedule.Part{{Key: "account", Rules: []throttle.Rule{rule}}}, Costs: []int{3}}}}
+	b := &inflight{t: term, commit: schedule.Commit{Plan: schedule.Plan{Drops: []schedule.Drop{drop}}}}
+	b.decided(false)
+	term.workers.Wait()
+	if d := ask(1)[0]; !d.Spent() {
+		t.Errorf("%+v, though nothing was dropped", d)
+	}
+	b.decided(true)
+	term.workers.Wait()
+	if d := ask(1)[0]; d.Outcome != throttle.Dropped {
+		t.Errorf("%+v where one of cost 3 was refused; want it dropped", d)
+	}
+}
