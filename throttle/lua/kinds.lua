@@ -83,9 +83,13 @@ function make.leak()
       local _, _, _, began = fields(subject, rule)
       local at, rest = next_turn(subject, rule)
       local turn = round_up(at, rest)
-      local from, part = advance(rule, t, 0, cost)
-      if t > turn or t < turn and is_later(from, part, at, rest) then
+      if t > turn then
         at, rest = t, 0
+      elseif t < turn then
+        local from, part = advance(rule, t, 0, cost)
+        if is_later(from, part, at, rest) then
+          at, rest = t, 0
+        end
       end
       if t >= turn or at == t then
         set_fields(subject, rule, t, at, rest, cost, began)

@@ -194,12 +194,13 @@ end
 -- take_all takes the slot t from rules that have a state or a log of their own: a log once
 -- for all its rules, and in order, even where what was refused stands in it.
 local function take_all(subject, rules, t, cost, refused)
-  local pushed = {}
+  local pushed
   for r = 1, #rules do
     local rule = rules[r]
     if not rule.kind.logged then
       rule.kind.spend(subject, rule, t, cost, refused)
-    elseif rule.side and not pushed[rule.side] then
+    elseif rule.side and not (pushed and pushed[rule.side]) then
+      pushed = pushed or {}
       pushed[rule.side] = true
       local log = log_of(subject, rule)
       push(log, max(t, log.newest), cost, refused)
@@ -207,26 +208,33 @@ local function take_all(subject, rules, t, cost, refused)
   end
 end
 
--- foreign calls `visit` with the name and the numbers of each field that no rule of the
--- subject looks at: other rules did, and may again.
-local function foreign(subject, visit)
-  for name in pairs(subject.fields) do
-    local known = sub(name, 1, 1) == '%'
-    for _, rule in ipairs(subject.rules.stateful) do
-      known = known or rule.field == name
+-- foreign returns the names of the fields that no rule of the subject looks at: other rules
+-- did, and may again.
+local function foreign(subject)
+  if not subject.foreign then
+    local names = {}
+    for name in pairs(subject.fields) do
+      local known = sub(name, 1, 1) == '%'
+      for _, rule in ipairs(subject.rules.stateful) do
+        known = known or rule.field == name
+      end
+      if not known then
+        names[#names + 1] = name
+      end
     end
-    if not known then
-      visit(name, numbers_of(subject, name))
-    end
+    subject.foreign = names
   end
+  return subject.foreign
 end
 
 -- skip tells the fields of other rules that they have not counted the slot t, and so may
 -- not give it back.
 local function skip(subject, t)
-  foreign(subject, function(_, numbers)
+  local names = foreign(subject)
+  for i = 1, #names do
+    local numbers = numbers_of(subject, names[i])
     numbers[1] = max(numbers[1], t + 1)
-  end)
+  end
 end
 
 -- spend takes the slot t from every rule of every subject. Shadow rules have a world of
@@ -244,7 +252,7 @@ local function spend(subjects, t)
     end
     if rules.stateful ~= none or rules.sides ~= none then
       take_all(subject, rules, t, cost)
-      if not objection then
+      if not objection and rules.shadow ~= none then
         take_all(subject, rules.shadow, t, cost)
       end
     end
@@ -258,14 +266,16 @@ end
 -- forget drops the logs on the side and the fields of other rules that nobody can tell
 -- from none any more, and returns from when that is so of those that are left.
 local function forget(subject, now)
-  local full = 0
-  foreign(subject, function(name, numbers)
-    if numbers[2] <= now then
-      subject.fields[name] = nil
+  local full, names = 0, foreign(subject)
+  for i = 1, #names do
+    local expires = numbers_of(subject, names[i])[2]
+    if expires <= now then
+      subject.fields[names[i]] = nil
     else
-      full = max(full, numbers[2])
+      full = max(full, expires)
     end
-  end)
+  end
+  subject.foreign = nil
   for _, side in ipairs({ 'shadow', 'counting' }) do
     if not subject.rules.sides[side] and subject.fields['%' .. side] then
       local log = log_of(subject, { side = side })
@@ -294,7 +304,7 @@ local function forgotten_at(subject, now)
   end
   local stateful = rules.stateful
   for r = 1, #stateful do
-    full = max(full, stateful[r].kind.full(subject, stateful[r]))
+    full = max(full, settle(subject, stateful[r]))
   end
   if subject.fields ~= none then
     full = max(full, forget(subject, now))

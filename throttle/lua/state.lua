@@ -90,13 +90,21 @@ local function counts_since(subject, rule)
 end
 
 -- set_fields sets the numbers that a rule keeps. It counts from `since` on, if it has not
--- counted before.
+-- counted before. Until when they matter is said before they are written (settle).
 local function set_fields(subject, rule, since, ...)
   local held = numbers_of(subject, rule.field)
-  local numbers = { held and held[1] or since, 0, ... }
-  owned(subject, 'fields')[rule.field] = numbers
-  numbers[2] = rule.kind.full(subject, rule)
+  owned(subject, 'fields')[rule.field] = { held and held[1] or since, 0, ... }
   subject.written = true
+end
+
+-- settle says when nobody can tell what a rule keeps from nothing any more, and returns that instant.
+local function settle(subject, rule)
+  local full = rule.kind.full(subject, rule)
+  local numbers = numbers_of(subject, rule.field)
+  if numbers then
+    numbers[2] = full
+  end
+  return full
 end
 
 -- numerals returns the numbers of a field as text.
