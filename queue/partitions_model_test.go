@@ -134,7 +134,10 @@ func (w *dividedWorld) govern() {
 	p.Limits = map[string]queue.Limit{"domain": {
 		Key: []string{"keys.domain"}, Rules: []throttle.Rule{throttle.Window(l.domain, time.Second)}, Concurrency: queue.Concurrency{Jobs: l.domainAtOnce},
 	}}
-	switch w.fates.IntN(8) {
+	w.mu.Lock()
+	which := w.fates.IntN(8) // handlers draw, too
+	w.mu.Unlock()
+	switch which {
 	case 0: // the queue drops
 		p.Queue[1], w.drops = p.Queue[1].OrDrop(), true
 	case 1: // a limit by name does
