@@ -109,7 +109,7 @@ func TestStoresAgreeWhileRulesChange(t *testing.T) {
 		redisContestant(t, "redis", real), longContestant(t, "redis", real),
 	}
 	seed := sample.SeedOf(t)
-	for round := range uint64(30) {
+	for round := range uint64(100) {
 		for _, contestant := range contestants {
 			if err := New(contestant.store).Reset(t.Context(), "u"); err != nil {
 				t.Fatal(err)

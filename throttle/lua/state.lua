@@ -93,15 +93,16 @@ end
 -- counted before. Until when they matter is said before they are written (settle).
 local function set_fields(subject, rule, since, ...)
   local held = numbers_of(subject, rule.field)
-  owned(subject, 'fields')[rule.field] = { held and held[1] or since, 0, ... }
+  owned(subject, 'fields')[rule.field] = { held and held[1] or since, false, ... }
   subject.written = true
 end
 
--- settle says when nobody can tell what a rule keeps from nothing any more, and returns that instant.
+-- settle returns when nobody can tell what a rule keeps from nothing any more, and says so in what it has kept in this decision. What is older says
+-- that by the numbers that the rule had then.
 local function settle(subject, rule)
   local full = rule.kind.full(subject, rule)
   local numbers = numbers_of(subject, rule.field)
-  if numbers then
+  if numbers and not numbers[2] then
     numbers[2] = full
   end
   return full
