@@ -3,12 +3,14 @@ package queue
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/members"
 	"github.com/waterclock/waterclock/queue/internal/retry"
 	"github.com/waterclock/waterclock/queue/internal/store"
@@ -27,8 +29,10 @@ type crew struct {
 	places *worker.Places
 	h      asynq.Handler
 	log    *slog.Logger
-	roster
-	since int64
+	led    elect.Led    // how many partitions the worker leads
+	fleet  atomic.Int64 // how many places all workers have
+	name   string       // of the worker in the whole queue
+	since  int64
 
 	parts   map[int]*membership // by partition, those that have not been left
 	size    map[int]int         // how many members a partition has
@@ -53,7 +57,7 @@ func (c *crew) every() time.Duration {
 }
 
 func (w *Worker) newCrew(all []*store.Store, root *store.Store, dedicated redis.UniversalClient, places *worker.Places, h asynq.Handler, log *slog.Logger) *crew {
-	c := &crew{w: w, root: root, places: places, h: h, log: log, roster: roster{name: newName()}, parts: make(map[int]*membership), size: make(map[int]int)}
+	c := &crew{w: w, root: root, places: places, h: h, log: log, name: newName(), parts: make(map[int]*membership), size: make(map[int]int)}
 	for _, s := range all {
 		c.all = append(c.all, s.Dedicating(dedicated))
 	}
@@ -118,7 +122,7 @@ func (c *crew) takeParts(ctx context.Context, roll store.Roll) {
 
 // join takes part in a partition.
 func (c *crew) join(ctx context.Context, k int) {
-	m := c.w.newMembership(c.all[k], c.root, &c.roster, c.places, c.h, c.log, func() {})
+	m := c.w.newMembership(c.all[k], c.root, c, c.places, c.h, c.log, func() {})
 	c.parts[k] = m
 	c.group.Go(func() error { return m.run(ctx) })
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/waterclock/waterclock/internal/limits"
-	"github.com/waterclock/waterclock/queue/internal/elect"
 	"github.com/waterclock/waterclock/queue/internal/policies"
 	"github.com/waterclock/waterclock/queue/internal/runner"
 	"github.com/waterclock/waterclock/queue/internal/schedule"
@@ -34,16 +33,9 @@ type membership struct {
 	leads  atomic.Bool
 }
 
-// A roster is what the parts of a worker in the partitions of a queue have in common.
-type roster struct {
-	name  string       // of the worker in the whole queue
-	led   elect.Led    // how many partitions it leads
-	fleet atomic.Int64 // how many places all workers of the queue have
-}
-
-// newMembership returns a part in a partition, or in a queue that has one, under a name that no worker has had before. There is no roster if
+// newMembership returns a part in a partition, or in a queue that has one, under a name that no worker has had before. The crew is nil if
 // the queue has one partition.
-func (w *Worker) newMembership(s, root *store.Store, of *roster, places *worker.Places, h asynq.Handler, log *slog.Logger, divided func()) *membership {
+func (w *Worker) newMembership(s, root *store.Store, of *crew, places *worker.Places, h asynq.Handler, log *slog.Logger, divided func()) *membership {
 	if s.Of > 1 {
 		log = log.With("partition", s.Number)
 	}

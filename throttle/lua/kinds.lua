@@ -56,17 +56,19 @@ local kinds = setmetatable({}, { __index = function(made, kind)
   return made[kind]
 end })
 
--- leak: n per period, evenly, nothing saved up. Keeps its last slot and that slot's
--- cost, and when a ramp began that it had before: what follows from them obeys the rate in force now, so a changed rate acts at
--- once. (The leaky bucket as a queue: GCRA with no tolerance, ITU-T I.371.)
-function make.leak()
-  local function next_turn(subject, rule)
-    local slot, rest, cost = fields(subject, rule)
-    if not slot then
-      return 0, 0
-    end
-    return advance(rule, slot, min(rest, rule.n - 1), cost)
+-- next_turn returns the instant from which a leak lets the next action start.
+local function next_turn(subject, rule)
+  local slot, rest, cost = fields(subject, rule)
+  if not slot then
+    return 0, 0
   end
+  return advance(rule, slot, min(rest, rule.n - 1), cost)
+end
+
+-- leak: n per period, evenly, nothing saved up. Keeps its last slot and that slot's cost, and
+-- when a ramp began that it had before. What follows from them obeys the rate in force now, so a
+-- changed rate acts at once. (The leaky bucket as a queue: GCRA with no tolerance, ITU-T I.371.)
+function make.leak()
   return {
     when = function(subject, rule, t)
       return max(t, round_up(next_turn(subject, rule)))

@@ -37,30 +37,26 @@ function make.ramp()
     return last, rest, cost, began or 0
   end
 
-  -- next_turn returns the instant from which the next action may start.
-  local function next_turn(subject, rule)
-    local last, rest, cost, began = kept(subject, rule)
-    if not last then
-      return 0, 0
-    elseif last - began >= rule.ramp then
-      return advance(rule, last, min(rest, rule.n - 1), cost)
+  -- turn_of is next_turn for a leak with a ramp.
+  local function turn_of(subject, rule)
+    local last, _, cost, began = kept(subject, rule)
+    if last and last - began < rule.ramp then
+      return grows_to(rule, began, last - began, cost), 0
     end
-    return grows_to(rule, began, last - began, cost), 0
+    return next_turn(subject, rule)
   end
 
   return {
     when = function(subject, rule, t)
-      return max(t, round_up(next_turn(subject, rule)))
+      return max(t, round_up(turn_of(subject, rule)))
     end,
-    reached = function(subject, rule)
-      return (fields(subject, rule)) or 0
-    end,
+    reached = kinds.leak.reached,
     -- It lies a ramp behind the turn: until then an action would go on with the ramp.
     full = function(subject, rule)
-      return min(round_up(next_turn(subject, rule)) + rule.ramp + 2, NEVER)
+      return min(round_up(turn_of(subject, rule)) + rule.ramp + 2, NEVER)
     end,
     spend = function(subject, rule, t, cost)
-      local at, rest = next_turn(subject, rule)
+      local at, rest = turn_of(subject, rule)
       local turn = round_up(at, rest)
       local last, part, spent, began = kept(subject, rule)
       if not last or t > turn + rule.ramp then -- it has stood still

@@ -90,15 +90,15 @@ local function counts_since(subject, rule)
 end
 
 -- set_fields sets the numbers that a rule keeps. It counts from `since` on, if it has not
--- counted before. Until when they matter is said before they are written (settle).
+-- counted before. settle notes until when they matter.
 local function set_fields(subject, rule, since, ...)
   local held = numbers_of(subject, rule.field)
   owned(subject, 'fields')[rule.field] = { held and held[1] or since, false, ... }
   subject.written = true
 end
 
--- settle returns when nobody can tell what a rule keeps from nothing any more, and says so in what it has kept in this decision. What is older says
--- that by the numbers that the rule had then.
+-- settle returns from when on the state of a rule equals none, and notes that in numbers that
+-- were set in this decision. In others stands what was noted under the rule that set them.
 local function settle(subject, rule)
   local full = rule.kind.full(subject, rule)
   local numbers = numbers_of(subject, rule.field)

@@ -235,7 +235,7 @@ func (s *Subject) after(from, k int64) int64 {
 	return at
 }
 
-// flows reports whether a shared limit is in use. How far its ramps have come is not known, and taken for all of the way.
+// flows reports whether a shared limit is in use. How far its ramps have come is not known: they are taken for over.
 func (s *Subject) flows() bool { return s.Shared != nil && s.Shared.opens > 0 }
 
 // soonest returns when each rule allows a job of cost 1.

@@ -255,8 +255,9 @@ func (f *fleet) places() int {
 	return n
 }
 
-// shared returns how many places shares are of: those of all workers of the queue, of which some may take no part in this partition.
-func (f *fleet) shared() int {
+// allPlaces returns of how many places a concurrency limit such as 25% is a share: those of all workers of the queue, also of workers that take
+// no part in this partition.
+func (f *fleet) allPlaces() int {
 	if all := f.w.FleetPlaces(); all > 0 {
 		return all
 	}

@@ -127,11 +127,11 @@ func (q question) objection(d throttle.Decision) string {
 	return ""
 }
 
-// countRefused lets shared limits count jobs that were dropped since some rule has refused them, where they count that.
+// countRefused tells shared limits of refused jobs that they count (count_dropped).
 func (t *term) countRefused(drops []schedule.Drop) {
 	var refused []throttle.Request
 	for _, drop := range drops {
-		for _, by := range drop.Counts {
+		for _, by := range drop.Counted {
 			refused = append(refused, throttle.Request{Subjects: subjectsOf(by.Parts, by.Costs)})
 		}
 	}

@@ -50,7 +50,7 @@ func (t *term) muster(ctx context.Context, now int64) error {
 	}
 	t.fleet.died(dead)
 	t.w.Metrics.InLine(t.sched.InLine())
-	t.sched.Step(now, schedule.Capacity(t.fleet.shared()))
+	t.sched.Step(now, schedule.Capacity(t.fleet.allPlaces()))
 	if t.uncounted || t.fleet.musters%recordsEvery == 0 {
 		if err := t.countRunning(ctx, slices.Collect(maps.Keys(leases)), now); err != nil {
 			return err

@@ -116,11 +116,11 @@ func TestInstantsBeginWhereOthersLetThem(t *testing.T) {
 	}
 }
 
-// A job that a rule has refused counts where shared limits count that once its drop has happened, and not if it has not.
+// Shared limits with count_dropped count a refused job once the commit that drops it has happened, and not before.
 func TestRefusedJobsCountOnceTheyAreDropped(t *testing.T) {
 	rule := throttle.Window(3, time.Hour).OrDrop().CountingDropped()
 	term, ask := atAccount(t, rule)
-	drop := schedule.Drop{Reason: schedule.Refused, Counts: []schedule.Counts{{Parts: []schedule.Part{{Key: "account", Rules: []throttle.Rule{rule}}}, Costs: []int{3}}}}
+	drop := schedule.Drop{Reason: schedule.Refused, Counted: []schedule.Counted{{Parts: []schedule.Part{{Key: "account", Rules: []throttle.Rule{rule}}}, Costs: []int{3}}}}
 	b := &inflight{t: term, commit: schedule.Commit{Plan: schedule.Plan{Drops: []schedule.Drop{drop}}}}
 	b.decided(false)
 	term.workers.Wait()

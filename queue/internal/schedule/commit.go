@@ -46,11 +46,11 @@ type Drop struct {
 	Lane         envelope.Lane
 	Head         Head
 	Reason, Rule string // Reason is one below, or "" for a job that cannot be read
-	Counts       []Counts
+	Counted      []Counted
 }
 
-// A Counts is that shared limits count a job which was refused, with what it costs each of them.
-type Counts struct {
+// A Counted says which shared limits that decide together count a job though it was refused, and what it costs each of them.
+type Counted struct {
 	Parts []Part
 	Costs []int
 }

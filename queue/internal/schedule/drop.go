@@ -50,13 +50,12 @@ func (s share) refusing(slot int64) string {
 	return s.of.state.Refused(slot, s.cost)
 }
 
-// countRefused lets the rules count the job that was dropped last since it was refused, as far as they do (count_dropped). Those of shared limits
-// are told once it is certain.
+// countRefused lets rules with count_dropped count the refused job that was dropped last. Shared limits are told once the commit has happened.
 func (d *decision) countRefused() {
 	drop := &d.plan.Drops[len(d.plan.Drops)-1]
 	for _, who := range d.of {
 		if i, is := who.who.(*instance); is && i.shared.counts() {
-			drop.Counts = append(drop.Counts, Counts{i.shared.Parts, who.costs().Of})
+			drop.Counted = append(drop.Counted, Counted{i.shared.Parts, who.costs().Of})
 		}
 		if who.of.rules.Counts() && who.of.rules.SpendRefused(&who.of.state, d.now, who.cost) {
 			d.s.touch(who.who)
